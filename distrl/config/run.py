@@ -337,11 +337,15 @@ class LaunchConfig(Section):
     """Run roles as processes of this machine, or as actors of a Ray cluster."""
     ray_address: str | None = None
     """The address of a Ray cluster; null: a cluster of the run's own."""
+    wait_for_nodes: bool = False
+    """Start on a Ray cluster that is too small for all roles, because an autoscaler adds nodes."""
     start_actors: bool = True
     """Whether the run starts `actors.count` actors. false: actors of other hosts join it (`distrl actors`), and
     `actors.count` is the number that you expect."""
     log_level: LogLevel = "info"
     """Lowest level that roles log."""
+    print_logs: bool = False
+    """Print the lines that roles log among the run's own, where roles are Ray actors: a Ray job's log then has them."""
 
     def check(self, run: "RunConfig") -> None:
         """Refuse Ray in deterministic mode, a Ray address without Ray, and a run that no actor can join."""
@@ -362,6 +366,10 @@ class LaunchConfig(Section):
             raise ValueError("launch.launcher: ray needs actors.count >= 1; actors.count: 0 is one process")
         if self.ray_address is not None and self.launcher != "ray":
             raise ValueError("launch.ray_address needs launch.launcher: ray")
+        if self.wait_for_nodes and self.ray_address is None:
+            raise ValueError(
+                "launch.wait_for_nodes needs launch.ray_address: no autoscaler adds nodes to the run's own"
+            )
 
 
 class RunConfig(Section):

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 from distrl.config.small_files import read_small
 from distrl.errors import EXIT_INTERRUPTED, ConfigError
 from distrl.jobs import run_logs
-from distrl.jobs.needs import role_needs, unprotected
+from distrl.jobs.protection import unprotected
 from distrl.jobs.record import CONFIG_FILE, JOB_LOG, Job, JobRecord
 from distrl.jobs.target import OVER, JobState, LogLine, Plan, Report
 from distrl.launch.attach import find_target, steering
 from distrl.launch.fleet import last_error
 from distrl.roles.framework import require_framework
 from distrl.roles.machine import cores, gpu_models, memory_bytes
+from distrl.roles.plan import role_needs
 from distrl.runs.directories import Run, RunRecord, is_alive, open_run, process_mark
 from distrl.runs.summary import outcome
 

@@ -4,7 +4,8 @@ from dataclasses import asdict
 from typing import Any
 
 from distrl.jobs.record import CONFIG_FILE, Job
-from distrl.jobs.target import Plan, RoleNeed
+from distrl.jobs.target import Plan
+from distrl.roles.plan import RoleNeed
 
 
 def plan_text(job: Job, target: str, plan: Plan) -> str:

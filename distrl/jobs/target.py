@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from distrl.jobs.record import Job, JobRecord
+from distrl.roles.plan import RoleNeed
 
 State = Literal["waiting", "running", "stopping", "ended", "failed", "gone", "unknown"]
 """State of a job. waiting: it has no machine yet; failed: it has ended with an exit code other than 0; gone: the target
@@ -16,16 +17,6 @@ does not know it any more, and it has left no summary; unknown: the target does 
 OVER: tuple[State, ...] = ("ended", "failed", "gone")
 """States that a job does not leave by itself."""
 Report = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class RoleNeed:
-    """Needs of the processes of one kind: `count` times `cpus` cores and `gpus` GPUs."""
-
-    role: str
-    count: int
-    cpus: float
-    gpus: int = 0
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from distrl.environments.probe import probe
 from distrl.errors import ConfigError, require
 from distrl.launch.earlier_launch import dead_launch
 from distrl.launch.external_algorithm import settled
+from distrl.launch.ray_cluster import check_cluster
 from distrl.memory_backend.compression import require_library
 from distrl.memory_backend.embedded_redis import find_server
 from distrl.memory_backend.keys import with_namespace
@@ -50,7 +51,7 @@ def check(loaded: LoadedConfig, run_dir: Path, run_id: str) -> Checked:
 
 
 def _check_launchable(config: RunConfig, run_dir: Path, run_id: str) -> None:
-    """Check extras, Redis, whether all roles can reach it, and whether the run's id is free there."""
+    """Check extras, Redis, whether all roles can reach it, whether the run's id is free there, and a Ray cluster."""
     require_framework(config.learner.backend)
     if config.deterministic:
         return
@@ -68,6 +69,8 @@ def _check_launchable(config: RunConfig, run_dir: Path, run_id: str) -> None:
             find_port(config.memory.listen)
     else:
         dead_launch(run_url(config.memory.url, config.memory), run_id, str(run_dir.resolve()))
+    if config.launch.ray_address is not None:
+        check_cluster(config)
 
 
 def run_url(url: str, memory: MemoryConfig) -> str:

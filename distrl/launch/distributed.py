@@ -4,7 +4,6 @@ import os
 import secrets
 import shlex
 import socket
-from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Literal
@@ -57,7 +56,7 @@ def train_with_roles(
         write_run_json(run_dir, description.run_id, description.launch, redis.elsewhere, own=own)
         if not config.launch.start_actors:
             _tell_how_to_join(run, redis, monitor)
-        launcher = _make_launcher(run, head_start, monitor.event)
+        launcher = _make_launcher(run, head_start, monitor)
         cleanup.callback(launcher.close)
         outcome = Supervisor(config, launcher, backend, monitor, run.log_dir, interrupt).run()
         if outcome.exit_code == DistrlError.exit_code and (kept := keep_published(run_dir, backend)):
@@ -122,18 +121,18 @@ def _last_look(run: Run, monitor: Monitor) -> None:
         monitor.event(f"the numbers are those of the last look, and keys may be left behind: {error}")
 
 
-def _make_launcher(run: Run, head_start: HeadStart | None, report: Callable[[str], None]) -> Launcher:
+def _make_launcher(run: Run, head_start: HeadStart | None, monitor: Monitor) -> Launcher:
     config = run.config
     if config.launch.launcher == "ray":
         if config.launch.ray_address is None:
             make_private_token()
             if named := os.environ.get("RAY_ADDRESS"):
-                report(f"RAY_ADDRESS {named} is not used; --ray-address auto joins that cluster")
+                monitor.event(f"RAY_ADDRESS {named} is not used; --ray-address auto joins that cluster")
         # Imported here: Ray is an extra, and takes a second.
         from distrl.launch.ray_actors import RayLauncher
 
-        return RayLauncher(run, config.launch.ray_address)
-    return ProcessLauncher(run, head_start, report)
+        return RayLauncher(run, config.launch.ray_address, monitor.show)
+    return ProcessLauncher(run, head_start, monitor.event)
 
 
 def keep_published(run_dir: Path, backend: Backend) -> str | None:

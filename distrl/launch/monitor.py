@@ -166,6 +166,10 @@ class Monitor:
         self._keep("logs/events.log", lambda: print(line, file=self._events, flush=True))
         self._view.event(text)
 
+    def show(self, line: str) -> None:
+        """Print a line of a role's log, which has its own file."""
+        self._view.event(printable(line))
+
     def _keep(self, place: str, write: Callable[[], object]) -> None:
         """Write to one of the files. An error costs its content, not the training; it is reported once."""
         try:

@@ -9,10 +9,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import ray
 from ray.exceptions import RayActorError, RayError
@@ -20,39 +20,68 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from distrl.config.secrets import split_password_file
+from distrl.errors import ConfigError
+from distrl.launch.collected_log import UncollectedLines
 from distrl.launch.fleet import last_error
+from distrl.launch.ray_cluster import one_line
 from distrl.memory_backend.credentials import carried
+from distrl.memory_backend.host_weights import sharing_weights
 from distrl.memory_backend.private_directory import make_private_directory
 from distrl.roles.description import Run, RunAddress
 from distrl.roles.join import give_way
+from distrl.roles.log_lines import RoleLines, moment
 from distrl.roles.plan import Role
 from distrl.roles.running import run_role
+from distrl.runs.run_directory import is_directory_of
 
 LOCAL_CPUS = 1024  # as a bound on actors; roles are OS processes and share the cores there are
+COLLECT_EVERY_S = 3.0
+"""Time between two collections of the lines of a role whose log is on another host."""
 OBJECT_STORE_BYTES = 80 * 1024 * 1024  # Ray's minimum: unrolls travel through Redis, not through Ray
 
 
+class Lines(NamedTuple):
+    """Whole lines of a role's log; `is_in_log` if the launcher has them in its directory already."""
+
+    text: str
+    is_in_log: bool
+
+
 class RayRole:
-    """Runs inside a Ray worker process. Two threads: `run` occupies one, `stop` needs the other."""
+    """Runs inside a Ray worker process. Two threads: `run` occupies one, the other methods need the other.
 
-    def __init__(self, role: Role, log: str) -> None:
-        self._role = role
+    Args:
+        run_dir: The run's directory by the launcher's path. The log is in its folder `logs` on this host.
+        run_id, launch: Tell whether this host shares the directory with the launcher.
+        shows: Whether the launcher prints the role's lines.
+    """
+
+    def __init__(self, role: Role, run_dir: str, run_id: str, launch: str, shows: bool) -> None:
+        self._role, self._launch = role, launch
         self._stop = threading.Event()
-        self._log = _open_log(Path(log))
+        self._log = _open_log(Path(run_dir) / "logs" / role.log_name)
         self._log_start = os.fstat(self._log.fileno()).st_size
-        logging.basicConfig(
-            stream=self._log,
-            level=logging.INFO,
-            format=f"%(asctime)s {role.name} %(levelname)s %(message)s",
-            force=True,
-        )
+        handlers: list[logging.Handler] = [logging.StreamHandler(self._log)]
+        self._is_shared = is_directory_of(Path(run_dir), run_id, launch)
+        self._uncollected = UncollectedLines() if shows or not self._is_shared else None
+        if self._uncollected is not None:
+            handlers.append(self._uncollected)
+        for handler in handlers:
+            handler.setFormatter(RoleLines(role.name))
+        logging.basicConfig(handlers=handlers, level=logging.INFO, force=True)
 
-    def run(self, address: RunAddress, passwords: Mapping[str, str]) -> tuple[int, str | None]:
-        """Return the role's exit code and last error: its log may be on another host."""
+    def run(self, address: RunAddress, passwords: Mapping[str, str]) -> tuple[int, str | None, Lines | None]:
+        """Return the role's exit code, its last error and the rest of `new_lines`: its log may be on another host."""
         os.environ.update(passwords)
         give_way(self._role)
-        code = run_role(self._role, address, self._stop)
-        return code, last_error(self._log, self._log_start)
+        # A unix socket has both ends on this host, where no network is saved.
+        with contextlib.nullcontext() if address.redis_url.startswith("unix:") else sharing_weights(self._launch):
+            code = run_role(self._role, address, self._stop)
+        return code, last_error(self._log, self._log_start), self.new_lines()
+
+    def new_lines(self) -> Lines | None:
+        """Return what was logged since the last call; None if the launcher has no use for it."""
+        return None if self._uncollected is None else Lines(self._uncollected.take(), self._is_shared)
 
     def stop(self) -> None:
         self._stop.set()
@@ -68,10 +97,23 @@ def _open_log(path: Path) -> IO[str]:
 
 
 class RayHandle:
-    """One started role in its placement group; `needs` is its resources in words, and `log` also takes Ray's errors."""
+    """One started role in its placement group.
+
+    Args:
+        needs: Its resources in words.
+        log: Takes Ray's errors, and the role's lines if its host does not share the run's directory.
+        show: Takes each line of the role's; None: they are not printed.
+    """
 
     def __init__(
-        self, role: Role, actor: Any, place: PlacementGroup, needs: str, log: Path, address: RunAddress
+        self,
+        role: Role,
+        actor: Any,
+        place: PlacementGroup,
+        needs: str,
+        log: Path,
+        address: RunAddress,
+        show: Callable[[str], None] | None,
     ) -> None:
         self.role = role
         self.error: str | None = None
@@ -79,6 +121,9 @@ class RayHandle:
         self._place = place
         self._needs: str | None = needs
         self._log = log
+        self._show = show
+        self._lines: Any = None  # the call for new lines that has not been answered
+        self._collect_at = time.monotonic()
         # Ray makes the call's name the title of its process: ray::distrl: actor 3. Key and passwords are arguments of
         # the call: Ray's dashboard and state API show runtime environments, and its head keeps constructors' arguments.
         there = replace(address, redis_url=split_password_file(address.redis_url)[0])  # its host may lack the file
@@ -87,9 +132,13 @@ class RayHandle:
 
     def poll(self) -> int | None:
         """Return the exit code; -9 if the process died, 1 if it could not run, None while running."""
-        if self._code is None and ray.wait([self._result], timeout=0)[0]:
+        if self._code is not None:
+            return self._code
+        self._collect()
+        if ray.wait([self._result], timeout=0)[0]:
             try:
-                self._code, self.error = ray.get(self._result)
+                self._code, self.error, rest = ray.get(self._result)
+                self._take(rest)
             except RayActorError as error:
                 self._code = self._failed(-9, error)
             except RayError as error:
@@ -114,14 +163,39 @@ class RayHandle:
             self._code = -9
             self._release()
 
+    def _collect(self) -> None:
+        """Ask for the role's new lines every few seconds, as long as there is a use for them."""
+        if self._lines is None:
+            if time.monotonic() >= self._collect_at:
+                self._lines = self._actor.new_lines.remote()
+        elif ray.wait([self._lines], timeout=0)[0]:
+            lines: Lines | None = None
+            with contextlib.suppress(RayError):  # it has died, as its result will tell
+                lines = ray.get(self._lines)
+            self._lines = None
+            self._collect_at = float("inf") if lines is None else time.monotonic() + COLLECT_EVERY_S
+            self._take(lines)
+
+    def _take(self, lines: Lines | None) -> None:
+        if lines is None:
+            return
+        if not lines.is_in_log:
+            self._write(lines.text)
+        if self._show is not None:
+            for line in lines.text.splitlines():
+                self._show(line)
+
+    def _write(self, lines: str) -> None:
+        with contextlib.suppress(OSError), self._log.open("a", encoding="utf-8") as log:
+            log.write(lines)
+
     def _release(self) -> None:
         ray.kill(self._actor)
         remove_placement_group(self._place)
 
     def _failed(self, code: int, error: RayError) -> int:
-        self.error = f"Ray: {' '.join(str(error).split())}"
-        with contextlib.suppress(OSError), self._log.open("a") as log:
-            log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self.role.name} ERROR distrl: error: {self.error}\n")
+        self.error = f"Ray: {one_line(error)}"
+        self._write(f"{moment(time.time())} {self.role.name} ERROR distrl: error: {self.error}\n")
         return code
 
 
@@ -137,10 +211,15 @@ def _own_sigterm_handler() -> Iterator[None]:
 
 
 class RayLauncher:
-    """Starts roles as Ray actors, without Ray's own restarts: the supervise loop is the same for all launchers."""
+    """Starts roles as Ray actors, without Ray's own restarts: the supervise loop is the same for all launchers.
 
-    def __init__(self, run: Run, address: str | None) -> None:
+    Args:
+        show: Takes each line that a role logs; used with `launch.print_logs`.
+    """
+
+    def __init__(self, run: Run, address: str | None, show: Callable[[str], None] = print) -> None:
         self._run = run
+        self._show = show if run.config.launch.print_logs else None
         self._directory: Path | None = None
         self._lock = -1
         self._guard: subprocess.Popen[bytes] | None = None
@@ -148,25 +227,44 @@ class RayLauncher:
             if address is None:
                 self._start_local_cluster()
             else:
-                ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
+                self._connect(address)
 
     def start(self, role: Role) -> RayHandle:
         run, log = self._run, self._run.log_dir / role.log_name
-        may_use_gpu = role.kind == "learner" and run.config.device != "cpu"
-        gpus = 1 if may_use_gpu and ray.cluster_resources().get("GPU", 0) >= 1 else 0
-        needs = {"CPU": run.threads(role)} | ({"GPU": gpus} if gpus else {})
-        place = placement_group([needs])
+        needs = {"CPU": run.threads(role)} | self._gpus(role)
+        # Of nodes with room, Ray takes the one with the largest free share: the groups spread over the nodes.
+        place = placement_group([needs], strategy="SPREAD")
         options: dict[str, Any] = {
             "num_cpus": run.threads(role),
-            "num_gpus": gpus,
+            "num_gpus": needs.get("GPU", 0),
             "scheduling_strategy": PlacementGroupSchedulingStrategy(place),
             "max_restarts": 0,
             "max_concurrency": 2,  # so that `stop` gets through while `run` runs
             "runtime_env": {"env_vars": run.variables(role)},
         }
-        actor = ray.remote(RayRole).options(**options).remote(role, str(log))
+        launch = (run.description.run_dir, run.address.run_id, run.description.launch)
+        named: Any = type(
+            f"distrl: {role.name}", (RayRole,), {}
+        )  # what Ray's lists and, between calls, the process show
+        actor = ray.remote(named).options(**options).remote(role, *launch, self._show is not None)
         words = ", ".join(f"{count} {kind}" for kind, count in needs.items())
-        return RayHandle(role, actor, place, words, log, run.address)
+        return RayHandle(role, actor, place, words, log, run.address, self._show)
+
+    def _gpus(self, role: Role) -> dict[str, int]:
+        """Return the GPUs of the learner: one for each replica, if some node has them beside its cores."""
+        config = self._run.config
+        if role.kind != "learner" or config.device == "cpu":
+            return {}
+        needs = {"GPU": config.learner.replicas, "CPU": config.learner.threads}
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        fits = any(all(node.get(kind, 0) >= count for kind, count in needs.items()) for node in nodes)
+        return {"GPU": needs["GPU"]} if fits or config.device == "gpu" else {}
+
+    def _connect(self, address: str) -> None:
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
+        except (RayError, ConnectionError, RuntimeError) as error:
+            raise ConfigError(f"Ray at {address}: {one_line(error)}") from error
 
     def close(self) -> None:
         """End a private cluster and remove its directory."""

@@ -5,12 +5,17 @@ import logging
 import os
 import shutil
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from distrl.memory_backend.engine import RunStore
-from distrl.memory_backend.private_directory import make_private_directory
+from distrl.memory_backend.private_directory import (
+    join_private_directory,
+    leave_private_directory,
+    make_private_directory,
+)
 from distrl.memory_backend.weights import Published, WeightStore
 
 HOST_WEIGHTS_VARIABLE = "DISTRL_HOST_WEIGHTS"
@@ -40,6 +45,21 @@ class SharedDirectory:
         """Remove the directory; roles that are still alive fetch their weights from Redis."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
+
+
+@contextmanager
+def sharing_weights(launch: str) -> Iterator[None]:
+    """While inside, a role of this process shares the weights of a launch with its other roles on this host.
+
+    For roles without a parent on their host, as on Ray. Where no directory can be made, the role fetches alone.
+    """
+    with ExitStack() as cleanup:
+        with suppress(OSError):  # a container may not let this user write there
+            directory, lock = join_private_directory(f"weights-{launch}", _SHARED_MEMORY)
+            cleanup.callback(leave_private_directory, directory, lock)
+            os.environ[HOST_WEIGHTS_VARIABLE] = str(directory)
+            cleanup.callback(os.environ.pop, HOST_WEIGHTS_VARIABLE)
+        yield
 
 
 class HostWeights(WeightStore):

@@ -37,6 +37,55 @@ def make_private_directory(parent: Path | None = None) -> tuple[Path, int]:
     return directory, descriptor
 
 
+def join_private_directory(name: str, parent: Path | None = None) -> tuple[Path, int]:
+    """Make or open the directory that processes of this user on this host share under a name.
+
+    Returns:
+        The directory, and the descriptor of its lock, which every process that uses it holds in common.
+
+    Raises:
+        OSError: It cannot be made, or another user has made it.
+    """
+    parent = Path(tempfile.gettempdir()) if parent is None else parent
+    remove_abandoned(parent)
+    directory = parent / f"{PREFIX}{name}"
+    while True:
+        with contextlib.suppress(FileExistsError):
+            directory.mkdir(mode=0o700)
+        descriptor = _share_lock(directory)
+        if descriptor is not None:
+            return directory, descriptor
+
+
+def _share_lock(directory: Path) -> int | None:
+    """Return the descriptor of the directory's lock, held in common; None if the directory was removed meanwhile."""
+    try:
+        status = directory.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+            raise PermissionError(f"{directory} is not a private directory of this user")
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(directory / LOCK_NAME, flags, 0o600)
+    except FileNotFoundError:
+        return None
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    os.pwrite(descriptor, socket.gethostname().encode(), 0)
+    if os.fstat(descriptor).st_nlink:
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def leave_private_directory(directory: Path, descriptor: int) -> None:
+    """Close the lock that `join_private_directory` returned; the last process removes the directory."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(directory, ignore_errors=True)
+    except BlockingIOError:  # others use it
+        pass
+    finally:
+        os.close(descriptor)
+
+
 def remove_abandoned(parent: Path) -> None:
     """Remove this user's private directories in `parent` whose owners, on this host, have ended."""
     for directory in parent.glob(f"{PREFIX}*"):

@@ -12,4 +12,9 @@ class RoleLines(logging.Formatter):
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802
         """Return the local time to a millisecond, as 2026-01-02 03:04:05.678+01:00."""
-        return datetime.fromtimestamp(record.created).astimezone().isoformat(sep=" ", timespec="milliseconds")
+        return moment(record.created)
+
+
+def moment(at: float) -> str:
+    """Return a time in seconds since 1970 as log lines have it."""
+    return datetime.fromtimestamp(at).astimezone().isoformat(sep=" ", timespec="milliseconds")

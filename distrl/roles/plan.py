@@ -40,6 +40,30 @@ def roles_beside_actors(config: RunConfig) -> list[Role]:
     return [Role("learner"), *([Role("evaluator")] if evaluates else [])]
 
 
+@dataclass(frozen=True)
+class RoleNeed:
+    """Needs of the roles of one kind: each of `count` has `cpus` cores and `gpus` GPUs of one machine."""
+
+    role: str
+    count: int
+    cpus: int
+    gpus: int = 0
+
+
+def role_needs(config: RunConfig) -> list[RoleNeed]:
+    """Return the needs of the learner, of the actors that the run starts, and of the evaluator if there is one.
+
+    A learner with device "auto" takes a GPU where it finds one, and needs none.
+    """
+    gpus = config.learner.replicas if config.device == "gpu" else 0
+    learner = RoleNeed("learner", 1, config.learner.threads, gpus)
+    if config.deterministic:
+        return [learner]
+    beside = [RoleNeed(role.kind, 1, 1) for role in roles_beside_actors(config) if role.kind != "learner"]
+    actors = [RoleNeed("actor", config.started_actors, 1)] if config.started_actors else []
+    return [learner, *actors, *beside]
+
+
 ACTORS_PER_CORE = 4
 ACTORS_ON_CLUSTER = 1_000
 """Most actors by default: per core of a machine, and on a cluster, whose size is not known here."""
@@ -58,8 +82,10 @@ def most_actors(config: RunConfig) -> int:
 def oversubscription_warning(config: RunConfig) -> str | None:
     """Return one line if there are more numeric threads than cores, else None.
 
-    One more is no problem: actors wait while the learner computes.
+    One more is no problem: actors wait while the learner computes. A cluster has other cores than this host.
     """
+    if config.launch.ray_address is not None:
+        return None
     evaluates = len(roles_beside_actors(config)) > 1 and not config.deterministic
     threads = config.learner.threads + config.started_actors + evaluates
     if threads <= cores() + 1:

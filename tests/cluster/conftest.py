@@ -5,6 +5,7 @@ folder is a failure that shows the same reason.
 """
 
 import os
+import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,7 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.faults.hosts import Network
+from distrl.memory_backend.embedded_redis import find_server
+from tests.faults.arguments import environment
+from tests.faults.hosts import REDIS_PORT, Host, Network
 
 SKIPS_FAIL = "CLUSTER_SKIPS_FAIL"
 
@@ -39,6 +42,24 @@ def needs_hosts(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Skips a test of several hosts where they cannot be made."""
     if (reason := missing_for_hosts(tmp_path_factory.mktemp("trial"))) is not None:
         pytest.skip(reason)
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Iterator[Network]:
+    network = Network(tmp_path)
+    yield network
+    network.close()
+
+
+@pytest.fixture
+def redis_host(network: Network) -> Host:
+    """Return a host on which a Redis answers the whole network."""
+    host = network.host("redis")
+    settings = {"port": REDIS_PORT, "bind": host.address, "protected-mode": "no", "save": "", "dir": "."}
+    settings |= {"maxmemory": 2**28, "maxmemory-policy": "noeviction"}
+    command = [find_server(), *(part for name, value in settings.items() for part in (f"--{name}", str(value)))]
+    host.start(*command, variables=environment(), stdout=subprocess.DEVNULL)
+    return host
 
 
 def _no_skip(report: pytest.TestReport | pytest.CollectReport) -> None:

@@ -1,21 +1,18 @@
 """A training over several hosts: hosts are cut off, lose power and join, and everything stays accounted for."""
 
-import subprocess
 import sys
 import time
 
 import pytest
 
-from distrl.memory_backend.embedded_redis import find_server
 from distrl.memory_backend.keys import FIRST_JOINED, RunKeys
 from tests.faults.arguments import environment, sets
-from tests.faults.hosts import Network
+from tests.faults.hosts import REDIS_PORT
 from tests.faults.proxy import Proxy
 from tests.faults.training import Run, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.redis, pytest.mark.usefixtures("needs_hosts"), pytest.mark.row("S10")]
 
-PORT = 6379
 PARTITION_S = 60.0
 SILENT_S = 15
 """A role that is silent for so long is forgotten (`environment.step_timeout_s`): well before the partition ends."""
@@ -26,24 +23,6 @@ PATIENT = sets(f"environment.step_timeout_s={SILENT_S}", "memory.give_up_s=150")
 
 
 @pytest.fixture
-def network(tmp_path):
-    network = Network(tmp_path)
-    yield network
-    network.close()
-
-
-@pytest.fixture
-def redis_host(network):
-    """Return a host on which a Redis answers the whole network."""
-    host = network.host("redis")
-    settings = {"port": PORT, "bind": host.address, "protected-mode": "no", "save": "", "dir": "."}
-    settings |= {"maxmemory": 2**28, "maxmemory-policy": "noeviction"}
-    command = [find_server(), *(part for name, value in settings.items() for part in (f"--{name}", str(value)))]
-    host.start(*command, variables=environment(), stdout=subprocess.DEVNULL)
-    return host
-
-
-@pytest.fixture
 def start_run(network, redis_host, tmp_path):
     """Start a training on a host of its own."""
     runs = []
@@ -51,7 +30,7 @@ def start_run(network, redis_host, tmp_path):
     def start(*arguments):
         host = network.host("learner")
         prefix = host.enter("env", "-C", str(tmp_path))
-        url = f"redis://{redis_host.address}:{PORT}"
+        url = f"redis://{redis_host.address}:{REDIS_PORT}"
         runs.append(Run(tmp_path / "run", *arguments, "--redis-url", url, cwd=tmp_path, prefix=prefix))
         return runs[-1]
 
@@ -149,10 +128,10 @@ def test_a_host_loses_power_and_another_joins_from_far_away(network, redis_host,
     actors = {number: join(run, host, "--id", number) for number, host in {10: doomed, 11: steady}.items()}
     wait_until(lambda: all(used(run, number) >= 20 for number in actors), "both hosts' unrolls are trained on")
     network.lose_power(doomed)
-    proxy = Proxy(network.address, PORT, (redis_host.address, PORT))
+    proxy = Proxy(network.address, REDIS_PORT, (redis_host.address, REDIS_PORT))
     try:
         proxy.delay_s = 0.05
-        far = join(run, network.host("far"), "--id", 12, redis_url=f"redis://{network.address}:{PORT}")
+        far = join(run, network.host("far"), "--id", 12, redis_url=f"redis://{network.address}:{REDIS_PORT}")
         wait_until(lambda: used(run, 12) >= 20, "the new host's unrolls are trained on")
         for fault in ("loses_replies", "cut"):
             trained = used(run, 12)

@@ -1,17 +1,14 @@
 """Secrets of a run are where neither another user of the machine nor a Ray cluster's own files show them."""
 
 import os
-import shutil
 import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.faults.arguments import sets
+from tests.faults.ray_cluster import LocalCluster
 from tests.faults.tls_redis import PASSWORD, Authority, TlsRedis, places_of_password, without_password
 from tests.faults.training import Run
 
@@ -41,37 +38,18 @@ def server(tmp_path, monkeypatch):
 
 @pytest.fixture
 def cluster(free_port, tmp_path):
-    """Address and directory of a Ray cluster that knows no password."""
+    """A Ray cluster that knows no password."""
     pytest.importorskip("ray")
-    directory = Path(f"/tmp/ray-{free_port}")  # Ray's sockets lie in it, whose paths must be short
-    options = [f"--port={free_port}", "--num-cpus=8", "--include-dashboard=false", f"--temp-dir={directory}"]
-    command = [
-        str(Path(sys.executable).parent / "ray"),
-        "start",
-        "--head",
-        "--block",
-        "--disable-usage-stats",
-        *options,
-    ]
-    with (tmp_path / "ray.log").open("wb") as log:
-        head = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=without_password())
-    deadline = time.monotonic() + 60
-    while b"--block" not in (tmp_path / "ray.log").read_bytes() and time.monotonic() < deadline:
-        time.sleep(0.2)
-    yield f"127.0.0.1:{free_port}", directory
-    processes = psutil.Process(head.pid).children(recursive=True)
-    head.terminate()
-    head.wait(30)
-    for process in psutil.wait_procs(processes, 10)[1]:
-        process.kill()
-    shutil.rmtree(directory, ignore_errors=True)
+    started = LocalCluster(free_port, tmp_path / "ray.log", variables=without_password())
+    yield started
+    started.end()
 
 
 @pytest.mark.ray
 def test_a_ray_cluster_keeps_neither_password_nor_key(cluster, server, tmp_path):
-    address, directory = cluster
+    directory = cluster.directory
     url = f"{server.url}?ca_file={tmp_path}/authority/authority.crt"
-    where = ["--launcher", "ray", "--ray-address", address, "--redis-url", url]
+    where = ["--launcher", "ray", "--ray-address", cluster.address, "--redis-url", url]
     known = without_password(DISTRL_REDIS_PASSWORD_FILE=str(tmp_path / "password"))
     run = Run(tmp_path / "run", *ENDLESS, *where, cwd=tmp_path, env=known)
     try:

@@ -10,8 +10,9 @@ import distrl
 from distrl.commands import main
 from distrl.config.load import load
 from distrl.jobs.record import JobRecord
-from distrl.jobs.target import JobState, LogLine, Plan, RoleNeed
+from distrl.jobs.target import JobState, LogLine, Plan
 from distrl.jobs.targets import TARGETS
+from distrl.roles.plan import RoleNeed
 
 ON = ["--preset", "cartpole-impala", "--on", "place"]
 

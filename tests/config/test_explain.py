@@ -47,7 +47,8 @@ def explained(tree, origin_of=None):
         ),
         (
             {"launch": {"xyzzy": 1}},
-            "unknown key launch.xyzzy; valid keys in launch: launcher, ray_address, start_actors, log_level",
+            "unknown key launch.xyzzy; valid keys in launch: launcher, ray_address, wait_for_nodes, start_actors, "
+            "log_level, print_logs",
         ),
         (
             {"xyzzy": 1},
@@ -79,7 +80,10 @@ def test_an_unknown_key_names_the_nearest_valid_one(tree, line):
             {"launch": {"launcher": 3}},
             "launch.launcher: 3 must be 'process' or 'ray'",
         ),
-        ({"launch": 3}, "launch: 3 must be a mapping of launcher, ray_address, start_actors, log_level"),
+        (
+            {"launch": 3},
+            "launch: 3 must be a mapping of launcher, ray_address, wait_for_nodes, start_actors, log_level, print_logs",
+        ),
         ({"environment": {"kwargs": 3}}, "environment.kwargs: 3 must be a mapping"),
         (
             {"network": {"heads_parameters": 5}},

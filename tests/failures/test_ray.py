@@ -1,14 +1,13 @@
 """The same training as Ray actors: the same accounts, and nothing left on a private cluster, however it ends."""
 
 import os
-import shutil
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
+
+from tests.faults.arguments import environment
+from tests.faults.ray_cluster import LocalCluster
 
 pytest.importorskip("ray")
 psutil = pytest.importorskip("psutil")
@@ -45,35 +44,16 @@ def test_a_run_on_ray_balances_survives_a_kill_and_leaves_nothing(start_run, end
 @pytest.mark.row("O01")
 @pytest.mark.long
 def test_a_run_joins_a_cluster_and_leaves_it_running(start_run, endless, redis_url, free_port, tmp_path):
-    directory = f"/tmp/ray-{free_port}"  # Ray's sockets lie in it, whose paths must be short
-    options = [f"--port={free_port}", "--num-cpus=4", "--include-dashboard=false", f"--temp-dir={directory}"]
-    command = [
-        str(Path(sys.executable).parent / "ray"),
-        "start",
-        "--head",
-        "--block",
-        "--disable-usage-stats",
-        *options,
-    ]
-    with (tmp_path / "ray.log").open("wb") as log:
-        head = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+    cluster = LocalCluster(free_port, tmp_path / "ray.log", variables=environment())
     try:
-        deadline = time.monotonic() + 60
-        while b"--block" not in (tmp_path / "ray.log").read_bytes() and time.monotonic() < deadline:
-            time.sleep(0.2)
-        cluster = tree(head.pid)
-        address = ["--launcher", "ray", "--ray-address", f"127.0.0.1:{free_port}", "--redis-url", redis_url]
+        before = cluster.pids
+        address = ["--launcher", "ray", "--ray-address", cluster.address, "--redis-url", redis_url]
         summary = start_run(*endless, *address, "--set", "stop.updates=5").finish()
         assert (summary.exit_code, summary.stop_reason, summary.updates, summary.imbalance) == (0, "updates", 5, 0)
-        assert len(cluster) > 3
-        assert all(map(psutil.pid_exists, cluster))
+        assert len(before) > 3
+        assert all(map(psutil.pid_exists, before))
     finally:
-        processes = psutil.Process(head.pid).children(recursive=True)
-        head.terminate()
-        head.wait(30)
-        for process in psutil.wait_procs(processes, 10)[1]:
-            process.kill()
-        shutil.rmtree(directory, ignore_errors=True)
+        cluster.end()
 
 
 @pytest.mark.long

@@ -15,6 +15,8 @@ from typing import Any
 import psutil
 
 NAMESPACES = ("--net", "--mount", "--uts", "--ipc", "--pid")
+REDIS_PORT = 6379
+"""Port of a Redis that has a host of its own."""
 NOWHERE = "02:00:00:00:00:01"
 """A hardware address that no interface has."""
 _numbers = count(os.getpid())

@@ -14,7 +14,8 @@ from distrl.errors import ConfigError
 from distrl.jobs.here import Here
 from distrl.jobs.record import Job, JobRecord
 from distrl.jobs.submission import submit
-from distrl.jobs.target import OVER, RoleNeed
+from distrl.jobs.target import OVER
+from distrl.roles.plan import RoleNeed
 from distrl.runs.directories import process_mark
 from tests.faults.training import wait_until
 

@@ -3,10 +3,11 @@ from pathlib import Path
 from distrl.config.load import load
 from distrl.jobs.plan_text import files, plan_json, plan_text
 from distrl.jobs.record import Job
-from distrl.jobs.target import Plan, RoleNeed
+from distrl.jobs.target import Plan
+from distrl.roles.plan import RoleNeed
 
 PLAN = Plan(
-    [RoleNeed("learner", 1, 4, 1), RoleNeed("actor", 32, 1), RoleNeed("evaluator", 1, 0.5)],
+    [RoleNeed("learner", 1, 4, 1), RoleNeed("actor", 32, 1), RoleNeed("evaluator", 1, 1)],
     available="120 idle",
     code="1.2 MB",
     unprotected=["one", "two"],
@@ -22,8 +23,8 @@ def job(**changes):
 def test_a_plan_is_a_few_lines():
     assert plan_text(job(address="http://head:8265"), "ray", PLAN).splitlines() == [
         "plan  run pong-7f3a on ray at http://head:8265 · learner 1 × (4 CPU, 1 GPU) · actors 32 × 1 CPU · "
-        "evaluator 1 × 0.5 CPU",
-        "      needs 36.5 CPU, 1 GPU · there: 120 idle",
+        "evaluator 1 × 1 CPU",
+        "      needs 37 CPU, 1 GPU · there: 120 idle",
         "      directory /runs/pong-7f3a · code 1.2 MB",
         "      not protected: one",
         "      not protected: two",

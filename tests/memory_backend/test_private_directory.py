@@ -6,8 +6,15 @@ import subprocess
 import sys
 
 import psutil
+import pytest
 
-from distrl.memory_backend.private_directory import LOCK_NAME, make_private_directory, remove_abandoned
+from distrl.memory_backend.private_directory import (
+    LOCK_NAME,
+    join_private_directory,
+    leave_private_directory,
+    make_private_directory,
+    remove_abandoned,
+)
 
 OWNER = """
 import subprocess, sys, time
@@ -50,3 +57,35 @@ def test_what_is_not_known_to_be_abandoned_stays(tmp_path):
     remove_abandoned(tmp_path)
     remove_abandoned(tmp_path / "nowhere")
     assert sorted(tmp_path.rglob("*")) == before
+
+
+JOINED = """
+import sys, time
+from pathlib import Path
+from distrl.memory_backend.private_directory import join_private_directory
+print(join_private_directory("x", Path(sys.argv[1]))[0].name, flush=True)
+time.sleep(1000)
+"""
+
+
+def test_a_joined_directory_is_removed_by_the_last_that_leaves_it(tmp_path):
+    command = [sys.executable, "-c", JOINED, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        directory = tmp_path / other.stdout.readline().strip()
+        mine, lock = join_private_directory("x", tmp_path)
+        assert mine == directory
+        assert stat.S_IMODE(mine.stat().st_mode) == 0o700
+        leave_private_directory(mine, lock)
+        remove_abandoned(tmp_path)
+        assert directory.exists()  # the other process uses it
+        other.kill()
+        other.wait()
+    mine, lock = join_private_directory("x", tmp_path)
+    leave_private_directory(mine, lock)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_others_may_enter_is_not_joined(tmp_path):
+    (tmp_path / "distrl-x").mkdir(mode=0o755)
+    with pytest.raises(PermissionError, match="is not a private directory of this user"):
+        join_private_directory("x", tmp_path)

@@ -6,17 +6,20 @@ from dataclasses import replace
 import pytest
 
 from distrl.config import RunConfig
+from distrl.config.load import load
 from distrl.config.replay import ReplayParameters
 from distrl.config.run import EvaluationConfig
 from distrl.errors import ConfigError
 from distrl.learner.replay_set_up import replay_schema
 from distrl.roles.plan import (
     Role,
+    RoleNeed,
     check_queue,
     most_actors,
     oversubscription_warning,
     publication_note,
     replay_note,
+    role_needs,
     roles_beside_actors,
 )
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
@@ -44,6 +47,35 @@ def test_a_host_without_the_environment_starts_neither_actors_nor_an_evaluator()
     assert [role.kind for role in roles_beside_actors(joined)] == ["learner", "evaluator"]
     without = RunConfig.model_validate({**launch, **evaluation, "environment": {"spec_file": "spec.json"}})
     assert [role.kind for role in roles_beside_actors(without)] == ["learner"]
+
+
+@pytest.mark.parametrize(
+    ("sets", "needs"),
+    [
+        ([], [RoleNeed("learner", 1, 1), RoleNeed("actor", 2, 1)]),
+        (["actors.count=0"], [RoleNeed("learner", 1, 1)]),
+        (
+            ["learner.threads=4", "learner.device=gpu", "actors.count=32", "evaluation.every_env_steps=1000"],
+            [RoleNeed("learner", 1, 4, 1), RoleNeed("actor", 32, 1), RoleNeed("evaluator", 1, 1)],
+        ),
+        (
+            ["launch.start_actors=false", "memory.url=redis://box:6379"],
+            [RoleNeed("learner", 1, 1)],
+        ),
+        (
+            [
+                "learner.device=gpu",
+                "learner.backend=jax",
+                "learner.replicas=2",
+                "algorithm.minibatches=1",
+                "actors.environments=2",
+            ],
+            [RoleNeed("learner", 1, 1, 2), RoleNeed("actor", 2, 1)],
+        ),
+    ],
+)
+def test_the_needs_follow_from_the_configuration(sets, needs):
+    assert role_needs(load("cartpole-impala", sets=sets).config) == needs
 
 
 @pytest.mark.parametrize(

@@ -1,27 +1,7 @@
 import pytest
 
 from distrl.config.load import load
-from distrl.jobs.needs import role_needs, unprotected
-from distrl.jobs.target import RoleNeed
-
-
-@pytest.mark.parametrize(
-    ("sets", "needs"),
-    [
-        ([], [RoleNeed("learner", 1, 1), RoleNeed("actor", 2, 1)]),
-        (["actors.count=0"], [RoleNeed("learner", 1, 1)]),
-        (
-            ["learner.threads=4", "learner.device=gpu", "actors.count=32", "evaluation.every_env_steps=1000"],
-            [RoleNeed("learner", 1, 4, 1), RoleNeed("actor", 32, 1), RoleNeed("evaluator", 1, 1)],
-        ),
-        (
-            ["launch.start_actors=false", "memory.url=redis://box:6379"],
-            [RoleNeed("learner", 1, 1)],
-        ),
-    ],
-)
-def test_the_needs_follow_from_the_configuration(sets, needs):
-    assert role_needs(load("cartpole-impala", sets=sets).config) == needs
+from distrl.jobs.protection import unprotected
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,19 @@
+"""The protection that a run's Redis lacks, for the plans of all targets."""
+
+from distrl.config import RunConfig
+from distrl.config.run import TLS_SCHEMES
+from distrl.memory_backend.credentials import password
+from distrl.memory_backend.redis_address import parse_address
+
+
+def unprotected(config: RunConfig) -> list[str]:
+    """Return a line for each protection that the Redis of `memory.url` lacks; an embedded Redis lacks none."""
+    url = config.memory.url
+    if url is None or parse_address(url).is_here:
+        return []
+    lacks = []
+    if not url.startswith(TLS_SCHEMES):
+        lacks.append("traffic with Redis is not encrypted (memory.url: rediss://…)")
+    if password(url) is None:
+        lacks.append("Redis is used without a password (DISTRL_REDIS_PASSWORD_FILE)")
+    return lacks

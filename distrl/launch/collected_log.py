@@ -1,0 +1,35 @@
+"""Lines of a role's log on another host, which the launcher collects into the run's directory."""
+
+import logging
+from collections import deque
+
+MOST_BYTES = 64 * 1024
+
+
+class UncollectedLines(logging.Handler):
+    """The lines that have been logged since the last collection; of more than `most` bytes, the newest."""
+
+    def __init__(self, most: int = MOST_BYTES) -> None:
+        super().__init__()
+        self._most = most
+        self._lines: deque[str] = deque()
+        self._bytes = 0
+        self._left_out = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep one record; called with the handler's lock."""
+        self._lines.append(f"{self.format(record)}\n")
+        self._bytes += len(self._lines[-1].encode())
+        while self._bytes > self._most:
+            self._bytes -= len(self._lines.popleft().encode())
+            self._left_out += 1
+
+    def take(self) -> str:
+        """Return the lines and forget them; the first one says how many were left out."""
+        assert self.lock is not None
+        with self.lock:
+            note = f"[{self._left_out} lines are only in the log on the role's host]\n" if self._left_out else ""
+            text = note + "".join(self._lines)
+            self._lines.clear()
+            self._bytes = self._left_out = 0
+        return text
