@@ -6,6 +6,7 @@ start at which it is at most 243 times as many and at least a 32nd.
 
 import math
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -118,6 +119,23 @@ def test_nothing_changes_in_an_outage_of_an_hour_nor_for_a_window_after_it(distu
         assert (state.actors, state.words) == (4, state.because)  # the 50 seconds before the outage do not count
     state = look(state, seen, BOUNDS)
     assert (state.actors, state.falling_s) == ((4, 60.0) if seen.blocked else (12, 0.0))
+
+
+@pytest.mark.parametrize("best", [1, 4, 37])
+@pytest.mark.parametrize("every_s", [200, 600])
+def test_outages_again_and_again_do_not_move_a_run_from_its_optimum(best, every_s):
+    """The first heartbeat after an outage is of the outage: the learner has had nothing."""
+    world = Simulated(best, 2, noise=0.05)
+    _, state = run(always(world), 2, hours=0.25)  # to the optimum
+
+    def outages(second, wanted):
+        seen = world.look(wanted)
+        if second % every_s < 92:
+            return replace(seen, starving=1.0, disturbed="nothing was seen of the run for 90 s")
+        return replace(seen, starving=1.0, blocked=0.0, refused=0.0) if second % every_s < 96 else seen
+
+    numbers, _ = run(outages, state.actors)
+    assert numbers == [state.actors]
 
 
 def test_short_disturbances_do_not_restart_the_measurement():
