@@ -28,6 +28,12 @@ SETTINGS = (
     "learner.batch_size=1",
     "algorithm.max_staleness_updates=null",
 )
+LEARNS = ("--env", "tests.faults.environments:Paced", "--algorithm", "tests.faults.learners:Sleepy")
+
+
+def paced(file: Path) -> str:
+    """Return the setting by which the environment reads how long its steps take."""
+    return f"environment.kwargs={{file: {file}}}"
 
 
 @pytest.fixture
@@ -41,9 +47,7 @@ def pace(tmp_path: Path) -> Path:
 @pytest.fixture
 def run(tmp_path: Path, pace: Path) -> Iterator[Run]:
     """A run that begins with one actor."""
-    kwargs = f"environment.kwargs={{file: {pace}}}"
-    learns = ("--env", "tests.faults.environments:Paced", "--algorithm", "tests.faults.learners:Sleepy")
-    started = Run(tmp_path / "run", *learns, "--actors", "1", *sets(*SETTINGS, kwargs), cwd=tmp_path)
+    started = Run(tmp_path / "run", *LEARNS, "--actors", "1", *sets(*SETTINGS, paced(pace)), cwd=tmp_path)
     yield started
     started.end()
 

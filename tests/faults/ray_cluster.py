@@ -18,6 +18,9 @@ RAY = str(Path(sys.executable).parent / "ray")
 _START = (RAY, "start", "--block", "--disable-usage-stats", f"--object-store-memory={80 * 2**20}")
 _STARTED = b"--block"
 """A word of what a node prints once it is up."""
+PROVIDER = "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider"
+FAKE_HEAD_NODE_ID = "f" * 51 + "00000"
+"""Node id that Ray's provider of imitated nodes gives the head."""
 QUICK_TO_MISS = {
     "health_check_initial_delay_ms": 0,
     "health_check_period_ms": 1000,
@@ -55,6 +58,11 @@ class LocalCluster:
         """Every process of Ray's that runs."""
         return {child.pid for child in psutil.Process(self.process.pid).children(recursive=True)}
 
+    @property
+    def nodes(self) -> int:
+        """Number of nodes, by their processes: a question to Ray would start workers, so that no node was idle."""
+        return sum(psutil.Process(pid).name() == "raylet" for pid in self.pids)
+
     def end(self) -> None:
         """End every process, and remove the directory."""
         processes = psutil.Process(self.process.pid).children(recursive=True)
@@ -63,6 +71,40 @@ class LocalCluster:
         for process in psutil.wait_procs(processes, 10)[1]:
             process.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def autoscaling(port: int, config: Path, cpus: int, most_nodes: int) -> tuple[str, dict[str, str]]:
+    """Return the option and the variables by which a head adds nodes of this machine for what is asked of it.
+
+    `ray.cluster_utils.AutoscalingCluster` would do the same, but it needs a file that Ray's packages lack, and ends all
+    Ray processes of the machine first.
+
+    Args:
+        config: File that is written for the autoscaler.
+        cpus: Of each node that it adds.
+    """
+    head = "ray.head.default"
+    node = {"resources": {"CPU": cpus}, "node_config": {}, "min_workers": 0, "max_workers": most_nodes}
+    provider = {"type": "external", "module": PROVIDER, "head_node_id": FAKE_HEAD_NODE_ID, "launch_multiple": True}
+    provider |= dict.fromkeys(("use_node_id_as_ip", "disable_node_updaters", "disable_launch_config_check"), True)
+    settings = {
+        "cluster_name": "test",
+        "max_workers": most_nodes,
+        "provider": {**provider, "gcs_address": f"127.0.0.1:{port}"},
+        "available_node_types": {head: {"resources": {}, "node_config": {}, "max_workers": 0}, "node": node},
+        "head_node_type": head,
+        "idle_timeout_minutes": 0.1,
+        "upscaling_speed": 1.0,
+        **{key: {} for key in ("auth", "docker", "file_mounts", "head_node", "worker_nodes")},
+        **{key: [] for key in ("cluster_synced_files", "initialization_commands", "setup_commands")},
+        **{key: [] for key in ("head_setup_commands", "worker_setup_commands", "rsync_exclude", "rsync_filter")},
+        **{key: [] for key in ("head_start_ray_commands", "worker_start_ray_commands")},
+        "file_mounts_sync_continuously": False,
+    }
+    config.write_text(json.dumps(settings))
+    variables = {"AUTOSCALER_UPDATE_INTERVAL_S": "1", "RAY_FAKE_CLUSTER": "1", "RAY_enable_autoscaler_v2": "1"}
+    own_id = dict.fromkeys(("RAY_CLOUD_INSTANCE_ID", "RAY_OVERRIDE_NODE_ID_FOR_TESTING"), FAKE_HEAD_NODE_ID)
+    return f"--autoscaling-config={config}", {**variables, **own_id}
 
 
 class ClusterOfHosts:
