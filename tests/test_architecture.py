@@ -75,7 +75,7 @@ WALLS: Mapping[str, tuple[str, ...]] = {
     "lz4": ("memory_backend/compression.py",),
     "msgpack": ("wire.py",),
     "msgpack_numpy": ("wire.py",),
-    "ray": ("launch/ray_actors.py", "launch/ray_cluster.py"),
+    "ray": ("jobs/ray_client.py", "launch/ray_actors.py", "launch/ray_cluster.py"),
     "onnxruntime": ("actors/policy.py", "networks/policy/bundle.py"),
     "matplotlib": ("runs/pictures.py",),
     "zstandard": ("memory_backend/compression.py",),

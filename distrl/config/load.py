@@ -71,9 +71,23 @@ class LoadedConfig:
         Raises:
             ConfigError: The rest of the configuration contradicts it.
         """
-        origin_of = self.given | further
-        tree = self.config.model_dump(mode="json") | {"algorithm": section}
-        config = validated(RunConfig, tree, origin_of)
+        return self._with({"algorithm": section}, self.given | further)
+
+    def with_values(self, sections: Mapping[str, Mapping[str, Any]], origin: str) -> "LoadedConfig":
+        """Return the configuration with other values of some keys.
+
+        Args:
+            sections: Section -> key -> value.
+
+        Raises:
+            ConfigError: The rest of the configuration contradicts them.
+        """
+        origin_of = self.given | {f"{section}.{key}": origin for section, keys in sections.items() for key in keys}
+        values = self.config.model_dump(mode="json")
+        return self._with({name: {**values[name], **keys} for name, keys in sections.items()}, origin_of)
+
+    def _with(self, sections: Mapping[str, Any], origin_of: Mapping[str, str]) -> "LoadedConfig":
+        config = validated(RunConfig, self.config.model_dump(mode="json") | dict(sections), origin_of)
         leaves = _leaves(config.model_dump(mode="json"))
         return LoadedConfig(config, {dotted: _origin(origin_of, dotted) for dotted, _ in leaves})
 

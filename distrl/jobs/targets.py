@@ -12,7 +12,13 @@ def _here() -> Target:
     return Here()
 
 
-TARGETS: Mapping[str, Callable[[], Target]] = {"here": _here}
+def _ray() -> Target:
+    from distrl.jobs.ray_jobs import RayJobs
+
+    return RayJobs()
+
+
+TARGETS: Mapping[str, Callable[[], Target]] = {"here": _here, "ray": _ray}
 
 
 def open_target(name: str) -> Target:

@@ -119,10 +119,7 @@ def _examine(address: str) -> tuple[dict[str, str], list[Node]]:
             if answers:
                 break
             if _BAD_TOKEN in child.output():  # Ray would go on to try
-                raise ConfigError(
-                    f"Ray at {address} refuses this host's token, or its lack of one: set RAY_AUTH_MODE=token and "
-                    "RAY_AUTH_TOKEN_PATH to the file with the cluster's token"
-                )
+                raise token_refused(f"Ray at {address}")
             if time.monotonic() > deadline:
                 raise ConfigError(
                     f"Ray at {address} does not answer within {LIMIT_S:g} s; check launch.ray_address, and that this "
@@ -163,6 +160,14 @@ def examine(address: str, parent: Parent) -> None:
         cpus, gpus = resources.get("CPU", 0.0), resources.get("GPU", 0.0)
         nodes.append(Node(cpus, gpus, node["NodeManagerAddress"], found, problem))
     parent.say(here=versions(), nodes=[asdict(node) for node in nodes])
+
+
+def token_refused(server: str) -> ConfigError:
+    """Return the error of a server that wants another token."""
+    return ConfigError(
+        f"{server} refuses this host's token, or its lack of one: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH to "
+        "the file with the cluster's token"
+    )
 
 
 def one_line(error: Exception) -> str:

@@ -20,11 +20,12 @@ from typing import Any
 import pytest
 
 from tests.faults.arguments import environment, sets
+from tests.faults.ray_cluster import ClusterWithJobs
 from tests.faults.training import alive, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.row("S17")]
 
-TARGETS = ("here",)
+TARGETS = ("here", "ray")
 RUN_ID = "job"
 SLOW = [  # an environment that sleeps: a job of many roles takes little of the machine
     *("--env", "benchmarks.sleeping:Sleeping"),
@@ -106,6 +107,15 @@ class Bed:
 @pytest.fixture
 def here_bed(tmp_path: Path) -> Bed:
     return Bed("here", tmp_path)
+
+
+@pytest.fixture
+def ray_bed(tmp_path: Path, free_port: int) -> Iterator[Bed]:
+    """A cluster of one node with a token, which also has this machine's disk."""
+    pytest.importorskip("aiohttp")
+    cluster = ClusterWithJobs(free_port, free_port + 1, tmp_path / "ray.log")
+    yield Bed("ray", tmp_path, ["--address", cluster.jobs], cluster.token)
+    cluster.end()
 
 
 @pytest.fixture(params=TARGETS)

@@ -295,3 +295,13 @@ def test_a_path_as_the_preset_is_refused_instead_of_ignored(tmp_path):
     with pytest.raises(ConfigError, match=r"run.yaml.*file="):
         load(path)  # type: ignore[arg-type]
     assert load(file=path).config.seed == 7
+
+
+def test_other_values_of_some_keys_keep_the_origins_of_the_rest():
+    loaded = load("cartpole-impala", sets=["seed=3"])
+    changed = loaded.with_values({"launch": {"launcher": "ray", "ray_address": "auto"}}, "--on ray")
+    assert changed.config.launch.ray_address == "auto"
+    assert changed.config.actors == loaded.config.actors
+    assert (changed.origins["seed"], changed.origins["launch.launcher"]) == ("flag --set", "--on ray")
+    with pytest.raises(ConfigError, match=r"launch\.ray_address needs launch\.launcher: ray"):
+        loaded.with_values({"launch": {"ray_address": "auto"}}, "--on ray")

@@ -1,6 +1,8 @@
 """Ray clusters that exist before a run: one node on this machine, or a node on each of several hosts."""
 
 import json
+import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -105,6 +107,22 @@ def autoscaling(port: int, config: Path, cpus: int, most_nodes: int) -> tuple[st
     variables = {"AUTOSCALER_UPDATE_INTERVAL_S": "1", "RAY_FAKE_CLUSTER": "1", "RAY_enable_autoscaler_v2": "1"}
     own_id = dict.fromkeys(("RAY_CLOUD_INSTANCE_ID", "RAY_OVERRIDE_NODE_ID_FOR_TESTING"), FAKE_HEAD_NODE_ID)
     return f"--autoscaling-config={config}", {**variables, **own_id}
+
+
+class ClusterWithJobs(LocalCluster):
+    """A cluster with a job server and a token, whose processes find this interpreter as `python`.
+
+    Attributes:
+        jobs: URL of the job server.
+        token: Name -> value of the variables by which commands have the token.
+    """
+
+    def __init__(self, port: int, dashboard_port: int, log: Path, *, cpus: int = 8) -> None:
+        self.jobs = f"http://127.0.0.1:{dashboard_port}"
+        self.token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        dashboard = ("--include-dashboard=true", "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard_port}")
+        super().__init__(port, log, *dashboard, cpus=cpus, variables=environment(PATH=path, **self.token))
 
 
 class ClusterOfHosts:

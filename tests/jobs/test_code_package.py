@@ -1,0 +1,57 @@
+"""The code that a job takes along: without what git ignores, and refused with names where it is too large."""
+
+import subprocess
+
+import pytest
+
+from distrl.errors import ConfigError
+from distrl.jobs.code_package import code_in
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A folder with code, ignored files, an earlier run and caches."""
+    texts = {
+        ".gitignore": "*.bin\nlogs/\n",
+        "mine/world.py": "x = 1\n",
+        "data.bin": "0" * 1000,
+        "logs/a.txt": "a",
+        "runs/first/config.yaml": "seed: 1\n",
+        "mine/__pycache__/world.pyc": "c",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize("in_repository", [True, False])
+def test_what_git_ignores_runs_and_caches_are_left_out(project, in_repository, tmp_path_factory):
+    if in_repository:
+        subprocess.run(["git", "init", "--quiet"], cwd=project, check=True)
+    package = code_in(project)
+    assert [str(file) for file in package.files] == [".gitignore", "mine/world.py"]
+    assert package.size_bytes == len("*.bin\nlogs/\n") + len("x = 1\n")
+    copy = tmp_path_factory.mktemp("copy")
+    package.copy_to(copy)
+    assert {file.relative_to(copy).as_posix() for file in copy.rglob("*") if file.is_file()} == set(
+        map(str, package.files)
+    )
+
+
+def test_without_git_only_ignored_files_come_along(project, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert [str(file) for file in code_in(project).files] == [".gitignore", "data.bin", "logs/a.txt", "mine/world.py"]
+
+
+def test_too_large_a_package_names_its_largest_files(project):
+    for number in range(4):
+        (project / f"{number}.dat").write_bytes(b"0" * 1_000_000 * (number + 1))
+    package = code_in(project)
+    package.check_size(11_000_000, "Ray's job server")
+    with pytest.raises(
+        ConfigError,
+        match=r"has 10.0 MB, and Ray's job server takes 9.0 MB; the largest files are 3.dat 4.0 MB, 2.dat 3.0 MB, "
+        r"1.dat 2.0 MB: name them in .gitignore",
+    ):
+        package.check_size(9_000_000, "Ray's job server")
