@@ -34,7 +34,7 @@ class AutoscaleConfig(Section):
     max_count: int | None = Field(None, ge=1)
     """Most actors; null: as many as `distrl scale` may request, see `actors.max_count`."""
     window_s: float = Field(60.0, gt=0.0)
-    """Seconds of undisturbed training that one judgement takes. It should hold several updates of the learner."""
+    """Seconds of undisturbed training that one judgement takes: several updates, and several unrolls of an actor."""
     lower_after_s: float = Field(300.0, ge=0.0)
     """How long every judgement must be for fewer actors before there are fewer."""
 

@@ -10,7 +10,7 @@ from distrl.roles.plan import ACTORS_ON_CLUSTER, most_actors
 
 GAP_S = 5.0
 """Longer gaps between two looks mean that Redis did not answer, or that the machine was suspended."""
-ACTING = ("acting", "waiting: room", "waiting: ticket", "waiting: round")
+ACTING = ("acting", "differentiating", "waiting: room", "waiting: ticket", "waiting: round")
 """States of actors that take part in the training."""
 
 
@@ -28,6 +28,7 @@ class Autoscaling:
         self._allowed = most_actors(config) or config.actors.max_count or ACTORS_ON_CLUSTER
         self._state = Wanted(config.actors.count)
         self._looked_at = clock()
+        self._disturbed_at, self._disturbed_by = self._looked_at, "the run is starting"
 
     @property
     def wanted(self) -> int | None:
@@ -68,6 +69,11 @@ class Autoscaling:
         now = self._clock()
         elapsed_s, self._looked_at = now - self._looked_at, now
         disturbed, brief = self._disturbance(elapsed_s, control, roles)
+        if disturbed and not brief:
+            self._disturbed_at, self._disturbed_by = now, disturbed
+        elif not disturbed and _learner(roles).last_step_age_s >= now - self._disturbed_at:
+            # Actors began anew: until their first unrolls are there, the learner waits however many they are.
+            disturbed = f"no update has followed yet ({self._disturbed_by})"
         self._state = look(self._state, _seen(roles, elapsed_s, disturbed, brief=brief), self._bounds())
 
     def _bounds(self) -> Bounds:
@@ -88,9 +94,9 @@ class Autoscaling:
             return "stopping", False
         if elapsed_s > GAP_S:
             return f"nothing was seen of the run for {elapsed_s:.0f} s", False
-        learner = next((role for role in roles if role.role == "learner"), None)
-        if learner is None:
+        if not any(role.role == "learner" for role in roles):
             return "no learner is up", False
+        learner = _learner(roles)
         if learner.state not in ("training", "waiting: unrolls"):
             return f"the learner is {learner.state}", False
         if not learner.waits:
@@ -98,14 +104,19 @@ class Autoscaling:
         if learner.state == "training" and learner.last_step_age_s > self._config.actors.autoscale.window_s:
             return f"the learner has made no update for {learner.last_step_age_s:.0f} s", False
         if not any(map(_acts, roles)):
-            return "no actor acts", False
+            return "no actor has finished an unroll", False
         if any(role.role == "evaluator" and role.state == "evaluating" for role in roles):
             return "evaluating", True
         return "", False
 
 
+def _learner(roles: Sequence[RoleStatus]) -> RoleStatus:
+    return next(role for role in roles if role.role == "learner")
+
+
 def _acts(role: RoleStatus) -> bool:
-    return role.role == "actor" and role.state in ACTING
+    """Return whether the learner gets unrolls of the actor; a first unroll may take longer than a window."""
+    return role.role == "actor" and role.state in ACTING and role.env_steps > 0
 
 
 def _seen(roles: Sequence[RoleStatus], elapsed_s: float, disturbed: str, *, brief: bool) -> Seen:
@@ -114,7 +125,7 @@ def _seen(roles: Sequence[RoleStatus], elapsed_s: float, disturbed: str, *, brie
     actors = [role for role in roles if _acts(role)]
     return Seen(
         elapsed_s,
-        starving=next(role.blocked_share for role in roles if role.role == "learner"),
+        starving=_learner(roles).blocked_share,
         blocked=sum(role.blocked_share for role in actors) / len(actors),
         refused=sum(role.waits.get("waiting: room", 0.0) for role in actors) / len(actors),
         actors=len(actors),

@@ -23,6 +23,7 @@ class Simulated:
     """Actors that take seconds to start, and a learner that `best` of them feed.
 
     Args:
+        starts_s: Time that an actor takes to start and for its first unroll; it does not count before.
         noise: Standard deviation of both speeds from look to look, as a share.
         cores: Actors that can run at the same time.
     """
@@ -77,8 +78,9 @@ def is_optimum(actors, best):
 
 @pytest.mark.parametrize("best", [0.4, 1, 1.3, 4, 4.4, 37, 200])
 @pytest.mark.parametrize("start", [1, 2, 4, 30, 100, 600])
-def test_a_constant_learner_has_its_optimum_after_five_decisions_and_keeps_it(best, start):
-    numbers, _ = run(always(Simulated(best, start)), start, hours=2.0)
+@pytest.mark.parametrize("starts_s", [8, 200])
+def test_a_constant_learner_has_its_optimum_after_five_decisions_and_keeps_it(best, start, starts_s):
+    numbers, _ = run(always(Simulated(best, start, starts_s=starts_s)), start, hours=2.0)
     assert turns(numbers) == 0
     assert is_optimum(numbers[-1], best), numbers
     reachable = start * FALL**5 <= best <= start * RISE**5

@@ -7,7 +7,7 @@ from distrl.launch.autoscaling import GAP_S, Autoscaling
 from distrl.memory_backend.records import Control, RoleStatus
 
 LEARNER = {"role": "learner", "id": 0, "state": "training", "waits": {"update": 0.4}, "blocked_share": 0.5}
-ACTOR = {"role": "actor", "id": 0, "state": "acting", "env_steps_per_s": 100.0}
+ACTOR = {"role": "actor", "id": 0, "state": "acting", "env_steps": 256, "env_steps_per_s": 100.0}
 
 
 def status(**told):
@@ -51,8 +51,28 @@ def test_actors_that_wait_for_the_learner_are_too_many_after_five_minutes():
 
 
 def test_a_learner_that_has_waited_for_long_is_seen_as_well():
-    seen = roles(learner={"state": "waiting: unrolls", "blocked_share": 1.0, "last_step_age_s": 1e4})
-    assert Run().looks(seen) == 6
+    run = Run()
+    run.looks(roles(), 1.0)
+    waits = {"state": "waiting: unrolls", "blocked_share": 1.0}
+    for second in range(60):
+        run.looks(roles(learner={**waits, "last_step_age_s": float(second)}), 1.0)
+    assert run.autoscaling.wanted == 6
+
+
+@pytest.mark.parametrize(
+    ("seen", "control"), [(roles(), Control(paused=True)), (roles()[1:], Control()), (roles(env_steps=0), Control())]
+)
+def test_nothing_is_measured_after_a_disturbance_until_the_learner_has_made_an_update(seen, control):
+    """All actors begin an unroll at the same time, so that the learner waits for as long as one takes."""
+    run = Run()
+    run.looks(roles(), 30.0)
+    run.looks(seen, 30.0, control)
+    waits = {"state": "waiting: unrolls", "blocked_share": 1.0}
+    for second in range(100):
+        assert run.looks(roles(learner={**waits, "last_step_age_s": 31.0 + second}), 1.0) == 2
+    assert run.autoscaling.reason.startswith("not measured now: no update has followed yet (")
+    assert run.looks(roles(), 59.5) == 2
+    assert run.looks(roles(), 1.0) == 4
 
 
 @pytest.mark.parametrize(
@@ -73,8 +93,9 @@ def test_a_learner_that_has_waited_for_long_is_seen_as_well():
         ),
         (roles(learner={"waits": {}}), Control(), "the learner has made no update yet"),
         (roles(learner={"last_step_age_s": 61.0}), Control(), "the learner has made no update for 61 s"),
-        (roles(state="starting"), Control(), "no actor acts"),
-        (roles(actors=0), Control(), "no actor acts"),
+        (roles(state="starting"), Control(), "no actor has finished an unroll"),
+        (roles(env_steps=0), Control(), "no actor has finished an unroll"),
+        (roles(actors=0), Control(), "no actor has finished an unroll"),
         (roles(status(role="evaluator", id=0, state="evaluating")), Control(), "evaluating"),
     ],
 )
@@ -99,9 +120,14 @@ def test_time_without_a_look_counts_for_nothing():
 
 def test_actors_that_start_count_for_nothing():
     starting = status(**ACTOR | {"id": 7, "state": "waiting: policy"})
-    run = Run(count=3)
-    assert run.looks(roles(starting)) == 3
-    assert run.autoscaling.reason.endswith("; 2 of 3 actors act")
+    first_unroll = status(**ACTOR | {"id": 8, "env_steps": 0})
+    run = Run(count=4)
+    assert run.looks(roles(starting, first_unroll)) == 4
+    assert run.autoscaling.reason.endswith("; 2 of 4 actors act")
+
+
+def test_actors_that_compute_gradients_act():
+    assert Run().looks(roles(state="differentiating")) == 4
 
 
 @pytest.mark.parametrize(

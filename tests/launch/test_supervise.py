@@ -471,7 +471,7 @@ def starving(world, share=0.5, **actor):
         world.beats(LEARNER, state="training", blocked_share=share, waits={"update": 0.1})()
         for handle in world.launcher.started:
             if handle.role.kind == "actor" and handle.code is None:
-                told = {"env_steps_per_s": 100.0, **actor}
+                told = {"env_steps": 256, "env_steps_per_s": 100.0, **actor}
                 world.beats(handle.role, **told)()
 
     return beat
@@ -561,7 +561,7 @@ def test_a_run_whose_actors_join_by_themselves_says_how_many_it_wants(world):
 
     def beat():
         world.beats(LEARNER, state="training", blocked_share=0.5, waits={"update": 0.1})()
-        world.beats(guest, env_steps_per_s=100.0)()
+        world.beats(guest, env_steps=256, env_steps_per_s=100.0)()
 
     told = []
     outcome = world.run(
