@@ -1,5 +1,6 @@
 """`distrl actors`: join a run with actors of this host."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -36,6 +37,7 @@ def actors(
         Path | None,
         typer.Option(metavar="DIR", help="Logs of the actors. [dim]Default: actors-ID, or logs in --run-dir.[/]"),
     ] = None,
+    dated: Annotated[bool, typer.Option("--dated", help="Lines that begin with date and time, for a log.")] = False,
     allow: AllowOption = None,
 ) -> None:
     """Join a run with actors of this host, until it ends.
@@ -56,7 +58,6 @@ def actors(
     from distrl.interrupt import interruptible
     from distrl.launch.joined_actors import join_actors
     from distrl.roles.machine import cores
-    from distrl.terminal.console import QuietView, UntilGoneView
 
     to_join = _run_to_join(run_dir, run_id, redis_url, frozenset(allow or ()))
     with interruptible() as interrupt:
@@ -65,13 +66,23 @@ def actors(
             cores() if count is None else count,
             wait=wait,
             log_dir=log_dir or (run_dir / "logs" if run_dir else Path(f"actors-{run_id}")),
-            report=UntilGoneView(QuietView(write=lambda text: print(printable(text), flush=True))).event,
+            report=_reporter(dated=dated),
             interrupt=interrupt,
         )
     if outcome.error is not None:
         with suppress(OSError):  # without a reader, the exit code still reports it
             typer.echo(f"distrl: error: {printable(' '.join(outcome.error.split()))}", err=True)
     raise typer.Exit(outcome.exit_code)
+
+
+def _reporter(*, dated: bool) -> Callable[[str], None]:
+    """Return what prints a line, until standard output is gone."""
+    from distrl.terminal.console import PlainView, QuietView, UntilGoneView
+
+    def write(text: str) -> None:
+        print(printable(text), flush=True)
+
+    return UntilGoneView(PlainView(dated=True, write=write) if dated else QuietView(write=write)).event
 
 
 def _run_to_join(

@@ -59,7 +59,10 @@ def submit(
     if layers.names_nothing:
         raise ConfigError("what to train? For example: distrl submit --preset cartpole-impala --on here")
     target = open_target(on)
-    job = _job(layers.load(), run_id, run_dir, address, dry=dry_run, wait=wait)
+    loaded = layers.load()
+    if on != "slurm" and (others := [path for path in loaded.given if path.startswith("slurm.")]):
+        raise ConfigError(f"{others[0]} (from {loaded.origins[others[0]]}) has no use with --on {on}; leave it out")
+    job = _job(loaded, run_id, run_dir, address, dry=dry_run, wait=wait)
     plan = target.plan(job)
     if not as_json:
         typer.echo(plan_text(job, on, plan), err=dry_run)

@@ -18,6 +18,7 @@ from distrl.config.exploration import ExplorationParameters, check_exploration
 from distrl.config.network import NetworkParameters
 from distrl.config.secrets import refuse_password
 from distrl.config.section import Section
+from distrl.config.slurm import SlurmConfig
 from distrl.config.tensorboard import TensorBoardConfig
 
 TLS_SCHEMES = ("rediss", "valkeys")
@@ -391,6 +392,7 @@ class RunConfig(Section):
     stop: StopConfig = StopConfig()
     tensorboard: TensorBoardConfig = TensorBoardConfig()
     launch: LaunchConfig = LaunchConfig()
+    slurm: SlurmConfig = SlurmConfig()
 
     @property
     def deterministic(self) -> bool:

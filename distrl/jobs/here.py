@@ -11,25 +11,22 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrl.config.small_files import read_small
-from distrl.errors import EXIT_INTERRUPTED, ConfigError
+from distrl.errors import ConfigError
 from distrl.jobs import run_logs
 from distrl.jobs.protection import unprotected
 from distrl.jobs.record import CONFIG_FILE, JOB_LOG, Job, JobRecord
+from distrl.jobs.run_files import EXIT_FILE, ended_with, exit_code, run_of
 from distrl.jobs.target import OVER, JobState, LogLine, Plan, Report
 from distrl.launch.attach import find_target, steering
-from distrl.launch.fleet import last_error
 from distrl.roles.framework import require_framework
 from distrl.roles.machine import cores, gpu_models, memory_bytes
 from distrl.roles.plan import role_needs
-from distrl.runs.directories import Run, RunRecord, is_alive, open_run, process_mark
+from distrl.runs.directories import RunRecord, is_alive, process_mark
 from distrl.runs.summary import outcome
 
 if TYPE_CHECKING:
     from distrl.memory_backend.steering import Steering
 
-EXIT_FILE = "job.exit"
-"""Name of the file in logs/ that has the exit code of the job's `distrl train`."""
 _PID, _PROCESS = "pid", "process"
 # A shell stays the parent of the training and writes down how it has ended. It is no child of the submitting process,
 # which would have to reap it. A signal to the group ends the training; the trap lets the shell live until it has.
@@ -86,22 +83,18 @@ class Here:
     def state(self, record: JobRecord) -> JobState:
         """Return the state by the process, and by what the run has left in its directory."""
         alive = _handle_is_alive(record)  # first, as a training writes its summary before it ends
-        run = _run_of(record)
+        run = run_of(record)
         if run is not None and run.summary is not None:
-            code, error = run.summary.exit_code, run.summary.error
             if alive:
                 return JobState("stopping", outcome(run.summary))
-            return JobState("failed" if code else "ended", error or outcome(run.summary), code)
+            return ended_with(record, run.summary.exit_code, run)
         if alive or (run is not None and run.state == "running"):
             return JobState("running")
         _require_this_host(record)
-        code_left = _exit_code(record)
-        if code_left is None:
+        code = exit_code(record)
+        if code is None:
             return JobState("gone", "its process was killed, or the machine was restarted; it has left no summary")
-        if code_left == EXIT_INTERRUPTED:
-            return JobState("failed", "it was stopped before it began to train", code_left)
-        reason = _last_error(record) or f"it has ended with {code_left} and has left no summary"
-        return JobState("failed" if code_left else "ended", reason, code_left)
+        return ended_with(record, code, run)
 
     def log(self, record: JobRecord, *, follow: bool) -> Iterator[LogLine] | None:
         """Return the lines of the logs in the run's directory."""
@@ -126,7 +119,7 @@ class Here:
     def stop(self, record: JobRecord, *, now: bool) -> None:
         """Request the end of the run. Before it has begun, and without Redis, a signal ends it in order, too."""
         _require_this_host(record)
-        run = _run_of(record)
+        run = run_of(record)
         if run is not None and run.record.redis_url is not None and not now:
             with steering(find_target(run.path, None, None), "command line") as steered:
                 steered.stop()
@@ -177,31 +170,8 @@ def _steered(record: JobRecord) -> AbstractContextManager["Steering"]:
         ConfigError: It is on another host, has not begun or has ended.
     """
     _require_this_host(record)
-    if _run_of(record) is None:
+    if run_of(record) is None:
         if not _handle_is_alive(record):
             raise _over(record)
         raise ConfigError(f"{record.run_id} has not begun to train; repeat the command in a few seconds")
     return steering(find_target(Path(record.run_dir), None, None), "command line")
-
-
-def _run_of(record: JobRecord) -> Run | None:
-    """Return the run in the job's directory; None before it has begun."""
-    run_dir = Path(record.run_dir)
-    return open_run(run_dir) if (run_dir / "run.json").exists() else None
-
-
-def _exit_code(record: JobRecord) -> int | None:
-    """Return the exit code that the job's shell has written; None if it was killed."""
-    try:
-        text = read_small(Path(record.run_dir) / "logs" / EXIT_FILE).decode(errors="replace").strip()
-    except OSError:
-        return None
-    return int(text) if text.isdecimal() else None
-
-
-def _last_error(record: JobRecord) -> str | None:
-    try:
-        with (Path(record.run_dir) / "logs" / JOB_LOG).open("rb") as log:
-            return last_error(log)
-    except OSError:
-        return None

@@ -7,8 +7,10 @@ from distrl.memory_backend.redis_address import parse_address
 
 
 def unprotected(config: RunConfig) -> list[str]:
-    """Return a line for each protection that the Redis of `memory.url` lacks; an embedded Redis lacks none."""
+    """Return a line for each protection that the run's Redis lacks; one that only its own host reaches lacks none."""
     url = config.memory.url
+    if config.memory.listen is not None and config.memory.tls.cert_file is None:
+        return ["traffic with Redis is not encrypted (memory.tls.cert_file and memory.tls.key_file)"]
     if url is None or parse_address(url).is_here:
         return []
     lacks = []

@@ -18,7 +18,13 @@ def _ray() -> Target:
     return RayJobs()
 
 
-TARGETS: Mapping[str, Callable[[], Target]] = {"here": _here, "ray": _ray}
+def _slurm() -> Target:
+    from distrl.jobs.slurm_jobs import SlurmJobs
+
+    return SlurmJobs()
+
+
+TARGETS: Mapping[str, Callable[[], Target]] = {"here": _here, "ray": _ray, "slurm": _slurm}
 
 
 def open_target(name: str) -> Target:

@@ -60,24 +60,24 @@ def check_cluster(config: RunConfig) -> None:
         )
 
 
-def shortage(needs: Sequence[RoleNeed], nodes: Sequence[Node]) -> str | None:
+def shortage(needs: Sequence[RoleNeed], nodes: Sequence[Node], place: str = "the cluster") -> str | None:
     """Return what the cluster lacks, with numbers, if it could not run all roles even when idle; None if it could.
 
     Args:
-        needs: The largest first. All after the first one need one core for each role.
+        needs: The largest role first. All others need one core for each role.
+        place: Name of the cluster, or of the part of one that has the nodes.
     """
-    largest, *others = needs
-    rest = sum(need.count * need.cpus for need in others)
+    largest, total = needs[0], sum(need.count * need.cpus for need in needs)
     whole = [(math.floor(node.cpus), math.floor(node.gpus)) for node in nodes]
     fits_one = any(cpus >= largest.cpus and gpus >= largest.gpus for cpus, gpus in whole)
-    if fits_one and sum(cpus for cpus, _ in whole) >= largest.cpus + rest:
+    if fits_one and sum(cpus for cpus, _ in whole) >= total:
         return None
     parts = ", ".join(_words(need) for need in needs)
-    has = f"the cluster has {sum(cpus for cpus, _ in whole)}, its largest node {max((c for c, _ in whole), default=0)}"
+    has = f"{place} has {sum(cpus for cpus, _ in whole)}, its largest node {max((c for c, _ in whole), default=0)}"
     if largest.gpus:
         with_gpus = max((gpus for _, gpus in whole), default=0)
         has += f", and at most {with_gpus} GPU on a node"
-    return f"it needs {largest.cpus + rest} CPU ({parts}), {has}"
+    return f"it needs {total} CPU ({parts}), {has}"
 
 
 def _words(need: RoleNeed) -> str:

@@ -16,6 +16,7 @@ import pytest
 from distrl.memory_backend.embedded_redis import find_server
 from tests.faults.arguments import environment
 from tests.faults.hosts import REDIS_PORT, Host, Network
+from tests.faults.slurm import SlurmCluster, missing_for_slurm
 
 SKIPS_FAIL = "CLUSTER_SKIPS_FAIL"
 
@@ -49,6 +50,17 @@ def network(tmp_path: Path) -> Iterator[Network]:
     network = Network(tmp_path)
     yield network
     network.close()
+
+
+@pytest.fixture
+def slurm_cluster(needs_hosts: None, tmp_path: Path, free_port: int) -> Iterator[SlurmCluster]:
+    """Return a cluster of three nodes of four cores, which share this machine's files."""
+    if (reason := missing_for_slurm()) is not None:
+        pytest.skip(reason)
+    with closing(Network(tmp_path)) as network:
+        cluster = SlurmCluster(network, tmp_path / "slurm", free_port)
+        yield cluster
+        cluster.end()
 
 
 @pytest.fixture

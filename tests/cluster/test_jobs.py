@@ -21,11 +21,12 @@ import pytest
 
 from tests.faults.arguments import environment, sets
 from tests.faults.ray_cluster import ClusterWithJobs
+from tests.faults.slurm import SlurmCluster
 from tests.faults.training import alive, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.row("S17")]
 
-TARGETS = ("here", "ray")
+TARGETS = ("here", "ray", "slurm")
 RUN_ID = "job"
 SLOW = [  # an environment that sleeps: a job of many roles takes little of the machine
     *("--env", "benchmarks.sleeping:Sleeping"),
@@ -118,6 +119,12 @@ def ray_bed(tmp_path: Path, free_port: int) -> Iterator[Bed]:
     cluster.end()
 
 
+@pytest.fixture
+def slurm_bed(slurm_cluster: SlurmCluster, tmp_path: Path) -> Bed:
+    """A cluster of three nodes."""
+    return Bed("slurm", tmp_path, variables=slurm_cluster.variables)
+
+
 @pytest.fixture(params=TARGETS)
 def bed(request: pytest.FixtureRequest) -> Iterator[Bed]:
     """One target's; what is left of the job is killed."""
@@ -190,7 +197,8 @@ def test_the_life_of_a_job(bed, follow):
     after = bed.run("logs", RUN_ID)
     assert (after.returncode, after.stderr) == (0, "")
     assert re.search(r"job +  unrolls  .* · exact$", after.stdout, re.MULTILINE)
-    assert {"learner", "actor 0", "job"} <= {line[20:].partition("  ")[0] for line in after.stdout.splitlines()}
+    assert {"learner", "job"} <= {line[20:].partition("  ")[0] for line in after.stdout.splitlines()}
+    assert re.search(r"^.{20}actor \d+ ", after.stdout, re.MULTILINE)
     for late in (["scale", "3"], ["stop"]):
         done = bed.run(*late, RUN_ID)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
