@@ -18,8 +18,8 @@ _NO_TIME = ("", "N/A", "NONE", "Unknown")
 _GPUS = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)")
 _DOWN = ("down", "fail", "unk")
 _LABEL = re.compile(r"^(?:sbatch|squeue|sinfo|scancel|scontrol)(?:: error)?: |^slurm_\w+ error: ", re.MULTILINE)
-_OPTIONS_OF = ("SBATCH_", "SQUEUE_", "SINFO_", "SCANCEL_", "SLURM_TIME_FORMAT")
-"""Variables by which users change what the commands do or print."""
+_CHANGING = ("SBATCH_", "SQUEUE_", "SINFO_", "SCANCEL_", "SLURM_TIME_FORMAT", "SLURM_RESTART_COUNT")
+"""Variables by which users change what the commands do or print, and one that a job leaves to those it submits."""
 _SECRETS = ("DISTRL_REDIS_PASSWORD", "DISTRL_REDIS_URL", "DISTRL_SENTINEL_PASSWORD", "DISTRL_RUN_KEY")
 """Variables that must not come into Slurm's hands, which keeps the environment of each job."""
 
@@ -175,7 +175,7 @@ def _output(command: str, *arguments: str) -> str:
 
 def _run(command: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     kept = {
-        name: value for name, value in os.environ.items() if not name.startswith(_OPTIONS_OF) and name not in _SECRETS
+        name: value for name, value in os.environ.items() if not name.startswith(_CHANGING) and name not in _SECRETS
     }
     limit_s = QUERY_LIMIT_S if command in ("sinfo", "squeue") else CHANGE_LIMIT_S
     try:

@@ -131,8 +131,8 @@ class SlurmJobs:
 
     def autoscale(self, record: JobRecord, least: int | None, most: int | None, *, off: bool) -> None:
         """Request it of the run, which only publishes the number."""
-        state = self._require_not_over(record)
-        if off and state != "running":
+        self._require_not_over(record)
+        if off and not _trains(record):
             return  # the next launch begins without
         with self._steered(record) as run:
             if off:
@@ -184,21 +184,21 @@ class SlurmJobs:
         except DistrlError:
             return False
 
-    def _require_not_over(self, record: JobRecord) -> State:
-        """Return the state.
-
-        Raises:
-            ConfigError: The job has ended.
-        """
-        state = self.state(record).state
-        if state in OVER:
+    def _require_not_over(self, record: JobRecord) -> None:
+        """Raise ConfigError if the job has ended."""
+        if self.state(record).state in OVER:
             raise ConfigError(f"{record.run_id} does not run; distrl status {record.run_dir} shows how it ended")
-        return state
 
     def _steered(self, record: JobRecord) -> AbstractContextManager["Steering"]:
-        if run_of(record) is None:
-            raise ConfigError(f"{record.run_id} has not begun to train; distrl status {record.run_dir} shows why")
+        if not _trains(record):
+            raise ConfigError(f"{record.run_id} does not train yet; distrl status {record.run_dir} shows why")
         return steering(find_target(Path(record.run_dir), None, None), "command line")
+
+
+def _trains(record: JobRecord) -> bool:
+    """Whether there is a launch that has not ended; a learner in the queue has left one that has."""
+    run = run_of(record)
+    return run is not None and run.summary is None
 
 
 def _add(run_dir: Path, learner: str, indices: Sequence[int]) -> str:

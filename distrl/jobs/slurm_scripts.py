@@ -75,6 +75,9 @@ case $end in
             scontrol requeue "$SLURM_JOB_ID" && exit 0
             echo "distrl: error: at the time limit Slurm does not requeue the job; its checkpoint is saved" >&2
             code=1
+        elif [ "$code" = 130 ]; then
+            echo "distrl: error: the time limit is too short: the training has not begun; raise --time" >&2
+            code=1
         fi ;;
     slurm)
         # Slurm counts a restart when it preempts or requeues the job, and none when the job is cancelled.

@@ -131,7 +131,7 @@ def test_preempted_actors_come_back_and_the_run_goes_on(start, cluster):
     run.stop_and_check(resumed=0)
 
 
-def test_a_preempted_learner_goes_on_and_one_whose_partition_cancels_is_gone(start, cluster):
+def test_a_preempted_learner_goes_on_from_its_checkpoint(start, cluster):
     run = start("--actors", "2", *sets("slurm.learner_options=[--partition=spare]"))
     run.wait_for_updates(10)
     urgent = cluster.occupy("main", 10, 600)
@@ -142,7 +142,7 @@ def test_a_preempted_learner_goes_on_and_one_whose_partition_cancels_is_gone(sta
     run.stop_and_check(resumed=saved)
 
 
-def test_a_learner_that_is_cancelled_by_preemption_or_by_hand_saves_and_ends_its_actors(start, cluster):
+def test_a_learner_whose_partition_cancels_it_saves_and_ends_its_actors(start, cluster):
     run = start("--actors", "2", *sets("slurm.learner_options=[--partition=cancelling]"))
     run.wait_for_updates(10)
     cluster.occupy("main", 10, 1)
@@ -156,7 +156,7 @@ def test_a_learner_that_is_cancelled_by_preemption_or_by_hand_saves_and_ends_its
 
 
 def test_at_the_time_limit_the_learner_and_actors_save_and_are_requeued(start, cluster):
-    limit = "[--time=2]"
+    limit = "[--time=4]"
     run = start("--actors", "1", *sets(f"slurm.learner_options={limit}", f"slurm.actor_options={limit}"))
     run.wait_for_launch(2)
     resumed = re.findall(r"resuming .*", run.log)

@@ -465,6 +465,18 @@ def test_actors_of_this_host_join_a_run_by_its_key_and_end_with_their_code(capsy
     assert asked == [("redis://h", "r", trust, 3, True, Path("actors-r"))]
 
 
+def test_dated_lines_of_actors_begin_with_date_and_time(capsys, monkeypatch, run_key):
+    def join_actors(*_, report, **__):
+        report("joined")
+        return Outcome(0, "solved")
+
+    monkeypatch.setattr("distrl.launch.joined_actors.join_actors", join_actors)
+    monkeypatch.setenv("DISTRL_RUN_KEY", run_key)
+    code, out, _ = run(capsys, "actors", "--redis-url", "redis://h", "--run-id", "r", "--dated")
+    assert code == 0
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d joined\n", out)
+
+
 def test_actors_join_the_run_of_a_directory(capsys, monkeypatch, tmp_path, run_key):
     asked = []
 

@@ -190,6 +190,10 @@ def test_a_dry_run_shows_a_configuration_that_is_one(capsys, workplace):
         ([*ON, "--run-dir", "runs/taken"], "runs/taken is taken: it exists and is no empty directory; choose another"),
         ([*ON, "--set", "actors.cuont=3"], "unknown key actors.cuont"),
         (["--preset", "cartpole-impala", "--on", "here", "--address", "http://h"], "--address http://h has no use"),
+        (
+            [*ON, "--set", "slurm.actor_options=[--mem=1G]"],
+            "slurm.actor_options (from flag --set) has no use with --on place; leave it out",
+        ),
         (["nowhere.yaml", "--on", "here"], "file nowhere.yaml does not exist"),
     ],
 )

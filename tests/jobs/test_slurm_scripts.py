@@ -166,6 +166,15 @@ def test_a_time_limit_at_which_slurm_refuses_to_requeue_is_a_failure_with_its_re
     assert after(tmp_path) == [["1"], ["scontrol requeue 7", CANCELLED], ["TERM"]]
 
 
+def test_a_time_limit_before_the_training_has_begun_does_not_requeue_for_ever(start, tmp_path):
+    process = start("learner", set_up=[f"touch {tmp_path}/ready", "sleep 0.5"])
+    wait_until((tmp_path / "ready").exists, "it is being set up")
+    process.send_signal(signal.SIGUSR1)
+    assert process.wait(30) == 1
+    assert "distrl: error: the time limit is too short: the training has not begun" in (tmp_path / "errors").read_text()
+    assert after(tmp_path) == [["1"], [CANCELLED], []]
+
+
 def test_distrl_stop_ends_a_run_by_a_signal(start, tmp_path):
     process = start("learner")
     wait_until((tmp_path / "ready").exists, "it trains")
