@@ -85,7 +85,7 @@ LOCK := $(BIN)/uv pip compile pyproject.toml --no-config --universal --python-ve
 	--generate-hashes --no-header --annotation-style line --quiet
 
 lock: $(VENV)/installed-dev  ## Writes the locks anew from pyproject.toml; add LOCK_ARGS=--upgrade for newer releases.
-	$(LOCK) $(LOCK_ARGS) --extra cpu --extra jax --extra ray --extra atari --extra mujoco --extra box2d --extra video --extra envpool --extra gym --extra dm-control --extra compression --extra plot --extra dashboard --extra dev --output-file requirements/dev.lock
+	$(LOCK) $(LOCK_ARGS) --extra cpu --extra jax --extra ray --extra atari --extra mujoco --extra box2d --extra video --extra envpool --extra gym --extra dm-control --extra compression --extra plot --extra s3 --extra gcs --extra azure --extra dashboard --extra dev --output-file requirements/dev.lock
 	$(LOCK) $(LOCK_ARGS) --extra cpu --extra ray --extra atari --extra mujoco --extra box2d --extra video --extra compression --extra plot --extra dashboard --constraints requirements/dev.lock --output-file requirements/train.lock
 
 clean:  ## Removes .venv, build products and caches; runs/ stays.

@@ -77,8 +77,8 @@ def train(
     Args:
         config: Made in Python, or loaded with `load`, which keeps the origin of every value.
         run_dir: The run's own directory, made if missing; by default a new one under runs/.
-        resume: None: a new run. "auto": go on if `run_dir` holds a valid checkpoint, else start. A directory: go on
-            with the run in it; `run_dir` is then not needed.
+        resume: None: a new run. "auto": go on if `run_dir`, or the data store, holds a valid checkpoint, else start. A
+            directory: go on with the run in it; `run_dir` is then not needed. STORE/RUN: fetch that run first.
         run_id: The id of a new run, by which roles and commands on other hosts find it in Redis: letters, digits, '.',
             '_' and '-'. None: one of the time and a random number. A resumed run keeps its own.
         view: How progress is shown. "auto" (the default): a live panel in a terminal and plain lines elsewhere.
@@ -206,9 +206,15 @@ def load_run(path: str | Path) -> "LoadedRun":
 def run_directory(config: "RunConfig", run_dir: str | Path | None, resume: str | None) -> Path:
     """Return `run_dir`, the directory to resume, or a new one under runs/, which this makes.
 
+    For a run in a data store, STORE/RUN, that is `run_dir` or runs/RUN.
+
     Raises:
         ConfigError: "auto" without a directory to look into, or two directories that differ.
     """
+    if resume is not None and "://" in resume:
+        from distrl.config.stores import split_run
+
+        return Path(run_dir) if run_dir is not None else Path("runs") / split_run(resume, "--resume")[1]
     if resume == "auto" and run_dir is None:
         raise ConfigError("--resume auto needs a --run-dir to look into; or name the run: --resume DIR")
     if resume is None or resume == "auto":

@@ -12,6 +12,7 @@ DistrlError                     1   unexpected
 │   ├── OutageError             6   Redis cannot be reached, or accepts no commands for now
 │   ├── ForeignKeyError         6   another program has written a key of the run
 │   └── FencedError             6   another learner, or a later launch, has taken over this run
+├── StoreError                  6   the data store cannot be reached, or refuses
 ├── UnsavedError                1   the run's directory does not take the last updates
 ├── VersionError                1   the version of weights is not above the published one
 ├── CheckpointError             2   no valid checkpoint where one is needed
@@ -99,6 +100,12 @@ class ForeignKeyError(MemoryBackendError):
 
 class FencedError(MemoryBackendError):
     """A newer learner holds the run's fencing token, or the run was launched again."""
+
+
+class StoreError(DistrlError):
+    """The data store of checkpoints does not answer, or refuses a request."""
+
+    exit_code = 6
 
 
 class UnsavedError(DistrlError):

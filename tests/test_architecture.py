@@ -79,6 +79,12 @@ WALLS: Mapping[str, tuple[str, ...]] = {
     "onnxruntime": ("actors/policy.py", "networks/policy/bundle.py"),
     "matplotlib": ("runs/pictures.py",),
     "zstandard": ("memory_backend/compression.py",),
+    "fsspec": ("data_store/remote_objects.py",),
+    "s3fs": (),  # fsspec imports the library of a URL's scheme
+    "gcsfs": (),
+    "adlfs": (),
+    "boto3": (),
+    "botocore": (),
     "starlette": ("dashboard/",),
     "uvicorn": ("dashboard/server.py", "dashboard/connections.py"),
     "prometheus_client": ("dashboard/exposition.py",),

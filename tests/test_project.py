@@ -17,7 +17,7 @@ PROJECT = PYPROJECT["project"]
 LOCKS = {
     "train": {"cpu", "ray", "atari", "mujoco", "compression", "plot", "dashboard"},
     "dev": {"cpu", "jax", "ray", "atari", "mujoco", "envpool", "gym", "dm-control", "compression", "plot"}
-    | {"dashboard", "dev"},
+    | {"dashboard", "dev", "s3", "gcs", "azure"},
 }
 SELF = {"distrl[cpu]", "distrl[image]", "distrl[plot]"}
 
@@ -49,7 +49,7 @@ def test_dependencies_page_is_pyproject():
 
 
 def test_every_extra_that_users_are_promised():
-    promised = {"cpu", "gpu", "jax", "ray", "dashboard", "dev"}
+    promised = {"cpu", "gpu", "jax", "ray", "dashboard", "dev", "s3", "gcs", "azure"}
     promised |= {"image", "atari", "box2d", "mujoco", "video", "envpool", "gym", "dm-control", "compression", "plot"}
     assert PROJECT["optional-dependencies"].keys() == promised
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,8 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from distrl.commands.options import JoinedRedisOption, RunArgument, WeightsOption, set_option
+from distrl.commands.stored import with_policy
 from distrl.config.document import parse
 from distrl.config.load import load
+from distrl.config.stores import is_store_url
 from distrl.errors import EXIT_INTERRUPTED, ConfigError
 from distrl.metrics.phrases import return_words
 
@@ -73,7 +76,10 @@ def evaluate(
     # Imported here: it brings environments and ONNX Runtime, which the help does not need.
     from distrl.serving.evaluation import Video, play
 
-    subject = _subject(run, checkpoint, env, sets or (), baseline, action or ())
+    run_dir = None if run is None else with_policy(run, checkpoint)
+    subject = _subject(run_dir, checkpoint, env, sets or (), baseline, action or ())
+    if run is not None and is_store_url(run) and baseline is None:
+        subject = replace(subject, name=f"policy of {run}, {checkpoint}")
     if force and video is None:
         raise ConfigError("--force goes with --video FILE.webm")
     film = None if video is None else Video(video, video_episodes, replaced=force)
@@ -200,7 +206,7 @@ def _progress(episodes: int) -> "Iterator[Any]":
 def _report(
     subject: "Subject",
     ended: "Sequence[Episode]",
-    run: Path | None,
+    run: str | None,
     checkpoint: str,
     baseline: str | None,
     seed: int,
@@ -211,7 +217,7 @@ def _report(
     returns, lengths = [episode.total for episode in ended], [episode.length_steps for episode in ended]
     mean = fmean(returns) if returns else None
     return {
-        "run": None if run is None else str(run),
+        "run": run,
         "environment": subject.environment.id,
         "policy": baseline or checkpoint,
         "weights_version": subject.weights_version,

@@ -6,11 +6,14 @@ from typing import Annotated
 import typer
 
 import distrl
-from distrl.commands.options import RequiredRunArgument, WeightsOption
+from distrl.commands.options import WeightsOption, run_argument
+from distrl.commands.stored import with_policy
+from distrl.config.stores import is_store_url
+from distrl.errors import ConfigError
 
 
 def export(
-    run: RequiredRunArgument,
+    run: Annotated[str, run_argument("A run's directory, or STORE/RUN in a data store; the run may be training.")],
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="[dim]Default: policy.onnx in the run's directory.[/]")
     ] = None,
@@ -25,7 +28,11 @@ def export(
     """
     from distrl.serving.export import export_run
 
-    path, exported = export_run(run, output, checkpoint=checkpoint, force=force, version=distrl.__version__)
+    if is_store_url(run) and output is None:
+        raise ConfigError(f"{run} is in a data store: name a file here with --output")
+    path, exported = export_run(
+        with_policy(run, checkpoint), output, checkpoint=checkpoint, force=force, version=distrl.__version__
+    )
     behind = "" if exported.env_steps is None else f" after {exported.env_steps:,} steps"
     typer.echo(
         f"{path}: {exported.algorithm} on {exported.policy.environment.id}{behind}, "

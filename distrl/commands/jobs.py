@@ -13,6 +13,7 @@ from distrl.commands import completion
 from distrl.commands.durations import duration_option
 from distrl.commands.options import AddressOption
 from distrl.commands.runs import warn
+from distrl.config.stores import is_store_url
 from distrl.errors import ConfigError, printable
 
 if TYPE_CHECKING:
@@ -25,22 +26,32 @@ _COLORS = (typer.colors.CYAN, typer.colors.YELLOW, typer.colors.BLUE, typer.colo
 _WIDTH = 9
 
 
-def jobs(as_json: Annotated[bool, typer.Option("--json", help="A JSON list.")] = False) -> None:
+def jobs(
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="The runs in a data store, in place of those under runs/.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON list.")] = False,
+) -> None:
     """List the jobs under runs/, the newest first, with their states.
 
     [cyan]distrl jobs[/]
+
+    [cyan]distrl jobs --store s3://bucket/runs[/]
     """
     from distrl.jobs.finding import known_jobs
+    from distrl.jobs.stored_jobs import stored_jobs
     from distrl.jobs.watching import facts_of, state_of
 
-    found = sorted(known_jobs(Path("runs"), warn), key=lambda job: -job.submitted)
-    facts = [facts_of(job, state_of(job)) for job in found]
+    known = ((job, state_of(job)) for job in known_jobs(Path("runs"), warn))
+    facts = [facts_of(*each) for each in (known if store is None else stored_jobs(store, state_of, warn))]
+    facts.sort(key=lambda job: -job["submitted"])
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return
     from distrl.terminal.run_tables import jobs_table
 
-    typer.echo(jobs_table(facts, time.time()) if facts else "no job under runs/; distrl submit makes one")
+    nothing = f"no run in {store}" if store else "no job under runs/; distrl submit makes one"
+    typer.echo(jobs_table(facts, time.time()) if facts else nothing)
 
 
 def logs(
@@ -48,7 +59,8 @@ def logs(
         str | None,
         typer.Argument(
             metavar="RUN",
-            help="A run's directory, or the id of a run or job under runs/. [dim]Default: the newest there.[/]",
+            help="A run's directory, the id of a run or job under runs/, or STORE/RUN for what a data store has. "
+            "[dim]Default: the newest under runs/.[/]",
             autocompletion=completion.runs,
         ),
     ] = None,
@@ -66,8 +78,11 @@ def logs(
     [cyan]distrl logs -f pong-7f3a[/]
 
     [cyan]distrl logs runs/first --role learner --role actor:3 --since 5m[/]
+
+    [cyan]distrl logs s3://bucket/runs/pong-7f3a[/]
     """
     from distrl.jobs.finding import as_job, at_address, run_directory
+    from distrl.jobs.stored_jobs import stored_log
     from distrl.jobs.watching import job_words, state_of, watch
 
     def report(text: str) -> None:
@@ -75,16 +90,25 @@ def logs(
 
     roles = [role_name(text) for text in role or ()]
     earliest = 0.0 if since is None else time.time() - since
-    folder = run_directory(run)
-    job = at_address(as_job(folder), address)
+    job = None
+    if run is not None and is_store_url(run):
+        if follow or address is not None:
+            raise ConfigError(f"{run}: a data store has copies of logs; --follow and --address are for jobs")
+        found = stored_log(run)
+    else:
+        folder = run_directory(run)
+        job = at_address(as_job(folder), address)
+        found = watch(job, folder, follow=follow, report=report)
     empty = silent = True
-    for line in watch(job, folder, follow=follow, report=report):
+    for line in found:
         empty = False
         if line.at >= earliest and is_of(roles, line.role):
             silent = False
             print_line(line, as_json=as_json)
     if silent and not empty:
         report("no line of its log matches --role and --since")
+    if job is None:
+        return
     state = state_of(job)
     if state.state in ("gone", "failed") or (empty and state.state == "running"):
         report(job_words(job, state))

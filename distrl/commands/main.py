@@ -41,6 +41,7 @@ from distrl.commands import (
 )
 from distrl.commands.help import App, takes
 from distrl.commands.options import JoinedRedisOption, Layers, RunDirOption
+from distrl.commands.stored import stored_configuration
 from distrl.config.load import LoadedConfig
 from distrl.dashboard.beside import dashboard_beside
 from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError, failure, printable
@@ -83,8 +84,8 @@ def train(
     resume: Annotated[
         str | None,
         typer.Option(
-            metavar="DIR|auto",
-            help="Go on with that run; auto: with the run in --run-dir, if there is one.",
+            metavar="DIR|STORE/RUN|auto",
+            help="Go on with that run; auto: with the run in --run-dir or its store, if there is one.",
             autocompletion=completion.runs,
         ),
     ] = None,
@@ -108,10 +109,16 @@ def train(
     [cyan]distrl train --env CartPole-v1 --actors 4 --set stop.mean_return=475[/]
 
     [cyan]distrl train --resume runs/first[/]
+
+    [cyan]distrl train --resume s3://bucket/runs/cartpole-1[/]
     """
-    if layers.names_nothing:
-        layers = replace(layers, config=_config_to_resume(run_dir, resume))
-    _end(_train(layers.load(), run_dir, resume, run_id, plain=plain, quiet=quiet, dated=dated, dashboard=dashboard))
+    if layers.names_nothing and resume is not None and "://" in resume:
+        loaded = stored_configuration(layers, resume)
+    else:
+        if layers.names_nothing:
+            layers = replace(layers, config=_config_to_resume(run_dir, resume))
+        loaded = layers.load()
+    _end(_train(loaded, run_dir, resume, run_id, plain=plain, quiet=quiet, dated=dated, dashboard=dashboard))
 
 
 @app.command(rich_help_panel="Train")

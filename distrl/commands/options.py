@@ -59,7 +59,7 @@ RunDirOption = Annotated[
     Path | None,
     typer.Option("--run-dir", metavar="DIR", help="The run's own directory. [dim]Default: a new one under runs/.[/]"),
 ]
-RunArgument = Annotated[Path | None, run_argument("A run's directory.")]
+RunArgument = Annotated[str | None, run_argument("A run's directory, or STORE/RUN in a data store.")]
 NamedRunArgument = Annotated[str | None, run_argument("A run's directory, or its id under runs/.")]
 RequiredRunArgument = Annotated[Path, run_argument("A run's directory; the run may be training.")]
 WeightsOption = Annotated[

@@ -169,12 +169,15 @@ def validated(model: type[Model], tree: Mapping[str, Any], origin_of: Mapping[st
     return section
 
 
-def dump(loaded: LoadedConfig) -> str:
+def dump(loaded: LoadedConfig, show: Callable[[str, Any], Any] = lambda dotted, value: value) -> str:
     """Return the configuration as YAML, with the origin of every value as a comment; `load` reads it back equal.
 
     Options that the chosen optimizer does not use are marked.
+
+    Args:
+        show: As in `dump_given`.
     """
-    return _document(loaded, loaded.config.model_dump(mode="json"), lambda dotted, value: value)
+    return _document(loaded, loaded.config.model_dump(mode="json"), show)
 
 
 def dump_given(loaded: LoadedConfig, show: Callable[[str, Any], Any] = lambda dotted, value: value) -> str:

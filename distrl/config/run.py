@@ -19,6 +19,7 @@ from distrl.config.network import NetworkParameters
 from distrl.config.secrets import refuse_password
 from distrl.config.section import Section
 from distrl.config.slurm import SlurmConfig
+from distrl.config.stores import checked_store_url
 from distrl.config.tensorboard import TensorBoardConfig
 
 TLS_SCHEMES = ("rediss", "valkeys")
@@ -264,6 +265,27 @@ class CheckpointConfig(Section):
     keep: int = Field(5, ge=1)
     """Number of newest checkpoints kept, in addition to the best one, by the newest evaluation or, without
     `evaluation`, by the mean return of the last 100 episodes."""
+    store: str | None = None
+    """Data store that gets a copy of every checkpoint, of the policy and of the run's files, in a folder named by the
+    run's id: s3://bucket/path, gs://bucket/path, az://container/path, or file:///path for a disk that hosts share.
+    Credentials come from the environment, as usual for that store (docs/store.md); null: none."""
+    store_give_up_s: float = Field(60.0, gt=0.0)
+    """How long the end of a training waits for the store to take its last checkpoint, before it ends with code 6."""
+
+    @field_validator("store")
+    @classmethod
+    def _is_store(cls, url: str | None) -> str | None:
+        return None if url is None else checked_store_url(url, "checkpoint.store")
+
+    def check(self, run: "RunConfig") -> None:
+        """Refuse settings that the run would not use, and an end that the supervisor would take for a stall."""
+        if self.store is None and self.is_changed("store_give_up_s"):
+            raise ValueError("checkpoint.store_give_up_s has no use without checkpoint.store")
+        if self.store is not None and self.store_give_up_s >= run.learner.stall_timeout_s:
+            raise ValueError(
+                f"checkpoint.store_give_up_s: {self.store_give_up_s:g} must be less than learner.stall_timeout_s: "
+                f"{run.learner.stall_timeout_s:g}, after which the run has stalled"
+            )
 
 
 class EvaluationConfig(Section):
@@ -462,7 +484,7 @@ class RunConfig(Section):
     def _combination_is_possible(self) -> Self:
         if not self.undeclared:
             self._check_algorithm()
-        for section in (self.actors, self.launch, self.memory, self.learner, self.stop):
+        for section in (self.actors, self.launch, self.memory, self.learner, self.checkpoint, self.stop):
             section.check(self)
         self.tensorboard.check(_paths(self), deterministic=self.deterministic)
         return self

@@ -13,7 +13,8 @@ from typing import IO
 
 from distrl.errors import naming
 
-_TEMPORARY = ".tmp-"
+TEMPORARY = ".tmp-"
+"""Begins the names of files and directories that are not complete."""
 
 
 def put_directory(path: Path, files: Mapping[str, bytes]) -> None:
@@ -26,7 +27,7 @@ def put_directory(path: Path, files: Mapping[str, bytes]) -> None:
         path: Its parent must exist.
         files: Name -> content.
     """
-    temporary = path.with_name(f"{_TEMPORARY}{path.name}")
+    temporary = path.with_name(f"{TEMPORARY}{path.name}")
     temporary.mkdir()
     try:
         for name, content in files.items():
@@ -51,7 +52,7 @@ def put_file(path: Path, content: bytes, *, private: bool = False) -> None:
 @contextmanager
 def file(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
     """Create or replace one file with what the `with` block writes, unless the block raises."""
-    temporary = path.with_name(f"{_TEMPORARY}{path.name}")
+    temporary = path.with_name(f"{TEMPORARY}{path.name}")
     mode = 0o600 if private else 0o666
     try:
         with naming(path), open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as opened:
@@ -73,14 +74,14 @@ def replaced(path: Path) -> Path:
 def remove_directory(path: Path) -> None:
     """Remove a directory with all its files, if it exists."""
     if path.exists():
-        doomed = path.with_name(f"{_TEMPORARY}{path.name}.doomed")
+        doomed = path.with_name(f"{TEMPORARY}{path.name}.doomed")
         path.rename(doomed)
         _remove(doomed)
 
 
 def remove_temporaries(directory: Path) -> None:
     """Remove the remains of crashes in `directory`. Its one writer calls this before it writes."""
-    for path in directory.glob(f"{_TEMPORARY}*"):
+    for path in directory.glob(f"{TEMPORARY}*"):
         _remove(path)
 
 

@@ -150,6 +150,14 @@ def newest_first(directory: Path) -> list[Path]:
     return [path for _, path in _checkpoints(directory)]
 
 
+def step_of(path: Path) -> int:
+    """Return the step of a checkpoint's directory, by its name."""
+    match = _CHECKPOINT.fullmatch(path.name)
+    if match is None:
+        raise ValueError(f"{path} is no checkpoint's directory")
+    return int(match[1])
+
+
 def best_path(directory: Path) -> Path | None:
     """Return the best checkpoint's directory; None if none is marked, or if the mark is damaged."""
     try:

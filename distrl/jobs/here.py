@@ -74,7 +74,7 @@ class Here:
             target="here",
             address=platform.node(),
             run_dir=str(job.run_dir),
-            store=None,
+            store=job.loaded.config.checkpoint.store,
             actors=job.loaded.config.actors.count,
             submitted=time.time(),
             handles={_PID: str(pid), _PROCESS: process_mark(pid)},

@@ -15,7 +15,7 @@ def plan_text(job: Job, target: str, plan: Plan) -> str:
     lines = [
         " · ".join([f"run {job.run_id} on {place}", *map(_role, plan.roles)]),
         " · ".join([f"needs {needs}", *([f"there: {plan.available}"] if plan.available else [])]),
-        " · ".join([f"directory {job.run_dir}", *([f"code {plan.code}"] if plan.code else [])]),
+        " · ".join([f"directory {job.run_dir}", *_store(job), *([f"code {plan.code}"] if plan.code else [])]),
         *(f"not protected: {text}" for text in plan.unprotected),
     ]
     return "\n".join([f"plan  {lines[0]}", *(f"      {line}" for line in lines[1:])])
@@ -28,6 +28,7 @@ def plan_json(job: Job, target: str, plan: Plan) -> dict[str, Any]:
         "target": target,
         "address": job.address,
         "run_dir": str(job.run_dir),
+        "store": job.loaded.config.checkpoint.store,
         "roles": [asdict(need) for need in plan.roles],
         "available": plan.available,
         "code": plan.code,
@@ -38,6 +39,11 @@ def plan_json(job: Job, target: str, plan: Plan) -> dict[str, Any]:
 def files(job: Job, plan: Plan) -> dict[str, str]:
     """Return what is submitted: name -> text without secrets, the same at every call."""
     return {CONFIG_FILE: job.config_text(secrets=False), **plan.files}
+
+
+def _store(job: Job) -> list[str]:
+    store = job.loaded.config.checkpoint.store
+    return [] if store is None else [f"store {store}/{job.run_id}"]
 
 
 def _role(need: RoleNeed) -> str:

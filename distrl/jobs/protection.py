@@ -1,4 +1,4 @@
-"""The protection that a run's Redis lacks, for the plans of all targets."""
+"""The protection that a job lacks, of its Redis and of its checkpoints, for the plans of the targets."""
 
 from distrl.config import RunConfig
 from distrl.config.run import TLS_SCHEMES
@@ -19,3 +19,10 @@ def unprotected(config: RunConfig) -> list[str]:
     if password(url) is None:
         lacks.append("Redis is used without a password (DISTRL_REDIS_PASSWORD_FILE)")
     return lacks
+
+
+def bound_to_node(config: RunConfig) -> list[str]:
+    """Return a line if checkpoints do not outlive the node on which the learner writes them, for targets with nodes."""
+    if config.checkpoint.store is not None:
+        return []
+    return ["checkpoints are lost with the node that has the run's directory, unless nodes share it (checkpoint.store)"]

@@ -19,7 +19,7 @@ from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig
 from distrl.errors import ConfigError
 from distrl.jobs.code_package import CodePackage, code_in
-from distrl.jobs.protection import unprotected
+from distrl.jobs.protection import bound_to_node, unprotected
 from distrl.jobs.ray_client import RayClient
 from distrl.jobs.ray_log import RayLog
 from distrl.jobs.record import CONFIG_FILE, Job, JobRecord
@@ -69,7 +69,7 @@ class RayJobs:
             role_needs(config),
             available=_has(nodes),
             code="" if package is None else str(package),
-            unprotected=[*unprotected(config), *client.unprotected],
+            unprotected=[*unprotected(config), *bound_to_node(config), *client.unprotected],
             files={
                 CONFIG_FILE: replace(job, loaded=loaded).config_text(secrets=False),
                 "ray-job.json": f"{json.dumps(request, indent=2, sort_keys=True)}\n",
@@ -92,7 +92,7 @@ class RayJobs:
             target="ray",
             address=client.address,
             run_dir=str(job.run_dir),
-            store=None,
+            store=loaded.config.checkpoint.store,
             actors=loaded.config.actors.count,
             submitted=time.time(),
             handles={_JOB: job.run_id},

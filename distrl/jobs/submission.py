@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from distrl.config import RunConfig
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, DistrlError
 from distrl.jobs.finding import directory_of_id
 from distrl.jobs.record import CONFIG_FILE, Job, JobRecord
+from distrl.jobs.stored_jobs import store_record
 from distrl.jobs.target import Report, Target
 
 UNDECIDED = "xxxxxx"
@@ -51,6 +52,10 @@ def submit(job: Job, target: Target, report: Report) -> JobRecord:
             if isinstance(error, OSError):
                 raise ConfigError(f"{error.filename} cannot be written: {error.strerror}; the job was ended") from error
             raise
+    try:
+        store_record(record)
+    except DistrlError as error:  # the hosts of the run may have rights that this one lacks
+        report(f"job.json is not in the data store: {error}")
     return record
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from distrl.errors import ConfigError, DistrlError, printable
 from distrl.jobs import run_logs
 from distrl.jobs.record import JobRecord
+from distrl.jobs.stored_jobs import stored_log
 from distrl.jobs.target import JobState, LogLine, Report, State, Target
 from distrl.jobs.targets import open_target
 
@@ -59,11 +60,11 @@ def watch(record: JobRecord, run_dir: Path, *, follow: bool, report: Report) -> 
         _await_start(target, record, follow=follow, report=report)
         found = target.log(record, follow=follow)
     except DistrlError as error:
-        if follow or not (run_dir / "logs").is_dir():
+        if follow or (record.store is None and not (run_dir / "logs").is_dir()):
             raise
         report(job_words(record, JobState("unknown", str(error))))
         found = None
-    yield from _left(record, run_dir) if found is None else found
+    yield from _left(record, run_dir, report) if found is None else found
 
 
 def _await_start(target: Target, record: JobRecord, *, follow: bool, report: Report) -> None:
@@ -77,8 +78,11 @@ def _await_start(target: Target, record: JobRecord, *, follow: bool, report: Rep
         time.sleep(WAIT_POLL_S)
 
 
-def _left(record: JobRecord, run_dir: Path) -> Iterator[LogLine]:
-    """Return what this host has of the log of a job that its target has forgotten."""
+def _left(record: JobRecord, run_dir: Path, report: Report) -> Iterator[LogLine]:
+    """Return what this host, or else the data store, has of the log of a job that its target has forgotten."""
     if (run_dir / "logs").is_dir():
         return run_logs.lines(run_dir / "logs")
+    if record.store is not None:
+        report(f"the log is the data store's, {record.store}/{record.run_id}")
+        return stored_log(f"{record.store}/{record.run_id}")
     raise ConfigError(f"no log of {record.run_id} is left: {record.run_dir} is gone")

@@ -139,6 +139,11 @@ class Monitor:
         if saved and self._unsaved:
             self.event("checkpoints are written again")
         self._unsaved = None if saved else unsaved or self._unsaved
+        unstored = snapshot.get("unstored")
+        if unstored and unstored != self.latest.get("unstored"):
+            self.event(f"the data store lacks the newest checkpoint: {unstored}; it is tried again")
+        elif self.latest.get("unstored") and not unstored and saved:
+            self.event("checkpoints are stored again")
         if self._first and self._blocked is not None:  # before the first update there was nothing to wait for
             total, looks = self._blocked_so_far
             self._blocked_so_far = (total + self._blocked, looks + 1)

@@ -402,14 +402,20 @@ class Supervisor:
         handle.terminate()
         if starting and not have_ended([handle], STARTING_GRACE_S):
             starting = self._learner_is_starting()
-        if too_late := not have_ended([handle], 0.0 if starting else LEARNER_GRACE_S):
+        if too_late := not have_ended([handle], 0.0 if starting else self._learner_grace_s):
             handle.kill()
         code = handle.poll() or 0
         if code == 0 or (code < 0 and starting):
             return None
         if code > 0:
             return code, self._unsaved() or handle.error or f"exit code {code}, and no error in its log"
-        return 1, f"killed after {LEARNER_GRACE_S:g} s" if too_late else f"signal {-code}"
+        return 1, f"killed after {self._learner_grace_s:g} s" if too_late else f"signal {-code}"
+
+    @property
+    def _learner_grace_s(self) -> float:
+        """Seconds that a learner may take to save, and to wait for the data store."""
+        checkpoint = self._config.checkpoint
+        return LEARNER_GRACE_S + (0.0 if checkpoint.store is None else checkpoint.store_give_up_s)
 
     def _learner_is_starting(self) -> bool:
         """Return whether the learner imports or builds: before it trains, its heartbeat has incarnation 0, or none."""

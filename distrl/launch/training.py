@@ -6,21 +6,26 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig, dump, load
 from distrl.config.settings import read_settings
+from distrl.config.stores import is_store_url
 from distrl.data_store.atomic import put_file
-from distrl.errors import ConfigError, DistrlError
+from distrl.data_store.stored_run import StoredRun
+from distrl.errors import ConfigError, DistrlError, StoreError
 from distrl.interrupt import Interrupt, interruptible
 from distrl.launch.checks import Checked, check
+from distrl.launch.data_store import fetch_run, open_stored_run, resumed_run
 from distrl.launch.distributed import train_with_roles
 from distrl.launch.head_start import HeadStart
 from distrl.launch.manifest import write_manifest
 from distrl.launch.monitor import Monitor
 from distrl.launch.one_process import train_here
 from distrl.launch.outcome import Outcome, summarize
+from distrl.launch.stored_files import StoredFiles
 from distrl.learner.replay_set_up import empty_replay_note
 from distrl.memory_backend.keys import checked_run_id
 from distrl.roles.description import RunDescription
@@ -44,7 +49,8 @@ def train(
 
     Args:
         run_dir: The run's own directory, made if missing.
-        resume: None, "auto", or another text: the run must resume (see `open_run_directory`).
+        resume: None, "auto", or another text: the run must resume (see `open_run_directory`). STORE/RUN, the URL of a
+            run in the store of the configuration: what the store has is fetched first.
         run_id: The id of a new run; None: one of the time and a random number. A resumed run keeps its own.
         head_start: The process that becomes the learner, unless the learner is a Ray actor or in this process.
         interrupt: Ends the run when its code is set; None: signals end it, if this is the main thread.
@@ -57,13 +63,23 @@ def train(
     """
     began = time.time(), time.monotonic()
     chosen = None if run_id is None else checked_run_id(run_id)
+    store = loaded.config.checkpoint.store
+    if resume is not None and is_store_url(resume):
+        chosen = resumed_run(resume, store)
     require_free(run_dir, resume)
+    if resume is not None and store is not None and chosen is None and run_id_of(run_dir) is None:
+        raise ConfigError(
+            f"{run_dir} holds no run, and the data store has runs by their ids: add --run-id NAME, or --resume "
+            f"{store}/NAME"
+        )
     run_id = _run_id(run_dir, chosen)
+    stored = open_stored_run(loaded.config, run_id, resume)
     checked = check(loaded, run_dir, run_id)
-    with open_run_directory(run_dir, resume) as opened:
+    fetch = None if stored is None or resume is None else partial(fetch_run, stored, run_dir, resume, view.event)
+    with open_run_directory(run_dir, resume, fetch) as opened:
         try:
             with written_config(run_dir, checked.loaded) as keep_config:
-                launch = _Launch(checked, run_dir, run_id, opened, view, head_start, interrupt, began)
+                launch = _Launch(checked, run_dir, run_id, opened, view, head_start, interrupt, began, stored)
                 summary = launch.run(keep_config)
         except ConfigError:
             if opened.was_empty:
@@ -106,6 +122,7 @@ class _Launch:
     head_start: HeadStart | None
     interrupt: Interrupt | None
     began: tuple[float, float]  # by the wall clock and by the monotonic clock
+    stored: StoredRun | None  # its folder in the data store
 
     def run(self, keep_config: Callable[[bool], None]) -> Summary:
         """Train, and write a summary however the training ends."""
@@ -121,6 +138,7 @@ class _Launch:
         with usable(self.run_dir):
             write_manifest(self.run_dir, description.run_id, config)
             monitor = Monitor(config, self.run_dir, self.view)
+        files = self._store_files(description, monitor)
         try:
             self._report_start(description, monitor)
             with interruptible() if self.interrupt is None else nullcontext(self.interrupt) as interrupt:
@@ -130,9 +148,17 @@ class _Launch:
                     outcome = train_with_roles(description, monitor, interrupt, self.head_start)
                 keep_config(outcome.exit_code != ConfigError.exit_code)
         except BaseException as error:  # raised again, after the summary is written
-            self._sum_up(description, monitor, Outcome.of(error))
+            self._sum_up(description, monitor, Outcome.of(error), files)
             raise
-        return self._sum_up(description, monitor, outcome)
+        return self._sum_up(description, monitor, outcome, files)
+
+    def _store_files(self, description: RunDescription, monitor: Monitor) -> StoredFiles | None:
+        """Begin to store the run's own files, if there is a data store."""
+        if self.stored is None:
+            return None
+        after = self.stored.look().writer
+        loaded, launch = self.checked.loaded, description.launch
+        return StoredFiles(self.stored, self.run_dir, loaded, launch=launch, after=after, report=monitor.event)
 
     def _report_start(self, description: RunDescription, monitor: Monitor) -> None:
         monitor.write_configuration(read_settings(self.run_dir / "config.yaml"))
@@ -141,7 +167,9 @@ class _Launch:
             if note:
                 monitor.event(note)
 
-    def _sum_up(self, description: RunDescription, monitor: Monitor, outcome: Outcome) -> Summary:
+    def _sum_up(
+        self, description: RunDescription, monitor: Monitor, outcome: Outcome, files: StoredFiles | None
+    ) -> Summary:
         """Write the summary and show the closing lines. A failure to write it is the run's error, unless it has one."""
         monitor.close()
         started, began_at = self.began
@@ -155,7 +183,23 @@ class _Launch:
                 summary = summary.model_copy(update={"exit_code": code, "error": unwritten})
             else:
                 self.view.event(unwritten)
+        if files is not None:
+            summary = self._store_last(summary, files)
         self.view.close(summary)
+        return summary
+
+    def _store_last(self, summary: Summary, files: StoredFiles) -> Summary:
+        """Store the last files. A failure is the run's error, unless it has one."""
+        try:
+            files.finish(self.checked.loaded.config.checkpoint.store_give_up_s)
+        except StoreError as error:
+            if summary.error is not None:
+                self.view.event(str(error))
+                return summary
+            code = summary.exit_code or error.exit_code
+            summary = summary.model_copy(update={"exit_code": code, "error": str(error)})
+            with usable(self.run_dir):
+                summary.write(self.run_dir / "summary.json")
         return summary
 
 

@@ -213,6 +213,7 @@ class Saver:
         self._after_save = after_save
         self._network = prepared.networks["main"]
         self._run_dir = prepared.run_dir
+        self._mirror = prepared.mirror
         # Deterministic mode waits for every save, and raises its error, so that a resumed run repeats.
         self._strict = prepared.config.deterministic
 
@@ -221,7 +222,11 @@ class Saver:
 
         Raises:
             OSError: Saving is strict and failed.
+            FencedError: Another learner has taken over the run in the data store.
         """
+        if self._mirror is not None:
+            self._mirror.check()
+            self._reporter.unstored = self._mirror.trouble
         try:
             self._note(self._checkpointer.finish(at_once=not self._strict))
             if self._checkpointer.writing_s > SLOW_S:
@@ -248,7 +253,15 @@ class Saver:
 
         Raises:
             UnsavedError: The run's directory cannot be written; the message names the other directory.
+            StoreError: The directory is complete, and the data store does not take the newest checkpoint.
+            FencedError: As in `save_if_due`.
         """
+        self._save_what_is_left(report)
+        if self._mirror is not None:
+            self._mirror.finish(report)
+            self._reporter.unstored = None
+
+    def _save_what_is_left(self, report: Callable[[], None]) -> None:
         waits, enough_at = iter((0.0, *LAST_RETRIES_S)), time.monotonic() + LAST_RETRY_BY_S
         while True:
             try:
@@ -300,6 +313,8 @@ class Saver:
 
     def close(self, *, abandon: bool = False) -> None:
         """Wait for the checkpoint being written, without raising its errors; with `abandon` as briefly as possible."""
+        if self._mirror is not None:
+            self._mirror.close()
         self._checkpointer.close(abandon=abandon)
 
     def _begin(self) -> None:
@@ -322,6 +337,8 @@ class Saver:
             return
         self._reporter.unsaved = None
         self._reporter.saved_at = self._checkpointer.saved_at
+        if self._mirror is not None:
+            self._mirror.request()
         if self._after_save is not None:
             self._after_save(updates)
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from distrl.algorithms import make_algorithm
@@ -10,6 +10,7 @@ from distrl.algorithms.algorithm import Algorithm, Networks
 from distrl.config import RunConfig
 from distrl.learner.batches import StreamBatches
 from distrl.learner.intake import BLOCK_S, Intake
+from distrl.learner.mirror import Mirror
 from distrl.learner.origin import FORGOTTEN_VERSIONS, Origin, Place, find_origin
 from distrl.learner.policy_files import best_return, forget_best, write_bundle
 from distrl.learner.publisher import Publisher, StalenessBound, Tickets
@@ -17,6 +18,7 @@ from distrl.learner.replay_batches import Arrivals
 from distrl.learner.replay_set_up import is_saved, make_replay, restore_replay
 from distrl.learner.rounds import RoundBatches, Rounds
 from distrl.learner.state import LearnerState
+from distrl.learner.stored_origin import look_into_store
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.gradient_codec import GradientSchema
 from distrl.memory_backend.inbox import Inbox
@@ -38,6 +40,7 @@ class Prepared:
 
     Attributes:
         failed_over: Whether Redis has failed over, and no learner has recovered from that.
+        mirror: Stores checkpoints and policy in the data store; None without one.
     """
 
     config: RunConfig
@@ -51,6 +54,7 @@ class Prepared:
     bundle: PolicyBundle
     replay: Replay | None = None
     failed_over: bool = False
+    mirror: Mirror | None = None
 
     @property
     def state(self) -> LearnerState:
@@ -129,6 +133,7 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
 
     Raises:
         CheckpointError: See `find_origin`.
+        StoreError: See `look_into_store`.
     """
     run_dir = place.run_dir
     numeric_backend.configure(
@@ -139,7 +144,10 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     )
     algorithm = make_algorithm(config)
     networks = algorithm.build(spec)
-    origin = find_origin(place, networks, run_id, backend)
+    stored = look_into_store(config.checkpoint, place, run_id)
+    origin = find_origin(place if stored is None else stored.place, networks, run_id, backend)
+    if stored is not None and stored.note is not None:
+        origin = replace(origin, note="; it ".join(filter(None, (f"has {stored.note}", origin.note))))
     state = origin.state
     if origin.note is not None:
         log.warning("the learner %s", origin.note)
@@ -158,7 +166,10 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     # Versions never go back; in a new run the restored version itself is free.
     state.weights_version = max(state.weights_version, published + 1, 1) + failed_over * FORGOTTEN_VERSIONS
     staleness = StalenessBound(config.algorithm.max_staleness_updates)
-    return Prepared(config, spec, run_dir, algorithm, networks, origin, backend, staleness, bundle, replay, failed_over)
+    mirror = None if stored is None else stored.mirror(config.checkpoint, backend.launch)
+    return Prepared(
+        *(config, spec, run_dir, algorithm, networks, origin, backend, staleness, bundle, replay, failed_over, mirror)
+    )
 
 
 def restore_evaluations(policy: Path, state: LearnerState, registry: Registry, *, resumed: bool) -> None:

@@ -29,11 +29,13 @@ class Reporter:
         relu_zeros: Name of a relu layer -> share of zeros in its output, when last inspected.
         saved_at: Start of the newest checkpoint in monotonic seconds; None before the first.
         unsaved: Error that keeps checkpoints from being written; None: there is none.
+        unstored: Error that keeps them from the data store; None: there is none.
     """
 
     env_steps_per_s = 0.0
     saved_at: float | None = None
     unsaved: str | None = None
+    unstored: str | None = None
 
     def __init__(self, prepared: Prepared, waits: Waits) -> None:
         self.time_shares: Mapping[str, float] = {}
@@ -113,6 +115,7 @@ class Reporter:
             "incomplete_rounds": self._incomplete_rounds if self._config.algorithm.rounds else None,
             "missing_workers": self._missing,
             "unsaved": self.unsaved,
+            "unstored": self.unstored,
             "origin": self._origin,
             "dropped": sum(ledger.dropped.values()),
             **{f"dropped_{reason}": count for reason, count in ledger.dropped.items()},

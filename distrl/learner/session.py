@@ -8,7 +8,7 @@ import numpy as np
 
 from distrl import nest
 from distrl.config.run import StopConfig
-from distrl.errors import FencedError, MemoryBackendError, UnsavedError
+from distrl.errors import FencedError, MemoryBackendError, StoreError, UnsavedError
 from distrl.learner.checkpointing import Checkpointer, Saver
 from distrl.learner.diagnostics import Diagnostics
 from distrl.learner.evaluations import Evaluations
@@ -113,6 +113,7 @@ class Session:
         Raises:
             NonFiniteError: The update was not applied or published, and no checkpoint was written after it.
             UnsavedError: The training has ended, and its last updates could not be saved in the run's directory.
+            StoreError: They are saved there, and the data store does not take them.
         """
         self._steered.begin()
         self.learner.start()
@@ -131,7 +132,7 @@ class Session:
         except MemoryBackendError as error:
             try:
                 self._saver.save_what_is_left(lambda: None)  # saving needs no Redis
-            except UnsavedError as unsaved:
+            except (UnsavedError, StoreError) as unsaved:
                 error.args = (f"{error}; {unsaved}",)
             raise
         finally:
@@ -144,7 +145,7 @@ class Session:
         """Save at the end. A failure is in the last snapshot, as the log may be on the same full disk."""
         try:
             self._saver.save_what_is_left(lambda: self._report(self._reporter.snapshot()))
-        except UnsavedError as error:
+        except (UnsavedError, StoreError) as error:
             self._reporter.unsaved = str(error)
             self._report(self._reporter.snapshot(stop_reason=reason))
             raise

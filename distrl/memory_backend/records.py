@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 from distrl.config.live_settings import Value
 
 Producer = tuple[int, int]
-WORDS = frozenset({"bottleneck", "missing_workers", "unsaved", "origin", "stop_reason"})
+WORDS = frozenset({"bottleneck", "missing_workers", "unsaved", "unstored", "origin", "stop_reason"})
 """Names in a snapshot whose values are words; all other values are numbers."""
 WHOLE = frozenset({"updates", "env_steps", "episodes", "trained_steps", "weights_version", "evaluation_env_steps"})
 """Names in a snapshot whose values are whole numbers."""

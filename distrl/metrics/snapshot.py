@@ -83,6 +83,7 @@ METRICS = (
     ),
     Metric("missing_workers", "", "", "workers whose gradients the last round lacked", timed=True),
     Metric("unsaved", "", "", "reason why the last checkpoint could not be written", timed=True),
+    Metric("unstored", "", "", "reason why the data store lacks the last checkpoint", timed=True),
     Metric("origin", "", "", "unusual start of the learner, for operators"),
     Metric("env_steps_per_s", "speed", "steps/s", "environment steps per second of all actors", timed=True),
     Metric("updates_per_s", "speed", "updates/s", "updates per second", timed=True),

@@ -5,9 +5,10 @@ The training process holds locks on the directory and on run.lock. The kernel re
 
 import fcntl
 import os
+import shutil
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,18 +42,22 @@ class Opened:
 
 
 @contextmanager
-def open_run_directory(run_dir: Path, resume: str | None) -> Iterator[Opened]:
+def open_run_directory(
+    run_dir: Path, resume: str | None, fetch: Callable[[], Sequence[str]] | None = None
+) -> Iterator[Opened]:
     """Create the directory, or check that it can be resumed; while inside, no other process trains in it.
 
     Args:
         resume: None: a new run. "auto": resume if there is a checkpoint, else start. Otherwise: must resume.
+        fetch: Brings what a data store has into the locked directory, and returns lines to report; called before
+            checkpoints are looked for.
 
     Raises:
         ConfigError: A new run would overwrite another one, or the run to resume has not ended.
         CheckpointError: There are checkpoints and none is valid, or there is none and `resume` is not "auto".
     """
     require_free(run_dir, resume)
-    opened = Opened() if resume is None else _look_for_checkpoint(run_dir, must_exist=resume != "auto")
+    opened = Opened() if resume is None or fetch else _look_for_checkpoint(run_dir, must_exist=resume != "auto")
     with ExitStack() as held:
         with usable(run_dir):
             was_empty = not (run_dir.is_dir() and any(run_dir.iterdir()))
@@ -60,6 +65,15 @@ def open_run_directory(run_dir: Path, resume: str | None) -> Iterator[Opened]:
                 (run_dir / name).mkdir(parents=True, exist_ok=True)
             _hold(held, run_dir, os.O_RDONLY)
             _hold(held, run_dir / "run.lock", os.O_RDWR | os.O_CREAT)
+        if fetch is not None:
+            try:
+                notes = fetch()
+                opened = _look_for_checkpoint(run_dir, must_exist=resume != "auto")
+                opened = replace(opened, notes=(*notes, *opened.notes))
+            except BaseException:  # also Ctrl-C, as a download may take long
+                if was_empty:
+                    shutil.rmtree(run_dir, ignore_errors=True)
+                raise
         yield replace(opened, was_empty=was_empty)
 
 

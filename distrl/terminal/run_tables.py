@@ -78,7 +78,7 @@ def jobs_table(jobs: Sequence[Mapping[str, Any]], now: float) -> str:
     """Format one line per job; `jobs` are those of `distrl.jobs.watching.facts_of`."""
     lines: list[tuple[str, ...]] = [("run", "target", "state", "actors", "submitted", "reason")]
     for job in jobs:
-        submitted = f"{age(now - job['submitted'])} ago"
+        submitted = f"{age(now - job['submitted'])} ago" if job["submitted"] else "-"
         reason = printable(" ".join(job["reason"].split()))
         lines.append((job["run_id"], job["target"], job["state"], str(job["actors"]), submitted, reason))
     return _aligned(lines)

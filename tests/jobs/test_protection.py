@@ -1,7 +1,7 @@
 import pytest
 
 from distrl.config.load import load
-from distrl.jobs.protection import unprotected
+from distrl.jobs.protection import bound_to_node, unprotected
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,8 @@ def test_the_plan_names_the_protection_that_redis_lacks(monkeypatch, url, passwo
     found = unprotected(load("cartpole-impala", flags={"--redis-url": url}).config)
     assert len(found) == len(lacks)
     assert all(word in line for word, line in zip(lacks, found, strict=True))
+
+
+def test_checkpoints_that_end_with_their_node():
+    assert "checkpoint.store" in bound_to_node(load("cartpole-impala").config)[0]
+    assert bound_to_node(load("cartpole-impala", sets=["checkpoint.store=s3://b/runs"]).config) == []

@@ -204,6 +204,19 @@ def test_the_user_is_told_once_when_a_disk_refuses(make_monitor, backend, view):
     assert view.events == ["no checkpoint can be written: disk full", "checkpoints are written again"]
 
 
+def test_a_store_that_does_not_answer_is_told_once_and_that_it_does_again(make_monitor, backend, view):
+    monitor = make_monitor()
+    for updates, (why, age_s) in enumerate(
+        ((None, 1.0), ("no answer", 2.0), ("no answer", 3.0), (None, 1.0), (None, 2.0))
+    ):
+        backend.registry.add_snapshot(snapshot(updates, float(updates), unstored=why, checkpoint_age_s=age_s))
+    monitor.update(backend, [])
+    assert view.events == [
+        "the data store lacks the newest checkpoint: no answer; it is tried again",
+        "checkpoints are stored again",
+    ]
+
+
 def test_how_a_learner_began_is_told_once_where_operators_must_know(make_monitor, backend, view):
     monitor = make_monitor()
     for updates, origin in enumerate((None, "begins anew: x", "begins anew: x", "goes on: y")):

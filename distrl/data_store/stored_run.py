@@ -1,0 +1,242 @@
+"""A run's folder in a data store: its checkpoints, their one writer, and copies of the run's files.
+
+    <run id>/
+        checkpoints/
+            writer-000002                   claim of the second learner: the newest checkpoint before it, its launch
+            000002-000000001200/            a checkpoint: number of its writer, step
+                <group>.npz, meta.json      as in the run's directory
+                replay.npz                  the replay memory, where checkpoints hold it
+                manifest.json               written last: without it there is no checkpoint
+            best                            name of the best checkpoint
+        policy/, config.yaml, metrics.csv, logs/, ...
+
+A store has no rename and no locks. So every learner that starts creates the next claim, which only one can do. A
+writer looks for a higher claim before it writes a manifest and before it removes anything; if there is one, it stops.
+It may still write a manifest just after another learner has claimed. Therefore readers pass over every checkpoint that
+is newer than the one from which the next writer claims to go on: a learner that was taken for dead never makes its
+checkpoint the newest one. Its claim comes before the newer writer's first checkpoint, and the newest two checkpoints
+are never removed, so the one before stays.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from distrl.data_store.objects import Objects
+from distrl.errors import FencedError, StoreError
+
+FOLDER = "checkpoints"
+REPLAY = "replay.npz"
+_MANIFEST = "manifest.json"
+_BEST = "best"
+_LEAST_KEPT = 2
+_POSITION = re.compile(r"(\d{6,})-(\d{12,})")
+_CHECKPOINT = re.compile(_POSITION.pattern + "/(.+)")
+_CLAIM = re.compile(r"writer-(\d{6,})")
+
+
+class Position(NamedTuple):
+    """A checkpoint's place in the order of a run's checkpoints: the number of its writer, then its step."""
+
+    writer: int
+    step: int
+
+    @property
+    def name(self) -> str:
+        """Name of the checkpoint's folder."""
+        return f"{self.writer:06d}-{self.step:012d}"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The checkpoints that one look has found.
+
+    Attributes:
+        complete: File -> size in bytes of every checkpoint that has a manifest and counts; newest first.
+        writer: Highest claim; 0: none.
+        all: File -> size of every folder, complete or not.
+    """
+
+    complete: Mapping[Position, Mapping[str, int]]
+    writer: int
+    all: Mapping[Position, Mapping[str, int]]
+
+    @property
+    def newest(self) -> Position | None:
+        return next(iter(self.complete), None)
+
+
+class StoredRun:
+    """One run's folder.
+
+    Args:
+        run_id: As `checked_run_id` accepts it.
+    """
+
+    def __init__(self, objects: Objects, run_id: str) -> None:
+        if not run_id.strip("."):
+            raise ValueError(f"{run_id!r} is no name of a folder")
+        self.objects, self.run_id = objects, run_id
+        self._claims: dict[int, Mapping[str, Any]] = {}  # a claim never changes
+
+    @property
+    def url(self) -> str:
+        return f"{self.objects.url}/{self.run_id}"
+
+    def look(self) -> Listing:
+        """List claims and checkpoints, with one request for each thousand files, and one for each claim not yet read.
+
+        Raises:
+            StoreError: The store does not answer, or a claim is damaged.
+        """
+        writer, found = 0, dict[Position, dict[str, int]]()
+        prefix = f"{self.run_id}/{FOLDER}/"
+        for path, size_bytes in self.objects.sizes(f"{self.run_id}/{FOLDER}").items():
+            name = path.removeprefix(prefix)
+            if (claim := _CLAIM.fullmatch(name)) is not None:
+                writer = max(writer, int(claim[1]))
+            elif (part := _CHECKPOINT.fullmatch(name)) is not None:
+                found.setdefault(Position(int(part[1]), int(part[2])), {})[part[3]] = size_bytes
+        complete = [position for position in sorted(found, reverse=True) if _MANIFEST in found[position]]
+        counting = {position: found[position] for position in self._counting(complete, writer)}
+        return Listing(counting, writer, found)
+
+    def _counting(self, complete: list[Position], highest: int) -> Iterator[Position]:
+        """Yield the checkpoints that are no newer than the one from which the next writer goes on."""
+        bound, number = Position(highest + 1, 0), highest
+        for position in complete:
+            while number > position.writer:
+                bound, number = min(bound, self._base(number)), number - 1
+            if position <= bound:
+                yield position
+
+    def _base(self, number: int) -> Position:
+        base = self.claim(number).get("base")
+        if base is None:
+            return Position(0, 0)
+        found = _POSITION.fullmatch(str(base))
+        if found is None:
+            raise StoreError(f"{self.url}: the claim {_claim(number)} is damaged: base {base!r}")
+        return Position(int(found[1]), int(found[2]))
+
+    def claim(self, number: int) -> Mapping[str, Any]:
+        """Return a claim: `base`, the name of a checkpoint or None, and `launch`, the token of the launch."""
+        if number not in self._claims:
+            name = _claim(number)
+            content = self.objects.get(f"{self.run_id}/{FOLDER}/{name}")
+            try:
+                found = json.loads(content or b"")
+            except ValueError as error:
+                raise StoreError(f"{self.url}: the claim {name} is damaged: {error}") from error
+            if not isinstance(found, dict):
+                raise StoreError(f"{self.url}: the claim {name} is damaged")
+            self._claims[number] = found
+        return self._claims[number]
+
+    def best(self, listing: Listing) -> Position | None:
+        """Return the best checkpoint that still exists."""
+        name = (self.objects.get(f"{self.run_id}/{FOLDER}/{_BEST}") or b"").decode(errors="replace").strip()
+        return next((position for position in listing.complete if position.name == name), None)
+
+    def manifest(self, position: Position) -> bytes | None:
+        """Return the manifest of a checkpoint; None if it is gone."""
+        return self.objects.get(f"{self.run_id}/{FOLDER}/{position.name}/{_MANIFEST}")
+
+    def is_begun(self) -> bool:
+        """Whether a learner has ever written here."""
+        return self.look().writer > 0
+
+
+def _claim(number: int) -> str:
+    return f"writer-{number:06d}"
+
+
+class Writer:
+    """The writer of a run's checkpoints, until another learner claims a higher number."""
+
+    def __init__(self, run: StoredRun, number: int) -> None:
+        self.run, self.number = run, number
+
+    @classmethod
+    def claim(cls, run: StoredRun, after: int, launch: str) -> "Writer":
+        """Claim the number after the highest known one.
+
+        Args:
+            after: The highest claim when the learner's state was chosen.
+
+        Raises:
+            FencedError: Another learner has claimed meanwhile.
+        """
+        listing = run.look()
+        if listing.writer > after:
+            raise _fenced(run, listing.writer)
+        number = after + 1
+        base = None if listing.newest is None else listing.newest.name
+        text = json.dumps({"base": base, "launch": launch}).encode()
+        if not run.objects.create(f"{run.run_id}/{FOLDER}/{_claim(number)}", text):
+            raise _fenced(run, number)
+        return cls(run, number)
+
+    def store(self, path: Path, step: int, replay: Path | None, *, best: bool, keep: int) -> None:
+        """Store a checkpoint of the run's directory, then remove all but the newest `keep` and the best.
+
+        Args:
+            path: Its directory; read while it exists, so that later ones may replace it meanwhile.
+            replay: The file of its replay memory, if checkpoints hold it.
+            best: Mark it as the best.
+
+        Raises:
+            FencedError: Another learner has claimed; nothing that readers look at has been changed.
+            FileNotFoundError: The checkpoint has been removed before it was opened.
+        """
+        folder = f"{self.run.run_id}/{FOLDER}/{Position(self.number, step).name}"
+        with ExitStack() as opened:
+            files = {file.name: opened.enter_context(file.open("rb")) for file in path.iterdir()}
+            memory = None if replay is None else opened.enter_context(replay.open("rb"))
+            manifest = files.pop(_MANIFEST).read()
+            for name, file in files.items():
+                self.run.objects.put(f"{folder}/{name}", file.read())
+            if memory is not None:
+                self.run.objects.put_stream(f"{folder}/{REPLAY}", memory)
+            self.require_own()
+            self.run.objects.put(f"{folder}/{_MANIFEST}", manifest)
+        self._tidy(Position(self.number, step), best=best, keep=keep)
+
+    def require_own(self) -> Listing:
+        """Return a look at the checkpoints.
+
+        Raises:
+            FencedError: Another learner has claimed.
+        """
+        listing = self.run.look()
+        if listing.writer != self.number:
+            raise _fenced(self.run, listing.writer)
+        return listing
+
+    def _tidy(self, position: Position, *, best: bool, keep: int) -> None:
+        """Move the mark of the best, and remove what is not kept; folders without a manifest are remains of crashes."""
+        listing = self.require_own()
+        if best:
+            self.run.objects.put(f"{self.run.run_id}/{FOLDER}/{_BEST}", position.name.encode())
+        kept = {*[*listing.complete][: max(keep, _LEAST_KEPT)]}
+        doomed = [found for found in listing.all if found not in kept]
+        if not doomed:
+            return
+        marked = position if best else self.run.best(listing)
+        for found in doomed:
+            if found == marked:
+                continue
+            # The manifest first: half of a checkpoint is none.
+            names = sorted(listing.all[found], key=lambda name: name != _MANIFEST)
+            self.run.objects.remove([f"{self.run.run_id}/{FOLDER}/{found.name}/{name}" for name in names])
+
+
+def _fenced(run: StoredRun, number: int) -> FencedError:
+    return FencedError(
+        f"another learner has taken over the run in {run.url} (writer {number}); this one stops, and its later "
+        "checkpoints are in its own directory alone"
+    )

@@ -1,0 +1,109 @@
+"""Jobs and runs in a data store: their records, how they have ended, and copies of their logs."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from distrl.config.stores import checked_store_url, split_run
+from distrl.data_store.fetching import fetch_files
+from distrl.data_store.opening import open_objects
+from distrl.data_store.stored_run import StoredRun
+from distrl.errors import ConfigError, StoreError
+from distrl.jobs import run_logs
+from distrl.jobs.record import JOB_FILE, JobRecord
+from distrl.jobs.target import JobState, LogLine
+from distrl.memory_backend.keys import checked_run_id
+from distrl.runs.summary import Summary, outcome
+
+_FILES = (JOB_FILE, "summary.json", "manifest.json")
+
+
+def store_record(record: JobRecord) -> None:
+    """Write job.json into the run's folder in the store; nothing without a store.
+
+    Raises:
+        StoreError, ConfigError: The store does not take it.
+    """
+    if record.store is not None:
+        content = record.model_dump_json(indent=2).encode() + b"\n"
+        open_objects(record.store).put(f"{record.run_id}/{JOB_FILE}", content)
+
+
+def stored_jobs(
+    url: str, state_of: Callable[[JobRecord], JobState], trouble: Callable[[str], None]
+) -> Iterator[tuple[JobRecord, JobState]]:
+    """Yield the runs in a store with their states; those of `distrl train` count as jobs, too.
+
+    Args:
+        state_of: The state of a job by its target, for one without a summary in the store.
+        trouble: Gets a line for each run whose files are damaged.
+
+    Raises:
+        ConfigError: The store cannot be used.
+    """
+    store = checked_store_url(url, "--store")
+    try:
+        objects = open_objects(store)
+        for run_id in objects.folders():
+            try:
+                run = StoredRun(objects, checked_run_id(run_id))
+                found = _stored_job(run, state_of)
+            except (ConfigError, ValueError) as error:
+                trouble(f"{store}/{run_id}: {error}")
+            else:
+                if found is not None:
+                    yield found
+    except StoreError as error:
+        raise ConfigError(f"--store: {error}") from error
+
+
+def _stored_job(run: StoredRun, state_of: Callable[[JobRecord], JobState]) -> tuple[JobRecord, JobState] | None:
+    with tempfile.TemporaryDirectory(prefix="distrl-") as place:
+        folder = Path(place)
+        fetch_files(run, folder, _FILES)
+        if not any((folder / name).exists() for name in _FILES):
+            return None
+        path = folder / "summary.json"
+        summary = Summary.read(path) if path.exists() else None
+        record = JobRecord.read(folder) if (folder / JOB_FILE).exists() else None
+    state = JobState("unknown", "the store has no summary: it trains, or was killed, or its machine is gone")
+    if summary is not None:
+        code = summary.exit_code
+        state = JobState("failed" if code else "ended", summary.error or outcome(summary), code)
+    elif record is not None and (asked := state_of(record)).state != "unknown":
+        state = asked
+    return record or _unsubmitted(run), state
+
+
+def _unsubmitted(run: StoredRun) -> JobRecord:
+    """Return a record for a run of `distrl train`."""
+    return JobRecord(
+        run_id=run.run_id,
+        target="-",
+        address=None,
+        run_dir="-",
+        store=run.objects.url,
+        actors=0,
+        submitted=0.0,
+        handles={},
+    )
+
+
+def stored_log(url: str) -> Iterator[LogLine]:
+    """Yield the lines of a run's logs in a data store, STORE/RUN; those of a run that trains are older.
+
+    Raises:
+        ConfigError: There are none, or the store cannot be used.
+    """
+    store, run_id = split_run(url, "RUN")
+    with tempfile.TemporaryDirectory(prefix="distrl-") as folder:
+        try:
+            fetch_files(StoredRun(open_objects(store), checked_run_id(run_id)), Path(folder), ["logs/"])
+        except StoreError as error:
+            raise ConfigError(f"RUN: {error}") from error
+        logs = Path(folder) / "logs"
+        if not logs.is_dir():
+            raise ConfigError(
+                f"{url}: no log of such a run is in the store; distrl jobs --store {store} lists its runs"
+            )
+        yield from run_logs.lines(logs)

@@ -1,0 +1,101 @@
+"""Copies of a run's own files: which, when, and that a launch that was overtaken stops."""
+
+import time
+
+import pytest
+
+from distrl.config.load import load
+from distrl.data_store.stored_run import StoredRun, Writer
+from distrl.errors import StoreError
+from distrl.launch import stored_files
+from distrl.launch.stored_files import StoredFiles
+from tests.data_store.stores import Breaking
+
+
+@pytest.fixture
+def objects(tmp_path):
+    return Breaking(f"file://{tmp_path}/s")
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    folder = tmp_path / "run"
+    (folder / "logs").mkdir(parents=True)
+    for name in ("run.key", "redis.password", "run.json", "metrics.csv", "job.yaml", "job.json"):
+        (folder / name).write_text(name)
+    (folder / "logs" / "learner.log").write_text("a line")
+    (folder / "config.yaml").write_text("environment: {kwargs: {api_key: hunter2}}")
+    return folder
+
+
+@pytest.fixture
+def storing(objects, run_dir):
+    made = []
+
+    def make(after=0):
+        loaded = load("cartpole-impala", sets=["environment.kwargs={api_key: hunter2}"])
+        lines = []
+        made.append(StoredFiles(StoredRun(objects, "r"), run_dir, loaded, launch="l", after=after, report=lines.append))
+        made[-1].lines = lines
+        return made[-1]
+
+    yield make
+    for one in made:
+        one._end.set()
+
+
+def test_files_without_secrets(storing, objects):
+    objects.put("r/summary.json", b"of an earlier launch")
+    storing().finish(10.0)
+    names = {name.removeprefix("r/") for name in objects.sizes("r")}
+    assert names == {"config.yaml", "metrics.csv", "job.json", "logs/learner.log"}
+    assert not any(b"hunter2" in objects.get(f"r/{name}") for name in names)
+
+
+def test_only_what_has_changed(storing, objects, run_dir, monkeypatch):
+    monkeypatch.setattr(stored_files, "EVERY_S", 0.01)
+    storing_now = storing()
+    while "r/logs/learner.log" not in objects.sizes("r"):
+        time.sleep(0.01)
+    time.sleep(0.1)
+    objects.writes = 0
+    (run_dir / "summary.json").write_text("{}")
+    storing_now.finish(10.0)
+    assert objects.writes == 1
+    assert objects.get("r/summary.json") == b"{}"
+
+
+@pytest.mark.row("T08")
+def test_a_launch_that_was_overtaken_stores_no_more(storing, objects, run_dir):
+    run = StoredRun(objects, "r")
+    Writer.claim(run, 0, "l")
+    first = storing()
+    while "r/metrics.csv" not in objects.sizes("r"):
+        time.sleep(0.01)
+    Writer.claim(run, 1, "another launch")
+    (run_dir / "summary.json").write_text("{}")
+    first.finish(10.0)
+    assert objects.get("r/summary.json") is None
+
+
+def test_a_store_that_does_not_answer(storing, objects, monkeypatch):
+    monkeypatch.setattr(stored_files, "EVERY_S", 0.01)
+    objects.down = True
+    one = storing()
+    while not one.lines:
+        time.sleep(0.01)
+    objects.down = False
+    while len(one.lines) < 2:
+        time.sleep(0.01)
+    assert one.lines[0].startswith("the data store does not take the run's files: file:")
+    assert one.lines[1:] == ["the run's files are stored again"]
+    objects.down = True
+    (one._run_dir / "summary.json").write_text("{}")
+    with pytest.raises(StoreError, match=r"lacks the run's last files: file:.*no answer; they are in .*run"):
+        one.finish(0.2)
+
+
+def test_a_store_that_hangs(storing, objects):
+    objects.before_write = lambda number: time.sleep(3.0)
+    with pytest.raises(StoreError, match=r"has not taken the run's files within 0\.2 s"):
+        storing().finish(0.2)

@@ -1,0 +1,182 @@
+"""Mirror: what is stored and when, outages of the store, and its end."""
+
+import threading
+import time
+
+import pytest
+
+from distrl.data_store.fetching import write_writer, written
+from distrl.data_store.opening import open_objects
+from distrl.data_store.stored_run import Position, StoredRun, Writer
+from distrl.errors import FencedError, StoreError
+from distrl.learner import mirror as mirror_module
+from distrl.learner.mirror import Mirror
+from tests.data_store.stores import Breaking, saved
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch):
+    monkeypatch.setattr(mirror_module, "RETRY_S", 0.05)
+    monkeypatch.setattr(mirror_module, "LAST_RETRY_S", 0.05)
+
+
+@pytest.fixture
+def objects(tmp_path):
+    return Breaking(f"file://{tmp_path}/s")
+
+
+@pytest.fixture
+def run(objects):
+    return StoredRun(objects, "r")
+
+
+@pytest.fixture
+def here(tmp_path):
+    return tmp_path / "here"
+
+
+@pytest.fixture
+def mirrored(run, here):
+    made = []
+
+    def make(after=0, give_up_s=20.0, keep=5):
+        made.append(Mirror(run, here, after=after, launch="l", keep=keep, give_up_s=give_up_s))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def finish(mirror):
+    mirror.finish(lambda: None)
+
+
+def steps(run):
+    return [position.step for position in run.look().complete]
+
+
+@pytest.mark.row("D63")
+def test_checkpoints_the_best_and_the_policy(mirrored, run, here):
+    (here / "policy").mkdir(parents=True)
+    (here / "policy" / "weights.msgpack").write_bytes(b"one")
+    saved(here, 1, best=True)
+    mirror = mirrored()
+    finish(mirror)
+    (here / "policy" / "weights.msgpack").write_bytes(b"two")
+    saved(here, 2)
+    mirror.request()
+    finish(mirror)
+    assert steps(run) == [2, 1]
+    assert run.best(run.look()) == Position(1, 1)
+    assert run.objects.get("r/policy/weights.msgpack") == b"two"
+    assert written(here) == ("r", 1)
+    assert run.claim(1) == {"base": None, "launch": "l"}
+
+
+def test_the_same_is_not_stored_twice(mirrored, run, here, objects):
+    saved(here, 5)
+    finish(mirrored())
+    write_writer(here, "r", 1)
+    objects.writes = 0
+    finish(mirrored(after=1))
+    assert objects.writes == 1  # the claim
+    assert run.look().newest == Position(1, 5)
+
+
+def test_a_checkpoint_that_only_the_directory_has_is_stored_at_the_start(mirrored, run, here):
+    saved(here, 5)
+    finish(mirrored())
+    saved(here, 9)
+    finish(mirrored(after=1))
+    assert run.look().newest == Position(2, 9)
+
+
+@pytest.mark.row("T08")
+def test_a_fenced_writer_stops_and_its_checkpoint_is_never_the_newest(mirrored, run, here):
+    saved(here, 1)
+    mirror = mirrored()
+    finish(mirror)
+    Writer.claim(run, 1, "other")
+    saved(here, 2)
+    mirror.request()
+    with pytest.raises(FencedError, match=r"another learner has taken over the run in file:.*writer 2"):
+        finish(mirror)
+    with pytest.raises(FencedError):
+        mirror.check()
+    assert run.look().newest == Position(1, 1)
+
+
+def test_a_claim_after_an_outage_is_refused_if_another_learner_has_claimed_meanwhile(mirrored, here, objects):
+    saved(here, 1)
+    objects.down = True
+    mirror = mirrored()
+    while mirror.trouble is None:
+        time.sleep(0.01)
+    Writer.claim(StoredRun(open_objects(objects.url), "r"), 0, "other")
+    objects.down = False
+    with pytest.raises(FencedError):
+        finish(mirror)
+
+
+def test_an_outage_is_reported_and_ends(mirrored, run, here, objects):
+    saved(here, 1)
+    mirror = mirrored()
+    finish(mirror)
+    objects.down = True
+    saved(here, 2)
+    mirror.request()
+    while mirror.trouble is None:
+        time.sleep(0.01)
+    assert "no answer" in mirror.trouble
+    mirror.check()  # no error of the training
+    objects.down = False
+    finish(mirror)
+    assert mirror.trouble is None
+    assert steps(run) == [2, 1]
+
+
+@pytest.mark.row("T08")
+def test_a_store_that_has_vanished_at_the_end(mirrored, here, objects):
+    saved(here, 1)
+    objects.down = True
+    mirror = mirrored(give_up_s=0.3)
+    with pytest.raises(
+        StoreError, match=r"lacks the last checkpoint: file:.*no answer; it is complete in .*here"
+    ) as end:
+        finish(mirror)
+    assert end.value.exit_code == 6
+
+
+def test_a_store_that_hangs_at_the_end(mirrored, here, objects):
+    saved(here, 1)
+    goes_on = threading.Event()
+    objects.before_write = lambda number: goes_on.wait(30.0)
+    mirror = mirrored(give_up_s=0.3)
+    with pytest.raises(StoreError, match=r"it has not taken it within 0\.3 s"):
+        finish(mirror)
+    goes_on.set()
+
+
+def test_a_slow_store_leaves_out_what_lies_between(mirrored, run, here, objects):
+    saved(here, 1)
+    goes_on = threading.Event()
+    objects.before_write = lambda number: goes_on.wait(30.0) if number == 1 else None
+    mirror = mirrored()
+    while objects.writes < 1:
+        time.sleep(0.01)
+    for step in (2, 3, 4):
+        saved(here, step, keep=1)  # which removes the one that is being stored
+        mirror.request()
+    goes_on.set()
+    finish(mirror)
+    assert steps(run) == [4, 1]
+    assert run.objects.get("r/checkpoints/000001-000000000001/meta.json") is not None
+
+
+def test_waiting_is_reported(mirrored, here, objects):
+    saved(here, 1)
+    objects.before_write = lambda number: time.sleep(1.2) if number == 0 else None
+    told = []
+    mirrored().finish(lambda: told.append(1))
+    assert told
