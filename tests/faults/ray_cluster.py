@@ -63,7 +63,7 @@ class LocalCluster:
     @property
     def nodes(self) -> int:
         """Number of nodes, by their processes: a question to Ray would start workers, so that no node was idle."""
-        return sum(psutil.Process(pid).name() == "raylet" for pid in self.pids)
+        return sum(_name(pid) == "raylet" for pid in self.pids)
 
     def end(self) -> None:
         """End every process, and remove the directory."""
@@ -159,6 +159,14 @@ class ClusterOfHosts:
         prefix = self.head.address.rpartition(".")[0]
         for directory in Path("/tmp").glob(f"ray-{prefix}.*"):
             shutil.rmtree(directory, ignore_errors=True)
+
+
+def _name(pid: int) -> str:
+    """Return the name of a process, "" if it has ended."""
+    try:
+        return psutil.Process(pid).name()
+    except psutil.NoSuchProcess:
+        return ""
 
 
 def _await_start(process: "subprocess.Popen[bytes]", log: Path) -> None:
