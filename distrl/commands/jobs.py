@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from distrl.commands import completion
+from distrl.commands.answering import answering
 from distrl.commands.durations import duration_option
 from distrl.commands.options import AddressOption
 from distrl.commands.runs import warn
@@ -31,10 +32,11 @@ def jobs(as_json: Annotated[bool, typer.Option("--json", help="A JSON list.")] =
     [cyan]distrl jobs[/]
     """
     from distrl.jobs.finding import known_jobs
-    from distrl.jobs.watching import facts_of, state_of
+    from distrl.jobs.watching import facts_of, states_of
 
     found = sorted(known_jobs(Path("runs"), warn), key=lambda job: -job.submitted)
-    facts = [facts_of(job, state_of(job)) for job in found]
+    with answering("the targets of the jobs"):
+        facts = [facts_of(job, state) for job, state in zip(found, states_of(found), strict=True)]
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return

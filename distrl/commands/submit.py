@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from distrl.commands import completion
+from distrl.commands.answering import answering
 from distrl.commands.help import takes
 from distrl.commands.jobs import print_line
 from distrl.commands.options import Layers
@@ -60,7 +61,8 @@ def submit(
         raise ConfigError("what to train? For example: distrl submit --preset cartpole-impala --on here")
     target = open_target(on)
     job = _job(layers.load(), run_id, run_dir, address, dry=dry_run, wait=wait)
-    plan = target.plan(job)
+    with answering(on):
+        plan = target.plan(job)
     if not as_json:
         typer.echo(plan_text(job, on, plan), err=dry_run)
     if dry_run:
@@ -132,6 +134,8 @@ def _follow(target: "Target", record: "JobRecord", run_dir: Path, name: str) -> 
         state = target.state(record)
     except KeyboardInterrupt:
         return _detached(record, name)
+    except ConfigError as error:  # 2 would mean that nothing was submitted
+        raise DistrlError(f"{error}; the job was submitted: distrl status {name}") from error
     if state.exit_code is None:
         raise DistrlError(f"{job_words(record, state)}; distrl status {name}")
     if state.exit_code:

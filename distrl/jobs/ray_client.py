@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from distrl.errors import ConfigError, require
+from distrl.jobs.target import NoAnswerError
 from distrl.launch.ray_cluster import Node, one_line, token_refused
 
 ANSWER_S = 10.0
@@ -42,14 +43,17 @@ class RayClient:
         """Connect to a job server; None: the one that Ray's variables name, or else the one of this host.
 
         Raises:
-            ConfigError: Ray is not installed, the address is no URL, the server does not answer, or it refuses the
-                token.
+            ConfigError: Ray is not installed, or the address is no URL.
+            NoAnswerError: The server does not answer, or refuses the token.
         """
         require("ray", "Ray", "ray")
         require("aiohttp", "the client of Ray's job server", "ray")
         url = server_url(address)
-        with _one_line(url):
-            return cls(_make_client(url))
+        try:
+            with _one_line(url):
+                return cls(_make_client(url))
+        except ConfigError as error:
+            raise NoAnswerError(str(error)) from error
 
     @property
     def unprotected(self) -> list[str]:
