@@ -66,8 +66,13 @@ def code_in(directory: Path) -> CodePackage:
     """Return the package of a directory.
 
     Raises:
-        ConfigError: A folder cannot be read.
+        ConfigError: A folder cannot be read; or it is the user's home, where keys and tokens lie.
     """
+    if directory.resolve() in (Path.home().resolve(), Path("/")):
+        raise ConfigError(
+            f"the code of the current directory would be sent, and {directory} is no project's: submit from the "
+            "directory of your code"
+        )
     try:
         found = {Path(name) for name in _below(directory, {directory.resolve()})}
         files = sorted(file for file in found if file.parts[0] != RUNS and not set(file.parts) & set(LEFT_OUT))

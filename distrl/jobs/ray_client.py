@@ -196,7 +196,8 @@ def _make_client(address: str) -> Any:
         def _do_request(self, method: str, endpoint: str, **more: Any) -> requests.Response:
             return super()._do_request(method, endpoint, timeout=(ANSWER_S, limits_s.get(method, SUBMIT_S)), **more)
 
-    logging.getLogger("ray").setLevel(logging.WARNING)  # it reports each step of an upload
+    for steps_of_an_upload in ("ray", "ray.dashboard.modules.dashboard_sdk"):
+        logging.getLogger(steps_of_an_upload).setLevel(logging.WARNING)
     _prefer(address)
     return Bounded(address)
 

@@ -72,6 +72,12 @@ def test_links_and_repositories_inside_come_along(project, in_repository, tmp_pa
     assert (copy / "linked" / "level.py").read_text() == "1"
 
 
+def test_a_home_directory_is_not_sent(project, monkeypatch):
+    monkeypatch.setenv("HOME", str(project))
+    with pytest.raises(ConfigError, match="is no project's: submit from the directory of your code"):
+        code_in(project)
+
+
 def test_an_unreadable_file_is_one_line(project, tmp_path_factory, monkeypatch):
     package = code_in(project)
 

@@ -57,6 +57,10 @@ class Answers(BaseHTTPRequestHandler):
         else:
             self.answer(404, f"Job {job_id} does not exist")
 
+    def do_PUT(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.answer(200, "")
+
     def do_POST(self):
         job_id = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["submission_id"]
         if self.server.refusals:
@@ -156,6 +160,13 @@ def test_a_job_whose_submission_is_not_answered_in_time_is_found(server, monkeyp
     server.silent = True
     submit(quick)
     assert client.job("pong").status == "RUNNING"
+
+
+def test_ray_s_notes_on_an_upload_are_not_shown(server, tmp_path, caplog):
+    (tmp_path / "job.yaml").write_text("seed: 1\n")
+    RayClient.at(server.url).submit(str(tmp_path), entrypoint="true", submission_id="pong")
+    assert server.jobs == {"pong"}
+    assert [record.message for record in caplog.records if record.name.startswith("ray")] == []
 
 
 def test_a_job_server_whose_agent_is_not_up_yet_is_asked_again(server):
