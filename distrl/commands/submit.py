@@ -71,7 +71,7 @@ def submit(
     if not yes:
         _ask(as_json=as_json)
     with interruptible() as interrupt:  # half a submission would be a job without a record
-        record = _submitted(job, target, quiet=as_json)
+        record = _submitted(job, target, on, quiet=as_json)
     if as_json:
         typer.echo(json.dumps({**plan_json(job, on, plan), **record.model_dump(mode="json")}, indent=2))
         return
@@ -114,14 +114,16 @@ def _ask(*, as_json: bool) -> None:
     typer.confirm("Submit?", default=True, abort=True)
 
 
-def _submitted(job: "Job", target: "Target", *, quiet: bool) -> "JobRecord":
+def _submitted(job: "Job", target: "Target", on: str, *, quiet: bool) -> "JobRecord":
     from distrl.jobs.submission import submit as submit_job
 
-    def report(text: str) -> None:
-        if not quiet:
-            typer.echo(f"{typer.style('✓', fg=typer.colors.GREEN)} {text}")
-
-    return submit_job(job, target, report)
+    parts: list[str] = []
+    try:
+        with answering(on):
+            return submit_job(job, target, parts.append)
+    finally:
+        for part in () if quiet else parts:
+            typer.echo(f"{typer.style('✓', fg=typer.colors.GREEN)} {part}")
 
 
 def _follow(target: "Target", record: "JobRecord", run_dir: Path, name: str) -> int:

@@ -14,7 +14,7 @@ from distrl.jobs.target import NoAnswerError
 from distrl.launch.ray_cluster import Node, one_line, token_refused
 
 ANSWER_S = 10.0
-SUBMIT_S = 60.0
+SUBMIT_S = 30.0
 """Longest wait for a job to be taken: the job server itself waits 10 s for its agent, which may still be starting."""
 PACKAGE_S = 300.0
 """Longest wait for a piece of the code package to be taken."""
@@ -96,8 +96,14 @@ class RayClient:
                 with _one_line(self.address):
                     self._client.submit_job(entrypoint=entrypoint, submission_id=submission_id, runtime_env=runtime_env)
             except ConfigError as error:
-                if _NO_AGENT_YET in str(error) and time.monotonic() < deadline:
-                    continue
+                if _NO_AGENT_YET in str(error):
+                    if time.monotonic() < deadline:
+                        continue
+                    raise ConfigError(
+                        f"Ray's job server at {self.address} has had no agent that takes jobs for {SUBMIT_S:g} s; see "
+                        "dashboard_agent.log on its host: another Ray there may hold the port of the agent "
+                        "(ray start --dashboard-agent-listen-port)"
+                    ) from error
                 if "already exists" in str(error):
                     raise self._taken(submission_id) from error
                 if not _is_lost(error) or self.job(submission_id) is None:

@@ -122,6 +122,8 @@ class ClusterWithJobs(LocalCluster):
         self.token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         dashboard = ("--include-dashboard=true", "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard_port}")
+        # Another cluster of this machine may hold the agent's usual port; without an agent no job is taken.
+        dashboard += (f"--dashboard-agent-listen-port={dashboard_port + 1}",)
         super().__init__(port, log, *dashboard, cpus=cpus, variables=environment(PATH=path, **self.token))
 
 

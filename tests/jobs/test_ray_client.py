@@ -175,6 +175,13 @@ def test_a_job_server_whose_agent_is_not_up_yet_is_asked_again(server):
     assert (server.jobs, server.refusals) == ({"pong"}, [])
 
 
+def test_a_job_server_without_an_agent_is_one_line_with_a_remedy(server, monkeypatch):
+    monkeypatch.setattr(ray_client, "SUBMIT_S", 0.5)
+    server.refusals = ["No available agent to submit job, please try again later."] * 10_000
+    with pytest.raises(ConfigError, match=r"has had no agent that takes jobs for 0\.5 s; see dashboard_agent\.log"):
+        submit(RayClient.at(server.url))
+
+
 def test_a_refused_submission_is_one_line(server):
     server.refusals = ["disk\nfull"]
     with pytest.raises(ConfigError, match=r"^Ray's job server at http://127.0.0.1:\d+: Request failed .*: disk full"):
