@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from distrl.commands.answering import answering
 from distrl.commands.help import takes
 from distrl.commands.options import AddressOption, RunOptions
 from distrl.errors import ConfigError
@@ -57,7 +58,8 @@ def _request(
         target = open_target(submitted.target)
         if detach and target.starts_actors:
             raise ConfigError(f"--detach: jobs on {submitted.target} follow only while this command runs; leave it out")
-        target.autoscale(submitted, least, most, off=off)
+        with answering(submitted.target):
+            target.autoscale(submitted, least, most, off=off)
         return
     with attach.steering(job.target(), "command line") as steering:
         if off:

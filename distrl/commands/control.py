@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from distrl.commands import completion
+from distrl.commands.answering import answering
 from distrl.commands.help import takes
 from distrl.commands.options import AddressOption, RunOptions
 from distrl.config.document import shown
@@ -44,7 +45,8 @@ def status(
         # Imported here: other runs need no targets.
         from distrl.jobs.watching import facts_of, job_words, state_of
 
-        state = state_of(submitted)
+        with answering(submitted.target):
+            state = state_of(submitted)
         facts = {"job": facts_of(submitted, state)}
         if not as_json:
             typer.echo(job_words(submitted, state))
@@ -107,9 +109,10 @@ def scale(
         from distrl.jobs.targets import open_target
 
         run_id, target = submitted.run_id, open_target(submitted.target)
-        if target.starts_actors and job.path is not None and (job.path / "run.json").exists():
-            target.autoscale(submitted, None, None, off=True)
-        target.scale(submitted, actors, force=force)
+        with answering(submitted.target):
+            if target.starts_actors and job.path is not None and (job.path / "run.json").exists():
+                target.autoscale(submitted, None, None, off=True)
+            target.scale(submitted, actors, force=force)
     else:
         found = job.target()
         run_id = found.run_id
@@ -165,7 +168,8 @@ def stop(
         from distrl.jobs.targets import open_target
 
         run_id = submitted.run_id
-        open_target(submitted.target).stop(submitted, now=now)
+        with answering(submitted.target):
+            open_target(submitted.target).stop(submitted, now=now)
     else:
         target = job.target()
         run_id = target.run_id

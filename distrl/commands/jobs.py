@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from distrl.commands import completion
+from distrl.commands.answering import answering
 from distrl.commands.durations import duration_option
 from distrl.commands.options import AddressOption
 from distrl.commands.runs import warn
@@ -40,10 +41,14 @@ def jobs(
     """
     from distrl.jobs.finding import known_jobs
     from distrl.jobs.stored_jobs import stored_jobs
-    from distrl.jobs.watching import facts_of, state_of
+    from distrl.jobs.watching import facts_of, state_of, states_of
 
-    known = ((job, state_of(job)) for job in known_jobs(Path("runs"), warn))
-    facts = [facts_of(*each) for each in (known if store is None else stored_jobs(store, state_of, warn))]
+    with answering("the targets of the jobs"):
+        if store is None:
+            found = [*known_jobs(Path("runs"), warn)]
+            facts = [facts_of(*each) for each in zip(found, states_of(found), strict=True)]
+        else:
+            facts = [facts_of(*each) for each in stored_jobs(store, state_of, warn)]
     facts.sort(key=lambda job: -job["submitted"])
     if as_json:
         typer.echo(json.dumps(facts, indent=2))

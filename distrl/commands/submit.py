@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from distrl.commands import completion
+from distrl.commands.answering import answering
 from distrl.commands.help import takes
 from distrl.commands.jobs import print_line
 from distrl.commands.options import Layers
@@ -63,7 +64,8 @@ def submit(
     if on != "slurm" and (others := [path for path in loaded.given if path.startswith("slurm.")]):
         raise ConfigError(f"{others[0]} (from {loaded.origins[others[0]]}) has no use with --on {on}; leave it out")
     job = _job(loaded, run_id, run_dir, address, dry=dry_run, wait=wait)
-    plan = target.plan(job)
+    with answering(on):
+        plan = target.plan(job)
     if not as_json:
         typer.echo(plan_text(job, on, plan), err=dry_run)
     if dry_run:
@@ -72,7 +74,7 @@ def submit(
     if not yes:
         _ask(as_json=as_json)
     with interruptible() as interrupt:  # half a submission would be a job without a record
-        record = _submitted(job, target, quiet=as_json)
+        record = _submitted(job, target, on, quiet=as_json)
     if as_json:
         typer.echo(json.dumps({**plan_json(job, on, plan), **record.model_dump(mode="json")}, indent=2))
         return
@@ -115,14 +117,16 @@ def _ask(*, as_json: bool) -> None:
     typer.confirm("Submit?", default=True, abort=True)
 
 
-def _submitted(job: "Job", target: "Target", *, quiet: bool) -> "JobRecord":
+def _submitted(job: "Job", target: "Target", on: str, *, quiet: bool) -> "JobRecord":
     from distrl.jobs.submission import submit as submit_job
 
-    def report(text: str) -> None:
-        if not quiet:
-            typer.echo(f"{typer.style('✓', fg=typer.colors.GREEN)} {text}")
-
-    return submit_job(job, target, report)
+    parts: list[str] = []
+    try:
+        with answering(on):
+            return submit_job(job, target, parts.append)
+    finally:
+        for part in () if quiet else parts:
+            typer.echo(f"{typer.style('✓', fg=typer.colors.GREEN)} {part}")
 
 
 def _follow(target: "Target", record: "JobRecord", run_dir: Path, name: str) -> int:
@@ -135,6 +139,8 @@ def _follow(target: "Target", record: "JobRecord", run_dir: Path, name: str) -> 
         state = target.state(record)
     except KeyboardInterrupt:
         return _detached(record, name)
+    except ConfigError as error:  # 2 would mean that nothing was submitted
+        raise DistrlError(f"{error}; the job was submitted: distrl status {name}") from error
     if state.exit_code is None:
         raise DistrlError(f"{job_words(record, state)}; distrl status {name}")
     if state.exit_code:

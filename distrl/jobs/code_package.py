@@ -4,14 +4,15 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from distrl.errors import ConfigError
 
-LEFT_OUT = (".git", "runs", "__pycache__")
-"""Names of folders that are never sent."""
+RUNS = "runs"
+LEFT_OUT = (".git", ".venv", "venv", "__pycache__")
+"""Names of folders that are never sent; nor is `RUNS`, unless it lies deeper, where it may be a package."""
 _NAMED = 3
 
 
@@ -22,15 +23,18 @@ class CodePackage:
     Attributes:
         files: Relative to `directory`, in order.
         size_bytes: Their sum.
+        by_git: Whether git has said what it ignores.
     """
 
     directory: Path
     files: Sequence[Path]
     size_bytes: int
+    by_git: bool
 
     def __str__(self) -> str:
-        left_out = f"{', '.join(f'{name}/' for name in LEFT_OUT)} and what git ignores left out"
-        return f"{self.directory}: {_mb(self.size_bytes)} in {len(self.files)} files ({left_out})"
+        left_out = ", ".join(f"{name}/" for name in (RUNS, *LEFT_OUT))
+        ignored = " and what git ignores left out" if self.by_git else " left out; git is missing, so no .gitignore is"
+        return f"{self.directory}: {_mb(self.size_bytes)} in {len(self.files)} files ({left_out}{ignored})"
 
     def check_size(self, most_bytes: int, taker: str) -> None:
         """Raise ConfigError with the largest files if the package is larger than `taker` takes."""
@@ -45,24 +49,55 @@ class CodePackage:
         )
 
     def copy_to(self, folder: Path) -> None:
-        """Copy the files into an existing folder; of a link, what it names."""
+        """Copy the files into an existing folder; of a link, the content that it leads to.
+
+        Raises:
+            ConfigError: A file cannot be read.
+        """
         for file in self.files:
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(self.directory / file, folder / file)
+            try:
+                shutil.copy(self.directory / file, folder / file)
+            except OSError as error:
+                raise _unreadable(self.directory, error) from error
 
 
 def code_in(directory: Path) -> CodePackage:
-    """Return the package of a directory."""
-    found = []
+    """Return the package of a directory.
+
+    Raises:
+        ConfigError: A folder cannot be read; or it is the user's home, where keys and tokens lie.
+    """
+    if directory.resolve() in (Path.home().resolve(), Path("/")):
+        raise ConfigError(
+            f"the code of the current directory would be sent, and {directory} is no project's: submit from the "
+            "directory of your code"
+        )
+    try:
+        found = {Path(name) for name in _below(directory, {directory.resolve()})}
+        files = sorted(file for file in found if file.parts[0] != RUNS and not set(file.parts) & set(LEFT_OUT))
+        size_bytes = sum((directory / file).stat().st_size for file in files)
+    except OSError as error:
+        raise _unreadable(directory, error) from error
+    return CodePackage(directory, files, size_bytes, by_git=_git(directory, "--version") is not None)
+
+
+def _below(directory: Path, above: set[Path]) -> Iterator[str]:
+    """Yield the files below a directory; git lists links to folders, and repositories in it, without their files.
+
+    Args:
+        above: The folders that lead to it, which a link may lead back to.
+    """
     for name in _listed(directory):
-        file = Path(name)
-        if not set(file.parts[:-1]) & set(LEFT_OUT) and (directory / file).is_file():
-            found.append(file)
-    return CodePackage(directory, sorted(found), sum((directory / file).stat().st_size for file in found))
+        place = directory / name
+        if place.is_file():
+            yield name
+        elif place.is_dir() and (real := place.resolve()) not in above and place.name not in LEFT_OUT:
+            yield from (os.path.join(name, inner) for inner in _below(place, {*above, real}))
 
 
 def _listed(directory: Path) -> list[str]:
-    """Return the files that git does not ignore, whether the directory is in a repository or not."""
+    """Return the entries that git does not ignore, whether the directory is in a repository or not."""
     in_repository = _git(directory, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     if in_repository is not None:
         return in_repository
@@ -72,11 +107,7 @@ def _listed(directory: Path) -> list[str]:
             listed = _git(directory, *place, "ls-files", "-z", "--others", "--exclude-standard")
             if listed is not None:
                 return listed
-    names = []
-    for folder, inner, files in os.walk(directory):
-        inner[:] = [name for name in inner if name not in LEFT_OUT]
-        names += [os.path.relpath(os.path.join(folder, file), directory) for file in files]
-    return names
+    return sorted(os.listdir(directory))
 
 
 def _git(directory: Path, *arguments: str) -> list[str] | None:
@@ -88,6 +119,13 @@ def _git(directory: Path, *arguments: str) -> list[str] | None:
     if done.returncode:
         return None
     return [os.fsdecode(name) for name in done.stdout.split(b"\0") if name]
+
+
+def _unreadable(directory: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"the code in {directory} cannot be copied: {error.filename}: {error.strerror}; name what the job does not "
+        "need in .gitignore"
+    )
 
 
 def _mb(size_bytes: int) -> str:

@@ -2,17 +2,29 @@
 
 import asyncio
 import contextlib
+import logging
 import os
+import time
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
 from distrl.errors import ConfigError, require
+from distrl.jobs.target import NoAnswerError
 from distrl.launch.ray_cluster import Node, one_line, token_refused
 
 ANSWER_S = 10.0
+SUBMIT_S = 30.0
+"""Longest wait for a job to be taken: the job server itself waits 10 s for its agent, which may still be starting."""
 PACKAGE_S = 300.0
 """Longest wait for a piece of the code package to be taken."""
+SILENT_S = 60.0
+"""A followed log without a line for so long may have a connection that is broken in silence; it is made again."""
+MOST_NODES = 10_000
+"""Ray's own limit; its default would show the first hundred nodes."""
+DEFAULT_ADDRESS = "http://127.0.0.1:8265"
+_VARIABLES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
+_NO_AGENT_YET = "No available agent"
 
 
 class RayClient:
@@ -28,15 +40,20 @@ class RayClient:
 
     @classmethod
     def at(cls, address: str | None) -> "RayClient":
-        """Connect to a job server; None: the one that Ray finds (RAY_API_SERVER_ADDRESS, RAY_ADDRESS, this machine).
+        """Connect to a job server; None: the one that Ray's variables name, or else the one of this host.
 
         Raises:
-            ConfigError: Ray is not installed, the server does not answer, or it refuses the token.
+            ConfigError: Ray is not installed, or the address is no URL.
+            NoAnswerError: The server does not answer, or refuses the token.
         """
         require("ray", "Ray", "ray")
         require("aiohttp", "the client of Ray's job server", "ray")
-        with _one_line(address or "the default address"):
-            return cls(_make_client(address))
+        url = server_url(address)
+        try:
+            with _one_line(url):
+                return cls(_make_client(url))
+        except ConfigError as error:
+            raise NoAnswerError(str(error)) from error
 
     @property
     def unprotected(self) -> list[str]:
@@ -53,8 +70,9 @@ class RayClient:
         """Return the nodes that are alive."""
         from ray.util.state import list_nodes
 
+        _prefer(self.address)
         with _one_line(self.address):
-            found = list_nodes(address=self.address, filters=[("state", "=", "ALIVE")], timeout=int(ANSWER_S))
+            found = list_nodes(self.address, filters=[("state", "=", "ALIVE")], limit=MOST_NODES, timeout=int(ANSWER_S))
         resources = [(node.node_ip, node.resources_total) for node in found]
         return [Node(total.get("CPU", 0.0), total.get("GPU", 0.0), host, {}) for host, total in resources]
 
@@ -72,16 +90,36 @@ class RayClient:
             runtime_env["env_vars"] = env_vars
         # What git ignores has been left out; a rule of .gitignore must not leave out the configuration.
         os.environ["RAY_RUNTIME_ENV_IGNORE_GITIGNORE"] = "1"
-        try:
-            with _one_line(self.address):
-                self._client.submit_job(entrypoint=entrypoint, submission_id=submission_id, runtime_env=runtime_env)
-        except ConfigError as error:
-            if "already exists" in str(error):
-                raise ConfigError(
-                    f"the run id {submission_id} is taken: the Ray cluster at {self.address} has had a job of that "
-                    "name; choose another --run-id"
-                ) from error
-            raise
+        deadline = time.monotonic() + SUBMIT_S
+        while True:
+            try:
+                with _one_line(self.address):
+                    self._client.submit_job(entrypoint=entrypoint, submission_id=submission_id, runtime_env=runtime_env)
+            except ConfigError as error:
+                if _NO_AGENT_YET in str(error):
+                    if time.monotonic() < deadline:
+                        continue
+                    raise ConfigError(
+                        f"Ray's job server at {self.address} has had no agent that takes jobs for {SUBMIT_S:g} s; see "
+                        "dashboard_agent.log on its host: another Ray there may hold the port of the agent "
+                        "(ray start --dashboard-agent-listen-port)"
+                    ) from error
+                if "already exists" in str(error):
+                    raise self._taken(submission_id) from error
+                if not _is_lost(error) or self.job(submission_id) is None:
+                    raise
+            return
+
+    def require_free(self, submission_id: str) -> None:
+        """Raise ConfigError if the cluster has had a job of that name."""
+        if self.job(submission_id) is not None:
+            raise self._taken(submission_id)
+
+    def _taken(self, submission_id: str) -> ConfigError:
+        return ConfigError(
+            f"the run id {submission_id} is taken: the Ray cluster at {self.address} has had a job of that name; "
+            "choose another --run-id"
+        )
 
     def job(self, job_id: str) -> Any:
         """Return Ray's details of a job; None if the cluster does not know it."""
@@ -89,7 +127,7 @@ class RayClient:
             try:
                 return self._client.get_job_info(job_id)
             except RuntimeError as error:
-                if "404" in str(error):
+                if "status code 404" in str(error):
                     return None
                 raise
 
@@ -107,37 +145,88 @@ class RayClient:
             return str(self._client.get_job_logs(job_id))
 
     def follow(self, job_id: str) -> Iterator[str]:
-        """Yield what a job prints, from its beginning, until it ends or the connection breaks."""
+        """Yield what a job prints, from its beginning, until it ends.
+
+        Raises:
+            TimeoutError: Nothing has come for `SILENT_S`, and the server answers.
+            ConfigError: The connection broke.
+        """
         chunks = self._client.tail_job_logs(job_id)
         with asyncio.Runner() as runner, contextlib.suppress(StopAsyncIteration):
             while True:
-                yield runner.run(anext(chunks))
+                try:
+                    with _one_line(self.address):
+                        chunk = runner.run(asyncio.wait_for(anext(chunks), SILENT_S))
+                except ConfigError as error:
+                    if isinstance(error.__cause__, TimeoutError):
+                        self.job(job_id)
+                        raise TimeoutError from error
+                    raise
+                yield chunk
 
 
-def _make_client(address: str | None) -> Any:
+def server_url(address: str | None) -> str:
+    """Return the URL of the job server that an address or, for None, Ray's variables name.
+
+    Raises:
+        ConfigError: It is no URL of a job server, or holds a password, which the job's record would show.
+    """
+    name, found = "--address", address
+    for variable in _VARIABLES:
+        if found is None:
+            name, found = variable, os.environ.get(variable)
+    if found is None:
+        return DEFAULT_ADDRESS
+    url = urlsplit(found)
+    if url.scheme not in ("http", "https") or not url.hostname:
+        raise ConfigError(f"{name} {found!r} is no URL of a job server; write --address http://head:8265")
+    if url.password is not None:
+        raise ConfigError(f"{name} holds a password, which plans and records would show; leave it out")
+    return found.rstrip("/")
+
+
+def _prefer(address: str) -> None:
+    """Set the variable that Ray's clients prefer to the address that they are given."""
+    os.environ[_VARIABLES[0]] = address
+
+
+def _make_client(address: str) -> Any:
     import requests
     from ray.job_submission import JobSubmissionClient
+
+    limits_s = {"GET": ANSWER_S, "PUT": PACKAGE_S}
 
     class Bounded(JobSubmissionClient):
         """Waits for a limited time: Ray's own requests have no limit."""
 
         def _do_request(self, method: str, endpoint: str, **more: Any) -> requests.Response:
-            limit_s = PACKAGE_S if method == "PUT" else ANSWER_S
-            return super()._do_request(method, endpoint, timeout=(ANSWER_S, limit_s), **more)
+            return super()._do_request(method, endpoint, timeout=(ANSWER_S, limits_s.get(method, SUBMIT_S)), **more)
 
+    for steps_of_an_upload in ("ray", "ray.dashboard.modules.dashboard_sdk"):
+        logging.getLogger(steps_of_an_upload).setLevel(logging.WARNING)
+    _prefer(address)
     return Bounded(address)
+
+
+def _is_lost(error: ConfigError) -> bool:
+    """Whether the request may have been carried out: it was sent, and no answer came."""
+    import requests
+
+    return isinstance(error.__cause__, requests.RequestException)
 
 
 @contextlib.contextmanager
 def _one_line(address: str) -> Iterator[None]:
-    """Raise ConfigError for what Ray and its HTTP client raise."""
+    """Raise ConfigError for what Ray and its HTTP clients raise."""
+    import aiohttp
     import requests
     from ray.exceptions import AuthenticationError, RayError
     from ray.util.state.exception import RayStateApiException
 
+    clients = (requests.RequestException, aiohttp.ClientError)
     try:
         yield
     except AuthenticationError as error:
         raise token_refused(f"Ray's job server at {address}") from error
-    except (RayError, RayStateApiException, requests.RequestException, OSError, RuntimeError, ValueError) as error:
+    except (RayError, RayStateApiException, *clients, OSError, RuntimeError, ValueError) as error:
         raise ConfigError(f"Ray's job server at {address}: {one_line(error)}") from error

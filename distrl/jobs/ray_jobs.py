@@ -17,7 +17,7 @@ from typing import Any
 
 from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, MemoryBackendError
 from distrl.jobs.code_package import CodePackage, code_in
 from distrl.jobs.protection import bound_to_node, unprotected
 from distrl.jobs.ray_client import RayClient
@@ -57,6 +57,7 @@ class RayJobs:
         loaded = _on_cluster(job)
         config = loaded.config
         client = RayClient.at(job.address)
+        client.require_free(job.run_id)
         nodes = client.nodes()
         if not job.wait and (short := shortage(role_needs(config), nodes)):
             raise ConfigError(
@@ -131,6 +132,7 @@ class RayJobs:
 
         Raises:
             ConfigError: The job does not run, the run refuses, or there is no answer in time.
+            MemoryBackendError: The run's Redis does not answer.
         """
         _require_running(client, record)
         job_id = f"{record.run_id}-{request}-{secrets.token_hex(3)}"
@@ -147,7 +149,9 @@ class RayJobs:
         client.delete(job_id)
         if details is None or details.status != "SUCCEEDED":
             refused = [line.partition(REFUSED)[2] for line in output.splitlines() if REFUSED in line]
-            raise ConfigError(f"{record.run_id}: {refused[-1] if refused else ' '.join(output.split())[-300:]}")
+            why = refused[-1] if refused else " ".join(output.split())[-300:]
+            redis = details is not None and details.driver_exit_code == MemoryBackendError.exit_code
+            raise (MemoryBackendError if redis else ConfigError)(f"{record.run_id}: {why}")
 
 
 def _state(client: RayClient, record: JobRecord) -> JobState:

@@ -1,7 +1,8 @@
 """The output of a Ray job as lines of roles: the job prints its own events, and the lines of its roles among them."""
 
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 from distrl.errors import ConfigError
 from distrl.jobs.ray_client import RayClient
@@ -11,6 +12,8 @@ from distrl.jobs.target import LogLine
 _OF_ROLE = re.compile(r"(learner|evaluator|actor \d+) ")
 RECONNECTS = 5
 """Broken connections in a row, without a line in between, after which following ends with the error."""
+PAUSE_S = 3.0
+"""Before the first new connection, and so much more before each further one: a job server takes that long to start."""
 
 
 class RayLog:
@@ -18,17 +21,23 @@ class RayLog:
 
     Args:
         began: Time of lines before the first one with a time, in seconds since 1970.
+        sleep: Waits for so many seconds.
     """
 
-    def __init__(self, client: RayClient, job_id: str, began: float) -> None:
-        self._client, self._job_id, self._at = client, job_id, began
+    def __init__(
+        self, client: RayClient, job_id: str, began: float, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._client, self._job_id, self._at, self._sleep = client, job_id, began, sleep
 
     def lines(self, *, follow: bool) -> Iterator[LogLine]:
         """Yield the lines, until the job has ended or, without `follow`, until now."""
-        if follow:
-            yield from map(self._line, self._followed())
-            return
-        yield from map(self._line, self._client.output(self._job_id).splitlines())
+        yield from map(self._line, self._followed() if follow else self._printed())
+
+    def _printed(self) -> Iterator[str]:
+        *whole, rest = self._client.output(self._job_id).split("\n")
+        yield from whole
+        if rest:
+            yield rest
 
     def _followed(self) -> Iterator[str]:
         """Yield whole lines; a connection that breaks is made again, which begins with the first line."""
@@ -46,10 +55,13 @@ class RayLog:
                 if rest and number >= seen:
                     yield rest
                 return
-            except (RuntimeError, OSError) as error:
+            except TimeoutError:
+                continue
+            except ConfigError:
                 broken += 1
                 if broken > RECONNECTS:
-                    raise ConfigError(f"Ray's job server at {self._client.address}: {error}") from error
+                    raise
+                self._sleep(broken * PAUSE_S)
 
     def _line(self, text: str) -> LogLine:
         at, rest = parsed(text.encode())

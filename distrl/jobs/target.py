@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from distrl.errors import ConfigError
 from distrl.jobs.record import Job, JobRecord
 from distrl.roles.plan import RoleNeed
 
@@ -17,6 +18,10 @@ does not know it any more, and it has left no summary; unknown: the target does 
 OVER: tuple[State, ...] = ("ended", "failed", "gone")
 """States that a job does not leave by itself."""
 Report = Callable[[str], None]
+
+
+class NoAnswerError(ConfigError):
+    """The target does not answer at its address, for any job."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +50,13 @@ class JobState:
     Attributes:
         reason: Why it waits, or how it has ended; "" while it runs.
         exit_code: That of `distrl train`; None until it has ended, or where the target cannot say.
+        silent: Whether the state is unknown because the target's address does not answer.
     """
 
     state: State
     reason: str = ""
     exit_code: int | None = None
+    silent: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """How a job is doing, in words and as data, and its log from before its start to after its end."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ from distrl.errors import ConfigError, DistrlError, printable
 from distrl.jobs import run_logs
 from distrl.jobs.record import JobRecord
 from distrl.jobs.stored_jobs import stored_log
-from distrl.jobs.target import JobState, LogLine, Report, State, Target
+from distrl.jobs.target import JobState, LogLine, NoAnswerError, Report, State, Target
 from distrl.jobs.targets import open_target
 
 WAIT_POLL_S = 1.0
@@ -29,7 +29,20 @@ def state_of(record: JobRecord) -> JobState:
     try:
         return open_target(record.target).state(record)
     except DistrlError as error:
-        return JobState("unknown", str(error))
+        return JobState("unknown", str(error), silent=isinstance(error, NoAnswerError))
+
+
+def states_of(records: Sequence[JobRecord]) -> list[JobState]:
+    """Return the states of jobs. An address that does not answer is asked once, as it may take 10 s to find out."""
+    silent: dict[tuple[str, str | None], JobState] = {}
+    states = []
+    for record in records:
+        place = record.target, record.address
+        state = silent.get(place) or state_of(record)
+        if state.silent:
+            silent[place] = state
+        states.append(state)
+    return states
 
 
 def job_words(record: JobRecord, state: JobState) -> str:

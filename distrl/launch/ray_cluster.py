@@ -16,9 +16,12 @@ from distrl.errors import ConfigError
 from distrl.memory_backend.redis_address import parse_address
 from distrl.roles.plan import RoleNeed, role_needs
 
+IMPORT_LIMIT_S = 30.0
+"""Longest time that this host takes to import Ray, which is no fault of the cluster's."""
 LIMIT_S = 10.0
+"""Longest time since then that the cluster takes to answer."""
 VERSIONS_LIMIT_S = 8.0
-"""Since the start of the check. A node on which no worker has started by then is not asked for its versions."""
+"""Since the connection is made. A node on which no worker has started by then is not asked for its versions."""
 _BAD_TOKEN = "InvalidAuthToken"
 _TOGETHER = "; use the same versions on all nodes"
 
@@ -42,7 +45,7 @@ class Node:
 
 
 def check_cluster(config: RunConfig) -> None:
-    """Check that a run can start on the cluster at `launch.ray_address`; takes `LIMIT_S` at most.
+    """Check that a run can start on the cluster at `launch.ray_address`, which has `LIMIT_S` to answer.
 
     Raises:
         ConfigError: The cluster cannot be reached, is too small (unless `launch.wait_for_nodes`), has other versions
@@ -110,14 +113,18 @@ def check_redis(url: str | None, nodes: Sequence[Node]) -> None:
 
 def _examine(address: str) -> tuple[dict[str, str], list[Node]]:
     """Return this host's versions and the nodes of the cluster, from a child process."""
-    with Child(f"{__name__}:examine", address, timeout_s=LIMIT_S) as child:
-        deadline = time.monotonic() + LIMIT_S
-        while not (answers := child.messages()):
+    with Child(f"{__name__}:examine", address, timeout_s=IMPORT_LIMIT_S) as child:
+        deadline = time.monotonic() + IMPORT_LIMIT_S
+        while True:
             code = child.wait(0.05)
-            if code is not None and not (answers := child.messages()):
+            for answer in child.messages():
+                if "error" in answer:
+                    raise ConfigError(answer["error"])
+                if "nodes" in answer:
+                    return answer["here"], [Node(**node) for node in answer["nodes"]]
+                deadline = time.monotonic() + LIMIT_S  # it connects
+            if code is not None:
                 raise ConfigError(f"Ray at {address} cannot be examined: {' '.join(child.output().split())[-300:]}")
-            if answers:
-                break
             if _BAD_TOKEN in child.output():  # Ray would go on to try
                 raise token_refused(f"Ray at {address}")
             if time.monotonic() > deadline:
@@ -126,10 +133,6 @@ def _examine(address: str) -> tuple[dict[str, str], list[Node]]:
                     "host is a node of the cluster (ray start --address) or the address one of a Ray client "
                     "(ray://host:10001)"
                 )
-    answer = answers[0]
-    if "error" in answer:
-        raise ConfigError(answer["error"])
-    return answer["here"], [Node(**node) for node in answer["nodes"]]
 
 
 def examine(address: str, parent: Parent) -> None:
@@ -138,13 +141,15 @@ def examine(address: str, parent: Parent) -> None:
     Raises:
         ConfigError: Ray refuses the connection: another version, a wrong token, no such address.
     """
-    began = time.monotonic()
     # Imported here: Ray is an extra, and takes a second.
     import logging
 
     import ray
     from ray.exceptions import RayError
 
+    began = time.monotonic()
+    parent.limit(LIMIT_S)
+    parent.say(connects=address)
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (RayError, ConnectionError, RuntimeError, ValueError) as error:

@@ -20,8 +20,9 @@ from distrl.memory_backend.embedded_redis import quoted
 
 _FORM = re.compile(r"(?P<host>[^:\[\]]+|[0-9A-Fa-f:.]+/\d+|\[[0-9A-Fa-f:.]+\])(:(?P<port>\d{1,5}))?")
 _ELSEWHERE = "192.0.2.1"  # set aside for documentation: no host has it, so that the default route leads there
-_RIGHTS = "~* &* +@all -@admin -@dangerous -@scripting +info"
-"""distrl needs INFO alone of the commands that are refused: the password must not open the learner's host."""
+_RIGHTS = "~* &* +@all -@admin -@dangerous -@scripting +info +client|setname"
+"""The password must not open the learner's host. distrl needs INFO of the commands that are refused, and CLIENT
+SETNAME, which Redis 6.2 refuses with them."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """A training over the nodes of a Ray cluster: nodes are lost, added and too few, and everything stays accounted for."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -23,9 +24,15 @@ ENDLESS = [
 ]
 
 
+STATES = {  # place of a run's state -> what a learner on another node logs about it
+    "shared directory": r"restored ckpt-(\d+)",
+    "published weights": r"goes on from the published weights \(version \d+, update (\d+)\)",
+}
+
+
 @pytest.fixture
 def cluster(network, free_port, tmp_path):
-    """A Ray cluster over hosts of their own, each with its own disk for runs; the driver's host takes no role."""
+    """A Ray cluster over hosts of their own, each with its own folder `disk`; the driver's host takes no role."""
     disk = tmp_path / "disk"
     disk.mkdir()
     started = ClusterOfHosts(network.host("head"), free_port, disk)
@@ -48,12 +55,14 @@ def start_run(cluster, nodes, redis_host, tmp_path):
     """Start a training with a learner and three actors, whose parent is on the head's host."""
     runs = []
 
-    def start(*arguments):
+    def start(*arguments, folder="disk"):
         where = ["--launcher", "ray", "--ray-address", cluster.address, "--actors", "3"]
         where += ["--redis-url", f"redis://{redis_host.address}:{REDIS_PORT}"]
         prefix = cluster.head.enter("env", "-C", str(tmp_path))
-        run = Run(tmp_path / "disk" / "run", *ENDLESS, *where, *arguments, cwd=tmp_path, prefix=prefix)
-        run.run_dir = cluster.files(cluster.head) / "run"
+        (tmp_path / folder).mkdir(exist_ok=True)
+        run = Run(tmp_path / folder / "run", *ENDLESS, *where, *arguments, cwd=tmp_path, prefix=prefix)
+        if folder == "disk":
+            run.run_dir = cluster.files(cluster.head) / "run"
         runs.append(run)
         run.wait_for_updates(20)
         run.wait_until(lambda: len(at_work(run)) == 4, "every role is at work")
@@ -102,6 +111,24 @@ def test_a_lost_node_s_actors_are_back_elsewhere_and_an_added_node_is_used(start
         lines = (run.run_dir / "logs" / f"{role}.log").read_text().splitlines()
         assert lines
         assert len(set(lines)) == len(lines)
+
+
+@pytest.mark.usefixtures("needs_hosts")
+@pytest.mark.parametrize("state", STATES)
+def test_a_learner_whose_node_is_lost_goes_on_elsewhere(start_run, network, nodes, state):
+    run = start_run(folder="shared" if state == "shared directory" else "disk")
+    run.wait_until(lambda: list(run.run_dir.glob("checkpoints/ckpt-*")) or "shared" not in state, "a checkpoint")
+    lost, updates = at_work(run)["learner", 0], run.updates
+    network.lose_power(nodes[lost])
+    run.wait_until(lambda: all_work_elsewhere(run, lost), "every role is back elsewhere")
+    run.wait_until(lambda: run.updates > updates, "it has learned more than before")
+
+    summary = stop(run)
+    assert summary.restarts >= 1
+    (began,) = re.findall(STATES[state], (run.run_dir / "logs" / "learner.log").read_text())
+    assert 0 < int(began) < summary.updates
+    assert int(began) >= updates or state == "shared directory"
+    assert summary.rolled_back == 0 or state == "shared directory"
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 import distrl
 from distrl.commands import main
 from distrl.config.load import load
+from distrl.errors import ConfigError
 from distrl.jobs.record import JobRecord
 from distrl.jobs.target import JobState, LogLine, Plan
 from distrl.jobs.targets import TARGETS
@@ -107,6 +108,13 @@ def test_ctrl_c_detaches_and_says_so(capsys, place):
     assert code == 130
     assert err == "\ndetached: pong goes on; distrl logs -f pong · distrl stop pong\n"
     assert "two" not in out
+
+
+def test_a_target_that_does_not_answer_any_more_is_no_refused_submission(capsys, place):
+    place.error = ConfigError("the server at head: refused")
+    code, _, err = run(capsys, *ON, "--yes", "--run-id", "pong")
+    line = "distrl: error: the server at head: refused; the job was submitted: distrl status pong\n"
+    assert (code, err) == (1, line)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -63,7 +63,7 @@ class LocalCluster:
     @property
     def nodes(self) -> int:
         """Number of nodes, by their processes: a question to Ray would start workers, so that no node was idle."""
-        return sum(psutil.Process(pid).name() == "raylet" for pid in self.pids)
+        return sum(_name(pid) == "raylet" for pid in self.pids)
 
     def end(self) -> None:
         """End every process, and remove the directory."""
@@ -122,6 +122,8 @@ class ClusterWithJobs(LocalCluster):
         self.token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         dashboard = ("--include-dashboard=true", "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard_port}")
+        # Another cluster of this machine may hold the agent's usual port; without an agent no job is taken.
+        dashboard += (f"--dashboard-agent-listen-port={dashboard_port + 1}",)
         super().__init__(port, log, *dashboard, cpus=cpus, variables=environment(PATH=path, **self.token))
 
 
@@ -159,6 +161,14 @@ class ClusterOfHosts:
         prefix = self.head.address.rpartition(".")[0]
         for directory in Path("/tmp").glob(f"ray-{prefix}.*"):
             shutil.rmtree(directory, ignore_errors=True)
+
+
+def _name(pid: int) -> str:
+    """Return the name of a process, "" if it has ended."""
+    try:
+        return psutil.Process(pid).name()
+    except psutil.NoSuchProcess:
+        return ""
 
 
 def _await_start(process: "subprocess.Popen[bytes]", log: Path) -> None:

@@ -17,6 +17,8 @@ def project(tmp_path):
         "data.bin": "0" * 1000,
         "logs/a.txt": "a",
         "runs/first/config.yaml": "seed: 1\n",
+        "mine/runs/__init__.py": "r",
+        "venv/lib/x.py": "v",
         "mine/__pycache__/world.pyc": "c",
     }
     for name, text in texts.items():
@@ -30,8 +32,9 @@ def test_what_git_ignores_runs_and_caches_are_left_out(project, in_repository, t
     if in_repository:
         subprocess.run(["git", "init", "--quiet"], cwd=project, check=True)
     package = code_in(project)
-    assert [str(file) for file in package.files] == [".gitignore", "mine/world.py"]
-    assert package.size_bytes == len("*.bin\nlogs/\n") + len("x = 1\n")
+    assert [str(file) for file in package.files] == [".gitignore", "mine/runs/__init__.py", "mine/world.py"]
+    assert package.size_bytes == len("*.bin\nlogs/\n") + len("rx = 1\n")
+    assert str(package).endswith("in 3 files (runs/, .git/, .venv/, venv/, __pycache__/ and what git ignores left out)")
     copy = tmp_path_factory.mktemp("copy")
     package.copy_to(copy)
     assert {file.relative_to(copy).as_posix() for file in copy.rglob("*") if file.is_file()} == set(
@@ -39,9 +42,51 @@ def test_what_git_ignores_runs_and_caches_are_left_out(project, in_repository, t
     )
 
 
-def test_without_git_only_ignored_files_come_along(project, monkeypatch):
+def test_without_git_ignored_files_come_along_and_the_plan_says_so(project, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    assert [str(file) for file in code_in(project).files] == [".gitignore", "data.bin", "logs/a.txt", "mine/world.py"]
+    package = code_in(project)
+    more = ["mine/runs/__init__.py", "mine/world.py"]
+    assert [str(file) for file in package.files] == [".gitignore", "data.bin", "logs/a.txt", *more]
+    assert str(package).endswith(
+        "(runs/, .git/, .venv/, venv/, __pycache__/ left out; git is missing, so no .gitignore is)"
+    )
+
+
+@pytest.mark.parametrize("in_repository", [True, False])
+def test_links_and_repositories_inside_come_along(project, in_repository, tmp_path_factory):
+    if in_repository:
+        subprocess.run(["git", "init", "--quiet"], cwd=project, check=True)
+    (project / "other").mkdir()
+    subprocess.run(["git", "init", "--quiet"], cwd=project / "other", check=True)
+    (project / "other" / "module.py").touch()
+    shared = tmp_path_factory.mktemp("shared")
+    (shared / "level.py").write_text("1")
+    (shared / "back").symlink_to(project)
+    (project / "linked").symlink_to(shared)
+    (project / "gone").symlink_to("nowhere")
+    package = code_in(project)
+    names = {str(file) for file in package.files}
+    assert names == {".gitignore", "mine/runs/__init__.py", "mine/world.py", "linked/level.py", "other/module.py"}
+    copy = tmp_path_factory.mktemp("copy")
+    package.copy_to(copy)
+    assert (copy / "linked" / "level.py").read_text() == "1"
+
+
+def test_a_home_directory_is_not_sent(project, monkeypatch):
+    monkeypatch.setenv("HOME", str(project))
+    with pytest.raises(ConfigError, match="is no project's: submit from the directory of your code"):
+        code_in(project)
+
+
+def test_an_unreadable_file_is_one_line(project, tmp_path_factory, monkeypatch):
+    package = code_in(project)
+
+    def refuse(source, _):
+        raise PermissionError(13, "Permission denied", str(source))
+
+    monkeypatch.setattr("shutil.copy", refuse)  # root could read it
+    with pytest.raises(ConfigError, match=r"cannot be copied: .*\.gitignore: Permission denied; name what"):
+        package.copy_to(tmp_path_factory.mktemp("copy"))
 
 
 def test_too_large_a_package_names_its_largest_files(project):

@@ -2,9 +2,9 @@ import pytest
 
 from distrl.errors import ConfigError
 from distrl.jobs.record import JobRecord
-from distrl.jobs.target import JobState, LogLine
+from distrl.jobs.target import JobState, LogLine, NoAnswerError
 from distrl.jobs.targets import TARGETS
-from distrl.jobs.watching import facts_of, job_words, state_of, watch
+from distrl.jobs.watching import facts_of, job_words, state_of, states_of, watch
 
 RECORD = JobRecord(
     run_id="pong",
@@ -104,3 +104,18 @@ def test_a_target_that_cannot_be_asked_hides_nothing():
     assert state.reason.startswith("unknown target place")
     facts = facts_of(RECORD, state)
     assert (facts["run_id"], facts["state"], facts["actors"]) == ("pong", "unknown", 2)
+
+
+def test_an_address_that_does_not_answer_is_asked_once(monkeypatch):
+    asked = []
+
+    class Silent:
+        def state(self, record):
+            asked.append(record.run_id)
+            raise (NoAnswerError if record.address == "away" else ConfigError)(f"no {record.run_id}")
+
+    monkeypatch.setitem(TARGETS, "place", Silent)
+    places = [("one", "away"), ("two", "away"), ("three", "here"), ("four", "here")]
+    records = [RECORD.model_copy(update={"run_id": run_id, "address": address}) for run_id, address in places]
+    assert [state.reason for state in states_of(records)] == ["no one", "no one", "no three", "no four"]
+    assert asked == ["one", "three", "four"]

