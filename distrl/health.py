@@ -105,9 +105,12 @@ def ages_s(directory: Path) -> dict[Kind, float]:
     """Return for each kind of process here the age in seconds of its newest heartbeat.
 
     Files of processes that have ended are ignored: their parent starts them again, or ends as well.
+
+    Raises:
+        OSError: The directory exists, and cannot be read.
     """
     ages: dict[Kind, float] = {}
-    for path in sorted(directory.glob("*.*")):
+    for path in sorted(directory.iterdir()) if directory.exists() else ():
         kind = next((kind for kind in KINDS if path.name.partition(".")[0] == kind), None)
         with suppress(OSError, ValueError):  # it has ended just now, or is no file of ours
             if kind is not None and (text := _text_if_held(path)) is not None:
@@ -134,7 +137,10 @@ def judge(directory: Path, wanted: Kind | None, within_s: float) -> tuple[bool, 
         within_s: Greatest age of a heartbeat. Of several processes of one kind, one is enough: their parent watches
             the others.
     """
-    ages = ages_s(directory)
+    try:
+        ages = ages_s(directory)
+    except OSError as error:
+        return False, f"{directory} cannot be read: {error.strerror}"
     judged = {kind: age_s for kind, age_s in ages.items() if wanted in (None, kind)}
     if not judged:
         return False, f"no {wanted or 'process of distrl'} has a heartbeat in {directory}"

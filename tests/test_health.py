@@ -109,6 +109,11 @@ def test_one_of_several_actors_is_enough_and_each_kind_is_judged(directory):
     del files
 
 
+def test_a_directory_that_cannot_be_read_is_reported(directory):
+    directory.write_text("")  # as root reads all directories, one that is none
+    assert judge(directory, None, 30.0) == (False, f"{directory} cannot be read: Not a directory")
+
+
 @pytest.mark.parametrize("name", ["learner.x", "other.1", "learner", "learner.2"])
 def test_other_files_are_ignored(directory, name):
     directory.mkdir()

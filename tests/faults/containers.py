@@ -13,6 +13,8 @@ from image.build import build, missing_packages, parts, storage
 from tests.faults.hosts import Host
 
 RUNTIME = "crun"
+WITH_CGROUP2 = ("unshare", "--mount", "sh", "-c", 'mount -t cgroup2 cgroup2 /sys/fs/cgroup && exec "$@"', "sh")
+"""The runtime refuses a system with both versions of control groups, none of which these containers use."""
 MASKED = ("/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list", "/proc/sched_debug")
 READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 NO_RIGHTS: dict[str, list[str]] = {
@@ -78,8 +80,9 @@ class Container:
         bundle.mkdir()
         told = [*image.config["Env"], *(f"{name}={value}" for name, value in variables.items())]
         arguments = [*image.config["Entrypoint"], *command]
-        specification = _specification(image, host, arguments, told, volumes)
-        (bundle / "config.json").write_text(json.dumps(specification))
+        self._process = _process(image, arguments, told)
+        (bundle / "config.json").write_text(json.dumps(_specification(image, host, self._process, volumes)))
+        self._bundle = bundle
         self.output = directory / f"{host.name}.out"
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
@@ -92,11 +95,14 @@ class Container:
 
     @property
     def _crun(self) -> list[str]:
-        return [RUNTIME, "--cgroup-manager=disabled", "--root", str(self._state)]
+        return [*WITH_CGROUP2, RUNTIME, "--cgroup-manager=disabled", "--root", str(self._state)]
 
     def execute(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """Run a command in the container, as a probe does, as its user."""
-        return subprocess.run([*self._crun, "exec", self._name, *command], capture_output=True, text=True)
+        """Run a command in the container as a probe does: with its user, variables and limits."""
+        file = self._bundle / "process.json"
+        file.write_text(json.dumps({**self._process, "args": command}))
+        there = [*self._crun, "exec", "--process", str(file), self._name]
+        return subprocess.run(there, capture_output=True, text=True)
 
     def check_health(self) -> subprocess.CompletedProcess[str]:
         """Run the image's health check."""
@@ -123,23 +129,26 @@ class Container:
             self.process.wait()
 
 
-def _specification(
-    image: Image, host: Host, arguments: list[str], variables: list[str], volumes: dict[str, Path]
-) -> dict[str, Any]:
-    """Return the container's description in OCI's terms."""
+def _process(image: Image, arguments: list[str], variables: list[str]) -> dict[str, Any]:
+    """Return a process of the image's user, without rights, in OCI's terms."""
     user, group = map(int, image.config["User"].split(":"))
+    return {
+        "user": {"uid": user, "gid": group},
+        "args": arguments,
+        "env": variables,
+        "cwd": image.config["WorkingDir"],
+        "capabilities": NO_RIGHTS,
+        "noNewPrivileges": True,
+    }
+
+
+def _specification(image: Image, host: Host, process: dict[str, Any], volumes: dict[str, Path]) -> dict[str, Any]:
+    """Return the container's description in OCI's terms."""
     private = [{"type": kind} for kind in ("pid", "ipc", "mount")]
     return {
         "ociVersion": "1.0.2",
         "hostname": host.name,
-        "process": {
-            "user": {"uid": user, "gid": group},
-            "args": arguments,
-            "env": variables,
-            "cwd": image.config["WorkingDir"],
-            "capabilities": NO_RIGHTS,
-            "noNewPrivileges": True,
-        },
+        "process": process,
         "root": {"path": str(image.root), "readonly": True},
         "mounts": [
             _mount("/proc", "proc"),
