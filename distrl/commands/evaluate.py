@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from distrl.commands.options import JoinedRedisOption, RunArgument, WeightsOption, set_option
+from distrl.commands.options import JoinedRedisOption, WeightsOfRunArgument, WeightsOption, named_weights, set_option
 from distrl.config.document import parse
 from distrl.config.load import load
 from distrl.errors import EXIT_INTERRUPTED, ConfigError
@@ -34,7 +34,7 @@ PATIENCE_S = 2.0
 
 
 def evaluate(
-    run: RunArgument = None,
+    run: WeightsOfRunArgument = None,
     episodes: Annotated[int, typer.Option(min=0, metavar="N", help="Number; 0: endlessly, until Ctrl-C.")] = 100,
     checkpoint: WeightsOption = "newest",
     environments: Annotated[
@@ -64,6 +64,8 @@ def evaluate(
 
     [cyan]distrl evaluate runs/first --episodes 100[/]
 
+    [cyan]distrl evaluate runs/first@1200[/]
+
     [cyan]distrl evaluate runs/first --checkpoint best --video best.webm[/]
 
     [cyan]distrl evaluate --env CartPole-v1 --baseline random[/]
@@ -73,6 +75,8 @@ def evaluate(
     # Imported here: it brings environments and ONNX Runtime, which the help does not need.
     from distrl.serving.evaluation import Video, play
 
+    if run is not None:
+        run, checkpoint = named_weights(run, checkpoint)
     subject = _subject(run, checkpoint, env, sets or (), baseline, action or ())
     if force and video is None:
         raise ConfigError("--force goes with --video FILE.webm")

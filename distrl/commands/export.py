@@ -6,11 +6,11 @@ from typing import Annotated
 import typer
 
 import distrl
-from distrl.commands.options import RequiredRunArgument, WeightsOption
+from distrl.commands.options import RequiredWeightsOfRunArgument, WeightsOption, named_weights
 
 
 def export(
-    run: RequiredRunArgument,
+    run: RequiredWeightsOfRunArgument,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="[dim]Default: policy.onnx in the run's directory.[/]")
     ] = None,
@@ -21,10 +21,13 @@ def export(
 
     [cyan]distrl export runs/first --output cartpole.onnx[/]
 
+    [cyan]distrl export runs/first@1200[/]
+
     In Python: [cyan]action, _ = distrl.load_policy("cartpole.onnx").act(observation)[/]
     """
     from distrl.serving.export import export_run
 
+    run, checkpoint = named_weights(run, checkpoint)
     path, exported = export_run(run, output, checkpoint=checkpoint, force=force, version=distrl.__version__)
     behind = "" if exported.env_steps is None else f" after {exported.env_steps:,} steps"
     typer.echo(
