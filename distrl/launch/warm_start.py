@@ -105,5 +105,6 @@ def try_out(request: Mapping[str, Any], parent: Parent) -> None:
     from distrl.learner.weight_source import read_source
 
     assert config.learner.init_from is not None
-    networks = make_algorithm(config).build(EnvSpec.from_json(request["spec"]))
+    learner = config.learner.model_copy(update={"replicas": 1})  # of devices, which this process does not see
+    networks = make_algorithm(config.model_copy(update={"learner": learner})).build(EnvSpec.from_json(request["spec"]))
     parent.say(report=begin_with(networks, read_source(config.learner.init_from)))

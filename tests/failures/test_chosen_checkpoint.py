@@ -8,7 +8,7 @@ import pytest
 
 from distrl.data_store.checkpoints import load_newest, newest_first, step_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.redis]
+pytestmark = [pytest.mark.long, pytest.mark.redis]
 
 
 def steps(run_dir: Path) -> list[int]:

@@ -1,5 +1,6 @@
 """A chosen checkpoint becomes the newest of a run, and what came after it becomes a directory of its own."""
 
+import csv
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from distrl.launch.going_back import begin_at
 from distrl.learner.policy_files import BEST_FILE, WEIGHTS_FILE, best_env_steps, read_policy, write_best, write_weights
 from distrl.memory_backend.codec import decode_weights, encode_weights
 from distrl.memory_backend.records import BestEvaluation, Evaluation
+from distrl.terminal.console import QuietView
 from distrl.types import Weights
 
 EARLIER = Path(distrl.__file__).parents[1] / "tests" / "earlier"
@@ -114,3 +116,47 @@ def test_a_branch_has_the_checkpoint_and_what_belongs_to_it(run, tmp_path, env_s
     assert step_of(best_path(branch / "checkpoints")) == 20
     assert best_env_steps(branch / "policy") == kept
     assert (branch / "metrics.csv").read_bytes() == (run / "metrics.csv").read_bytes()
+
+
+def trained(run_dir, updates, resume=None):
+    """Trains the toy task, saved after each update, in this process."""
+    tree = {
+        "environment": {"id": "distrl.environments.worlds.toy:Identity", "kwargs": {"n": 2, "length_steps": 3}},
+        "network": {"middleware_parameters": {"scheme": [4]}, "learning_rate": 0.01},
+        "actors": {"count": 0, "environments": 2, "unroll_length_steps": 4},
+        "checkpoint": {"every_updates": 1, "every_s": None, "keep": 9},
+        "stop": {"updates": updates},
+    }
+    view = QuietView(run_dir, lambda text: None)
+    return distrl.train(distrl.load(tree), run_dir=run_dir, resume=resume, view=view)
+
+
+def everything(run_dir):
+    """(arrays, state without the launch and the clock) of a run's newest checkpoint."""
+    loaded = load_newest(run_dir / "checkpoints")
+    return loaded.arrays, {**loaded.meta, "run_id": 0, "launch": 0, "wall_s": 0, "applied": 0, "trained_unrolls": 0}
+
+
+def updates_in(run_dir):
+    with (run_dir / "metrics.csv").open() as file:
+        return [int(row["updates"]) for row in csv.DictReader(file)]
+
+
+@pytest.mark.slow
+def test_what_is_done_again_from_a_checkpoint_is_the_same_bit_by_bit(tmp_path, same):
+    run = tmp_path / "first"
+    first = trained(run, 4)
+    before = everything(run)
+    again = trained(run, 4, f"{run}@2")
+    assert (again.exit_code, again.run_id, again.updates, again.trained) == (0, first.run_id, 4, 8)
+    assert (again.resumed_updates, again.env_steps, again.episodes) == (2, first.env_steps, first.episodes)
+    assert same(everything(run), before)
+    assert same(everything(run / "after-2"), before)
+    assert (steps(run), steps(run / "after-2")) == ([4, 3, 2, 1], [4, 3])
+    assert updates_in(run) == sorted(set(updates_in(run)))
+    branch = tmp_path / "branch"
+    third = trained(branch, 4, f"{run}@3")
+    assert (third.exit_code, third.resumed_updates, third.trained, steps(branch)) == (0, 3, 4, [4, 3])
+    assert third.run_id != first.run_id
+    assert same(everything(branch), before)
+    assert updates_in(branch)[-1] == 4

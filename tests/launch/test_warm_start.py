@@ -12,7 +12,6 @@ from distrl.errors import ConfigError
 from distrl.launch import warm_start
 from distrl.launch.checks import Checked
 from distrl.launch.warm_start import with_first_weights
-from distrl.learner.weight_source import read_source
 
 EARLIER = Path(distrl.__file__).parents[1] / "tests" / "earlier" / "cartpole"
 ORIGIN = "learner.init_from"
@@ -89,10 +88,11 @@ def test_a_child_tries_them_out_and_refuses_in_one_line(checked, tmp_path):
         with_first_weights(checked(init_from=str(tmp_path / "nowhere")), None)
 
 
-@pytest.mark.slow
-def test_a_checkpoint_of_tensorflow_begins_a_training_of_jax(checked):
+@pytest.mark.long
+def test_a_checkpoint_of_tensorflow_begins_a_training_of_jax_on_devices_that_are_not_here():
     pytest.importorskip("jax")
-    sets = ("network.middleware_parameters.scheme=[8]", "learner.backend=jax")
-    made = with_first_weights(checked(*sets, init_from=str(EARLIER)), None)
-    assert made.notes[-1].endswith("took 6 of 6")
-    assert len(read_source(f"{EARLIER}@2").weights["main"]) == 6
+    pendulum = EARLIER.parent / "pendulum"
+    sets = ("network.middleware_parameters.scheme=[8]", "learner.backend=jax", "learner.replicas=2")
+    loaded = load("pendulum-sac", sets=sets, flags={"--init-from": str(pendulum)})
+    made = with_first_weights(Checked(loaded, probe(loaded.config.environment), ()), None)
+    assert made.notes == (f"the training begins with the weights of {pendulum}@125: took 14 of 14",)
