@@ -79,6 +79,8 @@ def train(
         run_dir: The run's own directory, made if missing; by default a new one under runs/.
         resume: None: a new run. "auto": go on if `run_dir`, or the data store, holds a valid checkpoint, else start. A
             directory: go on with the run in it; `run_dir` is then not needed. STORE/RUN: fetch that run first.
+            "RUN@STEP", "RUN@best": go on from that checkpoint, in the run's directory or, with another `run_dir`, in a
+            new run.
         run_id: The id of a new run, by which roles and commands on other hosts find it in Redis: letters, digits, '.',
             '_' and '-'. None: one of the time and a random number. A resumed run keeps its own.
         view: How progress is shown. "auto" (the default): a live panel in a terminal and plain lines elsewhere.
@@ -209,7 +211,7 @@ def run_directory(config: "RunConfig", run_dir: str | Path | None, resume: str |
     For a run in a data store, STORE/RUN, that is `run_dir` or runs/RUN.
 
     Raises:
-        ConfigError: "auto" without a directory to look into, or two directories that differ.
+        ConfigError: "auto" without a directory to look into, or two directories that differ and no checkpoint.
     """
     if resume is not None and "://" in resume:
         from distrl.config.stores import split_run
@@ -219,9 +221,9 @@ def run_directory(config: "RunConfig", run_dir: str | Path | None, resume: str |
         raise ConfigError("--resume auto needs a --run-dir to look into; or name the run: --resume DIR")
     if resume is None or resume == "auto":
         return Path(run_dir) if run_dir is not None else new_directory(Path("runs") / run_name(config))
-    if run_dir is not None and Path(run_dir).resolve() != Path(resume).resolve():
-        raise ConfigError(f"--resume {resume} goes on in that directory, but --run-dir is {run_dir}; leave one out")
-    return Path(resume)
+    from distrl.runs.run_directory import named_directory
+
+    return named_directory(None if run_dir is None else Path(run_dir), resume)
 
 
 def run_name(config: "RunConfig", prefix: str = "") -> str:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from distrl.commands.options import JoinedRedisOption, RunArgument, WeightsOption, set_option
-from distrl.commands.stored import with_policy
+from distrl.commands.options import JoinedRedisOption, WeightsOfRunArgument, WeightsOption, set_option
+from distrl.commands.stored import with_weights
 from distrl.config.document import parse
 from distrl.config.load import load
 from distrl.config.stores import is_store_url
@@ -37,7 +37,7 @@ PATIENCE_S = 2.0
 
 
 def evaluate(
-    run: RunArgument = None,
+    run: WeightsOfRunArgument = None,
     episodes: Annotated[int, typer.Option(min=0, metavar="N", help="Number; 0: endlessly, until Ctrl-C.")] = 100,
     checkpoint: WeightsOption = "newest",
     environments: Annotated[
@@ -67,6 +67,8 @@ def evaluate(
 
     [cyan]distrl evaluate runs/first --episodes 100[/]
 
+    [cyan]distrl evaluate runs/first@1200[/]
+
     [cyan]distrl evaluate runs/first --checkpoint best --video best.webm[/]
 
     [cyan]distrl evaluate --env CartPole-v1 --baseline random[/]
@@ -76,7 +78,9 @@ def evaluate(
     # Imported here: it brings environments and ONNX Runtime, which the help does not need.
     from distrl.serving.evaluation import Video, play
 
-    run_dir = None if run is None else with_policy(run, checkpoint)
+    run_dir = None
+    if run is not None:
+        run_dir, checkpoint = with_weights(run, checkpoint)
     subject = _subject(run_dir, checkpoint, env, sets or (), baseline, action or ())
     if run is not None and is_store_url(run) and baseline is None:
         subject = replace(subject, name=f"policy of {run}, {checkpoint}")

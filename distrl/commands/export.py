@@ -6,14 +6,14 @@ from typing import Annotated
 import typer
 
 import distrl
-from distrl.commands.options import WeightsOption, run_argument
-from distrl.commands.stored import with_policy
+from distrl.commands.options import RequiredWeightsOfRunArgument, WeightsOption
+from distrl.commands.stored import with_weights
 from distrl.config.stores import is_store_url
 from distrl.errors import ConfigError
 
 
 def export(
-    run: Annotated[str, run_argument("A run's directory, or STORE/RUN in a data store; the run may be training.")],
+    run: RequiredWeightsOfRunArgument,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="[dim]Default: policy.onnx in the run's directory.[/]")
     ] = None,
@@ -24,15 +24,16 @@ def export(
 
     [cyan]distrl export runs/first --output cartpole.onnx[/]
 
+    [cyan]distrl export runs/first@1200[/]
+
     In Python: [cyan]action, _ = distrl.load_policy("cartpole.onnx").act(observation)[/]
     """
     from distrl.serving.export import export_run
 
     if is_store_url(run) and output is None:
         raise ConfigError(f"{run} is in a data store: name a file here with --output")
-    path, exported = export_run(
-        with_policy(run, checkpoint), output, checkpoint=checkpoint, force=force, version=distrl.__version__
-    )
+    run_dir, checkpoint = with_weights(run, checkpoint)
+    path, exported = export_run(run_dir, output, checkpoint=checkpoint, force=force, version=distrl.__version__)
     behind = "" if exported.env_steps is None else f" after {exported.env_steps:,} steps"
     typer.echo(
         f"{path}: {exported.algorithm} on {exported.policy.environment.id}{behind}, "

@@ -86,8 +86,9 @@ def train(
     resume: Annotated[
         str | None,
         typer.Option(
-            metavar="DIR|STORE/RUN|auto",
-            help="Go on with that run; auto: with the run in --run-dir or its store, if there is one.",
+            metavar="RUN[@STEP|@best]|STORE/RUN|auto",
+            help="Go on with that run, from its newest checkpoint or the named one; auto: with the run in --run-dir or "
+            "its store, if there is one.",
             autocompletion=completion.runs,
         ),
     ] = None,
@@ -113,6 +114,8 @@ def train(
     [cyan]distrl train --resume runs/first[/]
 
     [cyan]distrl train --resume s3://bucket/runs/cartpole-1[/]
+
+    [cyan]distrl train --preset cartpole-impala --init-from runs/first@best[/]
     """
     if layers.names_nothing and resume is not None and "://" in resume:
         loaded = stored_configuration(layers, resume)
@@ -303,8 +306,10 @@ def _train(
 
 def _config_to_resume(run_dir: Path | None, resume: str | None) -> Path:
     """Return the configuration file of the run to resume, if the command line names none."""
-    folder = run_dir if resume in (None, "auto") else Path(resume or "")
-    if resume is None or folder is None:
+    from distrl.runs.run_directory import run_to_resume
+
+    folder = run_to_resume(run_dir, resume)
+    if folder is None:
         raise ConfigError("what to train? For example: distrl train --preset cartpole-impala")
     if not (folder / "config.yaml").is_file():
         raise ConfigError(f"{folder} holds no run to resume (no config.yaml); name a preset or a file to start one")

@@ -59,9 +59,14 @@ RunDirOption = Annotated[
     Path | None,
     typer.Option("--run-dir", metavar="DIR", help="The run's own directory. [dim]Default: a new one under runs/.[/]"),
 ]
-RunArgument = Annotated[str | None, run_argument("A run's directory, or STORE/RUN in a data store.")]
 NamedRunArgument = Annotated[str | None, run_argument("A run's directory, or its id under runs/.")]
 RequiredRunArgument = Annotated[Path, run_argument("A run's directory; the run may be training.")]
+_WEIGHTS_OF = (
+    "A run's directory, or STORE/RUN in a data store; the run may be training. RUN@STEP and RUN@best name a checkpoint "
+    "of a directory."
+)
+WeightsOfRunArgument = Annotated[str | None, run_argument(_WEIGHTS_OF)]
+RequiredWeightsOfRunArgument = Annotated[str, run_argument(_WEIGHTS_OF)]
 WeightsOption = Annotated[
     str,
     typer.Option(
@@ -70,6 +75,22 @@ WeightsOption = Annotated[
         help="Weights: the newest saved, the best, or those of a checkpoint.",
     ),
 ]
+
+
+def named_weights(run: Path, checkpoint: str) -> tuple[Path, str]:
+    """Return a run's directory and its weights as --checkpoint names them; RUN@STEP and RUN@best name both.
+
+    Raises:
+        ConfigError: There is no such checkpoint, or --checkpoint names another one.
+    """
+    from distrl.data_store.named_checkpoints import BEST, parse
+
+    named = parse(str(run))
+    if named.mark is None:
+        return run, checkpoint
+    if checkpoint != "newest":
+        raise ConfigError(f"{run} names a checkpoint already; leave --checkpoint {checkpoint} out")
+    return named.run, BEST if named.mark == BEST else str(named.find())
 
 
 @dataclass(frozen=True)
@@ -128,6 +149,15 @@ class Layers:
         redis_url_option("redis://, unix://, redis+sentinel:// or redis+cluster://; default: one of its own."),
     ] = None
     seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Root of all randomness.")] = None
+    init_from: Annotated[
+        str | None,
+        typer.Option(
+            "--init-from",
+            metavar="RUN[@STEP|@best]|FILE",
+            help="Begin with the weights of a run, a checkpoint or an exported policy.",
+            autocompletion=completion.runs_and_files,
+        ),
+    ] = None
 
     @property
     def names_nothing(self) -> bool:
@@ -144,7 +174,7 @@ class Layers:
         return load(self.preset, self.config, self.sets or (), self._flags())
 
     def _flags(self) -> dict[str, Any]:
-        names = ("env", "algorithm", "actors", "launcher", "ray_address", "redis_url", "seed")
+        names = ("env", "algorithm", "actors", "launcher", "ray_address", "redis_url", "seed", "init_from")
         flags = {f"--{name.replace('_', '-')}": getattr(self, name) for name in names}
         return {**flags, "--no-actors": False if self.no_actors else None}
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from distrl.commands.options import Layers
+from distrl.commands.options import Layers, named_weights
 from distrl.config.load import LoadedConfig
 from distrl.config.stores import is_store_url
 from distrl.errors import ConfigError, StoreError
@@ -62,18 +62,21 @@ def fetched(url: str, where: str, folder: Path, files: list[str]) -> "StoredRun"
     return run
 
 
-def with_policy(run: str, checkpoint: str) -> Path:
-    """Return a run's directory; for a run in a data store a copy of its policy, which is removed when the command ends.
+def with_weights(run: str, checkpoint: str) -> tuple[Path, str]:
+    """Return a run's directory and its weights as --checkpoint names them.
+
+    For a run in a data store the directory has a copy of its policy, and is removed when the command ends.
 
     Args:
-        run: A directory, or STORE/RUN.
+        run: A directory, RUN@STEP, RUN@best, or STORE/RUN.
         checkpoint: "newest", "best" or a checkpoint's path, as of `distrl evaluate`.
 
     Raises:
-        ConfigError: There is no such run, the store cannot be used, or a path is named, which the store has not.
+        ConfigError: There is no such run or checkpoint, the store cannot be used, a path is named, which the store has
+            not, or both arguments name a checkpoint.
     """
     if not is_store_url(run):
-        return Path(run)
+        return named_weights(Path(run), checkpoint)
     if checkpoint not in ("newest", "best"):
         raise ConfigError(f"--checkpoint {checkpoint}: of a run in a data store there are newest and best")
     # Imported here: the command line's help needs no checkpoints.
@@ -92,4 +95,4 @@ def with_policy(run: str, checkpoint: str) -> Path:
                 (folder / "checkpoints" / "best").write_text(f"{path.name}\n", encoding="ascii")
     except StoreError as error:
         raise ConfigError(f"RUN: {error}") from error
-    return folder
+    return folder, checkpoint

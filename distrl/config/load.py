@@ -30,6 +30,7 @@ FLAGS = {
     "--launcher": "launch.launcher",
     "--ray-address": "launch.ray_address",
     "--redis-url": "memory.url",
+    "--init-from": "learner.init_from",
     "--seed": "seed",
 }
 """Flag -> the setting that it sets."""

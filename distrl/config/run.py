@@ -218,8 +218,17 @@ class LearnerConfig(Section):
     """Device of the updates; auto: a GPU if the framework finds one."""
     threads: int = Field(1, ge=1)
     """Numeric threads of the learner process."""
+    init_from: str | None = None
+    """Weights that a new training begins with: a run (its newest checkpoint), RUN@STEP, RUN@best, a checkpoint's
+    directory, a file of `distrl export`, or a run's policy/. A path on the learner's host; a relative one is made
+    absolute where the configuration is loaded. Resumed launches do not use it again. null: fresh weights."""
     stall_timeout_s: float = Field(300.0, gt=0.0)
     """After so long without an update, the run ends with exit code 4."""
+
+    @field_validator("init_from")
+    @classmethod
+    def _is_absolute(cls, name: str | None) -> str | None:
+        return None if name is None else os.path.abspath(name)
 
     def check(self, run: "RunConfig") -> None:
         """Refuse settings that contradict the network or the algorithm."""

@@ -95,7 +95,7 @@ def save(
     path = directory / f"ckpt-{step:012d}"
     atomic.put_directory(path, files)
     if best:
-        atomic.put_file(directory / "best", path.name.encode() + b"\n")
+        mark_best(path)
     _prune(directory, step, keep)
     return path
 
@@ -151,11 +151,20 @@ def newest_first(directory: Path) -> list[Path]:
 
 
 def step_of(path: Path) -> int:
-    """Return the step of a checkpoint's directory, by its name."""
+    """Return the step in the name of a checkpoint's directory.
+
+    Raises:
+        ValueError: It is not the name of a checkpoint.
+    """
     match = _CHECKPOINT.fullmatch(path.name)
     if match is None:
-        raise ValueError(f"{path} is no checkpoint's directory")
+        raise ValueError(f"{path} does not have the name of a checkpoint")
     return int(match[1])
+
+
+def mark_best(path: Path) -> None:
+    """Mark a checkpoint as the best of its directory."""
+    atomic.put_file(path.parent / "best", path.name.encode() + b"\n")
 
 
 def best_path(directory: Path) -> Path | None:

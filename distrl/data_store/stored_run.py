@@ -162,11 +162,12 @@ class Writer:
         self.run, self.number = run, number
 
     @classmethod
-    def claim(cls, run: StoredRun, after: int, launch: str) -> "Writer":
+    def claim(cls, run: StoredRun, after: int, launch: str, base: Position | None = None) -> "Writer":
         """Claim the number after the highest known one.
 
         Args:
             after: The highest claim when the learner's state was chosen.
+            base: The checkpoint from which the run goes on; None: the newest that the store has.
 
         Raises:
             FencedError: Another learner has claimed meanwhile.
@@ -175,8 +176,8 @@ class Writer:
         if listing.writer > after:
             raise _fenced(run, listing.writer)
         number = after + 1
-        base = None if listing.newest is None else listing.newest.name
-        text = json.dumps({"base": base, "launch": launch}).encode()
+        base = base or listing.newest
+        text = json.dumps({"base": None if base is None else base.name, "launch": launch}).encode()
         if not run.objects.create(f"{run.run_id}/{FOLDER}/{_claim(number)}", text):
             raise _fenced(run, number)
         return cls(run, number)

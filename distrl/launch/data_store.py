@@ -7,11 +7,13 @@ from distrl.config import RunConfig
 from distrl.config.document import flat
 from distrl.config.secrets import MASK
 from distrl.config.stores import split_run
-from distrl.data_store.fetching import RUN_FILES, fetch_newest
+from distrl.data_store.checkpoints import newest_first
+from distrl.data_store.fetching import RUN_FILES, fetch_newest, own_position
 from distrl.data_store.opening import open_objects, require_usable
-from distrl.data_store.stored_run import StoredRun
+from distrl.data_store.stored_run import StoredRun, Writer
 from distrl.errors import CheckpointError, ConfigError, StoreError
 from distrl.memory_backend.keys import checked_run_id
+from distrl.runs.run_directory import run_id_of
 
 
 def resumed_run(resume: str, store: str | None) -> str:
@@ -29,8 +31,21 @@ def resumed_run(resume: str, store: str | None) -> str:
     return checked_run_id(run_id)
 
 
-def open_stored_run(config: RunConfig, run_id: str, resume: str | None) -> StoredRun | None:
+def require_id(config: RunConfig, run_dir: Path, chosen: str | None) -> None:
+    """Raise ConfigError if it is not known which run of the store is to go on in a directory."""
+    store = config.checkpoint.store
+    if store is not None and chosen is None and run_id_of(run_dir) is None:
+        raise ConfigError(
+            f"{run_dir} holds no run, and the data store has runs by their ids: add --run-id NAME, or --resume "
+            f"{store}/NAME"
+        )
+
+
+def open_stored_run(config: RunConfig, run_id: str, *, new: bool) -> StoredRun | None:
     """Return the run's folder in the store of a configuration, checked; None without a store.
+
+    Args:
+        new: The run must not be there yet.
 
     Raises:
         ConfigError: The store cannot be used, or holds a run of this id that would be overwritten; or a secret is
@@ -49,7 +64,7 @@ def open_stored_run(config: RunConfig, run_id: str, resume: str | None) -> Store
         begun = run.is_begun()
     except StoreError as error:
         raise ConfigError(f"checkpoint.store cannot be used: {error}") from error
-    if resume is None and begun:
+    if new and begun:
         raise ConfigError(f"{run.url} already holds a run; choose another --run-id, or go on with --resume {run.url}")
     return run
 
@@ -70,3 +85,28 @@ def fetch_run(run: StoredRun, run_dir: Path, resume: str, report: Callable[[str]
         return fetch_newest(run, run_dir, RUN_FILES, report).notes
     except StoreError as error:
         raise ConfigError(f"checkpoint.store cannot be used: {error}") from error
+
+
+def is_only_stored(run: StoredRun, run_dir: Path) -> bool:
+    """Whether the run has a checkpoint in the store, and none in the directory.
+
+    Raises:
+        ConfigError: The store does not answer any more.
+    """
+    try:
+        return not newest_first(run_dir / "checkpoints") and run.look().newest is not None
+    except StoreError as error:
+        raise ConfigError(f"checkpoint.store cannot be used: {error}") from error
+
+
+def go_back(run: StoredRun, run_dir: Path) -> None:
+    """Let the store pass over all that is later than the newest checkpoint of the directory.
+
+    Raises:
+        ConfigError: The store does not answer any more. The same command can be repeated.
+        FencedError: Another learner has claimed the run meanwhile.
+    """
+    try:
+        Writer.claim(run, run.look().writer, "", own_position(run_dir, run.run_id))
+    except StoreError as error:
+        raise ConfigError(f"checkpoint.store cannot be used: {error}; repeat the command") from error

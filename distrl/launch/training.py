@@ -5,7 +5,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -14,23 +14,35 @@ from distrl.config.load import LoadedConfig, dump, load
 from distrl.config.settings import read_settings
 from distrl.config.stores import is_store_url
 from distrl.data_store.atomic import put_file
+from distrl.data_store.checkpoints import newest_first, step_of
 from distrl.data_store.stored_run import StoredRun
-from distrl.errors import ConfigError, DistrlError, StoreError
+from distrl.errors import CheckpointError, ConfigError, DistrlError, StoreError
 from distrl.interrupt import Interrupt, interruptible
 from distrl.launch.checks import Checked, check
-from distrl.launch.data_store import fetch_run, open_stored_run, resumed_run
+from distrl.launch.data_store import fetch_run, go_back, is_only_stored, open_stored_run, require_id, resumed_run
 from distrl.launch.distributed import train_with_roles
+from distrl.launch.going_back import begin_at
 from distrl.launch.head_start import HeadStart
 from distrl.launch.manifest import write_manifest
 from distrl.launch.monitor import Monitor
 from distrl.launch.one_process import train_here
 from distrl.launch.outcome import Outcome, summarize
 from distrl.launch.stored_files import StoredFiles
+from distrl.launch.warm_start import with_first_weights
 from distrl.learner.replay_set_up import empty_replay_note
 from distrl.memory_backend.keys import checked_run_id
 from distrl.roles.description import RunDescription
 from distrl.roles.plan import most_actors
-from distrl.runs.run_directory import Opened, open_run_directory, require_free, run_id_of, usable
+from distrl.runs.run_directory import (
+    Opened,
+    branches,
+    names_checkpoint,
+    open_run_directory,
+    require_free,
+    run_id_of,
+    run_to_resume,
+    usable,
+)
 from distrl.runs.summary import Summary
 from distrl.terminal.console import View
 
@@ -49,7 +61,7 @@ def train(
 
     Args:
         run_dir: The run's own directory, made if missing.
-        resume: None, "auto", or another text: the run must resume (see `open_run_directory`). STORE/RUN, the URL of a
+        resume: None, "auto", or a run or checkpoint to go on from (see `open_run_directory`). STORE/RUN, the URL of a
             run in the store of the configuration: what the store has is fetched first.
         run_id: The id of a new run; None: one of the time and a random number. A resumed run keeps its own.
         head_start: The process that becomes the learner, unless the learner is a Ray actor or in this process.
@@ -63,36 +75,55 @@ def train(
     """
     began = time.time(), time.monotonic()
     chosen = None if run_id is None else checked_run_id(run_id)
-    store = loaded.config.checkpoint.store
     if resume is not None and is_store_url(resume):
-        chosen = resumed_run(resume, store)
+        chosen = resumed_run(resume, loaded.config.checkpoint.store)
     require_free(run_dir, resume)
-    if resume is not None and store is not None and chosen is None and run_id_of(run_dir) is None:
-        raise ConfigError(
-            f"{run_dir} holds no run, and the data store has runs by their ids: add --run-id NAME, or --resume "
-            f"{store}/NAME"
-        )
+    is_new = resume is None or branches(run_dir, resume)
+    if not is_new:
+        require_id(loaded.config, run_dir, chosen)
     run_id = _run_id(run_dir, chosen)
-    stored = open_stored_run(loaded.config, run_id, resume)
+    stored = open_stored_run(loaded.config, run_id, new=is_new)
+    fetch = None
+    if stored is not None and resume is not None and not names_checkpoint(resume):
+        fetch = partial(fetch_run, stored, run_dir, resume, view.event)
     checked = check(loaded, run_dir, run_id)
-    fetch = None if stored is None or resume is None else partial(fetch_run, stored, run_dir, resume, view.event)
+    if stored is None or fetch is None or not is_only_stored(stored, run_dir):
+        checked = with_first_weights(checked, run_to_resume(run_dir, resume))
     with open_run_directory(run_dir, resume, fetch) as opened:
         try:
+            if opened.chosen is not None:
+                opened = _at_chosen(opened, opened.chosen, run_dir, checked.loaded.config)
+                if stored is not None and not is_new:
+                    go_back(stored, run_dir)
             with written_config(run_dir, checked.loaded) as keep_config:
                 launch = _Launch(checked, run_dir, run_id, opened, view, head_start, interrupt, began, stored)
                 summary = launch.run(keep_config)
-        except ConfigError:
+        except (ConfigError, CheckpointError):
             if opened.was_empty:
-                _remove_refused(run_dir)
+                _remove_refused(run_dir, opened.chosen)
             raise
         if opened.was_empty and summary.exit_code == ConfigError.exit_code and not summary.updates:
-            _remove_refused(run_dir)
+            _remove_refused(run_dir, opened.chosen)
     return summary
 
 
-def _remove_refused(run_dir: Path) -> None:
-    """Remove the directory of a run that was refused, so that the corrected command finds it free."""
-    if not any((run_dir / "checkpoints").glob("*")):
+def _at_chosen(opened: Opened, chosen: Path, run_dir: Path, config: RunConfig) -> Opened:
+    """Make the chosen checkpoint the newest of the directory, and add a note on that."""
+    before = chosen.parent.parent / "config.yaml"
+    if before.is_file():
+        _check_same_task(before, config)
+    note = begin_at(run_dir, chosen, opened.env_steps)
+    return opened if note is None else replace(opened, notes=(*opened.notes, note))
+
+
+def _remove_refused(run_dir: Path, copied: Path | None) -> None:
+    """Remove the directory of a run that was refused, so that the corrected command finds it free.
+
+    Args:
+        copied: The checkpoint of another run with which it began, which this directory has a copy of.
+    """
+    known = None if copied is None else step_of(copied)
+    if all(step_of(path) == known for path in newest_first(run_dir / "checkpoints")):
         shutil.rmtree(run_dir, ignore_errors=True)
 
 

@@ -15,14 +15,15 @@ from typing import NamedTuple
 from distrl import wire
 from distrl.config.load import load
 from distrl.data_store import atomic, checkpoints
+from distrl.data_store.named_checkpoints import BEST, CheckpointName
 from distrl.errors import CheckpointError, ConfigError, DecodeError, DistrlError
 from distrl.memory_backend.codec import decode_weights, encode_weights
 from distrl.memory_backend.records import BestEvaluation
 from distrl.networks.policy.description import BundleDescription, RewardStatistics
 from distrl.types import Array, PolicyBundle, Weights
 
-NEWEST, BEST = "newest", "best"
-_BEST_FILE = "best.msgpack"
+NEWEST = "newest"
+WEIGHTS_FILE, BEST_FILE = "weights.msgpack", "best.msgpack"
 _ACTING = "main.online"
 """The group of a checkpoint with the published weights."""
 
@@ -55,19 +56,25 @@ def write_rewards(directory: Path, rewards: RewardStatistics) -> None:
 
 def write_weights(directory: Path, weights: Weights) -> None:
     """Write the weights; a reader sees the old file or the whole new one."""
-    atomic.put_file(directory / "weights.msgpack", encode_weights(weights))
+    atomic.put_file(directory / WEIGHTS_FILE, encode_weights(weights))
 
 
 def write_best(directory: Path, best: BestEvaluation) -> None:
     """Write the weights of the best evaluation, byte for byte."""
     found = best.evaluation
     tree = {"env_steps": found.env_steps, "mean_return": found.mean_return, "weights": best.weights}
-    atomic.put_file(directory / _BEST_FILE, wire.pack(tree))
+    atomic.put_file(directory / BEST_FILE, wire.pack(tree))
 
 
 def forget_best(directory: Path) -> None:
     """Remove the best evaluation of an earlier training."""
-    (directory / _BEST_FILE).unlink(missing_ok=True)
+    (directory / BEST_FILE).unlink(missing_ok=True)
+
+
+def best_env_steps(directory: Path) -> int | None:
+    """Return the environment steps behind the weights of the best evaluation; see `best_return`."""
+    path = directory / BEST_FILE
+    return _read_best(path).env_steps if path.is_file() else None
 
 
 def best_return(directory: Path) -> float | None:
@@ -76,7 +83,7 @@ def best_return(directory: Path) -> float | None:
     Raises:
         CheckpointError: The file is damaged.
     """
-    path = directory / _BEST_FILE
+    path = directory / BEST_FILE
     return _read_best(path).mean_return if path.is_file() else None
 
 
@@ -97,15 +104,15 @@ def read_policy(run_dir: Path, checkpoint: str = NEWEST) -> SavedPolicy:
         raise ConfigError(f"{run_dir} is not a run's directory: it holds no config.yaml")
     bundle, newest = _read_newest(run_dir)
     if checkpoint == NEWEST:
-        return SavedPolicy(bundle, newest, _env_steps(run_dir / "checkpoints", newest.version))
+        return SavedPolicy(bundle, newest, env_steps_of(run_dir / "checkpoints", newest.version))
     if checkpoint == BEST and load(file=run_dir / "config.yaml").config.evaluation.every_env_steps is not None:
-        path = directory / _BEST_FILE
+        path = directory / BEST_FILE
         if not path.is_file():
             raise ConfigError(f"{run_dir} has no best policy: no evaluation has ended yet")
         best = _read_best(path)
         arrays = _acting_weights(bundle, best.weights.arrays, path)
         return SavedPolicy(bundle, Weights(best.weights.version, arrays), best.env_steps)
-    path = _marked(run_dir) if checkpoint == BEST else _own(run_dir, Path(checkpoint))
+    path = CheckpointName(run_dir, BEST).find() if checkpoint == BEST else _own(run_dir, Path(checkpoint))
     loaded = checkpoints.load(path, (_ACTING,))
     arrays = _acting_weights(bundle, loaded.arrays.get(_ACTING, {}), path)
     version, env_steps = (loaded.meta.get(name) for name in ("weights_version", "env_steps"))
@@ -129,7 +136,7 @@ def _read_newest(run_dir: Path) -> tuple[PolicyBundle, Weights]:
         description = path.read_text(encoding="utf-8")
         if BundleDescription.from_json(description).sha256 != hashlib.sha256(graph).hexdigest():
             raise CheckpointError(f"it is not of {directory / 'graph.onnx'}")
-        path = directory / "weights.msgpack"
+        path = directory / WEIGHTS_FILE
         return PolicyBundle(graph, description), decode_weights(path.read_bytes())
     except FileNotFoundError as error:
         raise ConfigError(f"{run_dir} holds no policy yet: the first one is saved with the first checkpoint") from error
@@ -150,16 +157,6 @@ def _read_best(path: Path) -> _Best:
         raise CheckpointError(f"{path} is damaged: {error}; remove it, and the next best evaluation counts") from error
 
 
-def _marked(run_dir: Path) -> Path:
-    directory = run_dir / "checkpoints"
-    path = checkpoints.best_path(directory)
-    if path is not None:
-        return path
-    if (directory / "best").exists():
-        raise CheckpointError(f"{directory / 'best'} is damaged: it names no checkpoint; choose one by its path")
-    raise ConfigError(f"{run_dir} has no best checkpoint: none is marked before 100 episodes")
-
-
 def _own(run_dir: Path, path: Path) -> Path:
     directory = run_dir / "checkpoints"
     if path.resolve().parent != directory.resolve():
@@ -175,7 +172,7 @@ def _acting_weights(bundle: PolicyBundle, arrays: Mapping[str, Array], path: Pat
     return {spec.name: arrays[spec.name] for spec in described}
 
 
-def _env_steps(directory: Path, version: int) -> int | None:
+def env_steps_of(directory: Path, version: int) -> int | None:
     """Return the environment steps in the checkpoint with this version of the weights, if it still exists."""
     for path in checkpoints.newest_first(directory):
         try:

@@ -19,6 +19,8 @@ from distrl.learner.replay_set_up import is_saved, make_replay, restore_replay
 from distrl.learner.rounds import RoundBatches, Rounds
 from distrl.learner.state import LearnerState
 from distrl.learner.stored_origin import look_into_store
+from distrl.learner.warm_start import begin_with
+from distrl.learner.weight_source import read_source
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.gradient_codec import GradientSchema
 from distrl.memory_backend.inbox import Inbox
@@ -132,8 +134,9 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     """Build the networks, restore the run's state if there is one, and take the run over.
 
     Raises:
-        CheckpointError: See `find_origin`.
+        CheckpointError: See `find_origin` and `begin_with`.
         StoreError: See `look_into_store`.
+        ConfigError: See `read_source`.
     """
     run_dir = place.run_dir
     numeric_backend.configure(
@@ -151,6 +154,8 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     state = origin.state
     if origin.note is not None:
         log.warning("the learner %s", origin.note)
+    if config.learner.init_from is not None and not origin.resumed:
+        log.info("the learner %s", begin_with(networks, read_source(config.learner.init_from)))
     main = networks["main"]
     replay = make_replay(config, spec, main.online.recurrent_state, state.updates)
     if origin.resumed and origin.saved and replay is not None and is_saved(config):

@@ -121,6 +121,12 @@ def remove_older(checkpoints: Path, updates: int) -> None:
             path.unlink()
 
 
+def saved_replays(checkpoints: Path) -> dict[int, Path]:
+    """Return the saved memories by the updates of their checkpoints."""
+    found = [(path.stem.removeprefix("replay-"), path) for path in checkpoints.glob("replay-*.npz")]
+    return {int(updates): path for updates, path in found if updates.isdecimal()}
+
+
 def is_saved(config: RunConfig) -> bool:
     """Return whether checkpoints hold the replay memory."""
     parameters = config.algorithm.replay_parameters

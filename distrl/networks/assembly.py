@@ -264,6 +264,11 @@ class Assembly:
         """Return copies of all weights by name, in the network's order."""
         return self._read(self._weights)
 
+    @property
+    def weight_names(self) -> list[str]:
+        """Names of all weights in the network's order, without states of random generators and the heads' numbers."""
+        return self.names_of(self.model.weights)
+
     @cached_property
     def policy_variables(self) -> dict[str, Any]:
         """Weights that inference reads, by name; policies are exported and published with them."""

@@ -394,7 +394,36 @@ class NetworkWrapper:
             assignments += _matched(f"{self.name}/{group}", known, weights)
         for variable, array in assignments:
             variable.assign(array)
-        self.statistics.adopt(rows)
+        self.statistics.adopt(dict.fromkeys(self.statistics.moments, float(rows)))
+
+    def take(self, weights: Mapping[str, Array], rows: Callable[[str], float]) -> list[str]:
+        """Set every copy to another network's weights where the names are the same; the optimizers stay as they are.
+
+        Neither states of random generators nor the heads' adjustable numbers are weights.
+
+        Args:
+            rows: Input name -> rows of that input behind the given statistics, if the network normalises it.
+
+        Returns:
+            The names that were taken, in the network's order.
+
+        Raises:
+            CheckpointError: A weight of the same name has another shape, or is not finite. Nothing was changed.
+        """
+        names = [name for name in self.online.weight_names if name in weights]
+        assignments = []
+        for copy in self.copies.values():
+            known = {name: copy.variables[name] for name in names}
+            assignments += _matched(self.name, known, {name: weights[name] for name in names})
+        for variable, array in assignments:
+            variable.assign(array)
+        taken = {
+            key
+            for key, layer in self.online.normalizations
+            if not set(self.online.names_of([layer.mean, layer.variance])) - set(names)
+        }
+        self.statistics.adopt({key: rows(key) for key in taken})
+        return names
 
     def _groups(self, own: OwnOptimizers | None) -> dict[str, dict[str, Any]]:
         """Return every variable that training changes, by group and name."""

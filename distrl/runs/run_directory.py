@@ -13,8 +13,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from distrl.config.stores import is_store_url
 from distrl.data_store.atomic import put_file
-from distrl.data_store.checkpoints import load_newest
+from distrl.data_store.checkpoints import LoadedCheckpoint, load, load_newest
+from distrl.data_store.named_checkpoints import CheckpointName, parse
 from distrl.errors import CheckpointError, ConfigError
 from distrl.runs.directories import PASSWORD_FILE, RunRecord, process_mark
 
@@ -32,6 +34,7 @@ class Opened:
     Attributes:
         env_steps, wall_s: Environment steps and seconds of training behind the checkpoint.
         was_empty: Whether it was empty or did not exist.
+        chosen: The checkpoint that was named, of this run or of another one; None: the newest of this run counts.
     """
 
     update: int = 0
@@ -39,6 +42,45 @@ class Opened:
     wall_s: float = 0.0
     notes: tuple[str, ...] = ()
     was_empty: bool = False
+    chosen: Path | None = None
+
+
+def named_directory(run_dir: Path | None, resume: str) -> Path:
+    """Return the directory in which the run named by --resume goes on, or a new run begins with its state.
+
+    Args:
+        resume: A directory, RUN@STEP or RUN@best.
+
+    Raises:
+        ConfigError: `run_dir` is another directory, and no checkpoint is named.
+    """
+    named = parse(resume)
+    if run_dir is None or run_dir.resolve() == named.run.resolve():
+        return named.run
+    if named.mark is None:
+        raise ConfigError(
+            f"--resume {resume} goes on in that directory, but --run-dir is {run_dir}; leave one out, or name a "
+            f"checkpoint, --resume {resume}@STEP, with which a new run begins"
+        )
+    return run_dir
+
+
+def run_to_resume(run_dir: Path | None, resume: str | None) -> Path | None:
+    """Return the directory of the run whose state --resume names; None for a new run, or for "auto" without one."""
+    named = _named(resume)
+    return named.run if named is not None else None if resume is None else run_dir
+
+
+def names_checkpoint(resume: str) -> bool:
+    """Whether --resume names a checkpoint, RUN@STEP or RUN@best."""
+    named = _named(resume)
+    return named is not None and named.mark is not None
+
+
+def branches(run_dir: Path, resume: str) -> bool:
+    """Whether a new run begins with the state of the checkpoint that --resume names, which is another run's."""
+    named = _named(resume)
+    return named is not None and named.mark is not None and named.run.resolve() != run_dir.resolve()
 
 
 @contextmanager
@@ -48,16 +90,18 @@ def open_run_directory(
     """Create the directory, or check that it can be resumed; while inside, no other process trains in it.
 
     Args:
-        resume: None: a new run. "auto": resume if there is a checkpoint, else start. Otherwise: must resume.
+        resume: None: a new run. "auto": resume if there is a checkpoint, else start. RUN@STEP or RUN@best: that
+            checkpoint, of this run or of another one. Otherwise: must resume.
         fetch: Brings what a data store has into the locked directory, and returns lines to report; called before
             checkpoints are looked for.
 
     Raises:
-        ConfigError: A new run would overwrite another one, or the run to resume has not ended.
+        ConfigError: A new run would overwrite another one, the run to resume has not ended, or the checkpoint that is
+            named is not there.
         CheckpointError: There are checkpoints and none is valid, or there is none and `resume` is not "auto".
     """
     require_free(run_dir, resume)
-    opened = Opened() if resume is None or fetch else _look_for_checkpoint(run_dir, must_exist=resume != "auto")
+    opened = Opened() if resume is None or fetch else _look_for_checkpoint(run_dir, resume)
     with ExitStack() as held:
         with usable(run_dir):
             was_empty = not (run_dir.is_dir() and any(run_dir.iterdir()))
@@ -68,7 +112,7 @@ def open_run_directory(
         if fetch is not None:
             try:
                 notes = fetch()
-                opened = _look_for_checkpoint(run_dir, must_exist=resume != "auto")
+                opened = _look_for_checkpoint(run_dir, resume or "auto")
                 opened = replace(opened, notes=(*notes, *opened.notes))
             except BaseException:  # also Ctrl-C, as a download may take long
                 if was_empty:
@@ -90,8 +134,14 @@ def usable(run_dir: Path) -> Iterator[None]:
 
 def require_free(run_dir: Path, resume: str | None) -> None:
     """Raise ConfigError for a directory that cannot be trained in, before anything slow is done; change nothing."""
-    if resume is None and (run_dir / "run.json").exists():
+    named = _named(resume)
+    is_branch = resume is not None and branches(run_dir, resume)
+    if (resume is None or is_branch) and (run_dir / "run.json").exists():
         raise ConfigError(f"{run_dir} already holds a run; add --resume auto to go on, or choose another --run-dir")
+    if is_branch and any((run_dir / "checkpoints").glob("*")):
+        raise ConfigError(f"{run_dir} already holds checkpoints; choose another --run-dir")
+    if named is not None and named.mark is not None:
+        named.find()
     for path in (*(run_dir / name for name in _FILES), *(run_dir / name for name in _FOLDERS)):
         is_folder = path.name in _FOLDERS
         if path.exists() and path.is_dir() != is_folder:
@@ -136,7 +186,16 @@ def run_id_of(run_dir: Path) -> str | None:
     return RunRecord.read(path).run_id if path.exists() else None
 
 
-def _look_for_checkpoint(run_dir: Path, *, must_exist: bool) -> Opened:
+def _named(resume: str | None) -> CheckpointName | None:
+    """Return the directory or checkpoint that --resume names; None for "auto" and for a run in a data store."""
+    return None if resume is None or resume == "auto" or is_store_url(resume) else parse(resume)
+
+
+def _look_for_checkpoint(run_dir: Path, resume: str) -> Opened:
+    named = _named(resume)
+    if named is not None and named.mark is not None:
+        chosen = named.find()
+        return _facts(load(chosen), chosen)
     try:
         loaded = load_newest(run_dir / "checkpoints")
     except CheckpointError as error:
@@ -145,10 +204,14 @@ def _look_for_checkpoint(run_dir: Path, *, must_exist: bool) -> Opened:
             f"{run_dir} holds checkpoints and none is valid; put a good one back, or start anew with another "
             f"--run-dir ({error})"
         ) from error
-    if loaded is None and must_exist:
+    if loaded is None and named is not None:
         raise CheckpointError(f"nothing to resume: {run_dir} holds no checkpoint under checkpoints/")
     if loaded is None:
         return Opened(notes=(f"no checkpoint in {run_dir}: starting from the beginning",))
+    return _facts(loaded)
+
+
+def _facts(loaded: LoadedCheckpoint, chosen: Path | None = None) -> Opened:
     passed_over = [f"passed over {path.name}: {reason}" for path, reason in loaded.rejected]
     notes = (*passed_over, f"resuming from {loaded.path.name} (update {loaded.step})")
     env_steps, wall_s = loaded.meta.get("env_steps"), loaded.meta.get("wall_s")
@@ -157,6 +220,7 @@ def _look_for_checkpoint(run_dir: Path, *, must_exist: bool) -> Opened:
         env_steps if isinstance(env_steps, int) else 0,
         float(wall_s) if isinstance(wall_s, int | float) else 0.0,
         notes,
+        chosen=chosen,
     )
 
 

@@ -101,6 +101,8 @@ def test_a_checkpoint_by_its_path_is_the_newest_policy_here(run_dir, capfd):
 
     (checkpoint,) = (run_dir / "checkpoints").glob("ckpt-*")
     assert returns("--checkpoint", checkpoint) == returns()
+    told = json.loads(run(capfd, f"{run_dir}@4", "--episodes", 5, "--seed", 3, "--json")[1])
+    assert (told["returns"], told["run"], told["policy"]) == (returns(), str(run_dir), str(checkpoint))
 
 
 @pytest.mark.row("G33")

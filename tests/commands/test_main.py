@@ -301,6 +301,24 @@ def test_resuming_uses_the_runs_own_configuration(capsys, trained, workplace):
     assert (by_auto.config.seed, str(second), auto) == (77, "runs/first", "auto")
 
 
+def test_a_checkpoint_is_resumed_with_its_runs_configuration_and_begins_a_new_run_elsewhere(capsys, trained, workplace):
+    folder = workplace / "runs" / "first"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("seed: 77\n")
+    assert run(capsys, "train", "--resume", "runs/first@20", "--quiet")[0] == 0
+    assert run(capsys, "train", "--resume", "runs/first@20", "--run-dir", "runs/second", "--quiet")[0] == 0
+    called = [(loaded.config.seed, str(run_dir), resume) for loaded, run_dir, resume, _ in trained.calls]
+    assert called == [(77, "runs/first", "runs/first@20"), (77, "runs/second", "runs/first@20")]
+    assert refused(capsys, "train", "--resume", "runs/none@20").startswith("runs/none holds no run to resume")
+
+
+def test_the_weights_to_begin_with_are_a_setting_with_an_absolute_path(capsys, trained, workplace):
+    assert run(capsys, "train", "--preset", "cartpole-impala", "--init-from", "runs/first@best", "--quiet")[0] == 0
+    (loaded, *_) = trained.calls[0]
+    assert loaded.config.learner.init_from == f"{workplace}/runs/first@best"
+    assert loaded.origins["learner.init_from"] == "flag --init-from"
+
+
 def test_the_run_id_arrives(capsys, trained):
     preset = ("train", "--preset", "cartpole-impala", "--run-dir", "here", "--quiet")
     assert run(capsys, *preset, "--run-id", "cartpole-1")[0] == 0
@@ -317,7 +335,8 @@ def test_wrong_resume_directories(capsys, trained):
     preset = ("--preset", "cartpole-impala")
     assert "--resume auto needs a --run-dir" in refused(capsys, "train", *preset, "--resume", "auto")
     assert refused(capsys, "train", *preset, "--resume", "a", "--run-dir", "b") == (
-        "--resume a goes on in that directory, but --run-dir is b; leave one out"
+        "--resume a goes on in that directory, but --run-dir is b; leave one out, or name a checkpoint, --resume "
+        "a@STEP, with which a new run begins"
     )
     trained.outcome = CheckpointError("nothing to resume: a holds no valid checkpoint")
     assert refused(capsys, "train", *preset, "--resume", "a", "--quiet") == str(trained.outcome)

@@ -213,3 +213,9 @@ def test_bad_input_is_one_line_and_makes_nothing(capsys, place, workplace, argum
     assert message in err
     assert place.jobs == []
     assert [path.name for path in (workplace / "runs").iterdir()] == ["taken"]
+
+
+def test_a_job_carries_the_weights_to_begin_with_by_an_absolute_path(capsys, place, workplace):
+    assert run(capsys, *ON, "--init-from", "runs/first@20", "--yes", "--detach")[0] == 0
+    (job,) = place.jobs
+    assert load(file=job.run_dir / "job.yaml").config.learner.init_from == f"{workplace}/runs/first@20"

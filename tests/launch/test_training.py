@@ -12,9 +12,11 @@ import redis
 
 from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig, load
-from distrl.errors import ConfigError, MemoryBackendError, MissingExtraError
+from distrl.data_store.checkpoints import save
+from distrl.errors import CheckpointError, ConfigError, MemoryBackendError, MissingExtraError
 from distrl.interrupt import Interrupt
 from distrl.launch import checks, distributed, training
+from distrl.launch.checks import Checked
 from distrl.launch.monitor import Monitor
 from distrl.launch.outcome import Outcome, summarize
 from distrl.launch.training import train, written_config
@@ -303,3 +305,27 @@ def test_a_directory_that_is_taken_is_refused_before_the_environment_is_tried_ou
     with open_run_directory(tmp_path, "auto"), pytest.raises(ConfigError, match=words):
         train(config, run_dir=tmp_path, resume=resume, view=None)
     assert not (tmp_path / "config.yaml").exists()
+
+
+@pytest.mark.parametrize("error", [ConfigError("no"), CheckpointError("no")])
+def test_a_branch_that_is_refused_leaves_nothing(tmp_path, monkeypatch, error):
+    """The source has another environment, or the learner refuses the checkpoint."""
+    run, other = tmp_path / "run", tmp_path / "other"
+    save(run / "checkpoints", 10, {}, {}, keep=1)
+    (run / "config.yaml").write_text("environment: {id: Acrobot-v1}\n")
+    monkeypatch.setattr(training, "check", lambda loaded, *_: Checked(loaded, SPEC, ()))
+    given = loaded(environment={"id": "CartPole-v1"})
+    with pytest.raises(ConfigError, match=r"the run to resume has environment\.id Acrobot-v1, not CartPole-v1"):
+        train(given, run_dir=other, resume=f"{run}@10", view=None)
+    assert not other.exists()
+
+    def refused(*_):
+        assert (other / "checkpoints" / "ckpt-000000000010").is_dir()
+        raise error
+
+    monkeypatch.setattr(training._Launch, "run", refused)
+    (run / "config.yaml").unlink()
+    with pytest.raises(type(error), match="no"):
+        train(given, run_dir=other, resume=f"{run}@10", view=None)
+    assert not other.exists()
+    assert (run / "checkpoints" / "ckpt-000000000010").is_dir()

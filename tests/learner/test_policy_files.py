@@ -116,7 +116,7 @@ def test_what_is_no_policy_is_one_line(run_dir, tmp_path, prepared):
     )
     (run_dir / "checkpoints" / "best").write_text("ckpt-0000")
     assert refused(run_dir, "best") == (
-        "…/run/checkpoints/best is damaged: it names no checkpoint; choose one by its path"
+        "…/run/checkpoints/best is damaged: it names no checkpoint; choose one by its number of updates"
     )
     (run_dir / "checkpoints" / "best").unlink()
     assert refused(run_dir, "best").startswith("…/run has no best checkpoint")

@@ -116,6 +116,20 @@ def test_updates_without_the_copy_do_nothing(wrap):
     assert value(network.online) == 2.0
 
 
+def test_weights_that_are_taken_go_to_every_copy_and_leave_the_optimizer(wrap):
+    network = wrap(has_target=True, has_global=True)
+    given = {name: np.full_like(array, 3.0) for name, array in network.online.named_weights().items()}
+    before = network.state_arrays()["optimizer"]
+    assert network.take({**given, "other/weight": np.ones(2)}, lambda key: 1.0) == network.online.weight_names
+    assert [value(copy) for copy in network.copies.values()] == [3.0, 3.0, 3.0]
+    np.testing.assert_equal(network.state_arrays()["optimizer"], before)
+    assert network.take({BIAS: np.full(1, 5.0)}, lambda key: 1.0) == [BIAS]
+    assert [set(copy.named_weights()[BIAS]) for copy in network.copies.values()] == [{5.0}] * 3
+    with pytest.raises(CheckpointError, match=r"main: weight main/value_head/bias has shape \(1,\), given \(2,\)"):
+        network.take({**given, BIAS: np.ones(2)}, lambda key: 1.0)
+    assert set(network.online.named_weights()[BIAS]) == {5.0}
+
+
 def test_set_weights_goes_to_online_alone(wrap):
     network = wrap(has_target=True, has_global=True)
     for copy in network.copies.values():

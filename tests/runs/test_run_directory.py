@@ -15,9 +15,11 @@ from distrl.runs.directories import process_mark
 from distrl.runs.run_directory import (
     Opened,
     is_directory_of,
+    named_directory,
     open_run_directory,
     require_free,
     run_id_of,
+    run_to_resume,
     usable,
     write_run_json,
 )
@@ -155,3 +157,41 @@ def test_what_a_resumed_run_has_done_before_is_known(tmp_path: Path):
     save(tmp_path / "checkpoints", 7, {"main.online": {"w": np.ones(2)}}, meta, keep=5)
     with open_run_directory(tmp_path, "auto") as opened:
         assert (opened.update, opened.env_steps, opened.wall_s) == (7, 70, 1.5)
+
+
+def test_a_named_checkpoint_is_the_one_even_if_there_are_newer_ones(tmp_path: Path):
+    checkpoint(tmp_path, 10)
+    checkpoint(tmp_path, 20)
+    with open_run_directory(tmp_path, f"{tmp_path}@10") as opened:
+        assert (opened.update, opened.chosen) == (10, tmp_path / "checkpoints" / "ckpt-000000000010")
+        assert opened.notes == ("resuming from ckpt-000000000010 (update 10)",)
+    with open_run_directory(tmp_path, str(tmp_path)) as opened:
+        assert (opened.update, opened.chosen) == (20, None)
+    with pytest.raises(ConfigError, match="has no checkpoint of update 15; there are 10, 20"):
+        require_free(tmp_path, f"{tmp_path}@15")
+    checkpoint(tmp_path, 10, corrupt=True)
+    with (
+        pytest.raises(CheckpointError, match="ckpt-000000000010 is not valid"),
+        open_run_directory(tmp_path, f"{tmp_path}@10"),
+    ):
+        pass
+
+
+def test_a_new_run_begins_with_a_named_checkpoint_of_another_only_where_there_is_none(tmp_path: Path):
+    run, other = tmp_path / "run", tmp_path / "other"
+    checkpoint(run, 10)
+    with open_run_directory(other, f"{run}@10") as opened:
+        assert (opened.update, opened.was_empty) == (10, True)
+        assert opened.chosen == run / "checkpoints" / "ckpt-000000000010"
+    checkpoint(other, 3)
+    with pytest.raises(ConfigError, match="other already holds checkpoints; choose another --run-dir"):
+        require_free(other, f"{run}@10")
+    write_run_json(other, "r1", "a", None)
+    with pytest.raises(ConfigError, match="other already holds a run; add --resume auto"):
+        require_free(other, f"{run}@10")
+    assert (named_directory(other, f"{run}@10"), named_directory(None, f"{run}@10")) == (other, run)
+    assert (run_to_resume(other, f"{run}@10"), run_to_resume(other, "auto"), run_to_resume(other, None)) == (
+        run,
+        other,
+        None,
+    )

@@ -189,12 +189,12 @@ class Statistics:
         """Return the batch with rewards normalised as configured."""
         return batch if self.rewards is None else self.rewards(batch)
 
-    def adopt(self, rows: int) -> None:
-        """Continue from the mean and variance in the layers, as statistics of that many rows."""
-        for name, moments in self.moments.items():
+    def adopt(self, rows: Mapping[str, float]) -> None:
+        """Continue from the mean and variance in the layers, as statistics of that many rows: input name -> rows."""
+        for name, count in rows.items():
             layer = self._layers[name]
             mean, variance = (to_numpy(weight).astype(np.float64) for weight in (layer.mean, layer.variance))
-            moments.restore({"count": np.array(float(rows)), "mean": mean, "squares": variance * rows})
+            self.moments[name].restore({"count": np.array(count), "mean": mean, "squares": variance * count})
 
     def observe(self, batch: Batch) -> None:
         """Add a batch's valid rows and its reward moments; write the new statistics into every copy."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import onnx
+from google.protobuf.message import DecodeError
 from onnx import TensorProto, numpy_helper
 
 from distrl.errors import DistrlError
@@ -61,6 +62,22 @@ def embed(graph: bytes, weights: Mapping[str, Array]) -> bytes:
         if tensor.data_location == TensorProto.EXTERNAL:
             tensor.CopyFrom(numpy_helper.from_array(weights[tensor.name], tensor.name))
     return bytes(model.SerializeToString())
+
+
+def embedded(graph: bytes, prefix: str) -> dict[str, Array]:
+    """Return the weights that a model holds: name -> array, of the initializers whose names begin with `prefix`.
+
+    Raises:
+        DistrlError: It is no ONNX model, or wants the data of one from another file.
+    """
+    try:
+        model = onnx.load_model_from_string(graph)
+        found = [tensor for tensor in model.graph.initializer if tensor.name.startswith(prefix)]
+        if outside := [tensor.name for tensor in found if tensor.data_location == TensorProto.EXTERNAL]:
+            raise DistrlError(f"the data of {outside[0]} is in another file")
+        return {tensor.name: numpy_helper.to_array(tensor) for tensor in found}
+    except (DecodeError, ValueError, TypeError) as error:
+        raise DistrlError(f"its weights cannot be read: {error}") from error
 
 
 def _used_names(graph: Any) -> set[str]:

@@ -70,3 +70,25 @@ def test_embedded_weights_need_no_injection(external):
     for flag, expected in ((True, [1, 2]), (False, [10, 20])):
         (y,) = session.run(None, {"flag": np.array(flag), "x": np.zeros(2, np.float32)})
         np.testing.assert_array_equal(y, expected)
+
+
+def test_embedded_weights_are_read_by_their_prefix_and_never_from_other_files():
+    model = helper.make_model(helper.make_graph([], "g", [], []))
+    numbers = np.arange(3, dtype=np.float32)
+    for name in ("main/a", "main_1/constant"):
+        model.graph.initializer.append(helper.make_tensor(name, TensorProto.FLOAT, [3], numbers))
+    (found,) = onnx_graph.embedded(model.SerializeToString(), "main/").items()
+    assert found[0] == "main/a"
+    np.testing.assert_array_equal(found[1], numbers)
+    tensor = TensorProto(name="main/b", data_type=TensorProto.FLOAT, dims=[3], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="/etc/passwd")
+    model.graph.initializer.append(tensor)
+    with pytest.raises(DistrlError, match="the data of main/b is in another file"):
+        onnx_graph.embedded(model.SerializeToString(), "main/")
+    for spoiled in (b"no model", model.SerializeToString()[:-3]):
+        with pytest.raises(DistrlError, match="its weights cannot be read: "):
+            onnx_graph.embedded(spoiled, "main/")
+    short = helper.make_model(helper.make_graph([], "g", [], []))
+    short.graph.initializer.append(TensorProto(name="main/c", data_type=TensorProto.FLOAT, dims=[3], raw_data=b"1"))
+    with pytest.raises(DistrlError, match="its weights cannot be read: "):
+        onnx_graph.embedded(short.SerializeToString(), "main/")

@@ -1,0 +1,136 @@
+"""Weights that a new training may begin with: read from a checkpoint, an exported policy or a policy/ directory.
+
+It needs no numeric framework.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from distrl.config.stores import is_store_url
+from distrl.data_store.checkpoints import LoadedCheckpoint, load, load_newest
+from distrl.data_store.named_checkpoints import CheckpointName, parse
+from distrl.errors import CheckpointError, ConfigError, DistrlError, require
+from distrl.learner.policy_files import env_steps_of
+from distrl.memory_backend.codec import decode_weights
+from distrl.networks.policy.exported_model import opened
+from distrl.types import Array
+
+UNKNOWN_ROWS = 100_000.0
+"""Weight of a policy's statistics of observations, in rows, where its environment steps are not known."""
+_ACTING = "main"
+"""The network of which a policy is made."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Weights to begin with.
+
+    Attributes:
+        name: Names them to the user.
+        weights: Network -> weight -> array.
+        rows: Network -> input -> rows behind its statistics, where that is known for each input.
+        policy_rows: Rows behind all others.
+    """
+
+    name: str
+    weights: Mapping[str, Mapping[str, Array]]
+    rows: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    policy_rows: float = UNKNOWN_ROWS
+
+    def rows_behind(self, network: str, key: str) -> float:
+        """Return the rows behind the statistics of one input of a network."""
+        return self.rows.get(network, {}).get(key, self.policy_rows)
+
+
+def settled_name(name: str) -> str:
+    """Return a name of the same weights that names them also later, when the run has further checkpoints.
+
+    Raises:
+        ConfigError, CheckpointError: See `read_source`.
+    """
+    if is_store_url(name):
+        raise ConfigError(f"{name} is in a data store: name a file made by distrl export {name} --output FILE.onnx")
+    named = parse(name)
+    if named.mark is None and not named.directory.is_dir():
+        _require_exists(named.run)
+        return name
+    return str(CheckpointName(named.run, _loaded(named).step))
+
+
+def read_source(name: str) -> Source:
+    """Read weights: a run (RUN, RUN@STEP, RUN@best), a checkpoint's directory, an exported policy, or a policy/.
+
+    Raises:
+        ConfigError: There is nothing of that name, or something else.
+        CheckpointError: It is damaged.
+        MissingExtraError: onnx, which reads exported policies, is not installed.
+    """
+    named = parse(name)
+    path = named.run
+    if named.mark is not None or named.directory.is_dir():
+        return _of_checkpoint(name, _loaded(named))
+    _require_exists(path)
+    if path.is_file():
+        return _of_export(path)
+    if (path / "meta.json").is_file():
+        return _of_checkpoint(name, load(path))
+    if (path / "weights.msgpack").is_file():
+        return _of_policy(path)
+    raise ConfigError(
+        f"{path} holds no weights: name a run with checkpoints, a checkpoint, a file of distrl export, or a policy/"
+    )
+
+
+def _require_exists(path: Path) -> None:
+    if not path.exists():
+        raise ConfigError(f"{path} does not exist; name a run, a checkpoint or an exported policy")
+
+
+def _loaded(named: CheckpointName) -> LoadedCheckpoint:
+    """Load the checkpoint, for a run without a mark its newest valid one."""
+    if named.mark is not None:
+        return load(named.find())
+    loaded = load_newest(named.directory)
+    return load(named.find()) if loaded is None else loaded  # without any, `find` says so
+
+
+def _of_checkpoint(name: str, loaded: LoadedCheckpoint) -> Source:
+    weights: dict[str, Mapping[str, Array]] = {}
+    rows: dict[str, dict[str, float]] = {}
+    for key, arrays in loaded.arrays.items():
+        network, _, group = key.partition(".")
+        if group == "online":
+            weights[network] = arrays
+        if group == "statistics":
+            counts = {each.removesuffix("/count"): array for each, array in arrays.items() if each.endswith("/count")}
+            rows[network] = {each: float(array) for each, array in counts.items()}
+    return Source(name, weights, rows)
+
+
+def _of_export(path: Path) -> Source:
+    require("onnx", "onnx, which reads exported policies,", "cpu")
+    from distrl.networks.policy import onnx_graph
+
+    try:
+        bundle, exported = opened(path.read_bytes())
+        arrays = onnx_graph.embedded(bundle.graph, f"{_ACTING}/")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except DistrlError as error:
+        raise CheckpointError(f"{path} is no policy that can be read: {error}") from error
+    return Source(str(path), {_ACTING: arrays}, policy_rows=_known_rows(exported.env_steps))
+
+
+def _of_policy(directory: Path) -> Source:
+    path = directory / "weights.msgpack"
+    try:
+        weights = decode_weights(path.read_bytes())
+    except (OSError, DistrlError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
+    steps = env_steps_of(directory.parent / "checkpoints", weights.version)
+    return Source(str(directory), {_ACTING: weights.arrays}, policy_rows=_known_rows(steps))
+
+
+def _known_rows(env_steps: int | None) -> float:
+    return UNKNOWN_ROWS if env_steps is None else float(env_steps)
