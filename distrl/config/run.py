@@ -19,7 +19,7 @@ from distrl.config.network import NetworkParameters
 from distrl.config.secrets import refuse_password
 from distrl.config.section import Section
 from distrl.config.slurm import SlurmConfig
-from distrl.config.stores import checked_store_url
+from distrl.config.stores import checked_store_url, is_store_url
 from distrl.config.tensorboard import TensorBoardConfig
 
 TLS_SCHEMES = ("rediss", "valkeys")
@@ -228,7 +228,7 @@ class LearnerConfig(Section):
     @field_validator("init_from")
     @classmethod
     def _is_absolute(cls, name: str | None) -> str | None:
-        return None if name is None else os.path.abspath(name)
+        return name if name is None or is_store_url(name) else os.path.abspath(name)
 
     def check(self, run: "RunConfig") -> None:
         """Refuse settings that contradict the network or the algorithm."""

@@ -41,12 +41,22 @@ def with_first_weights(checked: Checked, resumed: Path | None) -> Checked:
     name = checked.loaded.config.learner.init_from
     if name is None:
         return checked
-    try:
-        loaded = _with_name(checked.loaded, settled_name(name), checked.loaded.origins[_SETTING])
-    except DistrlError as error:
-        raise ConfigError(f"{_SETTING}: {error}") from error
+    loaded = _with_name(checked.loaded, _settled(name), checked.loaded.origins[_SETTING])
     report = _ask(loaded.config, checked.spec)
     return replace(checked, loaded=loaded, notes=(*checked.notes, f"the training {report}"))
+
+
+def require_weights(config: RunConfig) -> None:
+    """Raise ConfigError unless this host has the run, checkpoint or file that the training begins with, unread."""
+    if config.learner.init_from is not None:
+        _settled(config.learner.init_from)
+
+
+def _settled(name: str) -> str:
+    try:
+        return settled_name(name)
+    except DistrlError as error:
+        raise ConfigError(f"{_SETTING}: {error}") from error
 
 
 def _going_on(checked: Checked, run_dir: Path) -> Checked:

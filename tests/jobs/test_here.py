@@ -65,6 +65,14 @@ def test_the_plan_is_of_this_machine(workplace):
         Here().plan(Job("r1", loaded, workplace / "runs" / "r1", address="http://head"))
 
 
+def test_weights_that_are_not_here_are_refused_before_anything_is_submitted(workplace):
+    loaded = load("cartpole-impala", flags={"--init-from": "runs/first@20"})
+    with pytest.raises(ConfigError) as refused:
+        Here().plan(Job("r1", loaded, workplace / "runs" / "r1"))
+    run = workplace / "runs" / "first"
+    assert str(refused.value) == (f"learner.init_from: {run} has no checkpoint: there is none in {run / 'checkpoints'}")
+
+
 def test_a_job_that_cannot_begin_leaves_its_error_and_its_exit_code(start):
     record = start("environment.id=nowhere:Missing")
     assert Here().state(record).state == "running"

@@ -136,3 +136,47 @@ def test_a_secret_that_the_store_does_not_keep_is_asked_for(url):
 
 def test_without_a_store():
     assert open_stored_run(load("cartpole-impala").config, "r1", None) is None
+
+
+@pytest.mark.row("G23")
+@pytest.mark.slow
+def test_a_run_that_goes_back_takes_the_store_with_it(url, tmp_path):
+    """The later checkpoints stay in the store until they are pruned, and no host takes them again."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    train(url, here, updates=4)
+    train(url, here, resume=f"{here}@2", run_id=None, updates=3)
+    assert newest(here).step == 3
+    assert checkpoints.load_newest(here / "after-2" / "checkpoints").step == 4
+    listing = StoredRun(open_objects(url), "r1").look()
+    assert listing.newest.step == 3
+    assert (1, 4) in listing.all
+    assert (1, 4) not in listing.complete
+    resumed = train(url, there, resume=f"{url}/r1", run_id=None, updates=4)
+    assert (resumed.resumed_updates, resumed.updates) == (3, 4)
+    for group, arrays in newest(here).arrays.items():  # not those of the first life
+        for name, array in checkpoints.load(there / "checkpoints" / "ckpt-000000000003").arrays[group].items():
+            np.testing.assert_array_equal(array, arrays[name])
+
+
+@pytest.mark.slow
+def test_a_branch_of_a_run_is_a_run_of_its_own_in_the_store(url, tmp_path):
+    train(url, tmp_path / "here")
+    train(url, tmp_path / "branch", resume=f"{tmp_path / 'here'}@2", run_id="r2", updates=3)
+    assert StoredRun(open_objects(url), "r2").look().newest == (1, 3)
+    with pytest.raises(ConfigError, match="already holds a run"):
+        train(url, tmp_path / "other", resume=f"{tmp_path / 'here'}@2", run_id="r2")
+
+
+def test_weights_in_a_store_are_refused_with_the_remedy(url, tmp_path):
+    with pytest.raises(ConfigError, match=r"is in a data store: name a file made by distrl export file://.*/r1 --out"):
+        train(url, tmp_path / "new", f"learner.init_from={url}/r1", run_id="r3")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.slow
+def test_another_host_goes_on_with_a_run_whose_first_weights_it_does_not_have(url, tmp_path):
+    train(f"file://{tmp_path}/elsewhere", tmp_path / "source")
+    train(url, tmp_path / "here", f"learner.init_from={tmp_path / 'source'}")
+    (tmp_path / "source").rename(tmp_path / "gone")
+    resumed = train(url, tmp_path / "there", f"learner.init_from={tmp_path / 'source'}", resume="auto", updates=4)
+    assert (resumed.exit_code, resumed.resumed_updates, resumed.updates) == (0, 3, 4)
