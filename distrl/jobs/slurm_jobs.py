@@ -22,6 +22,7 @@ from distrl.jobs.slurm_plan import made_scripts, plan_of
 from distrl.jobs.slurm_scripts import ACTORS_SCRIPT, LEARNER_SCRIPT, STOP_SIGNAL, actors_name
 from distrl.jobs.target import OVER, JobState, LogLine, Plan, Report, State
 from distrl.launch.attach import find_target, steering
+from distrl.launch.run_to_join import RECLAIMED
 from distrl.roles.plan import ACTORS_ON_CLUSTER
 
 if TYPE_CHECKING:
@@ -97,8 +98,11 @@ class SlurmJobs:
             return JobState(state, _why(job, record))
         if state in ("running", "stopping"):
             return JobState(state)
+        run = run_of(record)
         if (code := exit_code(record)) is not None:  # written between the two looks
-            return ended_with(record, code, run_of(record))
+            return ended_with(record, code, run)
+        if run is not None and run.summary is not None and run.summary.stop_reason != RECLAIMED:
+            return ended_with(record, run.summary.exit_code, run)  # Slurm has ended the script after the training
         how = "Slurm does not know it any more" if job is None else f"Slurm has ended it: {_words(job.state)}"
         return JobState("gone", f"{how}; it has left no exit code")
 

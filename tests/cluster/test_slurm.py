@@ -71,7 +71,8 @@ class Watched:
 
     @property
     def log(self):
-        return (self.run_dir / "logs" / "job.log").read_text()
+        path = self.run_dir / "logs" / "job.log"
+        return path.read_text() if path.exists() else ""
 
     def wait_for_launch(self, number):
         wait_until(lambda: self.log.count(f"run {RUN_ID} in ") >= number, f"launch {number} has begun")
@@ -187,11 +188,13 @@ def test_actors_of_a_learner_that_is_killed_without_a_word_end(cluster, tmp_path
         monkeypatch.setenv(name, value)
     loaded = load(flags={"--env": "benchmarks.sleeping:Sleeping", "--actors": 2}, sets=SLOW[3::2])
     record = submit(Job(RUN_ID, loaded, tmp_path / "runs" / RUN_ID), SlurmJobs(), lambda text: None)
-    wait_until(lambda: len(cluster.queue("--states=RUNNING")) == 3, "all run")
-    cluster.ask("scancel", "--signal=KILL", "--full", record.handles["learner"])
+    logs = tmp_path / "runs" / RUN_ID / "logs"
+    wait_until(lambda: len([*logs.glob("actors-*.log")]) == 2, "both actors run")
+    wait_until((logs / "job.log").exists, "the learner runs")
+    cluster.kill_script(record.handles["learner"])
     wait_until(lambda: not cluster.queue(), "the actors have ended by themselves")
     assert SlurmJobs().state(record).state == "gone"
-    assert "is gone" in (tmp_path / "runs" / RUN_ID / "logs" / "actors-0.log").read_text()
+    assert "the learner's job 1 is gone" in (logs / "actors-0.log").read_text()
 
 
 def test_a_log_is_followed_while_slurm_does_not_answer(start, cluster, tmp_path):

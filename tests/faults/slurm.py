@@ -4,7 +4,11 @@ import os
 import shutil
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
+from fnmatch import fnmatch
 from pathlib import Path
+
+import psutil
 
 from tests.faults.arguments import environment
 from tests.faults.hosts import Host, Network
@@ -19,7 +23,7 @@ SlurmctldHost={name}({address})
 SlurmctldPort={port}
 SlurmUser=root
 AuthType=auth/none
-AuthInfo=cred_expire=3
+AuthInfo=cred_expire=5
 CredType=cred/none
 MpiDefault=none
 ProctrackType=proctrack/linuxproc
@@ -123,6 +127,15 @@ class SlurmCluster:
         """Return the output of one of Slurm's commands; empty if it fails."""
         done = subprocess.run(command, env=environment(**self.variables), capture_output=True, text=True)
         return done.stdout
+
+    def kill_script(self, job: str) -> None:
+        """Kill the batch script of a job, and all that it has started, as the kernel does for lack of memory."""
+        script = f"{Path(self.variables['SLURM_CONF']).parent}/spool-*/job{int(job):05}/slurm_script"
+        for process in psutil.process_iter(["cmdline"]):
+            if any(fnmatch(word, script) for word in process.info["cmdline"] or ()):
+                for each in [*process.children(recursive=True), process]:
+                    with suppress(psutil.NoSuchProcess):
+                        each.kill()
 
     def queue(self, *options: str, what: str = "%j|%T|%r|%N") -> list[str]:
         """Return the jobs that are not over, a line each; tasks of arrays singly."""

@@ -4,6 +4,7 @@ tests/cluster/test_slurm.py has them from Slurm itself.
 """
 
 import time
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from distrl.errors import ConfigError, DistrlError
 from distrl.jobs.record import JobRecord
 from distrl.jobs.slurm_commands import NEEDED
 from distrl.jobs.slurm_jobs import SlurmJobs
+from tests.run_folders import make_run
 
 pytestmark = pytest.mark.row("S23")
 
@@ -69,6 +71,14 @@ def test_a_job_that_slurm_has_forgotten_is_gone_unless_it_has_left_its_exit_code
     (tmp_path / "r1/logs/job.exit").write_text("2\n")
     found = SlurmJobs().state(record)
     assert (found.state, found.reason, found.exit_code) == ("failed", "the environment is missing", 2)
+
+
+@pytest.mark.parametrize(("reason", "state"), [("solved", "ended"), ("SIGTERM", "gone")])
+def test_a_run_that_had_reached_its_end_before_slurm_ended_its_script_has_ended(slurm, record, reason, state):
+    slurm("echo 'CANCELLED|N/A|None'")
+    (Path(record.run_dir) / "logs").rmdir()
+    make_run(Path(record.run_dir), summary={"stop_reason": reason, "exit_code": 0})
+    assert SlurmJobs().state(record).state == state
 
 
 def test_a_learner_that_waits_again_says_so(slurm, record, tmp_path):
