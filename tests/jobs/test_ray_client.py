@@ -1,6 +1,8 @@
 """The client of Ray's job server, against a server that answers as it is told to."""
 
 import json
+import subprocess
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -13,6 +15,7 @@ pytest.importorskip("aiohttp")
 
 from distrl.jobs import ray_client
 from distrl.jobs.ray_client import RayClient, server_url
+from tests.faults.arguments import environment
 
 pytestmark = pytest.mark.ray
 VERSION = {"ray_version": "2.60.0", "version": "4", "ray_commit": "", "session_name": ""}
@@ -102,6 +105,33 @@ def server():
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+SWALLOWS = """
+import os, signal
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    sum(range(1000))
+except KeyboardInterrupt:
+    pass
+"""
+CONNECTS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from distrl.jobs.ray_client import RayClient
+try:
+    RayClient.at("http://127.0.0.1:1")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_ctrl_c_is_not_lost_in_the_import_of_ray(tmp_path):
+    for name, text in (("__init__", SWALLOWS), ("job_submission", ""), ("util/__init__", ""), ("util/state", "")):
+        (tmp_path / "ray" / f"{name}.py").parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "ray" / f"{name}.py").write_text(text)
+    command = [sys.executable, "-c", CONNECTS, str(tmp_path)]
+    assert subprocess.run(command, env=environment(), capture_output=True, text=True).stdout == "interrupted\n"
 
 
 def submit(client):
