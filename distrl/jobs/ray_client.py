@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -49,6 +50,7 @@ class RayClient:
         require("ray", "Ray", "ray")
         require("aiohttp", "the client of Ray's job server", "ray")
         url = server_url(address)
+        _import_ray()
         try:
             with _one_line(url):
                 return cls(_make_client(url))
@@ -185,6 +187,16 @@ def server_url(address: str | None) -> str:
     return found.rstrip("/")
 
 
+def _import_ray() -> None:
+    """Import Ray, and let Ctrl-C wait for it: modules of Cython's swallow a KeyboardInterrupt that meets them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        import ray.job_submission
+        import ray.util.state  # noqa: F401
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _prefer(address: str) -> None:
     """Set the variable that Ray's clients prefer to the address that they are given."""
     os.environ[_VARIABLES[0]] = address
@@ -202,8 +214,8 @@ def _make_client(address: str) -> Any:
         def _do_request(self, method: str, endpoint: str, **more: Any) -> requests.Response:
             return super()._do_request(method, endpoint, timeout=(ANSWER_S, limits_s.get(method, SUBMIT_S)), **more)
 
-    for steps_of_an_upload in ("ray", "ray.dashboard.modules.dashboard_sdk"):
-        logging.getLogger(steps_of_an_upload).setLevel(logging.WARNING)
+    for notes in ("ray", "ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk"):
+        logging.getLogger(notes).setLevel(logging.WARNING)
     _prefer(address)
     return Bounded(address)
 

@@ -36,6 +36,7 @@ STOP_WAIT_S = 90
 COMMAND_LIMIT_S = 60.0
 LISTENING = "auto"
 """`memory.listen` of a run that names no Redis."""
+_READABLE = f"{CONFIG_FILE} holds secrets of the configuration, and all users of the cluster can read it"
 _JOB = "job"
 _ERROR = "distrl: error: "
 _STATES: Mapping[str, State] = {
@@ -65,14 +66,21 @@ class RayJobs:
                 "learner.threads, or add --wait if an autoscaler adds nodes"
             )
         package = _package(config)
+        placed = replace(job, loaded=loaded)
+        shown = placed.config_text(secrets=False)
         request = {**_request(job), "working_dir": str(package.directory) if package else CONFIG_FILE}
         return Plan(
             role_needs(config),
             available=_has(nodes),
             code="" if package is None else str(package),
-            unprotected=[*unprotected(config), *bound_to_node(config), *client.unprotected],
+            unprotected=[
+                *unprotected(config),
+                *bound_to_node(config),
+                *client.unprotected,
+                *([_READABLE] if placed.config_text(secrets=True) != shown else []),
+            ],
             files={
-                CONFIG_FILE: replace(job, loaded=loaded).config_text(secrets=False),
+                CONFIG_FILE: shown,
                 "ray-job.json": f"{json.dumps(request, indent=2, sort_keys=True)}\n",
             },
         )

@@ -11,6 +11,8 @@ from distrl.jobs.record import JobRecord
 from distrl.jobs.stored_jobs import stored_log
 from distrl.jobs.target import JobState, LogLine, NoAnswerError, Report, State, Target
 from distrl.jobs.targets import open_target
+from distrl.runs.directories import open_run
+from distrl.runs.summary import outcome
 
 WAIT_POLL_S = 1.0
 _WORDS: Mapping[State, str] = {
@@ -25,11 +27,8 @@ _WORDS: Mapping[State, str] = {
 
 
 def state_of(record: JobRecord) -> JobState:
-    """Return the state of a job; "unknown" with the reason where its target cannot be asked."""
-    try:
-        return open_target(record.target).state(record)
-    except DistrlError as error:
-        return JobState("unknown", str(error), silent=isinstance(error, NoAnswerError))
+    """Return the state of a job; "unknown" with the reason where its target cannot be asked and no summary is left."""
+    return _by_summary(record, _asked(record))
 
 
 def states_of(records: Sequence[JobRecord]) -> list[JobState]:
@@ -38,11 +37,33 @@ def states_of(records: Sequence[JobRecord]) -> list[JobState]:
     states = []
     for record in records:
         place = record.target, record.address
-        state = silent.get(place) or state_of(record)
+        state = silent.get(place) or _asked(record)
         if state.silent:
             silent[place] = state
-        states.append(state)
+        states.append(_by_summary(record, state))
     return states
+
+
+def _asked(record: JobRecord) -> JobState:
+    try:
+        return open_target(record.target).state(record)
+    except DistrlError as error:
+        return JobState("unknown", str(error), silent=isinstance(error, NoAnswerError))
+
+
+def _by_summary(record: JobRecord, state: JobState) -> JobState:
+    """Return how the job has ended, if its target cannot be asked and its summary is on this host."""
+    folder = Path(record.run_dir)
+    if state.state != "unknown" or not (folder / "run.json").exists():
+        return state
+    try:
+        run = open_run(folder)
+    except ConfigError:
+        return state
+    if run.summary is None or run.record.run_id != record.run_id:
+        return state
+    code = run.summary.exit_code
+    return JobState("failed" if code else "ended", run.summary.error or outcome(run.summary), code)
 
 
 def job_words(record: JobRecord, state: JobState) -> str:

@@ -1,7 +1,10 @@
 """Lines of a role's log on another host, which the launcher collects into the run's directory."""
 
+import io
 import logging
 from collections import deque
+
+log = logging.getLogger(__name__)
 
 MOST_BYTES = 64 * 1024
 
@@ -28,8 +31,25 @@ class UncollectedLines(logging.Handler):
         """Return the lines and forget them; the first one says how many were left out."""
         assert self.lock is not None
         with self.lock:
-            note = f"[{self._left_out} lines are only in the log on the role's host]\n" if self._left_out else ""
-            text = note + "".join(self._lines)
+            text = "".join(self._lines)
+            if self._left_out:
+                note = f"{self._left_out} lines before the next one are only in the log on the role's host"
+                record = logging.makeLogRecord({"levelno": logging.WARNING, "levelname": "WARNING", "msg": note})
+                text = f"{self.format(record)}\n{text}"
             self._lines.clear()
             self._bytes = self._left_out = 0
         return text
+
+
+class PrintedLines(io.TextIOBase):
+    """A standard output whose lines go to the log of the role: Ray would keep them in a log of its own."""
+
+    def __init__(self) -> None:
+        self._rest = ""
+
+    def write(self, text: str) -> int:
+        """Log the lines that are whole now."""
+        *whole, self._rest = (self._rest + text).split("\n")
+        for line in whole:
+            log.info("%s", line)
+        return len(text)

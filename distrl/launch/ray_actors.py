@@ -21,7 +21,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from distrl.config.secrets import split_password_file
 from distrl.errors import ConfigError
-from distrl.launch.collected_log import UncollectedLines
+from distrl.launch.collected_log import PrintedLines, UncollectedLines
 from distrl.launch.fleet import last_error
 from distrl.launch.ray_cluster import one_line
 from distrl.memory_backend.credentials import carried
@@ -75,7 +75,11 @@ class RayRole:
         os.environ.update(passwords)
         give_way(self._role)
         # A unix socket has both ends on this host, where no network is saved.
-        with contextlib.nullcontext() if address.redis_url.startswith("unix:") else sharing_weights(self._launch):
+        is_here = address.redis_url.startswith("unix:")
+        with (
+            contextlib.nullcontext() if is_here else sharing_weights(self._launch),
+            contextlib.redirect_stdout(PrintedLines()),
+        ):
             code = run_role(self._role, address, self._stop)
         return code, last_error(self._log, self._log_start), self.new_lines()
 

@@ -5,6 +5,7 @@ from distrl.jobs.record import JobRecord
 from distrl.jobs.target import JobState, LogLine, NoAnswerError
 from distrl.jobs.targets import TARGETS
 from distrl.jobs.watching import facts_of, job_words, state_of, states_of, watch
+from tests.run_folders import make_run
 
 RECORD = JobRecord(
     run_id="pong",
@@ -119,3 +120,18 @@ def test_an_address_that_does_not_answer_is_asked_once(monkeypatch):
     records = [RECORD.model_copy(update={"run_id": run_id, "address": address}) for run_id, address in places]
     assert [state.reason for state in states_of(records)] == ["no one", "no one", "no three", "no four"]
     assert asked == ["one", "three", "four"]
+
+
+def test_a_job_whose_target_is_gone_has_ended_as_its_summary_says(monkeypatch, tmp_path):
+    class Silent:
+        def state(self, record):
+            raise NoAnswerError("no answer")
+
+    monkeypatch.setitem(TARGETS, "place", Silent)
+    folder = make_run(tmp_path / "pong", run_id="pong", summary={"exit_code": 3, "error": "worlds fail"})
+    record = RECORD.model_copy(update={"run_dir": str(folder), "address": "away"})
+    assert state_of(record) == JobState("failed", "worlds fail", 3)
+    lost = RECORD.model_copy(update={"address": "away"})
+    other = record.model_copy(update={"run_id": "other"})
+    states = states_of([lost, record, other])
+    assert [state.state for state in states] == ["unknown", "failed", "unknown"]
