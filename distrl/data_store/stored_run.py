@@ -59,11 +59,13 @@ class Listing:
         complete: File -> size in bytes of every checkpoint that has a manifest and counts; newest first.
         writer: Highest claim; 0: none.
         all: File -> size of every folder, complete or not.
+        has_best: Whether a checkpoint is marked as the best.
     """
 
     complete: Mapping[Position, Mapping[str, int]]
     writer: int
     all: Mapping[Position, Mapping[str, int]]
+    has_best: bool
 
     @property
     def newest(self) -> Position | None:
@@ -93,7 +95,7 @@ class StoredRun:
         Raises:
             StoreError: The store does not answer, or a claim is damaged.
         """
-        writer, found = 0, dict[Position, dict[str, int]]()
+        writer, has_best, found = 0, False, dict[Position, dict[str, int]]()
         prefix = f"{self.run_id}/{FOLDER}/"
         for path, size_bytes in self.objects.sizes(f"{self.run_id}/{FOLDER}").items():
             name = path.removeprefix(prefix)
@@ -101,9 +103,11 @@ class StoredRun:
                 writer = max(writer, int(claim[1]))
             elif (part := _CHECKPOINT.fullmatch(name)) is not None:
                 found.setdefault(Position(int(part[1]), int(part[2])), {})[part[3]] = size_bytes
+            elif name == _BEST:
+                has_best = True
         complete = [position for position in sorted(found, reverse=True) if _MANIFEST in found[position]]
         counting = {position: found[position] for position in self._counting(complete, writer)}
-        return Listing(counting, writer, found)
+        return Listing(counting, writer, found, has_best)
 
     def _counting(self, complete: list[Position], highest: int) -> Iterator[Position]:
         """Yield the checkpoints that are no newer than the one from which the next writer goes on."""
@@ -139,7 +143,8 @@ class StoredRun:
 
     def best(self, listing: Listing) -> Position | None:
         """Return the best checkpoint that still exists."""
-        name = (self.objects.get(f"{self.run_id}/{FOLDER}/{_BEST}") or b"").decode(errors="replace").strip()
+        content = self.objects.get(f"{self.run_id}/{FOLDER}/{_BEST}") if listing.has_best else None
+        name = (content or b"").decode(errors="replace").strip()
         return next((position for position in listing.complete if position.name == name), None)
 
     def manifest(self, position: Position) -> bytes | None:
