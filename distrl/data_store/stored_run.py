@@ -2,7 +2,7 @@
 
     <run id>/
         checkpoints/
-            writer-000002                   claim of the second learner: the newest checkpoint before it, its launch
+            writer-000002                   claim of the second learner: the checkpoint from which it goes on, its launch
             000002-000000001200/            a checkpoint: number of its writer, step
                 <group>.npz, meta.json      as in the run's directory
                 replay.npz                  the replay memory, where checkpoints hold it
@@ -167,11 +167,13 @@ class Writer:
         self.run, self.number = run, number
 
     @classmethod
-    def claim(cls, run: StoredRun, after: int, launch: str) -> "Writer":
+    def claim(cls, run: StoredRun, after: int, launch: str, base: Position | None = None) -> "Writer":
         """Claim the number after the highest known one.
 
         Args:
             after: The highest claim when the learner's state was chosen.
+            base: The checkpoint from which the learner goes on. If there is none, or the store does not have it yet, the
+                claim names the newest one in the store.
 
         Raises:
             FencedError: Another learner has claimed meanwhile.
@@ -180,8 +182,8 @@ class Writer:
         if listing.writer > after:
             raise _fenced(run, listing.writer)
         number = after + 1
-        base = None if listing.newest is None else listing.newest.name
-        text = json.dumps({"base": base, "launch": launch}).encode()
+        known = [position for position in (base, listing.newest) if position is not None and listing.newest is not None]
+        text = json.dumps({"base": min(known).name if known else None, "launch": launch}).encode()
         if not run.objects.create(f"{run.run_id}/{FOLDER}/{_claim(number)}", text):
             raise _fenced(run, number)
         return cls(run, number)
