@@ -31,11 +31,13 @@ class Fetched:
     Attributes:
         writer: Highest claim in the store.
         position: The checkpoint that was fetched; None: the directory's own is at least as new, or there is none.
+        held: The directory's newest valid checkpoint, whether it was fetched or not; None: it has none of the run.
         rejected: (URL, reason) of newer checkpoints in the store, or of the best one, that are not valid.
     """
 
     writer: int
     position: Position | None = None
+    held: Position | None = None
     rejected: list[tuple[str, str]] = field(default_factory=list)
 
     @property
@@ -62,7 +64,7 @@ def fetch_newest(run: StoredRun, run_dir: Path, files: Collection[str], report: 
     """
     own = own_position(run_dir, run.run_id)
     listing = run.look()
-    fetched = Fetched(listing.writer)
+    fetched = Fetched(listing.writer, held=own)
     while True:
         passed_over = {url.rpartition("/")[2] for url, _ in fetched.rejected}
         position = next((found for found in listing.complete if found.name not in passed_over), None)
@@ -78,7 +80,7 @@ def fetch_newest(run: StoredRun, run_dir: Path, files: Collection[str], report: 
             listing = run.look()  # its writer may have removed it meanwhile
             continue
         _settle(run, run_dir, place, position, own)
-        fetched.position = position
+        fetched.position = fetched.held = position
         if (without := _fetch_best(run, listing, run_dir, position, report)) is not None:
             fetched.rejected.append(without)
         fetch_files(run, run_dir, files)

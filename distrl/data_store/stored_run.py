@@ -2,7 +2,7 @@
 
     <run id>/
         checkpoints/
-            writer-000002                   claim of the second learner: the newest checkpoint before it, its launch
+            writer-000002                   claim of the second learner: the checkpoint from which it goes on, its launch
             000002-000000001200/            a checkpoint: number of its writer, step
                 <group>.npz, meta.json      as in the run's directory
                 replay.npz                  the replay memory, where checkpoints hold it
@@ -59,11 +59,13 @@ class Listing:
         complete: File -> size in bytes of every checkpoint that has a manifest and counts; newest first.
         writer: Highest claim; 0: none.
         all: File -> size of every folder, complete or not.
+        has_best: Whether a checkpoint is marked as the best.
     """
 
     complete: Mapping[Position, Mapping[str, int]]
     writer: int
     all: Mapping[Position, Mapping[str, int]]
+    has_best: bool
 
     @property
     def newest(self) -> Position | None:
@@ -93,7 +95,7 @@ class StoredRun:
         Raises:
             StoreError: The store does not answer, or a claim is damaged.
         """
-        writer, found = 0, dict[Position, dict[str, int]]()
+        writer, has_best, found = 0, False, dict[Position, dict[str, int]]()
         prefix = f"{self.run_id}/{FOLDER}/"
         for path, size_bytes in self.objects.sizes(f"{self.run_id}/{FOLDER}").items():
             name = path.removeprefix(prefix)
@@ -101,9 +103,11 @@ class StoredRun:
                 writer = max(writer, int(claim[1]))
             elif (part := _CHECKPOINT.fullmatch(name)) is not None:
                 found.setdefault(Position(int(part[1]), int(part[2])), {})[part[3]] = size_bytes
+            elif name == _BEST:
+                has_best = True
         complete = [position for position in sorted(found, reverse=True) if _MANIFEST in found[position]]
         counting = {position: found[position] for position in self._counting(complete, writer)}
-        return Listing(counting, writer, found)
+        return Listing(counting, writer, found, has_best)
 
     def _counting(self, complete: list[Position], highest: int) -> Iterator[Position]:
         """Yield the checkpoints that are no newer than the one from which the next writer goes on."""
@@ -139,7 +143,8 @@ class StoredRun:
 
     def best(self, listing: Listing) -> Position | None:
         """Return the best checkpoint that still exists."""
-        name = (self.objects.get(f"{self.run_id}/{FOLDER}/{_BEST}") or b"").decode(errors="replace").strip()
+        content = self.objects.get(f"{self.run_id}/{FOLDER}/{_BEST}") if listing.has_best else None
+        name = (content or b"").decode(errors="replace").strip()
         return next((position for position in listing.complete if position.name == name), None)
 
     def manifest(self, position: Position) -> bytes | None:
@@ -167,7 +172,8 @@ class Writer:
 
         Args:
             after: The highest claim when the learner's state was chosen.
-            base: The checkpoint from which the run goes on; None: the newest that the store has.
+            base: The checkpoint from which the learner goes on. If there is none, or the store does not have it yet, the
+                claim names the newest one in the store.
 
         Raises:
             FencedError: Another learner has claimed meanwhile.
@@ -176,8 +182,8 @@ class Writer:
         if listing.writer > after:
             raise _fenced(run, listing.writer)
         number = after + 1
-        base = base or listing.newest
-        text = json.dumps({"base": None if base is None else base.name, "launch": launch}).encode()
+        known = [position for position in (base, listing.newest) if position is not None and listing.newest is not None]
+        text = json.dumps({"base": min(known).name if known else None, "launch": launch}).encode()
         if not run.objects.create(f"{run.run_id}/{FOLDER}/{_claim(number)}", text):
             raise _fenced(run, number)
         return cls(run, number)

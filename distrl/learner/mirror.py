@@ -14,7 +14,7 @@ from pathlib import Path
 from distrl.data_store import checkpoints
 from distrl.data_store.checkpoints import step_of
 from distrl.data_store.fetching import write_writer
-from distrl.data_store.stored_run import StoredRun, Writer
+from distrl.data_store.stored_run import Position, StoredRun, Writer
 from distrl.errors import FencedError, StoreError
 
 log = logging.getLogger(__name__)
@@ -32,6 +32,7 @@ class Mirror:
     Args:
         run: The run's folder in the store.
         after: Highest claim in the store when the learner's state was chosen.
+        base: The checkpoint from which the learner goes on.
         launch: Token of the launch.
         keep: `checkpoint.keep`.
         give_up_s: `checkpoint.store_give_up_s`.
@@ -40,10 +41,20 @@ class Mirror:
         trouble: The store's last error; None since the last success.
     """
 
-    def __init__(self, run: StoredRun, run_dir: Path, *, after: int, launch: str, keep: int, give_up_s: float) -> None:
+    def __init__(
+        self,
+        run: StoredRun,
+        run_dir: Path,
+        *,
+        after: int,
+        base: Position | None = None,
+        launch: str,
+        keep: int,
+        give_up_s: float,
+    ) -> None:
         self.trouble: str | None = None
         self._run, self._run_dir, self._keep, self._give_up_s = run, run_dir, keep, give_up_s
-        self._after, self._launch = after, launch
+        self._after, self._base, self._launch = after, base, launch
         self._writer: Writer | None = None
         self._fenced: FencedError | None = None
         self._stored: set[str] = set()  # names of local checkpoints that are in the store
@@ -151,7 +162,7 @@ class Mirror:
 
     def _claim(self) -> Writer:
         """Become the run's writer, and look which of the directory's checkpoints the store has byte for byte."""
-        writer = Writer.claim(self._run, self._after, self._launch)
+        writer = Writer.claim(self._run, self._after, self._launch, self._base)
         write_writer(self._run_dir, self._run.run_id, writer.number)
         listing = writer.require_own()
         for path in filter(None, self._local()):

@@ -9,7 +9,7 @@ from distrl.config.run import CheckpointConfig
 from distrl.data_store import checkpoints
 from distrl.data_store.fetching import fetch_newest, own_position, written
 from distrl.data_store.opening import open_objects
-from distrl.data_store.stored_run import StoredRun
+from distrl.data_store.stored_run import Position, StoredRun
 from distrl.errors import StoreError
 from distrl.learner.mirror import Mirror
 from distrl.learner.origin import Place
@@ -23,6 +23,7 @@ class Stored(NamedTuple):
 
     Attributes:
         after: Highest claim there.
+        held: The checkpoint from which the learner goes on, if it goes on from one.
         place: The directory. It counts as the run's own if its checkpoints are the run's, or there are none: what the
             store does not have has never been.
         note: What was fetched and why, for operators; None: nothing.
@@ -30,6 +31,7 @@ class Stored(NamedTuple):
 
     run: StoredRun
     after: int
+    held: Position | None
     place: Place
     note: str | None
 
@@ -39,6 +41,7 @@ class Stored(NamedTuple):
             self.run,
             self.place.run_dir,
             after=self.after,
+            base=self.held,
             launch=launch,
             keep=config.keep,
             give_up_s=config.store_give_up_s,
@@ -64,9 +67,10 @@ def look_into_store(config: CheckpointConfig, place: Place, run_id: str) -> Stor
             break
         except StoreError as error:
             whose, writer = written(place.run_dir)
-            if place.own and (own_position(place.run_dir, run_id) is not None or not place.resumed_update):
+            held = own_position(place.run_dir, run_id)
+            if place.own and (held is not None or not place.resumed_update):
                 log.warning("the data store is not looked into, as it does not answer: %s", error)
-                return Stored(run, writer if whose == run_id else 0, place, None)
+                return Stored(run, writer if whose == run_id else 0, held, place, None)
             if time.monotonic() > until:
                 raise
             log.warning("the data store does not answer: %s; tried again in %g s", error, RETRY_S)
@@ -74,4 +78,4 @@ def look_into_store(config: CheckpointConfig, place: Place, run_id: str) -> Stor
     own = (
         place.own or written(place.run_dir)[0] == run_id or not checkpoints.newest_first(place.run_dir / "checkpoints")
     )
-    return Stored(run, fetched.writer, replace(place, own=own), "; ".join(fetched.notes) or None)
+    return Stored(run, fetched.writer, fetched.held, replace(place, own=own), "; ".join(fetched.notes) or None)

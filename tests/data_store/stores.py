@@ -21,9 +21,9 @@ def make_store(kind: str, folder: Path):
     return RemoteObjects(f"memory://store-{next(_numbers)}") if kind == "memory" else open_objects(f"file://{folder}/s")
 
 
-def saved(run_dir: Path, step: int, *, best: bool = False, keep: int = 5, value: float | None = None) -> Path:
-    """Write a checkpoint whose only array holds its step."""
-    arrays = {"main.online": {"w": np.full(8, step if value is None else value)}}
+def saved(run_dir: Path, step: int, *, best: bool = False, keep: int = 5, groups=("main.online",)) -> Path:
+    """Write a checkpoint whose arrays hold its step."""
+    arrays = {group: {"w": np.full(8, step)} for group in groups}
     return checkpoints.save(run_dir / "checkpoints", step, arrays, {"run_id": "r"}, keep=keep, best=best)
 
 

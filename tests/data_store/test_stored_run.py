@@ -54,6 +54,19 @@ def test_a_manifest_that_a_stale_writer_writes_after_its_last_look_does_not_coun
     assert names(run)[:2] == ["000002-000000000022", "000001-000000000020"]
 
 
+def test_what_an_earlier_writer_stored_after_the_base_of_a_claim_does_not_count(run, tmp_path):
+    store_steps(run, tmp_path / "a", 10, 20, 30)  # 30 while the other host built its network
+    Writer.claim(run, 1, "b", Position(1, 20))
+    assert names(run) == ["000001-000000000020", "000001-000000000010"]
+    assert run.claim(2)["base"] == "000001-000000000020"
+
+
+def test_a_base_that_only_the_directory_has(run, tmp_path):
+    store_steps(run, tmp_path, 10)
+    Writer.claim(run, 1, "b", Position(1, 99))
+    assert run.claim(2)["base"] == "000001-000000000010"
+
+
 @pytest.mark.row("T08")
 def test_of_two_that_claim_at_once_one_is_refused(run, tmp_path):
     store_steps(run, tmp_path, 10)
