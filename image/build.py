@@ -1,4 +1,4 @@
-"""Build the container images with buildah: `make image`. No Docker engine is needed; root is.
+"""Build the container images with buildah: `make image`. It needs root, and no Docker engine.
 
     python image/build.py actor learner dashboard
 
@@ -8,6 +8,7 @@ machine's pip, with its settings, and checked against the locks twice: at the do
 """
 
 import argparse
+import fcntl
 import hashlib
 import json
 import os
@@ -66,6 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ImageError as error:
         print(f"image: error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 
@@ -79,14 +82,27 @@ def build(target: str, base: str | None = None) -> Path:
     key = key_of(target, base)
     if key_file.exists() and key_file.read_text() == key:
         return image
+    _require_programs(base)
+    PRODUCTS.mkdir(parents=True, exist_ok=True)
+    with (PRODUCTS / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two builds of an image would write one file
+        if not key_file.exists() or key_file.read_text() != key:
+            _build_anew(target, base, image)
+            key_file.write_text(key)
+    return image
+
+
+def _require_programs(base: str | None) -> None:
     if missing := missing_packages("buildah", *(() if base else ("mmdebstrap",))):
         raise ImageError(f"install {' '.join(missing)} first: sudo apt-get install {' '.join(missing)}")
     if os.geteuid() != 0:
         raise ImageError(f"buildah and mmdebstrap need root here, and this is uid {os.geteuid()}: sudo make image")
-    PRODUCTS.mkdir(parents=True, exist_ok=True)
+
+
+def _build_anew(target: str, base: str | None, image: Path) -> None:
     wheels = download_wheels(target)
     name = base or make_base()
-    for stale in (key_file, image):
+    for stale in (PRODUCTS / f"{target}.key", image):
         stale.unlink(missing_ok=True)
     with Step(f"building distrl/{target} (minutes the first time)", PRODUCTS / f"{target}.log") as step:
         step.run(
@@ -100,8 +116,6 @@ def build(target: str, base: str | None = None) -> Path:
         archive = f"docker-archive:{image}:distrl/{target}:{version()}"
         step.run("buildah", *storage(), "push", f"distrl/{target}", archive)
     (PRODUCTS / f"{target}.sbom.cdx.json").write_bytes(read_file(image, SBOM))
-    key_file.write_text(key)
-    return image
 
 
 def missing_packages(*programs: str) -> list[str]:
@@ -149,7 +163,7 @@ def revision() -> str:
 
 
 def storage() -> list[str]:
-    """Return buildah's options by which it keeps layers below build/; STORAGE_DRIVER chooses how."""
+    """Return buildah's options by which it keeps layers below build/."""
     return ["--root", str(PRODUCTS / "storage"), "--runroot", str(PRODUCTS / "run")]
 
 
