@@ -37,11 +37,13 @@ LOCKS = {
 """Lock of each target."""
 USUAL = ("actor", "learner", "dashboard")
 TOOLS_LOCK = "build.lock"
-INPUTS = ("Dockerfile", ".dockerignore", "LICENSE", "README.md", "pyproject.toml", "distrl")
+INPUTS = ("Dockerfile", ".dockerignore", "LICENSE", "README.md", "pyproject.toml", "distrl", "image/build.py")
 SUITE = "bookworm"
 BASE_PACKAGES = ("python3", "python3-venv")
 LEFT_OUT = ("/usr/share/man/*", "/usr/share/locale/*", "/usr/share/doc/*")
 KEPT = "/usr/share/doc/*/copyright"
+MOUNTED = "/mnt"
+"""Where packages are mounted in a build: a folder that every base has, as buildah would leave another one behind."""
 SBOM = "opt/distrl/sbom.cdx.json"
 LOG_LINES = 25
 
@@ -110,7 +112,7 @@ def _build_anew(target: str, base: str | None, image: Path) -> None:
             *(() if base else ("--pull-never",)),
             *("--build-arg", f"BASE={name}", "--build-arg", f"VERSION={version()}"),
             *("--build-arg", f"REVISION={revision()}", "--build-arg", f"SOURCE={os.environ.get('SOURCE', 'unknown')}"),
-            *("--volume", f"{wheels}:/wheels:ro", "--build-arg", "PIP_FIND_LINKS=/wheels"),
+            *("--volume", f"{wheels}:{MOUNTED}:ro", "--build-arg", f"PIP_FIND_LINKS={MOUNTED}"),
             *("--build-arg", "PIP_NO_INDEX=1", "--target", target, "--tag", f"distrl/{target}", str(ROOT)),
         )
         archive = f"docker-archive:{image}:distrl/{target}:{version()}"
@@ -150,8 +152,10 @@ def version() -> str:
 def revision() -> str:
     """Return the last commit that changed an image's inputs, with a mark if they differ from it.
 
-    "unknown" outside of a repository.
+    "unknown" outside of a repository, and without git.
     """
+    if shutil.which("git") is None:
+        return "unknown"
     inputs = ["--", *INPUTS, "requirements"]
     done = [
         subprocess.run(["git", "-C", str(ROOT), *command, *inputs], capture_output=True, text=True)
