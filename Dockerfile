@@ -55,6 +55,10 @@ RUN /opt/distrl/bin/pip install --no-deps --no-index dist/*.whl && \
     /tools/bin/cyclonedx-py environment --output-reproducible --output-file /opt/distrl/sbom.cdx.json /opt/distrl
 
 FROM ${BASE} AS runtime
+# Here and not beside the labels: buildah keys RUN by its arguments, but takes labels of others from its cache.
+ARG VERSION=unknown
+ARG REVISION=unknown
+ARG SOURCE=unknown
 RUN groupadd --gid 10001 distrl && \
     useradd --uid 10001 --gid 10001 --home-dir /tmp --no-create-home --shell /usr/sbin/nologin distrl && \
     install --directory --owner 10001 --group 10001 /runs
@@ -66,9 +70,6 @@ ENV PATH=/opt/distrl/bin:/usr/local/bin:/usr/bin:/bin \
     XDG_CACHE_HOME=/tmp/cache \
     MPLCONFIGDIR=/tmp/matplotlib \
     DISTRL_HEALTH_DIR=/tmp/distrl-health
-ARG VERSION=unknown
-ARG REVISION=unknown
-ARG SOURCE=unknown
 LABEL org.opencontainers.image.title="distrl" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \

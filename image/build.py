@@ -1,4 +1,4 @@
-"""Build the container images with buildah: `make image`. No Docker engine is needed; root is.
+"""Build the container images with buildah: `make image`. It needs root, and no Docker engine.
 
     python image/build.py actor learner dashboard
 
@@ -8,6 +8,7 @@ machine's pip, with its settings, and checked against the locks twice: at the do
 """
 
 import argparse
+import fcntl
 import hashlib
 import json
 import os
@@ -36,11 +37,13 @@ LOCKS = {
 """Lock of each target."""
 USUAL = ("actor", "learner", "dashboard")
 TOOLS_LOCK = "build.lock"
-INPUTS = ("Dockerfile", ".dockerignore", "LICENSE", "README.md", "pyproject.toml", "distrl")
+INPUTS = ("Dockerfile", ".dockerignore", "LICENSE", "README.md", "pyproject.toml", "distrl", "image/build.py")
 SUITE = "bookworm"
 BASE_PACKAGES = ("python3", "python3-venv")
 LEFT_OUT = ("/usr/share/man/*", "/usr/share/locale/*", "/usr/share/doc/*")
 KEPT = "/usr/share/doc/*/copyright"
+MOUNTED = "/mnt"
+"""Where packages are mounted in a build: a folder that every base has, as buildah would leave another one behind."""
 SBOM = "opt/distrl/sbom.cdx.json"
 LOG_LINES = 25
 
@@ -66,6 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ImageError as error:
         print(f"image: error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 
@@ -79,14 +84,27 @@ def build(target: str, base: str | None = None) -> Path:
     key = key_of(target, base)
     if key_file.exists() and key_file.read_text() == key:
         return image
+    _require_programs(base)
+    PRODUCTS.mkdir(parents=True, exist_ok=True)
+    with (PRODUCTS / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two builds of an image would write one file
+        if not key_file.exists() or key_file.read_text() != key:
+            _build_anew(target, base, image)
+            key_file.write_text(key)
+    return image
+
+
+def _require_programs(base: str | None) -> None:
     if missing := missing_packages("buildah", *(() if base else ("mmdebstrap",))):
         raise ImageError(f"install {' '.join(missing)} first: sudo apt-get install {' '.join(missing)}")
     if os.geteuid() != 0:
         raise ImageError(f"buildah and mmdebstrap need root here, and this is uid {os.geteuid()}: sudo make image")
-    PRODUCTS.mkdir(parents=True, exist_ok=True)
+
+
+def _build_anew(target: str, base: str | None, image: Path) -> None:
     wheels = download_wheels(target)
     name = base or make_base()
-    for stale in (key_file, image):
+    for stale in (PRODUCTS / f"{target}.key", image):
         stale.unlink(missing_ok=True)
     with Step(f"building distrl/{target} (minutes the first time)", PRODUCTS / f"{target}.log") as step:
         step.run(
@@ -94,14 +112,12 @@ def build(target: str, base: str | None = None) -> Path:
             *(() if base else ("--pull-never",)),
             *("--build-arg", f"BASE={name}", "--build-arg", f"VERSION={version()}"),
             *("--build-arg", f"REVISION={revision()}", "--build-arg", f"SOURCE={os.environ.get('SOURCE', 'unknown')}"),
-            *("--volume", f"{wheels}:/wheels:ro", "--build-arg", "PIP_FIND_LINKS=/wheels"),
+            *("--volume", f"{wheels}:{MOUNTED}:ro", "--build-arg", f"PIP_FIND_LINKS={MOUNTED}"),
             *("--build-arg", "PIP_NO_INDEX=1", "--target", target, "--tag", f"distrl/{target}", str(ROOT)),
         )
         archive = f"docker-archive:{image}:distrl/{target}:{version()}"
         step.run("buildah", *storage(), "push", f"distrl/{target}", archive)
     (PRODUCTS / f"{target}.sbom.cdx.json").write_bytes(read_file(image, SBOM))
-    key_file.write_text(key)
-    return image
 
 
 def missing_packages(*programs: str) -> list[str]:
@@ -136,8 +152,10 @@ def version() -> str:
 def revision() -> str:
     """Return the last commit that changed an image's inputs, with a mark if they differ from it.
 
-    "unknown" outside of a repository.
+    "unknown" outside of a repository, and without git.
     """
+    if shutil.which("git") is None:
+        return "unknown"
     inputs = ["--", *INPUTS, "requirements"]
     done = [
         subprocess.run(["git", "-C", str(ROOT), *command, *inputs], capture_output=True, text=True)
@@ -149,7 +167,7 @@ def revision() -> str:
 
 
 def storage() -> list[str]:
-    """Return buildah's options by which it keeps layers below build/; STORAGE_DRIVER chooses how."""
+    """Return buildah's options by which it keeps layers below build/."""
     return ["--root", str(PRODUCTS / "storage"), "--runroot", str(PRODUCTS / "run")]
 
 

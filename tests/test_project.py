@@ -8,8 +8,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from image.build import entries_for_linux
 
 ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -36,10 +39,14 @@ def declared() -> list[tuple[str, str]]:
     return base + named + [(f"`{group}`", requirement) for group in groups for requirement in groups[group]]
 
 
+def lock_text(name: str) -> str:
+    return (ROOT / f"requirements/{name}.lock").read_text()
+
+
 def lock(name: str) -> dict[str, tuple[str, str, list[str]]]:
     """Package -> (version, marker, hashes)."""
     entries = {}
-    for entry in re.split(r"\n(?=\S)", (ROOT / f"requirements/{name}.lock").read_text()):
+    for entry in re.split(r"\n(?=\S)", lock_text(name)):
         requirement = Requirement(entry.split(" \\")[0])
         version = str(requirement.specifier).removeprefix("==")
         hashes = re.findall(r"--hash=sha256:([0-9a-f]{64})\b", entry)
@@ -118,6 +125,18 @@ def test_the_build_lock_has_what_builds_the_images():
     assert set(PYPROJECT["build-system"]["requires"]) <= set(PYPROJECT["dependency-groups"]["image-build"])
 
 
+@pytest.mark.parametrize("name", ["train", "actor", "build"])
+def test_the_packages_that_an_image_downloads_are_all_that_some_python_3_11_on_linux_needs(name):
+    taken = {canonicalize_name(entry.split("==")[0]): entry for entry in entries_for_linux(lock_text(name))}
+    assert all(" ; " not in entry and "--hash=sha256:" in entry for entry in taken.values())
+    for patch in ("3.11.2", "3.11.14"):  # Debian's, and one that needs less
+        here = {"python_full_version": patch, "python_version": "3.11", "sys_platform": "linux"}
+        for package, (_, marker, hashes) in lock(name).items():
+            if not marker or Marker(marker).evaluate(here):
+                assert re.findall(r"sha256:([0-9a-f]{64})", taken[package]) == hashes
+    assert "colorama" not in taken  # Windows'
+
+
 def test_actors_and_dashboards_have_no_framework_in_their_images():
     for name in ("actor", "environments", "dashboard"):
         assert not {"tensorflow", "tensorflow-cpu", "keras", "jax", "jaxlib", "ray"} & lock(name).keys()
@@ -125,7 +144,7 @@ def test_actors_and_dashboards_have_no_framework_in_their_images():
 
 @pytest.mark.parametrize("name", [*LOCKS, "build"])
 def test_lock_names_no_index_and_brings_no_accelerator_libraries(name):
-    text = (ROOT / f"requirements/{name}.lock").read_text()
+    text = lock_text(name)
     assert not re.search(r"://|--index|--extra-index|--find-links|--trusted-host|^-", text, re.MULTILINE)
     assert bool([package for package in lock(name) if ACCELERATOR.match(package)]) == (name == "gpu")
 

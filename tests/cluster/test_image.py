@@ -110,7 +110,7 @@ def test_the_list_of_packages_is_what_the_lock_pins_and_names_licences(images, t
     assert {name: locked[name] for name in versions} == versions
     assert locked.keys() - versions.keys() <= {"colorama", "box2d-py", "swig", "tzdata", "async-timeout"}
     unknown = {part["name"] for part in listed["components"] if not part.get("licenses")}
-    assert unknown <= {"protobuf"}, "packages that declare no licence"
+    assert unknown <= {"keras", "namex", "protobuf", "ray"}, "packages that declare no licence"
 
 
 def test_the_dockerfile_has_no_lint():
