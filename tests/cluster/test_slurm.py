@@ -21,7 +21,7 @@ from distrl.runs.directories import RunRecord
 from distrl.runs.summary import Summary
 from tests.cluster.test_jobs import RUN_ID, SLOW, Bed
 from tests.faults.arguments import environment, sets
-from tests.faults.training import wait_until
+from tests.faults.training import WAIT_S, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.redis, pytest.mark.row("S23")]
 
@@ -74,8 +74,8 @@ class Watched:
         path = self.run_dir / "logs" / "job.log"
         return path.read_text() if path.exists() else ""
 
-    def wait_for_launch(self, number):
-        wait_until(lambda: self.log.count(f"run {RUN_ID} in ") >= number, f"launch {number} has begun")
+    def wait_for_launch(self, number, seconds=WAIT_S):
+        wait_until(lambda: self.log.count(f"run {RUN_ID} in ") >= number, f"launch {number} has begun", seconds)
 
     def stop_and_check(self, resumed):
         """Stop the run: its accounts are exact, it has resumed from at least so many updates, and nothing is left."""
@@ -157,9 +157,9 @@ def test_a_learner_whose_partition_cancels_it_saves_and_ends_its_actors(start, c
 
 
 def test_at_the_time_limit_the_learner_and_actors_save_and_are_requeued(start, cluster):
-    limit = "[--time=4]"
+    limit = "[--time=3]"
     run = start("--actors", "1", *sets(f"slurm.learner_options={limit}", f"slurm.actor_options={limit}"))
-    run.wait_for_launch(2)
+    run.wait_for_launch(2, WAIT_S + 180)
     resumed = re.findall(r"resuming .*", run.log)
     assert resumed, run.log
     assert "DUE TO TIME LIMIT" not in run.log
