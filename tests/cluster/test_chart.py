@@ -62,7 +62,7 @@ def _is_found(mutant: Mutant, values: dict[str, Any]) -> bool:
         return True
     try:
         return bool(problems(mutant.objects, values))
-    except (LookupError, TypeError, AttributeError, StopIteration):
+    except (LookupError, TypeError, ValueError, AttributeError):
         return True  # a check that cannot read an object fails, too
 
 
