@@ -107,7 +107,7 @@ def test_lock_names_no_index_and_brings_no_accelerator_libraries(name):
 
 
 def test_package_data_is_declared_and_there():
-    data = ["py.typed", "presets/*.yaml", "dashboard/static/**/*", "chart/**/*"]
+    data = ["py.typed", "presets/*.yaml", "dashboard/static/**/*", "chart/**/*", "chart/.helmignore"]
     assert PYPROJECT["tool"]["setuptools"]["package-data"] == {"distrl": data}
     assert (ROOT / "distrl/py.typed").exists()
     assert (ROOT / "distrl/presets/cartpole-impala.yaml").exists()
@@ -127,7 +127,7 @@ def test_a_wheel_has_the_chart(tmp_path):
     assert done.returncode == 0, done.stderr
     (wheel,) = tmp_path.glob("*.whl")
     chart = ROOT / "helm/distrl"
-    files = {f"distrl/chart/{path.relative_to(chart)}" for path in chart.rglob("[!.]*") if path.is_file()}
+    files = {f"distrl/chart/{path.relative_to(chart)}" for path in chart.rglob("*") if path.is_file()}
     files = {name for name in files if "__pycache__" not in name}
     assert "distrl/chart/templates/learner.yaml" in files
     with zipfile.ZipFile(wheel) as archive:

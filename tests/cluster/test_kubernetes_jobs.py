@@ -78,8 +78,10 @@ def test_the_life_of_a_job(api, bed, tmp_path):
     assert all(re.fullmatch("[0-9a-f]{64}", base64.b64decode(value).decode()) for value in secret.values())
     assert len({*secret.values()}) == len(SECRET_KEYS)
     learner = api.one("jobs", "learner")
-    mounted = learner["spec"]["template"]["spec"]["volumes"]
-    assert RUN_ID in {volume.get("secret", {}).get("secretName") for volume in mounted}
+    makers = [made for (kind, *_), made in api.objects.items() if kind in ("jobs", "deployments", "statefulsets")]
+    volumes = [volume for maker in makers for volume in maker["spec"]["template"]["spec"]["volumes"]]
+    mounted = [volume["secret"] for volume in volumes if volume.get("secret", {}).get("secretName") == RUN_ID]
+    assert {item["key"] for found in mounted for item in found["items"]} == {*SECRET_KEYS}
 
     unplaced = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes\nhave room"}
     put_pod(api, "learner", "job-learner-1", {"phase": "Pending", "conditions": [unplaced]})
