@@ -68,10 +68,12 @@ class Host(Space):
 
     Attributes:
         address: In the network; other hosts also find it by its name.
+        names: The hosts file of the network.
     """
 
     def __init__(self, name: str, address: str, directory: Path, names: Path) -> None:
         self.address = address
+        self.names = names
         self._directory = directory
         self._started: list[subprocess.Popen[bytes]] = []
         (directory / name).mkdir()
