@@ -2,6 +2,7 @@
 
 import base64
 import json
+import secrets
 import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,22 +17,31 @@ VERBS = {"GET": "get", "POST": "create", "PATCH": "patch"}
 class ApiServer:
     """Serves the Secrets of one namespace by TLS to a service account, as RoleBindings allow.
 
+    Args:
+        account: Name of the service account to which the token belongs.
+
     Attributes:
         requests: (verb, name, status) of each.
+        token: Of the service account.
     """
 
     def __init__(
-        self, address: str, certificate: tuple[Path, Path], objects: Objects, namespace: str, token: str
+        self,
+        address: tuple[str, int],
+        certificate: tuple[Path, Path],
+        objects: Objects,
+        namespace: str,
+        *,
+        account: str,
     ) -> None:
         self.requests: list[tuple[str, str, int]] = []
-        self.account = ""
-        """Name of the service account to which the token belongs."""
+        self.account, self.token = account, secrets.token_hex()
         path, server = f"/api/v1/namespaces/{namespace}/secrets", self
 
         class Handler(BaseHTTPRequestHandler):
             def _answer(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or "null")
-                is_known = self.headers.get("Authorization") == f"Bearer {token}"
+                is_known = self.headers.get("Authorization") == f"Bearer {server.token}"
                 name = self.path.removeprefix(path).strip("/")
                 status, answer = 401, {}
                 if is_known and self.path.startswith(path):
@@ -49,11 +59,10 @@ class ApiServer:
                 """Print nothing."""
 
         self._objects = objects
-        self._server = ThreadingHTTPServer((address, 0), Handler)
+        self._server = ThreadingHTTPServer(address, Handler)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*certificate)
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        self.port = self._server.server_port
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def close(self) -> None:

@@ -221,13 +221,11 @@ class Cluster:
                 self._controllers[key].update(found)
             elif key[0] in MADE_OF_TEMPLATES:
                 self._controllers[key] = (Job if key[0] == "Job" else Replicas)(self, found)
-        for key in gone:
-            self._remove(key)
+        self._remove(gone)
 
     def uninstall(self) -> None:
         """Remove the release, but not what it says to keep."""
-        for key in [*self.objects]:
-            self._remove(key)
+        self._remove([*self.objects])
 
     def test(self) -> dict[str, str]:
         """Run the release's tests; return the phase and log of each Pod."""
@@ -253,14 +251,20 @@ class Cluster:
         if unknown := {kind for kind, _ in plain} - ELSEWHERE - {*MADE_OF_TEMPLATES}:
             raise ValueError(f"this cluster does not know the kinds {sorted(unknown)}")
 
-    def _remove(self, key: tuple[str, str]) -> None:
-        annotations = self.objects[key]["metadata"].get("annotations", {})
-        if annotations.get(KEPT[0]) == KEPT[1] or key[0] == "Secret":
-            return
-        self.report(f"{key[0]} {key[1]} is removed")
-        if (controller := self._controllers.pop(key, None)) is not None:
+    def _remove(self, keys: Sequence[tuple[str, str]]) -> None:
+        """Remove objects as Helm does: it deletes them one after the other, and waits for none to be gone."""
+        gone = [key for key in keys if key[0] != "Secret" and not _is_kept(self.objects[key])]
+        ended = [self._controllers.pop(key) for key in gone if key in self._controllers]
+        for key in gone:
+            self.report(f"{key[0]} {key[1]} is removed")
+            del self.objects[key]
+        self.changed()
+        for controller in ended:
+            controller.let_go()
+            for pod in controller.pods:
+                pod.ending.set()
+        for controller in ended:
             controller.delete()
-        del self.objects[key]
 
     # Pods
 
@@ -427,6 +431,11 @@ class Cluster:
             each.pod.ending.set()
         for thread in [*self._threads.values()]:
             thread.join()
+
+
+def _is_kept(found: Object) -> bool:
+    name, value = KEPT
+    return bool(found["metadata"].get("annotations", {}).get(name) == value)
 
 
 def _key(found: Object) -> tuple[str, str]:
