@@ -6,7 +6,7 @@ import pytest
 
 from distrl.commands import main
 from distrl.commands.options import Layers
-from distrl.commands.stored import stored_configuration, with_policy
+from distrl.commands.stored import stored_configuration, with_weights
 from distrl.config.load import dump, load
 from distrl.config.secrets import masked
 from distrl.data_store.opening import open_objects
@@ -32,7 +32,7 @@ def url(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("checkpoint", "step"), [("newest", 3), ("best", 2)])
 def test_what_a_policy_needs_is_fetched(url, checkpoint, step):
-    folder = with_policy(f"{url}/r1", checkpoint)
+    folder, _ = with_weights(f"{url}/r1", checkpoint)
     assert (folder / "policy" / "weights.msgpack").read_bytes() == b"w"
     assert (folder / "config.yaml").is_file()
     assert [path.name for path in (folder / "checkpoints").glob("ckpt-*")] == [f"ckpt-{step:012d}"]
@@ -40,12 +40,12 @@ def test_what_a_policy_needs_is_fetched(url, checkpoint, step):
 
 
 def test_a_directory_is_taken_as_it_is(tmp_path):
-    assert with_policy(str(tmp_path), "newest") == tmp_path
+    assert with_weights(str(tmp_path), "newest") == (tmp_path, "newest")
 
 
 def test_a_checkpoint_by_its_path_is_none_of_a_store(url):
     with pytest.raises(ConfigError, match="there are newest and best"):
-        with_policy(f"{url}/r1", "checkpoints/ckpt-1")
+        with_weights(f"{url}/r1", "checkpoints/ckpt-1")
 
 
 def test_the_configuration_lies_below_the_command_line(url):
