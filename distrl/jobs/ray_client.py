@@ -4,13 +4,14 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
 from distrl.errors import ConfigError, require
+from distrl.interrupt import interruptible
 from distrl.jobs.target import NoAnswerError
 from distrl.launch.ray_cluster import Node, one_line, token_refused
 
@@ -108,8 +109,11 @@ class RayClient:
                     ) from error
                 if "already exists" in str(error):
                     raise self._taken(submission_id) from error
-                if not _is_lost(error) or self.job(submission_id) is None:
+                if not _is_lost(error):
                     raise
+                if self.job(submission_id) is None:
+                    late = f"if the job begins all the same, end it with ray job stop {submission_id}"
+                    raise ConfigError(f"{error}; {late}") from error
             return
 
     def require_free(self, submission_id: str) -> None:
@@ -188,13 +192,14 @@ def server_url(address: str | None) -> str:
 
 
 def _import_ray() -> None:
-    """Import Ray, and let Ctrl-C wait for it: modules of Cython's swallow a KeyboardInterrupt that meets them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
+    """Import Ray, and let signals wait for it: modules of Cython's swallow a KeyboardInterrupt that meets them."""
+    if "ray.util.state" in sys.modules:
+        return
+    with interruptible() as interrupt:
         import ray.job_submission
         import ray.util.state  # noqa: F401
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if interrupt.code is not None:
+        raise KeyboardInterrupt
 
 
 def _prefer(address: str) -> None:

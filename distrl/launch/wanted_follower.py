@@ -51,7 +51,8 @@ def follow_wanted(
             if control.autoscale is False:
                 return "autoscaling was ended"
             if supervisor is not None and (wanted := _within(control, supervisor.actors_wanted)) != followed:
-                followed = wanted if wanted is None or act(wanted, supervisor.wanted_because) else None
+                why = supervisor.wanted_because if wanted == supervisor.actors_wanted else "the bounds have changed"
+                followed = wanted if wanted is None or act(wanted, why) else None
         pause(LOOK_EVERY_S)
 
 

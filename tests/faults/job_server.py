@@ -16,12 +16,14 @@ class Server(ThreadingHTTPServer):
         asked: Paths of all requests.
         refusals: Texts with which it refuses the next submissions.
         silent: It takes a submission, and never answers it.
+        stuck: It neither takes nor answers one.
     """
 
     daemon_threads = True
 
     def __init__(self):
-        self.jobs, self.asked, self.refusals, self.silent = set(), [], [], False
+        self.jobs, self.asked, self.refusals = set(), [], []
+        self.silent = self.stuck = False
         self.done = threading.Event()
         super().__init__(("127.0.0.1", 0), Answers)
         self.url = f"http://127.0.0.1:{self.server_port}"
@@ -54,6 +56,9 @@ class Answers(BaseHTTPRequestHandler):
         job_id = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["submission_id"]
         if self.server.refusals:
             self.answer(500, self.server.refusals.pop())
+            return
+        if self.server.stuck:
+            self.server.done.wait(60)
             return
         self.server.jobs.add(job_id)
         if self.server.silent:

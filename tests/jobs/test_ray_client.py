@@ -101,6 +101,15 @@ def test_a_job_whose_submission_is_not_answered_in_time_is_found(job_server, mon
     assert client.job("pong").status == "RUNNING"
 
 
+def test_a_job_that_may_begin_late_is_named(job_server, monkeypatch):
+    monkeypatch.setattr(ray_client, "SUBMIT_S", 0.2)
+    job_server.stuck = True
+    with pytest.raises(
+        ConfigError, match=r"timed out.*; if the job begins all the same, end it with ray job stop pong"
+    ):
+        submit(RayClient.at(job_server.url))
+
+
 def test_ray_s_notes_on_an_upload_are_not_shown(job_server, tmp_path, caplog):
     (tmp_path / "job.yaml").write_text("seed: 1\n")
     RayClient.at(job_server.url).submit(str(tmp_path), entrypoint="true", submission_id="pong")
