@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import redis
 
@@ -31,6 +31,9 @@ _LONGEST_BACK_OFF_S = 1.0
 _WATCH_ATTEMPTS = 10
 _CONFIRMATION_MS = 1000
 """Longest wait for a replica's confirmation; below the time-out of the socket."""
+_REPORT_S = 1.5
+"""Longest wait for a replica's own report, of which it makes one a second."""
+_LOOK_S = 0.05
 
 Result = TypeVar("Result")
 
@@ -250,14 +253,36 @@ class RedisClient(Engine):
         return self._translated(command, checked(reply, command))
 
     def _confirmed(self) -> bool:
-        # Redis waits for all that it had when it ran this connection's last command. After a reconnect that is INFO, so
-        # that what an earlier connection has written counts too.
-        (told,) = self._round_trip([("INFO", "replication")])
-        allowed = self._connection.allows
-        if not allowed(told, "INFO") or not self._translations["INFO"](told).get("connected_slaves"):
+        told = self._replication()
+        if told is None or not told.get("connected_slaves"):
             return True
         (confirmed,) = self._round_trip([("WAIT", 1, _CONFIRMATION_MS)])
-        return not allowed(confirmed, "WAIT: replicas are not asked what they hold") or confirmed >= 1
+        if not self._connection.allows(confirmed, "WAIT: replicas are not asked what they hold"):
+            return True
+        return bool(confirmed >= 1) and self._is_held(int(told["master_repl_offset"]))
+
+    def _is_held(self, offset: int) -> bool:
+        """Whether a replica holds the stream of writes up to an offset; it may take a second to report that.
+
+        Redis 7 makes WAIT depend on all that the server had at this connection's last command, Valkey 9 on what this
+        connection has written: nothing, after a reconnect.
+        """
+        until = time.monotonic() + _REPORT_S
+        while (told := self._replication()) is not None:
+            replicas = [value for name, value in told.items() if name.startswith("slave") and isinstance(value, dict)]
+            if any(int(replica["offset"]) >= offset for replica in replicas):
+                return True
+            if time.monotonic() > until:
+                return False
+            time.sleep(_LOOK_S)
+        return True
+
+    def _replication(self) -> dict[str, Any] | None:
+        """Return the server's facts about replication; None where it does not allow INFO."""
+        (told,) = self._round_trip([("INFO", "replication")])
+        if not self._connection.allows(told, "INFO"):
+            return None
+        return dict(self._translations["INFO"](told))
 
     def _execute(self, commands: Sequence[Command], guard: Command | None = None) -> list[Reply]:
         """Run `_executed`, and raise the error of the first command that failed inside EXEC."""

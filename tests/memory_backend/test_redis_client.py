@@ -10,6 +10,7 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import redis
 
@@ -484,6 +485,7 @@ def test_a_first_replica_is_no_fail_over_and_confirms_what_earlier_connections_h
     assert client.history != named  # the master has given its data another name
     assert (client.failovers, client.goes_on_from(named)) == (0, True)
     os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED, "the replica has stopped")
     try:
         client.call("SET", "a", 2)
         client.close()
