@@ -39,6 +39,8 @@ class RemoteObjects:
         with self._answering(""):
             found = fsspec.core.url_to_fs(url, skip_instance_cache=True, use_listings_cache=False, **options)
         self._files: Any = found[0]
+        if scheme == "s3":
+            self._files.retries = 1  # of its own, each with those of the options
         self._root = str(found[1]).rstrip("/")
 
     def put(self, name: str, content: bytes) -> None:

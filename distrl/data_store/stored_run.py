@@ -2,7 +2,7 @@
 
     <run id>/
         checkpoints/
-            writer-000002                   claim of the second learner: the checkpoint that it goes on from, its launch
+            writer-000002                   claim of the second learner: its launch, and the checkpoint it goes on from
             000002-000000001200/            a checkpoint: number of its writer, step
                 <group>.npz, meta.json      as in the run's directory
                 replay.npz                  the replay memory, where checkpoints hold it
@@ -172,7 +172,7 @@ class Writer:
 
         Args:
             after: The highest claim when the learner's state was chosen.
-            base: The checkpoint that the learner goes on from. If there is none, or the store does not have it yet,
+            base: The checkpoint from which the learner goes on. If there is none, or the store does not have it yet,
                 the claim names the newest one in the store.
 
         Raises:

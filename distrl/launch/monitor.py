@@ -140,7 +140,7 @@ class Monitor:
             self.event("checkpoints are written again")
         self._unsaved = None if saved else unsaved or self._unsaved
         unstored = snapshot.get("unstored")
-        if unstored and unstored != self.latest.get("unstored"):
+        if unstored and not self.latest.get("unstored"):  # each attempt may fail in other words
             self.event(f"the data store lacks the newest checkpoint: {unstored}; it is tried again")
         elif self.latest.get("unstored") and not unstored and saved:
             self.event("checkpoints are stored again")

@@ -22,6 +22,8 @@ RETRY_S = 10.0
 """Time until the next attempt after an error of the store."""
 LAST_RETRY_S = 2.0
 """The same at the end, where something waits for it."""
+SLOW_S = 30.0
+"""Duration of an attempt beyond which the user gets a message."""
 _POLICY = ("graph.onnx", "description.json", "weights.msgpack", "best.msgpack")
 _POLL_S = 0.2
 
@@ -36,9 +38,6 @@ class Mirror:
         launch: Token of the launch.
         keep: `checkpoint.keep`.
         give_up_s: `checkpoint.store_give_up_s`.
-
-    Attributes:
-        trouble: The store's last error; None since the last success.
     """
 
     def __init__(
@@ -52,7 +51,8 @@ class Mirror:
         keep: int,
         give_up_s: float,
     ) -> None:
-        self.trouble: str | None = None
+        self._error: str | None = None  # the store's last one; None since the last success
+        self._began_at: float | None = None  # of the attempt that is under way
         self._run, self._run_dir, self._keep, self._give_up_s = run, run_dir, keep, give_up_s
         self._after, self._base, self._launch = after, base, launch
         self._writer: Writer | None = None
@@ -65,6 +65,14 @@ class Mirror:
         # A daemon: a store that hangs must not keep the learner's process.
         self._thread = threading.Thread(target=self._work, name="store", daemon=True)
         self._thread.start()
+
+    @property
+    def trouble(self) -> str | None:
+        """The reason why the store lacks the newest checkpoint, if that is more than a matter of moments."""
+        began_at = self._began_at
+        if self._error is None and began_at is not None and time.monotonic() - began_at > SLOW_S:
+            return f"{self._run.url} has been taking it for more than {SLOW_S:g} s, or does not answer"
+        return self._error
 
     def request(self) -> None:
         """Store what the directory holds now."""
@@ -118,6 +126,7 @@ class Mirror:
                 if self._closed:
                     return
                 number = self._wanted
+            self._began_at = time.monotonic()
             try:
                 self._store()
             except FencedError as error:
@@ -129,13 +138,13 @@ class Mirror:
                 self._pause(str(error))
             else:
                 with self._change:
-                    self.trouble, self._done = None, number
+                    self._error, self._began_at, self._done = None, None, number
                     self._change.notify_all()
 
     def _pause(self, trouble: str) -> None:
         """Keep the error for reports, and wait until the next attempt."""
         with self._change:
-            hurried, self.trouble = self._hurried, trouble
+            hurried, self._error = self._hurried, trouble
             wait_s = LAST_RETRY_S if hurried else RETRY_S
             log.error("the last checkpoint is not stored: %s; tried again in %g s", trouble, wait_s)
             self._change.wait_for(lambda: self._closed or self._hurried != hurried, wait_s)

@@ -19,7 +19,7 @@ class S3Server:
     """moto's server with one bucket.
 
     Args:
-        refuses: Whether it refuses every request after the bucket was made, as for want of rights.
+        refuses: Whether it refuses every request, as for want of rights.
     """
 
     def __init__(self, folder: Path, port: int, *, refuses: bool = False) -> None:
@@ -41,7 +41,7 @@ class S3Server:
 
     def start(self) -> None:
         """Start it, empty but for the bucket."""
-        variables = {**os.environ, "INITIAL_NO_AUTH_ACTION_COUNT": "1"} if self._refuses else dict(os.environ)
+        variables = {**os.environ, "INITIAL_NO_AUTH_ACTION_COUNT": "0"} if self._refuses else dict(os.environ)
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self._port)],
@@ -51,7 +51,8 @@ class S3Server:
                 start_new_session=True,
             )
         wait_until(lambda: b"Running on" in self._log.read_bytes(), "the S3 server listens")
-        self.files().mkdir(BUCKET)
+        if not self._refuses:
+            self.files().mkdir(BUCKET)
 
     def files(self):
         """Return a client of its own, whatever the environment says."""

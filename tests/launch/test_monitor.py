@@ -207,7 +207,7 @@ def test_the_user_is_told_once_when_a_disk_refuses(make_monitor, backend, view):
 def test_a_store_that_does_not_answer_is_told_once_and_that_it_does_again(make_monitor, backend, view):
     monitor = make_monitor()
     for updates, (why, age_s) in enumerate(
-        ((None, 1.0), ("no answer", 2.0), ("no answer", 3.0), (None, 1.0), (None, 2.0))
+        ((None, 1.0), ("no answer", 2.0), ("no answer", 3.0), ("no answer for x", 4.0), (None, 1.0), (None, 2.0))
     ):
         backend.registry.add_snapshot(snapshot(updates, float(updates), unstored=why, checkpoint_age_s=age_s))
     monitor.update(backend, [])

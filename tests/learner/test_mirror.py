@@ -158,6 +158,20 @@ def test_a_store_that_hangs_at_the_end(mirrored, here, objects):
     goes_on.set()
 
 
+def test_a_store_that_hangs_is_reported(mirrored, here, objects, monkeypatch):
+    monkeypatch.setattr(mirror_module, "SLOW_S", 0.1)
+    saved(here, 1)
+    goes_on = threading.Event()
+    objects.before_write = lambda number: goes_on.wait(30.0)
+    mirror = mirrored()
+    while mirror.trouble is None:
+        time.sleep(0.01)
+    assert mirror.trouble.endswith("has been taking it for more than 0.1 s, or does not answer")
+    goes_on.set()
+    finish(mirror)
+    assert mirror.trouble is None
+
+
 def test_a_slow_store_leaves_out_what_lies_between(mirrored, run, here, objects):
     saved(here, 1)
     goes_on = threading.Event()

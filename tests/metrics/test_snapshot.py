@@ -31,12 +31,7 @@ def test_what_depends_on_the_clock_is_marked():
     assert {"wall_s", "env_steps_per_s", "updates_per_s", "learner_wait_share", "queue_fill", "bottleneck"} <= TIMED
     assert not {"updates", "env_steps", "mean_return_100", "loss", "gradient_norm", "weights_version"} & TIMED
     assert sorted(TOLD_ONCE) == [
-        "first_update_unix_s",
-        "missing_workers",
-        "origin",
-        "stop_reason",
-        "unsaved",
-        "unstored",
+        *("first_update_unix_s", "missing_workers", "origin", "stop_reason", "unsaved", "unstored")
     ]
     assert not TOLD_ONCE & {*COLUMNS, *TAGS}
 
