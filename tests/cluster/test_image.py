@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -43,10 +44,8 @@ def needs_containers():
 
 @pytest.fixture(scope="module")
 def images(needs_containers, needs_hosts):
-    found = {target: Image(target) for target in USUAL}
-    yield found
-    for image in found.values():
-        image.close()
+    with ExitStack() as cleanup:
+        yield {target: cleanup.enter_context(closing(Image(target))) for target in USUAL}
 
 
 def test_a_second_build_does_nothing(images):
@@ -197,11 +196,8 @@ def test_three_containers_learn_cartpole_and_their_health_checks_know_when_they_
 
 
 def test_the_other_target_has_its_environments():
-    image = Image("actor-environments")
-    try:
+    with closing(Image("actor-environments")) as image:
         packages = next(image.root.glob("opt/distrl/lib/python3*/site-packages"))
         assert [name for name in ("ale_py", "mujoco", "Box2D", "cv2") if not (packages / name).exists()] == []
         assert not (packages / "tensorflow").exists()
-    finally:
-        image.close()
     print(f"{size_bytes(build('actor-environments')) / 1e6:.0f} MB")
