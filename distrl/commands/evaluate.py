@@ -81,9 +81,8 @@ def evaluate(
     run_dir = None
     if run is not None:
         run_dir, checkpoint = with_weights(run, checkpoint)
-    subject = _subject(run_dir, checkpoint, env, sets or (), baseline, action or ())
-    if run is not None and is_store_url(run) and baseline is None:
-        subject = replace(subject, name=f"policy of {run}, {checkpoint}")
+        run = run if is_store_url(run) else str(run_dir)
+    subject = _subject(run_dir, run, checkpoint, env, sets or (), baseline, action or ())
     if force and video is None:
         raise ConfigError("--force goes with --video FILE.webm")
     film = None if video is None else Video(video, video_episodes, replaced=force)
@@ -115,13 +114,18 @@ def evaluator(
 
 def _subject(
     run: Path | None,
+    name: str | None,
     checkpoint: str,
     env: str | None,
     sets: Sequence[str],
     baseline: str | None,
     action: Sequence[str],
 ) -> "Subject":
-    """Return the policy and environment of the command line, which names exactly one policy."""
+    """Return the policy and environment of the command line, which names exactly one policy.
+
+    Args:
+        name: The run's name to the user: its directory, or its place in a data store.
+    """
     from distrl.serving import evaluation
 
     if (run is None) == (env is None):
@@ -133,7 +137,8 @@ def _subject(
     if baseline is None:
         if run is None:
             raise ConfigError("--env needs --baseline random or constant; a policy is evaluated by its run")
-        return evaluation.saved_policy(run, checkpoint)
+        subject = evaluation.saved_policy(run, checkpoint)
+        return replace(subject, name=f"policy of {name}, {checkpoint}") if is_store_url(str(name)) else subject
     if checkpoint != "newest":
         raise ConfigError(f"--checkpoint {checkpoint} goes with a run's own policy, not with --baseline")
     for dotted in (assignment.partition("=")[0].strip() for assignment in sets):

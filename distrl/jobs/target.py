@@ -6,11 +6,13 @@ confirm, the record, following logs, JSON, exit codes.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from distrl.errors import ConfigError
 from distrl.jobs.record import Job, JobRecord
-from distrl.roles.plan import RoleNeed
+
+if TYPE_CHECKING:  # the plan of roles brings NumPy, which the command line's help does not need
+    from distrl.roles.plan import RoleNeed
 
 State = Literal["waiting", "running", "stopping", "ended", "failed", "gone", "unknown"]
 """State of a job. waiting: it has no machine yet; failed: it has ended with an exit code other than 0; gone: the target
@@ -36,7 +38,7 @@ class Plan:
             verb adds job.yaml.
     """
 
-    roles: Sequence[RoleNeed]
+    roles: "Sequence[RoleNeed]"
     available: str = ""
     code: str = ""
     unprotected: Sequence[str] = ()

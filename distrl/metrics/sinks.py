@@ -24,8 +24,8 @@ class CsvSink:
     """metrics.csv: one row per snapshot, written at once; unknown values are empty cells.
 
     The columns are those of the table in `snapshot.py`, then other names of the first snapshot. An existing file is
-    continued under its own header. `updates` never decreases: when training resumes from a checkpoint, the rows of
-    repeated updates are replaced.
+    continued under its own header, with the columns that an earlier version of distrl did not have. `updates` never
+    decreases: when training resumes from a checkpoint, the rows of repeated updates are replaced.
     """
 
     def __init__(self, path: Path) -> None:
@@ -42,7 +42,9 @@ class CsvSink:
             self._columns = [*COLUMNS, *sorted(columns_of(snapshot) - set(COLUMNS))]
             self._append(self._columns)
         unknown = sorted(columns_of(snapshot) - set(self._columns))
-        if unknown:
+        if unknown and set(unknown) <= set(COLUMNS):
+            self._widen(unknown)
+        elif unknown:
             raise ValueError(f"no column of {self._file.name} is named {', '.join(unknown)}")
         updates = int(snapshot.get("updates") or 0)
         self._take_back(updates)
@@ -68,6 +70,20 @@ class CsvSink:
             begin += len(line)
         self._file.seek(begin)
         self._file.truncate()
+
+    def _widen(self, names: list[str]) -> None:
+        """Add columns that the file's version of distrl did not have; the rows so far have empty cells there."""
+        path = Path(self._file.name)
+        self._file.seek(0)
+        header, *rows = self._file.read().removesuffix(b"\n").split(b"\n")
+        lines = [b",".join([header, *(name.encode() for name in names)]), *(row + b"," * len(names) for row in rows)]
+        wider = path.with_name(f".tmp-{path.name}")
+        wider.write_bytes(b"".join(line + b"\n" for line in lines))
+        self._file.close()
+        wider.replace(path)  # after a crash the file is the old one or the new one
+        self._file = path.open("r+b")
+        self._updates, self._begins = array("q"), array("q")
+        self._read()
 
     def _read_row(self, line: bytes, begin: int) -> None:
         cells = next(csv.reader([line.decode()]))

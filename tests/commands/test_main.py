@@ -124,7 +124,7 @@ def test_the_commands_are_those_that_are_built(capsys):
             "chaos",
             "dashboard",
         ),
-        *("set", "checkpoint", "evaluate-now", "submit", "jobs", "logs"),
+        *("autoscale", "health", "set", "checkpoint", "evaluate-now", "submit", "jobs", "logs"),
         *("bench", "doctor", "presets", "config", "network", "env", "evaluate", "evaluator", "export"),
         *("runs", "compare", "plot", "report", "redis"),
     }
@@ -222,7 +222,8 @@ def test_completions(workplace, complete, incomplete, found):
     (workplace / "waits" / "job").mkdir(parents=True)
     (workplace / "waits" / "job" / "job.json").write_text("{}")
     if found is ...:
-        found = [f"actors.{name}=" for name in ActorsConfig.model_fields]
+        inner = {"autoscale": [f"autoscale.{name}" for name in type(ActorsConfig().autoscale).model_fields]}
+        found = [f"actors.{path}=" for name in ActorsConfig.model_fields for path in inner.get(name, [name])]
     assert complete(incomplete) == found
 
 

@@ -115,6 +115,16 @@ def test_a_row_torn_by_a_crash_is_cut_off(path):
     assert column(path, "env_steps") == ["5", "11"]
 
 
+def test_a_file_of_an_earlier_version_gets_the_columns_that_it_lacks(path):
+    path.write_text("updates,env_steps\n1,10\n2,20\n")
+    sink = CsvSink(path)
+    sink.write({"updates": 3, "env_steps": 30, "actors_wanted": 4})
+    sink.write({"updates": 3, "env_steps": 31, "actors_wanted": 5})  # replaces the row before, as ever
+    sink.close()
+    assert path.read_text() == "updates,env_steps,actors_wanted\n1,10,\n2,20,\n3,31,5\n"
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
 def test_a_file_is_continued_under_its_own_header(path):
     path.write_text("wall_s,updates\n1.5,7\n")
     sink = CsvSink(path)
