@@ -60,7 +60,7 @@ class Files:
 
 @dataclass(frozen=True)
 class Placed:
-    """What a Pod gets from its cluster: a network, volumes, the values behind `valueFrom`, and images.
+    """The things that a Pod gets from its cluster: a network, volumes, the values behind `valueFrom`, and images.
 
     Attributes:
         speed: Periods of probes and back-offs are divided by it. Time-outs, deadlines and grace periods are not.
@@ -361,7 +361,7 @@ class Pod:
 
     @property
     def log(self) -> str:
-        """What its containers have written."""
+        """The output of its containers."""
         return "".join(container.log for container in self.containers)
 
     def container(self, name: str) -> Container:

@@ -35,7 +35,7 @@ DRAIN_S: Mapping[str, float] = {
     "dashboard": DASHBOARD_S,
     "ray-head": LEARNER_S,
     "ray-worker": LEARNER_S,
-    "redis": 40.0,
+    "redis": LEARNER_S + 10.0,  # it waits until the learner has saved
     "secret": 1.0,
     "test": 1.0,
 }
@@ -113,8 +113,8 @@ def _life(component: str, metadata: Object, pod: Object, owner: Object) -> Itera
     if pod.get("terminationGracePeriodSeconds", 0) < 1.5 * DRAIN_S[component]:
         yield f"its grace period is too short for {DRAIN_S[component]:g} s"
     if component == "redis":
-        command = pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
-        if command[:1] != ["sleep"] or not LEARNER_S < int(command[1]) < DRAIN_S[component]:
+        ending = pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+        if ending != ["sleep", f"{LEARNER_S + 5:g}"]:
             yield "it does not wait until the learner has saved"
     if component in ("actor", "ray-head", "ray-worker"):
         spread = pod.get("topologySpreadConstraints") or [{}]
