@@ -25,7 +25,7 @@ LONG_S = 400.0
 """For a training that is solved within a minute on an idle machine."""
 API_PORT = 6443
 VALUES: Mapping[str, Any] = {
-    "run": {"preset": "cartpole-appo"},
+    "run": {"preset": "cartpole-appo", "config": {"checkpoint": {"every_s": 1}}},
     "actors": {"replicas": 2, "perPod": 1, "terminationGracePeriodSeconds": 40},
 }
 KEYS = {"run-key", "dashboard-token", "dashboard-read-only-token", "auth_token"}
@@ -40,7 +40,8 @@ class Release:
 
     def install(self, **run: Any) -> None:
         """Install it, or upgrade it to another configuration."""
-        values = {**VALUES, "run": {**VALUES["run"], **run}}
+        config = {**VALUES["run"]["config"], **run.get("config", {})}
+        values = {**VALUES, "run": {**VALUES["run"], **run, "config": config}}
         self.cluster.upgrade(objects_in(rendered(values, release="demo")))
 
     @property
@@ -65,10 +66,14 @@ class Release:
         data: dict[str, str] = self.cluster.objects["Secret", "demo-distrl"]["data"]
         return data
 
+    def saved_steps(self) -> int:
+        """Return the step of the newest checkpoint; 0: there is none."""
+        return max((int(path.name.split("-")[1]) for path in self.run_dir.glob("checkpoints/ckpt-*")), default=0)
+
     def wait_for_training(self) -> None:
         """Wait until the newest learner trains, and has something to go back to."""
         wait_until(lambda: self.learner.state != "Running" or "return" in self.learner.pod.log, "it trains", LONG_S)
-        wait_until(lambda: self.learner.state != "Running" or any(self.run_dir.glob("checkpoints/*")), "it saves")
+        wait_until(lambda: self.learner.state != "Running" or self.saved_steps(), "it saves")
         assert self.learner.state == "Running", self.learner.pod.log
 
 
@@ -102,7 +107,8 @@ def test_a_release_trains_until_it_is_solved_through_a_killed_learner_and_its_ac
     first = release.learner.pod
     first.container("learner").signal(signal.SIGKILL)
     assert release.learner.wait(LONG_S) == "Complete"
-    assert [pod.container("learner").exits for pod in release.learner.pods] == [[137], [0]]
+    exits = [pod.container("learner").exits for pod in release.learner.pods]
+    assert exits == [[137], [0]], release.learner.pods[1].log
     summary = release.summary
     assert (summary.exit_code, summary.stop_reason, summary.imbalance, summary.lost) == (0, "mean_return", 0, 0)
     assert summary.mean_return_100 >= 475
