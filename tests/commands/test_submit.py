@@ -120,7 +120,11 @@ def test_a_target_that_does_not_answer_any_more_is_no_refused_submission(capsys,
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_in_the_middle_of_a_submission_waits_for_its_end(capsys, place, workplace, number):
     place.signal = number
-    code, out, err = run(capsys, *ON, "--yes", "--run-id", "pong")
+    before = signal.signal(number, signal.default_int_handler)  # pytest itself may run under nohup
+    try:
+        code, out, err = run(capsys, *ON, "--yes", "--run-id", "pong")
+    finally:
+        signal.signal(number, before)
     assert (code, err) == (130, "\ndetached: pong goes on; distrl logs -f pong · distrl stop pong\n")
     assert JobRecord.read(workplace / "runs" / "pong").handles == {"learner": "4711"}
     assert "one" not in out
