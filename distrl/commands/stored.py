@@ -12,7 +12,7 @@ import typer
 from distrl.commands.options import Layers, named_weights
 from distrl.config.load import LoadedConfig
 from distrl.config.stores import is_store_url
-from distrl.errors import ConfigError, StoreError
+from distrl.errors import CheckpointError, ConfigError, StoreError
 
 if TYPE_CHECKING:
     from distrl.data_store.stored_run import StoredRun
@@ -62,6 +62,10 @@ def fetched(url: str, where: str, folder: Path, files: list[str]) -> "StoredRun"
     return run
 
 
+def _report(text: str) -> None:
+    typer.echo(text, err=True)
+
+
 def with_weights(run: str, checkpoint: str) -> tuple[Path, str]:
     """Return a run's directory and its weights as --checkpoint names them.
 
@@ -80,6 +84,7 @@ def with_weights(run: str, checkpoint: str) -> tuple[Path, str]:
     if checkpoint not in ("newest", "best"):
         raise ConfigError(f"--checkpoint {checkpoint}: of a run in a data store there are newest and best")
     # Imported here: the command line's help needs no checkpoints.
+    from distrl.data_store.checkpoints import ACTING, mark_best
     from distrl.data_store.fetching import fetch_checkpoint
 
     folder = Path(tempfile.mkdtemp(prefix="distrl-"))
@@ -90,9 +95,14 @@ def with_weights(run: str, checkpoint: str) -> tuple[Path, str]:
         wanted = found.best(listing) if checkpoint == "best" else listing.newest
         if wanted is not None:
             (folder / "checkpoints").mkdir()
-            path = fetch_checkpoint(found, wanted, folder / "checkpoints", lambda text: typer.echo(text, err=True))
+            groups = (ACTING,) if checkpoint == "best" else ()  # policy/ has the newest weights, a checkpoint their age
+            path = fetch_checkpoint(found, wanted, folder / "checkpoints", _report, groups)
             if checkpoint == "best":
-                (folder / "checkpoints" / "best").write_text(f"{path.name}\n", encoding="ascii")
+                mark_best(path)
+    except CheckpointError as error:
+        if checkpoint == "best":
+            raise
+        _report(f"the age of the newest weights is not known: {error}")
     except StoreError as error:
         raise ConfigError(f"RUN: {error}") from error
     return folder, checkpoint

@@ -1,5 +1,6 @@
 """RunConfig: the frozen tree that describes a training."""
 
+import math
 import os
 from collections.abc import Iterator
 from typing import Literal, Self
@@ -280,6 +281,11 @@ class CheckpointConfig(Section):
     Credentials come from the environment, as usual for that store (docs/store.md); null: none."""
     store_give_up_s: float = Field(60.0, gt=0.0)
     """How long the end of a training waits for the store to take its last checkpoint, before it ends with code 6."""
+
+    @property
+    def end_s(self) -> int:
+        """Longest time that the end of a training waits for a store that does not answer: learner, then parent."""
+        return 0 if self.store is None else 2 * math.ceil(self.store_give_up_s)
 
     @field_validator("store")
     @classmethod

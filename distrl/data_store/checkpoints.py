@@ -28,6 +28,8 @@ from distrl.errors import CheckpointError
 from distrl.types import Array
 
 SCHEMA_VERSION = 1
+ACTING = "main.online"
+"""The group of a learner's checkpoint with the weights that it publishes."""
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 
 _GROUP = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")

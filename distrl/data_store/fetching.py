@@ -128,22 +128,37 @@ def fetch_files(run: StoredRun, directory: Path, files: Collection[str]) -> None
         atomic.put_file(directory / relative, content, private=relative == "config.yaml")
 
 
-def fetch_checkpoint(run: StoredRun, position: Position, folder: Path, report: Report) -> Path:
+def fetch_checkpoint(
+    run: StoredRun, position: Position, folder: Path, report: Report, groups: Collection[str] | None = None
+) -> Path:
     """Fetch one checkpoint into a folder of checkpoints, which has none of its step; return its directory.
+
+    Args:
+        groups: Fetch only these and what is no array; None: all, also the replay memory.
 
     Raises:
         CheckpointError: It is not valid, or is gone.
     """
-    place = _fetch(run, position, run.look(), folder, report)
+    place = _fetch(run, position, run.look(), folder, report, groups)
     path = folder / place.name
     place.rename(path)
     shutil.rmtree(folder / _PLACE)
     return path
 
 
-def _fetch(run: StoredRun, position: Position, listing: Listing, folder: Path, report: Report) -> Path:
+def _fetch(
+    run: StoredRun,
+    position: Position,
+    listing: Listing,
+    folder: Path,
+    report: Report,
+    groups: Collection[str] | None = None,
+) -> Path:
     """Fetch a checkpoint into a temporary place in `folder`, and check it."""
     sizes = listing.all.get(position, {})
+    if groups is not None:
+        needed = {"manifest.json", "meta.json", *(f"{group}.npz" for group in groups)}
+        sizes = {name: size for name, size in sizes.items() if name in needed}
     place = folder / _PLACE / f"ckpt-{position.step:012d}"
     shutil.rmtree(folder / _PLACE, ignore_errors=True)
     place.mkdir(parents=True)
@@ -153,7 +168,7 @@ def _fetch(run: StoredRun, position: Position, listing: Listing, folder: Path, r
             if not _FILE.fullmatch(name):
                 continue
             _fetch_file(run, f"{run.run_id}/{FOLDER}/{position.name}/{name}", size_bytes, place / name, progress)
-        checkpoints.load(place)
+        checkpoints.load(place, groups)
     except BaseException:
         shutil.rmtree(folder / _PLACE, ignore_errors=True)
         raise

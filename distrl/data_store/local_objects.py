@@ -1,6 +1,7 @@
 """Objects on a disk that several hosts share."""
 
 import os
+import secrets
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -35,18 +36,14 @@ class LocalObjects:
     def create(self, name: str, content: bytes) -> bool:
         with self._answering(name):
             path = self._made(name)
+            whole = path.with_name(f"{atomic.TEMPORARY}{secrets.token_hex(4)}-{path.name}")
             try:
-                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+                atomic.put_file(whole, content)
+                os.link(whole, path)  # at once with its content, for readers and after a crash
             except FileExistsError:
                 return False
-            try:
-                with open(descriptor, "wb") as out:
-                    out.write(content)
-                    out.flush()
-                    os.fsync(descriptor)
-            except OSError:  # a full disk: it would stay, and hold half of it
-                path.unlink()
-                raise
+            finally:
+                whole.unlink(missing_ok=True)
         return True
 
     def get(self, name: str) -> bytes | None:

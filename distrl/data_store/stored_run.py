@@ -23,11 +23,12 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from distrl.data_store.objects import Objects
-from distrl.errors import FencedError, StoreError
+from distrl.errors import CheckpointError, FencedError, StoreError
 
 FOLDER = "checkpoints"
 REPLAY = "replay.npz"
@@ -167,24 +168,30 @@ class Writer:
         self.run, self.number = run, number
 
     @classmethod
-    def claim(cls, run: StoredRun, after: int, launch: str, base: Position | None = None) -> "Writer":
+    def claim(
+        cls, run: StoredRun, after: int, launch: str, base: Position | None = None, token: str | None = None
+    ) -> "Writer":
         """Claim the number after the highest known one.
 
         Args:
             after: The highest claim when the learner's state was chosen.
             base: The checkpoint from which the learner goes on. If there is none, or the store does not have it yet,
                 the claim names the newest one in the store.
+            token: Names this writer, so that it knows its own claim again if the store's answer was lost.
 
         Raises:
             FencedError: Another learner has claimed meanwhile.
         """
-        listing = run.look()
+        listing, number = run.look(), after + 1
+        if token is not None and listing.writer == number and run.claim(number).get("token") == token:
+            return cls(run, number)
         if listing.writer > after:
             raise _fenced(run, listing.writer)
-        number = after + 1
         known = [position for position in (base, listing.newest) if position is not None and listing.newest is not None]
-        text = json.dumps({"base": min(known).name if known else None, "launch": launch}).encode()
-        if not run.objects.create(f"{run.run_id}/{FOLDER}/{_claim(number)}", text):
+        text = {"base": min(known).name if known else None, "launch": launch, "token": token}
+        created = run.objects.create(f"{run.run_id}/{FOLDER}/{_claim(number)}", json.dumps(text).encode())
+        # The libraries repeat a request whose answer was lost.
+        if not created and (token is None or run.claim(number).get("token") != token):
             raise _fenced(run, number)
         return cls(run, number)
 
@@ -199,14 +206,15 @@ class Writer:
         Raises:
             FencedError: Another learner has claimed; nothing that readers look at has been changed.
             FileNotFoundError: The checkpoint has been removed before it was opened.
+            CheckpointError: It is not as its manifest says, so that readers pass over it.
         """
         folder = f"{self.run.run_id}/{FOLDER}/{Position(self.number, step).name}"
         with ExitStack() as opened:
             files = {file.name: opened.enter_context(file.open("rb")) for file in path.iterdir()}
             memory = None if replay is None else opened.enter_context(replay.open("rb"))
-            manifest = files.pop(_MANIFEST).read()
+            manifest = files.pop(_MANIFEST).read() if _MANIFEST in files else b""
             for name, file in files.items():
-                self.run.objects.put(f"{folder}/{name}", file.read())
+                self.run.objects.put(f"{folder}/{name}", _checked(path, name, file.read(), manifest))
             if memory is not None:
                 self.run.objects.put_stream(f"{folder}/{REPLAY}", memory)
             self.require_own()
@@ -240,6 +248,17 @@ class Writer:
             # The manifest first: half of a checkpoint is none.
             names = sorted(listing.all[found], key=lambda name: name != _MANIFEST)
             self.run.objects.remove([f"{self.run.run_id}/{FOLDER}/{found.name}/{name}" for name in names])
+
+
+def _checked(path: Path, name: str, content: bytes, manifest: bytes) -> bytes:
+    """Return the content of a checkpoint's file, if it is the one that the manifest names."""
+    try:
+        expected = json.loads(manifest)["files"][name]["sha256"]
+    except (ValueError, KeyError, TypeError):
+        expected = None
+    if sha256(content).hexdigest() != expected:
+        raise CheckpointError(f"{path}: {name} is not as its manifest says")
+    return content
 
 
 def _fenced(run: StoredRun, number: int) -> FencedError:

@@ -190,7 +190,10 @@ def _request(job: Job) -> dict[str, Any]:
     return {
         "entrypoint": shlex.join([*command, "--dated"]),
         "submission_id": job.run_id,
-        "env_vars": {"PYTHONUNBUFFERED": "1", "RAY_JOB_STOP_WAIT_TIME_S": str(STOP_WAIT_S)},
+        "env_vars": {
+            "PYTHONUNBUFFERED": "1",
+            "RAY_JOB_STOP_WAIT_TIME_S": str(STOP_WAIT_S + job.loaded.config.checkpoint.end_s),
+        },
     }
 
 

@@ -82,7 +82,7 @@ class SlurmJobs:
             target="slurm",
             address=None,
             run_dir=str(job.run_dir),
-            store=None,
+            store=config.checkpoint.store,
             actors=config.actors.count,
             submitted=time.time(),
             handles={_LEARNER: submitted[0]},

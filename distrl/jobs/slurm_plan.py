@@ -17,6 +17,7 @@ from distrl.jobs.slurm_commands import Partition, partitions, require_slurm
 from distrl.jobs.slurm_scripts import ACTORS_SCRIPT, LEARNER_SCRIPT, Scripts
 from distrl.jobs.target import Plan
 from distrl.launch.ray_cluster import shortage
+from distrl.launch.warm_start import require_weights
 from distrl.memory_backend.credentials import SENTINEL_FILE_VARIABLE, password, sentinel_password
 from distrl.memory_backend.redis_address import parse_address
 from distrl.roles.framework import require_framework
@@ -36,6 +37,7 @@ def plan_of(job: Job) -> Plan:
     require_slurm()
     scripts = made_scripts(job)
     config = job.loaded.config
+    require_weights(config)
     known = partitions()
     learner = RoleNeed("learner", 1, scripts.learner_cpus, scripts.gpus)
     actors = RoleNeed("actor", config.started_actors, 1)
@@ -83,6 +85,7 @@ def made_scripts(job: Job) -> Scripts:
         gpus=max(need.gpus for need in role_needs(config)),
         alone=config.deterministic,
         listen=not config.memory.reachable,
+        end_s=config.checkpoint.end_s,
         variables={name: os.path.abspath(os.environ[name]) for name in _FILE_VARIABLES if os.environ.get(name)},
     )
     _check_set_up(scripts)

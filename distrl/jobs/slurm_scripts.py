@@ -13,7 +13,8 @@ from distrl.jobs.run_files import EXIT_FILE
 LEARNER_SCRIPT = "learner.sbatch"
 ACTORS_SCRIPT = "actors.sbatch"
 BEFORE_LIMIT_S = 90
-"""Time from the signal to the end at a time limit: the learner saves in 30 s, and Slurm's clock ticks in minutes."""
+"""Time from the signal to the end at a time limit: the learner saves in 30 s, and Slurm's clock ticks in minutes. With
+a data store, `checkpoint.store_give_up_s` is added for learner and parent."""
 LOOK_EVERY_S = 600
 """Time between two looks of an actor's task for the learner's job, which may be killed without a word."""
 STOP_SIGNAL = "USR2"
@@ -71,7 +72,8 @@ run {command}
 code=$?
 case $end in
     limit)
-        if [ "$code" = 0 ]; then  # the checkpoint is saved; the actors wait for the next launch
+        # The checkpoint is saved, with 6 without Redis or the data store; the actors wait for the next launch.
+        if [ "$code" = 0 ] || [ "$code" = 6 ]; then
             scontrol requeue "$SLURM_JOB_ID" && exit 0
             echo "distrl: error: at the time limit Slurm does not requeue the job; its checkpoint is saved" >&2
             code=1
@@ -126,6 +128,7 @@ class Scripts:
         gpus: GPUs of the learner, unless its options name some.
         alone: The run is one process, without Redis and actors.
         listen: The run's own Redis listens for other hosts by itself.
+        end_s: How much longer the learner's end may take, for a data store.
         variables: Environment variables that actors which are added later need, too.
     """
 
@@ -137,6 +140,7 @@ class Scripts:
     gpus: int = 0
     alone: bool = False
     listen: bool = True
+    end_s: int = 0
     variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -151,7 +155,7 @@ class Scripts:
         options = [*self.slurm.learner_options]
         if self.gpus and not any(option.startswith(("--gres", "--gpus")) for option in options):
             options.append(f"--gres=gpu:{self.gpus}")
-        head = _head(self.run_id, logs / JOB_LOG, self.learner_cpus, options)
+        head = _head(self.run_id, logs / JOB_LOG, self.learner_cpus, options, BEFORE_LIMIT_S + self.end_s)
         return self._whole(head, _LEARNER.format(**names), _AFTER_TRAINING.format(command=shlex.join(command), **names))
 
     @property
@@ -190,7 +194,7 @@ def _echoed(line: str) -> str:
     return "".join(f"\\{letter}" if letter in '\\"$`' else letter for letter in line)
 
 
-def _head(name: str, output: Path, cpus: int, options: Sequence[str]) -> str:
+def _head(name: str, output: Path, cpus: int, options: Sequence[str], before_limit_s: int = BEFORE_LIMIT_S) -> str:
     own = [f"--job-name={name}", f"--output={output}", "--open-mode=append", "--requeue"]
-    own += [f"--signal=B:USR1@{BEFORE_LIMIT_S}", "--nodes=1", "--ntasks=1", f"--cpus-per-task={cpus}"]
+    own += [f"--signal=B:USR1@{before_limit_s}", "--nodes=1", "--ntasks=1", f"--cpus-per-task={cpus}"]
     return "".join(f"#SBATCH {option}\n" for option in [*own, *options])

@@ -29,6 +29,22 @@ def store_record(record: JobRecord) -> None:
         open_objects(record.store).put(f"{record.run_id}/{JOB_FILE}", content)
 
 
+def require_free_in_store(store: str | None, run_id: str) -> None:
+    """Raise ConfigError if the store has a run or job of the id, which a new one would go on with or replace.
+
+    Raises:
+        StoreError: The store does not answer.
+    """
+    if store is None:
+        return
+    run = StoredRun(open_objects(store), run_id)
+    if run.is_begun() or run.objects.get(f"{run_id}/{JOB_FILE}") is not None:
+        raise ConfigError(
+            f"the run id {run_id} is taken: {run.url} is a run; choose another --run-id, or go on with it by distrl "
+            f"train --resume {run.url}"
+        )
+
+
 def stored_jobs(
     url: str, state_of: Callable[[JobRecord], JobState], trouble: Callable[[str], None]
 ) -> Iterator[tuple[JobRecord, JobState]]:

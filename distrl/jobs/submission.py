@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from distrl.config import RunConfig
-from distrl.errors import ConfigError, DistrlError
+from distrl.errors import ConfigError, DistrlError, StoreError
 from distrl.jobs.finding import directory_of_id
 from distrl.jobs.record import CONFIG_FILE, Job, JobRecord
-from distrl.jobs.stored_jobs import store_record
+from distrl.jobs.stored_jobs import require_free_in_store, store_record
 from distrl.jobs.target import Report, Target
 
 UNDECIDED = "xxxxxx"
@@ -43,6 +43,10 @@ def submit(job: Job, target: Target, report: Report) -> JobRecord:
     Raises:
         ConfigError: The directory is taken or cannot be made, or the target refuses.
     """
+    try:
+        require_free_in_store(job.loaded.config.checkpoint.store, job.run_id)
+    except StoreError as error:  # the hosts of the run may have rights that this one lacks
+        report(f"the data store is not looked into: {error}")
     with _claimed(job):
         record = target.submit(job, report)
         try:

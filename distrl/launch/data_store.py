@@ -7,10 +7,10 @@ from distrl.config import RunConfig
 from distrl.config.document import flat
 from distrl.config.secrets import MASK
 from distrl.config.stores import split_run
-from distrl.data_store.checkpoints import newest_first
-from distrl.data_store.fetching import RUN_FILES, fetch_newest, own_position
+from distrl.data_store.checkpoints import newest_first, step_of
+from distrl.data_store.fetching import RUN_FILES, fetch_newest
 from distrl.data_store.opening import open_objects, require_usable
-from distrl.data_store.stored_run import StoredRun, Writer
+from distrl.data_store.stored_run import Position, StoredRun, Writer
 from distrl.errors import CheckpointError, ConfigError, StoreError
 from distrl.memory_backend.keys import checked_run_id
 from distrl.runs.run_directory import run_id_of
@@ -107,6 +107,14 @@ def go_back(run: StoredRun, run_dir: Path) -> None:
         FencedError: Another learner has claimed the run meanwhile.
     """
     try:
-        Writer.claim(run, run.look().writer, "", own_position(run_dir, run.run_id))
+        newest, listing = newest_first(run_dir / "checkpoints")[0], run.look()
+        manifest = (newest / "manifest.json").read_bytes()
+        # The same step may be there twice, of writers before and after an earlier return.
+        same = (
+            position
+            for position in listing.complete
+            if position.step == step_of(newest) and run.manifest(position) == manifest
+        )
+        Writer.claim(run, listing.writer, "", next(same, Position(0, step_of(newest))))
     except StoreError as error:
         raise ConfigError(f"checkpoint.store cannot be used: {error}; repeat the command") from error

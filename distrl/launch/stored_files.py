@@ -17,7 +17,9 @@ EVERY_S = 30.0
 LARGEST_SHARE = 0.05
 """Share of the time that may go into storing, as logs and metrics grow and are stored as a whole."""
 LAST_RETRY_S = 2.0
-_FILES = ("manifest.json", "metrics.csv", "job.json", "summary.json")
+_FILES = ("manifest.json", "metrics.csv", "job.json")
+_LAST = ("summary.json",)
+"""Files that are stored at the end: before it they are those of an earlier launch."""
 
 
 class StoredFiles:
@@ -71,7 +73,7 @@ class StoredFiles:
         until = time.monotonic() + give_up_s
         while True:
             try:
-                self._store()
+                self._store(*_LAST)
             except (StoreError, OSError) as error:
                 lacks = f"the data store lacks the run's last files: {error}; they are in {self._run_dir}"
                 self._last_error = StoreError(lacks)
@@ -98,15 +100,14 @@ class StoredFiles:
                 self._trouble = False
             wait_s = max(EVERY_S, (time.monotonic() - began) / LARGEST_SHARE)
 
-    def _store(self) -> None:
+    def _store(self, *more: str) -> None:
         with self._one_at_a_time:
-            changed = [*self._changed()]
+            changed = [*self._changed(*more)]
             if not (changed or self._config) or not self._is_own():
                 return
             if self._config is not None:
                 self._put("config.yaml", self._config)
-                if not (self._run_dir / "summary.json").exists():  # that of an earlier launch
-                    self._run.objects.remove([f"{self._run.run_id}/summary.json"])
+                self._run.objects.remove([f"{self._run.run_id}/{name}" for name in _LAST])
                 self._config = None
             for path, mark in changed:
                 name = path.relative_to(self._run_dir).as_posix()
@@ -116,8 +117,11 @@ class StoredFiles:
     def _put(self, name: str, content: bytes) -> None:
         self._run.objects.put(f"{self._run.run_id}/{name}", content)
 
-    def _changed(self) -> Iterator[tuple[Path, tuple[int, int]]]:
-        for path in (*(self._run_dir / name for name in _FILES), *sorted((self._run_dir / "logs").glob("*.log"))):
+    def _changed(self, *more: str) -> Iterator[tuple[Path, tuple[int, int]]]:
+        for path in (
+            *(self._run_dir / name for name in (*_FILES, *more)),
+            *sorted((self._run_dir / "logs").glob("*.log")),
+        ):
             if not path.is_file() or path.is_symlink():
                 continue
             found = path.stat()

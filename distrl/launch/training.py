@@ -3,7 +3,7 @@
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -74,23 +74,20 @@ def train(
         ConfigError, CheckpointError, MemoryBackendError: Before anything was launched.
     """
     began = time.time(), time.monotonic()
-    chosen = None if run_id is None else checked_run_id(run_id)
-    if resume is not None and is_store_url(resume):
-        chosen = resumed_run(resume, loaded.config.checkpoint.store)
-    require_free(run_dir, resume)
-    is_new = resume is None or branches(run_dir, resume)
-    if not is_new:
-        require_id(loaded.config, run_dir, chosen)
-    run_id = _run_id(run_dir, chosen)
+    run_id, is_new = _settled_id(loaded.config, run_dir, resume, run_id)
     stored = open_stored_run(loaded.config, run_id, new=is_new)
-    fetch = None
+    fetch: Callable[[], Sequence[str]] | None = None
     if stored is not None and resume is not None and not names_checkpoint(resume):
         fetch = partial(fetch_run, stored, run_dir, resume, view.event)
     checked = check(loaded, run_dir, run_id)
-    if stored is None or fetch is None or not is_only_stored(stored, run_dir):
+    if elsewhere := stored is not None and fetch is not None and is_only_stored(stored, run_dir):
+        fetch = partial(_fetched, fetch, checked, run_dir)
+    else:
         checked = with_first_weights(checked, run_to_resume(run_dir, resume))
     with open_run_directory(run_dir, resume, fetch) as opened:
         try:
+            if elsewhere:
+                checked = with_first_weights(checked, run_dir)
             if opened.chosen is not None:
                 opened = _at_chosen(opened, opened.chosen, run_dir, checked.loaded.config)
                 if stored is not None and not is_new:
@@ -105,6 +102,29 @@ def train(
         if opened.was_empty and summary.exit_code == ConfigError.exit_code and not summary.updates:
             _remove_refused(run_dir, opened.chosen)
     return summary
+
+
+def _settled_id(config: RunConfig, run_dir: Path, resume: str | None, run_id: str | None) -> tuple[str, bool]:
+    """Return the id of the run, and whether it is a new one.
+
+    Raises:
+        ConfigError: The directory is taken, or it is not clear which run is to go on.
+    """
+    chosen = None if run_id is None else checked_run_id(run_id)
+    if resume is not None and is_store_url(resume):
+        chosen = resumed_run(resume, config.checkpoint.store)
+    require_free(run_dir, resume)
+    is_new = resume is None or branches(run_dir, resume)
+    if not is_new:
+        require_id(config, run_dir, chosen)
+    return _run_id(run_dir, chosen), is_new
+
+
+def _fetched(fetch: Callable[[], Sequence[str]], checked: Checked, run_dir: Path) -> Sequence[str]:
+    """Fetch a run, and refuse first weights that are not those which it began with."""
+    notes = fetch()
+    with_first_weights(checked, run_dir)
+    return notes
 
 
 def _at_chosen(opened: Opened, chosen: Path, run_dir: Path, config: RunConfig) -> Opened:

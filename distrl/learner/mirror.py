@@ -5,6 +5,7 @@ never stops the training. If the store is slower than the checkpoints, those in 
 """
 
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from distrl.data_store import checkpoints
 from distrl.data_store.checkpoints import step_of
 from distrl.data_store.fetching import write_writer
 from distrl.data_store.stored_run import Position, StoredRun, Writer
-from distrl.errors import FencedError, StoreError
+from distrl.errors import CheckpointError, FencedError, StoreError
 
 log = logging.getLogger(__name__)
 RETRY_S = 10.0
@@ -55,9 +56,11 @@ class Mirror:
         self._began_at: float | None = None  # of the attempt that is under way
         self._run, self._run_dir, self._keep, self._give_up_s = run, run_dir, keep, give_up_s
         self._after, self._base, self._launch = after, base, launch
+        self._token = secrets.token_hex(8)
         self._writer: Writer | None = None
+        self._is_compared = False
         self._fenced: FencedError | None = None
-        self._stored: set[str] = set()  # names of local checkpoints that are in the store
+        self._stored: dict[str, bytes] = {}  # name and manifest of local checkpoints that are in the store
         self._policy: dict[str, bytes] = {}  # sha256 of each file as last stored
         self._wanted, self._done = 1, 0  # numbers of requests; the first one stores what the directory holds
         self._closed = self._hurried = False
@@ -136,6 +139,9 @@ class Mirror:
                 return
             except (StoreError, OSError) as error:
                 self._pause(str(error))
+            except Exception as error:  # without this thread, the training would go on and nothing be stored
+                log.exception("the thread that stores checkpoints has failed")
+                self._pause(f"unexpected {type(error).__name__}: {error}")
             else:
                 with self._change:
                     self._error, self._began_at, self._done = None, None, number
@@ -157,38 +163,44 @@ class Mirror:
             OSError: The run's directory cannot be read.
         """
         if self._writer is None:
-            self._writer = self._claim()
+            self._writer = Writer.claim(self._run, self._after, self._launch, self._base, self._token)
+        if not self._is_compared:
+            self._compare(self._writer)
+            self._is_compared = True
         newest, best = self._local()
         for path in dict.fromkeys(filter(None, (newest, best))):
-            if path.name not in self._stored:
+            if self._stored.get(path.name) != (path / "manifest.json").read_bytes():
                 self._store_checkpoint(self._writer, path, is_best=path == best)
         self._store_policy(self._writer)
 
     def _local(self) -> tuple[Path | None, Path | None]:
-        """Return the newest and the best checkpoint of the run's directory."""
+        """Return the newest and the best checkpoint of the run's directory; one without a manifest is none."""
         folder = self._run_dir / "checkpoints"
-        return next(iter(checkpoints.newest_first(folder)), None), checkpoints.best_path(folder)
+        whole = (path for path in checkpoints.newest_first(folder) if (path / "manifest.json").is_file())
+        best = checkpoints.best_path(folder)
+        return next(whole, None), best if best is not None and (best / "manifest.json").is_file() else None
 
-    def _claim(self) -> Writer:
-        """Become the run's writer, and look which of the directory's checkpoints the store has byte for byte."""
-        writer = Writer.claim(self._run, self._after, self._launch, self._base)
+    def _compare(self, writer: Writer) -> None:
+        """Look which of the directory's checkpoints the store has byte for byte."""
         write_writer(self._run_dir, self._run.run_id, writer.number)
         listing = writer.require_own()
         for path in filter(None, self._local()):
             known = [position for position in listing.complete if position.step == step_of(path)]
             manifest = self._run.manifest(known[0]) if known else None
             if manifest is not None and manifest == (path / "manifest.json").read_bytes():
-                self._stored.add(path.name)
-        return writer
+                self._stored[path.name] = manifest
 
     def _store_checkpoint(self, writer: Writer, path: Path, *, is_best: bool) -> None:
         replay = path.with_name(f"replay-{step_of(path):012d}.npz")
         try:
+            manifest = (path / "manifest.json").read_bytes()
             writer.store(path, step_of(path), replay if replay.exists() else None, best=is_best, keep=self._keep)
         except FileNotFoundError:  # removed meanwhile: a later request stores its successor
             self.request()
+        except CheckpointError as error:
+            log.warning("not stored: %s", error)
         else:
-            self._stored.add(path.name)
+            self._stored[path.name] = manifest
             log.info("stored %s", path.name)
 
     def _store_policy(self, writer: Writer) -> None:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from distrl import wire
 from distrl.config.load import load
 from distrl.data_store import atomic, checkpoints
+from distrl.data_store.checkpoints import ACTING
 from distrl.data_store.named_checkpoints import BEST, CheckpointName
 from distrl.errors import CheckpointError, ConfigError, DecodeError, DistrlError
 from distrl.memory_backend.codec import decode_weights, encode_weights
@@ -24,8 +25,6 @@ from distrl.types import Array, PolicyBundle, Weights
 
 NEWEST = "newest"
 WEIGHTS_FILE, BEST_FILE = "weights.msgpack", "best.msgpack"
-_ACTING = "main.online"
-"""The group of a checkpoint with the published weights."""
 
 
 class SavedPolicy(NamedTuple):
@@ -113,8 +112,8 @@ def read_policy(run_dir: Path, checkpoint: str = NEWEST) -> SavedPolicy:
         arrays = _acting_weights(bundle, best.weights.arrays, path)
         return SavedPolicy(bundle, Weights(best.weights.version, arrays), best.env_steps)
     path = CheckpointName(run_dir, BEST).find() if checkpoint == BEST else _own(run_dir, Path(checkpoint))
-    loaded = checkpoints.load(path, (_ACTING,))
-    arrays = _acting_weights(bundle, loaded.arrays.get(_ACTING, {}), path)
+    loaded = checkpoints.load(path, (ACTING,))
+    arrays = _acting_weights(bundle, loaded.arrays.get(ACTING, {}), path)
     version, env_steps = (loaded.meta.get(name) for name in ("weights_version", "env_steps"))
     if not isinstance(version, int) or not isinstance(env_steps, int):
         raise CheckpointError(f"{path} is not a learner's checkpoint: it names no weights_version and env_steps")

@@ -336,7 +336,7 @@ def test_a_full_disk_at_the_start_and_while_training(tmp_path):
         pytest.skip("only root mounts a small disk: sudo make cluster")
     disk = tmp_path / "disk"
     disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], check=True)
     try:
         filler = disk / "filler"
         with filler.open("wb") as file:

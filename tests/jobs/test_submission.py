@@ -4,6 +4,7 @@ import stat
 import pytest
 
 from distrl.config.load import load
+from distrl.data_store.opening import open_objects
 from distrl.errors import ConfigError
 from distrl.jobs.record import Job, JobRecord
 from distrl.jobs.submission import new_run_id, require_free, submit
@@ -95,3 +96,14 @@ def test_ids_say_what_is_trained_and_fit_everywhere(env):
     assert checked_run_id(first) == first
     assert re.fullmatch(r"[a-z0-9-]{1,60}-[0-9a-f]{6}", first)
     assert new_run_id(config, dry=True) == new_run_id(config, dry=True)
+
+
+@pytest.mark.parametrize("name", ["checkpoints/writer-000001", "job.json"])
+def test_an_id_that_the_store_has_is_taken(tmp_path, name):
+    store = f"file://{tmp_path}/store"
+    open_objects(store).put(f"pong/{name}", b"{}")
+    job = Job("pong", load(sets=[f"checkpoint.store={store}"]), tmp_path / "runs" / "pong")
+    with pytest.raises(ConfigError, match=r"the run id pong is taken: file://.*/store/pong is a run; choose another"):
+        submit(job, Place(), lambda text: None)
+    assert not job.run_dir.exists()
+    assert open_objects(store).get(f"pong/{name}") == b"{}"

@@ -1,6 +1,7 @@
 """A training with a data store: what is refused, what it stores, and that another directory goes on from it."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -8,12 +9,13 @@ import pytest
 import distrl
 from distrl.config.load import load
 from distrl.data_store import checkpoints
+from distrl.data_store.fetching import fetch_newest, write_writer
 from distrl.data_store.local_objects import LocalObjects
 from distrl.data_store.opening import open_objects
-from distrl.data_store.stored_run import StoredRun
+from distrl.data_store.stored_run import StoredRun, Writer
 from distrl.errors import CheckpointError, ConfigError, StoreError
-from distrl.launch.data_store import open_stored_run, resumed_run
-from tests.data_store.stores import Breaking, store_steps
+from distrl.launch.data_store import go_back, open_stored_run, resumed_run
+from tests.data_store.stores import Breaking, saved, store_steps
 
 
 @pytest.fixture
@@ -170,6 +172,38 @@ def test_weights_in_a_store_are_refused_with_the_remedy(url, tmp_path):
     with pytest.raises(ConfigError, match=r"is in a data store: name a file made by distrl export file://.*/r1 --out"):
         train(url, tmp_path / "new", f"learner.init_from={url}/r1", run_id="r3")
     assert not (tmp_path / "new").exists()
+
+
+def test_going_back_past_an_earlier_writer(url, tmp_path):
+    """The directory's mark of its writer is that of the last launch, not that of the chosen checkpoint."""
+    run, here = StoredRun(open_objects(url), "r1"), tmp_path / "here"
+    Writer.claim(run, 0, "one")
+    for step in (100, 200):
+        Writer(run, 1).store(saved(here, step), step, None, best=False, keep=9)
+    Writer.claim(run, 1, "two").store(saved(here, 300), 300, None, best=False, keep=9)
+    write_writer(here, "r1", 2)
+    for step in (200, 300):
+        shutil.rmtree(here / "checkpoints" / f"ckpt-{step:012d}")
+    go_back(run, here)
+    assert list(run.look().complete) == [(1, 100)]
+    fetched = fetch_newest(run, tmp_path / "there", (), print)
+    assert fetched.position == (1, 100)
+
+
+def test_going_back_to_a_checkpoint_that_the_store_has_not(url, tmp_path):
+    run, here = StoredRun(open_objects(url), "r1"), tmp_path / "here"
+    Writer.claim(run, 0, "one").store(saved(tmp_path / "other", 200), 200, None, best=False, keep=9)
+    saved(here, 100)
+    go_back(run, here)
+    assert list(run.look().complete) == []
+
+
+@pytest.mark.slow
+def test_another_host_refuses_other_first_weights_than_those_of_the_run(url, tmp_path):
+    train(url, tmp_path / "here")
+    with pytest.raises(ConfigError, match=r"is for a new training; the run in .*there began with fresh weights"):
+        train(url, tmp_path / "there", f"learner.init_from={tmp_path / 'x'}", resume=f"{url}/r1", run_id=None)
+    assert not (tmp_path / "there").exists()
 
 
 @pytest.mark.slow

@@ -99,3 +99,17 @@ def test_a_store_that_hangs(storing, objects):
     objects.before_write = lambda number: time.sleep(3.0)
     with pytest.raises(StoreError, match=r"has not taken the run's files within 0\.2 s"):
         storing().finish(0.2)
+
+
+def test_the_summary_of_an_earlier_launch_is_not_stored_again(storing, objects, run_dir):
+    """It lies in the directory until the launch has written run.json."""
+    (run_dir / "summary.json").write_text("earlier")
+    objects.put("r/summary.json", b"earlier")
+    storing_now = storing()
+    while "r/job.json" not in objects.sizes("r"):
+        time.sleep(0.01)
+    time.sleep(0.1)
+    assert objects.get("r/summary.json") is None
+    (run_dir / "summary.json").write_text("this one")
+    storing_now.finish(10.0)
+    assert objects.get("r/summary.json") == b"this one"

@@ -71,7 +71,9 @@ def test_checkpoints_the_best_and_the_policy(mirrored, run, here):
     assert run.best(run.look()) == Position(1, 1)
     assert run.objects.get("r/policy/weights.msgpack") == b"two"
     assert written(here) == ("r", 1)
-    assert run.claim(1) == {"base": None, "launch": "l"}
+    claim = dict(run.claim(1))
+    assert len(claim.pop("token")) == 16
+    assert claim == {"base": None, "launch": "l"}
 
 
 def test_the_same_is_not_stored_twice(mirrored, run, here, objects):
@@ -174,11 +176,16 @@ def test_a_store_that_hangs_is_reported(mirrored, here, objects, monkeypatch):
 
 def test_a_slow_store_leaves_out_what_lies_between(mirrored, run, here, objects):
     saved(here, 1)
-    goes_on = threading.Event()
-    objects.before_write = lambda number: goes_on.wait(30.0) if number == 1 else None
+    began, goes_on = threading.Event(), threading.Event()
+
+    def before_write(number):
+        if number == 1:
+            began.set()
+            goes_on.wait(30.0)
+
+    objects.before_write = before_write
     mirror = mirrored()
-    while objects.writes < 1:
-        time.sleep(0.01)
+    assert began.wait(30.0)
     for step in (2, 3, 4):
         saved(here, step, keep=1)  # which removes the one that is being stored
         mirror.request()
@@ -194,3 +201,60 @@ def test_waiting_is_reported(mirrored, here, objects):
     told = []
     mirrored().finish(lambda: told.append(1))
     assert told
+
+
+@pytest.mark.parametrize("lost", ["the answer to the claim", "a look after it"])
+def test_a_writer_knows_its_own_claim_again(mirrored, run, here, objects, monkeypatch, lost):
+    """One answer that is lost is not another learner."""
+    saved(here, 1)
+    name = "create" if lost == "the answer to the claim" else "sizes"
+    original, calls = getattr(objects, name), []
+
+    def losing(*arguments):
+        found = original(*arguments)
+        calls.append(arguments)
+        if len(calls) == (1 if name == "create" else 2):  # the first look is that before the claim
+            raise StoreError("no answer")
+        return found
+
+    monkeypatch.setattr(objects, name, losing)
+    mirror = mirrored()
+    finish(mirror)
+    assert calls
+    assert run.look().newest == Position(1, 1)
+    mirror.check()
+
+
+def test_a_claim_that_a_library_repeats_is_the_writer_s_own(run):
+    """The first request was applied and its answer lost; the second one finds the object."""
+    assert Writer.claim(run, 0, "l", token="a").number == 1
+    created = run.objects.create
+    run.objects.create = lambda name, content: created(name, content) and False
+    assert Writer.claim(run, 1, "l", token="b").number == 2
+    with pytest.raises(FencedError):
+        Writer.claim(run, 1, "l", token="c")
+
+
+def test_odd_checkpoints_of_the_directory_are_passed_over(mirrored, run, here):
+    saved(here, 1, best=True)
+    damaged = saved(here, 5)
+    weights = (damaged / "main.online.npz").read_bytes()
+    (damaged / "main.online.npz").write_bytes(weights[:-1])
+    (here / "checkpoints" / "ckpt-000000000009").mkdir()  # without a manifest
+    mirror = mirrored()
+    finish(mirror)
+    assert steps(run) == [1]
+    (damaged / "main.online.npz").write_bytes(weights)  # the same step again, this time whole
+    (here / "checkpoints" / "best").write_text("ckpt-000000000002\n")  # which is gone
+    mirror.request()
+    finish(mirror)
+    assert steps(run) == [5, 1]
+    assert mirror._done == mirror._wanted  # it does not ask itself again and again
+
+
+def test_an_error_that_nobody_expects_is_reported(mirrored, here, run, monkeypatch):
+    saved(here, 1)
+    monkeypatch.setattr(run, "look", lambda: {}["odd"])
+    mirror = mirrored(give_up_s=0.3)
+    with pytest.raises(StoreError, match="unexpected KeyError: 'odd'"):
+        finish(mirror)
