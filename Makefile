@@ -37,7 +37,7 @@ long: $(VENV)/installed-dev  ## What CI has no time for: every seed, launcher an
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m long $(ARGS)
 
 # These begin servers and hosts (network namespaces) of their own, one after the other: they would slow each other down.
-cluster: $(VENV)/installed-dev  ## Tests of several hosts and of Redis as companies run it; needs root, and fails on any skip.
+cluster: $(VENV)/installed-dev build/checkov/installed  ## Tests of several hosts and of Redis as companies run it; needs root, and fails on any skip.
 	CLUSTER_SKIPS_FAIL=1 $(BIN)/python -m pytest -m cluster tests/cluster $(ARGS)
 
 # `make test` runs on one Python; these are the others. pyenv's are taken too, as its commands on PATH may be out of use.
@@ -87,6 +87,14 @@ LOCK := $(BIN)/uv pip compile pyproject.toml --no-config --universal --python-ve
 lock: $(VENV)/installed-dev  ## Writes the locks anew from pyproject.toml; add LOCK_ARGS=--upgrade for newer releases.
 	$(LOCK) $(LOCK_ARGS) --extra cpu --extra jax --extra ray --extra atari --extra mujoco --extra box2d --extra video --extra envpool --extra gym --extra dm-control --extra compression --extra plot --extra dashboard --extra dev --output-file requirements/dev.lock
 	$(LOCK) $(LOCK_ARGS) --extra cpu --extra ray --extra atari --extra mujoco --extra box2d --extra video --extra compression --extra plot --extra dashboard --constraints requirements/dev.lock --output-file requirements/train.lock
+	echo 'checkov>=3.3,<4' | $(subst pyproject.toml,-,$(LOCK)) $(LOCK_ARGS) --output-file requirements/checkov.lock
+
+# checkov pins much that distrl uses in other versions: it has an environment of its own.
+build/checkov/installed: requirements/checkov.lock | $(VENV)/installed-dev
+	$(BIN)/python -m venv --clear build/checkov
+	$(BIN)/uv pip install --python build/checkov/bin/python --quiet --require-hashes --requirement requirements/checkov.lock || \
+		build/checkov/bin/python -m pip install --disable-pip-version-check --quiet --require-hashes --requirement requirements/checkov.lock
+	@touch $@
 
 clean:  ## Removes .venv, build products and caches; runs/ stays.
 	rm -rf $(VENV) build dist distrl.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

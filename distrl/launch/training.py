@@ -59,7 +59,7 @@ def train(
     chosen = None if run_id is None else checked_run_id(run_id)
     require_free(run_dir, resume)
     run_id = _run_id(run_dir, chosen)
-    checked = check(loaded, run_dir, run_id)
+    checked = check(loaded, run_dir, run_id, view.event)
     with open_run_directory(run_dir, resume) as opened:
         try:
             with written_config(run_dir, checked.loaded) as keep_config:
@@ -123,7 +123,8 @@ class _Launch:
             monitor = Monitor(config, self.run_dir, self.view)
         try:
             self._report_start(description, monitor)
-            with interruptible() if self.interrupt is None else nullcontext(self.interrupt) as interrupt:
+            signals = interruptible(config.launch.sigterm_exit_code)
+            with signals if self.interrupt is None else nullcontext(self.interrupt) as interrupt:
                 if config.deterministic:
                     outcome = train_here(description, monitor, interrupt)
                 else:
