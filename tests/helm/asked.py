@@ -56,8 +56,7 @@ def _asked_of_network(policies: Sequence[Object], values: Mapping[str, Any]) -> 
                 yield f"networkPolicy.{name} has no effect"
     roles = {"ray-head", "ray-worker"} if _value(values, "mode") == "ray" else {"learner", "actor"}
     for policy in (each for each in policies if each["metadata"]["name"].endswith("-extra")):
-        (expression,) = policy["spec"]["podSelector"]["matchExpressions"]
-        if set(expression["values"]) != roles:
+        if [set(each["values"]) for each in policy["spec"]["podSelector"]["matchExpressions"]] != [roles]:
             yield "networkPolicy.extraEgress is for other roles"
 
 

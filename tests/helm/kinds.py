@@ -28,7 +28,9 @@ def _role(found: Object, objects: Sequence[Object]) -> Iterator[str]:
 
 def _role_binding(found: Object, objects: Sequence[Object]) -> Iterator[str]:
     name = found["metadata"]["name"]
-    yield from differing("roleRef", found["roleRef"], {"name": name, "kind": "Role"})
+    yield from differing(
+        "roleRef", found["roleRef"], {"name": name, "kind": "Role", "apiGroup": "rbac.authorization.k8s.io"}
+    )
     yield from differing("subject", found["subjects"][0], {"name": name, "namespace": "team-a"})
 
 
