@@ -37,7 +37,7 @@ long: $(VENV)/installed-dev  ## What CI has no time for: every seed, launcher an
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m long $(ARGS)
 
 # These begin servers and hosts (network namespaces) of their own, one after the other: they would slow each other down.
-cluster: $(VENV)/installed-dev  ## Tests of several hosts and of Redis as companies run it; needs root, and fails on any skip.
+cluster: $(VENV)/installed-dev build/checkov/installed  ## Tests of several hosts and of Redis as companies run it; needs root, and fails on any skip.
 	CLUSTER_SKIPS_FAIL=1 $(BIN)/python -m pytest -m cluster tests/cluster $(ARGS)
 
 # `make test` runs on one Python; these are the others. pyenv's are taken too, as its commands on PATH may be out of use.
@@ -97,10 +97,18 @@ lock: $(VENV)/installed-dev  ## Writes the locks anew from pyproject.toml; add L
 	$(LOCK) $(LOCK_ARGS) $(ENVIRONMENTS) $(SELECT) requirements/environments.lock
 	$(LOCK) $(LOCK_ARGS) --extra dashboard $(SELECT) requirements/dashboard.lock
 	$(COMPILE) $(LOCK_ARGS) --group pyproject.toml:image-build $(SELECT) requirements/build.lock
+	echo 'checkov>=3.3,<4' | $(COMPILE) - $(LOCK_ARGS) --output-file requirements/checkov.lock
 
 # Debian's buildah and mmdebstrap, and root; packages come through this machine's pip.
 image: install  ## Builds the container images; ARGS="actor" chooses, ARGS="--base NAME" takes another base.
 	$(BIN)/python image/build.py $(ARGS)
+
+# checkov pins much that distrl uses in other versions: it has an environment of its own.
+build/checkov/installed: requirements/checkov.lock | $(VENV)/installed-dev
+	$(BIN)/python -m venv --clear build/checkov
+	$(BIN)/uv pip install --python build/checkov/bin/python --quiet --require-hashes --requirement requirements/checkov.lock || \
+		build/checkov/bin/python -m pip install --disable-pip-version-check --quiet --require-hashes --requirement requirements/checkov.lock
+	@touch $@
 
 clean:  ## Removes .venv, build products and caches; runs/ stays.
 	rm -rf $(VENV) build dist distrl.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

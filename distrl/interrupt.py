@@ -26,14 +26,19 @@ class Interrupt:
 
 
 @contextmanager
-def interruptible() -> Iterator[Interrupt]:
+def interruptible(sigterm_code: int | None = None) -> Iterator[Interrupt]:
     """While inside, Ctrl-C, SIGTERM and a terminal that closes (SIGHUP) are noted instead of raised.
 
     Ctrl-C after any of them, and a second SIGTERM, raise. A second SIGHUP is as the first: shell and kernel send one
     each. Where it is ignored, as after nohup, the run goes on. Signals reach the main thread of a program alone; a run
     on another thread leaves them to the program.
+
+    Args:
+        sigterm_code: Exit code after SIGTERM; None: as in `INTERRUPTS`.
     """
-    interrupt = Interrupt()
+    interrupt, codes = Interrupt(), dict(INTERRUPTS)
+    if sigterm_code is not None:
+        codes[signal.SIGTERM] = (sigterm_code, INTERRUPTS[signal.SIGTERM][1])
     if threading.current_thread() is not threading.main_thread():
         yield interrupt
         return
@@ -44,10 +49,10 @@ def interruptible() -> Iterator[Interrupt]:
             raise KeyboardInterrupt
         seen.add(number)
         if interrupt.code is None:
-            interrupt.code, interrupt.name = INTERRUPTS[number]
+            interrupt.code, interrupt.name = codes[number]
 
     ignored = {number for number in (signal.SIGHUP,) if signal.getsignal(number) == signal.SIG_IGN}
-    before = {number: signal.signal(number, note) for number in INTERRUPTS.keys() - ignored}
+    before = {number: signal.signal(number, note) for number in codes.keys() - ignored}
     try:
         yield interrupt
     finally:

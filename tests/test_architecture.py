@@ -130,7 +130,7 @@ WHOLE_PROJECT_TESTS = {
     "algorithms/test_backends.py",  # returns and losses on every Keras backend
     "algorithms/test_fixed_numbers.py",  # weights of every algorithm, as recorded
 }
-WHOLE_PROJECT_FOLDERS = {"cluster", "learning", "failures", "security"}
+WHOLE_PROJECT_FOLDERS = {"cluster", "helm", "learning", "failures", "security"}
 
 
 class Violation(NamedTuple):

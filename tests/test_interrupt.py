@@ -32,6 +32,14 @@ def test_the_first_signal_is_noted_and_handlers_come_back(number, code, name):
 
 
 @pytest.mark.usefixtures("usual_signals")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 0)])
+def test_a_cluster_manager_gets_the_code_that_it_needs(number, code):
+    with interruptible(143) as interrupt:
+        os.kill(os.getpid(), number)
+        assert interrupt.code == code
+
+
+@pytest.mark.usefixtures("usual_signals")
 @pytest.mark.parametrize(
     "numbers",
     [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGTERM), (signal.SIGHUP, signal.SIGINT)],

@@ -380,6 +380,12 @@ class LaunchConfig(Section):
     start_actors: bool = True
     """Whether the run starts `actors.count` actors. false: actors of other hosts join it (`distrl actors`), and
     `actors.count` is the number that you expect."""
+    wait_s: float = Field(0.0, ge=0.0)
+    """How long a launch waits for the Redis of `memory.url`, and for the end of an earlier launch of the run, where a
+    cluster manager starts them together."""
+    sigterm_exit_code: int = Field(0, ge=0, le=255)
+    """Exit code of a training that SIGTERM has ended in order. A cluster manager that starts again what has failed, and
+    not what has ended with 0, needs another one: 143."""
     log_level: LogLevel = "info"
     """Lowest level that roles log."""
     print_logs: bool = False
@@ -404,6 +410,8 @@ class LaunchConfig(Section):
             raise ValueError("launch.launcher: ray needs actors.count >= 1; actors.count: 0 is one process")
         if self.ray_address is not None and self.launcher != "ray":
             raise ValueError("launch.ray_address needs launch.launcher: ray")
+        if self.wait_s and run.memory.url is None:
+            raise ValueError("launch.wait_s has no use without memory.url: the run's own Redis starts and ends with it")
         if self.wait_for_nodes and self.ray_address is None:
             raise ValueError(
                 "launch.wait_for_nodes needs launch.ray_address: no autoscaler adds nodes to the run's own"

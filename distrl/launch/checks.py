@@ -1,5 +1,6 @@
 """The first phase of a training: refuse what cannot work before a directory is made or a process is started."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from distrl.config.load import LoadedConfig
 from distrl.config.run import MemoryConfig
 from distrl.environments.probe import probe
 from distrl.errors import ConfigError, require
-from distrl.launch.earlier_launch import dead_launch
+from distrl.launch.earlier_launch import wait_for_room
 from distrl.launch.external_algorithm import settled
 from distrl.launch.ray_cluster import check_cluster
 from distrl.memory_backend.compression import require_library
@@ -32,11 +33,11 @@ class Checked:
     notes: tuple[str, ...]
 
 
-def check(loaded: LoadedConfig, run_dir: Path, run_id: str) -> Checked:
-    """Check everything that can be known before the launch, the cheapest first."""
+def check(loaded: LoadedConfig, run_dir: Path, run_id: str, report: Callable[[str], None]) -> Checked:
+    """Check everything that can be known before the launch, the cheapest first; `report` gets a line about a wait."""
     loaded = settled(loaded)
     config = loaded.config
-    _check_launchable(config, run_dir, run_id)
+    _check_launchable(config, run_dir, run_id, report)
     spec = probe(config.environment, action_mask=config.network.action_mask)
     config.algorithm.check_actions(spec)
     check_windows(config.network, spec)
@@ -50,7 +51,7 @@ def check(loaded: LoadedConfig, run_dir: Path, run_id: str) -> Checked:
     return Checked(loaded, spec, tuple(filter(None, notes)))
 
 
-def _check_launchable(config: RunConfig, run_dir: Path, run_id: str) -> None:
+def _check_launchable(config: RunConfig, run_dir: Path, run_id: str, report: Callable[[str], None]) -> None:
     """Check extras, Redis, whether all roles can reach it, whether the run's id is free there, and a Ray cluster."""
     require_framework(config.learner.backend)
     if config.deterministic:
@@ -68,7 +69,8 @@ def _check_launchable(config: RunConfig, run_dir: Path, run_id: str) -> None:
         if config.memory.listen is not None:
             find_port(config.memory.listen)
     else:
-        dead_launch(run_url(config.memory.url, config.memory), run_id, str(run_dir.resolve()))
+        url = run_url(config.memory.url, config.memory)
+        wait_for_room(url, run_id, str(run_dir.resolve()), config.launch.wait_s, report)
     if config.launch.ray_address is not None:
         check_cluster(config)
 

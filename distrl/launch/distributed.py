@@ -29,7 +29,7 @@ from distrl.memory_backend.keys import DEFAULT_NAMESPACE, split_namespace
 from distrl.memory_backend.records import SupervisorStatus
 from distrl.memory_backend.redis_address import parse_address, with_user
 from distrl.roles.description import Run, RunAddress, RunDescription
-from distrl.roles.trust import KEY_FILE, Trust, new_key, signature
+from distrl.roles.trust import KEY_FILE, Trust, given_key, new_key, signature
 from distrl.runs.run_directory import usable, write_run_json
 
 LAST_LOOK_S = 3.0
@@ -38,12 +38,15 @@ LAST_LOOK_S = 3.0
 def train_with_roles(
     description: RunDescription, monitor: Monitor, interrupt: Interrupt, head_start: HeadStart | None
 ) -> Outcome:
-    """Train with a learner and actors as processes or Ray actors over Redis."""
+    """Train with a learner and actors as processes or Ray actors over Redis.
+
+    The run has a key of its own, unless the environment names one that other hosts already have.
+    """
     config, run_dir = description.config, Path(description.run_dir)
     with ExitStack() as cleanup:
         redis = open_redis(config.memory, run_dir, cleanup)
         url = redis.here if config.launch.ray_address is None else redis.of_any_host
-        run = Run(RunAddress(url, description.run_id, Trust(new_key())), description)
+        run = Run(RunAddress(url, description.run_id, Trust(given_key() or new_key())), description)
         at = url, description.run_id, description.run_dir
         earlier = None if config.memory.url is None else dead_launch(*at)
         backend = run.open_backend("supervisor")

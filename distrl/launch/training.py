@@ -79,7 +79,7 @@ def train(
     fetch: Callable[[], Sequence[str]] | None = None
     if stored is not None and resume is not None and not names_checkpoint(resume):
         fetch = partial(fetch_run, stored, run_dir, resume, view.event)
-    checked = check(loaded, run_dir, run_id)
+    checked = check(loaded, run_dir, run_id, view.event)
     if elsewhere := stored is not None and fetch is not None and is_only_stored(stored, run_dir):
         fetch = partial(_fetched, fetch, checked, run_dir)
     else:
@@ -192,7 +192,8 @@ class _Launch:
         files = self._store_files(description, monitor)
         try:
             self._report_start(description, monitor)
-            with interruptible() if self.interrupt is None else nullcontext(self.interrupt) as interrupt:
+            signals = interruptible(config.launch.sigterm_exit_code)
+            with signals if self.interrupt is None else nullcontext(self.interrupt) as interrupt:
                 if config.deterministic:
                     outcome = train_here(description, monitor, interrupt)
                 else:

@@ -10,6 +10,8 @@ import termios
 
 import pytest
 
+from tests.faults.arguments import environment, sets
+
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
 
@@ -59,3 +61,20 @@ def test_a_second_sigterm_does_not_wait(start_run, unhurried):
     with contextlib.suppress(ProcessLookupError):  # the kernel wakes whom a stopped group's parent has left
         os.kill(learner, signal.SIGCONT)
     run.wait_until(lambda: not any(map(run.alive, pids)), "every role has ended")
+
+
+def test_a_cluster_manager_chooses_the_exit_code_and_the_key(start_run, unhurried, assert_ended_cleanly, tmp_path):
+    """A Job of Kubernetes takes 0 for the end of the training, and actors' hosts have the key before it starts."""
+    given = "0123456789abcdef" * 4
+    (tmp_path / "given.key").write_text(given)
+    (tmp_path / "given.key").chmod(0o600)
+    variables = environment() | {"DISTRL_RUN_KEY_FILE": str(tmp_path / "given.key")}
+    run = start_run(*unhurried, *sets("launch.sigterm_exit_code=143"), env=variables)
+    run.wait_for_updates(3)
+    assert (run.run_dir / "run.key").read_text().strip() == given
+    pids = run.pids
+    run.process.send_signal(signal.SIGTERM)
+    summary = run.finish()
+    assert run.process.returncode == 143
+    assert (summary.exit_code, summary.stop_reason, summary.error, summary.imbalance) == (143, "SIGTERM", None, 0)
+    assert_ended_cleanly(run, pids, summary)

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from distrl.errors import ConfigError, FencedError, MemoryBackendError
+from distrl.errors import ConfigError, FencedError, MemoryBackendError, OutageError
 from distrl.launch import earlier_launch
-from distrl.launch.earlier_launch import dead_launch
+from distrl.launch.earlier_launch import LivingLaunchError, dead_launch, wait_for_room
 from distrl.memory_backend.records import SupervisorStatus
 from distrl.roles.description import Run
 from distrl.roles.presence import Status
@@ -102,3 +102,47 @@ def test_of_two_launches_that_find_the_same_dead_one_the_second_replaces_nothing
             two.create("{}", replaces=found[1])
         assert one.registry.supervisor().pid == 8
         one.check_launch()
+
+
+@pytest.fixture
+def findings(monkeypatch):
+    """Says what successive looks at an earlier launch find: an error, or None for room."""
+
+    def say(*found):
+        left = iter(found)
+
+        def look(*_):
+            if (error := next(left)) is not None:
+                raise error
+
+        monkeypatch.setattr(earlier_launch, "dead_launch", look)
+        monkeypatch.setattr(earlier_launch, "POLL_S", 0.0)
+        return left
+
+    return say
+
+
+def waits(wait_s):
+    told = []
+    wait_for_room("redis://r", "r1", "/runs/r1", wait_s, told.append)
+    return told
+
+
+def test_a_launch_waits_for_redis_and_for_the_end_of_the_earlier_one(findings):
+    away, living = OutageError("Redis at redis://r cannot be reached"), LivingLaunchError("run r1 goes on")
+    findings(away, away, living, living, None)
+    assert [line.partition(": ")[2] for line in waits(60.0)] == [str(away), "the earlier launch still ends"]
+
+
+@pytest.mark.parametrize("error", [OutageError("away"), LivingLaunchError("goes on")])
+def test_without_time_to_wait_it_is_refused_at_once(findings, error):
+    left = findings(error, None)
+    with pytest.raises(type(error)):
+        waits(0.0)
+    assert [*left] == [None]
+
+
+def test_what_does_not_pass_is_not_waited_for(findings):
+    findings(ConfigError("its directory is another"), None)
+    with pytest.raises(ConfigError, match="another"):
+        waits(60.0)

@@ -207,7 +207,7 @@ def test_the_last_look_removes_every_key_of_a_run_that_cannot_be_read(tmp_path, 
 def test_roles_on_other_hosts_cannot_share_an_embedded_redis(tmp_path):
     config = RunConfig.model_validate({"launch": {"launcher": "ray", "ray_address": "10.0.0.1:6379"}})
     with pytest.raises(ConfigError, match="cannot reach an embedded Redis; name one that they can with --redis-url"):
-        train(LoadedConfig.of(config), run_dir=tmp_path / "run", resume=None, view=None)
+        train(LoadedConfig.of(config), run_dir=tmp_path / "run", resume=None, view=PlainView(print))
 
 
 def loaded(**sections):
@@ -245,7 +245,7 @@ def test_a_run_that_another_took_the_directory_from_leaves_it_alone(tmp_path, mo
 
     monkeypatch.setattr(checks, "probe", slow)
     with first, pytest.raises(ConfigError, match="already holds a run"):
-        train(loaded(environment={"id": "CartPole-v1"}), run_dir=run_dir, resume=None, view=None)
+        train(loaded(environment={"id": "CartPole-v1"}), run_dir=run_dir, resume=None, view=PlainView(print))
     assert (run_dir / "run.json").read_text() == "{}"
 
 
@@ -257,7 +257,7 @@ def test_an_id_that_is_taken_is_refused_before_the_environment_is_tried_out(tmp_
         backend.create(description(tmp_path / "other").published())
         backend.registry.beat_supervisor(SupervisorStatus("h", 1, 1))
         with pytest.raises(ConfigError, match=f"its directory is {tmp_path}/other; choose another --run-id"):
-            train(given, run_dir=tmp_path / "run", resume=None, run_id="pong", view=None)
+            train(given, run_dir=tmp_path / "run", resume=None, run_id="pong", view=PlainView(print))
         backend.delete()
     assert not (tmp_path / "run").exists()
 
@@ -274,7 +274,7 @@ def test_a_run_is_not_resumed_as_another_task(tmp_path):
 def test_without_the_framework_nothing_is_touched(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"TensorFlow, is not installed: pip install '.*\[cpu\]'"):
-        train(LoadedConfig.of(RunConfig()), run_dir=tmp_path / "run", resume=None, view=None)
+        train(LoadedConfig.of(RunConfig()), run_dir=tmp_path / "run", resume=None, view=PlainView(print))
     assert not (tmp_path / "run").exists()
 
 
@@ -285,7 +285,7 @@ def test_without_the_compressions_library_nothing_is_touched(tmp_path, monkeypat
     with pytest.raises(
         MissingExtraError, match=r"lz4, which memory.compression: lz4 needs, is not installed: pip inst"
     ):
-        train(LoadedConfig.of(config), run_dir=tmp_path / "run", resume=None, view=None)
+        train(LoadedConfig.of(config), run_dir=tmp_path / "run", resume=None, view=PlainView(print))
     assert not (tmp_path / "run").exists()
 
 
@@ -303,7 +303,7 @@ def test_a_directory_that_is_taken_is_refused_before_the_environment_is_tried_ou
     (tmp_path / "run.json").write_text("{}")
     config = loaded(environment={"id": "no_such_module:Environment"})
     with open_run_directory(tmp_path, "auto"), pytest.raises(ConfigError, match=words):
-        train(config, run_dir=tmp_path, resume=resume, view=None)
+        train(config, run_dir=tmp_path, resume=resume, view=PlainView(print))
     assert not (tmp_path / "config.yaml").exists()
 
 

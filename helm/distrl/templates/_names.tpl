@@ -1,0 +1,61 @@
+{{/* Names and labels. A name has 30 characters at most, as KubeRay allows 47 for a RayJob. */}}
+{{- define "distrl.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 30 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := .Values.nameOverride | default .Chart.Name -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 30 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 30 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "distrl.runId" -}}
+{{- .Values.run.id | default .Release.Name -}}
+{{- end -}}
+
+{{- define "distrl.secretName" -}}
+{{- .Values.secret.existing | default (include "distrl.fullname" .) -}}
+{{- end -}}
+
+{{/* Labels by which objects of a component are found; they never change. Arguments: root, component. */}}
+{{- define "distrl.selector" -}}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end -}}
+
+{{- define "distrl.labels" -}}
+{{ include "distrl.selector" . }}
+app.kubernetes.io/name: distrl
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+{{- end -}}
+
+{{/* metadata of a Pod's template. Arguments: root, component, values. */}}
+{{- define "distrl.podMetadata" -}}
+labels:
+  {{- include "distrl.selector" . | nindent 2 }}
+  app.kubernetes.io/name: distrl
+  {{- with .values.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with .values.podAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Image of a role. Arguments: root, image. */}}
+{{- define "distrl.image" -}}
+{{- $registry := .root.Values.images.registry -}}
+{{- if $registry }}{{ $registry }}/{{ end -}}
+{{- include "distrl.imageReference" (dict "image" .image "tag" .root.Chart.AppVersion) -}}
+{{- end -}}
+
+{{- define "distrl.imageReference" -}}
+{{- .image.repository -}}
+{{- if .image.digest -}}@{{ .image.digest }}{{- else -}}:{{ .image.tag | default .tag }}{{- end -}}
+{{- end -}}
