@@ -59,7 +59,9 @@ def submit(
     if layers.names_nothing:
         raise ConfigError("what to train? For example: distrl submit --preset cartpole-impala --on here")
     target = open_target(on)
-    job = _job(layers.load(), run_id, run_dir, address, dry=dry_run, wait=wait)
+    loaded = layers.load()
+    _refuse_sections_of_others(loaded, on)
+    job = _job(loaded, run_id, run_dir, address, dry=dry_run, wait=wait)
     plan = target.plan(job)
     if not as_json:
         typer.echo(plan_text(job, on, plan), err=dry_run)
@@ -79,6 +81,14 @@ def submit(
         raise typer.Exit(_detached(record, name))
     if not detach:
         raise typer.Exit(_follow(target, record, job.run_dir, name))
+
+
+def _refuse_sections_of_others(loaded: LoadedConfig, on: str) -> None:
+    """Raise ConfigError if the configuration sets something of the section of another target."""
+    for path, origin in loaded.given.items():
+        section = path.partition(".")[0]
+        if section in TARGETS and section != on:
+            raise ConfigError(f"{path} (from {origin}) has no use with --on {on}; leave it out")
 
 
 def _job(

@@ -15,6 +15,7 @@ from distrl.config.algorithms import (
 from distrl.config.algorithms.actor_critics import ImpalaParameters
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.exploration import ExplorationParameters, check_exploration
+from distrl.config.kubernetes import KubernetesConfig
 from distrl.config.network import NetworkParameters
 from distrl.config.secrets import refuse_password
 from distrl.config.section import Section
@@ -399,6 +400,7 @@ class RunConfig(Section):
     stop: StopConfig = StopConfig()
     tensorboard: TensorBoardConfig = TensorBoardConfig()
     launch: LaunchConfig = LaunchConfig()
+    kubernetes: KubernetesConfig = KubernetesConfig()
 
     @property
     def deterministic(self) -> bool:

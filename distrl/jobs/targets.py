@@ -18,7 +18,13 @@ def _ray() -> Target:
     return RayJobs()
 
 
-TARGETS: Mapping[str, Callable[[], Target]] = {"here": _here, "ray": _ray}
+def _kubernetes() -> Target:
+    from distrl.jobs.kubernetes_jobs import KubernetesJobs
+
+    return KubernetesJobs()
+
+
+TARGETS: Mapping[str, Callable[[], Target]] = {"here": _here, "ray": _ray, "kubernetes": _kubernetes}
 
 
 def open_target(name: str) -> Target:
