@@ -1,10 +1,13 @@
 """The project's own files: dependencies, locks, package data and the commands that the README promises."""
 
 import importlib
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -150,11 +153,31 @@ def test_lock_names_no_index_and_brings_no_accelerator_libraries(name):
 
 
 def test_package_data_is_declared_and_there():
-    data = ["py.typed", "presets/*.yaml", "dashboard/static/**/*"]
+    data = ["py.typed", "presets/*.yaml", "dashboard/static/**/*", "chart/**/*", "chart/.helmignore"]
     assert PYPROJECT["tool"]["setuptools"]["package-data"] == {"distrl": data}
     assert (ROOT / "distrl/py.typed").exists()
     assert (ROOT / "distrl/presets/cartpole-impala.yaml").exists()
     assert (ROOT / "distrl/dashboard/static/index.html").exists()
+
+
+def test_a_wheel_has_the_chart(tmp_path):
+    """It is a link in the tree, so that a checkout and an editable installation have it, too."""
+    assert os.readlink(ROOT / "distrl/chart") == "../helm/distrl"
+    for name in ("distrl", "helm"):
+        hidden = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=hidden)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    done = subprocess.run([*command, f"--wheel-dir={tmp_path}", tmp_path], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    chart = ROOT / "helm/distrl"
+    files = {f"distrl/chart/{path.relative_to(chart)}" for path in chart.rglob("*") if path.is_file()}
+    files = {name for name in files if "__pycache__" not in name}
+    assert "distrl/chart/templates/learner.yaml" in files
+    with zipfile.ZipFile(wheel) as archive:
+        assert {name for name in archive.namelist() if name.startswith("distrl/chart/")} == files
 
 
 def test_the_version_is_written_once():

@@ -61,7 +61,7 @@ def submit(
         raise ConfigError("what to train? For example: distrl submit --preset cartpole-impala --on here")
     target = open_target(on)
     loaded = layers.load()
-    _refuse_others(loaded, on)
+    _refuse_sections_of_others(loaded, on)
     job = _job(loaded, run_id, run_dir, address, dry=dry_run, wait=wait)
     with answering(on):
         plan = target.plan(job)
@@ -85,10 +85,12 @@ def submit(
         raise typer.Exit(_follow(target, record, job.run_dir, name))
 
 
-def _refuse_others(loaded: LoadedConfig, on: str) -> None:
-    """Refuse settings that belong to another target."""
-    if on != "slurm" and (others := [path for path in loaded.given if path.startswith("slurm.")]):
-        raise ConfigError(f"{others[0]} (from {loaded.origins[others[0]]}) has no use with --on {on}; leave it out")
+def _refuse_sections_of_others(loaded: LoadedConfig, on: str) -> None:
+    """Raise ConfigError if the configuration sets something of the section of another target."""
+    for path, origin in loaded.given.items():
+        section = path.partition(".")[0]
+        if section in TARGETS and section != on:
+            raise ConfigError(f"{path} (from {origin}) has no use with --on {on}; leave it out")
 
 
 def _job(

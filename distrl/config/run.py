@@ -16,6 +16,7 @@ from distrl.config.algorithms import (
 from distrl.config.algorithms.actor_critics import ImpalaParameters
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.exploration import ExplorationParameters, check_exploration
+from distrl.config.kubernetes import KubernetesConfig
 from distrl.config.network import NetworkParameters
 from distrl.config.secrets import refuse_password
 from distrl.config.section import Section
@@ -438,6 +439,7 @@ class RunConfig(Section):
     tensorboard: TensorBoardConfig = TensorBoardConfig()
     launch: LaunchConfig = LaunchConfig()
     slurm: SlurmConfig = SlurmConfig()
+    kubernetes: KubernetesConfig = KubernetesConfig()
 
     @property
     def deterministic(self) -> bool:

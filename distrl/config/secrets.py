@@ -38,8 +38,17 @@ def masked(dotted: str, value: Any) -> Any:
     if isinstance(value, list):
         return [masked(dotted, each) for each in value]
     if isinstance(value, dict):
-        return {key: masked(f"{dotted}.{key}", each) for key, each in value.items()}
+        named = _is_variable_of_secret(value)
+        return {
+            key: MASK if named and key == "value" else masked(f"{dotted}.{key}", each) for key, each in value.items()
+        }
     return value
+
+
+def _is_variable_of_secret(value: dict[str, Any]) -> bool:
+    """Whether a mapping is the variable of a Pod whose name is that of a secret: {name: API_TOKEN, value: …}."""
+    name = value.get("name")
+    return isinstance(name, str) and _NAME.search(name) is not None
 
 
 def masked_text(text: str) -> str:

@@ -19,10 +19,13 @@ UNDECIDED = "xxxxxx"
 
 
 def new_run_id(config: RunConfig, *, dry: bool = False) -> str:
-    """Return an id for a run of this configuration: environment, algorithm, and six random digits."""
+    """Return an id for a run of this configuration: environment, algorithm, and six random digits.
+
+    It has 53 characters at most, as the name of a Helm release.
+    """
     names = f"{config.environment.id}-{config.algorithm.name}".lower()
     names = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in names)
-    return f"{names[:60]}-{UNDECIDED if dry else secrets.token_hex(3)}"
+    return f"{names[:46]}-{UNDECIDED if dry else secrets.token_hex(3)}"
 
 
 def require_free(run_id: str, run_dir: Path) -> None:

@@ -83,7 +83,8 @@ class Target(Protocol):
 
     Attributes:
         starts_actors: Whether the target starts the actors, and not the run itself. Such a run only publishes how many
-            actors it wants; `distrl autoscale` makes the target follow, by `scale`.
+            actors it wants; `distrl autoscale` makes the target follow, by `scale`. False also where something else
+            follows, as KEDA on Kubernetes.
     """
 
     starts_actors: bool

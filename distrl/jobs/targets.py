@@ -24,7 +24,13 @@ def _slurm() -> Target:
     return SlurmJobs()
 
 
-TARGETS: Mapping[str, Callable[[], Target]] = {"here": _here, "ray": _ray, "slurm": _slurm}
+def _kubernetes() -> Target:
+    from distrl.jobs.kubernetes_jobs import KubernetesJobs
+
+    return KubernetesJobs()
+
+
+TARGETS: Mapping[str, Callable[[], Target]] = {"here": _here, "ray": _ray, "slurm": _slurm, "kubernetes": _kubernetes}
 
 
 def open_target(name: str) -> Target:

@@ -16,7 +16,10 @@ import pytest
 from distrl.memory_backend.embedded_redis import find_server
 from tests.faults.arguments import environment
 from tests.faults.hosts import REDIS_PORT, Host, Network
+from tests.faults.kube_api import KubeApi
+from tests.faults.kube_tools import programs
 from tests.faults.slurm import SlurmCluster, missing_for_slurm
+from tests.helm.rendering import UnavailableError
 
 SKIPS_FAIL = "CLUSTER_SKIPS_FAIL"
 
@@ -72,6 +75,22 @@ def redis_host(network: Network) -> Host:
     command = [find_server(), *(part for name, value in settings.items() for part in (f"--{name}", str(value)))]
     host.start(*command, variables=environment(), stdout=subprocess.DEVNULL)
     return host
+
+
+@pytest.fixture
+def kube_api(free_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubeApi]:
+    """An API of Kubernetes that the real helm and kubectl find in their configuration, until the end of the test."""
+    try:
+        monkeypatch.setenv("PATH", str(programs()), prepend=":")
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    api = KubeApi(free_port)
+    api.write_config(tmp_path / "kubeconfig")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    monkeypatch.setenv("HOME", str(tmp_path))  # of their caches
+    yield api
+    api.close()
+    assert not api.unknown
 
 
 def _no_skip(report: pytest.TestReport | pytest.CollectReport) -> None:

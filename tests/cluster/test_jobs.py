@@ -242,6 +242,24 @@ def test_ctrl_c_leaves_the_job_and_now_kills_it(bed, follow):
     wait_until(lambda: bed.job["state"] in ("gone", "failed"), "the job is gone")
 
 
+def test_a_job_on_kubernetes_is_the_same_text_at_every_call_and_without_secrets(kube_api, tmp_path):
+    """A dry run only: there is no kubelet. test_kubernetes_jobs.py has the life of such a job."""
+    bed = Bed("kubernetes", tmp_path)
+    secret = "environment.kwargs={step_s: 0.01, api_key: s3cret}"
+    values = "kubernetes.values={learner: {env: [{name: STORE_PASSWORD, value: s3cret}]}}"
+    command = ["submit", "--on", "kubernetes", "--dry-run", *SLOW, *sets(secret, values)]
+    first, second = bed.run(*command), bed.run(*command)
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == second.stdout
+    assert "s3cret" not in first.stdout + first.stderr
+    assert re.findall(r"^# ---- (.*)$", first.stdout, re.MULTILINE) == ["job.yaml", "values.yaml", "manifests.yaml"]
+    assert {"kind: Job", "kind: Deployment", "kind: StatefulSet"} <= {*first.stdout.splitlines()}
+    assert "kind: Secret" not in first.stdout
+    assert "run benchmarks-sleeping-sleeping-impala-xxxxxx on kubernetes" in first.stderr
+    assert {method for method, _ in kube_api.requests} == {"GET"}
+    assert not (tmp_path / "runs").exists()
+
+
 def test_a_job_of_one_process_is_stopped_in_order_too(here_bed, tmp_path):
     """Without Redis: a signal ends it."""
     here_bed.submit("--preset", "cartpole-impala", "--actors", "0")

@@ -196,7 +196,7 @@ def test_a_dry_run_shows_a_configuration_that_is_one(capsys, workplace):
     [
         (["--on", "here"], "what to train? For example: distrl submit --preset cartpole-impala --on here"),
         (["--preset", "cartpole-impala", "--on", "mars"], f"unknown target mars: the targets are {', '.join(TARGETS)}"),
-        (["--preset", "cartpole-impala", "--on", "kubernetes"], "unknown target kubernetes: the targets are here"),
+        ([*ON, "--set", "kubernetes.namespace=a"], "kubernetes.namespace (from flag --set) has no use with --on place"),
         ([*ON, "--run-id", "a/b"], "run id 'a/b'"),
         ([*ON, "--run-id", "taken"], "the run id taken is taken: "),
         ([*ON, "--run-dir", "runs/taken"], "runs/taken is taken: it exists and is no empty directory; choose another"),

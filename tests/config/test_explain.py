@@ -53,7 +53,7 @@ def explained(tree, origin_of=None):
         (
             {"xyzzy": 1},
             "unknown key xyzzy; valid keys: seed, environment, algorithm, exploration, network, actors, memory, "
-            "learner, checkpoint, evaluation, stop, tensorboard, launch, slurm",
+            "learner, checkpoint, evaluation, stop, tensorboard, launch, slurm, kubernetes",
         ),
     ],
 )

@@ -36,6 +36,11 @@ def test_text(text, told):
         ("environment.kwargs.access_key", "abc", "•••"),
         ("environment.kwargs.urls", ["tcp://a:b@c", 3], ["tcp://•••@c", 3]),
         ("environment.kwargs.login", {"secret": "abc", "name": "me"}, {"secret": "•••", "name": "me"}),
+        (
+            "x.env",
+            [{"name": "A_TOKEN", "value": "b"}, {"name": "A", "value": "b"}],
+            [{"name": "A_TOKEN", "value": "•••"}, {"name": "A", "value": "b"}],
+        ),
     ],
 )
 def test_values_by_their_names(dotted, value, told):

@@ -145,6 +145,8 @@ def _job(found: Object, objects: Sequence[Object]) -> Iterator[str]:
     yield from differing("spec", spec, {"podFailurePolicy": wanted, "podReplacementPolicy": "Failed"})
     if "ttlSecondsAfterFinished" not in spec:
         yield "it stays for ever"
+    last_words = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+    yield from differing("learner", spec["template"]["spec"]["containers"][0], last_words)
 
 
 def _ray_job(found: Object, objects: Sequence[Object]) -> Iterator[str]:

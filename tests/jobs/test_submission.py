@@ -94,7 +94,7 @@ def test_ids_say_what_is_trained_and_fit_everywhere(env):
     first, second = new_run_id(config), new_run_id(config)
     assert first != second
     assert checked_run_id(first) == first
-    assert re.fullmatch(r"[a-z0-9-]{1,60}-[0-9a-f]{6}", first)
+    assert re.fullmatch(r"[a-z0-9-]{1,46}-[0-9a-f]{6}", first)
     assert new_run_id(config, dry=True) == new_run_id(config, dry=True)
 
 

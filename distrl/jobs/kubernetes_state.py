@@ -1,0 +1,93 @@
+"""How a job is doing, by its Job and Pods as the Kubernetes API has them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from distrl.jobs.kubernetes_commands import Object
+from distrl.jobs.target import JobState
+
+LEARNER = "learner"
+"""Name of the learner's component and container."""
+_ERROR = "distrl: error: "
+_HARMLESS = ("PodInitializing", "ContainerCreating")
+"""Reasons of a container that waits which say nothing; the events may."""
+
+
+def state_of(job: Object | None, pods: Sequence[Object], warning: Callable[[str], str]) -> JobState:
+    """Return the state of a job.
+
+    Args:
+        job: The learner's Job; None if there is none.
+        pods: Of the learner.
+        warning: Takes the name of an object, and returns its last event that is a warning, or "".
+    """
+    if job is None:
+        return JobState("gone", "Kubernetes does not know it any more")
+    pods = sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
+    conditions = {each["type"]: each for each in _status(job).get("conditions", ()) if each["status"] == "True"}
+    if "Complete" in conditions:
+        return JobState("ended", "", 0)
+    if "Failed" in conditions:
+        code, told = _end(pods[-1]) if pods else (None, "")
+        return JobState("failed", told or _words(conditions["Failed"]), code)
+    if "SuccessCriteriaMet" in conditions or "FailureTarget" in conditions:
+        return JobState("stopping")
+    if not pods:
+        return JobState("waiting", warning(job["metadata"]["name"]) or "it has no Pod yet")
+    newest = pods[-1]
+    phase = _status(newest).get("phase")
+    if phase == "Running":
+        return JobState("running")
+    if phase == "Succeeded":
+        return JobState("stopping")
+    if phase == "Failed":
+        code, told = _end(newest)
+        how = f"exit code {code}" if code is not None else _words(_status(newest)) or "the loss of its Pod"
+        return JobState("waiting", f"to start again after {how}{f': {told}' if told else ''}")
+    again = "to go on: " if len(pods) > 1 else ""
+    return JobState("waiting", f"{again}{_why(newest) or warning(newest['metadata']['name']) or 'its Pod is prepared'}")
+
+
+def _why(pod: Object) -> str:
+    """Return why a Pod does not run yet; "" where its own state does not say."""
+    for container in _containers(pod):
+        waiting = container.get("state", {}).get("waiting", {})
+        if waiting.get("reason", _HARMLESS[0]) not in _HARMLESS:
+            return _words(waiting)
+    unplaced = (each for each in _status(pod).get("conditions", ()) if each["type"] == "PodScheduled")
+    return next((_words(each) for each in unplaced if each["status"] == "False"), "")
+
+
+def _end(pod: Object) -> tuple[int | None, str]:
+    """Return exit code and error of the learner in a Pod that has ended."""
+    for container in _containers(pod):
+        if container["name"] == LEARNER and (ended := container.get("state", {}).get("terminated")) is not None:
+            lines = str(ended.get("message", "")).splitlines()
+            errors = [line.partition(_ERROR)[2] for line in lines if _ERROR in line]
+            reason = "" if ended.get("reason") in (None, "Error", "Completed") else str(ended["reason"])
+            return int(ended["exitCode"]), errors[-1] if errors else reason
+    return None, ""
+
+
+def _containers(pod: Object) -> Iterator[Object]:
+    yield from _status(pod).get("initContainerStatuses", ())
+    yield from _status(pod).get("containerStatuses", ())
+
+
+def _status(item: Object) -> dict[str, Any]:
+    return dict(item.get("status", {}))
+
+
+def _words(cause: Object) -> str:
+    """Return reason and message of a condition, a state or an event in one line."""
+    return ": ".join(" ".join(str(cause[key]).split()) for key in ("reason", "message") if cause.get(key))
+
+
+def event_words(events: Sequence[Object]) -> str:
+    """Return the newest of some events in words; "" if there is none."""
+    newest = max(events, key=_time, default=None)
+    return "" if newest is None else _words(newest)
+
+
+def _time(event: Object) -> str:
+    return str(event.get("lastTimestamp") or event.get("eventTime") or "")

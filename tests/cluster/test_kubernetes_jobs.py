@@ -1,0 +1,277 @@
+"""The target `kubernetes` with the real helm and kubectl, against a small API. Tests play scheduler and kubelet."""
+
+import base64
+import json
+import re
+
+import pytest
+
+from distrl.config.load import load
+from distrl.errors import ConfigError
+from distrl.jobs import kubernetes_commands
+from distrl.jobs.kubernetes_jobs import SECRET_KEYS, KubernetesJobs
+from distrl.jobs.record import Job
+from distrl.jobs.submission import submit
+from tests.cluster.test_jobs import RUN_ID, Bed
+from tests.faults.kube_tools import programs
+
+pytestmark = [pytest.mark.cluster, pytest.mark.row("S17")]
+
+SETTINGS = ["environment.id=CartPole-v1", "actors.count=2"]
+KEDA = "kubernetes.values={autoscaling: {enabled: true, prometheusAddress: 'http://prometheus:9090'}}"
+
+
+@pytest.fixture
+def api(kube_api, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return kube_api
+
+
+@pytest.fixture
+def bed(api, tmp_path):
+    return Bed("kubernetes", tmp_path)
+
+
+def job(tmp_path, *sets, run_id=RUN_ID, **given):
+    return Job(run_id, load(sets=[*SETTINGS, *sets]), tmp_path / "runs" / run_id, **given)
+
+
+def submitted(tmp_path, *sets, **given):
+    return submit(job(tmp_path, *sets, **given), KubernetesJobs(), lambda text: None)
+
+
+def refused(tmp_path, *sets, **given):
+    """Return the line with which a job is refused, of which nothing is left."""
+    with pytest.raises(ConfigError) as caught:
+        KubernetesJobs().plan(job(tmp_path, *sets, **given))
+    (line,) = str(caught.value).splitlines()
+    return line
+
+
+def put_pod(api, component, name, status, *, made="2026-11-25T10:00:00Z", args=()):
+    """Have a Pod of the job, as its controller and the kubelet would make it."""
+    labels = {"app.kubernetes.io/instance": RUN_ID, "app.kubernetes.io/component": component}
+    container = "actors" if component == "actor" else component
+    meta = {"name": name, "labels": labels, "creationTimestamp": made}
+    spec = {"containers": [{"name": container, "args": [*args]}]}
+    return api.put("pods", {"metadata": meta, "spec": spec, "status": status}, "team")
+
+
+def ended(code, message=""):
+    state = {"terminated": {"exitCode": code, "reason": "Error" if code else "Completed", "message": message}}
+    phase = "Failed" if code else "Succeeded"
+    return {"phase": phase, "containerStatuses": [{"name": "learner", "state": state}]}
+
+
+def put_dashboard(api):
+    """Have the dashboard's Pod ready, with the arguments of the Deployment that helm has sent."""
+    args = api.one("deployments", "dashboard")["spec"]["template"]["spec"]["containers"][0]["args"]
+    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    put_pod(api, "dashboard", "job-dashboard-1", status, args=args)
+
+
+def test_the_life_of_a_job(api, bed, tmp_path):
+    told = bed.submit("--env", "CartPole-v1", "--actors", "2")
+    assert (told["run_id"], told["target"], told["address"]) == (RUN_ID, "kubernetes", "lab")
+    assert api.one("deployments", "actor")["spec"]["replicas"] == 2
+    secret = api.objects["secrets", "team", RUN_ID]["data"]
+    assert all(re.fullmatch("[0-9a-f]{64}", base64.b64decode(value).decode()) for value in secret.values())
+    assert len({*secret.values()}) == len(SECRET_KEYS)
+    learner = api.one("jobs", "learner")
+    makers = [made for (kind, *_), made in api.objects.items() if kind in ("jobs", "deployments", "statefulsets")]
+    volumes = [volume for maker in makers for volume in maker["spec"]["template"]["spec"]["volumes"]]
+    mounted = [volume["secret"] for volume in volumes if volume.get("secret", {}).get("secretName") == RUN_ID]
+    assert {item["key"] for found in mounted for item in found["items"]} == {*SECRET_KEYS}
+
+    unplaced = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes\nhave room"}
+    put_pod(api, "learner", "job-learner-1", {"phase": "Pending", "conditions": [unplaced]})
+    status = bed.run("status", RUN_ID)
+    assert status.stdout == f"{RUN_ID} on kubernetes waits: Unschedulable: 0/3 nodes have room\n"
+    early = bed.run("stop", RUN_ID, "--address", "other")
+    assert (early.returncode, early.stderr.count("\n")) == (2, 1)
+    assert "other" in early.stderr
+
+    put_pod(api, "learner", "job-learner-1", {"phase": "Running"})
+    put_pod(api, "actor", "job-actors-5d-x1", {"phase": "Running"})
+    put_dashboard(api)
+    api.logs["job-learner-1"] = [
+        "2026-11-25T10:00:01.5Z 2026-11-25 10:00:01 run job in /runs/job",
+        "2026-11-25T10:00:03Z updates 7",
+    ]
+    api.logs["job-actors-5d-x1"] = ["2026-11-25T10:00:02Z actors join"]
+    logs = bed.run("logs", RUN_ID, "--json")
+    assert logs.returncode == 0, logs.stderr
+    lines = [json.loads(line) for line in logs.stdout.splitlines()]
+    assert [(line["role"], line["text"]) for line in lines] == [
+        ("job", "run job in /runs/job"),
+        ("actors x1", "actors join"),
+        ("job", "updates 7"),
+    ]
+    assert [line["at"] - lines[0]["at"] for line in lines] == [0.0, 0.5, 1.5]
+
+    assert bed.run("scale", "6", RUN_ID).returncode == 0
+    assert api.one("deployments", "actor")["spec"]["replicas"] == 6
+    stopped = bed.run("stop", RUN_ID)
+    assert (stopped.returncode, stopped.stdout, stopped.stderr) == (0, "stop requested\n", "")
+    url = f"redis://distrl-default-operator@{RUN_ID}-redis:6379"
+    assert api.executed == [("job-dashboard-1", ["distrl", "stop", "--redis-url", url, "--run-id", RUN_ID])]
+    assert api.one("deployments", "actor")["spec"]["replicas"] == 0
+
+    put_pod(api, "learner", "job-learner-1", ended(0))
+    learner["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+    assert (bed.job["state"], bed.job["exit_code"]) == ("ended", 0)
+    after = bed.run("logs", "-f", RUN_ID, "--role", "job")
+    assert (after.returncode, after.stdout.count("\n")) == (0, 2)
+    for late in (["scale", "3"], ["stop"]):
+        done = bed.run(*late, RUN_ID)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+
+    assert bed.run("stop", RUN_ID, "--now").stdout == "killed\n"
+    claims = {("persistentvolumeclaims", f"{RUN_ID}-{part}") for part in ("redis", "runs")}
+    left = {(kind, name) for kind, namespace, name in api.objects if namespace and kind != "pods"}
+    assert left == claims
+    assert bed.run("stop", RUN_ID, "--now").returncode == 2
+    again = ["--yes", "--run-id", RUN_ID, "--run-dir", str(tmp_path / "new"), "--env", "CartPole-v1"]
+    taken = bed.run("submit", "--on", "kubernetes", *again)
+    assert (taken.returncode, taken.stderr.count("\n")) == (2, 1)
+    assert "the run id job is taken: " in taken.stderr
+
+
+def test_a_job_waits_fails_and_goes_on_as_kubernetes_says(api, tmp_path):
+    target, record = KubernetesJobs(), submitted(tmp_path)
+    learner = api.one("jobs", "learner")
+    event = {"involvedObject": {"name": learner["metadata"]["name"]}, "type": "Warning"}
+    words = {"reason": "FailedCreate", "message": "exceeded quota: team"}
+    api.put("events", {"metadata": {"name": "e1"}, **event, **words}, "team")
+    assert target.state(record).reason == "FailedCreate: exceeded quota: team"
+    waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
+    status = {"phase": "Pending", "containerStatuses": [{"name": "learner", "state": {"waiting": waiting}}]}
+    put_pod(api, "learner", "job-learner-1", status)
+    assert target.state(record).reason == "ImagePullBackOff: no such image"
+    put_pod(api, "learner", "job-learner-1", ended(4, "x\ndistrl: error: no update for 300 s\n"))
+    state = target.state(record)
+    assert (state.state, state.reason) == ("waiting", "to start again after exit code 4: no update for 300 s")
+    put_pod(api, "learner", "job-learner-2", {"phase": "Pending"}, made="2026-11-25T10:05:00Z")
+    assert target.state(record).reason == "to go on: its Pod is prepared"
+    put_pod(
+        api, "learner", "job-learner-2", ended(2, "distrl: error: no such environment"), made="2026-11-25T10:05:00Z"
+    )
+    learner["status"] = {"conditions": [{"type": "Failed", "status": "True", "reason": "PodFailurePolicy"}]}
+    state = target.state(record)
+    assert (state.state, state.exit_code) == ("failed", 2)
+    assert state.reason == f"no such environment; distrl stop {RUN_ID} --now removes what is left of its release"
+    target.stop(record, now=True)
+    assert target.state(record).state == "gone"
+
+
+def test_a_job_that_has_not_begun_is_removed_by_stop(api, tmp_path):
+    target, record = KubernetesJobs(), submitted(tmp_path)
+    target.stop(record, now=False)
+    assert target.state(record).state == "gone"
+    assert not api.executed
+    with pytest.raises(ConfigError, match="does not run: there is no release"):
+        target.stop(record, now=True)
+
+
+def test_a_run_that_refuses_a_request_is_answered_in_its_words(api, tmp_path):
+    target, record = KubernetesJobs(), submitted(tmp_path)
+    put_pod(api, "learner", "job-learner-1", {"phase": "Running"})
+    with pytest.raises(ConfigError, match="the dashboard's Pod, from which requests are sent, is not ready"):
+        target.stop(record, now=False)
+    put_dashboard(api)
+    api.execute = lambda pod, command: (6, "distrl: error: redis has no run job\n")
+    with pytest.raises(ConfigError, match=r"^redis has no run job$"):
+        target.stop(record, now=False)
+    assert api.one("deployments", "actor")["spec"]["replicas"] == 2
+
+
+def test_keda_follows_the_run_alone(api, tmp_path):
+    target = KubernetesJobs()
+    record = submitted(tmp_path, KEDA, "actors.autoscale={min_count: 2, max_count: 9}")
+    put_pod(api, "learner", "job-learner-1", {"phase": "Running"})
+    put_dashboard(api)
+    bounds = api.one("scaledobjects", "actor")["spec"]
+    assert (bounds["minReplicaCount"], bounds["maxReplicaCount"]) == (2, 9)
+    assert "enabled: true" in api.objects["configmaps", "team", f"{RUN_ID}-job"]["data"]["job.yaml"]
+    with pytest.raises(ConfigError, match="KEDA sets the number of actors of job; give it bounds"):
+        target.scale(record, 3, force=True)
+    target.autoscale(record, 3, None, off=False)
+    target.autoscale(record, None, None, off=True)
+    target.stop(record, now=False)
+    assert [command[1:2] + command[6:] for _, command in api.executed] == [
+        ["autoscale", "--min", "3", "--detach"],
+        ["autoscale", "--off"],
+        ["stop"],
+    ]
+
+
+def test_without_keda_nothing_follows(api, tmp_path):
+    target, record = KubernetesJobs(), submitted(tmp_path, "actors.max_count=4")
+    with pytest.raises(ConfigError, match="nothing follows the number of actors that job wants"):
+        target.autoscale(record, None, None, off=False)
+    with pytest.raises(ConfigError, match=r"actors: 5 is more than this run may have, 4 \(actors.max_count\)"):
+        target.scale(record, 5, force=False)
+
+
+@pytest.mark.parametrize("refuses", [("PATCH", "statefulsets"), ("PATCH", "jobs"), ("POST", "secrets")])
+def test_an_installation_that_fails_leaves_nothing(api, tmp_path, refuses):
+    api.forbidden.add(refuses)
+    with pytest.raises(ConfigError) as caught:
+        submitted(tmp_path)
+    assert f'{refuses[1]} is forbidden: User "ada"' in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not [name for _, namespace, name in api.objects if namespace]
+    assert not (tmp_path / "runs" / RUN_ID).exists()
+
+
+def test_a_release_of_another_user_is_left_alone(api, tmp_path, monkeypatch):
+    submitted(tmp_path, "kubernetes.values.secret={existing: mine}", "kubernetes.values.persistence.enabled=false")
+    for claim in api.names("persistentvolumeclaims"):
+        del api.objects["persistentvolumeclaims", "team", claim]
+    there = {*api.objects}
+    other = Job(RUN_ID, load(sets=SETTINGS), tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match="the run id job is taken: a release in namespace team has this name"):
+        KubernetesJobs().submit(other, lambda text: None)
+    assert {*api.objects} == there
+    monkeypatch.setattr(kubernetes_commands, "is_installed", lambda place, release: False)  # it was made meanwhile
+    with pytest.raises(ConfigError, match="has this name"):
+        KubernetesJobs().submit(other, lambda text: None)
+    assert {*api.objects} == there
+
+
+def test_room_is_checked_where_nodes_may_be_seen(api, tmp_path):
+    for name, unschedulable in (("node", False), ("b", True)):
+        status = {"allocatable": {"cpu": "3900m", "nvidia.com/gpu": "1"}}
+        api.put("nodes", {"metadata": {"name": name}, "spec": {"unschedulable": unschedulable}, "status": status})
+    assert KubernetesJobs().plan(job(tmp_path)).available == "3.9 CPU, 1 GPU on 1 node"
+    line = refused(tmp_path, "actors.count=4")
+    assert "it needs 5 CPU (learner 1, 4 actors of 1), the cluster has 3, its largest node 3" in line
+    assert KubernetesJobs().plan(job(tmp_path, "actors.count=4", wait=True)).roles[1].count == 4
+    api.forbidden |= {("GET", "nodes"), ("GET", "namespaces")}
+    assert KubernetesJobs().plan(job(tmp_path, "actors.count=4")).available == ""
+
+
+def test_what_the_cluster_lacks_is_one_line(api, tmp_path, monkeypatch):
+    assert "there is no namespace lost at context lab; kubectl create namespace lost" in refused(
+        tmp_path, "kubernetes.namespace=lost"
+    )
+    assert "kubectl knows no context 'mars'" in refused(tmp_path, address="mars")
+    line = refused(tmp_path, "kubernetes.values={actors: {perPods: 2}}")
+    assert line.startswith("the chart refuses kubernetes.values: ")
+    assert "'/actors': additional properties 'perPods' not allowed" in line
+    line = refused(tmp_path, "launch.sigterm_exit_code=7")
+    assert line.startswith(
+        "the chart refuses kubernetes.values: run.config.launch.sigterm_exit_code is set by the chart"
+    )
+    assert "debug" not in line
+    api.close()
+    assert "127.0.0.1" in (line := refused(tmp_path))
+    assert line.startswith("kubectl at context lab: ")
+    (tmp_path / "kubeconfig").write_text("{}")
+    assert "kubectl has no current context" in refused(tmp_path)
+    for program, there in (("kubectl", "helm"), ("helm", "kubectl")):
+        folder = tmp_path / there
+        folder.mkdir()
+        (folder / there).symlink_to(programs() / there)
+        monkeypatch.setenv("PATH", str(folder))
+        assert refused(tmp_path) == f"--on kubernetes needs {program}, which is not on PATH; install it on this host"

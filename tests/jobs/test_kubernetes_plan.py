@@ -1,0 +1,98 @@
+"""From a configuration to values of the chart; tests/cluster/test_kubernetes_jobs.py has the chart itself."""
+
+from pathlib import Path
+
+import pytest
+
+from distrl.config.load import load
+from distrl.errors import ConfigError
+from distrl.jobs import kubernetes_plan
+from distrl.jobs.kubernetes_commands import Namespace
+from distrl.jobs.kubernetes_plan import check_config, cpus, merged, object_name, pods_for, release_of
+from distrl.jobs.record import Job
+
+OWN_SECRET = "kubernetes.values.secret={existing: mine}"
+
+
+@pytest.fixture(autouse=True)
+def _context(monkeypatch):
+    monkeypatch.setattr(kubernetes_plan, "require_programs", lambda: None)
+    monkeypatch.setattr(kubernetes_plan, "namespace_of", lambda context, name: Namespace(context or "lab", name or "n"))
+
+
+def job(*sets, run_id="pong"):
+    return Job(run_id, load(sets=["actors.count=4", *sets]), Path("/runs") / run_id)
+
+
+def test_values_follow_from_the_configuration():
+    sets = ["learner.threads=3", "seed=7", "launch.log_level=debug", "kubernetes.namespace=team"]
+    release = release_of(job(*sets, "kubernetes.values.actors={perPod: 2, nodeSelector: {pool: cpu}}"))
+    assert (release.place, release.name, release.secret) == (Namespace("lab", "team"), "pong", "pong")
+    assert release.values == {
+        "fullnameOverride": "pong",
+        "secret": {"existing": "pong"},
+        "run": {"config": {"seed": 7, "learner": {"threads": 3}, "launch": {"log_level": "debug"}}},
+        "learner": {"gpus": 0, "resources": {"requests": {"cpu": "3"}, "limits": {"cpu": "6"}}},
+        "actors": {
+            "replicas": 2,
+            "perPod": 2,
+            "resources": {"requests": {"cpu": "2", "memory": "2Gi"}, "limits": {"cpu": "3", "memory": "4Gi"}},
+            "nodeSelector": {"pool": "cpu"},
+        },
+    }
+
+
+def test_gpus_a_redis_of_the_user_and_keda_are_values_of_the_chart():
+    url = "rediss://distrl-a-learner@redis:6379"
+    release = release_of(job("learner.device=gpu", f"memory.url={url}", OWN_SECRET))
+    assert release.values["learner"]["gpus"] == 1
+    assert release.values["redis"] == {"mode": "external", "external": {"url": url}}
+    assert (release.values["secret"], release.secret) == ({"existing": "mine"}, None)
+    assert release.values["run"]["config"] == {}
+    follows = release_of(job("kubernetes.values.autoscaling={enabled: true}", "actors.max_count=9"))
+    assert follows.values["autoscaling"] == {"enabled": True, "minReplicas": 1, "maxReplicas": 9}
+    assert follows.values["run"]["config"]["actors"] == {"max_count": 9, "autoscale": {"enabled": True}}
+
+
+@pytest.mark.parametrize("run_id", ["Pong", "pong_1", "2048-impala-a1b2c3", "pong-", "a" * 54, "pong.1"])
+def test_an_id_that_is_no_name_for_kubernetes_is_refused(run_id):
+    with pytest.raises(ConfigError, match=f"the run id {run_id} is no name for Kubernetes: use at most 53 small"):
+        release_of(job(run_id=run_id))
+
+
+def test_long_ids_have_short_names_which_differ():
+    names = [object_name(f"breakoutnoframeskip-v4-impala-{number}") for number in ("a1b2c3", "a1b2c4")]
+    assert object_name("a" * 30) == "a" * 30
+    assert len({*names}) == 2
+    assert all(name.startswith("breakoutnoframeskip-v-") and len(name) <= 30 for name in names)
+
+
+@pytest.mark.parametrize(
+    ("sets", "message"),
+    [
+        (["launch.launcher=ray"], "launch.launcher: ray has no use with --on kubernetes"),
+        (["actors.count=0"], "actors.count: 0 is one process, which needs no cluster; use --on here"),
+        (["launch.start_actors=false", "memory.listen=auto"], "--no-actors has no use with --on kubernetes"),
+        (["kubernetes.values.actors.perPod=3"], "actors: 4 is no multiple of 3, the number of actors in each Pod"),
+        (["memory.url=redis://localhost"], "each Pod would look for Redis on itself"),
+        (["memory.url=redis://redis"], "name it in kubernetes.values.secret.existing"),
+        (["memory.namespace=team"], "memory.namespace has no use with --on kubernetes, whose chart has"),
+        (["memory.listen=auto"], "memory.listen has no use with --on kubernetes"),
+    ],
+)
+def test_what_cannot_run_there_is_refused(sets, message):
+    with pytest.raises(ConfigError) as caught:
+        check_config(load(sets=["actors.count=4", *sets]).config)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_trees_are_merged_and_kept():
+    first = {"a": {"b": 1, "c": 2}}
+    assert merged(first, {"a": {"b": {"d": 3}}}, {"e": [4]}) == {"a": {"b": {"d": 3}, "c": 2}, "e": [4]}
+    assert first == {"a": {"b": 1, "c": 2}}
+
+
+def test_quantities_and_pods_are_counted():
+    assert [cpus(text) for text in ("16", "3920m", "1.5", "2k", "12Ki")] == [16.0, 3.92, 1.5, 2000.0, 0.0]
+    assert pods_for(6, 3) == 2
