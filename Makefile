@@ -15,7 +15,7 @@ NEEDS_VENV   := $(PYTHON) lacks its venv module: sudo apt-get install python3-ve
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: one-python help install train test check long cluster pythons format bench learning performance endurance capabilities settings lock clean
+.PHONY: one-python help install train test check long cluster pythons format bench learning performance endurance capabilities settings lock image clean
 
 help:  ## Lists the targets.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -80,14 +80,26 @@ capabilities: $(VENV)/installed-dev  ## Writes docs/capabilities.md anew from th
 settings: $(VENV)/installed-dev  ## Writes docs/settings.md anew from the sections' docstrings.
 	$(BIN)/python docs/settings.py
 
-# One numpy and one TensorFlow for both locks: the train lock is a selection from the dev lock.
-LOCK := $(BIN)/uv pip compile pyproject.toml --no-config --universal --python-version 3.11 --fork-strategy fewest \
+# One numpy and one TensorFlow for all: the other locks are selections from the dev lock. gpu.lock adds CUDA's libraries.
+COMPILE := $(BIN)/uv pip compile --no-config --universal --python-version 3.11 --fork-strategy fewest \
 	--generate-hashes --no-header --annotation-style line --quiet
+LOCK := $(COMPILE) pyproject.toml
+ENVIRONMENTS := --extra atari --extra mujoco --extra box2d --extra compression
+SELECT := --constraints requirements/dev.lock --output-file
 
 lock: $(VENV)/installed-dev  ## Writes the locks anew from pyproject.toml; add LOCK_ARGS=--upgrade for newer releases.
-	$(LOCK) $(LOCK_ARGS) --extra cpu --extra jax --extra ray --extra atari --extra mujoco --extra box2d --extra video --extra envpool --extra gym --extra dm-control --extra compression --extra plot --extra dashboard --extra dev --output-file requirements/dev.lock
-	$(LOCK) $(LOCK_ARGS) --extra cpu --extra ray --extra atari --extra mujoco --extra box2d --extra video --extra compression --extra plot --extra dashboard --constraints requirements/dev.lock --output-file requirements/train.lock
+	$(LOCK) $(LOCK_ARGS) --extra cpu --extra jax --extra ray $(ENVIRONMENTS) --extra video --extra envpool --extra gym --extra dm-control --extra plot --extra dashboard --extra dev --group image-build --output-file requirements/dev.lock
+	$(LOCK) $(LOCK_ARGS) --extra cpu --extra ray $(ENVIRONMENTS) --extra video --extra plot --extra dashboard $(SELECT) requirements/train.lock
+	$(LOCK) $(LOCK_ARGS) --extra gpu --extra ray $(ENVIRONMENTS) --extra video --extra plot --extra dashboard $(SELECT) requirements/gpu.lock
+	$(LOCK) $(LOCK_ARGS) --extra compression $(SELECT) requirements/actor.lock
+	$(LOCK) $(LOCK_ARGS) $(ENVIRONMENTS) $(SELECT) requirements/environments.lock
+	$(LOCK) $(LOCK_ARGS) --extra dashboard $(SELECT) requirements/dashboard.lock
+	$(COMPILE) $(LOCK_ARGS) --group pyproject.toml:image-build $(SELECT) requirements/build.lock
 	echo 'checkov>=3.3,<4' | $(subst pyproject.toml,-,$(LOCK)) $(LOCK_ARGS) --output-file requirements/checkov.lock
+
+# Debian's buildah and mmdebstrap, and root; packages come through this machine's pip.
+image: install  ## Builds the container images; ARGS="actor" chooses, ARGS="--base NAME" takes another base.
+	$(BIN)/python image/build.py $(ARGS)
 
 # checkov pins much that distrl uses in other versions: it has an environment of its own.
 build/checkov/installed: requirements/checkov.lock | $(VENV)/installed-dev

@@ -11,6 +11,7 @@ import signal
 from types import FrameType
 
 from distrl.errors import EXIT_INTERRUPTED
+from distrl.health import quick_probe
 
 ROLES = ("actor", "learner", "evaluator")
 """Commands that a supervisor starts. It assumes that a role which SIGTERM has ended had nothing to save yet."""
@@ -26,6 +27,9 @@ def main() -> int:
         numbers.append(signal.SIGHUP)
     for number in numbers:
         signal.signal(number, _leave)
+
+    if sys.argv[1:2] == ["health"] and (code := quick_probe(sys.argv[2:])) is not None:
+        return code
 
     from distrl.commands import main as cli
 

@@ -16,9 +16,14 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 LOCKS = {
     "train": {"cpu", "ray", "atari", "mujoco", "compression", "plot", "dashboard"},
+    "gpu": {"gpu", "ray", "atari", "mujoco", "compression", "plot", "dashboard"},
+    "actor": {"compression"},
+    "environments": {"atari", "mujoco", "compression"},
+    "dashboard": {"dashboard"},
     "dev": {"cpu", "jax", "ray", "atari", "mujoco", "envpool", "gym", "dm-control", "compression", "plot"}
     | {"dashboard", "dev"},
 }
+ACCELERATOR = re.compile(r"nvidia|cuda|torch|triton|jax-cuda")
 SELF = {"distrl[cpu]", "distrl[image]", "distrl[plot]"}
 
 
@@ -26,7 +31,9 @@ def declared() -> list[tuple[str, str]]:
     """(extra or –, requirement) in the order of pyproject.toml."""
     base = [("–", requirement) for requirement in PROJECT["dependencies"]]
     extras = PROJECT["optional-dependencies"]
-    return base + [(f"`{extra}`", requirement) for extra in extras for requirement in extras[extra]]
+    groups = PYPROJECT["dependency-groups"]
+    named = [(f"`{extra}`", requirement) for extra in extras for requirement in extras[extra]]
+    return base + named + [(f"`{group}`", requirement) for group in groups for requirement in groups[group]]
 
 
 def lock(name: str) -> dict[str, tuple[str, str, list[str]]]:
@@ -83,24 +90,44 @@ def test_extra_names_in_errors_exist():
 def test_lock_pins_and_hashes_what_pyproject_asks_for(name):
     locked = lock(name)
     assert all(version and hashes for version, _, hashes in locked.values())
-    asked = [*PROJECT["dependencies"], *PYPROJECT["build-system"]["requires"]]
+    asked = list(PROJECT["dependencies"])
+    if "plot" in LOCKS[name]:  # the locks by which distrl is installed from its sources
+        asked += PYPROJECT["build-system"]["requires"]
     asked += [item for extra in LOCKS[name] for item in PROJECT["optional-dependencies"][extra] if item not in SELF]
     for requirement in map(Requirement, asked):
         version, *_ = locked[canonicalize_name(requirement.name)]
         assert requirement.specifier.contains(version), f"{requirement} is locked at {version}: run make lock"
 
 
-def test_train_lock_is_a_selection_from_the_dev_lock():
+@pytest.mark.parametrize("name", [*(LOCKS.keys() - {"dev"}), "build"])
+def test_every_lock_is_a_selection_from_the_dev_lock(name):
     dev = lock("dev")
-    for package, (version, _, hashes) in lock("train").items():
-        assert (version, hashes) == (dev[package][0], dev[package][2])
+    for package, (version, _, hashes) in lock(name).items():
+        if name != "gpu" or not (package == "tensorflow" or ACCELERATOR.match(package)):
+            assert (version, hashes) == (dev[package][0], dev[package][2])
 
 
-@pytest.mark.parametrize("name", LOCKS)
+def test_tensorflow_is_of_one_version_in_all_locks():
+    assert lock("gpu")["tensorflow"][0] == lock("train")["tensorflow-cpu"][0]
+
+
+def test_the_build_lock_has_what_builds_the_images():
+    locked = lock("build")
+    for requirement in map(Requirement, PYPROJECT["dependency-groups"]["image-build"]):
+        assert requirement.specifier.contains(locked[canonicalize_name(requirement.name)][0])
+    assert set(PYPROJECT["build-system"]["requires"]) <= set(PYPROJECT["dependency-groups"]["image-build"])
+
+
+def test_actors_and_dashboards_have_no_framework_in_their_images():
+    for name in ("actor", "environments", "dashboard"):
+        assert not {"tensorflow", "tensorflow-cpu", "keras", "jax", "jaxlib", "ray"} & lock(name).keys()
+
+
+@pytest.mark.parametrize("name", [*LOCKS, "build"])
 def test_lock_names_no_index_and_brings_no_accelerator_libraries(name):
     text = (ROOT / f"requirements/{name}.lock").read_text()
     assert not re.search(r"://|--index|--extra-index|--find-links|--trusted-host|^-", text, re.MULTILINE)
-    assert not [package for package in lock(name) if re.match(r"nvidia|cuda|torch|triton|jax-cuda", package)]
+    assert bool([package for package in lock(name) if ACCELERATOR.match(package)]) == (name == "gpu")
 
 
 def test_package_data_is_declared_and_there():

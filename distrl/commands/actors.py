@@ -9,6 +9,7 @@ import typer
 from distrl.commands.evaluate import AllowOption
 from distrl.commands.options import redis_url_option
 from distrl.errors import ConfigError, printable
+from distrl.health import beating
 
 if TYPE_CHECKING:
     from distrl.launch.run_to_join import RunToJoin
@@ -59,7 +60,7 @@ def actors(
     from distrl.terminal.console import QuietView, UntilGoneView
 
     to_join = _run_to_join(run_dir, run_id, redis_url, frozenset(allow or ()))
-    with interruptible() as interrupt:
+    with beating("actors"), interruptible() as interrupt:
         outcome = join_actors(
             to_join,
             cores() if count is None else count,

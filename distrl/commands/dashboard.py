@@ -9,6 +9,7 @@ from distrl.config.secrets import read_secret
 from distrl.dashboard.access import READ_ONLY_TOKEN_VARIABLE, TOKEN_VARIABLE, Access, token_of_environment
 from distrl.dashboard.beside import require_dashboard
 from distrl.errors import EXIT_INTERRUPTED, ConfigError
+from distrl.health import opened
 
 DEFAULT_RUNS = Path("runs")
 
@@ -59,10 +60,10 @@ def dashboard(
     all_rights = _token(token_file, "--token-file", TOKEN_VARIABLE)
     access = Access(host, all_rights, _token(read_only_token_file, "--read-only-token-file", READ_ONLY_TOKEN_VARIABLE))
     check_reachable(redis_url or ())
-    with listen(host, port) as listening:
+    with listen(host, port) as listening, opened("dashboard") as beats:
         from distrl.dashboard.server import make_server
 
-        server = make_server(runs, access, redis_url or ())
+        server = make_server(runs, access, redis_url or (), beats)
         url = url_of(listening)
         print(f"distrl dashboard of {runs} at {url} (Ctrl-C ends it)", flush=True)
         if open_page:

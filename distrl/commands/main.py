@@ -32,6 +32,7 @@ from distrl.commands import (
     env,
     evaluate,
     export,
+    health,
     jobs,
     plot,
     presets,
@@ -44,6 +45,7 @@ from distrl.commands.options import JoinedRedisOption, Layers, RunDirOption
 from distrl.config.load import LoadedConfig
 from distrl.dashboard.beside import dashboard_beside
 from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError, failure, printable
+from distrl.health import beating
 
 if TYPE_CHECKING:
     from distrl.runs.summary import Summary
@@ -211,6 +213,7 @@ app.command(rich_help_panel="Runs")(plot.plot)
 app.command(rich_help_panel="Runs")(plot.report)
 app.command("presets", rich_help_panel="Look")(presets.presets)
 app.command(rich_help_panel="Look")(doctor.doctor)
+app.command(rich_help_panel="Look")(health.health)
 app.command(rich_help_panel="A policy")(export.export)
 
 
@@ -278,6 +281,7 @@ def _train(
     view = make_view(plain=plain, quiet=quiet, dated=dated, run_dir=folder)
     try:
         with contextlib.ExitStack() as beside:
+            beside.enter_context(beating("supervisor"))
             if run_dir is None and resume is None:
                 beside.enter_context(distrl.forgotten_if_empty(folder))
             if dashboard:

@@ -12,14 +12,26 @@ import uvicorn
 from distrl.dashboard.access import Access, access_of_environment
 from distrl.dashboard.app import make_app
 from distrl.dashboard.connections import MOST_CONNECTIONS, BoundedProtocol
+from distrl.health import Beats
 
 GRACE_S = 2
 NICENESS = 10
 """Nice value beside a training: roles have priority."""
 
 
-def make_server(root: Path, access: Access, redis_urls: Sequence[str] = ()) -> uvicorn.Server:
-    """Make a server of the runs below `root` and of those in these Redis servers."""
+def make_server(
+    root: Path, access: Access, redis_urls: Sequence[str] = (), beats: Beats | None = None
+) -> uvicorn.Server:
+    """Make a server of the runs below `root` and of those in these Redis servers.
+
+    Args:
+        beats: Written by the server's own loop: no heartbeat means that no request is answered.
+    """
+
+    async def notify() -> None:
+        if beats is not None:
+            beats.beat()
+
     server = uvicorn.Server(
         uvicorn.Config(
             make_app(root, access, redis_urls),
@@ -33,6 +45,8 @@ def make_server(root: Path, access: Access, redis_urls: Sequence[str] = ()) -> u
             lifespan="on",
             http=BoundedProtocol,
             ws="none",
+            callback_notify=notify,
+            timeout_notify=1,
         )
     )
     return server

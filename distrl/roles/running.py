@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from contextlib import closing
 
 from distrl.errors import ConfigError, DistrlError, MissingRunError
+from distrl.health import beating
 from distrl.memory_backend.keys import checked_actor
 from distrl.memory_backend.records import RoleStatus
 from distrl.memory_backend.registry import Registry
@@ -73,7 +74,8 @@ def run_here(role: Role, *, redis_url: str, run_id: str, allowed: Iterable[str] 
     become(role.name, stop)
     give_way(role)
     try:
-        return run_role(role, address, stop)
+        with beating(role.kind):
+            return run_role(role, address, stop)
     finally:
         be_done()
 

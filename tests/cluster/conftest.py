@@ -15,7 +15,9 @@ import pytest
 
 from distrl.memory_backend.embedded_redis import find_server
 from tests.faults.arguments import environment
+from tests.faults.checkout_files import checkout_files, missing_for_checkout
 from tests.faults.hosts import REDIS_PORT, Host, Network
+from tests.faults.kubelet import Cluster
 
 SKIPS_FAIL = "CLUSTER_SKIPS_FAIL"
 
@@ -60,6 +62,17 @@ def redis_host(network: Network) -> Host:
     command = [find_server(), *(part for name, value in settings.items() for part in (f"--{name}", str(value)))]
     host.start(*command, variables=environment(), stdout=subprocess.DEVNULL)
     return host
+
+
+@pytest.fixture
+def cluster(needs_hosts: None, network: Network, tmp_path: Path) -> Iterator[Cluster]:
+    """A cluster of one node, whose containers have the files of this checkout."""
+    if (reason := missing_for_checkout()) is not None:
+        pytest.skip(reason)
+    cluster = Cluster(network, tmp_path, checkout_files(tmp_path))
+    yield cluster
+    cluster.close()
+    print("\n".join(cluster.events))  # pytest shows it where a test has failed
 
 
 def _no_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
