@@ -15,9 +15,11 @@ import pytest
 
 from distrl.memory_backend.embedded_redis import find_server
 from tests.faults.arguments import environment
+from tests.faults.checkout_files import checkout_files, missing_for_checkout
 from tests.faults.hosts import REDIS_PORT, Host, Network
 from tests.faults.kube_api import KubeApi
 from tests.faults.kube_tools import programs
+from tests.faults.kubelet import Cluster
 from tests.faults.slurm import SlurmCluster, missing_for_slurm
 from tests.helm.rendering import UnavailableError
 
@@ -91,6 +93,16 @@ def kube_api(free_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     yield api
     api.close()
     assert not api.unknown
+
+
+def cluster(needs_hosts: None, network: Network, tmp_path: Path) -> Iterator[Cluster]:
+    """A cluster of one node, whose containers have the files of this checkout."""
+    if (reason := missing_for_checkout()) is not None:
+        pytest.skip(reason)
+    cluster = Cluster(network, tmp_path, checkout_files(tmp_path))
+    yield cluster
+    cluster.close()
+    print("\n".join(cluster.events))  # pytest shows it where a test has failed
 
 
 def _no_skip(report: pytest.TestReport | pytest.CollectReport) -> None:

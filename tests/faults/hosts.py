@@ -19,6 +19,8 @@ REDIS_PORT = 6379
 """Port of a Redis that has a host of its own."""
 NOWHERE = "02:00:00:00:00:01"
 """A hardware address that no interface has."""
+NETWORKS = 256
+"""Number of networks that one machine can have at once, in all processes of tests."""
 _numbers = count(os.getpid())
 
 
@@ -109,19 +111,17 @@ class Network:
             OSError: This machine cannot make one; the message has the reason.
         """
         self._directory = directory
-        self._number = next(_numbers)
-        self._subnet = f"198.18.{self._number % 256}"  # set aside for tests of networks
         self._names = directory / "hosts"
         self._names.write_text("127.0.0.1 localhost\n")
         self._hosts: list[Host] = []
         self._cleanup = ExitStack()
         self._switch = self._keep(Space("switch", "ip link add bridge0 type bridge && ip link set bridge0 up"))
-        self.address = f"{self._subnet}.254"
         try:
-            self._connect("here", os.getpid(), f"dt{self._number}"[-15:], self.address)
+            self._subnet = self._join()
         except OSError:
             self.close()
             raise
+        self.address = f"{self._subnet}.254"
 
     def host(self, name: str) -> Host:
         """Add a host."""
@@ -160,6 +160,19 @@ class Network:
     def _keep(self, space: Any) -> Any:
         self._cleanup.callback(space.end)
         return space
+
+    def _join(self) -> str:
+        """Connect this machine, and return the network's addresses: those that no other network of this machine has."""
+        for number in (next(_numbers) % NETWORKS for _ in range(NETWORKS)):
+            subnet = f"198.18.{number}"  # set aside for tests of networks
+            try:
+                self._connect("here", os.getpid(), f"dt{number}", f"{subnet}.254")
+            except OSError as error:
+                if "File exists" not in str(error):
+                    raise
+            else:
+                return subnet
+        raise OSError(f"{NETWORKS} networks of tests are there already")
 
     def _connect(self, port: str, pid: int, interface: str, address: str) -> None:
         """Lay a cable from a port of the switch to an interface in the network of the process `pid`."""

@@ -35,7 +35,7 @@ DRAIN_S: Mapping[str, float] = {
     "dashboard": DASHBOARD_S,
     "ray-head": LEARNER_S,
     "ray-worker": LEARNER_S,
-    "redis": 10.0,
+    "redis": LEARNER_S + 10.0,  # it waits until the learner has saved
     "secret": 1.0,
     "test": 1.0,
 }
@@ -50,7 +50,7 @@ PROBES: Mapping[str, set[str]] = {
     "secret": set(),
     "test": set(),
 }
-HEALTH = {"learner": "distrl health --role learner", "actor": "distrl health --role actor"}
+HEALTH = {"learner": "distrl health --role learner", "actor": "distrl health --role actors"}
 PING = r"sh -c valkey-cli (--tls --insecure )?ping \| grep -q PONG"
 URL = r"(redis|rediss)://\S+@\S+"
 FILES = r"--token-file (?P<t>/etc/distrl/secrets/dashboard)-token --read-only-token-file (?P=t)-read-only-token"
@@ -112,6 +112,10 @@ def _life(component: str, metadata: Object, pod: Object, owner: Object) -> Itera
         yield "its containers start again in the same Pod"
     if pod.get("terminationGracePeriodSeconds", 0) < 1.5 * DRAIN_S[component]:
         yield f"its grace period is too short for {DRAIN_S[component]:g} s"
+    if component == "redis":
+        ending = pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+        if ending != ["sleep", f"{LEARNER_S + 5:g}"]:
+            yield "it does not wait until the learner has saved"
     if component in ("actor", "ray-head", "ray-worker"):
         spread = pod.get("topologySpreadConstraints") or [{}]
         selected = (spread[0].get("labelSelector") or {}).get("matchLabels")
