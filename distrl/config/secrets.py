@@ -6,10 +6,12 @@ Masked are passwords in URLs and values under secret names. A secret under a nam
 import os
 import re
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
+from distrl.config.document import flat
 from distrl.config.small_files import read_small
 from distrl.errors import ConfigError
 
@@ -43,6 +45,11 @@ def masked(dotted: str, value: Any) -> Any:
             key: MASK if named and key == "value" else masked(f"{dotted}.{key}", each) for key, each in value.items()
         }
     return value
+
+
+def masked_settings(config: Mapping[str, Any]) -> list[str]:
+    """Return the dotted paths of the values of a configuration that were masked when it was written."""
+    return [".".join(keys) for keys, value in flat(config) if MASK in str(value)]
 
 
 def _is_variable_of_secret(value: dict[str, Any]) -> bool:

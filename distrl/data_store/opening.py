@@ -1,6 +1,8 @@
 """Open a data store by its URL, and check that it can be used."""
 
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from distrl.data_store.local_objects import LocalObjects
 from distrl.data_store.objects import Objects
@@ -22,6 +24,19 @@ def open_objects(url: str) -> Objects:
     return RemoteObjects(url)
 
 
+@contextmanager
+def usable_store(remedy: str = "") -> Iterator[None]:
+    """Raise ConfigError with the store's reason if it fails while inside.
+
+    Args:
+        remedy: Is added to the message.
+    """
+    try:
+        yield
+    except StoreError as error:
+        raise ConfigError(f"checkpoint.store cannot be used: {error}{remedy}") from error
+
+
 def require_usable(objects: Objects) -> None:
     """Check that the store takes, returns, lists and removes objects, and creates one only once.
 
@@ -29,15 +44,13 @@ def require_usable(objects: Objects) -> None:
         ConfigError: It does not; the message has the store's reason and the remedy.
     """
     name = f".distrl-probe-{secrets.token_hex(4)}/probe"
-    try:
+    with usable_store():
         try:
             created = objects.create(name, b"distrl")
             again = objects.create(name, b"again")
             found, listed = objects.get(name), objects.sizes(name.partition("/")[0])
         finally:
             objects.remove([name])
-    except StoreError as error:
-        raise ConfigError(f"checkpoint.store cannot be used: {error}") from error
     if not created or again or found != b"distrl" or listed != {name: 6}:
         raise ConfigError(
             f"checkpoint.store {objects.url} cannot be used: it replaces an object that must only be created (If-None-"

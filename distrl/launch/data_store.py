@@ -4,14 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from distrl.config import RunConfig
-from distrl.config.document import flat
-from distrl.config.secrets import MASK
-from distrl.config.stores import split_run
+from distrl.config.secrets import masked_settings
+from distrl.config.stores import is_store_url, split_run
 from distrl.data_store.checkpoints import newest_first, step_of
 from distrl.data_store.fetching import RUN_FILES, fetch_newest
-from distrl.data_store.opening import open_objects, require_usable
+from distrl.data_store.opening import open_objects, require_usable, usable_store
 from distrl.data_store.stored_run import Position, StoredRun, Writer
-from distrl.errors import CheckpointError, ConfigError, StoreError
+from distrl.errors import CheckpointError, ConfigError
 from distrl.memory_backend.keys import checked_run_id
 from distrl.runs.run_directory import run_id_of
 
@@ -54,16 +53,12 @@ def open_stored_run(config: RunConfig, run_id: str, *, new: bool) -> StoredRun |
     store = config.checkpoint.store
     if store is None:
         return None
-    for keys, value in flat(config.model_dump(mode="json")):
-        if MASK in str(value):
-            dotted = ".".join(keys)
-            raise ConfigError(f"{dotted} holds a secret, which the store does not keep: add --set {dotted}=…")
-    try:
+    for dotted in masked_settings(config.model_dump(mode="json")):
+        raise ConfigError(f"{dotted} holds a secret, which the store does not keep: add --set {dotted}=…")
+    with usable_store():
         run = StoredRun(open_objects(store), run_id)
         require_usable(run.objects)
         begun = run.is_begun()
-    except StoreError as error:
-        raise ConfigError(f"checkpoint.store cannot be used: {error}") from error
     if new and begun:
         raise ConfigError(f"{run.url} already holds a run; choose another --run-id, or go on with --resume {run.url}")
     return run
@@ -79,12 +74,10 @@ def fetch_run(run: StoredRun, run_dir: Path, resume: str, report: Callable[[str]
         ConfigError: The store does not answer any more.
         CheckpointError: `resume` names the run in the store, and it has no checkpoint there; or none is valid.
     """
-    try:
-        if "://" in resume and run.look().newest is None:
+    with usable_store():
+        if is_store_url(resume) and run.look().newest is None:
             raise CheckpointError(f"nothing to resume: {run.url} holds no checkpoint")
         return fetch_newest(run, run_dir, RUN_FILES, report).notes
-    except StoreError as error:
-        raise ConfigError(f"checkpoint.store cannot be used: {error}") from error
 
 
 def is_only_stored(run: StoredRun, run_dir: Path) -> bool:
@@ -93,10 +86,8 @@ def is_only_stored(run: StoredRun, run_dir: Path) -> bool:
     Raises:
         ConfigError: The store does not answer any more.
     """
-    try:
+    with usable_store():
         return not newest_first(run_dir / "checkpoints") and run.look().newest is not None
-    except StoreError as error:
-        raise ConfigError(f"checkpoint.store cannot be used: {error}") from error
 
 
 def go_back(run: StoredRun, run_dir: Path) -> None:
@@ -106,7 +97,7 @@ def go_back(run: StoredRun, run_dir: Path) -> None:
         ConfigError: The store does not answer any more. The same command can be repeated.
         FencedError: Another learner has claimed the run meanwhile.
     """
-    try:
+    with usable_store("; repeat the command"):
         newest, listing = newest_first(run_dir / "checkpoints")[0], run.look()
         manifest = (newest / "manifest.json").read_bytes()
         # The same step may be there twice, of writers before and after an earlier return.
@@ -116,5 +107,3 @@ def go_back(run: StoredRun, run_dir: Path) -> None:
             if position.step == step_of(newest) and run.manifest(position) == manifest
         )
         Writer.claim(run, listing.writer, "", next(same, Position(0, step_of(newest))))
-    except StoreError as error:
-        raise ConfigError(f"checkpoint.store cannot be used: {error}; repeat the command") from error

@@ -20,12 +20,13 @@ from distrl.types import Weights
 log = logging.getLogger(__name__)
 
 
-def begin_at(run_dir: Path, chosen: Path, env_steps: int) -> str | None:
+def begin_at(run_dir: Path, chosen: Path, env_steps: int, *, with_id: bool = False) -> str | None:
     """Make a checkpoint the newest of a run's directory; return a line for the user, if something was moved or copied.
 
     Args:
         chosen: The checkpoint, of this run or of the one that this one branches from.
         env_steps: Environment steps behind it.
+        with_id: The run has a data store, so a run that continues the later state needs an id of its own.
 
     Raises:
         ConfigError: A file cannot be moved or copied.
@@ -33,10 +34,10 @@ def begin_at(run_dir: Path, chosen: Path, env_steps: int) -> str | None:
     with usable(run_dir):
         if chosen.parent.resolve() != (run_dir / "checkpoints").resolve():
             return _branch(run_dir, chosen, env_steps)
-        return _set_aside(run_dir, chosen, env_steps)
+        return _set_aside(run_dir, chosen, env_steps, "--run-id NAME " if with_id else "")
 
 
-def _set_aside(run_dir: Path, chosen: Path, env_steps: int) -> str | None:
+def _set_aside(run_dir: Path, chosen: Path, env_steps: int, options: str) -> str | None:
     """Move the state after `chosen` to a directory of its own, and let policy/ be that of `chosen`."""
     step, checkpoints, policy = step_of(chosen), run_dir / "checkpoints", run_dir / "policy"
     later = [path for path in newest_first(checkpoints) if step_of(path) > step]
@@ -59,7 +60,7 @@ def _set_aside(run_dir: Path, chosen: Path, env_steps: int) -> str | None:
     for path in moved:
         _move(path, aside / path.relative_to(run_dir))
     many = "1 later checkpoint is" if len(later) == 1 else f"{len(later)} later checkpoints are"
-    return f"{many} set aside: distrl train --resume {aside} goes on from update {step_of(later[0]):,}"
+    return f"{many} set aside: distrl train {options}--resume {aside} goes on from update {step_of(later[0]):,}"
 
 
 def _branch(run_dir: Path, chosen: Path, env_steps: int) -> str:

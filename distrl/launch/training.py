@@ -132,7 +132,7 @@ def _at_chosen(opened: Opened, chosen: Path, run_dir: Path, config: RunConfig) -
     before = chosen.parent.parent / "config.yaml"
     if before.is_file():
         _check_same_task(before, config)
-    note = begin_at(run_dir, chosen, opened.env_steps)
+    note = begin_at(run_dir, chosen, opened.env_steps, with_id=config.checkpoint.store is not None)
     return opened if note is None else replace(opened, notes=(*opened.notes, note))
 
 

@@ -14,6 +14,7 @@ from distrl.actors.policy import Policy
 from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.load import load
+from distrl.config.secrets import masked_settings
 from distrl.environments.films import Recorder, renderable
 from distrl.environments.random_actions import RandomActions
 from distrl.environments.vector import VectorEnvironment
@@ -52,10 +53,17 @@ class Video:
 
 
 def run_config(run_dir: Path) -> RunConfig:
-    """Read the configuration of a run; raise ConfigError if there is none."""
+    """Read the configuration of a run.
+
+    Raises:
+        ConfigError: There is none, or it is a data store's copy, in which a secret of the environment is masked.
+    """
     if not (run_dir / "config.yaml").is_file():
         raise ConfigError(f"{run_dir} is not a run's directory: it holds no config.yaml")
-    return load(file=run_dir / "config.yaml").config
+    config = load(file=run_dir / "config.yaml").config
+    for dotted in masked_settings({"environment": config.environment.model_dump(mode="json")}):
+        raise ConfigError(f"{dotted} is a secret, which a data store does not keep: evaluate the run's own directory")
+    return config
 
 
 def saved_policy(run_dir: Path, checkpoint: str) -> Subject:

@@ -2,16 +2,19 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 import distrl
 from distrl.actors.evaluator import Episode
 from distrl.commands import evaluate, main
 from distrl.config import RunConfig
+from distrl.config.secrets import MASK
 from distrl.errors import MissingExtraError, how_to_install
 from distrl.terminal.console import QuietView
 
@@ -184,6 +187,17 @@ def test_a_run_that_has_saved_nothing_yet_is_one_line(capfd, workplace):
 
 
 @pytest.mark.row("D44")
+def test_a_secret_that_a_store_does_not_keep_is_one_line(run_dir, capfd, workplace):
+    copy = workplace / "copy"
+    shutil.copytree(run_dir, copy)
+    config = yaml.safe_load((copy / "config.yaml").read_text())
+    config["environment"]["kwargs"]["api_key"] = MASK
+    (copy / "config.yaml").write_text(yaml.safe_dump(config))
+    assert refused(capfd, copy) == (
+        "environment.kwargs.api_key is a secret, which a data store does not keep: evaluate the run's own directory"
+    )
+
+
 @pytest.mark.parametrize(("episodes", "code"), [(0, 0), (50, 130)])
 def test_ctrl_c_tells_what_has_ended(capfd, monkeypatch, episodes, code):
     asked = []

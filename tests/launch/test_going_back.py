@@ -84,7 +84,8 @@ def test_each_time_anew_and_the_past_stays(run):
     assert best_env_steps(run / "policy") == 900
     assert begin_at(run, run / "checkpoints" / "ckpt-000000000020", 2000) is None  # it is the newest
     save(run / "checkpoints", 25, {"main.online": {}}, {}, keep=5)
-    note = begin_at(run, run / "checkpoints" / "ckpt-000000000020", 2000)
+    note = begin_at(run, run / "checkpoints" / "ckpt-000000000020", 2000, with_id=True)
+    assert note.endswith(f": distrl train --run-id NAME --resume {run / 'after-20-2'} goes on from update 25")
     assert note.startswith("1 later checkpoint is set aside: ")
     assert steps(run / "after-20-2") == [25]
 
