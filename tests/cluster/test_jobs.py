@@ -28,11 +28,12 @@ pytestmark = [pytest.mark.cluster, pytest.mark.row("S17")]
 
 TARGETS = ("here", "ray", "slurm")
 RUN_ID = "job"
-SLOW = [  # an environment that sleeps: a job of many roles takes little of the machine
+ENDLESS = [  # an environment that sleeps: a job of many roles takes little of the machine, and nothing is ever solved
     *("--env", "benchmarks.sleeping:Sleeping"),
-    *sets("environment.kwargs={step_s: 0.01}", "actors.max_count=6", "actors.environments=1"),
-    *sets("actors.unroll_length_steps=8", "learner.batch_size=1", "learner.device=cpu"),
+    *sets("environment.kwargs={step_s: 0.01}", "actors.environments=1", "actors.unroll_length_steps=8"),
+    *sets("learner.batch_size=1", "learner.device=cpu"),
 ]
+SLOW = [*ENDLESS, *sets("actors.max_count=6")]
 
 
 SLEEPING = """
@@ -262,7 +263,7 @@ def test_a_job_on_kubernetes_is_the_same_text_at_every_call_and_without_secrets(
 
 def test_a_job_of_one_process_is_stopped_in_order_too(here_bed, tmp_path):
     """Without Redis: a signal ends it."""
-    here_bed.submit("--preset", "cartpole-impala", "--actors", "0")
+    here_bed.submit(*ENDLESS, "--actors", "0")
     log = tmp_path / "runs" / RUN_ID / "logs" / "job.log"
     wait_until(lambda: re.search(r" updates [1-9]", log.read_text()), "it has begun to learn")
     assert here_bed.run("stop", RUN_ID).stdout == "stop requested\n"
