@@ -169,7 +169,7 @@ def test_another_host_another_user_and_an_empty_disk(server, tmp_path):
         *sets(f"checkpoint.store={server.url}", "checkpoint.every_s=1", "environment.kwargs={}"),
     )
     wait_until(lambda: "000001" in str(server.names("c1")) and first.updates > 12, "it has trained and stored")
-    wait_until(lambda: any("manifest" in name for name in server.names("c1") if "checkpoints" in name), "one is whole")
+    wait_until(lambda: server.has_checkpoint("c1"), "one is whole")
     host = psutil.Process(first.process.pid)
     lost = [host, *host.children(recursive=True)]
     for process in lost:
@@ -222,7 +222,7 @@ def test_a_second_host_takes_over_and_the_first_one_ends_in_one_line(server, tmp
         f"checkpoint.store={server.url}", "checkpoint.every_s=1", "stop.mean_return=null", "stop.updates=100000"
     )
     first = train(server, tmp_path / "first", *CARTPOLE, *slow, *sets("stop.env_steps=null"))
-    wait_until(lambda: any("manifest" in name for name in server.names("c1") if "checkpoints" in name), "one is whole")
+    wait_until(lambda: server.has_checkpoint("c1"), "one is whole")
     second = train(
         server,
         tmp_path / "second",
@@ -259,7 +259,7 @@ def test_a_server_that_goes_away(server, tmp_path, how):
     limits = sets("checkpoint.every_s=1", "stop.mean_return=null", "stop.env_steps=null")
     store = sets(f"checkpoint.store={server.url}", "checkpoint.store_give_up_s=5")
     run = train(server, run_dir, *CARTPOLE, *limits, *store)
-    wait_until(lambda: any("manifest" in name for name in server.names("c1") if "checkpoints" in name), "one is whole")
+    wait_until(lambda: server.has_checkpoint("c1"), "one is whole")
     server.signal(how)
     wait_until(lambda: "the data store lacks the newest checkpoint: " in events(run_dir), "it is reported")
     reached = run.updates
@@ -285,7 +285,7 @@ def test_a_server_that_dies_and_comes_back_gets_what_it_missed(server, tmp_path)
     run_dir = tmp_path / "run"
     limits = sets("checkpoint.every_s=1", "stop.mean_return=null", "stop.env_steps=null")
     run = train(server, run_dir, *CARTPOLE, *limits, *sets(f"checkpoint.store={server.url}"))
-    wait_until(lambda: any("manifest" in name for name in server.names("c1") if "checkpoints" in name), "one is whole")
+    wait_until(lambda: server.has_checkpoint("c1"), "one is whole")
     server.signal(signal.SIGSTOP)
     wait_until(lambda: "the data store lacks the newest checkpoint: " in events(run_dir), "it is reported")
     server.signal(signal.SIGCONT)

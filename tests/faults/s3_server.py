@@ -19,12 +19,13 @@ class S3Server:
     """moto's server with one bucket.
 
     Args:
+        address: Where it listens.
         refuses: Whether it refuses every request, as for want of rights.
     """
 
-    def __init__(self, folder: Path, port: int, *, refuses: bool = False) -> None:
+    def __init__(self, folder: Path, port: int, *, address: str = "127.0.0.1", refuses: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._log, self._port, self._refuses = folder / "s3.log", port, refuses
+        self._log, self._address, self._port, self._refuses = folder / "s3.log", address, port, refuses
         self.url = f"s3://{BUCKET}/runs"
         self.start()
 
@@ -32,7 +33,7 @@ class S3Server:
     def variables(self) -> dict[str, str]:
         """The environment of clients."""
         return {
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self._port}",
+            "AWS_ENDPOINT_URL": f"http://{self._address}:{self._port}",
             "AWS_ACCESS_KEY_ID": "key",
             "AWS_SECRET_ACCESS_KEY": "secret-of-the-store",
             "AWS_DEFAULT_REGION": "us-east-1",
@@ -44,7 +45,7 @@ class S3Server:
         variables = {**os.environ, "INITIAL_NO_AUTH_ACTION_COUNT": "0"} if self._refuses else dict(os.environ)
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self._port)],
+                [sys.executable, "-m", "moto.server", "-H", self._address, "-p", str(self._port)],
                 stdout=log,
                 stderr=log,
                 env=variables,
@@ -70,6 +71,10 @@ class S3Server:
         """Return the names of a run's objects."""
         prefix = f"{BUCKET}/runs/{run_id}"
         return {name.removeprefix(f"{prefix}/") for name in self.files().find(prefix)}
+
+    def has_checkpoint(self, run_id: str) -> bool:
+        """Whether a run has a complete checkpoint: its manifest is written last."""
+        return any(name.startswith("checkpoints/") and name.endswith("manifest.json") for name in self.names(run_id))
 
     def requests(self) -> Counter[str]:
         """Return the number of requests by kind since the start of the server; LIST is a GET of the bucket."""
