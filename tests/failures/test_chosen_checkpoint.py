@@ -21,8 +21,19 @@ def rows(run_dir: Path) -> list[tuple[int, int]]:
         return [(int(row["updates"]), int(row["env_steps"])) for row in csv.DictReader(file)]
 
 
-def test_a_run_goes_back_branches_and_lends_its_weights(start_run, unhurried, distrl_command, tmp_path):
-    settings = (*unhurried, "--set", "checkpoint.every_updates=20", "--set", "checkpoint.every_s=null", "--actors", "1")
+@pytest.mark.parametrize("launcher", ["process", pytest.param("ray", marks=pytest.mark.ray)])
+def test_a_run_goes_back_branches_and_lends_its_weights(start_run, unhurried, distrl_command, tmp_path, launcher):
+    settings = (
+        *unhurried,
+        "--launcher",
+        launcher,
+        "--set",
+        "checkpoint.every_updates=20",
+        "--set",
+        "checkpoint.every_s=null",
+        "--actors",
+        "1",
+    )
     first = start_run(*settings, "--set", "stop.updates=80").finish()
     run_dir = tmp_path / "run"
     assert (first.exit_code, first.updates) == (0, 80)
