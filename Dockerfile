@@ -17,6 +17,7 @@ RUN python3 -m venv /opt/distrl && /opt/distrl/bin/pip uninstall --yes setuptool
 FROM tools AS wheel
 COPY pyproject.toml README.md LICENSE ./
 COPY distrl distrl
+COPY helm helm
 RUN /tools/bin/pip wheel --no-deps --no-build-isolation --wheel-dir dist .
 
 FROM tools AS build-actor

@@ -288,12 +288,18 @@ class RayLauncher:
             start_new_session=True,
         )
         # Ray's processes end with this one; only two of its agents first try for a minute to tell their dead head node.
-        ray.init(
-            address="local",  # without it, Ray would join the cluster that RAY_ADDRESS names
-            num_cpus=LOCAL_CPUS,
-            include_dashboard=False,
-            object_store_memory=OBJECT_STORE_BYTES,
-            log_to_driver=False,
-            logging_level=logging.WARNING,
-            _temp_dir=str(self._directory / "ray"),
-        )
+        try:
+            ray.init(
+                address="local",  # without it, Ray would join the cluster that RAY_ADDRESS names
+                num_cpus=LOCAL_CPUS,
+                include_dashboard=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                log_to_driver=False,
+                logging_level=logging.WARNING,
+                _temp_dir=str(self._directory / "ray"),
+            )
+        except Exception as error:  # Ray raises bare ones, above all when a slow machine needs more than 30 s
+            self.close()
+            raise ConfigError(
+                f"Ray does not start on this machine: {one_line(error)}; try again, or leave out --launcher ray"
+            ) from error

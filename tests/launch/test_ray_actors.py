@@ -16,9 +16,10 @@ import json, os, signal, sys, time
 from pathlib import Path
 from distrl.launch.distributed import make_private_token
 make_private_token()
+from distrl.errors import ConfigError
 from distrl.roles.plan import Role
 from tests.launched_run import run_in
-from distrl.launch.ray_actors import RayLauncher
+from distrl.launch.ray_actors import RayLauncher, ray
 
 def end(handle):
     while (code := handle.poll()) is None:
@@ -26,6 +27,18 @@ def end(handle):
     return code
 
 folder = Path(sys.argv[1])
+
+def refuse(**options):
+    told["failed"] = Path(options["_temp_dir"]).parent
+    raise Exception("The current node timed out\\nduring startup.")
+
+told = {}
+start, ray.init = ray.init, refuse
+try:
+    RayLauncher(run_in(folder, f"unix://{folder}/nowhere", "0" * 64, threads=1), None)
+except ConfigError as error:
+    refusal = str(error), told.pop("failed").exists()
+ray.init = start
 signal.signal(signal.SIGTERM, handler := lambda number, frame: None)
 os.environ["RAY_ADDRESS"] = "10.77.0.1:6380"  # of a cluster that is not meant
 launcher = RayLauncher(run_in(folder, f"unix://{folder}/nowhere", "0" * 64, threads=1), None)
@@ -48,15 +61,20 @@ large.kill()
 told["ended"] = large.poll()
 launcher.close()
 told["left"] = directory.exists()
+told["refusal"] = refusal
 print(json.dumps(told))
 """
 
 
 def test_roles_end_with_their_code_and_the_cluster_with_its_directory(tmp_path: Path):
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path)], capture_output=True, text=True, check=True, timeout=250
-    )
+    done = subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path)], capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
+    assert told["refusal"] == [
+        "Ray does not start on this machine: The current node timed out during startup.; try again, or leave out "
+        "--launcher ray",
+        False,
+    ]
     assert told["handler"]  # Ray's own ends the command before it has saved
     # 6: no Redis there. -9: Ray knows no exit codes of the killed.
     assert told["codes"] == [6, -9]
