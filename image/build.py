@@ -37,7 +37,7 @@ LOCKS = {
 """Lock of each target."""
 USUAL = ("actor", "learner", "dashboard")
 TOOLS_LOCK = "build.lock"
-INPUTS = ("Dockerfile", ".dockerignore", "LICENSE", "README.md", "pyproject.toml", "distrl", "image/build.py")
+INPUTS = ("Dockerfile", ".dockerignore", "LICENSE", "README.md", "pyproject.toml", "distrl", "helm", "image/build.py")
 SUITE = "bookworm"
 BASE_PACKAGES = ("python3", "python3-venv")
 LEFT_OUT = ("/usr/share/man/*", "/usr/share/locale/*", "/usr/share/doc/*")
