@@ -236,3 +236,10 @@ def test_make_says_what_is_missing_in_one_line(program, message, tmp_path):
 
 def test_python_here_is_one_that_the_project_supports():
     assert sys.version_info >= (3, 11)
+
+
+def test_tests_that_this_run_leaves_out_have_their_fixtures():
+    """Nothing else of `make test` would notice that those of `make cluster` cannot begin."""
+    plan = [sys.executable, "-m", "pytest", "-q", "--setup-plan", "-p", "no:cacheprovider", "-m", "cluster"]
+    done = subprocess.run([*plan, "tests/cluster"], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, re.findall(r"^ERROR .*|^E .*", done.stdout, re.MULTILINE)) == (0, [])
