@@ -41,12 +41,12 @@ def jobs(
     """
     from distrl.jobs.finding import known_jobs
     from distrl.jobs.stored_jobs import stored_jobs
-    from distrl.jobs.watching import facts_of, state_of, states_of
+    from distrl.jobs.watching import facts_of, state_reader
 
+    state_of = state_reader()
     with answering("the targets of the jobs"):
         if store is None:
-            found = [*known_jobs(Path("runs"), warn)]
-            facts = [facts_of(*each) for each in zip(found, states_of(found), strict=True)]
+            facts = [facts_of(record, state_of(record)) for record in known_jobs(Path("runs"), warn)]
         else:
             facts = [facts_of(*each) for each in stored_jobs(store, state_of, warn)]
     facts.sort(key=lambda job: -job["submitted"])

@@ -1,7 +1,7 @@
 """How a job is doing, in words and as data, and its log from before its start to after its end."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +28,21 @@ _WORDS: Mapping[State, str] = {
 
 def state_of(record: JobRecord) -> JobState:
     """Return the state of a job; "unknown" with the reason where its target cannot be asked and no summary is left."""
-    return _by_summary(record, _asked(record))
+    return state_reader()(record)
 
 
-def states_of(records: Sequence[JobRecord]) -> list[JobState]:
-    """Return the states of jobs. An address that does not answer is asked once, as it may take 10 s to find out."""
+def state_reader() -> Callable[[JobRecord], JobState]:
+    """Return `state_of` for many jobs: it asks an address that does not answer once, as each time may take 10 s."""
     silent: dict[tuple[str, str | None], JobState] = {}
-    states = []
-    for record in records:
+
+    def state(record: JobRecord) -> JobState:
         place = record.target, record.address
-        state = silent.get(place) or _asked(record)
-        if state.silent:
-            silent[place] = state
-        states.append(_by_summary(record, state))
-    return states
+        found = silent.get(place) or _asked(record)
+        if found.silent:
+            silent[place] = found
+        return _by_summary(record, found)
+
+    return state
 
 
 def _asked(record: JobRecord) -> JobState:

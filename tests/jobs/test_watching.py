@@ -4,7 +4,7 @@ from distrl.errors import ConfigError
 from distrl.jobs.record import JobRecord
 from distrl.jobs.target import JobState, LogLine, NoAnswerError
 from distrl.jobs.targets import TARGETS
-from distrl.jobs.watching import facts_of, job_words, state_of, states_of, watch
+from distrl.jobs.watching import facts_of, job_words, state_of, state_reader, watch
 from tests.run_folders import make_run
 
 RECORD = JobRecord(
@@ -118,7 +118,7 @@ def test_an_address_that_does_not_answer_is_asked_once(monkeypatch):
     monkeypatch.setitem(TARGETS, "place", Silent)
     places = [("one", "away"), ("two", "away"), ("three", "here"), ("four", "here")]
     records = [RECORD.model_copy(update={"run_id": run_id, "address": address}) for run_id, address in places]
-    assert [state.reason for state in states_of(records)] == ["no one", "no one", "no three", "no four"]
+    assert [state.reason for state in map(state_reader(), records)] == ["no one", "no one", "no three", "no four"]
     assert asked == ["one", "three", "four"]
 
 
@@ -133,5 +133,5 @@ def test_a_job_whose_target_is_gone_has_ended_as_its_summary_says(monkeypatch, t
     assert state_of(record) == JobState("failed", "worlds fail", 3)
     lost = RECORD.model_copy(update={"address": "away"})
     other = record.model_copy(update={"run_id": "other"})
-    states = states_of([lost, record, other])
+    states = map(state_reader(), [lost, record, other])
     assert [state.state for state in states] == ["unknown", "failed", "unknown"]
