@@ -95,6 +95,7 @@ def kube_api(free_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert not api.unknown
 
 
+@pytest.fixture
 def cluster(needs_hosts: None, network: Network, tmp_path: Path) -> Iterator[Cluster]:
     """A cluster of one node, whose containers have the files of this checkout."""
     if (reason := missing_for_checkout()) is not None:
