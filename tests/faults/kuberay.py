@@ -55,17 +55,20 @@ SUBMIT = (
 class RayJob:
     """A RayJob whose names have been drawn.
 
+    Args:
+        attempt: Number of its clusters before this one, which have failed.
+
     Attributes:
         cluster: Name of its RayCluster; KubeRay draws five characters.
         job_id: Submission id of the job.
         head_name: Full name of the head's Service.
     """
 
-    def __init__(self, found: Object) -> None:
+    def __init__(self, found: Object, attempt: int = 0) -> None:
         self._spec: Object = found["spec"]
         assert self._spec["submissionMode"] == "SidecarMode"
         name = found["metadata"]["name"]
-        self.cluster, self.job_id = f"{name}-abcde", f"{name}-fghij"
+        self.cluster, self.job_id = f"{name}-abcd{attempt}", f"{name}-fghi{attempt}"
         self.head_name = f"{self.cluster}-head-svc.{NAMESPACE}.svc.cluster.local"
 
     def service(self) -> Object:
