@@ -122,11 +122,15 @@ def _starts(pod: Pod) -> bool:
 
 
 @pytest.fixture
-def release(cluster: Cluster, tmp_path: Path) -> Iterator[Release]:
+def has_helm() -> None:
     try:
         helm_program()
     except UnavailableError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture
+def release(has_helm: None, cluster: Cluster, tmp_path: Path) -> Iterator[Release]:
     authority, address = Authority(tmp_path / "authority"), cluster.network.address
     certificate = authority.sign("api", f"kubernetes,IP:{address}")
     api = ApiServer((address, API_PORT), certificate, cluster.objects, NAMESPACE, account="demo-distrl-secret")
@@ -174,6 +178,15 @@ def passed_all_probes(pod: Pod) -> bool:
     return all(
         container.probed[name, True] > 0 for container in pod.containers for name in PROBES if name in container.spec
     )
+
+
+def test_both_services_of_kuberay_find_the_head(has_helm):
+    (found,) = (found for found in objects_in(rendered(VALUES, release="demo")) if found["kind"] == "RayJob")
+    job = RayJob(found)
+    labels = job.head()["metadata"]["labels"]
+    assert job.service()["spec"]["selector"].items() <= labels.items()
+    assert job.selector.items() <= labels.items()
+    assert {"app.kubernetes.io/instance": "demo", "app.kubernetes.io/component": "ray-head"}.items() <= labels.items()
 
 
 def test_the_ray_job_trains_until_it_is_solved_and_shows_no_secret(release):

@@ -33,9 +33,7 @@ CONSTANTS = {
     "RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE": "1",
 }
 """The same function: variables that are equal in all Pods."""
-SELECTED = ("ray.io/cluster", "ray.io/node-type", "ray.io/identifier", "app.kubernetes.io/name")
-SELECTED += ("app.kubernetes.io/created-by",)
-"""common/service.go, HeadServiceLabels: labels by which the head's Service finds it."""
+APPLICATION = "app.kubernetes.io/name"
 WAIT_FOR_HEAD = """
 SECONDS=0
 until ray health-check --address {head}:{port} > /dev/null 2>&1; do
@@ -73,11 +71,20 @@ class RayJob:
 
     def service(self) -> Object:
         """Return the head's Service (common/service.go, BuildServiceForHeadPod): headless, ready or not."""
-        labels = self.head()["metadata"]["labels"]
-        selector = {label: labels[label] for label in SELECTED}
-        spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector, "ports": []}
-        name = self.head_name.partition(".")[0]
-        return {"kind": "Service", "metadata": {"name": name}, "spec": spec}
+        labels = self._spec["rayClusterSpec"]["headGroupSpec"]["template"]["metadata"]["labels"]
+        name = {label: labels[label] for label in (APPLICATION,) if label in labels}
+        spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": self.selector | name, "ports": []}
+        return {"kind": "Service", "metadata": {"name": self.head_name.partition(".")[0]}, "spec": spec}
+
+    @property
+    def selector(self) -> dict[str, str]:
+        """Labels by which the Service of the RayJob finds the head (HeadServiceLabels)."""
+        return self._labels("head") | {"ray.io/cluster": self.cluster, "ray.io/node-type": "head"}
+
+    def _labels(self, kind: str) -> dict[str, str]:
+        """Return the labels of labelPod that a template may change."""
+        names = {APPLICATION: "kuberay", "app.kubernetes.io/created-by": "kuberay-operator"}
+        return {"ray.io/identifier": f"{self.cluster}-{kind}", **names}
 
     def head(self) -> Object:
         """Return the head's Pod template (DefaultHeadPodTemplate, BuildPod; getSubmitterContainer of the RayJob)."""
@@ -103,8 +110,7 @@ class RayJob:
 
     def _template(self, group: Object, name: str, kind: str, options: Mapping[str, str], address: str) -> Object:
         template: Object = copy.deepcopy(group["template"])
-        labels = {"ray.io/is-ray-node": "yes", "app.kubernetes.io/name": "kuberay"}
-        labels |= {"ray.io/identifier": f"{self.cluster}-{kind}", "app.kubernetes.io/created-by": "kuberay-operator"}
+        labels = {"ray.io/is-ray-node": "yes", **self._labels(kind)}
         fixed = {"ray.io/cluster": self.cluster, "ray.io/node-type": kind, "ray.io/group": name}
         template["metadata"]["labels"] = {**labels, **template["metadata"]["labels"], **fixed}
         container = template["spec"]["containers"][0]
