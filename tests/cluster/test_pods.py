@@ -88,13 +88,42 @@ def test_a_pod_has_the_rights_and_the_files_that_it_is_given_and_no_others(clust
 
 
 def test_what_it_does_not_know_is_an_error_and_not_ignored(cluster):
-    with pytest.raises(ValueError, match="does not know initContainers"):
-        cluster.start("odd", template("true", initContainers=[]))
+    with pytest.raises(ValueError, match="does not know hostNetwork"):
+        cluster.start("odd", template("true", hostNetwork=True))
     with pytest.raises(ValueError, match="does not know tty"):
         cluster.start("odd", template("true", container={"tty": True}))
     volumes = [{"name": "gone", "configMap": {"name": "absent"}}]
     with pytest.raises(KeyError, match="absent"):
         cluster.start("lost", template("true", volumes=volumes))
+
+
+@pytest.mark.parametrize(
+    ("second", "phase", "main"), [("echo 2 >> /d/x", "Succeeded", "1\n2\n"), ("exit 3", "Failed", "")]
+)
+def test_init_containers_run_one_after_the_other_and_a_failure_ends_the_pod(cluster, second, phase, main):
+    mounts = {"volumeMounts": [{"name": "d", "mountPath": "/d"}]}
+    first = {"name": "first", "image": "any", "command": ["sh", "-c", "sleep 1; echo 1 >> /d/x"], **mounts}
+    init = [first, {**first, "name": "second", "command": ["sh", "-c", second]}]
+    volumes = [{"name": "d", "emptyDir": {}}]
+    pod = cluster.start("init", template("cat /d/x", container=mounts, initContainers=init, volumes=volumes))
+    cluster.wait_for(pod)
+    assert (pod.phase, pod.log) == (phase, main)
+
+
+def test_a_pod_finds_the_pods_of_a_headless_service_and_its_own_fields(cluster):
+    spec = {"clusterIP": "None", "selector": {"app.kubernetes.io/component": "any"}, "ports": []}
+    cluster.upgrade([{"kind": "Service", "metadata": {"name": "web"}, "spec": spec}])
+    cluster.start("target", template("sleep 60"))
+    (target,) = cluster.running()
+    fields = {"NAME": "metadata.name", "SPACE": "metadata.namespace", "IP": "status.podIP"}
+    fields["LABEL"] = "metadata.labels['app.kubernetes.io/component']"
+    env = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()]
+    script = "getent ahostsv4 web.team-a.svc.cluster.local; echo $NAME $SPACE $IP $LABEL"
+    pod = cluster.start("asks", template(script, container={"env": env}))
+    cluster.wait_for(pod)
+    lines = [line.split() for line in pod.log.splitlines()]
+    assert {line[0] for line in lines[:-1]} == {target.host.address}
+    assert lines[-1] == ["asks", "team-a", pod.address, "any"]
 
 
 def test_a_job_starts_again_as_its_policies_say(cluster):

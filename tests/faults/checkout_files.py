@@ -49,6 +49,7 @@ def checkout_files(directory: Path) -> Callable[[str], Files]:
     root = directory / "root"
     for name in FOLDERS:
         (root / name).mkdir(parents=True)
+    (root / "tmp").chmod(0o1777)
     for name in LINKS:
         if Path("/", name).is_symlink():
             (root / name).symlink_to(Path("/", name).readlink())

@@ -213,7 +213,7 @@ class Cluster:
         self._check(plain)
         gone = [key for key in self.objects if key not in plain and key[0] != "Secret"]
         self.objects |= plain
-        for name in (name for kind, name in plain if kind == "Service"):
+        for name in (n for (kind, n), each in plain.items() if kind == "Service" and not _is_headless(each)):
             self._services.setdefault(name, f"198.19.0.{len(self._services) + 1}")
         self.changed()
         for key, found in plain.items():
@@ -290,9 +290,8 @@ class Cluster:
             subprocess.run(host.enter("mount", "-t", "tmpfs", "tmpfs", "/sys/fs/cgroup"), check=True)
             directory = self._directory / f"{self._count:02}.{name}"
             directory.mkdir()
-            pod = Pod(
-                name, template["spec"], self._placed(template["spec"], host, directory), self.report, self.changed
-            )
+            placed = self._placed(template, host, directory)
+            pod = Pod(name, template["spec"], placed, self.report, self.changed)
             endpoint = Endpoint(host.address, NAMESPACE, labels, pod.ports)
             self._running[uid] = Running(pod, host, endpoint, labels["app.kubernetes.io/component"])
             register(pod)
@@ -343,11 +342,11 @@ class Cluster:
             if claim["spec"]["accessModes"] == ["ReadWriteOncePod"]
         ]
 
-    def _placed(self, spec: Object, host: Host, directory: Path) -> Placed:
+    def _placed(self, template: Object, host: Host, directory: Path) -> Placed:
+        spec, name = template["spec"], directory.name.split(".", 1)[1]
         hosts_file = directory / "hosts"
-        names = {"127.0.0.1": "localhost", host.address: directory.name.split(".", 1)[1]}
-        names |= {address: name for name, address in self._services.items()}
-        hosts_file.write_text("".join(f"{address} {name}\n" for address, name in names.items()))
+        lines = ["127.0.0.1 localhost", f"{host.address} {name}", *self._names_of_services()]
+        hosts_file.write_text("".join(f"{line}\n" for line in lines))
         group = spec.get("securityContext", {}).get("fsGroup")
         found = {volume["name"]: self._volume(volume, group, host, directory) for volume in spec.get("volumes", ())}
         if spec.get("automountServiceAccountToken", True) and self.account:
@@ -357,8 +356,21 @@ class Cluster:
             for (kind, name), each in self.objects.items()
             if kind in ("Secret", "ConfigMap")
         }
-        images = {each["image"]: self._images(each["image"]) for each in spec["containers"]}
-        return Placed(host, found, images, {**variables, "cluster": self.variables}, directory, hosts_file, self.speed)
+        variables["cluster"] = self.variables
+        variables["fields"] = {"metadata.name": name, "metadata.namespace": NAMESPACE, "status.podIP": host.address}
+        labels = template["metadata"]["labels"].items()
+        variables["fields"] |= {f"metadata.labels['{label}']": value for label, value in labels}
+        containers = (*spec.get("initContainers", ()), *spec["containers"])
+        images = {each["image"]: self._images(each["image"]) for each in containers}
+        return Placed(host, found, images, variables, directory, hosts_file, self.speed)
+
+    def _names_of_services(self) -> Iterator[str]:
+        """Yield a line of a hosts file for each Service; a headless one has the addresses of its Pods."""
+        for (kind, name), found in self.objects.items():
+            if kind == "Service":
+                behind = [each.host.address for each in self._behind(found)]
+                for address in behind if _is_headless(found) else [self._services[name]]:
+                    yield f"{address} {name} {name}.{NAMESPACE}.svc.cluster.local"
 
     def _volume(self, volume: Object, group: int | None, host: Host, directory: Path) -> Volume:
         ((kind, source),) = ((kind, source) for kind, source in volume.items() if kind != "name")
@@ -408,11 +420,7 @@ class Cluster:
         for name, address in self._services.items():
             if (found := self.objects.get(("Service", name))) is None:
                 continue
-            behind = [
-                r
-                for r in self._running.values()
-                if selects({"matchLabels": found["spec"]["selector"]}, r.endpoint.labels)
-            ]
+            behind = self._behind(found)
             for port in found["spec"]["ports"]:
                 target = port.get("targetPort", port["port"])
                 ready = [
@@ -421,6 +429,10 @@ class Cluster:
                     if r.pod.ready
                 ]
                 yield Forward(address, port["port"], tuple(ready))
+
+    def _behind(self, service: Object) -> list[Running]:
+        selector = {"matchLabels": service["spec"]["selector"]}
+        return [each for each in self._running.values() if selects(selector, each.endpoint.labels)]
 
     def close(self) -> None:
         """End all Pods at once."""
@@ -436,6 +448,10 @@ class Cluster:
 def _is_kept(found: Object) -> bool:
     name, value = KEPT
     return bool(found["metadata"].get("annotations", {}).get(name) == value)
+
+
+def _is_headless(service: Object) -> bool:
+    return bool(service["spec"].get("clusterIP") == "None")
 
 
 def _key(found: Object) -> tuple[str, str]:

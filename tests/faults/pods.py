@@ -31,10 +31,18 @@ FIRST_BACK_OFF_S, MOST_BACK_OFF_S, CALM_S = 10.0, 300.0, 600.0
 """Wait before a container's second restart, which doubles with each; the most; a run of this length begins anew."""
 MEANINGLESS = {"serviceAccountName", "enableServiceLinks", "imagePullSecrets", "nodeSelector", "tolerations"}
 MEANINGLESS |= {"affinity", "priorityClassName", "topologySpreadConstraints"}
-FOLLOWED = {"containers", "volumes", "securityContext", "restartPolicy", "terminationGracePeriodSeconds"}
+FOLLOWED = {
+    "initContainers",
+    "containers",
+    "volumes",
+    "securityContext",
+    "restartPolicy",
+    "terminationGracePeriodSeconds",
+}
 FOLLOWED |= {"activeDeadlineSeconds", "automountServiceAccountToken"}
 OF_CONTAINERS = {"name", "image", "command", "args", "env", "envFrom", "ports", "securityContext", "volumeMounts"}
 OF_CONTAINERS |= {"startupProbe", "readinessProbe", "livenessProbe", "lifecycle", "imagePullPolicy", "resources"}
+OF_CONTAINERS |= {"terminationMessagePolicy"}
 OF_PROBES = {"exec", "httpGet", "initialDelaySeconds", "periodSeconds", "timeoutSeconds", "failureThreshold"}
 _numbers = count()
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
@@ -85,10 +93,10 @@ class Container:
         ready: Whether requests may come.
     """
 
-    def __init__(self, pod: "Pod", spec: Object, placed: Placed) -> None:
+    def __init__(self, pod: "Pod", spec: Object, placed: Placed, policy: str) -> None:
         _known(spec, OF_CONTAINERS)
         self.name: str = spec["name"]
-        self.pod, self.spec, self._placed = pod, spec, placed
+        self.pod, self.spec, self._placed, self._policy = pod, spec, placed, policy
         self.exits: list[int] = []
         self.waits_s: list[float] = []
         self.probed: Counter[tuple[str, bool]] = Counter()
@@ -112,8 +120,7 @@ class Container:
             began = time.monotonic()
             code = self._run_once()
             self.exits.append(code)
-            policy = self.pod.restart_policy
-            if policy == "Never" or (policy == "OnFailure" and code == 0):
+            if self._policy == "Never" or (self._policy == "OnFailure" and code == 0):
                 return
             if time.monotonic() - began > CALM_S / self._placed.speed:
                 back_off_s = 0.0
@@ -213,12 +220,16 @@ class Container:
         for variable in self.spec.get("env", ()):
             _known(variable, {"name", "value", "valueFrom"})
             if "valueFrom" in variable:
-                source = variable["valueFrom"]
-                (reference,) = source.values()
-                told[variable["name"]] = self._placed.variables[_key_of(source)][reference["key"]]
+                told[variable["name"]] = self._value_from(variable["valueFrom"])
             else:
                 told[variable["name"]] = variable.get("value", "")
         return told
+
+    def _value_from(self, source: Object) -> str:
+        if "fieldRef" in source:
+            return self._placed.variables["fields"][source["fieldRef"]["fieldPath"]]
+        (reference,) = source.values()
+        return self._placed.variables[_key_of(source)][reference["key"]]
 
     def _specification(self) -> Object:
         """Return the container's description in OCI's terms."""
@@ -343,14 +354,16 @@ class Pod:
     def __init__(self, name: str, spec: Object, placed: Placed, report: Any, changed: Any) -> None:
         _known(spec, FOLLOWED | MEANINGLESS)
         self.name, self.address = name, placed.host.address
-        self.restart_policy = spec.get("restartPolicy", "Always")
+        policy = spec.get("restartPolicy", "Always")
         self.grace_s = float(spec.get("terminationGracePeriodSeconds", 30))
         self.security_context: Object = spec.get("securityContext", {})
         self.phase, self.disrupted = "Pending", False
         self.ending = threading.Event()
         self._report, self.changed = report, changed
         self._deadline_s: float | None = spec.get("activeDeadlineSeconds")
-        self.containers = [Container(self, each, placed) for each in spec["containers"]]
+        until_done = "Never" if policy == "Never" else "OnFailure"
+        self.init_containers = [Container(self, each, placed, until_done) for each in spec.get("initContainers", ())]
+        self.containers = [Container(self, each, placed, policy) for each in spec["containers"]]
         self.ports = {
             port["name"]: port["containerPort"] for each in spec["containers"] for port in each.get("ports", ())
         }
@@ -371,10 +384,18 @@ class Pod:
         self._report(f"{self.name}: {text}")
 
     def run(self) -> None:
-        """Run it to its end."""
-        threads = [threading.Thread(target=container.run, daemon=True) for container in self.containers]
+        """Run it to its end: its init containers one after the other, then the others together."""
         began = time.monotonic()
         self.phase = "Running"
+        for containers in (*([each] for each in self.init_containers), self.containers):
+            self._run_together(containers, began)
+            if any(container.exits[-1:] != [0] for container in containers):
+                self.phase = "Failed"
+                return
+        self.phase = "Succeeded"
+
+    def _run_together(self, containers: Sequence[Container], began: float) -> None:
+        threads = [threading.Thread(target=container.run, daemon=True) for container in containers]
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):
@@ -384,8 +405,6 @@ class Pod:
                 self.disrupted = False
             threads[0].join(TICK_S)
             time.sleep(TICK_S)
-        succeeded = all(container.exits[-1:] == [0] for container in self.containers)
-        self.phase = "Succeeded" if succeeded else "Failed"
 
 
 def _known(found: Object, names: Sequence[str] | set[str]) -> None:

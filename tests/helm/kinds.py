@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.helm.pods import container_problems
 from tests.helm.rendering import CHART, Object
-from tests.helm.words import component_of, differing
+from tests.helm.words import component_of, differing, quantity
 
 ALERTS = re.findall(r"alert: (\w+)", (CHART / "files/alerts.yaml").read_text())
 
@@ -189,6 +189,11 @@ def _groups(cluster: Object) -> Iterator[str]:
         yield "it leaves the number of nodes open"
     wanted = {"dashboard-host": "0.0.0.0", "num-cpus": "0"}
     yield from differing("head", groups[0].get("rayStartParams") or {}, wanted)
+    for group in groups:
+        volumes = {volume["name"]: volume for volume in group["template"]["spec"].get("volumes") or ()}
+        shared = quantity((volumes.get("shm") or {}).get("emptyDir", {}).get("sizeLimit") or 0)
+        if (group.get("rayStartParams") or {}).get("object-store-memory") != str(int(shared / 2)):
+            yield "Ray's objects do not have half of /dev/shm"
 
 
 def _autoscaler(cluster: Object) -> Iterator[str]:

@@ -78,7 +78,10 @@ def pod_problems(metadata: Object, pod: Object, owner: Object) -> Iterator[str]:
     if component not in WRITABLE:
         yield f"unknown component {component}"
         return
-    labels = {INSTANCE, COMPONENT, "app.kubernetes.io/name"}
+    name = "app.kubernetes.io/name"
+    labels = {INSTANCE, COMPONENT, *([] if component.startswith("ray") else [name])}
+    if component.startswith("ray") and name in metadata["labels"]:
+        yield "KubeRay's Service of the RayJob does not find its head"
     if labels - metadata["labels"].keys() or metadata["labels"][INSTANCE] != owner["metadata"]["labels"].get(INSTANCE):
         yield "its Pods lack labels by which they are found"
     yield from _rights(component, pod, owner)

@@ -82,8 +82,11 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     },
     "another name": {"fullnameOverride": "training", "run": {"id": "run.7"}},
 }
-SCENARIOS = {
-    f"{mode}, {name}": {**values, "mode": mode} for mode in ("pods", "ray") for name, values in OPTIONS.items()
+OF_PODS = "autoscaling"
+"""Option that `mode: ray` refuses."""
+SCENARIOS = {f"pods, {name}": {**values, "mode": "pods"} for name, values in OPTIONS.items()} | {
+    f"ray, {name}": {key: value for key, value in values.items() if key != OF_PODS} | {"mode": "ray"}
+    for name, values in OPTIONS.items()
 }
 
 

@@ -10,7 +10,7 @@ import yaml
 
 from distrl.config.load import load
 from tests.helm.checks import immutable, problems
-from tests.helm.rendering import CHART, SCENARIOS, helm, name_of, objects_in, objects_of, rendered
+from tests.helm.rendering import CHART, OF_PODS, SCENARIOS, helm, name_of, objects_in, objects_of, rendered
 
 pytestmark = [pytest.mark.usefixtures("needs_helm"), pytest.mark.row("D64", "D65")]
 MODES = ("pods", "ray")
@@ -47,8 +47,6 @@ def test_templates_draw_nothing_at_random_and_ask_no_server():
         ({"mode": "slurm"}, "mode"),
         ({"autoscaling": {"minReplicas": 0}}, "minReplicas"),
         ({"autoscaling": {"stabilizationWindowSeconds": 60}}, "stabilizationWindowSeconds"),
-        ({"autoscaling": {"enabled": True}}, "autoscaling.enabled needs autoscaling.prometheusAddress"),
-        ({"dashboard": {"enabled": False}, "monitoring": {"rules": {"enabled": True}}}, "monitoring needs dashboard"),
         ({"redis": {"mode": "external"}}, "external/url"),
         ({"redis": {"external": {"url": "redis://u:secret@h"}}}, "external/url"),
         ({"redis": {"tls": {"enabled": True}}}, "secretName"),
@@ -60,7 +58,6 @@ def test_templates_draw_nothing_at_random_and_ask_no_server():
         ({"run": {"config": {"memory": {"url": "redis://h"}}}}, "run.config.memory.url is set by the chart"),
         ({"run": {"config": {"launch": {"wait_s": 3}}}}, "run.config.launch.wait_s is set by the chart"),
         ({"run": {"id": "a b"}}, "run/id"),
-        ({"mode": "ray", "ray": {"queueName": "a", "autoscaler": {"enabled": True}}}, "exclude each other"),
         ({"dashboard": {"ingress": {"enabled": True}}}, "ingress"),
         ({"monitoring": {"rules": {"runbookUrl": "x"}}}, "runbookUrl"),
     ],
@@ -70,6 +67,79 @@ def test_a_value_that_is_wrong_is_refused(values, message):
     done = helm("template", "r", str(CHART), values=values)
     assert done.returncode == 1
     assert message in done.stderr
+
+
+SCALED = {"enabled": True, "prometheusAddress": "http://p:9090"}
+NO_DASHBOARD = {"dashboard": {"enabled": False}}
+EXTERNAL = {"redis": {"mode": "external", "external": {"url": "redis://h"}}, "secret": {"existing": "mine"}}
+EXCLUDED: dict[str, tuple[dict[str, Any], str]] = {
+    "Kueue and Ray's autoscaler": (
+        {"mode": "ray", "ray": {"queueName": "a", "autoscaler": {"enabled": True}}},
+        "at '/ray/queueName': value must be ''",
+    ),
+    "a claim for one Pod on several nodes": (
+        {"mode": "ray", "persistence": {"accessModes": ["ReadWriteOncePod"]}},
+        "at '/persistence/accessModes/0': value must be one of 'ReadWriteOnce', 'ReadWriteMany'",
+    ),
+    "KEDA without a Deployment": (
+        {"mode": "ray", "autoscaling": SCALED},
+        "at '/autoscaling/enabled': value must be false",
+    ),
+    "Ray without its token": (
+        {"mode": "ray", "ray": {"env": [{"name": "RAY_AUTH_MODE", "value": "disabled"}]}},
+        "at '/ray/env/0/name': 'not' failed",
+    ),
+    "KEDA without Prometheus": (
+        {"autoscaling": {"enabled": True}},
+        "at '/autoscaling/prometheusAddress': minLength: got 0, want 1",
+    ),
+    "KEDA without metrics": ({"autoscaling": SCALED, **NO_DASHBOARD}, "at '/dashboard/enabled': value must be true"),
+    **{
+        f"{name} without metrics": (
+            {"monitoring": {name: {"enabled": True}}, **NO_DASHBOARD},
+            "at '/dashboard/enabled': value must be true",
+        )
+        for name in ("serviceMonitor", "rules", "grafana")
+    },
+    "a Redis that the network denies": (EXTERNAL, "at '/networkPolicy/redisTo': minItems: got 0, want 1"),
+}
+"""Values that exclude each other, and the schema's words."""
+
+
+@pytest.mark.parametrize("combination", EXCLUDED)
+def test_values_that_exclude_each_other_are_refused_by_the_schema(combination):
+    values, message = EXCLUDED[combination]
+    done = helm("template", "r", str(CHART), values=values)
+    assert (done.returncode, "of the schema" in done.stderr) == (1, True)
+    assert [line.strip(" -") for line in done.stderr.splitlines() if line.strip().startswith("- at '/")] == [message]
+
+
+@pytest.mark.parametrize(
+    ("values", "setting"),
+    [
+        *(({"mode": "ray"}, f"launch.{name}") for name in ("launcher", "ray_address", "wait_for_nodes", "print_logs")),
+        ({"mode": "pods"}, "actors.count"),
+        ({"mode": "ray", "ray": {"learner": {"gpus": 1}}}, "learner.device"),
+        ({"redis": {"tls": {"enabled": True, "secretName": "t"}}}, "memory.tls"),
+    ],
+)
+def test_a_setting_that_the_chart_makes_is_refused(values, setting):
+    section, name = setting.split(".")
+    done = helm("template", "r", str(CHART), values={**values, "run": {"config": {section: {name: 1}}}})
+    assert done.returncode == 1
+    assert f"run.config.{setting} is set by the chart: leave it out of run.config" in done.stderr
+
+
+def test_a_node_of_ray_too_small_for_its_objects_is_refused():
+    done = helm("template", "r", str(CHART), values={"mode": "ray", "ray": {"actors": {"sharedMemory": "149Mi"}}})
+    assert done.returncode == 1
+    assert "sharedMemory of Ray's nodes must be at least 150Mi" in done.stderr
+
+
+@pytest.mark.parametrize(("mode", "wanted"), [("pods", "ReadWriteOncePod"), ("ray", "ReadWriteMany")])
+def test_the_claim_suits_the_number_of_pods_that_mount_it(mode, wanted):
+    (claim,) = (each for each in objects_of(f"{mode}, defaults") if name_of(each).endswith("Claim r-distrl-runs"))
+    assert claim["spec"]["accessModes"] == [wanted]
 
 
 def test_the_schema_names_every_value_and_no_other_one():
@@ -130,7 +200,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "sizes": {"persistence": {"size": "40Gi"}, "redis": {"persistence": {"size": "40Gi"}, "maxMemory": "2gb"}},
     "environment": {"learner": {"env": [{"name": "A", "value": "b"}]}, "ray": {"env": [{"name": "A", "value": "b"}]}},
     "monitoring": {"monitoring": {name: {"enabled": True} for name in ("serviceMonitor", "rules", "grafana")}},
-    "autoscaling": {"autoscaling": {"enabled": True, "prometheusAddress": "http://p:9090"}},
+    "autoscaling": {"autoscaling": SCALED, "ray": {"autoscaler": {"enabled": True}}},
     "tls": {"redis": {"tls": {"enabled": True, "secretName": "t"}}},
 }
 
@@ -139,7 +209,8 @@ CHANGES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("mode", MODES)
 def test_an_upgrade_changes_no_field_that_cannot_be_changed(mode, change):
     before = {name_of(each): each for each in objects_of(f"{mode}, defaults")}
-    after = {name_of(each): each for each in objects_in(rendered({"mode": mode, **CHANGES[change]}))}
+    values = {name: value for name, value in CHANGES[change].items() if mode == "pods" or name != OF_PODS}
+    after = {name_of(each): each for each in objects_in(rendered({"mode": mode, **values}))}
     for name in before.keys() & after.keys():
         assert immutable(before[name]) == immutable(after[name]), name
     kept = ("PersistentVolumeClaim", "StatefulSet", "Deployment", "Service", "Secret")

@@ -1,12 +1,23 @@
 """Words that all checks of the chart share: labels, components, selectors."""
 
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from typing import Any
 
 from tests.helm.rendering import Object
 
 WORKLOADS = ("Pod", "Job", "Deployment", "StatefulSet", "RayJob")
 INSTANCE, COMPONENT = "app.kubernetes.io/instance", "app.kubernetes.io/component"
+
+UNITS = {"": Decimal(1), "m": Decimal("0.001")}
+UNITS |= {unit: Decimal(1000) ** power for power, unit in enumerate("kMGT", 1)}
+UNITS |= {f"{unit}i": Decimal(1024) ** power for power, unit in enumerate("KMGT", 1)}
+
+
+def quantity(text: str | float) -> Decimal:
+    """Return the number that Kubernetes reads in a quantity, such as 1.5Gi or 500m."""
+    number = str(text).rstrip("mkMGTKi")
+    return Decimal(number) * UNITS[str(text)[len(number) :]]
 
 
 def component_of(metadata: Object) -> str:

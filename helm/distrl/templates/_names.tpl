@@ -38,7 +38,9 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- define "distrl.podMetadata" -}}
 labels:
   {{- include "distrl.selector" . | nindent 2 }}
+  {{- if not (hasPrefix "ray-" .component) }}{{/* KubeRay sets it, and finds the head of a RayJob by it */}}
   app.kubernetes.io/name: distrl
+  {{- end }}
   {{- with .values.podLabels }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
