@@ -199,9 +199,9 @@ class JoinedActors:
         """
         if self._to_join.moved():
             raise FencedError(f"run {self._run.address.run_id} was launched again")
-        if (ended := self._to_join.ended()) is not None:
-            self._report(f"the run has ended: {ended}")
-            return Outcome(0, ended)
+        if (stop := self._to_join.launch_ended()) is not None:
+            self._report(f"the launch has ended: {stop}")
+            return Outcome(0, stop)
         if self._away_since is None:
             self._away_since = began
             self._report(f"{error}; waiting")

@@ -49,6 +49,9 @@ class RunToJoin(Protocol):
     def ended(self) -> str | None:
         """Return the stop reason of a run that has reached its end; None if it goes on, or cannot be known here."""
 
+    def launch_ended(self) -> str | None:
+        """Return as `ended`, and also the stop reason of a launch whose host wanted its resources back."""
+
     def leave_launch(self, stop: str) -> bool:
         """Return whether the run goes on with another launch after the stop of this one, which is joined no more."""
 
@@ -79,6 +82,9 @@ class NamedRun:
         return False
 
     def ended(self) -> str | None:
+        return None
+
+    def launch_ended(self) -> str | None:
         return None
 
     def leave_launch(self, stop: str) -> bool:
@@ -120,12 +126,16 @@ class RunOfDirectory:
         return record is not None and record.launch != self._launch
 
     def ended(self) -> str | None:
+        stop = self.launch_ended()
+        return None if stop == RECLAIMED else stop
+
+    def launch_ended(self) -> str | None:
         record, path = self._record(), self._run_dir / "summary.json"
         if record is None or not path.exists():
             return None
         summary = Summary.read(path)
-        is_end = summary.exit_code == EXIT_OK and summary.stop_reason != RECLAIMED
-        return summary.stop_reason if is_end and summary.launch == record.launch else None
+        in_order = summary.exit_code == EXIT_OK or summary.stop_reason == RECLAIMED
+        return summary.stop_reason if in_order and summary.launch == record.launch else None
 
     def leave_launch(self, stop: str) -> bool:
         self._left = self._launch

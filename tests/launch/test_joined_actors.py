@@ -121,10 +121,10 @@ def test_an_outage_of_a_redis_that_the_run_has_left_is_not_waited_for(joined, mo
         raise OutageError("unreachable")
 
     monkeypatch.setattr(joined.backend.registry, "actors", away)
-    joined.to_join = SimpleNamespace(moved=lambda: False, ended=lambda: "solved")
+    joined.to_join = SimpleNamespace(moved=lambda: False, launch_ended=lambda: "solved")
     assert joined.outcome(nothing, patient=True) == Outcome(0, "solved")
-    assert joined.told[0] == "the run has ended: solved"
-    joined.to_join = SimpleNamespace(moved=lambda: True, ended=lambda: None)
+    assert joined.told[0] == "the launch has ended: solved"
+    joined.to_join = SimpleNamespace(moved=lambda: True, launch_ended=lambda: None)
     with pytest.raises(FencedError, match="launched again"):
         joined.outcome(nothing, patient=True)
 

@@ -52,21 +52,25 @@ def test_a_launch_that_was_left_is_not_joined_again(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("reason", "code", "is_end"),
+    ("reason", "code", "is_end", "is_launch_end"),
     [
-        ("asked", 0, True),
-        ("mean_return", 0, True),
-        ("SIGTERM", 0, False),
-        ("stalled", 4, False),
-        ("Ctrl-C", 130, False),
+        ("asked", 0, True, True),
+        ("mean_return", 0, True, True),
+        ("SIGTERM", 0, False, True),
+        ("SIGTERM", 143, False, True),
+        ("stalled", 4, False, False),
+        ("Ctrl-C", 130, False, False),
     ],
 )
-def test_the_end_is_that_of_a_run_which_another_launch_would_not_continue(tmp_path, reason, code, is_end):
+def test_the_end_is_that_of_a_run_which_another_launch_would_not_continue(
+    tmp_path, reason, code, is_end, is_launch_end
+):
     folder = make_run(tmp_path / "run", summary={"stop_reason": reason, "exit_code": code})
     run = RunOfDirectory(folder)
     assert run.ended() == (reason if is_end else None)
+    assert run.launch_ended() == (reason if is_launch_end else None)
     changed(folder, launch="another")
-    assert run.ended() is None
+    assert run.ended() is run.launch_ended() is None
 
 
 @pytest.mark.parametrize(
