@@ -12,10 +12,12 @@ from dataclasses import replace
 from distrl.config.kubernetes import at
 from distrl.errors import ConfigError, DistrlError
 from distrl.jobs import kubernetes_commands as kubernetes
+from distrl.jobs.kubernetes_checks import pods_for
 from distrl.jobs.kubernetes_commands import COMPONENT, INSTANCE, Namespace, Object, of_release
 from distrl.jobs.kubernetes_log import PodLogs
-from distrl.jobs.kubernetes_plan import Release, plan_of, pods_for, release_of
+from distrl.jobs.kubernetes_plan import plan_of
 from distrl.jobs.kubernetes_state import LEARNER, event_words, state_of
+from distrl.jobs.kubernetes_values import Release, release_of
 from distrl.jobs.record import Job, JobRecord
 from distrl.jobs.target import OVER, JobState, LogLine, Plan, Report, State
 from distrl.roles.plan import ACTORS_ON_CLUSTER

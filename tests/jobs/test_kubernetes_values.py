@@ -6,9 +6,9 @@ import pytest
 
 from distrl.config.load import load
 from distrl.errors import ConfigError
-from distrl.jobs import kubernetes_plan
+from distrl.jobs import kubernetes_values
 from distrl.jobs.kubernetes_commands import Namespace
-from distrl.jobs.kubernetes_plan import check_config, cpus, merged, object_name, pods_for, release_of
+from distrl.jobs.kubernetes_values import merged, object_name, release_of
 from distrl.jobs.record import Job
 
 OWN_SECRET = "kubernetes.values.secret={existing: mine}"
@@ -16,8 +16,10 @@ OWN_SECRET = "kubernetes.values.secret={existing: mine}"
 
 @pytest.fixture(autouse=True)
 def _context(monkeypatch):
-    monkeypatch.setattr(kubernetes_plan, "require_programs", lambda: None)
-    monkeypatch.setattr(kubernetes_plan, "namespace_of", lambda context, name: Namespace(context or "lab", name or "n"))
+    monkeypatch.setattr(kubernetes_values, "require_programs", lambda: None)
+    monkeypatch.setattr(
+        kubernetes_values, "namespace_of", lambda context, name: Namespace(context or "lab", name or "n")
+    )
 
 
 def job(*sets, run_id="pong"):
@@ -67,32 +69,7 @@ def test_long_ids_have_short_names_which_differ():
     assert all(name.startswith("breakoutnoframeskip-v-") and len(name) <= 30 for name in names)
 
 
-@pytest.mark.parametrize(
-    ("sets", "message"),
-    [
-        (["launch.launcher=ray"], "launch.launcher: ray has no use with --on kubernetes"),
-        (["actors.count=0"], "actors.count: 0 is one process, which needs no cluster; use --on here"),
-        (["launch.start_actors=false", "memory.listen=auto"], "--no-actors has no use with --on kubernetes"),
-        (["kubernetes.values.actors.perPod=3"], "actors: 4 is no multiple of 3, the number of actors in each Pod"),
-        (["memory.url=redis://localhost"], "each Pod would look for Redis on itself"),
-        (["memory.url=redis://redis"], "name it in kubernetes.values.secret.existing"),
-        (["memory.namespace=team"], "memory.namespace has no use with --on kubernetes, whose chart has"),
-        (["memory.listen=auto"], "memory.listen has no use with --on kubernetes"),
-    ],
-)
-def test_what_cannot_run_there_is_refused(sets, message):
-    with pytest.raises(ConfigError) as caught:
-        check_config(load(sets=["actors.count=4", *sets]).config)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 def test_trees_are_merged_and_kept():
     first = {"a": {"b": 1, "c": 2}}
     assert merged(first, {"a": {"b": {"d": 3}}}, {"e": [4]}) == {"a": {"b": {"d": 3}, "c": 2}, "e": [4]}
     assert first == {"a": {"b": 1, "c": 2}}
-
-
-def test_quantities_and_pods_are_counted():
-    assert [cpus(text) for text in ("16", "3920m", "1.5", "2k", "12Ki")] == [16.0, 3.92, 1.5, 2000.0, 0.0]
-    assert pods_for(6, 3) == 2

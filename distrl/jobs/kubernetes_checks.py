@@ -1,0 +1,50 @@
+"""Checks that a configuration can train on Kubernetes."""
+
+from distrl.config import RunConfig
+from distrl.config.kubernetes import at
+from distrl.errors import ConfigError
+from distrl.memory_backend.redis_address import parse_address
+
+
+def check_config(config: RunConfig) -> None:
+    """Raise ConfigError if a run with this configuration cannot train on Kubernetes."""
+    if config.launch.launcher != "process":
+        raise ConfigError(f"launch.launcher: {config.launch.launcher} has no use with --on kubernetes; leave it out")
+    if config.deterministic:
+        raise ConfigError("actors.count: 0 is one process, which needs no cluster; use --on here")
+    if not config.launch.start_actors:
+        raise ConfigError("--no-actors has no use with --on kubernetes, which starts the actors; leave it out")
+    pods_for(config.actors.count, config.kubernetes.per_pod)
+    if config.memory.url is not None:
+        _check_redis(config, config.memory.url)
+        return
+    for name in ("listen", "namespace"):
+        if config.memory.is_changed(name):
+            raise ConfigError(f"memory.{name} has no use with --on kubernetes, whose chart has a Redis; leave it out")
+
+
+def _check_redis(config: RunConfig, url: str) -> None:
+    if parse_address(url).is_here:
+        raise ConfigError(
+            f"memory.url {parse_address(url).public}: each Pod would look for Redis on itself; name an address that "
+            "all Pods reach, or leave it out: the chart has a Redis"
+        )
+    if at(config.kubernetes.values, "secret.existing") is None:
+        raise ConfigError(
+            "memory.url names a Redis of yours, so that its passwords must be in a Secret: name it in "
+            "kubernetes.values.secret.existing"
+        )
+
+
+def pods_for(actors: int, per_pod: int) -> int:
+    """Return the number of Pods with so many actors.
+
+    Raises:
+        ConfigError: A Pod would have fewer than `per_pod`.
+    """
+    if actors % per_pod:
+        raise ConfigError(
+            f"actors: {actors} is no multiple of {per_pod}, the number of actors in each Pod "
+            "(kubernetes.values.actors.perPod)"
+        )
+    return actors // per_pod
