@@ -1,9 +1,14 @@
 """Checks that a configuration can train on Kubernetes."""
 
+from collections.abc import Iterator
+
 from distrl.config import RunConfig
 from distrl.config.kubernetes import at
 from distrl.errors import ConfigError
 from distrl.memory_backend.redis_address import parse_address
+
+_CREDENTIALS = ("learner.envFrom", "learner.env", "learner.volumes", "serviceAccount.annotations")
+"""Values by which a learner can have credentials."""
 
 
 def check_config(config: RunConfig) -> None:
@@ -15,6 +20,8 @@ def check_config(config: RunConfig) -> None:
     if not config.launch.start_actors:
         raise ConfigError("--no-actors has no use with --on kubernetes, which starts the actors; leave it out")
     pods_for(config.actors.count, config.kubernetes.per_pod)
+    if config.checkpoint.store is not None:
+        _check_store(config, config.checkpoint.store)
     if config.memory.url is not None:
         _check_redis(config, config.memory.url)
         return
@@ -33,6 +40,28 @@ def _check_redis(config: RunConfig, url: str) -> None:
         raise ConfigError(
             "memory.url names a Redis of yours, so that its passwords must be in a Secret: name it in "
             "kubernetes.values.secret.existing"
+        )
+
+
+def _check_store(config: RunConfig, store: str) -> None:
+    values = config.kubernetes.values
+    denied = at(values, "networkPolicy.enabled", True) and not at(values, "networkPolicy.extraEgress")
+    if denied and not store.startswith("file:"):
+        raise ConfigError(
+            f"checkpoint.store {store}: the chart's network policies keep the learner from it; allow it in "
+            "kubernetes.values.networkPolicy.extraEgress, such as [{ports: [{port: 443}]}]"
+        )
+
+
+def notes_on_store(config: RunConfig) -> Iterator[str]:
+    """Yield a line if nothing in the values can have credentials of the run's data store."""
+    store, values = config.checkpoint.store, config.kubernetes.values
+    if store is None or store.startswith("file:"):
+        return
+    if not any(at(values, path) for path in _CREDENTIALS):
+        yield (
+            f"kubernetes.values name no credentials of {store} ({', '.join(_CREDENTIALS)}): the learner has those of "
+            "its node alone"
         )
 
 

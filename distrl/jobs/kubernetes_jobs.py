@@ -72,7 +72,7 @@ class KubernetesJobs:
             target="kubernetes",
             address=place.context,
             run_dir=f"/runs/{job.run_id}",
-            store=None,
+            store=config.checkpoint.store,
             actors=config.actors.count,
             submitted=time.time(),
             handles=handles,

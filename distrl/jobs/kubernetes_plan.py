@@ -1,4 +1,4 @@
-"""The plan of a job on Kubernetes: manifests, room on the nodes, and what is not protected."""
+"""The plan of a job on Kubernetes: manifests, room on the nodes, and what is not protected, and notes."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,6 +8,7 @@ import yaml
 from distrl.config.document import parse_mapping
 from distrl.config.secrets import masked
 from distrl.errors import ConfigError
+from distrl.jobs.kubernetes_checks import notes_on_store
 from distrl.jobs.kubernetes_commands import CHART, Namespace, read, rendered
 from distrl.jobs.kubernetes_room import nodes_of, words_of
 from distrl.jobs.kubernetes_values import merged, release_of
@@ -41,6 +42,7 @@ def plan_of(job: Job) -> Plan:
         available="" if nodes is None else words_of(nodes),
         code=f"of the image {_image(release.values)}",
         unprotected=[*_unprotected(job, release.values)],
+        notes=[*notes_on_store(job.loaded.config)],
         files={
             "values.yaml": yaml.safe_dump(values, sort_keys=True, allow_unicode=True, width=120),
             "manifests.yaml": rendered(shown.place, job.run_id, values),

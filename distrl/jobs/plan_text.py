@@ -9,7 +9,7 @@ from distrl.roles.plan import RoleNeed
 
 
 def plan_text(job: Job, target: str, plan: Plan) -> str:
-    """Return the plan in lines: roles, resources, directory, code, and what is not protected."""
+    """Return the plan in lines: roles, resources, directory, code, what is not protected, and notes."""
     place = f"{target} at {job.address}" if job.address else target
     needs = _amounts(sum(need.count * need.cpus for need in plan.roles), sum(n.count * n.gpus for n in plan.roles))
     lines = [
@@ -17,6 +17,7 @@ def plan_text(job: Job, target: str, plan: Plan) -> str:
         " · ".join([f"needs {needs}", *([f"there: {plan.available}"] if plan.available else [])]),
         " · ".join([f"directory {job.run_dir}", *_store(job), *([f"code {plan.code}"] if plan.code else [])]),
         *(f"not protected: {text}" for text in plan.unprotected),
+        *(f"note: {text}" for text in plan.notes),
     ]
     return "\n".join([f"plan  {lines[0]}", *(f"      {line}" for line in lines[1:])])
 
@@ -33,6 +34,7 @@ def plan_json(job: Job, target: str, plan: Plan) -> dict[str, Any]:
         "available": plan.available,
         "code": plan.code,
         "unprotected": [*plan.unprotected],
+        "notes": [*plan.notes],
     }
 
 

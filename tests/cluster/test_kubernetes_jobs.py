@@ -7,11 +7,13 @@ import re
 import pytest
 
 from distrl.config.load import load
+from distrl.data_store.opening import open_objects
 from distrl.errors import ConfigError
 from distrl.jobs import kubernetes_commands
 from distrl.jobs.kubernetes_jobs import SECRET_KEYS, KubernetesJobs
-from distrl.jobs.record import Job
+from distrl.jobs.record import Job, JobRecord
 from distrl.jobs.submission import submit
+from distrl.jobs.watching import watch
 from tests.cluster.test_jobs import RUN_ID, Bed
 from tests.faults.kube_tools import programs
 
@@ -171,6 +173,19 @@ def test_a_job_that_has_not_begun_is_removed_by_stop(api, tmp_path):
     assert not api.executed
     with pytest.raises(ConfigError, match="does not run: there is no release"):
         target.stop(record, now=True)
+
+
+def test_a_data_store_has_the_record_and_the_log_when_the_pods_are_gone(api, tmp_path):
+    store = f"file://{tmp_path}/store"
+    mounts = f"kubernetes.values.learner={{volumeMounts: [{{name: disk, mountPath: {tmp_path}/store}}]}}"
+    record = submitted(tmp_path, f"checkpoint.store={store}", mounts)
+    assert record.store == store
+    assert JobRecord.read(tmp_path / "store" / RUN_ID) == record
+    open_objects(store).put(f"{RUN_ID}/logs/learner.log", b"2026-11-25 10:00:00,000 learner INFO saved\n")
+    (line,) = watch(record, tmp_path / "runs" / RUN_ID, follow=False, report=lambda text: None)
+    assert (line.role, line.text.split()[-1]) == ("learner", "saved")
+    with pytest.raises(ConfigError, match="the run id job is taken: "):
+        submitted(tmp_path, f"checkpoint.store={store}", mounts)
 
 
 def test_a_run_that_refuses_a_request_is_answered_in_its_words(api, tmp_path):

@@ -2,7 +2,10 @@ import pytest
 
 from distrl.config.load import load
 from distrl.errors import ConfigError
-from distrl.jobs.kubernetes_checks import check_config, pods_for
+from distrl.jobs.kubernetes_checks import check_config, notes_on_store, pods_for
+
+STORE = "checkpoint.store=s3://bucket/runs"
+TO_STORE = "kubernetes.values.networkPolicy.extraEgress=[{ports: [{port: 443}]}]"
 
 
 @pytest.mark.parametrize(
@@ -15,6 +18,7 @@ from distrl.jobs.kubernetes_checks import check_config, pods_for
         (["memory.url=redis://localhost"], "each Pod would look for Redis on itself"),
         (["memory.url=redis://redis"], "name it in kubernetes.values.secret.existing"),
         (["memory.namespace=team"], "memory.namespace has no use with --on kubernetes, whose chart has"),
+        ([STORE], "checkpoint.store s3://bucket/runs: the chart's network policies keep the learner from it; allow"),
         (["memory.listen=auto"], "memory.listen has no use with --on kubernetes"),
     ],
 )
@@ -23,6 +27,16 @@ def test_what_cannot_run_there_is_refused(sets, message):
         check_config(load(sets=["actors.count=4", *sets]).config)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_store_that_pods_reach_needs_credentials():
+    for reached in (TO_STORE, "kubernetes.values.networkPolicy.enabled=false"):
+        check_config(load(sets=[STORE, reached]).config)
+    (note,) = notes_on_store(load(sets=[STORE, TO_STORE]).config)
+    assert note.startswith("kubernetes.values name no credentials of s3://bucket/runs (learner.envFrom, ")
+    known = "kubernetes.values.learner.envFrom=[{secretRef: {name: s3}}]"
+    for sets in ([STORE, TO_STORE, known], [], ["checkpoint.store=file:///runs/copies"]):
+        assert not [*notes_on_store(load(sets=sets).config)]
 
 
 def test_pods_are_counted():
