@@ -119,6 +119,12 @@ def scale(place: Namespace, deployment: str, replicas: int) -> None:
     _require_success(_kubectl(place, *words, changes=True), "kubectl scale")
 
 
+def change(place: Namespace, kind: str, name: str, content: Object) -> None:
+    """Merge fields into an object."""
+    words = ("patch", kind, name, "--type=merge", f"--patch={json.dumps(content)}")
+    _require_success(_kubectl(place, *words, changes=True), "kubectl patch")
+
+
 def execute(place: Namespace, pod: str, container: str, command: Sequence[str]) -> None:
     """Run a command in a Pod.
 

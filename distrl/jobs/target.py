@@ -119,5 +119,8 @@ class Target(Protocol):
     def autoscale(self, record: JobRecord, least: int | None, most: int | None, *, off: bool) -> None:
         """Let the run choose its number of actors within bounds, None: those of its configuration; `off`: end that."""
 
-    def stop(self, record: JobRecord, *, now: bool) -> None:
-        """Request the end in order, with a checkpoint; `now`: kill it. Returns before the job has ended."""
+    def stop(self, record: JobRecord, *, now: bool) -> str | None:
+        """Request the end in order, with a checkpoint; `now`: kill it. Returns before the job has ended.
+
+        A line says what else was done, where there was no run to request it of; else None.
+        """

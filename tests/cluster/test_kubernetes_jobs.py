@@ -168,11 +168,40 @@ def test_a_job_waits_fails_and_goes_on_as_kubernetes_says(api, tmp_path):
 
 def test_a_job_that_has_not_begun_is_removed_by_stop(api, tmp_path):
     target, record = KubernetesJobs(), submitted(tmp_path)
-    target.stop(record, now=False)
+    assert target.stop(record, now=False) == "its release was removed, as it had not begun"
     assert target.state(record).state == "gone"
     assert not api.executed
     with pytest.raises(ConfigError, match="does not run: there is no release"):
         target.stop(record, now=True)
+
+
+def test_the_secret_is_deleted_also_when_the_release_is_gone(api, tmp_path):
+    target, record = KubernetesJobs(), submitted(tmp_path)
+    assert kubernetes_commands.uninstall(kubernetes_commands.Namespace("lab", "team"), RUN_ID)
+    assert api.names("secrets") == [RUN_ID]
+    with pytest.raises(ConfigError, match="does not run: there is no release"):
+        target.stop(record, now=True)
+    assert not api.names("secrets")
+
+
+def test_a_run_between_two_starts_is_suspended_by_stop(api, tmp_path):
+    target, record = KubernetesJobs(), submitted(tmp_path)
+    put_pod(api, "learner", "job-learner-1", ended(6, "distrl: error: Redis is away\n"))
+    assert target.state(record).state == "waiting"
+    left = f"distrl stop {RUN_ID} --now removes what is left of its release"
+    told = target.stop(record, now=False)
+    assert told == f"stopped between two starts of its learner, whose Job is suspended; {left}"
+    assert api.one("jobs", "learner")["spec"]["suspend"] is True
+    assert api.one("deployments", "actor")["spec"]["replicas"] == 0
+    assert api.names("secrets")
+    assert api.names("statefulsets")
+    state = target.state(record)
+    assert (state.state, state.reason.endswith(left)) == ("gone", True)
+    assert "after exit code 6" in state.reason
+    with pytest.raises(ConfigError, match="does not run: it was stopped between two starts"):
+        target.stop(record, now=False)
+    target.stop(record, now=True)
+    assert not api.names("secrets")
 
 
 def test_a_data_store_has_the_record_and_the_log_when_the_pods_are_gone(api, tmp_path):
