@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from distrl.config import RunConfig
 from distrl.config.kubernetes import at
 from distrl.errors import ConfigError
+from distrl.memory_backend.access import user_name
 from distrl.memory_backend.redis_address import parse_address
 
 _CREDENTIALS = ("learner.envFrom", "learner.env", "learner.volumes", "serviceAccount.annotations")
@@ -31,15 +32,24 @@ def check_config(config: RunConfig) -> None:
 
 
 def _check_redis(config: RunConfig, url: str) -> None:
-    if parse_address(url).is_here:
+    address = parse_address(url)
+    if address.is_here:
         raise ConfigError(
-            f"memory.url {parse_address(url).public}: each Pod would look for Redis on itself; name an address that "
+            f"memory.url {address.public}: each Pod would look for Redis on itself; name an address that "
             "all Pods reach, or leave it out: the chart has a Redis"
         )
     if at(config.kubernetes.values, "secret.existing") is None:
         raise ConfigError(
             "memory.url names a Redis of yours, so that its passwords must be in a Secret: name it in "
             "kubernetes.values.secret.existing"
+        )
+    expected = user_name(config.memory.namespace, "learner")
+    others = ("redis.external.actorUrl", "redis.external.dashboardUrl")
+    if address.user not in (None, expected) and not all(at(config.kubernetes.values, path) for path in others):
+        raise ConfigError(
+            f"the user in memory.url is not {expected}, that of `distrl redis acl` for memory.namespace "
+            f"{config.memory.namespace}, so that those of actors and dashboard do not follow from it: set "
+            f"kubernetes.values.{others[0]} and {others[1]}"
         )
 
 

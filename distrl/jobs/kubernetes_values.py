@@ -13,6 +13,9 @@ from distrl.errors import ConfigError
 from distrl.jobs.kubernetes_checks import check_config
 from distrl.jobs.kubernetes_commands import Namespace, namespace_of, require_programs
 from distrl.jobs.record import CONFIG_FILE, Job
+from distrl.memory_backend.access import Role, user_name
+from distrl.memory_backend.keys import with_namespace
+from distrl.memory_backend.redis_address import parse_address, with_user
 from distrl.roles.plan import role_needs
 
 LONGEST_ID = 53
@@ -99,7 +102,7 @@ def _derived(job: Job, *, secrets: bool) -> dict[str, Any]:
         },
     }
     if config.memory.url is not None:
-        values["redis"] = {"mode": "external", "external": {"url": config.memory.url}}
+        values["redis"] = {"mode": "external", "external": _redis_urls(config.memory.url, config.memory.namespace)}
     if follows:
         bounds = config.actors.autoscale
         most = bounds.max_count or config.actors.max_count
@@ -108,6 +111,17 @@ def _derived(job: Job, *, secrets: bool) -> dict[str, Any]:
             **({} if most is None else {"maxReplicas": max(most // per_pod, 1)}),
         }
     return values
+
+
+def _redis_urls(url: str, namespace: str) -> dict[str, str]:
+    """Return the URLs for learner, actors and dashboard, with a user for each; only the learner's configuration names
+    the namespace, so the other URLs do."""
+    user = parse_address(url).user
+
+    def of(role: Role) -> str:
+        return with_namespace(url if user is None else with_user(url, user_name(namespace, role)), namespace)
+
+    return {"url": url, "actorUrl": of("actor"), "dashboardUrl": of("operator")}
 
 
 def _run_config(job: Job, *, follows: bool, secrets: bool) -> dict[str, Any]:

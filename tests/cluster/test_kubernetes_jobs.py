@@ -229,6 +229,20 @@ def test_a_run_that_refuses_a_request_is_answered_in_its_words(api, tmp_path):
     assert api.one("deployments", "actor")["spec"]["replicas"] == 2
 
 
+def test_a_namespace_of_another_redis_is_that_of_every_request(api, tmp_path):
+    values = "{secret: {existing: mine}, networkPolicy: {redisTo: [{ipBlock: {cidr: 10.0.0.7/32}}]}}"
+    url = "memory.url=rediss://distrl-team-a-learner@redis:6379"
+    target = KubernetesJobs()
+    record = submitted(tmp_path, url, "memory.namespace=team-a", f"kubernetes.values={values}")
+    put_pod(api, "learner", "job-learner-1", {"phase": "Running"})
+    put_dashboard(api)
+    target.stop(record, now=False)
+    ((_, command),) = api.executed
+    assert command[3] == "rediss://distrl-team-a-operator@redis:6379?namespace=team-a"
+    actors = api.one("deployments", "actor")["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert "rediss://distrl-team-a-actor@redis:6379?namespace=team-a" in actors
+
+
 def test_keda_follows_the_run_alone(api, tmp_path):
     target = KubernetesJobs()
     record = submitted(tmp_path, KEDA, "actors.autoscale={min_count: 2, max_count: 9}")

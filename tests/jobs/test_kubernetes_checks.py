@@ -17,6 +17,10 @@ TO_STORE = "kubernetes.values.networkPolicy.extraEgress=[{ports: [{port: 443}]}]
         (["kubernetes.values.actors.perPod=3"], "actors: 4 is no multiple of 3, the number of actors in each Pod"),
         (["memory.url=redis://localhost"], "each Pod would look for Redis on itself"),
         (["memory.url=redis://redis"], "name it in kubernetes.values.secret.existing"),
+        (
+            ["memory.url=redis://ada@redis", "kubernetes.values={secret: {existing: s}}"],
+            "the user in memory.url is not distrl-default-learner, that of `distrl redis acl` for memory.namespace",
+        ),
         (["memory.namespace=team"], "memory.namespace has no use with --on kubernetes, whose chart has"),
         ([STORE], "checkpoint.store s3://bucket/runs: the chart's network policies keep the learner from it; allow"),
         (["memory.listen=auto"], "memory.listen has no use with --on kubernetes"),
@@ -37,6 +41,13 @@ def test_a_store_that_pods_reach_needs_credentials():
     known = "kubernetes.values.learner.envFrom=[{secretRef: {name: s3}}]"
     for sets in ([STORE, TO_STORE, known], [], ["checkpoint.store=file:///runs/copies"]):
         assert not [*notes_on_store(load(sets=sets).config)]
+
+
+def test_other_users_of_redis_are_named_for_all_roles():
+    urls = "redis: {external: {actorUrl: redis://bob@redis, dashboardUrl: redis://eve@redis}}"
+    check_config(
+        load(sets=["memory.url=redis://ada@redis", f"kubernetes.values={{secret: {{existing: s}}, {urls}}}"]).config
+    )
 
 
 def test_pods_are_counted():

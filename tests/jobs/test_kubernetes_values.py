@@ -11,6 +11,7 @@ from distrl.jobs.kubernetes_commands import Namespace
 from distrl.jobs.kubernetes_values import merged, object_name, release_of
 from distrl.jobs.record import Job
 
+USERS = {"actor": "actor", "dashboard": "operator"}
 OWN_SECRET = "kubernetes.values.secret={existing: mine}"
 
 
@@ -46,14 +47,37 @@ def test_values_follow_from_the_configuration():
 
 def test_gpus_a_redis_of_the_user_and_keda_are_values_of_the_chart():
     url = "rediss://distrl-a-learner@redis:6379"
-    release = release_of(job("learner.device=gpu", f"memory.url={url}", OWN_SECRET))
+    release = release_of(job("learner.device=gpu", f"memory.url={url}", "memory.namespace=a", OWN_SECRET))
     assert release.values["learner"]["gpus"] == 1
-    assert release.values["redis"] == {"mode": "external", "external": {"url": url}}
+    others = {f"{part}Url": f"rediss://distrl-a-{role}@redis:6379?namespace=a" for part, role in USERS.items()}
+    assert release.values["redis"] == {"mode": "external", "external": {"url": url, **others}}
     assert (release.values["secret"], release.secret) == ({"existing": "mine"}, None)
-    assert release.values["run"]["config"] == {}
+    assert release.values["run"]["config"] == {"memory": {"namespace": "a"}}
     follows = release_of(job("kubernetes.values.autoscaling={enabled: true}", "actors.max_count=9"))
     assert follows.values["autoscaling"] == {"enabled": True, "minReplicas": 1, "maxReplicas": 9}
     assert follows.values["run"]["config"]["actors"] == {"max_count": 9, "autoscale": {"enabled": True}}
+
+
+@pytest.mark.parametrize(
+    ("sets", "urls"),
+    [
+        (["memory.url=redis://redis"], ["redis://redis", "redis://redis"]),
+        (
+            ["memory.url=redis://distrl-default-learner@redis/1"],
+            ["redis://distrl-default-actor@redis/1", "redis://distrl-default-operator@redis/1"],
+        ),
+        (
+            [
+                "memory.url=redis+sentinel://distrl-default-learner@a,b/main?sentinel_user=s",
+                "kubernetes.values.redis.external.actorUrl=redis://mine@redis",
+            ],
+            ["redis://mine@redis", "redis+sentinel://distrl-default-operator@a,b/main?sentinel_user=s"],
+        ),
+    ],
+)
+def test_actors_and_dashboard_have_users_of_their_own(sets, urls):
+    external = release_of(job(*sets, OWN_SECRET)).values["redis"]["external"]
+    assert [external["actorUrl"], external["dashboardUrl"]] == urls
 
 
 @pytest.mark.parametrize("run_id", ["Pong", "pong_1", "2048-impala-a1b2c3", "pong-", "a" * 54, "pong.1"])
