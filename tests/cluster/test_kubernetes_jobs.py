@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import shutil
 
 import pytest
 
@@ -137,6 +138,20 @@ def test_the_life_of_a_job(api, bed, tmp_path):
     taken = bed.run("submit", "--on", "kubernetes", *again)
     assert (taken.returncode, taken.stderr.count("\n")) == (2, 1)
     assert "the run id job is taken: " in taken.stderr
+
+
+def test_a_run_goes_on_with_its_id_and_its_claim(api, bed, tmp_path):
+    bed.submit("--env", "CartPole-v1", "--actors", "2")
+    assert bed.run("stop", RUN_ID, "--now").returncode == 0
+    shutil.rmtree(tmp_path / "runs" / RUN_ID)
+    claim = "kubernetes.values.persistence={existingClaim: job-runs}"
+    told = bed.submit("--env", "CartPole-v1", "--actors", "2", "--set", claim)
+    assert told["run_dir"] == f"/runs/{RUN_ID}"
+    pod = api.one("jobs", "learner")["spec"]["template"]["spec"]
+    (runs,) = (volume for volume in pod["volumes"] if volume["name"] == "runs")
+    assert runs["persistentVolumeClaim"] == {"claimName": f"{RUN_ID}-runs"}
+    arguments = " ".join(pod["containers"][0]["args"])
+    assert f"--run-dir /runs/{RUN_ID} --run-id {RUN_ID} --resume auto" in arguments
 
 
 def test_a_job_waits_fails_and_goes_on_as_kubernetes_says(api, tmp_path):
