@@ -103,6 +103,8 @@ def _derived(job: Job, *, secrets: bool) -> dict[str, Any]:
     }
     if config.memory.url is not None:
         values["redis"] = {"mode": "external", "external": _redis_urls(config.memory.url, config.memory.namespace)}
+    if config.launch.wait_s:
+        values["learner"]["waitSeconds"] = math.ceil(config.launch.wait_s)
     if follows:
         bounds = config.actors.autoscale
         most = bounds.max_count or config.actors.max_count
@@ -128,7 +130,7 @@ def _run_config(job: Job, *, follows: bool, secrets: bool) -> dict[str, Any]:
     """Return the configuration without the settings that the chart makes of its values."""
     tree = parse_mapping(job.config_text(secrets=secrets), CONFIG_FILE)
     tree.pop("kubernetes", None)
-    taken = {"actors": ["count"], "memory": ["url"], "launch": ["start_actors", "launcher"]}
+    taken = {"actors": ["count"], "memory": ["url"], "launch": ["start_actors", "launcher", "wait_s"]}
     if job.loaded.config.device == "gpu":
         taken["learner"] = ["device"]
     for section, keys in taken.items():

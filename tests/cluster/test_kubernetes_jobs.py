@@ -332,9 +332,9 @@ def test_what_the_cluster_lacks_is_one_line(api, tmp_path, monkeypatch):
     line = refused(tmp_path, "kubernetes.values={actors: {perPods: 2}}")
     assert line.startswith("the chart refuses kubernetes.values: ")
     assert "'/actors': additional properties 'perPods' not allowed" in line
-    line = refused(tmp_path, "launch.sigterm_exit_code=7")
+    line = refused(tmp_path, "kubernetes.values.autoscaling.enabled=true")
     assert line.startswith(
-        "the chart refuses kubernetes.values: run.config.launch.sigterm_exit_code is set by the chart"
+        "the chart refuses kubernetes.values: autoscaling.enabled needs autoscaling.prometheusAddress"
     )
     assert "debug" not in line
     api.close()

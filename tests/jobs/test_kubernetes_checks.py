@@ -22,6 +22,26 @@ TO_STORE = "kubernetes.values.networkPolicy.extraEgress=[{ports: [{port: 443}]}]
             "the user in memory.url is not distrl-default-learner, that of `distrl redis acl` for memory.namespace",
         ),
         (["memory.namespace=team"], "memory.namespace has no use with --on kubernetes, whose chart has"),
+        (
+            ["launch.sigterm_exit_code=7"],
+            "launch.sigterm_exit_code has no use with --on kubernetes, whose chart sets it",
+        ),
+        (
+            ["launch.wait_s=9", "memory.url=redis://r", "kubernetes.values.learner={waitSeconds: 5}"],
+            "launch.wait_s: 9 and kubernetes.values.learner.waitSeconds: 5 are the same setting",
+        ),
+        (
+            ["memory.url=rediss://redis", "memory.tls.ca_file=/home/me/ca.crt"],
+            "memory.tls.ca_file: /home/me/ca.crt is a path of this host: put the certificate into a Secret as ca.crt",
+        ),
+        (["memory.url=rediss://redis", "memory.tls={cert_file: /c, key_file: /k}"], "no certificate of a client"),
+        (["memory.url=rediss://redis?ca_file=/ca.crt"], "memory.url names files of this host"),
+        (["memory.url=redis://redis?password_file=/p"], "memory.url names files of this host"),
+        (
+            ["learner.init_from=/home/me/runs/old"],
+            "learner.init_from: /home/me/runs/old is a path of this host; name a run",
+        ),
+        (["checkpoint.store=file:///shared"], "checkpoint.store: /shared is a path of this host; name a bucket, or"),
         ([STORE], "checkpoint.store s3://bucket/runs: the chart's network policies keep the learner from it; allow"),
         (["memory.listen=auto"], "memory.listen has no use with --on kubernetes"),
     ],
@@ -41,6 +61,18 @@ def test_a_store_that_pods_reach_needs_credentials():
     known = "kubernetes.values.learner.envFrom=[{secretRef: {name: s3}}]"
     for sets in ([STORE, TO_STORE, known], [], ["checkpoint.store=file:///runs/copies"]):
         assert not [*notes_on_store(load(sets=sets).config)]
+
+
+@pytest.mark.parametrize(
+    "sets",
+    [
+        ["learner.init_from=/runs/old@best", "checkpoint.store=file:///runs/copies"],
+        ["learner.init_from=/mine/old", "kubernetes.values.learner={volumeMounts: [{name: m, mountPath: /mine}]}"],
+        ["learner.init_from=s3://bucket/runs/old"],
+    ],
+)
+def test_paths_in_the_pod_are_taken(sets):
+    check_config(load(sets=sets).config)
 
 
 def test_other_users_of_redis_are_named_for_all_roles():

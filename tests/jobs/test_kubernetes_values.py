@@ -47,8 +47,10 @@ def test_values_follow_from_the_configuration():
 
 def test_gpus_a_redis_of_the_user_and_keda_are_values_of_the_chart():
     url = "rediss://distrl-a-learner@redis:6379"
-    release = release_of(job("learner.device=gpu", f"memory.url={url}", "memory.namespace=a", OWN_SECRET))
-    assert release.values["learner"]["gpus"] == 1
+    release = release_of(
+        job("learner.device=gpu", "launch.wait_s=8.5", f"memory.url={url}", "memory.namespace=a", OWN_SECRET)
+    )
+    assert (release.values["learner"]["gpus"], release.values["learner"]["waitSeconds"]) == (1, 9)
     others = {f"{part}Url": f"rediss://distrl-a-{role}@redis:6379?namespace=a" for part, role in USERS.items()}
     assert release.values["redis"] == {"mode": "external", "external": {"url": url, **others}}
     assert (release.values["secret"], release.secret) == ({"existing": "mine"}, None)
