@@ -5,13 +5,12 @@ from typing import Any
 
 import yaml
 
-from distrl.config.document import parse_mapping
 from distrl.config.secrets import masked
 from distrl.errors import ConfigError
 from distrl.jobs.kubernetes_checks import notes_on_store
-from distrl.jobs.kubernetes_commands import CHART, Namespace, read, rendered
+from distrl.jobs.kubernetes_commands import Namespace, read, rendered
 from distrl.jobs.kubernetes_room import nodes_of, words_of
-from distrl.jobs.kubernetes_values import merged, release_of
+from distrl.jobs.kubernetes_values import chart_values, merged, release_of
 from distrl.jobs.protection import unprotected
 from distrl.jobs.record import Job
 from distrl.jobs.target import Plan
@@ -66,20 +65,16 @@ def _check_namespace(place: Namespace) -> None:
 
 def _image(values: Mapping[str, Any]) -> str:
     """Return the learner's image as far as the values name it."""
-    image = merged(_defaults()["images"], values.get("images", {}))
+    image = merged(chart_values()["images"], values.get("images", {}))
     learner = image["learner"]
     registry = f"{image['registry']}/" if image["registry"] else ""
     mark = f"@{learner['digest']}" if learner["digest"] else f":{learner['tag']}" if learner["tag"] else ""
     return f"{registry}{learner['repository']}{mark}"
 
 
-def _defaults() -> dict[str, Any]:
-    return parse_mapping((CHART / "values.yaml").read_text(encoding="utf-8"), str(CHART / "values.yaml"))
-
-
 def _unprotected(job: Job, values: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each protection that the job lacks."""
-    chosen = merged(_defaults(), values)
+    chosen = merged(chart_values(), values)
     if job.loaded.config.memory.url is None:
         if not chosen["redis"]["tls"]["enabled"]:
             yield "traffic with Redis is not encrypted (kubernetes.values.redis.tls)"

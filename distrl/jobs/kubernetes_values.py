@@ -1,5 +1,6 @@
 """From a job to a release of the Helm chart: its name and its values."""
 
+import functools
 import hashlib
 import math
 import re
@@ -11,7 +12,7 @@ from distrl.config.document import parse_mapping
 from distrl.config.kubernetes import at
 from distrl.errors import ConfigError
 from distrl.jobs.kubernetes_checks import check_config
-from distrl.jobs.kubernetes_commands import Namespace, namespace_of, require_programs
+from distrl.jobs.kubernetes_commands import CHART, Namespace, namespace_of, require_programs
 from distrl.jobs.record import CONFIG_FILE, Job
 from distrl.memory_backend.access import Role, user_name
 from distrl.memory_backend.keys import with_namespace
@@ -103,6 +104,11 @@ def _derived(job: Job, *, secrets: bool) -> dict[str, Any]:
     }
     if config.memory.url is not None:
         values["redis"] = {"mode": "external", "external": _redis_urls(config.memory.url, config.memory.namespace)}
+    if end_s := config.checkpoint.end_s:  # the end waits so much longer for a data store, and needs Redis for it
+        values["learner"]["terminationGracePeriodSeconds"] = _default("learner.terminationGracePeriodSeconds") + end_s
+        if config.memory.url is None:
+            grace_s = _default("redis.terminationGracePeriodSeconds") + end_s
+            values["redis"] = {"terminationGracePeriodSeconds": grace_s}
     if config.launch.wait_s:
         values["learner"]["waitSeconds"] = math.ceil(config.launch.wait_s)
     if follows:
@@ -113,6 +119,18 @@ def _derived(job: Job, *, secrets: bool) -> dict[str, Any]:
             **({} if most is None else {"maxReplicas": max(most // per_pod, 1)}),
         }
     return values
+
+
+def _default(path: str) -> Any:
+    """Return the chart's default for a dotted path of its values."""
+    return at(chart_values(), path)
+
+
+@functools.cache
+def chart_values() -> dict[str, Any]:
+    """Return the chart's default values."""
+    path = CHART / "values.yaml"
+    return parse_mapping(path.read_text(encoding="utf-8"), str(path))
 
 
 def _redis_urls(url: str, namespace: str) -> dict[str, str]:

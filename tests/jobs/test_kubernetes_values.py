@@ -60,6 +60,16 @@ def test_gpus_a_redis_of_the_user_and_keda_are_values_of_the_chart():
     assert follows.values["run"]["config"]["actors"] == {"max_count": 9, "autoscale": {"enabled": True}}
 
 
+def test_pods_have_time_for_the_last_upload():
+    store = ["checkpoint.store=s3://bucket/runs", "checkpoint.store_give_up_s=100"]
+    reached = "kubernetes.values.networkPolicy={enabled: false}"
+    values = release_of(job(*store, reached)).values
+    assert values["learner"]["terminationGracePeriodSeconds"] == 120 + 200
+    assert values["redis"] == {"terminationGracePeriodSeconds": 60 + 200}
+    shorter = "kubernetes.values.learner={terminationGracePeriodSeconds: 250}"
+    assert release_of(job(*store, reached, shorter)).values["learner"]["terminationGracePeriodSeconds"] == 250
+
+
 @pytest.mark.parametrize(
     ("sets", "urls"),
     [
