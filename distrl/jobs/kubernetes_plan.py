@@ -5,17 +5,20 @@ from typing import Any
 
 import yaml
 
+from distrl.config.kubernetes import at
 from distrl.config.secrets import masked
+from distrl.environments.extras import extras_of
 from distrl.errors import ConfigError
 from distrl.jobs.kubernetes_checks import notes_on_store
 from distrl.jobs.kubernetes_commands import Namespace, read, rendered
-from distrl.jobs.kubernetes_room import nodes_of, words_of
-from distrl.jobs.kubernetes_values import chart_values, merged, release_of
+from distrl.jobs.kubernetes_room import GPU, Pods, nodes_of, pods_in, room_words, shortage
+from distrl.jobs.kubernetes_values import IN_ENVIRONMENTS_IMAGE, chart_values, merged, release_of
 from distrl.jobs.protection import unprotected
 from distrl.jobs.record import Job
 from distrl.jobs.target import Plan
-from distrl.launch.ray_cluster import shortage
-from distrl.roles.plan import role_needs
+from distrl.roles.plan import RoleNeed
+
+_TRAINING = ("learner", "actor")
 
 
 def plan_of(job: Job) -> Plan:
@@ -26,27 +29,42 @@ def plan_of(job: Job) -> Plan:
             there, or the nodes never have room for it.
     """
     release = release_of(job)
+    shown = _shown(release_of(job, secrets=False).values)
+    manifests = rendered(release.place, job.run_id, shown)
+    pods = pods_in(manifests)
     _check_namespace(release.place)
     nodes = nodes_of(release.place)
-    needs = role_needs(job.loaded.config)
-    if nodes is not None and not job.wait and (short := shortage(needs, nodes)):
+    if nodes is not None and not job.wait and (short := shortage(pods, nodes)):
         raise ConfigError(
-            f"Kubernetes can never run all roles at once: {short}; lower --actors or learner.threads, or add --wait if "
-            "an autoscaler adds nodes"
+            f"Kubernetes can never run all Pods at once: {short}; lower --actors, learner.threads or the requests in "
+            "kubernetes.values, or add --wait if an autoscaler adds nodes"
         )
-    shown = release_of(job, secrets=False)
-    values = _shown(shown.values)
     return Plan(
-        needs,
-        available="" if nodes is None else words_of(nodes),
-        code=f"of the image {_image(release.values)}",
+        [_need(each, job.loaded.config.kubernetes.per_pod) for each in pods],
+        available="" if nodes is None else room_words(pods, nodes),
+        code="of the images " + ", ".join(dict.fromkeys(each.image for each in pods if each.component in _TRAINING)),
         unprotected=[*_unprotected(job, release.values)],
-        notes=[*notes_on_store(job.loaded.config)],
+        notes=[*notes_on_store(job.loaded.config), *_notes_on_code(job)],
         files={
-            "values.yaml": yaml.safe_dump(values, sort_keys=True, allow_unicode=True, width=120),
-            "manifests.yaml": rendered(shown.place, job.run_id, values),
+            "values.yaml": yaml.safe_dump(shown, sort_keys=True, allow_unicode=True, width=120),
+            "manifests.yaml": manifests,
         },
     )
+
+
+def _need(pods: Pods, per_pod: int) -> RoleNeed:
+    several = "actor Pod" if per_pod > 1 else "actor"
+    role = several if pods.component == "actor" else pods.component
+    return RoleNeed(role, pods.count, pods.requests.get("cpu", 0.0), int(pods.requests.get(GPU, 0.0)))
+
+
+def _notes_on_code(job: Job) -> Iterator[str]:
+    """Yield a line if the environment needs an extra that no image of distrl has, and the images are not named."""
+    lacking = extras_of(job.loaded.config.environment) - IN_ENVIRONMENTS_IMAGE
+    unnamed = [role for role in _TRAINING if not at(job.loaded.config.kubernetes.values, f"images.{role}.repository")]
+    if lacking and unnamed:
+        where = " and ".join(f"kubernetes.values.images.{role}" for role in unnamed)
+        yield f"no image of distrl has the extra {', '.join(sorted(lacking))}, which the environment needs; set {where}"
 
 
 def _check_namespace(place: Namespace) -> None:
@@ -61,15 +79,6 @@ def _check_namespace(place: Namespace) -> None:
             f"there is no namespace {place.name} at context {place.context}; kubectl create namespace {place.name}, or "
             "set kubernetes.namespace"
         )
-
-
-def _image(values: Mapping[str, Any]) -> str:
-    """Return the learner's image as far as the values name it."""
-    image = merged(chart_values()["images"], values.get("images", {}))
-    learner = image["learner"]
-    registry = f"{image['registry']}/" if image["registry"] else ""
-    mark = f"@{learner['digest']}" if learner["digest"] else f":{learner['tag']}" if learner["tag"] else ""
-    return f"{registry}{learner['repository']}{mark}"
 
 
 def _unprotected(job: Job, values: Mapping[str, Any]) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from distrl.config.document import parse_mapping
 from distrl.config.kubernetes import at
+from distrl.environments.extras import extras_of
 from distrl.errors import ConfigError
 from distrl.jobs.kubernetes_checks import check_config
 from distrl.jobs.kubernetes_commands import CHART, Namespace, namespace_of, require_programs
@@ -23,6 +24,8 @@ LONGEST_ID = 53
 """Longest name of a Helm release."""
 LONGEST_NAME = 30
 """Longest name that the chart takes for its objects, to which it appends the part of the run."""
+IN_ENVIRONMENTS_IMAGE = {"atari", "box2d", "image", "mujoco"}
+"""Extras for environments that distrl/actor lacks, and that distrl/actor-environments and the learner's images have."""
 _ID = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 
 
@@ -88,7 +91,7 @@ def _derived(job: Job, *, secrets: bool) -> dict[str, Any]:
     settings = config.kubernetes
     per_pod = settings.per_pod
     needs = role_needs(config)
-    in_learner = sum(need.count * need.cpus for need in needs if need.role != "actor")
+    in_learner = math.ceil(sum(need.count * need.cpus for need in needs if need.role != "actor"))
     follows = bool(at(settings.values, "autoscaling.enabled", False))
     values: dict[str, Any] = {
         "run": {"config": _run_config(job, follows=follows, secrets=secrets)},
@@ -102,6 +105,8 @@ def _derived(job: Job, *, secrets: bool) -> dict[str, Any]:
             },
         },
     }
+    if extras_of(config.environment) & IN_ENVIRONMENTS_IMAGE:
+        values["images"] = {"actor": {"repository": "distrl/actor-environments"}}
     if config.memory.url is not None:
         values["redis"] = {"mode": "external", "external": _redis_urls(config.memory.url, config.memory.namespace)}
     if end_s := config.checkpoint.end_s:  # the end waits so much longer for a data store, and needs Redis for it

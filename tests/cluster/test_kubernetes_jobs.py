@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from distrl import __version__
 from distrl.config.load import load
 from distrl.data_store.opening import open_objects
 from distrl.errors import ConfigError
@@ -16,6 +17,7 @@ from distrl.jobs.record import Job, JobRecord
 from distrl.jobs.submission import submit
 from distrl.jobs.watching import watch
 from tests.cluster.test_jobs import RUN_ID, Bed
+from tests.faults.kube_api import ROOM
 from tests.faults.kube_tools import programs
 
 pytestmark = [pytest.mark.cluster, pytest.mark.row("S17")]
@@ -314,14 +316,33 @@ def test_a_release_of_another_user_is_left_alone(api, tmp_path, monkeypatch):
 
 def test_room_is_checked_where_nodes_may_be_seen(api, tmp_path):
     for name, unschedulable in (("node", False), ("b", True)):
-        status = {"allocatable": {"cpu": "3900m", "nvidia.com/gpu": "1"}}
+        status = {"allocatable": {"cpu": "3900m", "nvidia.com/gpu": "1", **ROOM}}
         api.put("nodes", {"metadata": {"name": name}, "spec": {"unschedulable": unschedulable}, "status": status})
-    assert KubernetesJobs().plan(job(tmp_path)).available == "3.9 CPU, 1 GPU on 1 node"
-    line = refused(tmp_path, "actors.count=4")
-    assert "it needs 5 CPU (learner 1, 4 actors of 1), the cluster has 3, its largest node 3" in line
+    plan = KubernetesJobs().plan(job(tmp_path))
+    assert plan.available == "3.9 CPU, 64 GiB, 1 GPU on 1 node"
+    assert {need.role: (need.count, need.cpus) for need in plan.roles} == {
+        **{"learner": (1, 1.0), "actor": (2, 1.0), "redis": (1, 0.5), "dashboard": (1, 0.1)}
+    }
+    line = refused(tmp_path, "actors.count=3")
+    assert "all Pods request 4.6 CPU (learner 1 × (1 CPU, 4 GiB), actor 3 × (1 CPU, 1 GiB), " in line
+    assert "1 node with 3.9 CPU may run them" in line
     assert KubernetesJobs().plan(job(tmp_path, "actors.count=4", wait=True)).roles[1].count == 4
+    small = "kubernetes.values.actors.resources.requests.cpu=100m"
+    assert KubernetesJobs().plan(job(tmp_path, "actors.count=20", small)).roles[1].count == 20
+    line = refused(tmp_path, "kubernetes.values.learner.resources={requests: {cpu: '64'}, limits: {cpu: '64'}}")
+    assert "a Pod of learner requests 64 CPU, 4 GiB; of 1 node" in line
+    assert "a Pod of learner requests" in refused(tmp_path, "kubernetes.values.learner.nodeSelector={pool: gpu}")
     api.forbidden |= {("GET", "nodes"), ("GET", "namespaces")}
     assert KubernetesJobs().plan(job(tmp_path, "actors.count=4")).available == ""
+
+
+def test_the_plan_names_the_images_of_learner_and_actors(api, tmp_path):
+    plan = KubernetesJobs().plan(job(tmp_path, "environment.id=ALE/Pong-v5", "kubernetes.values.images.registry=r.io"))
+    learner, actor = plan.code.removeprefix("of the images ").split(", ")
+    assert actor == f"r.io/distrl/actor-environments:{__version__}"
+    assert learner.startswith("r.io/distrl/learner")
+    (note,) = KubernetesJobs().plan(job(tmp_path, "environment.id=gym:CartPole-v1")).notes
+    assert note.startswith("no image of distrl has the extra gym, which the environment needs; set kubernetes.values.")
 
 
 def test_what_the_cluster_lacks_is_one_line(api, tmp_path, monkeypatch):

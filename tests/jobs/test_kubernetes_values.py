@@ -92,6 +92,14 @@ def test_actors_and_dashboard_have_users_of_their_own(sets, urls):
     assert [external["actorUrl"], external["dashboardUrl"]] == urls
 
 
+def test_actors_have_the_image_with_their_environment():
+    pong = "environment.id=ALE/Pong-v5"
+    assert release_of(job(pong)).values["images"] == {"actor": {"repository": "distrl/actor-environments"}}
+    own = "kubernetes.values.images={actor: {repository: mine}, registry: r}"
+    assert release_of(job(pong, own)).values["images"] == {"actor": {"repository": "mine"}, "registry": "r"}
+    assert "images" not in release_of(job("environment.id=CartPole-v1")).values
+
+
 @pytest.mark.parametrize("run_id", ["Pong", "pong_1", "2048-impala-a1b2c3", "pong-", "a" * 54, "pong.1"])
 def test_an_id_that_is_no_name_for_kubernetes_is_refused(run_id):
     with pytest.raises(ConfigError, match=f"the run id {run_id} is no name for Kubernetes: use at most 53 small"):
