@@ -11,11 +11,11 @@ from distrl.environments.extras import extras_of
 from distrl.errors import ConfigError
 from distrl.jobs.kubernetes_checks import notes_on_store
 from distrl.jobs.kubernetes_commands import Namespace, read, rendered
-from distrl.jobs.kubernetes_room import GPU, Pods, nodes_of, pods_in, room_words, shortage
-from distrl.jobs.kubernetes_values import IN_ENVIRONMENTS_IMAGE, chart_values, merged, release_of
+from distrl.jobs.kubernetes_room import GPU, PodNode, Pods, nodes_of, pods_in, room_words, shortage
+from distrl.jobs.kubernetes_values import IN_ENVIRONMENTS_IMAGE, Release, chart_values, merged, release_of
 from distrl.jobs.protection import unprotected
 from distrl.jobs.record import Job
-from distrl.jobs.target import Plan
+from distrl.jobs.target import NoAnswerError, Plan
 from distrl.roles.plan import RoleNeed
 
 _TRAINING = ("learner", "actor")
@@ -32,8 +32,7 @@ def plan_of(job: Job) -> Plan:
     shown = _shown(release_of(job, secrets=False).values)
     manifests = rendered(release.place, job.run_id, shown)
     pods = pods_in(manifests)
-    _check_namespace(release.place)
-    nodes = nodes_of(release.place)
+    nodes, unchecked = _nodes(release.place, dry=job.dry)
     if nodes is not None and not job.wait and (short := shortage(pods, nodes)):
         raise ConfigError(
             f"Kubernetes can never run all Pods at once: {short}; lower --actors, learner.threads or the requests in "
@@ -41,15 +40,36 @@ def plan_of(job: Job) -> Plan:
         )
     return Plan(
         [_need(each, job.loaded.config.kubernetes.per_pod) for each in pods],
+        directory=_directory(job, release),
         available="" if nodes is None else room_words(pods, nodes),
         code="of the images " + ", ".join(dict.fromkeys(each.image for each in pods if each.component in _TRAINING)),
         unprotected=[*_unprotected(job, release.values)],
-        notes=[*notes_on_store(job.loaded.config), *_notes_on_code(job)],
+        notes=[*unchecked, *notes_on_store(job.loaded.config), *_notes_on_code(job)],
         files={
             "values.yaml": yaml.safe_dump(shown, sort_keys=True, allow_unicode=True, width=120),
             "manifests.yaml": manifests,
         },
     )
+
+
+def _nodes(place: Namespace, *, dry: bool) -> tuple[list[PodNode] | None, list[str]]:
+    """Return the nodes, None where they may not be seen; and a note where a dry run has no answer of the cluster."""
+    if not place.context:
+        return None, ["kubectl has no current context: namespace and room were not checked"]
+    try:
+        _check_namespace(place)
+        return nodes_of(place), []
+    except NoAnswerError as error:
+        if not dry:
+            raise
+        return None, [f"namespace and room were not checked: {error}"]
+
+
+def _directory(job: Job, release: Release) -> str:
+    """Return in words where the run's directory is."""
+    chosen = merged(chart_values()["persistence"], at(release.values, "persistence", {}))
+    place = f"the claim {chosen['existingClaim'] or f'{release.name}-runs'}" if chosen["enabled"] else "its node's disk"
+    return f"/runs/{job.run_id} on {place}"
 
 
 def _need(pods: Pods, per_pod: int) -> RoleNeed:

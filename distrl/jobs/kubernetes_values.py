@@ -63,7 +63,17 @@ def release_of(job: Job, *, secrets: bool = True) -> Release:
     existing = at(settings.values, "secret.existing")
     own = {"fullnameOverride": name, "secret": {"existing": existing or name}}
     values = merged(own, _derived(job, secrets=secrets), settings.values)
-    return Release(namespace_of(job.address, settings.namespace), name, values, None if existing else name)
+    return Release(_place(job), name, values, None if existing else name)
+
+
+def _place(job: Job) -> Namespace:
+    name = job.loaded.config.kubernetes.namespace
+    try:
+        return namespace_of(job.address, name)
+    except ConfigError:
+        if job.dry and job.address is None:
+            return Namespace("", name or "default")
+        raise
 
 
 def object_name(run_id: str) -> str:

@@ -15,7 +15,7 @@ def plan_text(job: Job, target: str, plan: Plan) -> str:
     lines = [
         " · ".join([f"run {job.run_id} on {place}", *map(_role, plan.roles)]),
         " · ".join([f"needs {needs}", *([f"there: {plan.available}"] if plan.available else [])]),
-        " · ".join([f"directory {job.run_dir}", *_store(job), *([f"code {plan.code}"] if plan.code else [])]),
+        " · ".join([f"directory {plan.directory or job.run_dir}", *_store(job), *_code(plan)]),
         *(f"not protected: {text}" for text in plan.unprotected),
         *(f"note: {text}" for text in plan.notes),
     ]
@@ -29,6 +29,7 @@ def plan_json(job: Job, target: str, plan: Plan) -> dict[str, Any]:
         "target": target,
         "address": job.address,
         "run_dir": str(job.run_dir),
+        "directory": plan.directory or str(job.run_dir),
         "store": job.loaded.config.checkpoint.store,
         "roles": [asdict(need) for need in plan.roles],
         "available": plan.available,
@@ -46,6 +47,10 @@ def files(job: Job, plan: Plan) -> dict[str, str]:
 def _store(job: Job) -> list[str]:
     store = job.loaded.config.checkpoint.store
     return [] if store is None else [f"store {store}/{job.run_id}"]
+
+
+def _code(plan: Plan) -> list[str]:
+    return [f"code {plan.code}"] if plan.code else []
 
 
 def _role(need: RoleNeed) -> str:

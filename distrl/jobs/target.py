@@ -34,17 +34,19 @@ class Plan:
         available: What the target has, in words; "" where the target does not say.
         code: What is sent or read of the user's code, with its size, in words.
         unprotected: One line for each protection that the job does not have.
-        notes: One line for each thing that was not checked, or may be forgotten.
         files: Name -> text of what is submitted, as --dry-run prints it: without secrets, the same at every call. The
             verb adds job.yaml.
+        notes: One line for each thing that was not checked, or may be forgotten.
+        directory: The run's directory at the target, in words; "": it has the path of the one on this host.
     """
 
     roles: "Sequence[RoleNeed]"
     available: str = ""
     code: str = ""
     unprotected: Sequence[str] = ()
-    notes: Sequence[str] = ()
     files: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    directory: str = ""
 
 
 @dataclass(frozen=True)

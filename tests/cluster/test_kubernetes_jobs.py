@@ -15,6 +15,7 @@ from distrl.jobs import kubernetes_commands
 from distrl.jobs.kubernetes_jobs import SECRET_KEYS, KubernetesJobs
 from distrl.jobs.record import Job, JobRecord
 from distrl.jobs.submission import submit
+from distrl.jobs.target import NoAnswerError
 from distrl.jobs.watching import watch
 from tests.cluster.test_jobs import RUN_ID, Bed
 from tests.faults.kube_api import ROOM
@@ -343,6 +344,31 @@ def test_the_plan_names_the_images_of_learner_and_actors(api, tmp_path):
     assert learner.startswith("r.io/distrl/learner")
     (note,) = KubernetesJobs().plan(job(tmp_path, "environment.id=gym:CartPole-v1")).notes
     assert note.startswith("no image of distrl has the extra gym, which the environment needs; set kubernetes.values.")
+
+
+def test_the_plan_names_the_claim_of_the_run(api, tmp_path):
+    target = KubernetesJobs()
+    assert target.plan(job(tmp_path)).directory == f"/runs/{RUN_ID} on the claim {RUN_ID}-runs"
+    persistence = "kubernetes.values.persistence"
+    own = target.plan(job(tmp_path, f"{persistence}={{existingClaim: shared}}"))
+    assert own.directory == f"/runs/{RUN_ID} on the claim shared"
+    assert target.plan(job(tmp_path, f"{persistence}.enabled=false")).directory == f"/runs/{RUN_ID} on its node's disk"
+
+
+def test_a_dry_run_needs_no_cluster(api, bed, tmp_path):
+    dry = ["submit", "--on", "kubernetes", "--dry-run", "--env", "CartPole-v1"]
+    with_cluster = bed.run(*dry)
+    assert "note" not in with_cluster.stderr
+    api.close()
+    without = bed.run(*dry)
+    assert (without.returncode, without.stdout) == (0, with_cluster.stdout)
+    assert "note: namespace and room were not checked: kubectl at context lab: " in without.stderr
+    with pytest.raises(NoAnswerError):
+        KubernetesJobs().plan(job(tmp_path))
+    (tmp_path / "kubeconfig").write_text("{}")
+    nowhere = bed.run(*dry)
+    assert (nowhere.returncode, "kind: Job" in nowhere.stdout) == (0, True)
+    assert "note: kubectl has no current context: namespace and room were not checked" in nowhere.stderr
 
 
 def test_what_the_cluster_lacks_is_one_line(api, tmp_path, monkeypatch):

@@ -38,6 +38,12 @@ def test_a_plan_is_a_few_lines():
     ]
 
 
+def test_a_directory_of_the_target_is_in_its_words():
+    plan = Plan([RoleNeed("learner", 1, 1)], directory="/runs/x on the claim x-runs")
+    assert plan_text(job(), "kubernetes", plan).splitlines()[2] == "      directory /runs/x on the claim x-runs"
+    assert plan_json(job(), "kubernetes", plan)["directory"] == "/runs/x on the claim x-runs"
+
+
 def test_a_plan_is_plain_data():
     facts = plan_json(job(), "here", PLAN)
     assert facts["roles"][0] == {"role": "learner", "count": 1, "cpus": 4, "gpus": 1}
