@@ -3,6 +3,7 @@
 import fcntl
 import functools
 import io
+import json
 import os
 import subprocess
 import sys
@@ -81,10 +82,13 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "redis": {"image": {"digest": f"sha256:{'1' * 64}"}},
     },
     "another name": {"fullnameOverride": "training", "run": {"id": "run.7"}},
+    "a release named on": {},
 }
 SCENARIOS = {
     f"{mode}, {name}": {**values, "mode": mode} for mode in ("pods", "ray") for name, values in OPTIONS.items()
 }
+RELEASES = {name: "on" for name in SCENARIOS if name.endswith("named on")}
+"""Scenario -> the name of its release, here one that YAML reads as true; that of all others is r."""
 
 
 class UnavailableError(Exception):
@@ -149,9 +153,9 @@ def helm_program() -> str:
 
 
 def helm(*arguments: str, values: Mapping[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
-    """Run helm with values on its standard input."""
+    """Run helm with values on its standard input, as JSON: PyYAML writes the text y without quotes, helm reads true."""
     command = [helm_program(), *arguments, "--values", "-"]
-    return subprocess.run(command, input=yaml.safe_dump(dict(values or {})), capture_output=True, text=True)
+    return subprocess.run(command, input=json.dumps(values or {}), capture_output=True, text=True)
 
 
 def rendered(values: Mapping[str, Any], *, release: str = "r", kubernetes: str = "1.34", chart: Path = CHART) -> str:
@@ -187,7 +191,7 @@ def objects_in(text: str) -> list[Object]:
 @functools.cache
 def objects_of(scenario: str) -> tuple[Object, ...]:
     """Return the objects of a scenario. They are shared: copy what you change."""
-    return tuple(objects_in(rendered(SCENARIOS[scenario])))
+    return tuple(objects_in(rendered(SCENARIOS[scenario], release=RELEASES.get(scenario, "r"))))
 
 
 def name_of(found: Object) -> str:

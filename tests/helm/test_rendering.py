@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import yaml
 from distrl.config.load import load
 from tests.helm.checks import immutable, problems
 from tests.helm.rendering import CHART, SCENARIOS, helm, name_of, objects_in, objects_of, rendered
+from tests.helm.schemas import VERSIONS, schema_problems
 
 pytestmark = [pytest.mark.usefixtures("needs_helm"), pytest.mark.row("D64", "D65")]
 MODES = ("pods", "ray")
@@ -33,11 +35,27 @@ def test_two_renderings_are_equal_to_the_byte(scenario):
     assert rendered(SCENARIOS[scenario]) == rendered(SCENARIOS[scenario])
 
 
-def test_templates_draw_nothing_at_random_and_ask_no_server():
-    for path in (CHART / "templates").rglob("*"):
-        if path.is_file():
-            text = path.read_text()
-            assert not [word for word in ("rand", "lookup", "uuidv4", "genCA", "now ") if f"{{{{ {word}" in text], path
+TEMPLATES = [path for path in (CHART / "templates").rglob("*") if path.is_file()]
+UNSTEADY = re.compile(r"(?<![.$\w])(?:rand\w*|lookup|uuidv4|gen[A-Z]\w+|now|ago|getHostByName)\b")
+"""Functions of templates whose results differ between two renderings."""
+
+
+def unsteady(template: str) -> list[str]:
+    """Return the functions in the actions of a template that make two renderings differ."""
+    actions = re.sub(r"/\*.*?\*/|\"[^\"]*\"|`[^`]*`", "", " ".join(re.findall(r"(?s){{(.*?)}}", template)))
+    return UNSTEADY.findall(actions)
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
+def test_a_template_draws_nothing_at_random_and_asks_no_server(path):
+    assert unsteady(path.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "action", ["{{- randAlphaNum 5 }}", "{{ $a := (lookup `v1` `Secret` `a` `b`) }}", "{{- $a | default (genCA 3) -}}"]
+)
+def test_a_template_that_draws_at_random_is_found(action):
+    assert unsteady(f"a: 1\n{action}") != []
 
 
 @pytest.mark.parametrize(
@@ -161,6 +179,33 @@ def test_another_version_of_the_chart_selects_the_same_pods(tmp_path):
         selector = copy.deepcopy((each.get("spec") or {}).get("selector") or {})
         assert "version" not in str(selector), name_of(each)
         assert "helm.sh/chart" not in str(selector), name_of(each)
+
+
+@pytest.mark.parametrize("name", ["on", "y", "null"])
+def test_names_that_yaml_reads_as_other_types_are_strings(name):
+    """A release, and names of objects that exist, may be called so."""
+    claims = {"existingClaim": "123", "storageClass": "yes"}
+    values: dict[str, Any] = {
+        "fullnameOverride": name,
+        "secret": {"existing": "123"},
+        "learner": {"priorityClassName": "on"},
+        "persistence": {"storageClass": "yes"},
+        "redis": {"persistence": claims, "tls": {"enabled": True, "secretName": "007"}},
+        "dashboard": {"ingress": {"enabled": True, "host": "*.example.com", "tlsSecretName": "0x1", "className": "no"}},
+        "networkPolicy": {"apiServerCidrs": ["::/0"]},
+    }
+    found = objects_in(rendered(values, release=name))
+    assert [problem for each in found for problem in schema_problems(each, VERSIONS[-1])] == []
+    assert name_of(found[-1]).split()[1].startswith(f"{name}-")
+
+
+@pytest.mark.parametrize("values", [{}, {"nameOverride": "A_b"}], ids=str)
+@pytest.mark.parametrize("release", ["a.b", "123"])
+def test_a_name_that_no_service_can_have_is_refused(release, values):
+    done = helm("template", release, str(CHART), values=values)
+    assert done.returncode == 1
+    assert "cannot be the name of a Service: set fullnameOverride" in done.stderr
+    assert helm("template", release, str(CHART), values={**values, "fullnameOverride": "b"}).returncode == 0
 
 
 @pytest.mark.parametrize("release", ["a", "distrl", "a-release-with-a-name-of-fifty-three-characters-at-mo"])

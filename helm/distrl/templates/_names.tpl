@@ -1,15 +1,12 @@
 {{/* Names and labels. A name has 30 characters at most, as KubeRay allows 47 for a RayJob. */}}
 {{- define "distrl.fullname" -}}
-{{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 30 | trimSuffix "-" -}}
-{{- else -}}
-{{- $name := .Values.nameOverride | default .Chart.Name -}}
-{{- if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 30 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 30 | trimSuffix "-" -}}
+{{- $part := .Values.nameOverride | default .Chart.Name -}}
+{{- $whole := ternary .Release.Name (printf "%s-%s" .Release.Name $part) (contains $part .Release.Name) -}}
+{{- $name := .Values.fullnameOverride | default $whole | trunc 30 | trimSuffix "-" -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) -}}
+{{- fail (printf "%s cannot be the name of a Service: set fullnameOverride to small letters, digits and '-', with a letter first" $name) -}}
 {{- end -}}
-{{- end -}}
+{{- $name -}}
 {{- end -}}
 
 {{- define "distrl.runId" -}}
@@ -22,7 +19,7 @@
 
 {{/* Labels by which objects of a component are found; they never change. Arguments: root, component. */}}
 {{- define "distrl.selector" -}}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
