@@ -3,19 +3,23 @@
 import copy
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
 import yaml
 
+import distrl
 from distrl.config.load import load
 from tests.helm.checks import immutable, problems
-from tests.helm.rendering import CHART, SCENARIOS, helm, name_of, objects_in, objects_of, rendered
+from tests.helm.rendering import CHART, SCENARIOS, helm, name_of, objects_in, objects_of, pods_in, rendered
 from tests.helm.schemas import VERSIONS, schema_problems
+from tests.helm.words import WORKLOADS, component_of
 
 pytestmark = [pytest.mark.usefixtures("needs_helm"), pytest.mark.row("D64", "D65")]
 MODES = ("pods", "ray")
+LEARNING = ("learner", "ray-head", "ray-worker")
+"""Components that run the learner's image."""
 
 
 @pytest.mark.parametrize("scenario", ["pods, defaults", "pods, full", "ray, full"])
@@ -81,6 +85,9 @@ def test_a_template_that_draws_at_random_is_found(action):
         ({"mode": "ray", "ray": {"queueName": "a", "autoscaler": {"enabled": True}}}, "exclude each other"),
         ({"dashboard": {"ingress": {"enabled": True}}}, "ingress"),
         ({"monitoring": {"rules": {"runbookUrl": "x"}}}, "runbookUrl"),
+        ({"learner": {"gpus": 4}, "run": {"config": {"learner": {"replicas": 2}}}}, "replicas: 2 differ"),
+        ({"learner": {"gpus": 1}, "run": {"config": {"learner": {"replicas": 2}}}}, "replicas: 2 differ"),
+        ({"images": {"actor": {"repository": ""}}}, "repository"),
     ],
     ids=str,
 )
@@ -88,6 +95,37 @@ def test_a_value_that_is_wrong_is_refused(values, message):
     done = helm("template", "r", str(CHART), values=values)
     assert done.returncode == 1
     assert message in done.stderr
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("gpus", "image"), [(0, "learner"), (1, "learner-gpu"), (4, "learner-gpu")])
+def test_a_learner_with_gpus_has_the_image_and_the_configuration_for_them(mode, gpus, image):
+    found = objects_in(rendered({"mode": mode, "learner": {"gpus": gpus}, "ray": {"learner": {"gpus": gpus}}}))
+    images = {pod["containers"][0]["image"] for metadata, pod in _pods(found) if component_of(metadata) in LEARNING}
+    assert images == {f"distrl/{image}:{distrl.__version__}"}
+    wanted = {0: None, 1: {"device": "gpu"}, 4: {"device": "gpu", "replicas": 4}}
+    assert _job(found).get("learner") == wanted[gpus]
+
+
+def test_an_image_that_is_named_is_also_that_of_gpus():
+    found = objects_in(rendered({"learner": {"gpus": 1}, "images": {"learner": {"repository": "a/b", "tag": "c"}}}))
+    assert [p["containers"][0]["image"] for m, p in _pods(found) if component_of(m) == "learner"] == ["a/b:c"]
+
+
+@pytest.mark.parametrize(("gpus", "replicas"), [(0, 2), (1, 1), (4, 4)])
+def test_devices_that_the_configuration_has_already_are_kept(gpus, replicas):
+    values = {"learner": {"gpus": gpus}, "run": {"config": {"learner": {"replicas": replicas}}}}
+    assert _job(objects_in(rendered(values)))["learner"]["replicas"] == replicas
+
+
+def _pods(objects: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    yield from (found for each in objects if each["kind"] in WORKLOADS for found in pods_in(each))
+
+
+def _job(objects: Iterable[Any]) -> Any:
+    """Return the configuration that a rendering gives to the learner."""
+    (found,) = (each for each in objects if name_of(each) == "ConfigMap r-distrl-job")
+    return yaml.safe_load(found["data"]["job.yaml"])
 
 
 def test_the_schema_names_every_value_and_no_other_one():

@@ -45,11 +45,18 @@ annotations:
 {{- end }}
 {{- end -}}
 
-{{/* Image of a role. Arguments: root, image. */}}
+{{/* GPUs of the learner. */}}
+{{- define "distrl.learnerGpus" -}}
+{{- ternary .Values.ray.learner.gpus .Values.learner.gpus (eq .Values.mode "ray") -}}
+{{- end -}}
+
+{{/* Image of a role; without a repository, that of the learner. Arguments: root, image. */}}
 {{- define "distrl.image" -}}
 {{- $registry := .root.Values.images.registry -}}
 {{- if $registry }}{{ $registry }}/{{ end -}}
-{{- include "distrl.imageReference" (dict "image" .image "tag" .root.Chart.AppVersion) -}}
+{{- $own := ternary "distrl/learner" "distrl/learner-gpu" (eq (include "distrl.learnerGpus" .root) "0") -}}
+{{- $image := merge (dict "repository" (.image.repository | default $own)) .image -}}
+{{- include "distrl.imageReference" (dict "image" $image "tag" .root.Chart.AppVersion) -}}
 {{- end -}}
 
 {{- define "distrl.imageReference" -}}
