@@ -82,6 +82,12 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "redis": {"image": {"digest": f"sha256:{'1' * 64}"}},
     },
     "another name": {"fullnameOverride": "training", "run": {"id": "run.7"}},
+    "a data store": {
+        "run": {"config": {"checkpoint": {"store": "s3://a/b", "store_give_up_s": 10.5}}},
+        "persistence": {"enabled": False},
+        **{name: {"terminationGracePeriodSeconds": 82} for name in ("learner", "redis")},
+        "ray": {"terminationGracePeriodSeconds": 120},
+    },
     "a release named on": {},
 }
 SCENARIOS = {

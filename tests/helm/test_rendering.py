@@ -22,7 +22,9 @@ LEARNING = ("learner", "ray-head", "ray-worker")
 """Components that run the learner's image."""
 
 
-@pytest.mark.parametrize("scenario", ["pods, defaults", "pods, full", "ray, full"])
+@pytest.mark.parametrize(
+    "scenario", ["pods, defaults", "pods, full", "ray, full", "pods, a data store", "ray, a data store"]
+)
 def test_a_rendering_has_every_property(scenario):
     assert problems(objects_of(scenario), SCENARIOS[scenario]) == []
 
@@ -126,6 +128,34 @@ def _job(objects: Iterable[Any]) -> Any:
     """Return the configuration that a rendering gives to the learner."""
     (found,) = (each for each in objects if name_of(each) == "ConfigMap r-distrl-job")
     return yaml.safe_load(found["data"]["job.yaml"])
+
+
+def _graces(learner: int, redis: int, ray: int, **checkpoint: Any) -> dict[str, Any]:
+    graces = {"learner": learner, "redis": redis, "ray": ray}
+    values = {name: {"terminationGracePeriodSeconds": seconds} for name, seconds in graces.items()}
+    return {**values, "run": {"config": {"checkpoint": checkpoint}}}
+
+
+@pytest.mark.parametrize(
+    ("mode", "graces", "short"),
+    [
+        ("pods", _graces(60, 60, 60), None),
+        ("pods", _graces(149, 180, 60, store="s3://a"), "learner.terminationGracePeriodSeconds: 149 .* at least 150"),
+        ("pods", _graces(150, 179, 60, store="s3://a"), "redis.terminationGracePeriodSeconds: 179 .* at least 180"),
+        ("pods", _graces(150, 180, 60, store="s3://a"), None),
+        ("pods", _graces(60, 60, 60, store=None, store_give_up_s=99), None),
+        ("pods", _graces(71, 182, 60, store="s3://a", store_give_up_s=20.5), "71 .* up to 42 s: set at least 72"),
+        ("ray", _graces(60, 180, 179, store="s3://a"), "ray.terminationGracePeriodSeconds: 179 .* at least 180"),
+        ("ray", _graces(60, 180, 180, store="s3://a"), None),
+    ],
+    ids=str,
+)
+def test_a_grace_period_lasts_until_the_data_store_has_the_checkpoint(mode, graces, short):
+    done = helm("template", "r", str(CHART), values={**graces, "mode": mode})
+    if short is None:
+        assert done.returncode == 0, done.stderr
+    else:
+        assert re.search(short, done.stderr)
 
 
 def test_the_schema_names_every_value_and_no_other_one():
