@@ -90,6 +90,18 @@ def test_a_template_that_draws_at_random_is_found(action):
         ({"learner": {"gpus": 4}, "run": {"config": {"learner": {"replicas": 2}}}}, "replicas: 2 differ"),
         ({"learner": {"gpus": 1}, "run": {"config": {"learner": {"replicas": 2}}}}, "replicas: 2 differ"),
         ({"images": {"actor": {"repository": ""}}}, "repository"),
+        (
+            {"autoscaling": {"enabled": True, "minReplicas": 9, "maxReplicas": 2, "prometheusAddress": "http://p"}},
+            "9 is",
+        ),
+        ({"redis": {"maxMemory": "8gb"}}, "maxMemory: 8gb must be less than redis.resources.limits.memory: 2560Mi"),
+        ({"redis": {"maxMemory": "2560mb"}}, "maxMemory: 2560mb must be less"),
+        ({"redis": {"maxMemory": "1gb", "resources": {"limits": {"memory": 1.0e9}}}}, "maxMemory: 1gb must be less"),
+        ({"learner": {"sharedMemory": "64Gi"}}, "learner.sharedMemory: 64Gi must be less"),
+        ({"actors": {"sharedMemory": "4096Mi"}}, "actors.sharedMemory: 4096Mi must be less"),
+        ({"redis": {"external": {"url": "redis://h"}}}, "redis.external has no use with redis.mode: own"),
+        ({"networkPolicy": {"redisTo": [{"ipBlock": {"cidr": "10.0.0.7/32"}}]}}, "redisTo has no use"),
+        ({"mode": "ray", "redis": {"external": {"caSecretName": "a"}}}, "redis.external has no use"),
     ],
     ids=str,
 )
@@ -158,6 +170,16 @@ def test_a_grace_period_lasts_until_the_data_store_has_the_checkpoint(mode, grac
         assert re.search(short, done.stderr)
 
 
+@pytest.mark.parametrize(
+    ("size", "limit"), [("999mb", "1Gi"), ("1gb", "1.5Gi"), ("1gb", 1073741825), ("1gb", "1.1G"), ("1gb", "1074M")]
+)
+def test_a_size_that_fits_is_accepted(size, limit):
+    resources = {"requests": {"memory": "1Gi"}, "limits": {"memory": limit}}
+    assert (
+        helm("template", "r", str(CHART), values={"redis": {"maxMemory": size, "resources": resources}}).returncode == 0
+    )
+
+
 def test_the_schema_names_every_value_and_no_other_one():
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -211,7 +233,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "configuration": {"run": {"config": {"seed": 8}}},
     "replicas": {"actors": {"replicas": 5}, "ray": {"actors": {"replicas": 5}}},
     "resources": {
-        "learner": {"resources": {"requests": {"cpu": 3, "memory": "1Gi"}, "limits": {"cpu": 3, "memory": "1Gi"}}}
+        "learner": {"resources": {"requests": {"cpu": 3, "memory": "2Gi"}, "limits": {"cpu": 3, "memory": "2Gi"}}}
     },
     "sizes": {"persistence": {"size": "40Gi"}, "redis": {"persistence": {"size": "40Gi"}, "maxMemory": "2gb"}},
     "environment": {"learner": {"env": [{"name": "A", "value": "b"}]}, "ray": {"env": [{"name": "A", "value": "b"}]}},
