@@ -254,13 +254,19 @@ def test_an_upgrade_changes_no_field_that_cannot_be_changed(mode, change):
     assert {name for name in before if name.startswith(kept)} <= after.keys()
 
 
-@pytest.mark.parametrize(("change", "again"), [("image", True), ("configuration", True), ("monitoring", False)])
+@pytest.mark.parametrize(
+    ("change", "again"), [("image", True), ("configuration", True), ("monitoring", False), ("replicas", False)]
+)
 def test_an_upgrade_starts_the_learner_again_only_where_something_of_it_has_changed(change, again):
     def learner(values):
         found = objects_in(rendered(values))
         return [name_of(each) for each in found if name_of(each).startswith("Job r-distrl-learner")]
 
     assert (learner({}) != learner(CHANGES[change])) is again
+
+
+def test_a_learner_that_starts_again_expects_the_new_number_of_actors():
+    assert _job(objects_in(rendered(CHANGES["replicas"])))["actors"]["count"] == 10
 
 
 def test_another_version_of_the_chart_selects_the_same_pods(tmp_path):
