@@ -56,6 +56,16 @@ FULL: Mapping[str, Any] = {
 }
 """Nearly every option of the chart at once."""
 
+OPENSHIFT_DNS: Mapping[str, Any] = {
+    "dns": [
+        {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "openshift-dns"}},
+            "podSelector": {"matchLabels": {"dns.operator.openshift.io/daemonset-dns": "default"}},
+        }
+    ],
+    "dnsPorts": [5353],
+}
+
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "defaults": {},
     "full": FULL,
@@ -82,6 +92,10 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "redis": {"image": {"digest": f"sha256:{'1' * 64}"}},
     },
     "another name": {"fullnameOverride": "training", "run": {"id": "run.7"}},
+    "openshift's name servers": {"networkPolicy": OPENSHIFT_DNS},
+    "a name server of each node": {
+        "networkPolicy": {"dns": [{"ipBlock": {"cidr": "169.254.20.10/32"}}, {"ipBlock": {"cidr": "10.96.0.10/32"}}]}
+    },
     "a data store": {
         "run": {"config": {"checkpoint": {"store": "s3://a/b", "store_give_up_s": 10.5}}},
         "persistence": {"enabled": False},

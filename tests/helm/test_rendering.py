@@ -17,13 +17,23 @@ from tests.helm.schemas import VERSIONS, schema_problems
 from tests.helm.words import WORKLOADS, component_of
 
 pytestmark = [pytest.mark.usefixtures("needs_helm"), pytest.mark.row("D64", "D65")]
+INGRESS = {"enabled": True, "host": "h", "tlsSecretName": "t"}
 MODES = ("pods", "ray")
 LEARNING = ("learner", "ray-head", "ray-worker")
 """Components that run the learner's image."""
 
 
 @pytest.mark.parametrize(
-    "scenario", ["pods, defaults", "pods, full", "ray, full", "pods, a data store", "ray, a data store"]
+    "scenario",
+    [
+        "pods, defaults",
+        "pods, full",
+        "ray, full",
+        "pods, a data store",
+        "ray, a data store",
+        "pods, openshift's name servers",
+        "ray, a name server of each node",
+    ],
 )
 def test_a_rendering_has_every_property(scenario):
     assert problems(objects_of(scenario), SCENARIOS[scenario]) == []
@@ -101,6 +111,10 @@ def test_a_template_that_draws_at_random_is_found(action):
         ({"actors": {"sharedMemory": "4096Mi"}}, "actors.sharedMemory: 4096Mi must be less"),
         ({"redis": {"external": {"url": "redis://h"}}}, "redis.external has no use with redis.mode: own"),
         ({"networkPolicy": {"redisTo": [{"ipBlock": {"cidr": "10.0.0.7/32"}}]}}, "redisTo has no use"),
+        ({"dashboard": {"ingress": INGRESS}}, "dashboard.ingress.enabled needs networkPolicy.dashboardFrom"),
+        ({"dashboard": {"service": {"type": "LoadBalancer"}}}, "type: LoadBalancer needs networkPolicy.dashboardFrom"),
+        ({"dashboard": {"service": {"type": "NodePort"}}}, "type: NodePort needs networkPolicy.dashboardFrom"),
+        ({"dashboard": {"enabled": False, "ingress": INGRESS}}, "has no use with dashboard.enabled: false"),
         ({"mode": "ray", "redis": {"external": {"caSecretName": "a"}}}, "redis.external has no use"),
     ],
     ids=str,
@@ -168,6 +182,12 @@ def test_a_grace_period_lasts_until_the_data_store_has_the_checkpoint(mode, grac
         assert done.returncode == 0, done.stderr
     else:
         assert re.search(short, done.stderr)
+
+
+@pytest.mark.parametrize("dashboard", [{"ingress": INGRESS}, {"service": {"type": "LoadBalancer"}}], ids=str)
+def test_a_dashboard_may_be_open_to_all_where_no_policy_denies_it(dashboard):
+    values = {"dashboard": dashboard, "networkPolicy": {"enabled": False}}
+    assert helm("template", "r", str(CHART), values=values).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -288,7 +308,7 @@ def test_names_that_yaml_reads_as_other_types_are_strings(name):
         "persistence": {"storageClass": "yes"},
         "redis": {"persistence": claims, "tls": {"enabled": True, "secretName": "007"}},
         "dashboard": {"ingress": {"enabled": True, "host": "*.example.com", "tlsSecretName": "0x1", "className": "no"}},
-        "networkPolicy": {"apiServerCidrs": ["::/0"]},
+        "networkPolicy": {"apiServerCidrs": ["::/0"], "dashboardFrom": [{"ipBlock": {"cidr": "::/0"}}]},
     }
     found = objects_in(rendered(values, release=name))
     assert [problem for each in found for problem in schema_problems(each, VERSIONS[-1])] == []
