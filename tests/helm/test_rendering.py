@@ -102,6 +102,7 @@ def test_a_template_that_draws_at_random_is_found(action):
         ({"redis": {"persistence": {"annotations": {"helm.sh/resource-policy": "a"}}}}, "persistence/annotations"),
         ({"redis": {"podAnnotations": {"distrl/config": "a"}}}, "redis/podAnnotations"),
         ({"monitoring": {"grafana": {"labels": {"app.kubernetes.io/name": "a"}}}}, "grafana/labels"),
+        ({"dashboard": {"nodeSelector": {"a": 1}}}, "dashboard/nodeSelector/a"),
         ({"learner": {"gpus": 4}, "run": {"config": {"learner": {"replicas": 2}}}}, "replicas: 2 differ"),
         ({"learner": {"gpus": 1}, "run": {"config": {"learner": {"replicas": 2}}}}, "replicas: 2 differ"),
         ({"images": {"actor": {"repository": ""}}}, "repository"),
@@ -213,7 +214,13 @@ def test_the_schema_names_every_value_and_no_other_one():
 
 
 def _resolved(schema: Any, root: Any) -> Any:
-    return root["$defs"][schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+    """Return a schema without references; a field that is `true` is described by another one, in `allOf`."""
+    if "$ref" in schema:
+        return root["$defs"][schema["$ref"].rpartition("/")[2]]
+    others = [_resolved(each, root).get("properties", {}) for each in schema.get("allOf", ()) if "properties" in schema]
+    described = {name: each for other in others for name, each in other.items()}
+    fields = {name: described[name] if each is True else each for name, each in schema.get("properties", {}).items()}
+    return {**schema, "properties": fields} if fields else schema
 
 
 def _unnamed(values: Any, schema: Any, root: Any, path: str) -> Iterator[str]:
