@@ -117,7 +117,7 @@ class KubernetesJobs:
         self._set_pods(record, pods_for(actors, int(_handle(record, _PER_POD))))
 
     def autoscale(self, record: JobRecord, least: int | None, most: int | None, *, off: bool) -> None:
-        """Request it of the run, whose number KEDA follows."""
+        """Send the bounds to the run; KEDA follows its number."""
         self._require_not_over(record)
         if _handle(record, _FOLLOWS) != "yes":
             raise ConfigError(
