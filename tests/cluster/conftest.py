@@ -6,15 +6,17 @@ folder is a failure that shows the same reason.
 
 import os
 import subprocess
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from distrl.memory_backend.embedded_redis import find_server
+from image.build import USUAL
 from tests.faults.arguments import environment
+from tests.faults.built_images import Image, files_of_images, missing_for_images
 from tests.faults.checkout_files import checkout_files, missing_for_checkout
 from tests.faults.hosts import REDIS_PORT, Host, Network
 from tests.faults.kube_api import KubeApi
@@ -95,12 +97,28 @@ def kube_api(free_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert not api.unknown
 
 
+@pytest.fixture(scope="session")
+def images(needs_hosts: None) -> Iterator[Mapping[str, Image]]:
+    """The usual images by target, built unless they are there."""
+    if (reason := missing_for_images()) is not None:
+        pytest.skip(reason)
+    with ExitStack() as cleanup:
+        yield {target: cleanup.enter_context(closing(Image(target))) for target in USUAL}
+
+
 @pytest.fixture
-def cluster(needs_hosts: None, network: Network, tmp_path: Path) -> Iterator[Cluster]:
-    """A cluster of one node, whose containers have the files of this checkout."""
+def cluster(needs_hosts: None, network: Network, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A cluster of one node.
+
+    Its containers have the files of this checkout. With the parameter "images", those of distrl's images have the files
+    of the built images.
+    """
     if (reason := missing_for_checkout()) is not None:
         pytest.skip(reason)
-    cluster = Cluster(network, tmp_path, checkout_files(tmp_path))
+    files = checkout_files(tmp_path)
+    if getattr(request, "param", "checkout") == "images":
+        files = files_of_images(request.getfixturevalue("images").values(), files)
+    cluster = Cluster(network, tmp_path, files)
     yield cluster
     cluster.close()
     print("\n".join(cluster.events))  # pytest shows it where a test has failed

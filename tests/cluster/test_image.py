@@ -1,7 +1,6 @@
 """The container images: built from a base of Debian, looked into, and run as strictly as a cluster would run them."""
 
 import json
-import os
 import re
 import signal
 import stat
@@ -9,7 +8,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -20,8 +19,10 @@ from distrl.runs.directories import RunRecord
 from distrl.runs.summary import Summary
 from image.build import LOCKS, ROOT, USUAL, build, parts, read_file, revision, size_bytes
 from tests.faults.arguments import sets
-from tests.faults.containers import Container, Image, missing_for_containers
+from tests.faults.built_images import Image
+from tests.faults.checkout_files import variables_of_dockerfile
 from tests.faults.training import WAIT_S, wait_until
+from tests.helm.rendering import UnavailableError, objects_in, pods_in, rendered
 from tests.test_project import lock
 
 pytestmark = [pytest.mark.cluster, pytest.mark.row("D70"), pytest.mark.timeout(1800)]
@@ -34,18 +35,6 @@ SECRETS = re.compile(
     r"(^|/)(\.git|\.env|\.netrc|\.pypirc|\.ssh|\.aws|\.docker|pip\.conf|[^/]*\.key|redis\.password)(/|$)"
 )
 CACHES = re.compile(r"^(root/\.cache|var/cache/apt/.*\.(deb|bin)|var/lib/apt/lists/.*Packages|wheels|build|tools)(/|$)")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def needs_containers():
-    if (reason := missing_for_containers()) is not None:
-        pytest.skip(reason)
-
-
-@pytest.fixture(scope="module")
-def images(needs_containers, needs_hosts):
-    with ExitStack() as cleanup:
-        yield {target: cleanup.enter_context(closing(Image(target))) for target in USUAL}
 
 
 def test_a_second_build_does_nothing(images):
@@ -72,6 +61,7 @@ def test_an_actor_is_small_and_has_no_framework(images):
 def test_the_image_says_how_it_is_run(images, target):
     config = images[target].config
     assert (config["User"], config["WorkingDir"], config["Entrypoint"]) == ("10001:10001", "/runs", ["distrl"])
+    assert config["Env"] == [f"{name}={value}" for name, value in variables_of_dockerfile().items()]
     assert config["Healthcheck"]["Test"] == ["CMD", "distrl", "health"]
     labels = {name.rpartition(".")[2]: text for name, text in config["Labels"].items() if ".opencontainers." in name}
     assert labels == {
@@ -133,68 +123,80 @@ def test_a_missing_program_is_one_line(tmp_path):
 
 
 @pytest.fixture
-def run_container(images, network, tmp_path):
-    runs = tmp_path / "runs"
-    runs.mkdir(mode=0o700)
-    os.chown(runs, USER, USER)
-    containers = []
+def start(cluster):
+    """A function that starts a container as the chart does, but with arguments, variables and volumes of the test."""
+    try:
+        objects = objects_in(rendered({}))
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    pods = {spec["containers"][0]["name"]: spec for found in objects for _, spec in pods_in(found)}
+    claim = {"metadata": {"name": "runs"}, "spec": {"accessModes": ["ReadWriteMany"]}}
+    cluster.objects["PersistentVolumeClaim", "runs"] = claim
 
-    def run(target, name, *command, **variables):
-        volumes = {"/runs": runs}
-        host = network.host(name)
-        containers.append(Container(images[target], host, *command, volumes=volumes, directory=tmp_path, **variables))
-        return containers[-1]
+    def start(name, role, *arguments, **variables):
+        container = {key: pods[role]["containers"][0][key] for key in ("name", "image", "securityContext")}
+        container["args"] = arguments
+        container["env"] = [{"name": key, "value": value} for key, value in variables.items()]
+        container["volumeMounts"] = [{"name": "runs", "mountPath": "/runs"}, {"name": "tmp", "mountPath": "/tmp"}]
+        spec = {"securityContext": pods[role]["securityContext"], "containers": [container], "restartPolicy": "Never"}
+        claimed = {"name": "runs", "persistentVolumeClaim": {"claimName": "runs"}}
+        spec["volumes"] = [claimed, {"name": "tmp", "emptyDir": {}}]
+        labels = {"app.kubernetes.io/component": name}
+        return cluster.start(name, {"metadata": {"labels": labels}, "spec": spec}).containers[0]
 
-    yield run
-    for container in containers:
-        container.end()
+    return start
 
 
-def healthy(container, code=0):
-    return container.check_health().returncode == code
+@pytest.mark.parametrize("cluster", ["images"], indirect=True)
+def test_three_containers_learn_cartpole_and_their_health_checks_know_when_they_stop(images, cluster, start):
+    """They share a directory and nothing else: Redis is the learner's."""
 
+    def check_health(container):
+        kind, *command = images["learner"].config["Healthcheck"]["Test"]
+        assert kind == "CMD"
+        return container.execute(*command)
 
-def test_three_containers_learn_cartpole_and_their_health_checks_know_when_they_stop(run_container, network, tmp_path):
-    run_dir = tmp_path / "runs" / "pole"
-    token = {"DISTRL_DASHBOARD_TOKEN": "t" * 32}
+    def healthy(container):
+        return container.running and check_health(container)[0] == 0
+
+    run_dir = cluster.claim("runs") / "pole"
     look = ["dashboard", "/runs", "--host", "0.0.0.0", "--port", str(PORT)]
-    dashboard = run_container("dashboard", "dashboard", *look, **token)
-    wait_until(lambda: healthy(dashboard) or dashboard.process.poll() is not None, "the dashboard is healthy")
-    assert dashboard.process.poll() is None, dashboard.output.read_text()
-    rights = dashboard.execute("cat", "/proc/self/status").stdout
-    assert re.findall(r"^(?:NoNewPrivs|CapEff|CapBnd):\s+(\w+)$", rights, re.MULTILINE) == ["0" * 16, "0" * 16, "1"]
-    assert dashboard.execute("sh", "-c", "echo > /opt/distrl/x").stderr.strip().endswith("Read-only file system")
+    dashboard = start("dashboard", "dashboard", *look, DISTRL_DASHBOARD_TOKEN="t" * 32)
+    wait_until(lambda: healthy(dashboard) or dashboard.exits, "the dashboard is healthy")
+    assert dashboard.exits == [], dashboard.log
 
     shared = ["--run-dir", "/runs/pole"]
     waiting = ["--count", "1", "--wait", "--log-dir", "/tmp/logs"]
-    actors = [run_container("actor", f"actors{number}", "actors", *shared, *waiting) for number in (1, 2)]
+    actors = [start(f"actors{number}", "actors", "actors", *shared, *waiting) for number in (1, 2)]
     wait_until(lambda: all(map(healthy, actors)), "actors wait for the run, and are healthy")
     alone = ["--no-actors", *sets("memory.listen=auto", "stop.mean_return=475")]
-    learner = run_container("learner", "learner", "train", "--preset", "cartpole-impala", "--plain", *alone, *shared)
+    learner = start("learner", "learner", "train", "--preset", "cartpole-impala", "--plain", *alone, *shared)
     containers = [learner, *actors, dashboard]
     # An actor has heartbeats before it acts: the training is not over yet.
-    wait_until(lambda: actors[0].execute("distrl", "health", "--role", "actor").returncode == 0, "there is an actor")
-    assert learner.execute("distrl", "health", "--role", "learner").returncode == 0
+    wait_until(lambda: actors[0].execute("distrl", "health", "--role", "actor")[0] == 0, "there is an actor")
+    assert learner.execute("distrl", "health", "--role", "learner")[0] == 0
     for container in containers:
         container.signal(signal.SIGSTOP)
     time.sleep(WITHIN_S + 1)
-    said = [container.check_health() for container in containers]
-    assert [done.returncode for done in said] == [1] * len(containers), said
-    assert all(done.stdout.startswith(f"no heartbeat within {WITHIN_S:g} s: ") for done in said)
+    said = [check_health(container) for container in containers]
+    assert [code for code, _ in said] == [1] * len(containers), said
+    assert all(text.startswith(f"no heartbeat within {WITHIN_S:g} s: ") for _, text in said)
     for container in containers:
         container.signal(signal.SIGCONT)
     wait_until(lambda: all(map(healthy, containers)), "all are healthy again")
 
-    with urllib.request.urlopen(f"http://{dashboard.address}:{PORT}/healthz", timeout=WAIT_S) as answer:
+    with urllib.request.urlopen(f"http://{dashboard.pod.address}:{PORT}/healthz", timeout=WAIT_S) as answer:
         assert answer.status == 200
-    assert learner.process.wait(4 * WAIT_S) == 0, learner.output.read_text()
+    wait_until(lambda: learner.exits, "it has learned", 4 * WAIT_S)
+    assert learner.exits == [0], learner.log
     summary = Summary.read(run_dir / "summary.json")
     assert (summary.stop_reason, summary.imbalance) == ("mean_return", 0)
-    assert RunRecord.read(run_dir / "run.json").redis_url.startswith(f"redis://{learner.address}:")
-    for container in actors:
-        assert container.process.wait(WAIT_S) == 0, container.output.read_text()
+    assert RunRecord.read(run_dir / "run.json").redis_url.startswith(f"redis://{learner.pod.address}:")
+    wait_until(lambda: all(container.exits for container in actors), "the actors end")
+    assert [container.exits for container in actors] == [[0], [0]], [container.log for container in actors]
 
 
+@pytest.mark.usefixtures("images")
 def test_the_other_target_has_its_environments():
     with closing(Image("actor-environments")) as image:
         packages = next(image.root.glob("opt/distrl/lib/python3*/site-packages"))

@@ -100,6 +100,50 @@ def passed_all_probes(pod: Pod) -> bool:
     )
 
 
+LOOK = """
+import importlib.util, os, pathlib, re
+status = pathlib.Path("/proc/self/status").read_text()
+print(os.getuid(), os.getgid(), *re.findall(r"^(?:CapEff|CapBnd|NoNewPrivs):\\s+(\\w+)$", status, re.MULTILINE))
+print(os.access("/opt/distrl", os.W_OK), pathlib.Path(importlib.util.find_spec("distrl").origin).parts[:3])
+print([name for name in ("tensorflow", "ray", "starlette") if importlib.util.find_spec(name)])
+"""
+"""Prints user and rights of a container, where its distrl is, and what else it has."""
+NO_RIGHTS = f"10001 10001 {'0' * 16} {'0' * 16} 1"
+HAS = {"learner": ["tensorflow", "ray", "starlette"], "actors": [], "dashboard": ["starlette"]}
+
+
+@pytest.mark.row("D70")
+@pytest.mark.timeout(2400)  # building the images takes minutes
+@pytest.mark.parametrize("cluster", ["images"], indirect=True)
+def test_a_release_of_the_built_images_trains_until_it_is_solved_with_every_probe_as_written(release):
+    """Redis alone runs from another image than in a cluster: its Pod has this machine's Valkey, not valkey/valkey."""
+    cluster = release.cluster
+    cluster.speed = 1.0
+    release.install()
+    assert release.keys.keys() == KEYS  # made by the hook, with the Python of an image
+    release.wait_for_training()
+    pods = [release.learner.pod, *release.actors, *cluster.pods("dashboard"), *cluster.pods("redis")]
+    assert len(pods) == 5
+    for container in (pod.containers[0] for pod in pods[:-1]):
+        said = container.execute("python3", "-c", LOOK)[1]
+        assert said == f"{NO_RIGHTS}\nFalse ('/', 'opt', 'distrl')\n{HAS[container.name]}\n", container.name
+        assert "Read-only file system" in container.execute("touch", "/opt/distrl/x")[1]
+
+    assert release.learner.wait(LONG_S) == "Complete", release.learner.pod.log
+    assert [pod.container("learner").exits for pod in release.learner.pods] == [[0]]
+    summary = release.summary
+    assert (summary.exit_code, summary.stop_reason, summary.imbalance, summary.lost) == (0, "mean_return", 0, 0)
+    assert summary.mean_return_100 >= 475
+    assert summary.resumed_updates == 0
+    ended = "the actors' launch ends, and its next one waits"
+    wait_until(lambda: all(pod.ready and len(pod.container("actors").exits) == 1 for pod in release.actors), ended)
+    assert [pod.container("actors").exits for pod in release.actors] == [[0], [0]]
+    assert [pod.containers[0].exits for pod in pods[-2:]] == [[], []]
+    assert [event for event in cluster.events if "is killed" in event] == []
+    wait_until(lambda: all(map(passed_all_probes, pods)), "every probe has passed")
+    assert cluster.test() == {"demo-distrl-test": "Succeeded"}
+
+
 def test_a_release_trains_until_it_is_solved_through_a_killed_learner_and_its_actors_then_wait(release):
     release.install()
     cluster = release.cluster

@@ -1,5 +1,8 @@
 """The files of this checkout and of its Python in place of built images: quick, and always those that are edited."""
 
+import json
+import re
+import shlex
 import shutil
 import sys
 from collections.abc import Callable
@@ -23,17 +26,20 @@ SHARED = (
 LINKS = ("bin", "sbin", "lib", "lib32", "lib64")
 FOLDERS = ("proc", "sys", "dev", "tmp", "runs", "config", "data", "etc", "var")
 MODULES = {"distrl": "distrl", "ray": "ray.scripts.scripts"}
-ENVIRONMENT = {
-    "PATH": f"{PROGRAMS}:{PYTHON}/bin:/usr/local/bin:/usr/bin:/bin",
-    "PYTHONPATH": CODE,
-    "PYTHONDONTWRITEBYTECODE": "1",
-    "PYTHONUNBUFFERED": "1",
-    "HOME": "/tmp",
-    "XDG_CACHE_HOME": "/tmp/cache",
-    "MPLCONFIGDIR": "/tmp/matplotlib",
-    "DISTRL_HEALTH_DIR": "/tmp/distrl-health",
-}
-"""As the Dockerfile has it, and where the package is."""
+DOCKERFILE = Path(distrl.__file__).parent.parent / "Dockerfile"
+
+
+def told_by_dockerfile(instruction: str) -> str:
+    """Return the arguments of an instruction of the stage that all images share."""
+    text = DOCKERFILE.read_text().replace("\\\n", "")
+    stage = text.partition(" AS runtime\n")[2].partition("\nFROM ")[0]
+    (arguments,) = re.findall(rf"^{instruction} (.+)$", stage, re.MULTILINE)
+    return str(arguments)
+
+
+def variables_of_dockerfile() -> dict[str, str]:
+    """Return the variables that all images have."""
+    return dict(word.split("=", 1) for word in shlex.split(told_by_dockerfile("ENV")))
 
 
 def missing_for_checkout() -> str | None:
@@ -66,9 +72,15 @@ def checkout_files(directory: Path) -> Callable[[str], Files]:
     shared = [(place, place) for place in (*SHARED, sys.base_prefix) if Path(place).exists()]
     shared += [(PYTHON, sys.prefix), (f"{CODE}/distrl", str(Path(distrl.__file__).parent)), (PROGRAMS, str(programs))]
 
+    variables = variables_of_dockerfile()
+    variables |= {"PATH": f"{PROGRAMS}:{variables['PATH']}", "PYTHONPATH": CODE}
+    entrypoint = tuple(json.loads(told_by_dockerfile("ENTRYPOINT")))
+    user, group = map(int, told_by_dockerfile("USER").split(":"))
+
     def files_of(image: str) -> Files:
-        entrypoint = ("distrl",) if "distrl/" in image else ()
-        return Files(root, entrypoint, ENVIRONMENT, user=(10001, 10001), shared=tuple(shared))
+        if "distrl/" in image:
+            return Files(root, entrypoint, variables, told_by_dockerfile("WORKDIR"), (user, group), tuple(shared))
+        return Files(root, (), variables, user=(user, group), shared=tuple(shared))
 
     return files_of
 

@@ -21,11 +21,13 @@ from typing import Any
 
 import psutil
 
-from tests.faults.containers import MASKED, READ_ONLY, RUNTIME
 from tests.faults.hosts import Host
 from tests.faults.volumes import Volume
 
 Object = Mapping[str, Any]
+RUNTIME = "crun"
+MASKED = ("/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list", "/proc/sched_debug")
+READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 TICK_S = 0.05
 FIRST_BACK_OFF_S, MOST_BACK_OFF_S, CALM_S = 10.0, 300.0, 600.0
 """Wait before a container's second restart, which doubles with each; the most; a run of this length begins anew."""
