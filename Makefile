@@ -15,7 +15,7 @@ NEEDS_VENV   := $(PYTHON) lacks its venv module: sudo apt-get install python3-ve
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: one-python help install train test check long cluster pythons format bench learning performance endurance capabilities settings lock image clean
+.PHONY: one-python help install train test check long cluster part pythons format bench learning performance endurance capabilities settings lock image clean
 
 help:  ## Lists the targets.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -39,6 +39,9 @@ long: $(VENV)/installed-dev  ## What CI has no time for: every seed, launcher an
 # These begin servers and hosts (network namespaces) of their own, one after the other: they would slow each other down.
 cluster: $(VENV)/installed-dev build/checkov/installed  ## Tests of several hosts and of Redis as companies run it; needs root, and fails on any skip.
 	CLUSTER_SKIPS_FAIL=1 $(BIN)/python -m pytest -m cluster tests/cluster $(ARGS)
+
+part: $(VENV)/installed-dev  ## Those tests of `make cluster` for which CI has time; a test that cannot run here is skipped.
+	$(BIN)/python -m pytest -m cluster tests/cluster/test_kubernetes_jobs.py tests/cluster/test_store.py $(ARGS)
 
 # `make test` runs on one Python; these are the others. pyenv's are taken too, as its commands on PATH may be out of use.
 PYTHONS := 3.12 3.13
