@@ -1,5 +1,6 @@
 """Checks that a configuration can train on Kubernetes."""
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from distrl.config.secrets import split_password_file
 from distrl.errors import ConfigError
 from distrl.memory_backend.access import user_name
 from distrl.memory_backend.redis_address import parse_address
+from distrl.roles.plan import ACTORS_ON_CLUSTER
 
 _CREDENTIALS = ("learner.envFrom", "learner.env", "learner.volumes", "serviceAccount.annotations")
 """Values by which a learner can have credentials."""
@@ -140,3 +142,22 @@ def pods_for(actors: int, per_pod: int) -> int:
             "(kubernetes.values.actors.perPod)"
         )
     return actors // per_pod
+
+
+def pod_bounds(config: RunConfig) -> tuple[int, int]:
+    """Return the fewest and the most Pods of actors within the bounds of `actors.autoscale`.
+
+    Raises:
+        ConfigError: No number of whole Pods is within them.
+    """
+    bounds, per_pod = config.actors.autoscale, config.kubernetes.per_pod
+    least = math.ceil(bounds.min_count / per_pod)
+    limit = bounds.max_count or config.actors.max_count
+    most = max(ACTORS_ON_CLUSTER // per_pod, least) if limit is None else limit // per_pod
+    if most < least:
+        name = "actors.max_count" if bounds.max_count is None else "actors.autoscale.max_count"
+        raise ConfigError(
+            f"no whole Pod of {per_pod} actors (kubernetes.values.actors.perPod) is within "
+            f"actors.autoscale.min_count: {bounds.min_count} and {name}: {limit}; change one of them"
+        )
+    return least, most

@@ -12,7 +12,7 @@ from distrl.config.document import parse_mapping
 from distrl.config.kubernetes import at
 from distrl.environments.extras import extras_of
 from distrl.errors import ConfigError
-from distrl.jobs.kubernetes_checks import check_config
+from distrl.jobs.kubernetes_checks import check_config, pod_bounds
 from distrl.jobs.kubernetes_commands import CHART, Namespace, namespace_of, require_programs
 from distrl.jobs.record import CONFIG_FILE, Job
 from distrl.memory_backend.access import Role, user_name
@@ -127,12 +127,8 @@ def _derived(job: Job, *, secrets: bool) -> dict[str, Any]:
     if config.launch.wait_s:
         values["learner"]["waitSeconds"] = math.ceil(config.launch.wait_s)
     if follows:
-        bounds = config.actors.autoscale
-        most = bounds.max_count or config.actors.max_count
-        values["autoscaling"] = {
-            "minReplicas": math.ceil(bounds.min_count / per_pod),
-            **({} if most is None else {"maxReplicas": max(most // per_pod, 1)}),
-        }
+        least, most = pod_bounds(config)
+        values["autoscaling"] = {"minReplicas": least, "maxReplicas": most}
     return values
 
 

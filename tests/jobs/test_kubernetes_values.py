@@ -57,6 +57,8 @@ def test_gpus_a_redis_of_the_user_and_keda_are_values_of_the_chart():
     assert release.values["run"]["config"] == {"memory": {"namespace": "a"}}
     follows = release_of(job("kubernetes.values.autoscaling={enabled: true}", "actors.max_count=9"))
     assert follows.values["autoscaling"] == {"enabled": True, "minReplicas": 1, "maxReplicas": 9}
+    unbounded = release_of(job("kubernetes.values.autoscaling={enabled: true}", "actors.autoscale.min_count=20"))
+    assert unbounded.values["autoscaling"] == {"enabled": True, "minReplicas": 20, "maxReplicas": 1000}
     assert follows.values["run"]["config"]["actors"] == {"max_count": 9, "autoscale": {"enabled": True}}
 
 
