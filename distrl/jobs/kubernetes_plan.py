@@ -44,7 +44,8 @@ def plan_of(job: Job) -> Plan:
         available="" if nodes is None else room_words(pods, nodes),
         code="of the images " + ", ".join(dict.fromkeys(each.image for each in pods if each.component in _TRAINING)),
         unprotected=[*_unprotected(job, release.values)],
-        notes=[*unchecked, *notes_on_store(job.loaded.config), *_notes_on_code(job)],
+        unchecked=unchecked,
+        notes=[*notes_on_store(job.loaded.config), *_notes_on_code(job)],
         files={
             "values.yaml": yaml.safe_dump(shown, sort_keys=True, allow_unicode=True, width=120),
             "manifests.yaml": manifests,

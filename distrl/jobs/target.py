@@ -36,7 +36,8 @@ class Plan:
         unprotected: One line for each protection that the job does not have.
         files: Name -> text of what is submitted, as --dry-run prints it: without secrets, the same at every call. The
             verb adds job.yaml.
-        notes: One line for each thing that was not checked, or may be forgotten.
+        unchecked: One line for each thing that was not checked, as the target did not answer.
+        notes: One line for each thing that may be forgotten, by the configuration alone.
         directory: The run's directory at the target, in words; "": it has the path of the one on this host.
     """
 
@@ -45,6 +46,7 @@ class Plan:
     code: str = ""
     unprotected: Sequence[str] = ()
     files: Mapping[str, str] = field(default_factory=dict)
+    unchecked: Sequence[str] = ()
     notes: Sequence[str] = ()
     directory: str = ""
 

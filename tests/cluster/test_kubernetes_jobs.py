@@ -358,11 +358,14 @@ def test_the_plan_names_the_claim_of_the_run(api, tmp_path):
 def test_a_dry_run_needs_no_cluster(api, bed, tmp_path):
     dry = ["submit", "--on", "kubernetes", "--dry-run", "--env", "CartPole-v1"]
     with_cluster = bed.run(*dry)
+    facts = bed.run(*dry, "--json").stdout
+    assert json.loads(facts)["notes"] == []
     assert "note" not in with_cluster.stderr
     api.close()
     without = bed.run(*dry)
     assert (without.returncode, without.stdout) == (0, with_cluster.stdout)
     assert "note: namespace and room were not checked: kubectl at context lab: " in without.stderr
+    assert bed.run(*dry, "--json").stdout == facts
     with pytest.raises(NoAnswerError):
         KubernetesJobs().plan(job(tmp_path))
     (tmp_path / "kubeconfig").write_text("{}")
