@@ -29,7 +29,8 @@ def plan_of(job: Job) -> Plan:
             there, or the nodes never have room for it.
     """
     release = release_of(job)
-    shown = _shown(release_of(job, secrets=False).values)
+    masked_values = release_of(job, secrets=False).values
+    shown = _shown(masked_values)
     manifests = rendered(release.place, job.run_id, shown)
     pods = pods_in(manifests)
     nodes, unchecked = _nodes(release.place, dry=job.dry)
@@ -43,7 +44,7 @@ def plan_of(job: Job) -> Plan:
         directory=_directory(job, release),
         available="" if nodes is None else room_words(pods, nodes),
         code="of the images " + ", ".join(dict.fromkeys(each.image for each in pods if each.component in _TRAINING)),
-        unprotected=[*_unprotected(job, release.values)],
+        unprotected=[*_unprotected(job, release.values, masked_values)],
         unchecked=unchecked,
         notes=[*notes_on_store(job.loaded.config), *_notes_on_code(job)],
         files={
@@ -102,8 +103,8 @@ def _check_namespace(place: Namespace) -> None:
         )
 
 
-def _unprotected(job: Job, values: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each protection that the job lacks."""
+def _unprotected(job: Job, values: Mapping[str, Any], masked_values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each protection that the job lacks, by its values with and without secrets."""
     chosen = merged(chart_values(), values)
     if job.loaded.config.memory.url is None:
         if not chosen["redis"]["tls"]["enabled"]:
@@ -114,7 +115,7 @@ def _unprotected(job: Job, values: Mapping[str, Any]) -> Iterator[str]:
         yield "any Pod of the cluster reaches Redis and the dashboard (kubernetes.values.networkPolicy.enabled)"
     if not chosen["persistence"]["enabled"]:
         yield "checkpoints and logs are lost with the learner's Pod (kubernetes.values.persistence.enabled)"
-    if job.config_text(secrets=False) != job.config_text(secrets=True):
+    if values["run"] != masked_values["run"]:  # the URL of Redis and kubernetes.values are in no ConfigMap
         yield "the configuration's secrets are in a ConfigMap, for all who may read those of the namespace"
 
 

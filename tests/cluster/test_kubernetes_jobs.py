@@ -355,6 +355,17 @@ def test_the_plan_names_the_claim_of_the_run(api, tmp_path):
     assert target.plan(job(tmp_path, f"{persistence}.enabled=false")).directory == f"/runs/{RUN_ID} on its node's disk"
 
 
+def test_the_plan_names_secrets_that_a_config_map_would_show(api, tmp_path):
+    def told(*sets):
+        return [line for line in KubernetesJobs().plan(job(tmp_path, *sets)).unprotected if "ConfigMap" in line]
+
+    url = "memory.url=rediss://distrl-team-learner@redis:6379"
+    values = "{secret: {existing: mine}, networkPolicy: {redisTo: [{ipBlock: {cidr: 10.0.0.7/32}}]}}"
+    assert not told(url, "memory.namespace=team", f"kubernetes.values={values}")
+    assert not told("kubernetes.values.learner.env=[{name: API_TOKEN, value: s3cret}]")
+    assert len(told("environment.kwargs={api_key: s3cret}")) == 1
+
+
 def test_a_dry_run_needs_no_cluster(api, bed, tmp_path):
     dry = ["submit", "--on", "kubernetes", "--dry-run", "--env", "CartPole-v1"]
     with_cluster = bed.run(*dry)
