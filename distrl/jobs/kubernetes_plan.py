@@ -113,7 +113,7 @@ def _unprotected(job: Job, values: Mapping[str, Any], masked_values: Mapping[str
         yield from (line for line in unprotected(job.loaded.config) if "password" not in line)
     if not chosen["networkPolicy"]["enabled"]:
         yield "any Pod of the cluster reaches Redis and the dashboard (kubernetes.values.networkPolicy.enabled)"
-    if not chosen["persistence"]["enabled"]:
+    if not chosen["persistence"]["enabled"] and job.loaded.config.checkpoint.store is None:
         yield "checkpoints and logs are lost with the learner's Pod (kubernetes.values.persistence.enabled)"
     if values["run"] != masked_values["run"]:  # the URL of Redis and kubernetes.values are in no ConfigMap
         yield "the configuration's secrets are in a ConfigMap, for all who may read those of the namespace"

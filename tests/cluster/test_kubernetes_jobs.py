@@ -355,6 +355,16 @@ def test_the_plan_names_the_claim_of_the_run(api, tmp_path):
     assert target.plan(job(tmp_path, f"{persistence}.enabled=false")).directory == f"/runs/{RUN_ID} on its node's disk"
 
 
+def test_without_a_claim_nothing_is_lost_that_a_store_has(api, tmp_path):
+    def lost(*sets):
+        plan = KubernetesJobs().plan(job(tmp_path, "kubernetes.values.persistence.enabled=false", *sets))
+        return [line for line in plan.unprotected if "are lost with the learner's Pod" in line]
+
+    assert len(lost()) == 1
+    reached = "kubernetes.values.networkPolicy.extraEgress=[{ports: [{port: 443}]}]"
+    assert not lost("checkpoint.store=s3://bucket/runs", reached)
+
+
 def test_the_plan_names_secrets_that_a_config_map_would_show(api, tmp_path):
     def told(*sets):
         return [line for line in KubernetesJobs().plan(job(tmp_path, *sets)).unprotected if "ConfigMap" in line]
