@@ -15,6 +15,9 @@ from distrl.roles.plan import ACTORS_ON_CLUSTER
 _CREDENTIALS = ("learner.envFrom", "learner.env", "learner.volumes", "serviceAccount.annotations")
 """Values by which a learner can have credentials."""
 
+LONGEST_GIVE_UP_S = 1740
+"""Longest `checkpoint.store_give_up_s`: the learner's Pod gets twice that and 120 s for its end, at most 3,600 s."""
+
 
 def check_config(config: RunConfig) -> None:
     """Raise ConfigError if a run with this configuration cannot train on Kubernetes."""
@@ -109,6 +112,12 @@ def _mounted(config: RunConfig) -> list[str]:
 
 
 def _check_store(config: RunConfig, store: str) -> None:
+    give_up_s = config.checkpoint.store_give_up_s
+    if give_up_s > LONGEST_GIVE_UP_S:
+        raise ConfigError(
+            f"checkpoint.store_give_up_s: {give_up_s:g} is more than {LONGEST_GIVE_UP_S}: the end of the learner's Pod "
+            "may take twice that, and the chart allows it 3600 s"
+        )
     values = config.kubernetes.values
     denied = at(values, "networkPolicy.enabled", True) and not at(values, "networkPolicy.extraEgress")
     if denied and not store.startswith("file:"):

@@ -43,6 +43,10 @@ TO_STORE = "kubernetes.values.networkPolicy.extraEgress=[{ports: [{port: 443}]}]
         ),
         (["checkpoint.store=file:///shared"], "checkpoint.store: /shared is a path of this host; name a bucket, or"),
         ([STORE], "checkpoint.store s3://bucket/runs: the chart's network policies keep the learner from it; allow"),
+        (
+            [STORE, "checkpoint.store_give_up_s=1740.5", "learner.stall_timeout_s=4000"],
+            "checkpoint.store_give_up_s: 1740.5 is more than 1740: the end of the learner's Pod may take twice that",
+        ),
         (["memory.listen=auto"], "memory.listen has no use with --on kubernetes"),
     ],
 )
