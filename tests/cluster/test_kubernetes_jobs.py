@@ -208,7 +208,7 @@ def test_a_run_between_two_starts_is_suspended_by_stop(api, tmp_path):
     assert target.state(record).state == "waiting"
     left = f"distrl stop {RUN_ID} --now removes what is left of its release"
     told = target.stop(record, now=False)
-    assert told == f"stopped between two starts of its learner, whose Job is suspended; {left}"
+    assert told == f"stopped between two starts of its learner; its Job is suspended; {left}"
     assert api.one("jobs", "learner")["spec"]["suspend"] is True
     assert api.one("deployments", "actor")["spec"]["replicas"] == 0
     assert api.names("secrets")
