@@ -1,4 +1,4 @@
-"""The plan of a job on Kubernetes: manifests, room on the nodes, and what is not protected, and notes."""
+"""The plan of a job on Kubernetes: manifests, room on the nodes, missing protections, and notes."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -34,8 +34,8 @@ class Release:
     """The release of the chart that a job becomes.
 
     Attributes:
-        name: Of its objects, in front of their parts.
-        values: Of the chart, with the secrets of the configuration.
+        name: First part of the names of its objects.
+        values: Values of the chart, with the secrets of the configuration.
         secret: Name of the Secret that distrl makes for it; None: it names one that exists.
     """
 
