@@ -76,14 +76,13 @@ def put_dashboard(api):
     put_pod(api, "dashboard", "job-dashboard-1", status, args=args)
 
 
-def test_the_life_of_a_job(api, bed, tmp_path):
+def test_a_job_is_submitted_with_a_secret_and_waits(api, bed):
     told = bed.submit("--env", "CartPole-v1", "--actors", "2")
     assert (told["run_id"], told["target"], told["address"]) == (RUN_ID, "kubernetes", "lab")
     assert api.one("deployments", "actor")["spec"]["replicas"] == 2
     secret = api.objects["secrets", "team", RUN_ID]["data"]
     assert all(re.fullmatch("[0-9a-f]{64}", base64.b64decode(value).decode()) for value in secret.values())
     assert len({*secret.values()}) == len(SECRET_KEYS)
-    learner = api.one("jobs", "learner")
     makers = [made for (kind, *_), made in api.objects.items() if kind in ("jobs", "deployments", "statefulsets")]
     volumes = [volume for maker in makers for volume in maker["spec"]["template"]["spec"]["volumes"]]
     mounted = [volume["secret"] for volume in volumes if volume.get("secret", {}).get("secretName") == RUN_ID]
@@ -97,6 +96,9 @@ def test_the_life_of_a_job(api, bed, tmp_path):
     assert (early.returncode, early.stderr.count("\n")) == (2, 1)
     assert "other" in early.stderr
 
+
+def test_the_life_of_a_job(api, bed):
+    bed.submit("--env", "CartPole-v1", "--actors", "2")
     put_pod(api, "learner", "job-learner-1", {"phase": "Running"})
     put_pod(api, "actor", "job-actors-5d-x1", {"phase": "Running"})
     put_dashboard(api)
@@ -122,16 +124,20 @@ def test_the_life_of_a_job(api, bed, tmp_path):
     url = f"redis://distrl-default-operator@{RUN_ID}-redis:6379"
     assert api.executed == [("job-dashboard-1", ["distrl", "stop", "--redis-url", url, "--run-id", RUN_ID])]
     assert api.one("deployments", "actor")["spec"]["replicas"] == 0
-
     put_pod(api, "learner", "job-learner-1", ended(0))
-    learner["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+    api.one("jobs", "learner")["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
     assert (bed.job["state"], bed.job["exit_code"]) == ("ended", 0)
     after = bed.run("logs", "-f", RUN_ID, "--role", "job")
     assert (after.returncode, after.stdout.count("\n")) == (0, 2)
+
+
+def test_an_ended_job_is_removed_and_its_claims_stay(api, bed, tmp_path):
+    bed.submit("--env", "CartPole-v1", "--actors", "2")
+    put_pod(api, "learner", "job-learner-1", ended(0))
+    api.one("jobs", "learner")["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
     for late in (["scale", "3"], ["stop"]):
         done = bed.run(*late, RUN_ID)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-
     assert bed.run("stop", RUN_ID, "--now").stdout == "killed\n"
     claims = {("persistentvolumeclaims", f"{RUN_ID}-{part}") for part in ("redis", "runs")}
     left = {(kind, name) for kind, namespace, name in api.objects if namespace and kind != "pods"}
