@@ -17,7 +17,7 @@ from distrl.jobs.kubernetes_commands import COMPONENT, INSTANCE, Namespace, Obje
 from distrl.jobs.kubernetes_log import PodLogs
 from distrl.jobs.kubernetes_plan import plan_of
 from distrl.jobs.kubernetes_state import LEARNER, STOPPED, event_words, may_have_begun, state_of, stopped_words
-from distrl.jobs.kubernetes_values import Release, release_of
+from distrl.jobs.kubernetes_values import Release, release_of, run_dir_of
 from distrl.jobs.record import Job, JobRecord
 from distrl.jobs.target import OVER, JobState, LogLine, Plan, Report, State
 from distrl.roles.plan import ACTORS_ON_CLUSTER
@@ -71,7 +71,7 @@ class KubernetesJobs:
             run_id=job.run_id,
             target="kubernetes",
             address=place.context,
-            run_dir=f"/runs/{job.run_id}",
+            run_dir=run_dir_of(job.run_id),
             store=config.checkpoint.store,
             actors=config.actors.count,
             submitted=time.time(),

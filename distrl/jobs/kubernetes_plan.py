@@ -12,7 +12,7 @@ from distrl.errors import ConfigError
 from distrl.jobs.kubernetes_checks import notes_on_store
 from distrl.jobs.kubernetes_commands import Namespace, read, rendered
 from distrl.jobs.kubernetes_room import GPU, PodNode, Pods, nodes_of, pods_in, room_words, shortage
-from distrl.jobs.kubernetes_values import IN_ENVIRONMENTS_IMAGE, Release, chart_values, merged, release_of
+from distrl.jobs.kubernetes_values import IN_ENVIRONMENTS_IMAGE, Release, chart_values, merged, release_of, run_dir_of
 from distrl.jobs.protection import unprotected
 from distrl.jobs.record import Job
 from distrl.jobs.target import NoAnswerError, Plan
@@ -22,7 +22,7 @@ _TRAINING = ("learner", "actor")
 
 
 def plan_of(job: Job) -> Plan:
-    """Return the plan: what the nodes have, and the manifests; takes at most 10 s where the API does not answer.
+    """Return the plan: what the nodes have, and the manifests; each query of the API takes at most 10 s.
 
     Raises:
         ConfigError: helm, kubectl, context or namespace are missing, the chart refuses a value, the job cannot run
@@ -41,7 +41,8 @@ def plan_of(job: Job) -> Plan:
         )
     return Plan(
         [_need(each, job.loaded.config.kubernetes.per_pod) for each in pods],
-        directory=_directory(job, release),
+        run_dir=run_dir_of(job.run_id),
+        disk=_disk(release),
         available="" if nodes is None else room_words(pods, nodes),
         code="of the images " + ", ".join(dict.fromkeys(each.image for each in pods if each.component in _TRAINING)),
         unprotected=[*_unprotected(job, release.values, masked_values)],
@@ -67,11 +68,10 @@ def _nodes(place: Namespace, *, dry: bool) -> tuple[list[PodNode] | None, list[s
         return None, [f"namespace and room were not checked: {error}"]
 
 
-def _directory(job: Job, release: Release) -> str:
-    """Return in words where the run's directory is."""
+def _disk(release: Release) -> str:
+    """Return in words on what disk the run's directory is."""
     chosen = merged(chart_values()["persistence"], at(release.values, "persistence", {}))
-    place = f"the claim {chosen['existingClaim'] or f'{release.name}-runs'}" if chosen["enabled"] else "its node's disk"
-    return f"/runs/{job.run_id} on {place}"
+    return f"the claim {chosen['existingClaim'] or f'{release.name}-runs'}" if chosen["enabled"] else "its node's disk"
 
 
 def _need(pods: Pods, per_pod: int) -> RoleNeed:

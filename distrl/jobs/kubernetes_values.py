@@ -83,6 +83,11 @@ def object_name(run_id: str) -> str:
     return f"{run_id[: LONGEST_NAME - 9].rstrip('-')}-{hashlib.sha256(run_id.encode()).hexdigest()[:8]}"
 
 
+def run_dir_of(run_id: str) -> str:
+    """Return the path of a run's directory in the learner's Pod."""
+    return f"/runs/{run_id}"
+
+
 def merged(*trees: Mapping[str, Any]) -> dict[str, Any]:
     """Return trees merged key by key; the last one wins."""
     result: dict[str, Any] = {}

@@ -38,7 +38,8 @@ class Plan:
             verb adds job.yaml.
         unchecked: One line for each thing that was not checked, as the target did not answer.
         notes: One line for each thing that may be forgotten, by the configuration alone.
-        directory: The run's directory at the target, in words; "": it has the path of the one on this host.
+        run_dir: Path of the run's directory at the target, as in the record; "": that of the one on this host.
+        disk: Disk of the run's directory, in words; "" where the path alone says it.
     """
 
     roles: "Sequence[RoleNeed]"
@@ -48,7 +49,8 @@ class Plan:
     files: Mapping[str, str] = field(default_factory=dict)
     unchecked: Sequence[str] = ()
     notes: Sequence[str] = ()
-    directory: str = ""
+    run_dir: str = ""
+    disk: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ class Target(Protocol):
     starts_actors: bool
 
     def plan(self, job: Job) -> Plan:
-        """Return the plan; takes at most 10 s and changes nothing.
+        """Return the plan, and change nothing; each query of the target takes at most 10 s.
 
         Raises:
             ConfigError: The job can never run there: the message has the numbers.

@@ -354,11 +354,12 @@ def test_the_plan_names_the_images_of_learner_and_actors(api, tmp_path):
 
 def test_the_plan_names_the_claim_of_the_run(api, tmp_path):
     target = KubernetesJobs()
-    assert target.plan(job(tmp_path)).directory == f"/runs/{RUN_ID} on the claim {RUN_ID}-runs"
+    plan = target.plan(job(tmp_path))
+    assert (plan.run_dir, plan.disk) == (f"/runs/{RUN_ID}", f"the claim {RUN_ID}-runs")
     persistence = "kubernetes.values.persistence"
     own = target.plan(job(tmp_path, f"{persistence}={{existingClaim: shared}}"))
-    assert own.directory == f"/runs/{RUN_ID} on the claim shared"
-    assert target.plan(job(tmp_path, f"{persistence}.enabled=false")).directory == f"/runs/{RUN_ID} on its node's disk"
+    assert own.disk == "the claim shared"
+    assert target.plan(job(tmp_path, f"{persistence}.enabled=false")).disk == "its node's disk"
 
 
 def test_without_a_claim_nothing_is_lost_that_a_store_has(api, tmp_path):
@@ -387,6 +388,7 @@ def test_a_dry_run_needs_no_cluster(api, bed, tmp_path):
     with_cluster = bed.run(*dry)
     facts = bed.run(*dry, "--json").stdout
     assert json.loads(facts)["notes"] == []
+    assert json.loads(facts)["run_dir"] == f"/runs/{json.loads(facts)['run_id']}"
     assert "note" not in with_cluster.stderr
     api.close()
     without = bed.run(*dry)
