@@ -175,10 +175,8 @@ def stop(
         run_id, told = target.run_id, None
         with attach.steering(target, "command line") as steering:
             steering.stop()
-    if as_json:
-        typer.echo(json.dumps({"run_id": run_id, "now": now}))
-        return
-    typer.echo(told or ("killed" if now else "stop requested"))
+    done = told or ("killed" if now else "stop requested")
+    typer.echo(json.dumps({"run_id": run_id, "now": now, "did": done}) if as_json else done)
 
 
 @takes(RunOptions)

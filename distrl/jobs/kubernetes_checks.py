@@ -1,5 +1,6 @@
 """Checks that a configuration can train on Kubernetes."""
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -9,9 +10,13 @@ from distrl.config.secrets import split_password_file
 from distrl.errors import ConfigError
 from distrl.memory_backend.access import user_name
 from distrl.memory_backend.redis_address import parse_address
+from distrl.roles.plan import ACTORS_ON_CLUSTER
 
 _CREDENTIALS = ("learner.envFrom", "learner.env", "learner.volumes", "serviceAccount.annotations")
 """Values by which a learner can have credentials."""
+
+LONGEST_GIVE_UP_S = 1740
+"""Longest `checkpoint.store_give_up_s`: the learner's Pod gets twice that and 120 s for its end, at most 3,600 s."""
 
 
 def check_config(config: RunConfig) -> None:
@@ -107,6 +112,12 @@ def _mounted(config: RunConfig) -> list[str]:
 
 
 def _check_store(config: RunConfig, store: str) -> None:
+    give_up_s = config.checkpoint.store_give_up_s
+    if give_up_s > LONGEST_GIVE_UP_S:
+        raise ConfigError(
+            f"checkpoint.store_give_up_s: {give_up_s:g} is more than {LONGEST_GIVE_UP_S}: the end of the learner's Pod "
+            "may take twice that, and the chart allows it 3600 s"
+        )
     values = config.kubernetes.values
     denied = at(values, "networkPolicy.enabled", True) and not at(values, "networkPolicy.extraEgress")
     if denied and not store.startswith("file:"):
@@ -140,3 +151,22 @@ def pods_for(actors: int, per_pod: int) -> int:
             "(kubernetes.values.actors.perPod)"
         )
     return actors // per_pod
+
+
+def pod_bounds(config: RunConfig) -> tuple[int, int]:
+    """Return the fewest and the most Pods of actors within the bounds of `actors.autoscale`.
+
+    Raises:
+        ConfigError: No number of whole Pods is within them.
+    """
+    bounds, per_pod = config.actors.autoscale, config.kubernetes.per_pod
+    least = math.ceil(bounds.min_count / per_pod)
+    limit = bounds.max_count or config.actors.max_count
+    most = max(ACTORS_ON_CLUSTER // per_pod, least) if limit is None else limit // per_pod
+    if most < least:
+        name = "actors.max_count" if bounds.max_count is None else "actors.autoscale.max_count"
+        raise ConfigError(
+            f"no whole Pod of {per_pod} actors (kubernetes.values.actors.perPod) is within "
+            f"actors.autoscale.min_count: {bounds.min_count} and {name}: {limit}; change one of them"
+        )
+    return least, most

@@ -16,8 +16,8 @@ from distrl.jobs.kubernetes_checks import pods_for
 from distrl.jobs.kubernetes_commands import COMPONENT, INSTANCE, Namespace, Object, of_release
 from distrl.jobs.kubernetes_log import PodLogs
 from distrl.jobs.kubernetes_plan import plan_of
-from distrl.jobs.kubernetes_state import LEARNER, STOPPED, event_words, has_begun, state_of
-from distrl.jobs.kubernetes_values import Release, release_of
+from distrl.jobs.kubernetes_state import LEARNER, STOPPED, event_words, may_have_begun, state_of, stopped_words
+from distrl.jobs.kubernetes_values import Release, release_of, run_dir_of
 from distrl.jobs.record import Job, JobRecord
 from distrl.jobs.target import OVER, JobState, LogLine, Plan, Report, State
 from distrl.roles.plan import ACTORS_ON_CLUSTER
@@ -71,7 +71,7 @@ class KubernetesJobs:
             run_id=job.run_id,
             target="kubernetes",
             address=place.context,
-            run_dir=f"/runs/{job.run_id}",
+            run_dir=run_dir_of(job.run_id),
             store=config.checkpoint.store,
             actors=config.actors.count,
             submitted=time.time(),
@@ -135,7 +135,7 @@ class KubernetesJobs:
         """
         waits = not now and self._require_not_over(record) == "waiting"
         job, pods = _learner(record) if waits else (None, [])
-        if now or (waits and (job is None or not has_begun(job, pods))):
+        if now or (waits and (job is None or not may_have_begun(job, pods))):
             removed = kubernetes.uninstall(_place(record), record.run_id)
             _delete_secret(_place(record), _handle(record, _SECRET))  # also after a `helm uninstall` by hand
             if not removed:
@@ -148,11 +148,7 @@ class KubernetesJobs:
             self._request(record, "stop")
         if _handle(record, _FOLLOWS) != "yes":
             self._set_pods(record, 0)
-        return (
-            None
-            if job is None
-            else f"stopped between two starts of its learner, whose Job is suspended; {_left(record)}"
-        )
+        return None if job is None else f"{stopped_words(job, pods)}; its Job is suspended; {_left(record)}"
 
     def _request(self, record: JobRecord, request: str, *words: str) -> None:
         """Send a request to the run from the dashboard's Pod, which may: the learner's Redis user may not."""

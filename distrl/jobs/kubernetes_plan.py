@@ -1,4 +1,4 @@
-"""The plan of a job on Kubernetes: manifests, room on the nodes, and what is not protected, and notes."""
+"""The plan of a job on Kubernetes: manifests, room on the nodes, missing protections, and notes."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from distrl.errors import ConfigError
 from distrl.jobs.kubernetes_checks import notes_on_store
 from distrl.jobs.kubernetes_commands import Namespace, read, rendered
 from distrl.jobs.kubernetes_room import GPU, PodNode, Pods, nodes_of, pods_in, room_words, shortage
-from distrl.jobs.kubernetes_values import IN_ENVIRONMENTS_IMAGE, Release, chart_values, merged, release_of
+from distrl.jobs.kubernetes_values import IN_ENVIRONMENTS_IMAGE, Release, chart_values, merged, release_of, run_dir_of
 from distrl.jobs.protection import unprotected
 from distrl.jobs.record import Job
 from distrl.jobs.target import NoAnswerError, Plan
@@ -22,14 +22,15 @@ _TRAINING = ("learner", "actor")
 
 
 def plan_of(job: Job) -> Plan:
-    """Return the plan: what the nodes have, and the manifests; takes at most 10 s where the API does not answer.
+    """Return the plan: what the nodes have, and the manifests; each query of the API takes at most 10 s.
 
     Raises:
         ConfigError: helm, kubectl, context or namespace are missing, the chart refuses a value, the job cannot run
             there, or the nodes never have room for it.
     """
     release = release_of(job)
-    shown = _shown(release_of(job, secrets=False).values)
+    masked_values = release_of(job, secrets=False).values
+    shown = _shown(masked_values)
     manifests = rendered(release.place, job.run_id, shown)
     pods = pods_in(manifests)
     nodes, unchecked = _nodes(release.place, dry=job.dry)
@@ -40,11 +41,13 @@ def plan_of(job: Job) -> Plan:
         )
     return Plan(
         [_need(each, job.loaded.config.kubernetes.per_pod) for each in pods],
-        directory=_directory(job, release),
+        run_dir=run_dir_of(job.run_id),
+        disk=_disk(release),
         available="" if nodes is None else room_words(pods, nodes),
         code="of the images " + ", ".join(dict.fromkeys(each.image for each in pods if each.component in _TRAINING)),
-        unprotected=[*_unprotected(job, release.values)],
-        notes=[*unchecked, *notes_on_store(job.loaded.config), *_notes_on_code(job)],
+        unprotected=[*_unprotected(job, release.values, masked_values)],
+        unchecked=unchecked,
+        notes=[*notes_on_store(job.loaded.config), *_notes_on_code(job)],
         files={
             "values.yaml": yaml.safe_dump(shown, sort_keys=True, allow_unicode=True, width=120),
             "manifests.yaml": manifests,
@@ -65,11 +68,10 @@ def _nodes(place: Namespace, *, dry: bool) -> tuple[list[PodNode] | None, list[s
         return None, [f"namespace and room were not checked: {error}"]
 
 
-def _directory(job: Job, release: Release) -> str:
-    """Return in words where the run's directory is."""
+def _disk(release: Release) -> str:
+    """Return in words on what disk the run's directory is."""
     chosen = merged(chart_values()["persistence"], at(release.values, "persistence", {}))
-    place = f"the claim {chosen['existingClaim'] or f'{release.name}-runs'}" if chosen["enabled"] else "its node's disk"
-    return f"/runs/{job.run_id} on {place}"
+    return f"the claim {chosen['existingClaim'] or f'{release.name}-runs'}" if chosen["enabled"] else "its node's disk"
 
 
 def _need(pods: Pods, per_pod: int) -> RoleNeed:
@@ -101,8 +103,8 @@ def _check_namespace(place: Namespace) -> None:
         )
 
 
-def _unprotected(job: Job, values: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each protection that the job lacks."""
+def _unprotected(job: Job, values: Mapping[str, Any], masked_values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each protection that the job lacks, by its values with and without secrets."""
     chosen = merged(chart_values(), values)
     if job.loaded.config.memory.url is None:
         if not chosen["redis"]["tls"]["enabled"]:
@@ -111,9 +113,9 @@ def _unprotected(job: Job, values: Mapping[str, Any]) -> Iterator[str]:
         yield from (line for line in unprotected(job.loaded.config) if "password" not in line)
     if not chosen["networkPolicy"]["enabled"]:
         yield "any Pod of the cluster reaches Redis and the dashboard (kubernetes.values.networkPolicy.enabled)"
-    if not chosen["persistence"]["enabled"]:
+    if not chosen["persistence"]["enabled"] and job.loaded.config.checkpoint.store is None:
         yield "checkpoints and logs are lost with the learner's Pod (kubernetes.values.persistence.enabled)"
-    if job.config_text(secrets=False) != job.config_text(secrets=True):
+    if values["run"] != masked_values["run"]:  # the URL of Redis and kubernetes.values are in no ConfigMap
         yield "the configuration's secrets are in a ConfigMap, for all who may read those of the namespace"
 
 

@@ -19,6 +19,12 @@ _MAKERS = ("Job", "Deployment", "StatefulSet")
 _HOOK = "helm.sh/hook"
 _KEEP_AWAY = ("NoSchedule", "NoExecute")
 """Effects of taints that keep Pods off a node."""
+_OWN_TAINTS = "node.kubernetes.io/"
+"""Prefix of taints that Kubernetes itself sets and removes, such as not-ready and memory-pressure: they pass."""
+_BY_HAND = ("node.kubernetes.io/unschedulable", "node.kubernetes.io/out-of-service")
+"""Taints with this prefix that a person sets and removes."""
+_ALWAYS_NAMED = ("cpu", "memory", GPU)
+"""Resources that are named whether or not a Pod requests them."""
 _NOT_COMPARED = ("ephemeral-storage",)
 
 
@@ -27,7 +33,7 @@ class Pods:
     """The Pods of one component of a release, all alike.
 
     Attributes:
-        requests: Of one Pod: name of a resource -> amount, such as cpu in cores, memory in bytes, and pods: 1.
+        requests: What one Pod requests: name of a resource -> amount, such as cpu in cores, memory in bytes, pods: 1.
         selector: Labels of the nodes on which they run.
     """
 
@@ -51,8 +57,7 @@ class PodNode:
         """Whether the node selector and the tolerations of Pods let them run here."""
         if any(self.labels.get(name) != value for name, value in pods.selector.items()):
             return False
-        taints = (taint for taint in self.taints if taint.get("effect") in _KEEP_AWAY)
-        return all(any(_tolerates(each, taint) for each in pods.tolerations) for taint in taints)
+        return all(any(_tolerates(each, taint) for each in pods.tolerations) for taint in self.taints if _stays(taint))
 
     def fits(self, pods: Pods) -> int:
         """Return how many of these Pods fit on the node when it is empty."""
@@ -101,7 +106,7 @@ def shortage(all_pods: Sequence[Pods], nodes: Sequence[PodNode]) -> str | None:
         each = f"a Pod of {pods.component} requests {words_of(pods.requests)}"
         if not room:
             largest = max(places, key=lambda node: [node.has.get(name, 0.0) for name in (GPU, "cpu")], default=None)
-            has = "" if largest is None else f", the largest with {words_of(largest.has)}"
+            has = "" if largest is None else f", the largest with {words_of(_compared(largest.has, [pods]))}"
             return f"{each}; {where}{has}"
         return f"{each}, and there are {pods.count}; {where}, with room for {room}"
     used = [node for node in nodes if any(node.takes(pods) for pods in all_pods)]
@@ -122,7 +127,7 @@ def requests_of(all_pods: Sequence[Pods]) -> dict[str, float]:
 def room_words(all_pods: Sequence[Pods], nodes: Sequence[PodNode]) -> str:
     """Return in words what the nodes have on which the Pods may run."""
     used = [node for node in nodes if any(node.takes(pods) for pods in all_pods)]
-    return f"{words_of(sum_of(node.has for node in used))} on {_nodes(used)}"
+    return f"{words_of(_compared(sum_of(node.has for node in used), all_pods))} on {_nodes(used)}"
 
 
 def quantity(text: object) -> float:
@@ -177,6 +182,18 @@ def _node(item: Object) -> PodNode:
         name: amount for name, amount in has.items() if name not in _NOT_COMPARED and not name.startswith("hugepages")
     }
     return PodNode(kept, item["metadata"].get("labels", {}), item.get("spec", {}).get("taints", []))
+
+
+def _compared(has: Mapping[str, float], all_pods: Sequence[Pods]) -> dict[str, float]:
+    """Return what nodes have of the resources that Pods request, and of those that are always named."""
+    requested = {"pods", *_ALWAYS_NAMED, *(name for pods in all_pods for name in pods.requests)}
+    return {name: amount for name, amount in has.items() if name in requested}
+
+
+def _stays(taint: Mapping[str, Any]) -> bool:
+    """Whether a taint keeps Pods off its node until a person takes it away."""
+    key = str(taint["key"])
+    return taint.get("effect") in _KEEP_AWAY and (key in _BY_HAND or not key.startswith(_OWN_TAINTS))
 
 
 def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:

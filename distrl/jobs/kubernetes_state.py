@@ -13,10 +13,10 @@ _ERROR = "distrl: error: "
 _HARMLESS = ("PodInitializing", "ContainerCreating")
 """Reasons of a container that waits which say nothing; the events may."""
 STOPPED = "distrl/stopped"
-"""Annotation of a learner's Job that `distrl stop` has suspended between two starts."""
-_FIRST_POD_S = 60.0
-"""Longest time from the making of a Job to its first Pod. A later Pod may stand in for one that was evicted, which is
-deleted and counted nowhere."""
+"""Annotation of a learner's Job that `distrl stop` has suspended between two starts, or where it may have begun."""
+_LATE_S = 60.0
+"""Seconds after the making of a Job from which on its Pod may stand in for one that was evicted, which is deleted and
+counted nowhere. It may also be the first: a quota can hold that back for longer."""
 
 
 def state_of(job: Object | None, pods: Sequence[Object], warning: Callable[[str], str]) -> JobState:
@@ -24,7 +24,7 @@ def state_of(job: Object | None, pods: Sequence[Object], warning: Callable[[str]
 
     Args:
         job: The learner's Job; None if there is none.
-        pods: Of the learner.
+        pods: The learner's Pods.
         warning: Takes the name of an object, and returns its last event that is a warning, or "".
     """
     if job is None:
@@ -39,10 +39,9 @@ def state_of(job: Object | None, pods: Sequence[Object], warning: Callable[[str]
     if "SuccessCriteriaMet" in conditions or "FailureTarget" in conditions:
         return JobState("stopping")
     if STOPPED in job["metadata"].get("annotations", {}):
-        told = (
-            " of its learner" if (code := _end(pods[-1])[0] if pods else None) is None else f" after exit code {code}"
-        )
-        return JobState("gone", f"it was stopped between two starts{told}; what it has saved stays")
+        code = _end(pods[-1])[0] if pods else None
+        told = stopped_words(job, pods) if code is None else f"stopped between two starts after exit code {code}"
+        return JobState("gone", f"it was {told}; what it has saved stays")
     if not pods:
         return JobState("waiting", warning(job["metadata"]["name"]) or "it has no Pod yet")
     newest = pods[-1]
@@ -55,16 +54,26 @@ def state_of(job: Object | None, pods: Sequence[Object], warning: Callable[[str]
         code, told = _end(newest)
         how = f"exit code {code}" if code is not None else _words(_status(newest)) or "the loss of its Pod"
         return JobState("waiting", f"to start again after {how}{f': {told}' if told else ''}")
-    again = "to go on: " if has_begun(job, pods) else ""
+    again = "to go on: " if _has_begun(job, pods) else "to begin or to go on: " if may_have_begun(job, pods) else ""
     return JobState("waiting", f"{again}{_why(newest) or warning(newest['metadata']['name']) or 'its Pod is prepared'}")
 
 
-def has_begun(job: Object, pods: Sequence[Object]) -> bool:
-    """Whether a learner of the Job has started at some time, or may have."""
+def may_have_begun(job: Object, pods: Sequence[Object]) -> bool:
+    """Whether a learner of the Job has started at some time, or may have, in a Pod that is gone."""
+    return _has_begun(job, pods) or any(_seconds(pod) - _seconds(job) > _LATE_S for pod in pods)
+
+
+def stopped_words(job: Object, pods: Sequence[Object]) -> str:
+    """Return in words when a Job that may have begun was stopped, while no learner ran."""
+    return f"stopped between two starts of its learner{'' if _has_begun(job, pods) else ', or before the first'}"
+
+
+def _has_begun(job: Object, pods: Sequence[Object]) -> bool:
+    """Whether it is certain that a learner of the Job has started at some time."""
     counts = _status(job)
     if any(counts.get(name) for name in ("failed", "succeeded", "ready")) or len(pods) > 1:
         return True
-    return any(_has_started(pod) or _seconds(pod) - _seconds(job) > _FIRST_POD_S for pod in pods)
+    return any(map(_has_started, pods))
 
 
 def _has_started(pod: Object) -> bool:

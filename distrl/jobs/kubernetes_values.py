@@ -12,7 +12,7 @@ from distrl.config.document import parse_mapping
 from distrl.config.kubernetes import at
 from distrl.environments.extras import extras_of
 from distrl.errors import ConfigError
-from distrl.jobs.kubernetes_checks import check_config
+from distrl.jobs.kubernetes_checks import check_config, pod_bounds
 from distrl.jobs.kubernetes_commands import CHART, Namespace, namespace_of, require_programs
 from distrl.jobs.record import CONFIG_FILE, Job
 from distrl.memory_backend.access import Role, user_name
@@ -34,8 +34,8 @@ class Release:
     """The release of the chart that a job becomes.
 
     Attributes:
-        name: Of its objects, in front of their parts.
-        values: Of the chart, with the secrets of the configuration.
+        name: First part of the names of its objects.
+        values: Values of the chart, with the secrets of the configuration.
         secret: Name of the Secret that distrl makes for it; None: it names one that exists.
     """
 
@@ -83,6 +83,11 @@ def object_name(run_id: str) -> str:
     return f"{run_id[: LONGEST_NAME - 9].rstrip('-')}-{hashlib.sha256(run_id.encode()).hexdigest()[:8]}"
 
 
+def run_dir_of(run_id: str) -> str:
+    """Return the path of a run's directory in the learner's Pod."""
+    return f"/runs/{run_id}"
+
+
 def merged(*trees: Mapping[str, Any]) -> dict[str, Any]:
     """Return trees merged key by key; the last one wins."""
     result: dict[str, Any] = {}
@@ -127,12 +132,8 @@ def _derived(job: Job, *, secrets: bool) -> dict[str, Any]:
     if config.launch.wait_s:
         values["learner"]["waitSeconds"] = math.ceil(config.launch.wait_s)
     if follows:
-        bounds = config.actors.autoscale
-        most = bounds.max_count or config.actors.max_count
-        values["autoscaling"] = {
-            "minReplicas": math.ceil(bounds.min_count / per_pod),
-            **({} if most is None else {"maxReplicas": max(most // per_pod, 1)}),
-        }
+        least, most = pod_bounds(config)
+        values["autoscaling"] = {"minReplicas": least, "maxReplicas": most}
     return values
 
 

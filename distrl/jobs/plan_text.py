@@ -15,9 +15,9 @@ def plan_text(job: Job, target: str, plan: Plan) -> str:
     lines = [
         " · ".join([f"run {job.run_id} on {place}", *map(_role, plan.roles)]),
         " · ".join([f"needs {needs}", *([f"there: {plan.available}"] if plan.available else [])]),
-        " · ".join([f"directory {plan.directory or job.run_dir}", *_store(job), *_code(plan)]),
+        " · ".join([_directory(job, plan), *_store(job), *_code(plan)]),
         *(f"not protected: {text}" for text in plan.unprotected),
-        *(f"note: {text}" for text in plan.notes),
+        *(f"note: {text}" for text in (*plan.unchecked, *plan.notes)),
     ]
     return "\n".join([f"plan  {lines[0]}", *(f"      {line}" for line in lines[1:])])
 
@@ -28,13 +28,14 @@ def plan_json(job: Job, target: str, plan: Plan) -> dict[str, Any]:
         "run_id": job.run_id,
         "target": target,
         "address": job.address,
-        "run_dir": str(job.run_dir),
-        "directory": plan.directory or str(job.run_dir),
+        "run_dir": plan.run_dir or str(job.run_dir),
+        "disk": plan.disk,
         "store": job.loaded.config.checkpoint.store,
         "roles": [asdict(need) for need in plan.roles],
         "available": plan.available,
         "code": plan.code,
         "unprotected": [*plan.unprotected],
+        "unchecked": [*plan.unchecked],
         "notes": [*plan.notes],
     }
 
@@ -42,6 +43,10 @@ def plan_json(job: Job, target: str, plan: Plan) -> dict[str, Any]:
 def files(job: Job, plan: Plan) -> dict[str, str]:
     """Return what is submitted: name -> text without secrets, the same at every call."""
     return {CONFIG_FILE: job.config_text(secrets=False), **plan.files}
+
+
+def _directory(job: Job, plan: Plan) -> str:
+    return f"directory {plan.run_dir or job.run_dir}{f' on {plan.disk}' if plan.disk else ''}"
 
 
 def _store(job: Job) -> list[str]:

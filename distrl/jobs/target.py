@@ -36,8 +36,10 @@ class Plan:
         unprotected: One line for each protection that the job does not have.
         files: Name -> text of what is submitted, as --dry-run prints it: without secrets, the same at every call. The
             verb adds job.yaml.
-        notes: One line for each thing that was not checked, or may be forgotten.
-        directory: The run's directory at the target, in words; "": it has the path of the one on this host.
+        unchecked: One line for each thing that was not checked, as the target did not answer.
+        notes: One line for each thing that may be forgotten, by the configuration alone.
+        run_dir: Path of the run's directory at the target, as in the record; "": that of the one on this host.
+        disk: Disk of the run's directory, in words; "" where the path alone says it.
     """
 
     roles: "Sequence[RoleNeed]"
@@ -45,8 +47,10 @@ class Plan:
     code: str = ""
     unprotected: Sequence[str] = ()
     files: Mapping[str, str] = field(default_factory=dict)
+    unchecked: Sequence[str] = ()
     notes: Sequence[str] = ()
-    directory: str = ""
+    run_dir: str = ""
+    disk: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ class Target(Protocol):
     starts_actors: bool
 
     def plan(self, job: Job) -> Plan:
-        """Return the plan; takes at most 10 s and changes nothing.
+        """Return the plan, and change nothing; each query of the target takes at most 10 s.
 
         Raises:
             ConfigError: The job can never run there: the message has the numbers.

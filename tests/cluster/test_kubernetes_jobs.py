@@ -76,14 +76,13 @@ def put_dashboard(api):
     put_pod(api, "dashboard", "job-dashboard-1", status, args=args)
 
 
-def test_the_life_of_a_job(api, bed, tmp_path):
+def test_a_job_is_submitted_with_a_secret_and_waits(api, bed):
     told = bed.submit("--env", "CartPole-v1", "--actors", "2")
     assert (told["run_id"], told["target"], told["address"]) == (RUN_ID, "kubernetes", "lab")
     assert api.one("deployments", "actor")["spec"]["replicas"] == 2
     secret = api.objects["secrets", "team", RUN_ID]["data"]
     assert all(re.fullmatch("[0-9a-f]{64}", base64.b64decode(value).decode()) for value in secret.values())
     assert len({*secret.values()}) == len(SECRET_KEYS)
-    learner = api.one("jobs", "learner")
     makers = [made for (kind, *_), made in api.objects.items() if kind in ("jobs", "deployments", "statefulsets")]
     volumes = [volume for maker in makers for volume in maker["spec"]["template"]["spec"]["volumes"]]
     mounted = [volume["secret"] for volume in volumes if volume.get("secret", {}).get("secretName") == RUN_ID]
@@ -97,6 +96,9 @@ def test_the_life_of_a_job(api, bed, tmp_path):
     assert (early.returncode, early.stderr.count("\n")) == (2, 1)
     assert "other" in early.stderr
 
+
+def test_the_life_of_a_job(api, bed):
+    bed.submit("--env", "CartPole-v1", "--actors", "2")
     put_pod(api, "learner", "job-learner-1", {"phase": "Running"})
     put_pod(api, "actor", "job-actors-5d-x1", {"phase": "Running"})
     put_dashboard(api)
@@ -122,16 +124,20 @@ def test_the_life_of_a_job(api, bed, tmp_path):
     url = f"redis://distrl-default-operator@{RUN_ID}-redis:6379"
     assert api.executed == [("job-dashboard-1", ["distrl", "stop", "--redis-url", url, "--run-id", RUN_ID])]
     assert api.one("deployments", "actor")["spec"]["replicas"] == 0
-
     put_pod(api, "learner", "job-learner-1", ended(0))
-    learner["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+    api.one("jobs", "learner")["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
     assert (bed.job["state"], bed.job["exit_code"]) == ("ended", 0)
     after = bed.run("logs", "-f", RUN_ID, "--role", "job")
     assert (after.returncode, after.stdout.count("\n")) == (0, 2)
+
+
+def test_an_ended_job_is_removed_and_its_claims_stay(api, bed, tmp_path):
+    bed.submit("--env", "CartPole-v1", "--actors", "2")
+    put_pod(api, "learner", "job-learner-1", ended(0))
+    api.one("jobs", "learner")["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
     for late in (["scale", "3"], ["stop"]):
         done = bed.run(*late, RUN_ID)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-
     assert bed.run("stop", RUN_ID, "--now").stdout == "killed\n"
     claims = {("persistentvolumeclaims", f"{RUN_ID}-{part}") for part in ("redis", "runs")}
     left = {(kind, name) for kind, namespace, name in api.objects if namespace and kind != "pods"}
@@ -208,7 +214,7 @@ def test_a_run_between_two_starts_is_suspended_by_stop(api, tmp_path):
     assert target.state(record).state == "waiting"
     left = f"distrl stop {RUN_ID} --now removes what is left of its release"
     told = target.stop(record, now=False)
-    assert told == f"stopped between two starts of its learner, whose Job is suspended; {left}"
+    assert told == f"stopped between two starts of its learner; its Job is suspended; {left}"
     assert api.one("jobs", "learner")["spec"]["suspend"] is True
     assert api.one("deployments", "actor")["spec"]["replicas"] == 0
     assert api.names("secrets")
@@ -348,21 +354,47 @@ def test_the_plan_names_the_images_of_learner_and_actors(api, tmp_path):
 
 def test_the_plan_names_the_claim_of_the_run(api, tmp_path):
     target = KubernetesJobs()
-    assert target.plan(job(tmp_path)).directory == f"/runs/{RUN_ID} on the claim {RUN_ID}-runs"
+    plan = target.plan(job(tmp_path))
+    assert (plan.run_dir, plan.disk) == (f"/runs/{RUN_ID}", f"the claim {RUN_ID}-runs")
     persistence = "kubernetes.values.persistence"
     own = target.plan(job(tmp_path, f"{persistence}={{existingClaim: shared}}"))
-    assert own.directory == f"/runs/{RUN_ID} on the claim shared"
-    assert target.plan(job(tmp_path, f"{persistence}.enabled=false")).directory == f"/runs/{RUN_ID} on its node's disk"
+    assert own.disk == "the claim shared"
+    assert target.plan(job(tmp_path, f"{persistence}.enabled=false")).disk == "its node's disk"
+
+
+def test_without_a_claim_nothing_is_lost_that_a_store_has(api, tmp_path):
+    def lost(*sets):
+        plan = KubernetesJobs().plan(job(tmp_path, "kubernetes.values.persistence.enabled=false", *sets))
+        return [line for line in plan.unprotected if "are lost with the learner's Pod" in line]
+
+    assert len(lost()) == 1
+    reached = "kubernetes.values.networkPolicy.extraEgress=[{ports: [{port: 443}]}]"
+    assert not lost("checkpoint.store=s3://bucket/runs", reached)
+
+
+def test_the_plan_names_secrets_that_a_config_map_would_show(api, tmp_path):
+    def told(*sets):
+        return [line for line in KubernetesJobs().plan(job(tmp_path, *sets)).unprotected if "ConfigMap" in line]
+
+    url = "memory.url=rediss://distrl-team-learner@redis:6379"
+    values = "{secret: {existing: mine}, networkPolicy: {redisTo: [{ipBlock: {cidr: 10.0.0.7/32}}]}}"
+    assert not told(url, "memory.namespace=team", f"kubernetes.values={values}")
+    assert not told("kubernetes.values.learner.env=[{name: API_TOKEN, value: s3cret}]")
+    assert len(told("environment.kwargs={api_key: s3cret}")) == 1
 
 
 def test_a_dry_run_needs_no_cluster(api, bed, tmp_path):
     dry = ["submit", "--on", "kubernetes", "--dry-run", "--env", "CartPole-v1"]
     with_cluster = bed.run(*dry)
+    facts = bed.run(*dry, "--json").stdout
+    assert json.loads(facts)["notes"] == []
+    assert json.loads(facts)["run_dir"] == f"/runs/{json.loads(facts)['run_id']}"
     assert "note" not in with_cluster.stderr
     api.close()
     without = bed.run(*dry)
     assert (without.returncode, without.stdout) == (0, with_cluster.stdout)
     assert "note: namespace and room were not checked: kubectl at context lab: " in without.stderr
+    assert bed.run(*dry, "--json").stdout == facts
     with pytest.raises(NoAnswerError):
         KubernetesJobs().plan(job(tmp_path))
     (tmp_path / "kubeconfig").write_text("{}")

@@ -24,6 +24,7 @@ class Place:
 
     def __init__(self):
         self.asked, self.now, self.error = [], JobState("waiting", "Resources"), None
+        self.did = None
 
     def state(self, record):
         if self.error is not None:
@@ -38,6 +39,7 @@ class Place:
 
     def stop(self, record, *, now):
         self.asked.append(("stop", record.run_id, record.address, now))
+        return self.did
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +99,10 @@ def test_a_number_of_actors_ends_the_autoscaling_of_a_target_that_starts_them(ca
 
 def test_answers_as_json(capsys, place, job):
     assert json.loads(run(capsys, "scale", "5", "pong", "--json")[1]) == {"run_id": "pong", "actors": 5}
-    assert json.loads(run(capsys, "stop", "pong", "--json")[1]) == {"run_id": "pong", "now": False}
+    stopped = {"run_id": "pong", "now": False}
+    assert json.loads(run(capsys, "stop", "pong", "--json")[1]) == {**stopped, "did": "stop requested"}
+    place.did = "its release was removed, as it had not begun"
+    assert json.loads(run(capsys, "stop", "pong", "--json")[1]) == {**stopped, "did": place.did}
     facts = json.loads(run(capsys, "status", "pong", "--json")[1])
     assert (facts["run_id"], facts["job"]["state"], facts["job"]["reason"]) == ("pong", "waiting", "Resources")
 

@@ -23,10 +23,11 @@ class Place:
 
     def __init__(self):
         self.jobs, self.end, self.error = [], JobState("ended", "well", 0), None
-        self.available, self.signal = "120 idle", None
+        self.available, self.unchecked, self.signal = "120 idle", "", None
 
     def plan(self, job):
-        return Plan([RoleNeed("learner", 1, 1)], self.available, "1 MB", ["a"], {"script": "#!/bin/sh\n"})
+        files, unchecked = {"script": "#!/bin/sh\n"}, [self.unchecked] if self.unchecked else []
+        return Plan([RoleNeed("learner", 1, 1)], self.available, "1 MB", ["a"], files, unchecked, ["b"])
 
     def submit(self, job, report):
         self.jobs.append(job)
@@ -79,12 +80,13 @@ def test_a_job_is_planned_submitted_and_followed_to_its_end(capsys, place, workp
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[0] == "plan  run pong on place · learner 1 × 1 CPU"
-    assert lines[3:6] == [
+    assert lines[3:7] == [
         "      not protected: a",
+        "      note: b",
         "✓ learner 4711",
         "distrl jobs · distrl logs -f pong · distrl scale N pong · distrl stop pong",
     ]
-    assert [line[20:] for line in lines[6:]] == ["learner   one?[2J", "job       two"]
+    assert [line[20:] for line in lines[7:]] == ["learner   one?[2J", "job       two"]
     (job,) = place.jobs
     assert (job.run_id, job.run_dir, job.loaded.config.actors.count) == ("pong", workplace / "runs" / "pong", 3)
     assert JobRecord.read(job.run_dir).handles == {"learner": "4711"}
@@ -182,6 +184,10 @@ def test_a_dry_run_prints_the_same_bytes_without_secrets_and_makes_nothing(capsy
     assert json.loads(out)["files"]["script"] == "#!/bin/sh\n"
     assert "idle" not in out
     assert "s3cret" not in out
+    place.unchecked = "room was not checked"
+    assert run(capsys, *ON, *SECRET, "--dry-run", "--json")[1] == out
+    assert json.loads(out)["notes"] == ["b"]
+    assert "      note: room was not checked\n      note: b\n" in run(capsys, *ON, *SECRET, "--dry-run")[2]
 
 
 def test_a_dry_run_shows_a_configuration_that_is_one(capsys, workplace):

@@ -2,7 +2,7 @@ import pytest
 
 from distrl.config.load import load
 from distrl.errors import ConfigError
-from distrl.jobs.kubernetes_checks import check_config, notes_on_store, pods_for
+from distrl.jobs.kubernetes_checks import check_config, notes_on_store, pod_bounds, pods_for
 
 STORE = "checkpoint.store=s3://bucket/runs"
 TO_STORE = "kubernetes.values.networkPolicy.extraEgress=[{ports: [{port: 443}]}]"
@@ -43,6 +43,10 @@ TO_STORE = "kubernetes.values.networkPolicy.extraEgress=[{ports: [{port: 443}]}]
         ),
         (["checkpoint.store=file:///shared"], "checkpoint.store: /shared is a path of this host; name a bucket, or"),
         ([STORE], "checkpoint.store s3://bucket/runs: the chart's network policies keep the learner from it; allow"),
+        (
+            [STORE, "checkpoint.store_give_up_s=1740.5", "learner.stall_timeout_s=4000"],
+            "checkpoint.store_give_up_s: 1740.5 is more than 1740: the end of the learner's Pod may take twice that",
+        ),
         (["memory.listen=auto"], "memory.listen has no use with --on kubernetes"),
     ],
 )
@@ -84,3 +88,34 @@ def test_other_users_of_redis_are_named_for_all_roles():
 
 def test_pods_are_counted():
     assert pods_for(6, 3) == 2
+
+
+@pytest.mark.parametrize(
+    ("bounds", "per_pod", "pods"),
+    [
+        ("{min_count: 20}", 1, (20, 1000)),
+        ("{min_count: 3}", 3, (1, 333)),
+        ("{min_count: 1500}", 7, (215, 215)),
+        ("{min_count: 3, max_count: 9}", 2, (2, 4)),
+        ("{min_count: 3, max_count: 4}", 4, (1, 1)),
+    ],
+)
+def test_bounds_are_whole_pods(bounds, per_pod, pods):
+    sets = [f"actors.autoscale={bounds}", f"kubernetes.values.actors.perPod={per_pod}"]
+    assert pod_bounds(load(sets=sets).config) == pods
+
+
+@pytest.mark.parametrize(
+    ("sets", "limit"),
+    [
+        (["actors.autoscale={min_count: 3, max_count: 3}"], "actors.autoscale.max_count: 3"),
+        (["actors.autoscale.min_count=3", "actors.max_count=3"], "actors.max_count: 3"),
+    ],
+)
+def test_bounds_without_a_whole_pod_are_refused_by_their_names(sets, limit):
+    with pytest.raises(ConfigError) as caught:
+        pod_bounds(load(sets=[*sets, "kubernetes.values.actors.perPod=2"]).config)
+    assert str(caught.value) == (
+        "no whole Pod of 2 actors (kubernetes.values.actors.perPod) is within actors.autoscale.min_count: 3 and "
+        f"{limit}; change one of them"
+    )

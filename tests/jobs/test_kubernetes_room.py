@@ -5,6 +5,7 @@ import pytest
 from distrl.jobs.kubernetes_room import GPU, PodNode, Pods, pods_in, quantity, room_words, shortage
 
 GIB = 2.0**30
+NODE, VOLUMES = "node.kubernetes.io", "attachable-volumes-aws-ebs"
 MANIFESTS = """
 kind: Job
 metadata: {name: hook, annotations: {helm.sh/hook: pre-install}}
@@ -83,6 +84,18 @@ def test_pods_are_those_of_the_manifests_and_the_learner_is_first():
         ([pods(cpu=1.0, selector={"pool": "a"})], [node({"pool": "a"}, cpu=4.0)], None),
         ([pods(cpu=1.0)], [node(taints=[{"key": "k", "effect": "NoSchedule"}], cpu=4.0)], "tolerations allow 0"),
         ([pods(cpu=1.0)], [node(taints=[{"key": "k", "effect": "PreferNoSchedule"}], cpu=4.0)], None),
+        ([pods(cpu=1.0)], [node(taints=[{"key": f"{NODE}/not-ready", "effect": "NoExecute"}], cpu=4.0)], None),
+        ([pods(cpu=1.0)], [node(taints=[{"key": f"{NODE}/memory-pressure", "effect": "NoSchedule"}], cpu=4.0)], None),
+        (
+            [pods(cpu=1.0)],
+            [node(taints=[{"key": f"{NODE}/unschedulable", "effect": "NoSchedule"}], cpu=4.0)],
+            "tolerations allow 0",
+        ),
+        (
+            [pods(cpu=9.0, **{"example.com/nic": 1.0})],
+            [node(cpu=4.0, **{VOLUMES: 39.0, "example.com/nic": 2.0})],
+            "the largest with 4 CPU, 2 example.com/nic",
+        ),
     ],
 )
 def test_what_can_never_run_is_said_with_numbers(needs, nodes, short):
@@ -108,5 +121,5 @@ def test_taints_keep_away_what_does_not_tolerate_them(toleration, tolerated):
 
 
 def test_room_is_that_of_nodes_on_which_pods_may_run():
-    nodes = [node({"pool": "a"}, cpu=3.9, memory=8 * GIB), node(cpu=4.0)]
+    nodes = [node({"pool": "a"}, cpu=3.9, memory=8 * GIB, **{VOLUMES: 39.0}), node(cpu=4.0)]
     assert room_words([pods(cpu=1.0, selector={"pool": "a"})], nodes) == "3.9 CPU, 8 GiB on 1 node"

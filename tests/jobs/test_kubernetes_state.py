@@ -1,9 +1,10 @@
 import pytest
 
-from distrl.jobs.kubernetes_state import STOPPED, event_words, has_begun, state_of
+from distrl.jobs.kubernetes_state import STOPPED, event_words, may_have_begun, state_of, stopped_words
 from distrl.jobs.target import JobState
 
 JOB = {"metadata": {"name": "pong-learner-1", "creationTimestamp": "2026-11-25T10:01:00Z"}}
+STOPPED_EARLY = "stopped between two starts of its learner, or before the first"
 STOPPED_JOB = {"metadata": {**JOB["metadata"], "annotations": {STOPPED: "true"}}}
 
 
@@ -36,7 +37,7 @@ PULLS = container(waiting={"reason": "ErrImagePull", "message": "denied\nby regi
         (JOB, [pod("Running")], JobState("running")),
         (JOB, [pod("Running", "2"), pod("Failed", "1")], JobState("running")),
         (JOB, [pod("Pending", "2"), pod("Failed", "1")], JobState("waiting", "to go on: warning about pod-2")),
-        (JOB, [pod("Pending", "3")], JobState("waiting", "to go on: warning about pod-3")),
+        (JOB, [pod("Pending", "3")], JobState("waiting", "to begin or to go on: warning about pod-3")),
         (
             STOPPED_JOB,
             [pod("Failed", containerStatuses=OUT_OF_MEMORY)],
@@ -45,7 +46,7 @@ PULLS = container(waiting={"reason": "ErrImagePull", "message": "denied\nby regi
         (
             STOPPED_JOB,
             [],
-            JobState("gone", "it was stopped between two starts of its learner; what it has saved stays"),
+            JobState("gone", f"it was {STOPPED_EARLY}; what it has saved stays"),
         ),
         (JOB, [pod("Succeeded")], JobState("stopping")),
         (
@@ -81,12 +82,18 @@ def test_the_state_follows_from_job_and_pods(job, pods, expected):
         (JOB, [pod("Pending", containerStatuses=container(running={}))], True),
         (JOB, [pod("Failed", containerStatuses=OUT_OF_MEMORY)], True),
         (JOB, [pod("Running")], True),
-        (JOB, [pod("Pending", "3")], True),  # one before it was evicted, and nothing of it is left
+        (JOB, [pod("Pending", "3")], True),  # perhaps one before it was evicted, and nothing of it is left
         ({**JOB, "status": {"failed": 1}}, [pod("Pending")], True),
     ],
 )
-def test_a_learner_that_has_started_at_some_time_has_begun(job, pods, begun):
-    assert has_begun(job, pods) is begun
+def test_a_learner_that_has_started_at_some_time_may_have_begun(job, pods, begun):
+    assert may_have_begun(job, pods) is begun
+
+
+def test_a_stop_is_between_two_starts_where_that_is_certain():
+    assert stopped_words(JOB, [pod("Pending", "3")]) == STOPPED_EARLY
+    certain = "stopped between two starts of its learner"
+    assert stopped_words(JOB, [pod("Failed", containerStatuses=OUT_OF_MEMORY)]) == certain
 
 
 def test_the_newest_event_counts():

@@ -1,5 +1,6 @@
 """From a configuration to values of the chart; tests/cluster/test_kubernetes_jobs.py has the chart itself."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,8 @@ import pytest
 from distrl.config.load import load
 from distrl.errors import ConfigError
 from distrl.jobs import kubernetes_values
-from distrl.jobs.kubernetes_commands import Namespace
+from distrl.jobs.kubernetes_checks import LONGEST_GIVE_UP_S
+from distrl.jobs.kubernetes_commands import CHART, Namespace
 from distrl.jobs.kubernetes_values import merged, object_name, release_of
 from distrl.jobs.record import Job
 
@@ -57,6 +59,8 @@ def test_gpus_a_redis_of_the_user_and_keda_are_values_of_the_chart():
     assert release.values["run"]["config"] == {"memory": {"namespace": "a"}}
     follows = release_of(job("kubernetes.values.autoscaling={enabled: true}", "actors.max_count=9"))
     assert follows.values["autoscaling"] == {"enabled": True, "minReplicas": 1, "maxReplicas": 9}
+    unbounded = release_of(job("kubernetes.values.autoscaling={enabled: true}", "actors.autoscale.min_count=20"))
+    assert unbounded.values["autoscaling"] == {"enabled": True, "minReplicas": 20, "maxReplicas": 1000}
     assert follows.values["run"]["config"]["actors"] == {"max_count": 9, "autoscale": {"enabled": True}}
 
 
@@ -66,6 +70,10 @@ def test_pods_have_time_for_the_last_upload():
     values = release_of(job(*store, reached)).values
     assert values["learner"]["terminationGracePeriodSeconds"] == 120 + 200
     assert values["redis"] == {"terminationGracePeriodSeconds": 60 + 200}
+    longest = [store[0], f"checkpoint.store_give_up_s={LONGEST_GIVE_UP_S}", "learner.stall_timeout_s=4000"]
+    given = release_of(job(*longest, reached)).values["learner"]["terminationGracePeriodSeconds"]
+    schema = json.loads((CHART / "values.schema.json").read_text())["properties"]["learner"]["properties"]
+    assert given == schema["terminationGracePeriodSeconds"]["maximum"]
     shorter = "kubernetes.values.learner={terminationGracePeriodSeconds: 250}"
     assert release_of(job(*store, reached, shorter)).values["learner"]["terminationGracePeriodSeconds"] == 250
 

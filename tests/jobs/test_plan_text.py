@@ -38,10 +38,11 @@ def test_a_plan_is_a_few_lines():
     ]
 
 
-def test_a_directory_of_the_target_is_in_its_words():
-    plan = Plan([RoleNeed("learner", 1, 1)], directory="/runs/x on the claim x-runs")
+def test_a_directory_of_the_target_is_shown_with_its_disk():
+    plan = Plan([RoleNeed("learner", 1, 1)], run_dir="/runs/x", disk="the claim x-runs")
     assert plan_text(job(), "kubernetes", plan).splitlines()[2] == "      directory /runs/x on the claim x-runs"
-    assert plan_json(job(), "kubernetes", plan)["directory"] == "/runs/x on the claim x-runs"
+    facts = plan_json(job(), "kubernetes", plan)
+    assert (facts["run_dir"], facts["disk"]) == ("/runs/x", "the claim x-runs")
 
 
 def test_a_plan_is_plain_data():
