@@ -107,6 +107,11 @@ def test_a_template_that_draws_at_random_is_found(action):
             {"autoscaling": {"enabled": True, "minReplicas": 9, "maxReplicas": 2, "prometheusAddress": "http://p"}},
             "9 is",
         ),
+        ({"autoscaling": {"enabled": True}}, "autoscaling.enabled needs autoscaling.prometheusAddress"),
+        (
+            {"autoscaling": {"enabled": True, "prometheusAddress": "http://p"}, "dashboard": {"enabled": False}},
+            "and dashboard.enabled: true, which exports distrl_actors_wanted",
+        ),
         ({"redis": {"maxMemory": "8gb"}}, "maxMemory: 8gb must be less than redis.resources.limits.memory: 2560Mi"),
         ({"redis": {"maxMemory": "2560mb"}}, "maxMemory: 2560mb must be less"),
         ({"redis": {"maxMemory": "1gb", "resources": {"limits": {"memory": 1.0e9}}}}, "maxMemory: 1gb must be less"),
@@ -223,11 +228,6 @@ EXCLUDED: dict[str, tuple[dict[str, Any], str]] = {
         {"mode": "ray", "ray": {"env": [{"name": "RAY_AUTH_MODE", "value": "disabled"}]}},
         "at '/ray/env/0/name': 'not' failed",
     ),
-    "KEDA without Prometheus": (
-        {"autoscaling": {"enabled": True}},
-        "at '/autoscaling/prometheusAddress': minLength: got 0, want 1",
-    ),
-    "KEDA without metrics": ({"autoscaling": SCALED, **NO_DASHBOARD}, "at '/dashboard/enabled': value must be true"),
     **{
         f"{name} without metrics": (
             {"monitoring": {name: {"enabled": True}}, **NO_DASHBOARD},
