@@ -152,7 +152,7 @@ SILENT: dict[str, Series] = {
     "it has failed": [("kube_job_info", JOB, "1x90"), ("kube_job_failed", JOB | {"condition": "true"}, "1x90")],
     "it is suspended": [
         ("kube_job_info", JOB, "1x90"),
-        ("kube_job_status_suspended", JOB | {"condition": "true"}, "1x90"),
+        ("kube_job_status_suspended", JOB, "1x90"),
     ],
     "Ray's job has ended": [
         ("kuberay_job_deployment_status", RAY_JOB | {"deployment_status": "Complete"}, "1x90"),
