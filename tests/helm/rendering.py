@@ -89,7 +89,7 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
         },
     },
     "tls": {"redis": {"tls": {"enabled": True, "secretName": "redis-tls"}}},
-    "no claims": {"persistence": {"enabled": False}, "redis": {"persistence": {"enabled": False}}},
+    "no claim of redis": {"redis": {"persistence": {"enabled": False}}},
     "claims of others": {"persistence": {"existingClaim": "a"}, "redis": {"persistence": {"existingClaim": "b"}}},
     "no dashboard": {"dashboard": {"enabled": False}},
     "no network policies": {"networkPolicy": {"enabled": False}},

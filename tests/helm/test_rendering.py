@@ -150,6 +150,11 @@ def test_a_template_that_draws_at_random_is_found(action):
             )
             for group, limit in (("head", "4Gi"), ("learner", "8Gi"), ("actors", "8Gi"))
         ),
+        ({"mode": "ray", "persistence": {"enabled": False}}, "mode: ray needs run.config.checkpoint.store"),
+        (
+            {"mode": "ray", "persistence": {"enabled": False}, "run": {"config": {"checkpoint": {"store": None}}}},
+            "mode: ray needs run.config.checkpoint.store",
+        ),
         (
             {"mode": "ray", "ray": {"autoscaler": {"enabled": True, "minReplicas": 9, "maxReplicas": 2}}},
             "ray.autoscaler.minReplicas: 9 is more than ray.autoscaler.maxReplicas: 2",
