@@ -150,6 +150,16 @@ def test_a_template_that_draws_at_random_is_found(action):
             )
             for group, limit in (("head", "4Gi"), ("learner", "8Gi"), ("actors", "8Gi"))
         ),
+        *(
+            ({"mode": mode, "run": {"args": args}}, f"run.args: {args[-1]}: set it in run.config.checkpoint")
+            for mode in MODES
+            for args in (
+                ["--set", "checkpoint.store=s3://a"],
+                ["--set=checkpoint.store=s3://a"],
+                ["--set", "checkpoint={store: s3://a}"],
+                ["--seed", "1", "--set", "checkpoint.store_give_up_s=500"],
+            )
+        ),
         ({"mode": "ray", "persistence": {"enabled": False}}, "mode: ray needs run.config.checkpoint.store"),
         (
             {"mode": "ray", "persistence": {"enabled": False}, "run": {"config": {"checkpoint": {"store": None}}}},
@@ -226,6 +236,11 @@ def test_a_grace_period_lasts_until_the_data_store_has_the_checkpoint(mode, grac
         assert done.returncode == 0, done.stderr
     else:
         assert re.search(short, done.stderr)
+
+
+def test_other_settings_of_the_checkpoint_may_be_arguments():
+    args = ["--set", "checkpoint.every_s=5", "--set=checkpoint.keep=3"]
+    assert helm("template", "r", str(CHART), values={"run": {"args": args}}).returncode == 0
 
 
 @pytest.mark.parametrize("dashboard", [{"ingress": INGRESS}, {"service": {"type": "LoadBalancer"}}], ids=str)
