@@ -115,6 +115,10 @@ def test_a_template_that_draws_at_random_is_found(action):
         ({"redis": {"podAnnotations": {"distrl/config": "a"}}}, "redis/podAnnotations"),
         ({"monitoring": {"grafana": {"labels": {"app.kubernetes.io/name": "a"}}}}, "grafana/labels"),
         ({"dashboard": {"nodeSelector": {"a": 1}}}, "dashboard/nodeSelector/a"),
+        *(
+            ({"mode": "ray", "ray": {group: {"nodeSelector": {"a": 1}}}}, f"ray/{group}/nodeSelector/a")
+            for group in RAY_GROUPS
+        ),
         ({"learner": {"gpus": 4}, "run": {"config": {"learner": {"replicas": 2}}}}, "replicas: 2 differ"),
         ({"learner": {"gpus": 1}, "run": {"config": {"learner": {"replicas": 2}}}}, "replicas: 2 differ"),
         ({"images": {"actor": {"repository": ""}}}, "repository"),
@@ -324,6 +328,16 @@ def test_values_of_pods_that_are_the_defaults_are_no_reason_to_refuse_a_ray_job(
     text = rendered({"mode": "ray", "learner": used})
     assert "wait_s: 1000" in text
     assert text.count("sizeLimit: 5Gi") == len(RAY_GROUPS)
+
+
+@pytest.mark.parametrize(
+    ("size", "half"), [("150Mi", 78643200), ("0.25Gi", 134217728), ("1.5G", 750000000), ("200000001", 100000000)]
+)
+def test_half_of_the_shared_memory_is_for_the_objects_of_ray(size, half):
+    found = objects_in(rendered({"mode": "ray", "ray": {"actors": {"sharedMemory": size}}}))
+    (job,) = (each for each in found if each["kind"] == "RayJob")
+    (actors,) = (each for each in job["spec"]["rayClusterSpec"]["workerGroupSpecs"] if each["groupName"] == "actors")
+    assert actors["rayStartParams"] == {"object-store-memory": str(half)}
 
 
 def test_a_node_of_ray_too_small_for_its_objects_is_refused():
