@@ -109,7 +109,15 @@ RULES: dict[str, tuple[Series, str, dict[str, str]]] = {
         "7m",
         {},
     ),
-    "DistrlNotTraining": ([("kube_job_info", JOB, "1x90"), ("distrl_updates", RUN, "0x5 _x90")], "28m", {}),
+    "DistrlNotTraining": (
+        [
+            ("kube_job_info", JOB, "1x90"),
+            ("distrl_updates", RUN, "0x5 _x90"),
+            ("up", {"service": "r-distrl-dashboard"}, "1x90"),
+        ],
+        "28m",
+        {},
+    ),
     "DistrlDashboardDown": ([("up", {"service": "r-distrl-dashboard"}, "1x5 0x60")], "12m", {}),
     "DistrlRedisDown": ([("distrl_run_up", RUN, "1x5 0x60")], "9m", {}),
     "DistrlNoUpdates": ([("distrl_updates", RUN, "0+5x5 25x60"), ("distrl_run_up", RUN, "1x70")], "22m", {}),
@@ -152,13 +160,17 @@ SILENT: dict[str, Series] = {
     "it has failed": [("kube_job_info", JOB, "1x90"), ("kube_job_failed", JOB | {"condition": "true"}, "1x90")],
     "it is suspended": [
         ("kube_job_info", JOB, "1x90"),
-        ("kube_job_status_suspended", JOB | {"condition": "true"}, "1x90"),
+        ("kube_job_status_suspended", JOB, "1x90"),
     ],
     "Ray's job has ended": [
         ("kuberay_job_deployment_status", RAY_JOB | {"deployment_status": "Complete"}, "1x90"),
     ],
     "Kueue holds Ray's job": [
         ("kuberay_job_deployment_status", RAY_JOB | {"deployment_status": "Suspended"}, "1x90"),
+    ],
+    "the dashboard is away, which has the numbers": [
+        ("kube_job_info", JOB, "1x90"),
+        ("up", {"service": "r-distrl-dashboard"}, "0x90"),
     ],
     "it is another release": [("kube_job_info", {"job_name": "s-distrl-learner-0123456a"}, "1x90")],
 }

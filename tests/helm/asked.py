@@ -9,6 +9,8 @@ from tests.helm.words import WORKLOADS, component_of, differing
 VALUES = {"learner": "learner", "actor": "actors", "redis": "redis", "dashboard": "dashboard"}
 """Component -> the values that place its Pods."""
 RAY_GROUPS = ("head", "learner", "actors")
+OF_EACH_NODE = ("env", "envFrom", "volumes", "volumeMounts")
+"""Values of all nodes of a Ray cluster."""
 
 
 def not_followed(objects: Sequence[Object], values: Mapping[str, Any]) -> Iterator[str]:
@@ -20,7 +22,7 @@ def not_followed(objects: Sequence[Object], values: Mapping[str, Any]) -> Iterat
                 path = ("ray", RAY_GROUPS[number]) if each["kind"] == "RayJob" else (VALUES.get(component, ""),)
                 asked = dict(_value(values, *path) or {})
                 if each["kind"] == "RayJob":
-                    asked["env"] = _value(values, "ray", "env")
+                    asked |= {name: _value(values, "ray", name) for name in OF_EACH_NODE}
                 yield from _asked_of_pod(component, metadata, pod, asked)
                 yield from differing(component, pod, {"imagePullSecrets": _value(values, "images", "pullSecrets")})
         yield from _asked_of_object(each, values)

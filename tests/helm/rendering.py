@@ -51,7 +51,16 @@ FULL: Mapping[str, Any] = {
         "podAnnotations": {"example.com/team": "a"},
         "podLabels": {"team": "a"},
     },
-    "ray": {"autoscaler": {"enabled": True}, "learner": {"gpus": 1}, "env": [{"name": "TZ", "value": "UTC"}]},
+    "ray": {
+        "autoscaler": {"enabled": True},
+        "head": {"priorityClassName": "high"},
+        "learner": {"gpus": 1, "nodeSelector": {"pool": "gpu"}, "podLabels": {"team": "a"}},
+        "actors": {"podAnnotations": {"example.com/team": "a"}},
+        "env": [{"name": "TZ", "value": "UTC"}],
+        "envFrom": [{"secretRef": {"name": "store"}}],
+        "volumes": [{"name": "code", "configMap": {"name": "code"}}],
+        "volumeMounts": [{"name": "code", "mountPath": "/code", "readOnly": True}],
+    },
     "run": {"id": "pong", "preset": "cartpole-impala", "config": {"seed": 7, "launch": {"log_level": "debug"}}},
 }
 """Nearly every option of the chart at once."""
@@ -80,7 +89,7 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
         },
     },
     "tls": {"redis": {"tls": {"enabled": True, "secretName": "redis-tls"}}},
-    "no claims": {"persistence": {"enabled": False}, "redis": {"persistence": {"enabled": False}}},
+    "no claim of redis": {"redis": {"persistence": {"enabled": False}}},
     "claims of others": {"persistence": {"existingClaim": "a"}, "redis": {"persistence": {"existingClaim": "b"}}},
     "no dashboard": {"dashboard": {"enabled": False}},
     "no network policies": {"networkPolicy": {"enabled": False}},
@@ -104,10 +113,10 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     },
     "a release named on": {},
 }
-OF_PODS = "autoscaling"
-"""Option that `mode: ray` refuses."""
+OF_PODS = ("autoscaling", "learner", "actors")
+"""Options that `mode: ray` refuses."""
 SCENARIOS = {f"pods, {name}": {**values, "mode": "pods"} for name, values in OPTIONS.items()} | {
-    f"ray, {name}": {key: value for key, value in values.items() if key != OF_PODS} | {"mode": "ray"}
+    f"ray, {name}": {key: value for key, value in values.items() if key not in OF_PODS} | {"mode": "ray"}
     for name, values in OPTIONS.items()
 }
 RELEASES = {name: "on" for name in SCENARIOS if name.endswith("named on")}

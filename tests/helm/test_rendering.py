@@ -11,12 +11,27 @@ import yaml
 
 import distrl
 from distrl.config.load import load
+from tests.helm.asked import RAY_GROUPS
 from tests.helm.checks import immutable, problems
 from tests.helm.rendering import CHART, OF_PODS, SCENARIOS, helm, name_of, objects_in, objects_of, pods_in, rendered
 from tests.helm.schemas import VERSIONS, schema_problems
 from tests.helm.words import WORKLOADS, component_of
 
 pytestmark = [pytest.mark.usefixtures("needs_helm"), pytest.mark.row("D64", "D65")]
+IGNORED: list[tuple[str, str, Any]] = [
+    ("learner", "gpus", 1),
+    ("learner", "backoffLimit", 5),
+    ("learner", "terminationGracePeriodSeconds", 121),
+    ("learner", "env", [{"name": "A", "value": "b"}]),
+    ("learner", "envFrom", [{"secretRef": {"name": "a"}}]),
+    ("learner", "volumes", [{"name": "a", "emptyDir": {}}]),
+    ("learner", "resources", {"requests": {"cpu": "9"}}),
+    ("actors", "replicas", 5),
+    ("actors", "tmpSize", "2Gi"),
+    ("actors", "env", [{"name": "A", "value": "b"}]),
+    ("actors", "nodeSelector", {"a": "b"}),
+]
+"""Component, name and value, of which a RayJob has no use."""
 INGRESS = {"enabled": True, "host": "h", "tlsSecretName": "t"}
 MODES = ("pods", "ray")
 LEARNING = ("learner", "ray-head", "ray-worker")
@@ -100,12 +115,21 @@ def test_a_template_that_draws_at_random_is_found(action):
         ({"redis": {"podAnnotations": {"distrl/config": "a"}}}, "redis/podAnnotations"),
         ({"monitoring": {"grafana": {"labels": {"app.kubernetes.io/name": "a"}}}}, "grafana/labels"),
         ({"dashboard": {"nodeSelector": {"a": 1}}}, "dashboard/nodeSelector/a"),
+        *(
+            ({"mode": "ray", "ray": {group: {"nodeSelector": {"a": 1}}}}, f"ray/{group}/nodeSelector/a")
+            for group in RAY_GROUPS
+        ),
         ({"learner": {"gpus": 4}, "run": {"config": {"learner": {"replicas": 2}}}}, "replicas: 2 differ"),
         ({"learner": {"gpus": 1}, "run": {"config": {"learner": {"replicas": 2}}}}, "replicas: 2 differ"),
         ({"images": {"actor": {"repository": ""}}}, "repository"),
         (
             {"autoscaling": {"enabled": True, "minReplicas": 9, "maxReplicas": 2, "prometheusAddress": "http://p"}},
             "9 is",
+        ),
+        ({"autoscaling": {"enabled": True}}, "autoscaling.enabled needs autoscaling.prometheusAddress"),
+        (
+            {"autoscaling": {"enabled": True, "prometheusAddress": "http://p"}, "dashboard": {"enabled": False}},
+            "and dashboard.enabled: true, which exports distrl_actors_wanted",
         ),
         ({"redis": {"maxMemory": "8gb"}}, "maxMemory: 8gb must be less than redis.resources.limits.memory: 2560Mi"),
         ({"redis": {"maxMemory": "2560mb"}}, "maxMemory: 2560mb must be less"),
@@ -119,6 +143,36 @@ def test_a_template_that_draws_at_random_is_found(action):
         ({"dashboard": {"service": {"type": "NodePort"}}}, "type: NodePort needs networkPolicy.dashboardFrom"),
         ({"dashboard": {"enabled": False, "ingress": INGRESS}}, "has no use with dashboard.enabled: false"),
         ({"mode": "ray", "redis": {"external": {"caSecretName": "a"}}}, "redis.external has no use"),
+        *(
+            ({"mode": "ray", component: {name: value}}, f"{component}.{name} has no use with mode: ray")
+            for component, name, value in IGNORED
+        ),
+        *(
+            (
+                {"mode": "ray", "ray": {group: {"sharedMemory": "8Gi"}}},
+                f"ray.{group}.sharedMemory: 8Gi must be less than ray.{group}.resources.limits.memory: {limit}",
+            )
+            for group, limit in (("head", "4Gi"), ("learner", "8Gi"), ("actors", "8Gi"))
+        ),
+        *(
+            ({"mode": mode, "run": {"args": args}}, f"run.args: {args[-1]}: set it in run.config.checkpoint")
+            for mode in MODES
+            for args in (
+                ["--set", "checkpoint.store=s3://a"],
+                ["--set=checkpoint.store=s3://a"],
+                ["--set", "checkpoint={store: s3://a}"],
+                ["--seed", "1", "--set", "checkpoint.store_give_up_s=500"],
+            )
+        ),
+        ({"mode": "ray", "persistence": {"enabled": False}}, "mode: ray needs run.config.checkpoint.store"),
+        (
+            {"mode": "ray", "persistence": {"enabled": False}, "run": {"config": {"checkpoint": {"store": None}}}},
+            "mode: ray needs run.config.checkpoint.store",
+        ),
+        (
+            {"mode": "ray", "ray": {"autoscaler": {"enabled": True, "minReplicas": 9, "maxReplicas": 2}}},
+            "ray.autoscaler.minReplicas: 9 is more than ray.autoscaler.maxReplicas: 2",
+        ),
     ],
     ids=str,
 )
@@ -131,7 +185,8 @@ def test_a_value_that_is_wrong_is_refused(values, message):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("gpus", "image"), [(0, "learner"), (1, "learner-gpu"), (4, "learner-gpu")])
 def test_a_learner_with_gpus_has_the_image_and_the_configuration_for_them(mode, gpus, image):
-    found = objects_in(rendered({"mode": mode, "learner": {"gpus": gpus}, "ray": {"learner": {"gpus": gpus}}}))
+    values = {"learner": {"gpus": gpus}}
+    found = objects_in(rendered({"mode": mode, **(values if mode == "pods" else {"ray": values})}))
     images = {pod["containers"][0]["image"] for metadata, pod in _pods(found) if component_of(metadata) in LEARNING}
     assert images == {f"distrl/{image}:{distrl.__version__}"}
     wanted = {0: None, 1: {"device": "gpu"}, 4: {"device": "gpu", "replicas": 4}}
@@ -174,8 +229,8 @@ def _graces(learner: int, redis: int, ray: int, **checkpoint: Any) -> dict[str, 
         ("pods", _graces(150, 180, 60, store="s3://a"), None),
         ("pods", _graces(60, 60, 60, store=None, store_give_up_s=99), None),
         ("pods", _graces(71, 182, 60, store="s3://a", store_give_up_s=20.5), "71 .* up to 42 s: set at least 72"),
-        ("ray", _graces(60, 180, 179, store="s3://a"), "ray.terminationGracePeriodSeconds: 179 .* at least 180"),
-        ("ray", _graces(60, 180, 180, store="s3://a"), None),
+        ("ray", _graces(120, 180, 179, store="s3://a"), "ray.terminationGracePeriodSeconds: 179 .* at least 180"),
+        ("ray", _graces(120, 180, 180, store="s3://a"), None),
     ],
     ids=str,
 )
@@ -185,6 +240,11 @@ def test_a_grace_period_lasts_until_the_data_store_has_the_checkpoint(mode, grac
         assert done.returncode == 0, done.stderr
     else:
         assert re.search(short, done.stderr)
+
+
+def test_other_settings_of_the_checkpoint_may_be_arguments():
+    args = ["--set", "checkpoint.every_s=5", "--set=checkpoint.keep=3"]
+    assert helm("template", "r", str(CHART), values={"run": {"args": args}}).returncode == 0
 
 
 @pytest.mark.parametrize("dashboard", [{"ingress": INGRESS}, {"service": {"type": "LoadBalancer"}}], ids=str)
@@ -223,11 +283,6 @@ EXCLUDED: dict[str, tuple[dict[str, Any], str]] = {
         {"mode": "ray", "ray": {"env": [{"name": "RAY_AUTH_MODE", "value": "disabled"}]}},
         "at '/ray/env/0/name': 'not' failed",
     ),
-    "KEDA without Prometheus": (
-        {"autoscaling": {"enabled": True}},
-        "at '/autoscaling/prometheusAddress': minLength: got 0, want 1",
-    ),
-    "KEDA without metrics": ({"autoscaling": SCALED, **NO_DASHBOARD}, "at '/dashboard/enabled': value must be true"),
     **{
         f"{name} without metrics": (
             {"monitoring": {name: {"enabled": True}}, **NO_DASHBOARD},
@@ -262,6 +317,27 @@ def test_a_setting_that_the_chart_makes_is_refused(values, setting):
     done = helm("template", "r", str(CHART), values={**values, "run": {"config": {section: {name: 1}}}})
     assert done.returncode == 1
     assert f"run.config.{setting} is set by the chart: leave it out of run.config" in done.stderr
+
+
+def test_values_of_pods_that_are_the_defaults_are_no_reason_to_refuse_a_ray_job():
+    """A file of values may repeat the defaults; they are also in a template, which must have the same ones."""
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    repeated = {"mode": "ray", "learner": values["learner"], "actors": values["actors"]}
+    assert rendered(repeated) == rendered({"mode": "ray"})
+    used = {"waitSeconds": 1000, "tmpSize": "5Gi"}
+    text = rendered({"mode": "ray", "learner": used})
+    assert "wait_s: 1000" in text
+    assert text.count("sizeLimit: 5Gi") == len(RAY_GROUPS)
+
+
+@pytest.mark.parametrize(
+    ("size", "half"), [("150Mi", 78643200), ("0.25Gi", 134217728), ("1.5G", 750000000), ("200000001", 100000000)]
+)
+def test_half_of_the_shared_memory_is_for_the_objects_of_ray(size, half):
+    found = objects_in(rendered({"mode": "ray", "ray": {"actors": {"sharedMemory": size}}}))
+    (job,) = (each for each in found if each["kind"] == "RayJob")
+    (actors,) = (each for each in job["spec"]["rayClusterSpec"]["workerGroupSpecs"] if each["groupName"] == "actors")
+    assert actors["rayStartParams"] == {"object-store-memory": str(half)}
 
 
 def test_a_node_of_ray_too_small_for_its_objects_is_refused():
@@ -335,7 +411,10 @@ CHANGES: dict[str, dict[str, Any]] = {
     "configuration": {"run": {"config": {"seed": 8}}},
     "replicas": {"actors": {"replicas": 5}, "ray": {"actors": {"replicas": 5}}},
     "resources": {
-        "learner": {"resources": {"requests": {"cpu": 3, "memory": "2Gi"}, "limits": {"cpu": 3, "memory": "2Gi"}}}
+        "learner": {"resources": {"requests": {"cpu": 3, "memory": "2Gi"}, "limits": {"cpu": 3, "memory": "2Gi"}}},
+        "ray": {
+            "actors": {"resources": {"requests": {"cpu": 3, "memory": "2Gi"}, "limits": {"cpu": 3, "memory": "2Gi"}}}
+        },
     },
     "sizes": {"persistence": {"size": "40Gi"}, "redis": {"persistence": {"size": "40Gi"}, "maxMemory": "2gb"}},
     "environment": {"learner": {"env": [{"name": "A", "value": "b"}]}, "ray": {"env": [{"name": "A", "value": "b"}]}},
@@ -349,7 +428,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("mode", MODES)
 def test_an_upgrade_changes_no_field_that_cannot_be_changed(mode, change):
     before = {name_of(each): each for each in objects_of(f"{mode}, defaults")}
-    values = {name: value for name, value in CHANGES[change].items() if mode == "pods" or name != OF_PODS}
+    values = {name: value for name, value in CHANGES[change].items() if mode == "pods" or name not in OF_PODS}
     after = {name_of(each): each for each in objects_in(rendered({"mode": mode, **values}))}
     for name in before.keys() & after.keys():
         assert immutable(before[name]) == immutable(after[name]), name

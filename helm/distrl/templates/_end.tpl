@@ -2,6 +2,11 @@
 
 {{/* Seconds for which the end of the training waits for a data store: learner, then parent (CheckpointConfig.end_s). */}}
 {{- define "distrl.storeSeconds" -}}
+{{- range .Values.run.args -}}
+{{- if regexMatch "^(--set=)?checkpoint(\\.store|\\.store_give_up_s)?=" . -}}
+{{- fail (printf "run.args: %s: set it in run.config.checkpoint, from which the grace periods of the Pods follow" .) -}}
+{{- end -}}
+{{- end -}}
 {{- $checkpoint := .Values.run.config.checkpoint | default dict -}}
 {{- if $checkpoint.store -}}
 {{- mul 2 (get $checkpoint "store_give_up_s" | default 60 | ceil | int) -}}
