@@ -38,7 +38,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "doctor": UP_TO_PARTS | {"runs", "learner", "roles"},
     "launch": UP_TO_PARTS | {"algorithms", "runs", "terminal", "actors", "learner", "roles"},
     "dashboard": FOUNDATION | {"config", "memory_backend", "metrics", "runs"},
-    "jobs": FOUNDATION | {"config", "memory_backend", "data_store", "runs", "roles", "launch"},
+    "jobs": FOUNDATION | {"config", "environments", "memory_backend", "data_store", "runs", "roles", "launch"},
     "commands": FOUNDATION
     | {"config", "environments", "memory_backend", "data_store", "metrics", "runs", "terminal"}
     | {"serving", "roles", "doctor", "launch", "dashboard", "jobs"},

@@ -169,16 +169,16 @@ def stop(
 
         run_id = submitted.run_id
         with answering(submitted.target):
-            open_target(submitted.target).stop(submitted, now=now)
+            told = open_target(submitted.target).stop(submitted, now=now)
     else:
         target = job.target()
-        run_id = target.run_id
+        run_id, told = target.run_id, None
         with attach.steering(target, "command line") as steering:
             steering.stop()
     if as_json:
         typer.echo(json.dumps({"run_id": run_id, "now": now}))
         return
-    typer.echo("killed" if now else "stop requested")
+    typer.echo(told or ("killed" if now else "stop requested"))
 
 
 @takes(RunOptions)

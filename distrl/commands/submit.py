@@ -104,7 +104,7 @@ def _job(
     chosen = new_run_id(loaded.config, dry=dry) if run_id is None else checked_run_id(run_id)
     folder = (Path("runs") / chosen if run_dir is None else run_dir).resolve()
     require_free(chosen, folder)
-    return Job(chosen, loaded, folder, address, wait)
+    return Job(chosen, loaded, folder, address, wait, dry)
 
 
 def _print_files(texts: dict[str, str], facts: "dict[str, object] | None") -> None:

@@ -34,8 +34,10 @@ class KubernetesConfig(Section):
     @classmethod
     def _can_be_set(cls, values: dict[str, Any]) -> dict[str, Any]:
         for path, why in _OWN.items():
-            if at(values, path) is not None:
+            if _is_given(values, path):
                 raise ValueError(f"{path} is not yours to set: {why}; leave it out")
+        if _is_given(values, "secret.existing") and not at(values, "secret.existing"):
+            raise ValueError("secret.existing must be the name of a Secret; leave it out for one of the job's own")
         per_pod = at(values, "actors.perPod", 1)
         if isinstance(per_pod, bool) or not isinstance(per_pod, int) or per_pod < 1:
             raise ValueError(f"actors.perPod: {per_pod!r} must be a whole number, at least 1")
@@ -45,6 +47,18 @@ class KubernetesConfig(Section):
     def per_pod(self) -> int:
         """Number of actors in each Pod."""
         return int(at(self.values, "actors.perPod", 1))
+
+
+def _is_given(tree: Mapping[str, Any], path: str) -> bool:
+    """Whether a tree has a value at a dotted path, or takes away what is there: helm drops defaults for null."""
+    node: Any = tree
+    for key in path.split("."):
+        if not isinstance(node, Mapping):
+            return True
+        if key not in node:
+            return False
+        node = node[key]
+    return True
 
 
 def at(tree: Mapping[str, Any], path: str, default: Any = None) -> Any:

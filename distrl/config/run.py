@@ -412,7 +412,10 @@ class LaunchConfig(Section):
         if self.ray_address is not None and self.launcher != "ray":
             raise ValueError("launch.ray_address needs launch.launcher: ray")
         if self.wait_s and run.memory.url is None:
-            raise ValueError("launch.wait_s has no use without memory.url: the run's own Redis starts and ends with it")
+            raise ValueError(
+                "launch.wait_s has no use without memory.url: the run's own Redis starts and ends with it; for a job "
+                "on Kubernetes set kubernetes.values.learner.waitSeconds"
+            )
         if self.wait_for_nodes and self.ray_address is None:
             raise ValueError(
                 "launch.wait_for_nodes needs launch.ray_address: no autoscaler adds nodes to the run's own"

@@ -25,15 +25,11 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments import observation_spaces, old_gym
+from distrl.environments.extras import OF_MODULE, OF_NAMESPACE
 from distrl.environments.remote import vector as remote_vector
 from distrl.environments.remote.connection import is_remote
 from distrl.errors import ConfigError, MissingExtraError, require
 from distrl.user_classes import imported
-
-# Module of registered environments -> the extra of distrl that carries what it imports.
-_EXTRAS = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco"}
-# Ids that are registered when a module is imported: their namespace -> (modules, the last of which registers; extra).
-_ON_DEMAND = {"ALE/": (("ale_py",), "atari"), "dm_control/": (("dm_control", "shimmy"), "dm-control")}
 
 Result = TypeVar("Result")
 
@@ -207,7 +203,7 @@ def _maker(name: str, made_by: Any) -> Callable[..., Any]:
 
 
 def _register_on_demand(name: str) -> None:
-    for namespace, (modules, extra) in _ON_DEMAND.items():
+    for namespace, (modules, extra) in OF_NAMESPACE.items():
         if name.startswith(namespace):
             for module in modules:
                 require(module, f"what environment {name} needs", extra)
@@ -258,7 +254,7 @@ def _cannot_be_made(
     config: EnvironmentConfig, source: Registration | Callable[..., Any], error: Exception
 ) -> ConfigError:
     if isinstance(error, ImportError | gymnasium.error.DependencyNotInstalled) and isinstance(source, Registration):
-        for module, extra in _EXTRAS.items():
+        for module, extra in OF_MODULE.items():
             if str(source.entry_point).startswith(module):
                 return MissingExtraError(f"what environment {config.id} needs", extra)
     return ConfigError(f"environment {config.id} cannot be made with kwargs {config.kwargs}: {describe(error)}")

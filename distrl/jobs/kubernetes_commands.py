@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode
 
 import distrl
 from distrl.errors import ConfigError
+from distrl.jobs.target import NoAnswerError
 
 QUERY_LIMIT_S = 9.0
 CHANGE_LIMIT_S = 120.0
@@ -25,6 +26,7 @@ CHART = Path(distrl.__file__).parent / "chart"
 _LOGGED = re.compile(r"[EWIF]\d{4} |level=|Use --debug ")
 _LABEL = re.compile(r"^(?:Error: |error: |INSTALLATION FAILED: |execution error at \([^)]*\): )+")
 _IN_USE = re.compile(r"cannot re-?use a name that is still in use")
+_ANSWERED = re.compile(r"Error from server|\(Unauthorized\)")
 _NO_RELEASE = "release: not found"
 _NOT_FOUND = "(NotFound)"
 
@@ -33,7 +35,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class Namespace:
-    """A namespace of a cluster, which a context of the user's kubeconfig reaches."""
+    """A namespace of a cluster, which a context of the user's kubeconfig reaches; "": none does."""
 
     context: str
     name: str
@@ -66,13 +68,15 @@ def read(place: Namespace, path: str, **query: str) -> Object | None:
     """Return what the API has at a path; None if there is no such object.
 
     Raises:
-        ConfigError: The API does not answer or refuses.
+        NoAnswerError: The API does not answer.
+        ConfigError: It refuses.
     """
     target = f"{path}?{urlencode(query, quote_via=quote)}" if query else path
     done = _kubectl(place, "get", f"--raw={target}", f"--request-timeout={QUERY_LIMIT_S - 1:g}s")
     if done.returncode and _NOT_FOUND in done.stderr:
         return None
-    _require_success(done, f"kubectl at context {place.context}")
+    error = ConfigError if _ANSWERED.search(done.stderr) else NoAnswerError
+    _require_success(done, f"kubectl at context {place.context}", error)
     found: Object = json.loads(done.stdout)
     return found
 
@@ -117,6 +121,12 @@ def scale(place: Namespace, deployment: str, replicas: int) -> None:
     """Set the number of Pods of a Deployment."""
     words = ("scale", "deployment", deployment, f"--replicas={replicas}")
     _require_success(_kubectl(place, *words, changes=True), "kubectl scale")
+
+
+def change(place: Namespace, kind: str, name: str, content: Object) -> None:
+    """Merge fields into an object."""
+    words = ("patch", kind, name, "--type=merge", f"--patch={json.dumps(content)}")
+    _require_success(_kubectl(place, *words, changes=True), "kubectl patch")
 
 
 def execute(place: Namespace, pod: str, container: str, command: Sequence[str]) -> None:
@@ -196,7 +206,7 @@ def _kubectl(
 
 
 def _helm(place: Namespace, *words: str, text: str | None = None) -> "subprocess.CompletedProcess[str]":
-    where = (f"--kube-context={place.context}", f"--namespace={place.name}")
+    where = (*([f"--kube-context={place.context}"] if place.context else []), f"--namespace={place.name}")
     return _run("helm", *words, *where, text=text, limit_s=CHANGE_LIMIT_S)
 
 
@@ -214,14 +224,16 @@ def _run(
             start_new_session=True,  # Ctrl-C is for distrl, which ends in order
         )
     except subprocess.TimeoutExpired as error:
-        raise ConfigError(f"{program} {words[0]} has had no answer of Kubernetes for {limit_s:g} s") from error
+        raise NoAnswerError(f"{program} {words[0]} has had no answer of Kubernetes for {limit_s:g} s") from error
     except OSError as error:
         raise ConfigError(f"{program} cannot be run: {error.strerror}") from error
 
 
-def _require_success(done: "subprocess.CompletedProcess[str]", what: str) -> None:
+def _require_success(
+    done: "subprocess.CompletedProcess[str]", what: str, error: type[ConfigError] = ConfigError
+) -> None:
     if done.returncode:
-        raise ConfigError(f"{what}: {_words(done)}")
+        raise error(f"{what}: {_words(done)}")
 
 
 def _words(done: "subprocess.CompletedProcess[str]") -> str:

@@ -12,10 +12,12 @@ from dataclasses import replace
 from distrl.config.kubernetes import at
 from distrl.errors import ConfigError, DistrlError
 from distrl.jobs import kubernetes_commands as kubernetes
+from distrl.jobs.kubernetes_checks import pods_for
 from distrl.jobs.kubernetes_commands import COMPONENT, INSTANCE, Namespace, Object, of_release
 from distrl.jobs.kubernetes_log import PodLogs
-from distrl.jobs.kubernetes_plan import Release, plan_of, pods_for, release_of
-from distrl.jobs.kubernetes_state import LEARNER, event_words, state_of
+from distrl.jobs.kubernetes_plan import plan_of
+from distrl.jobs.kubernetes_state import LEARNER, STOPPED, event_words, has_begun, state_of
+from distrl.jobs.kubernetes_values import Release, release_of
 from distrl.jobs.record import Job, JobRecord
 from distrl.jobs.target import OVER, JobState, LogLine, Plan, Report, State
 from distrl.roles.plan import ACTORS_ON_CLUSTER
@@ -70,7 +72,7 @@ class KubernetesJobs:
             target="kubernetes",
             address=place.context,
             run_dir=f"/runs/{job.run_id}",
-            store=None,
+            store=config.checkpoint.store,
             actors=config.actors.count,
             submitted=time.time(),
             handles=handles,
@@ -78,19 +80,16 @@ class KubernetesJobs:
 
     def state(self, record: JobRecord) -> JobState:
         """Return the state by the learner's Job and its Pods."""
-        place, selector = _place(record), of_release(record.run_id, LEARNER)
-        jobs = kubernetes.listed(place, _BATCH, "jobs", labelSelector=selector)
-        pods = kubernetes.listed(place, _CORE, "pods", labelSelector=selector)
+        place, (job, pods) = _place(record), _learner(record)
 
         def warning(name: str) -> str:
             chosen = f"involvedObject.name={name},type=Warning"
             return event_words(kubernetes.listed(place, _CORE, "events", fieldSelector=chosen))
 
-        found = state_of(max(jobs, key=_made_at, default=None), pods, warning)
-        if found.state not in ("ended", "failed"):
+        found = state_of(job, pods, warning)
+        if job is None or found.state not in OVER:
             return found
-        left = f"distrl stop {record.run_id} --now removes what is left of its release"
-        return replace(found, reason=f"{found.reason}; {left}" if found.reason else left)
+        return replace(found, reason="; ".join(part for part in (found.reason, _left(record)) if part))
 
     def log(self, record: JobRecord, *, follow: bool) -> Iterator[LogLine] | None:
         """Return the lines that the Pods of learner and actors have printed."""
@@ -118,7 +117,7 @@ class KubernetesJobs:
         self._set_pods(record, pods_for(actors, int(_handle(record, _PER_POD))))
 
     def autoscale(self, record: JobRecord, least: int | None, most: int | None, *, off: bool) -> None:
-        """Request it of the run, whose number KEDA follows."""
+        """Send the bounds to the run; KEDA follows its number."""
         self._require_not_over(record)
         if _handle(record, _FOLLOWS) != "yes":
             raise ConfigError(
@@ -129,16 +128,31 @@ class KubernetesJobs:
         words = [word for name, count in bounds.items() if count is not None for word in (name, str(count))]
         self._request(record, "autoscale", *(["--off"] if off else [*words, "--detach"]))
 
-    def stop(self, record: JobRecord, *, now: bool) -> None:
-        """Request the end of the run, and end the actors; before it has begun, and with `now`, remove the release."""
-        if now or self._require_not_over(record) == "waiting":
-            if not kubernetes.uninstall(_place(record), record.run_id):
+    def stop(self, record: JobRecord, *, now: bool) -> str | None:
+        """Request the end of the run, and end the actors; before it has begun, and with `now`, remove the release.
+
+        Between two starts of the learner there is no run to request it of: its Job is suspended.
+        """
+        waits = not now and self._require_not_over(record) == "waiting"
+        job, pods = _learner(record) if waits else (None, [])
+        if now or (waits and (job is None or not has_begun(job, pods))):
+            removed = kubernetes.uninstall(_place(record), record.run_id)
+            _delete_secret(_place(record), _handle(record, _SECRET))  # also after a `helm uninstall` by hand
+            if not removed:
                 raise ConfigError(f"{record.run_id} does not run: there is no release of this name")
-            _delete_secret(_place(record), _handle(record, _SECRET))
-            return
-        self._request(record, "stop")
+            return None if now else "its release was removed, as it had not begun"
+        if job is not None:
+            suspended = {"metadata": {"annotations": {STOPPED: "true"}}, "spec": {"suspend": True}}
+            kubernetes.change(_place(record), "jobs", job["metadata"]["name"], suspended)
+        else:
+            self._request(record, "stop")
         if _handle(record, _FOLLOWS) != "yes":
             self._set_pods(record, 0)
+        return (
+            None
+            if job is None
+            else f"stopped between two starts of its learner, whose Job is suspended; {_left(record)}"
+        )
 
     def _request(self, record: JobRecord, request: str, *words: str) -> None:
         """Send a request to the run from the dashboard's Pod, which may: the learner's Redis user may not."""
@@ -179,6 +193,17 @@ class KubernetesJobs:
             return self.state(record).state in OVER
         except DistrlError:
             return False
+
+
+def _learner(record: JobRecord) -> tuple[Object | None, list[Object]]:
+    """Return the learner's Job, None if there is none, and its Pods."""
+    place, selector = _place(record), of_release(record.run_id, LEARNER)
+    jobs = kubernetes.listed(place, _BATCH, "jobs", labelSelector=selector)
+    return max(jobs, key=_made_at, default=None), kubernetes.listed(place, _CORE, "pods", labelSelector=selector)
+
+
+def _left(record: JobRecord) -> str:
+    return f"distrl stop {record.run_id} --now removes what is left of its release"
 
 
 def _place(record: JobRecord) -> Namespace:

@@ -1,51 +1,24 @@
-"""From a job to the values of the Helm chart, with a check that the cluster can ever have room for it."""
+"""The plan of a job on Kubernetes: manifests, room on the nodes, and what is not protected, and notes."""
 
-import hashlib
-import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
 
-from distrl.config import RunConfig
-from distrl.config.document import parse_mapping
 from distrl.config.kubernetes import at
 from distrl.config.secrets import masked
+from distrl.environments.extras import extras_of
 from distrl.errors import ConfigError
-from distrl.jobs.kubernetes_commands import CHART, Namespace, Object, namespace_of, read, rendered, require_programs
+from distrl.jobs.kubernetes_checks import notes_on_store
+from distrl.jobs.kubernetes_commands import Namespace, read, rendered
+from distrl.jobs.kubernetes_room import GPU, PodNode, Pods, nodes_of, pods_in, room_words, shortage
+from distrl.jobs.kubernetes_values import IN_ENVIRONMENTS_IMAGE, Release, chart_values, merged, release_of
 from distrl.jobs.protection import unprotected
-from distrl.jobs.record import CONFIG_FILE, Job
-from distrl.jobs.target import Plan
-from distrl.launch.ray_cluster import Node, shortage
-from distrl.memory_backend.redis_address import parse_address
-from distrl.roles.plan import role_needs
+from distrl.jobs.record import Job
+from distrl.jobs.target import NoAnswerError, Plan
+from distrl.roles.plan import RoleNeed
 
-LONGEST_ID = 53
-"""Longest name of a Helm release."""
-LONGEST_NAME = 30
-"""Longest name that the chart takes for its objects, to which it appends the part of the run."""
-_ID = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
-_GPU = "nvidia.com/gpu"
-_UNITS = {"m": 1e-3, "": 1.0, "k": 1e3}
-_QUANTITY = re.compile(r"([0-9.]+)(m|k|)", re.ASCII)
-
-
-@dataclass(frozen=True)
-class Release:
-    """The release of the chart that a job becomes.
-
-    Attributes:
-        name: Of its objects, in front of their parts.
-        values: Of the chart, with the secrets of the configuration.
-        secret: Name of the Secret that distrl makes for it; None: it names one that exists.
-    """
-
-    place: Namespace
-    name: str
-    values: dict[str, Any]
-    secret: str | None
+_TRAINING = ("learner", "actor")
 
 
 def plan_of(job: Job) -> Plan:
@@ -56,179 +29,62 @@ def plan_of(job: Job) -> Plan:
             there, or the nodes never have room for it.
     """
     release = release_of(job)
-    _check_namespace(release.place)
-    nodes = nodes_of(release.place)
-    needs = role_needs(job.loaded.config)
-    if nodes is not None and not job.wait and (short := shortage(needs, nodes)):
+    shown = _shown(release_of(job, secrets=False).values)
+    manifests = rendered(release.place, job.run_id, shown)
+    pods = pods_in(manifests)
+    nodes, unchecked = _nodes(release.place, dry=job.dry)
+    if nodes is not None and not job.wait and (short := shortage(pods, nodes)):
         raise ConfigError(
-            f"Kubernetes can never run all roles at once: {short}; lower --actors or learner.threads, or add --wait if "
-            "an autoscaler adds nodes"
+            f"Kubernetes can never run all Pods at once: {short}; lower --actors, learner.threads or the requests in "
+            "kubernetes.values, or add --wait if an autoscaler adds nodes"
         )
-    shown = release_of(job, secrets=False)
-    values = _shown(shown.values)
     return Plan(
-        needs,
-        available="" if nodes is None else _has(nodes),
-        code=f"of the image {_image(release.values)}",
+        [_need(each, job.loaded.config.kubernetes.per_pod) for each in pods],
+        directory=_directory(job, release),
+        available="" if nodes is None else room_words(pods, nodes),
+        code="of the images " + ", ".join(dict.fromkeys(each.image for each in pods if each.component in _TRAINING)),
         unprotected=[*_unprotected(job, release.values)],
+        notes=[*unchecked, *notes_on_store(job.loaded.config), *_notes_on_code(job)],
         files={
-            "values.yaml": yaml.safe_dump(values, sort_keys=True, allow_unicode=True, width=120),
-            "manifests.yaml": rendered(shown.place, job.run_id, values),
+            "values.yaml": yaml.safe_dump(shown, sort_keys=True, allow_unicode=True, width=120),
+            "manifests.yaml": manifests,
         },
     )
 
 
-def release_of(job: Job, *, secrets: bool = True) -> Release:
-    """Return the release of a job; without `secrets`, those of its configuration are masked.
-
-    Raises:
-        ConfigError: The job cannot run on Kubernetes, or there is no such context.
-    """
-    if len(job.run_id) > LONGEST_ID or not _ID.fullmatch(job.run_id):
-        raise ConfigError(
-            f"the run id {job.run_id} is no name for Kubernetes: use at most {LONGEST_ID} small letters, digits and "
-            "'-', with a letter first; choose another --run-id"
-        )
-    check_config(job.loaded.config)
-    require_programs()
-    settings = job.loaded.config.kubernetes
-    name = object_name(job.run_id)
-    existing = at(settings.values, "secret.existing")
-    own = {"fullnameOverride": name, "secret": {"existing": existing or name}}
-    values = merged(own, _derived(job, secrets=secrets), settings.values)
-    return Release(namespace_of(job.address, settings.namespace), name, values, None if existing else name)
-
-
-def check_config(config: RunConfig) -> None:
-    """Raise ConfigError if a run with this configuration cannot train on Kubernetes."""
-    if config.launch.launcher != "process":
-        raise ConfigError(f"launch.launcher: {config.launch.launcher} has no use with --on kubernetes; leave it out")
-    if config.deterministic:
-        raise ConfigError("actors.count: 0 is one process, which needs no cluster; use --on here")
-    if not config.launch.start_actors:
-        raise ConfigError("--no-actors has no use with --on kubernetes, which starts the actors; leave it out")
-    pods_for(config.actors.count, config.kubernetes.per_pod)
-    if config.memory.url is not None:
-        _check_redis(config, config.memory.url)
-        return
-    for name in ("listen", "namespace"):
-        if config.memory.is_changed(name):
-            raise ConfigError(f"memory.{name} has no use with --on kubernetes, whose chart has a Redis; leave it out")
-
-
-def _check_redis(config: RunConfig, url: str) -> None:
-    if parse_address(url).is_here:
-        raise ConfigError(
-            f"memory.url {parse_address(url).public}: each Pod would look for Redis on itself; name an address that "
-            "all Pods reach, or leave it out: the chart has a Redis"
-        )
-    if at(config.kubernetes.values, "secret.existing") is None:
-        raise ConfigError(
-            "memory.url names a Redis of yours, so that its passwords must be in a Secret: name it in "
-            "kubernetes.values.secret.existing"
-        )
-
-
-def pods_for(actors: int, per_pod: int) -> int:
-    """Return the number of Pods with so many actors.
-
-    Raises:
-        ConfigError: A Pod would have fewer than `per_pod`.
-    """
-    if actors % per_pod:
-        raise ConfigError(
-            f"actors: {actors} is no multiple of {per_pod}, the number of actors in each Pod "
-            "(kubernetes.values.actors.perPod)"
-        )
-    return actors // per_pod
-
-
-def object_name(run_id: str) -> str:
-    """Return the name of a run's objects: the run id, or, where it is too long, its beginning and a checksum."""
-    if len(run_id) <= LONGEST_NAME:
-        return run_id
-    return f"{run_id[: LONGEST_NAME - 9].rstrip('-')}-{hashlib.sha256(run_id.encode()).hexdigest()[:8]}"
-
-
-def merged(*trees: Mapping[str, Any]) -> dict[str, Any]:
-    """Return trees merged key by key; the last one wins."""
-    result: dict[str, Any] = {}
-    for tree in trees:
-        for key, value in tree.items():
-            known = result.get(key)
-            if isinstance(known, Mapping) and isinstance(value, Mapping):
-                value = merged(known, value)
-            result[key] = value
-    return result
-
-
-def nodes_of(place: Namespace) -> list[Node] | None:
-    """Return the nodes that take Pods; None where this user may not see them."""
+def _nodes(place: Namespace, *, dry: bool) -> tuple[list[PodNode] | None, list[str]]:
+    """Return the nodes, None where they may not be seen; and a note where a dry run has no answer of the cluster."""
+    if not place.context:
+        return None, ["kubectl has no current context: namespace and room were not checked"]
     try:
-        found = read(place, "/api/v1/nodes")
-    except ConfigError as error:
-        if "(Forbidden)" not in str(error):
+        _check_namespace(place)
+        return nodes_of(place), []
+    except NoAnswerError as error:
+        if not dry:
             raise
-        return None
-    items = [] if found is None else found["items"]
-    return [_node(item) for item in items if not item.get("spec", {}).get("unschedulable")]
+        return None, [f"namespace and room were not checked: {error}"]
 
 
-def cpus(quantity: str) -> float:
-    """Return the cores of a quantity of Kubernetes, such as "3920m"; 0 for one that counts no cores."""
-    found = _QUANTITY.fullmatch(quantity)
-    return float(found[1]) * _UNITS[found[2]] if found else 0.0
+def _directory(job: Job, release: Release) -> str:
+    """Return in words where the run's directory is."""
+    chosen = merged(chart_values()["persistence"], at(release.values, "persistence", {}))
+    place = f"the claim {chosen['existingClaim'] or f'{release.name}-runs'}" if chosen["enabled"] else "its node's disk"
+    return f"/runs/{job.run_id} on {place}"
 
 
-def _derived(job: Job, *, secrets: bool) -> dict[str, Any]:
-    """Return the values that follow from the configuration."""
-    config = job.loaded.config
-    settings = config.kubernetes
-    per_pod = settings.per_pod
-    needs = role_needs(config)
-    in_learner = sum(need.count * need.cpus for need in needs if need.role != "actor")
-    follows = bool(at(settings.values, "autoscaling.enabled", False))
-    values: dict[str, Any] = {
-        "run": {"config": _run_config(job, follows=follows, secrets=secrets)},
-        "learner": {"gpus": needs[0].gpus, "resources": _cores(in_learner, 2 * in_learner)},
-        "actors": {
-            "replicas": config.actors.count // per_pod,
-            "perPod": per_pod,
-            "resources": {
-                "requests": {"cpu": str(per_pod), "memory": f"{per_pod}Gi"},
-                "limits": {"cpu": str(per_pod + 1), "memory": f"{2 * per_pod}Gi"},
-            },
-        },
-    }
-    if config.memory.url is not None:
-        values["redis"] = {"mode": "external", "external": {"url": config.memory.url}}
-    if follows:
-        bounds = config.actors.autoscale
-        most = bounds.max_count or config.actors.max_count
-        values["autoscaling"] = {
-            "minReplicas": math.ceil(bounds.min_count / per_pod),
-            **({} if most is None else {"maxReplicas": max(most // per_pod, 1)}),
-        }
-    return values
+def _need(pods: Pods, per_pod: int) -> RoleNeed:
+    several = "actor Pod" if per_pod > 1 else "actor"
+    role = several if pods.component == "actor" else pods.component
+    return RoleNeed(role, pods.count, pods.requests.get("cpu", 0.0), int(pods.requests.get(GPU, 0.0)))
 
 
-def _run_config(job: Job, *, follows: bool, secrets: bool) -> dict[str, Any]:
-    """Return the configuration without the settings that the chart makes of its values."""
-    tree = parse_mapping(job.config_text(secrets=secrets), CONFIG_FILE)
-    tree.pop("kubernetes", None)
-    taken = {"actors": ["count"], "memory": ["url"], "launch": ["start_actors", "launcher"]}
-    if job.loaded.config.device == "gpu":
-        taken["learner"] = ["device"]
-    for section, keys in taken.items():
-        for key in keys:
-            tree.get(section, {}).pop(key, None)
-    if follows:
-        tree = merged(tree, {"actors": {"autoscale": {"enabled": True}}})
-    return {section: value for section, value in tree.items() if value != {}}
-
-
-def _cores(requested: int, limit: int) -> dict[str, Any]:
-    return {"requests": {"cpu": str(requested)}, "limits": {"cpu": str(limit)}}
+def _notes_on_code(job: Job) -> Iterator[str]:
+    """Yield a line if the environment needs an extra that no image of distrl has, and the images are not named."""
+    lacking = extras_of(job.loaded.config.environment) - IN_ENVIRONMENTS_IMAGE
+    unnamed = [role for role in _TRAINING if not at(job.loaded.config.kubernetes.values, f"images.{role}.repository")]
+    if lacking and unnamed:
+        where = " and ".join(f"kubernetes.values.images.{role}" for role in unnamed)
+        yield f"no image of distrl has the extra {', '.join(sorted(lacking))}, which the environment needs; set {where}"
 
 
 def _check_namespace(place: Namespace) -> None:
@@ -245,33 +101,9 @@ def _check_namespace(place: Namespace) -> None:
         )
 
 
-def _node(item: Object) -> Node:
-    has = item["status"].get("allocatable", {})
-    return Node(cpus(has.get("cpu", "0")), float(has.get(_GPU, 0)), item["metadata"]["name"], {})
-
-
-def _has(nodes: Sequence[Node]) -> str:
-    gpus = sum(node.gpus for node in nodes)
-    where = "1 node" if len(nodes) == 1 else f"{len(nodes)} nodes"
-    return f"{sum(node.cpus for node in nodes):g} CPU{f', {gpus:g} GPU' if gpus else ''} on {where}"
-
-
-def _image(values: Mapping[str, Any]) -> str:
-    """Return the learner's image as far as the values name it."""
-    image = merged(_defaults()["images"], values.get("images", {}))
-    learner = image["learner"]
-    registry = f"{image['registry']}/" if image["registry"] else ""
-    mark = f"@{learner['digest']}" if learner["digest"] else f":{learner['tag']}" if learner["tag"] else ""
-    return f"{registry}{learner['repository']}{mark}"
-
-
-def _defaults() -> dict[str, Any]:
-    return parse_mapping((CHART / "values.yaml").read_text(encoding="utf-8"), str(CHART / "values.yaml"))
-
-
 def _unprotected(job: Job, values: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each protection that the job lacks."""
-    chosen = merged(_defaults(), values)
+    chosen = merged(chart_values(), values)
     if job.loaded.config.memory.url is None:
         if not chosen["redis"]["tls"]["enabled"]:
             yield "traffic with Redis is not encrypted (kubernetes.values.redis.tls)"

@@ -1,6 +1,7 @@
 """How a job is doing, by its Job and Pods as the Kubernetes API has them."""
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
 from distrl.jobs.kubernetes_commands import Object
@@ -11,6 +12,11 @@ LEARNER = "learner"
 _ERROR = "distrl: error: "
 _HARMLESS = ("PodInitializing", "ContainerCreating")
 """Reasons of a container that waits which say nothing; the events may."""
+STOPPED = "distrl/stopped"
+"""Annotation of a learner's Job that `distrl stop` has suspended between two starts."""
+_FIRST_POD_S = 60.0
+"""Longest time from the making of a Job to its first Pod. A later Pod may stand in for one that was evicted, which is
+deleted and counted nowhere."""
 
 
 def state_of(job: Object | None, pods: Sequence[Object], warning: Callable[[str], str]) -> JobState:
@@ -32,6 +38,11 @@ def state_of(job: Object | None, pods: Sequence[Object], warning: Callable[[str]
         return JobState("failed", told or _words(conditions["Failed"]), code)
     if "SuccessCriteriaMet" in conditions or "FailureTarget" in conditions:
         return JobState("stopping")
+    if STOPPED in job["metadata"].get("annotations", {}):
+        told = (
+            " of its learner" if (code := _end(pods[-1])[0] if pods else None) is None else f" after exit code {code}"
+        )
+        return JobState("gone", f"it was stopped between two starts{told}; what it has saved stays")
     if not pods:
         return JobState("waiting", warning(job["metadata"]["name"]) or "it has no Pod yet")
     newest = pods[-1]
@@ -44,8 +55,26 @@ def state_of(job: Object | None, pods: Sequence[Object], warning: Callable[[str]
         code, told = _end(newest)
         how = f"exit code {code}" if code is not None else _words(_status(newest)) or "the loss of its Pod"
         return JobState("waiting", f"to start again after {how}{f': {told}' if told else ''}")
-    again = "to go on: " if len(pods) > 1 else ""
+    again = "to go on: " if has_begun(job, pods) else ""
     return JobState("waiting", f"{again}{_why(newest) or warning(newest['metadata']['name']) or 'its Pod is prepared'}")
+
+
+def has_begun(job: Object, pods: Sequence[Object]) -> bool:
+    """Whether a learner of the Job has started at some time, or may have."""
+    counts = _status(job)
+    if any(counts.get(name) for name in ("failed", "succeeded", "ready")) or len(pods) > 1:
+        return True
+    return any(_has_started(pod) or _seconds(pod) - _seconds(job) > _FIRST_POD_S for pod in pods)
+
+
+def _has_started(pod: Object) -> bool:
+    learners = [each for each in _status(pod).get("containerStatuses", ()) if each["name"] == LEARNER]
+    waits = _status(pod).get("phase", "Pending") == "Pending"
+    return not waits or any("waiting" not in each.get("state", {"waiting": {}}) for each in learners)
+
+
+def _seconds(item: Object) -> float:
+    return datetime.fromisoformat(item["metadata"]["creationTimestamp"]).timestamp()
 
 
 def _why(pod: Object) -> str:

@@ -9,14 +9,15 @@ from distrl.roles.plan import RoleNeed
 
 
 def plan_text(job: Job, target: str, plan: Plan) -> str:
-    """Return the plan in lines: roles, resources, directory, code, and what is not protected."""
+    """Return the plan in lines: roles, resources, directory, code, what is not protected, and notes."""
     place = f"{target} at {job.address}" if job.address else target
     needs = _amounts(sum(need.count * need.cpus for need in plan.roles), sum(n.count * n.gpus for n in plan.roles))
     lines = [
         " · ".join([f"run {job.run_id} on {place}", *map(_role, plan.roles)]),
         " · ".join([f"needs {needs}", *([f"there: {plan.available}"] if plan.available else [])]),
-        " · ".join([f"directory {job.run_dir}", *_store(job), *([f"code {plan.code}"] if plan.code else [])]),
+        " · ".join([f"directory {plan.directory or job.run_dir}", *_store(job), *_code(plan)]),
         *(f"not protected: {text}" for text in plan.unprotected),
+        *(f"note: {text}" for text in plan.notes),
     ]
     return "\n".join([f"plan  {lines[0]}", *(f"      {line}" for line in lines[1:])])
 
@@ -28,11 +29,13 @@ def plan_json(job: Job, target: str, plan: Plan) -> dict[str, Any]:
         "target": target,
         "address": job.address,
         "run_dir": str(job.run_dir),
+        "directory": plan.directory or str(job.run_dir),
         "store": job.loaded.config.checkpoint.store,
         "roles": [asdict(need) for need in plan.roles],
         "available": plan.available,
         "code": plan.code,
         "unprotected": [*plan.unprotected],
+        "notes": [*plan.notes],
     }
 
 
@@ -44,6 +47,10 @@ def files(job: Job, plan: Plan) -> dict[str, str]:
 def _store(job: Job) -> list[str]:
     store = job.loaded.config.checkpoint.store
     return [] if store is None else [f"store {store}/{job.run_id}"]
+
+
+def _code(plan: Plan) -> list[str]:
+    return [f"code {plan.code}"] if plan.code else []
 
 
 def _role(need: RoleNeed) -> str:

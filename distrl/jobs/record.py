@@ -31,6 +31,7 @@ class Job:
         run_dir: Absolute; the submitting host keeps the record there. A target with a shared disk runs there, too.
         address: Where the target is, such as the URL of Ray's job server; None: the target's default.
         wait: Submit also what the target cannot start now, because it may grow.
+        dry: Show the plan alone, also where a target that only checks it does not answer.
     """
 
     run_id: str
@@ -38,6 +39,7 @@ class Job:
     run_dir: Path
     address: str | None = None
     wait: bool = False
+    dry: bool = False
 
     def config_text(self, *, secrets: bool) -> str:
         """Return the content of job.yaml; without `secrets` they are masked, for eyes alone."""

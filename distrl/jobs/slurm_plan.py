@@ -1,5 +1,6 @@
 """From a job to its batch scripts, with a check that Slurm's partitions can ever have room for it."""
 
+import math
 import os
 import re
 import shutil
@@ -75,7 +76,7 @@ def made_scripts(job: Job) -> Scripts:
         )
     if config.slurm.python is None:
         require_framework(config.learner.backend)
-    beside = sum(need.cpus for need in role_needs(config) if need.role == "evaluator")
+    beside = math.ceil(sum(need.cpus for need in role_needs(config) if need.role == "evaluator"))
     scripts = Scripts(
         run_id=job.run_id,
         run_dir=job.run_dir,

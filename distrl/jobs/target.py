@@ -36,6 +36,8 @@ class Plan:
         unprotected: One line for each protection that the job does not have.
         files: Name -> text of what is submitted, as --dry-run prints it: without secrets, the same at every call. The
             verb adds job.yaml.
+        notes: One line for each thing that was not checked, or may be forgotten.
+        directory: The run's directory at the target, in words; "": it has the path of the one on this host.
     """
 
     roles: "Sequence[RoleNeed]"
@@ -43,6 +45,8 @@ class Plan:
     code: str = ""
     unprotected: Sequence[str] = ()
     files: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    directory: str = ""
 
 
 @dataclass(frozen=True)
@@ -117,5 +121,8 @@ class Target(Protocol):
     def autoscale(self, record: JobRecord, least: int | None, most: int | None, *, off: bool) -> None:
         """Let the run choose its number of actors within bounds, None: those of its configuration; `off`: end that."""
 
-    def stop(self, record: JobRecord, *, now: bool) -> None:
-        """Request the end in order, with a checkpoint; `now`: kill it. Returns before the job has ended."""
+    def stop(self, record: JobRecord, *, now: bool) -> str | None:
+        """Request the end in order, with a checkpoint; `now`: kill it. Returns before the job has ended.
+
+        A line says what else was done, where there was no run to request it of; else None.
+        """

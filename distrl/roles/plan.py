@@ -46,7 +46,7 @@ class RoleNeed:
 
     role: str
     count: int
-    cpus: int
+    cpus: float
     gpus: int = 0
 
 

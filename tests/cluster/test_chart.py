@@ -101,12 +101,15 @@ def test_checkov_finds_nothing(scenario, tmp_path):
 
 
 RUN = {"namespace": "team-a", "run": "r"}
-RULES: dict[str, tuple[list[tuple[str, dict[str, str], str]], str, dict[str, str]]] = {
+Series = list[tuple[str, dict[str, str], str]]
+JOB = {"job_name": "r-distrl-learner-0123456a"}
+RULES: dict[str, tuple[Series, str, dict[str, str]]] = {
     "DistrlJobFailed": (
-        [("kube_job_failed", {"job_name": "r-distrl-learner-0a", "condition": "true"}, "0x5 1x60")],
+        [("kube_job_failed", {"job_name": "r-distrl-learner-0123456a", "condition": "true"}, "0x5 1x60")],
         "7m",
         {},
     ),
+    "DistrlNotTraining": ([("kube_job_info", JOB, "1x90"), ("distrl_updates", RUN, "0x5 _x90")], "28m", {}),
     "DistrlDashboardDown": ([("up", {"service": "r-distrl-dashboard"}, "1x5 0x60")], "12m", {}),
     "DistrlRedisDown": ([("distrl_run_up", RUN, "1x5 0x60")], "9m", {}),
     "DistrlNoUpdates": ([("distrl_updates", RUN, "0+5x5 25x60"), ("distrl_run_up", RUN, "1x70")], "22m", {}),
@@ -129,6 +132,37 @@ RULES: dict[str, tuple[list[tuple[str, dict[str, str], str]], str, dict[str, str
     "DistrlRedisFailover": ([("distrl_redis_failovers", RUN, "0x5 1x60")], "7m", {}),
 }
 """Alert -> series of another state after five minutes, a time at which it fires, and labels that it has beside."""
+RAY_JOB = {"name": "r-distrl-0123456a"}
+RAY_RULES: dict[str, tuple[Series, str, dict[str, str]]] = {
+    "DistrlJobFailed": (
+        [("kuberay_job_deployment_status", RAY_JOB | {"deployment_status": "Failed"}, "_x5 1x60")],
+        "7m",
+        {},
+    ),
+    "DistrlNotTraining": (
+        [("kuberay_job_deployment_status", RAY_JOB | {"deployment_status": "Initializing"}, "1x90")],
+        "16m",
+        {},
+    ),
+}
+"""As RULES, with KubeRay's metrics."""
+SILENT: dict[str, Series] = {
+    "it trains": [("kube_job_info", JOB, "1x90"), ("distrl_updates", RUN, "0x90")],
+    "it has ended": [("kube_job_info", JOB, "1x90"), ("kube_job_complete", JOB | {"condition": "true"}, "1x90")],
+    "it has failed": [("kube_job_info", JOB, "1x90"), ("kube_job_failed", JOB | {"condition": "true"}, "1x90")],
+    "it is suspended": [
+        ("kube_job_info", JOB, "1x90"),
+        ("kube_job_status_suspended", JOB | {"condition": "true"}, "1x90"),
+    ],
+    "Ray's job has ended": [
+        ("kuberay_job_deployment_status", RAY_JOB | {"deployment_status": "Complete"}, "1x90"),
+    ],
+    "Kueue holds Ray's job": [
+        ("kuberay_job_deployment_status", RAY_JOB | {"deployment_status": "Suspended"}, "1x90"),
+    ],
+    "it is another release": [("kube_job_info", {"job_name": "s-distrl-learner-0123456a"}, "1x90")],
+}
+"""State -> series at which DistrlNotTraining is silent."""
 
 
 @pytest.fixture
@@ -154,10 +188,6 @@ def test_promtool_accepts_the_rules(rules):
 
 def _test_of(rule: dict[str, Any], series: Any, at: str, labels: dict[str, str]) -> Iterator[dict[str, Any]]:
     """Yield that it does not fire before the change, and fires after it."""
-    given = []
-    for name, found, values in series:
-        text = ",".join(f'{key}="{value}"' for key, value in {"namespace": "team-a", **found}.items())
-        given.append({"series": f"{name}{{{text}}}", "values": values})
     alert = {"exp_labels": {**rule["labels"], **_labels_of(rule, series), **labels}}
     annotations = {
         name: text.replace("{{ $labels.reason }}", labels.get("reason", ""))
@@ -165,11 +195,19 @@ def _test_of(rule: dict[str, Any], series: Any, at: str, labels: dict[str, str])
     }
     fires = {"eval_time": at, "alertname": rule["alert"], "exp_alerts": [{**alert, "exp_annotations": annotations}]}
     rests = {"eval_time": "4m", "alertname": rule["alert"], "exp_alerts": []}
-    yield {"interval": "1m", "input_series": given, "alert_rule_test": [rests, fires]}
+    yield {"interval": "1m", "input_series": _given(series), "alert_rule_test": [rests, fires]}
+
+
+def _given(series: Series) -> list[dict[str, str]]:
+    found = []
+    for name, labels, values in series:
+        text = ",".join(f'{key}="{value}"' for key, value in {"namespace": "team-a", **labels}.items())
+        found.append({"series": f"{name}{{{text}}}", "values": values})
+    return found
 
 
 def _labels_of(rule: dict[str, Any], series: Any) -> dict[str, str]:
-    if "sum by" in rule["expr"]:
+    if " by (" in rule["expr"]:
         return {"namespace": "team-a"}
     return {"namespace": "team-a", **series[0][1]}
 
@@ -179,6 +217,11 @@ def test_every_alert_fires_when_it_must_and_not_before(rules):
     alerts = spec["groups"][0]["rules"]
     assert [rule["alert"] for rule in alerts] == [*RULES]
     tests = [test for rule in alerts for test in _test_of(rule, *RULES[rule["alert"]])]
+    tests += [test for rule in alerts if (case := RAY_RULES.get(rule["alert"])) for test in _test_of(rule, *case)]
+    silent = {"eval_time": "80m", "alertname": "DistrlNotTraining", "exp_alerts": []}
+    tests += [
+        {"interval": "1m", "input_series": _given(series), "alert_rule_test": [silent]} for series in SILENT.values()
+    ]
     (rules / "test.yaml").write_text(
         yaml.safe_dump({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests})
     )

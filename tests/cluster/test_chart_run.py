@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from distrl.memory_backend.embedded_redis import find_server
 from distrl.runs.summary import Summary
 from tests.faults.arguments import environment
+from tests.faults.prometheus import scraping
 from tests.faults.training import wait_until
 from tests.helm.rendering import CHART, Object, UnavailableError, helm_program, name_of, objects_in, pods_in, rendered
 
@@ -37,10 +37,10 @@ VALUES = {
         | {"evaluation": {"every_env_steps": 20_000, "episodes": 2}},
     },
     "actors": {"replicas": 1, "perPod": 2},
-    "monitoring": {name: {"enabled": True} for name in ("rules", "grafana")},
+    "monitoring": {name: {"enabled": True} for name in ("serviceMonitor", "rules", "grafana")},
 }
-OTHERS = {"up", "kube_job_failed"}
-"""Metrics of Prometheus itself and of kube-state-metrics."""
+OTHERS = ("kube_", "kuberay_")
+"""Beginnings of the metrics of kube-state-metrics and KubeRay."""
 
 
 class Cluster:
@@ -187,17 +187,7 @@ def test_a_rendering_trains_is_scraped_and_ends_as_a_job_must(cluster):
         wait_until(lambda: "ok" in cluster.get("/healthz"), "the dashboard answers its probe", 120.0)
         with pytest.raises(urllib.error.HTTPError, match="401"):
             cluster.get("/metrics")
-        wanted = names_in_rules() | names_in_grafana()
-        seen: set[str] = set()
-
-        def has_all() -> bool:
-            seen.update(cluster.samples())
-            return learner.poll() is not None or wanted <= seen | OTHERS
-
-        try:
-            wait_until(has_all, "every metric that alerts and Grafana name is there", 240.0)
-        except AssertionError as error:
-            raise AssertionError(f"no sample of {sorted(wanted - seen - OTHERS)}") from error
+        finds_data(cluster, learner)
         assert learner.poll() is None, cluster.log("learner")
         found = cluster.samples()
         assert {sample.labels["run"] for sample in found["distrl_run_up"]} == {"pong"}
@@ -210,6 +200,33 @@ def test_a_rendering_trains_is_scraped_and_ends_as_a_job_must(cluster):
         assert (summary.stop_reason, summary.imbalance, summary.error) == ("SIGTERM", 0, None)
         assert actors.wait(timeout=60.0) == 0, cluster.log("actors")
     resumed(cluster, summary)
+
+
+def finds_data(cluster: Cluster, learner: subprocess.Popen[bytes]) -> None:
+    """A Prometheus that scrapes the run has a series for every expression of Grafana and every selector of an alert."""
+    endpoint = cluster.objects["ServiceMonitor r-distrl"]["spec"]["endpoints"][0]
+    rules = [rule["expr"] for rule in cluster.objects["PrometheusRule r-distrl"]["spec"]["groups"][0]["rules"]]
+    missing = {*expressions_of_grafana(), *(selector for rule in rules for selector in selectors_in(rule))}
+    with scraping(
+        endpoint,
+        {"namespace": "team-a", "service": "r-distrl-dashboard"},
+        target=f"127.0.0.1:{cluster.dashboard_port}",
+        secrets=cluster.secrets,
+        folder=cluster.directory / "prometheus",
+        port=_another_port(cluster.port),
+    ) as prometheus:
+
+        def has_all() -> bool:
+            missing.difference_update([each for each in missing if prometheus.query(each)])
+            return learner.poll() is not None or not missing
+
+        try:
+            wait_until(has_all, "every expression finds data", 240.0)
+        except AssertionError as error:
+            raise AssertionError(f"no series of {sorted(missing)}") from error
+        assert prometheus.query('distrl_updates{run="another"}') == []
+        firing = {rule for rule in rules if prometheus.query(rule)}
+        assert not {rule for rule in firing if rule.startswith(("distrl_run_up{", "up{"))}
 
 
 def resumed(cluster: Cluster, before: Summary) -> None:
@@ -237,16 +254,15 @@ def test_the_dashboard_reports_a_redis_that_is_gone(tmp_path, free_port):
             wait_until(lambda: made.samples()["distrl_run_up"][0].value == 0.0, "the alert has its number", 60.0)
 
 
-def names_in_rules() -> set[str]:
-    groups = yaml.safe_load((CHART / "files/alerts.yaml").read_text())["groups"]
-    return names_in(rule["expr"] for group in groups for rule in group["rules"])
-
-
-def names_in_grafana() -> set[str]:
+def expressions_of_grafana() -> Iterator[str]:
+    """Yield the expressions of the dashboard for Grafana, for one namespace and run."""
     board = json.loads((CHART / "files/grafana.json").read_text())
-    return names_in(target["expr"] for panel in board["panels"] for target in panel["targets"])
+    for target in (target for panel in board["panels"] for target in panel["targets"]):
+        yield target["expr"].replace("$namespace", "team-a").replace("$run", "pong")
 
 
-def names_in(expressions: Iterator[str]) -> set[str]:
-    """Return the metrics in expressions of PromQL: the names before braces."""
-    return {name for text in expressions for name in re.findall(r"([a-z_]+)\{", text)}
+def selectors_in(expression: str) -> Iterator[str]:
+    """Yield the selectors in an expression of PromQL, but those of metrics that distrl does not export."""
+    for selector in re.findall(r"[A-Za-z_:][\w:]*\{[^}]*\}", expression):
+        if not selector.startswith(OTHERS):
+            yield selector

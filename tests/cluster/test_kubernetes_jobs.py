@@ -3,16 +3,22 @@
 import base64
 import json
 import re
+import shutil
 
 import pytest
 
+from distrl import __version__
 from distrl.config.load import load
+from distrl.data_store.opening import open_objects
 from distrl.errors import ConfigError
 from distrl.jobs import kubernetes_commands
 from distrl.jobs.kubernetes_jobs import SECRET_KEYS, KubernetesJobs
-from distrl.jobs.record import Job
+from distrl.jobs.record import Job, JobRecord
 from distrl.jobs.submission import submit
+from distrl.jobs.target import NoAnswerError
+from distrl.jobs.watching import watch
 from tests.cluster.test_jobs import RUN_ID, Bed
+from tests.faults.kube_api import ROOM
 from tests.faults.kube_tools import programs
 
 pytestmark = [pytest.mark.cluster, pytest.mark.row("S17")]
@@ -137,6 +143,20 @@ def test_the_life_of_a_job(api, bed, tmp_path):
     assert "the run id job is taken: " in taken.stderr
 
 
+def test_a_run_goes_on_with_its_id_and_its_claim(api, bed, tmp_path):
+    bed.submit("--env", "CartPole-v1", "--actors", "2")
+    assert bed.run("stop", RUN_ID, "--now").returncode == 0
+    shutil.rmtree(tmp_path / "runs" / RUN_ID)
+    claim = "kubernetes.values.persistence={existingClaim: job-runs}"
+    told = bed.submit("--env", "CartPole-v1", "--actors", "2", "--set", claim)
+    assert told["run_dir"] == f"/runs/{RUN_ID}"
+    pod = api.one("jobs", "learner")["spec"]["template"]["spec"]
+    (runs,) = (volume for volume in pod["volumes"] if volume["name"] == "runs")
+    assert runs["persistentVolumeClaim"] == {"claimName": f"{RUN_ID}-runs"}
+    arguments = " ".join(pod["containers"][0]["args"])
+    assert f"--run-dir /runs/{RUN_ID} --run-id {RUN_ID} --resume auto" in arguments
+
+
 def test_a_job_waits_fails_and_goes_on_as_kubernetes_says(api, tmp_path):
     target, record = KubernetesJobs(), submitted(tmp_path)
     learner = api.one("jobs", "learner")
@@ -166,11 +186,53 @@ def test_a_job_waits_fails_and_goes_on_as_kubernetes_says(api, tmp_path):
 
 def test_a_job_that_has_not_begun_is_removed_by_stop(api, tmp_path):
     target, record = KubernetesJobs(), submitted(tmp_path)
-    target.stop(record, now=False)
+    assert target.stop(record, now=False) == "its release was removed, as it had not begun"
     assert target.state(record).state == "gone"
     assert not api.executed
     with pytest.raises(ConfigError, match="does not run: there is no release"):
         target.stop(record, now=True)
+
+
+def test_the_secret_is_deleted_also_when_the_release_is_gone(api, tmp_path):
+    target, record = KubernetesJobs(), submitted(tmp_path)
+    assert kubernetes_commands.uninstall(kubernetes_commands.Namespace("lab", "team"), RUN_ID)
+    assert api.names("secrets") == [RUN_ID]
+    with pytest.raises(ConfigError, match="does not run: there is no release"):
+        target.stop(record, now=True)
+    assert not api.names("secrets")
+
+
+def test_a_run_between_two_starts_is_suspended_by_stop(api, tmp_path):
+    target, record = KubernetesJobs(), submitted(tmp_path)
+    put_pod(api, "learner", "job-learner-1", ended(6, "distrl: error: Redis is away\n"))
+    assert target.state(record).state == "waiting"
+    left = f"distrl stop {RUN_ID} --now removes what is left of its release"
+    told = target.stop(record, now=False)
+    assert told == f"stopped between two starts of its learner, whose Job is suspended; {left}"
+    assert api.one("jobs", "learner")["spec"]["suspend"] is True
+    assert api.one("deployments", "actor")["spec"]["replicas"] == 0
+    assert api.names("secrets")
+    assert api.names("statefulsets")
+    state = target.state(record)
+    assert (state.state, state.reason.endswith(left)) == ("gone", True)
+    assert "after exit code 6" in state.reason
+    with pytest.raises(ConfigError, match="does not run: it was stopped between two starts"):
+        target.stop(record, now=False)
+    target.stop(record, now=True)
+    assert not api.names("secrets")
+
+
+def test_a_data_store_has_the_record_and_the_log_when_the_pods_are_gone(api, tmp_path):
+    store = f"file://{tmp_path}/store"
+    mounts = f"kubernetes.values.learner={{volumeMounts: [{{name: disk, mountPath: {tmp_path}/store}}]}}"
+    record = submitted(tmp_path, f"checkpoint.store={store}", mounts)
+    assert record.store == store
+    assert JobRecord.read(tmp_path / "store" / RUN_ID) == record
+    open_objects(store).put(f"{RUN_ID}/logs/learner.log", b"2026-11-25 10:00:00,000 learner INFO saved\n")
+    (line,) = watch(record, tmp_path / "runs" / RUN_ID, follow=False, report=lambda text: None)
+    assert (line.role, line.text.split()[-1]) == ("learner", "saved")
+    with pytest.raises(ConfigError, match="the run id job is taken: "):
+        submitted(tmp_path, f"checkpoint.store={store}", mounts)
 
 
 def test_a_run_that_refuses_a_request_is_answered_in_its_words(api, tmp_path):
@@ -183,6 +245,20 @@ def test_a_run_that_refuses_a_request_is_answered_in_its_words(api, tmp_path):
     with pytest.raises(ConfigError, match=r"^redis has no run job$"):
         target.stop(record, now=False)
     assert api.one("deployments", "actor")["spec"]["replicas"] == 2
+
+
+def test_a_namespace_of_another_redis_is_that_of_every_request(api, tmp_path):
+    values = "{secret: {existing: mine}, networkPolicy: {redisTo: [{ipBlock: {cidr: 10.0.0.7/32}}]}}"
+    url = "memory.url=rediss://distrl-team-a-learner@redis:6379"
+    target = KubernetesJobs()
+    record = submitted(tmp_path, url, "memory.namespace=team-a", f"kubernetes.values={values}")
+    put_pod(api, "learner", "job-learner-1", {"phase": "Running"})
+    put_dashboard(api)
+    target.stop(record, now=False)
+    ((_, command),) = api.executed
+    assert command[3] == "rediss://distrl-team-a-operator@redis:6379?namespace=team-a"
+    actors = api.one("deployments", "actor")["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert "rediss://distrl-team-a-actor@redis:6379?namespace=team-a" in actors
 
 
 def test_keda_follows_the_run_alone(api, tmp_path):
@@ -241,14 +317,58 @@ def test_a_release_of_another_user_is_left_alone(api, tmp_path, monkeypatch):
 
 def test_room_is_checked_where_nodes_may_be_seen(api, tmp_path):
     for name, unschedulable in (("node", False), ("b", True)):
-        status = {"allocatable": {"cpu": "3900m", "nvidia.com/gpu": "1"}}
+        status = {"allocatable": {"cpu": "3900m", "nvidia.com/gpu": "1", **ROOM}}
         api.put("nodes", {"metadata": {"name": name}, "spec": {"unschedulable": unschedulable}, "status": status})
-    assert KubernetesJobs().plan(job(tmp_path)).available == "3.9 CPU, 1 GPU on 1 node"
-    line = refused(tmp_path, "actors.count=4")
-    assert "it needs 5 CPU (learner 1, 4 actors of 1), the cluster has 3, its largest node 3" in line
+    plan = KubernetesJobs().plan(job(tmp_path))
+    assert plan.available == "3.9 CPU, 64 GiB, 1 GPU on 1 node"
+    assert {need.role: (need.count, need.cpus) for need in plan.roles} == {
+        **{"learner": (1, 1.0), "actor": (2, 1.0), "redis": (1, 0.5), "dashboard": (1, 0.1)}
+    }
+    line = refused(tmp_path, "actors.count=3")
+    assert "all Pods request 4.6 CPU (learner 1 × (1 CPU, 4 GiB), actor 3 × (1 CPU, 1 GiB), " in line
+    assert "1 node with 3.9 CPU may run them" in line
     assert KubernetesJobs().plan(job(tmp_path, "actors.count=4", wait=True)).roles[1].count == 4
+    small = "kubernetes.values.actors.resources.requests.cpu=100m"
+    assert KubernetesJobs().plan(job(tmp_path, "actors.count=20", small)).roles[1].count == 20
+    line = refused(tmp_path, "kubernetes.values.learner.resources={requests: {cpu: '64'}, limits: {cpu: '64'}}")
+    assert "a Pod of learner requests 64 CPU, 4 GiB; of 1 node" in line
+    assert "a Pod of learner requests" in refused(tmp_path, "kubernetes.values.learner.nodeSelector={pool: gpu}")
     api.forbidden |= {("GET", "nodes"), ("GET", "namespaces")}
     assert KubernetesJobs().plan(job(tmp_path, "actors.count=4")).available == ""
+
+
+def test_the_plan_names_the_images_of_learner_and_actors(api, tmp_path):
+    plan = KubernetesJobs().plan(job(tmp_path, "environment.id=ALE/Pong-v5", "kubernetes.values.images.registry=r.io"))
+    learner, actor = plan.code.removeprefix("of the images ").split(", ")
+    assert actor == f"r.io/distrl/actor-environments:{__version__}"
+    assert learner.startswith("r.io/distrl/learner")
+    (note,) = KubernetesJobs().plan(job(tmp_path, "environment.id=gym:CartPole-v1")).notes
+    assert note.startswith("no image of distrl has the extra gym, which the environment needs; set kubernetes.values.")
+
+
+def test_the_plan_names_the_claim_of_the_run(api, tmp_path):
+    target = KubernetesJobs()
+    assert target.plan(job(tmp_path)).directory == f"/runs/{RUN_ID} on the claim {RUN_ID}-runs"
+    persistence = "kubernetes.values.persistence"
+    own = target.plan(job(tmp_path, f"{persistence}={{existingClaim: shared}}"))
+    assert own.directory == f"/runs/{RUN_ID} on the claim shared"
+    assert target.plan(job(tmp_path, f"{persistence}.enabled=false")).directory == f"/runs/{RUN_ID} on its node's disk"
+
+
+def test_a_dry_run_needs_no_cluster(api, bed, tmp_path):
+    dry = ["submit", "--on", "kubernetes", "--dry-run", "--env", "CartPole-v1"]
+    with_cluster = bed.run(*dry)
+    assert "note" not in with_cluster.stderr
+    api.close()
+    without = bed.run(*dry)
+    assert (without.returncode, without.stdout) == (0, with_cluster.stdout)
+    assert "note: namespace and room were not checked: kubectl at context lab: " in without.stderr
+    with pytest.raises(NoAnswerError):
+        KubernetesJobs().plan(job(tmp_path))
+    (tmp_path / "kubeconfig").write_text("{}")
+    nowhere = bed.run(*dry)
+    assert (nowhere.returncode, "kind: Job" in nowhere.stdout) == (0, True)
+    assert "note: kubectl has no current context: namespace and room were not checked" in nowhere.stderr
 
 
 def test_what_the_cluster_lacks_is_one_line(api, tmp_path, monkeypatch):
@@ -259,9 +379,9 @@ def test_what_the_cluster_lacks_is_one_line(api, tmp_path, monkeypatch):
     line = refused(tmp_path, "kubernetes.values={actors: {perPods: 2}}")
     assert line.startswith("the chart refuses kubernetes.values: ")
     assert "'/actors': additional properties 'perPods' not allowed" in line
-    line = refused(tmp_path, "launch.sigterm_exit_code=7")
+    line = refused(tmp_path, "kubernetes.values.autoscaling.enabled=true")
     assert line.startswith(
-        "the chart refuses kubernetes.values: run.config.launch.sigterm_exit_code is set by the chart"
+        "the chart refuses kubernetes.values: autoscaling.enabled needs autoscaling.prometheusAddress"
     )
     assert "debug" not in line
     api.close()

@@ -172,6 +172,6 @@ def _name(pid: int) -> str:
 
 
 def _await_start(process: "subprocess.Popen[bytes]", log: Path) -> None:
-    wait_until(lambda: _STARTED in log.read_bytes() or process.poll() is not None, "the Ray node is up", 60.0)
+    wait_until(lambda: _STARTED in log.read_bytes() or process.poll() is not None, "the Ray node is up", 120.0)
     assert process.poll() is None, log.read_text()
     time.sleep(0.1)

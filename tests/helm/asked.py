@@ -50,10 +50,13 @@ def _asked_of_object(found: Object, values: Mapping[str, Any]) -> Iterator[str]:
 
 def _asked_of_network(policies: Sequence[Object], values: Mapping[str, Any]) -> Iterator[str]:
     text = str([policy["spec"] for policy in policies])
-    for name, side in (("dashboardFrom", ""), ("redisTo", ""), ("extraEgress", "to")):
+    for name, side in (("dns", ""), ("dashboardFrom", ""), ("redisTo", ""), ("extraEgress", "to")):
         for peer in _value(values, "networkPolicy", name) or ():
             if str(peer[side][0] if side else peer) not in text:
                 yield f"networkPolicy.{name} has no effect"
+    for port in _value(values, "networkPolicy", "dnsPorts") or (53,):
+        if f"'port': {port}" not in text:
+            yield f"networkPolicy.dnsPorts: {port} has no effect"
     roles = {"ray-head", "ray-worker"} if _value(values, "mode") == "ray" else {"learner", "actor"}
     for policy in (each for each in policies if each["metadata"]["name"].endswith("-extra")):
         if [set(each["values"]) for each in policy["spec"]["podSelector"]["matchExpressions"]] != [roles]:

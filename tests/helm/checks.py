@@ -4,6 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import yaml
+
+from distrl.config.run import CheckpointConfig
 from tests.helm.asked import not_followed
 from tests.helm.kinds import KINDS
 from tests.helm.network import network_problems
@@ -45,16 +48,26 @@ def problems(objects: Sequence[Object], values: Mapping[str, Any]) -> list[str]:
     found = [f"{name_of(each)} lacks {part}" for each in objects for part in _missing_parts(each)]
     if found:
         return found  # the others would not find what they judge
+    store_s = _store_s(objects)
     for each in objects:
         mine = [*_labels(each), *_annotations(each), *_twice(each, "")]
         mine += KINDS[each["kind"]](each, objects) if each["kind"] in KINDS else ()
         if each["kind"] in WORKLOADS:
             for metadata, pod in pods_in(each):
-                mine += pod_problems(metadata, pod, each)
+                mine += pod_problems(metadata, pod, each, store_s)
         found += [f"{name_of(each)}: {line}" for line in mine]
     names = Counter(name_of(each) for each in objects)
     found += [f"{name} is there twice" for name, count in names.items() if count > 1]
     return [*found, *network_problems(objects), *_references(objects), *not_followed(objects, values)]
+
+
+def _store_s(objects: Sequence[Object]) -> float:
+    """Return how long the end of the run waits for a data store."""
+    for data in (each["data"] for each in objects if each["kind"] == "ConfigMap"):
+        checkpoint = yaml.safe_load(data.get("job.yaml", "{}")).get("checkpoint", {})
+        if "store" in checkpoint:
+            return float(CheckpointConfig(**checkpoint).end_s)
+    return 0.0
 
 
 def _missing_parts(found: Object) -> Iterator[str]:

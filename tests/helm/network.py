@@ -8,6 +8,7 @@ from tests.helm.words import INSTANCE, WORKLOADS, component_of, selects, vague
 
 ALLOWED_PORTS: Sequence[Any] = (
     [(53, "TCP"), (53, "UDP")],
+    [(5353, "TCP"), (5353, "UDP")],
     [(8443, "TCP")],
     [(443, "TCP"), (6443, "TCP")],
     [(6379, "TCP")],
@@ -15,6 +16,10 @@ ALLOWED_PORTS: Sequence[Any] = (
     [(8720, "TCP")],
 )
 """Ports of the rules of network policies."""
+
+
+POD_LABELS = {"k8s-app", "app.kubernetes.io/name", "dns.operator.openshift.io/daemonset-dns"}
+"""Labels of Pods in other namespaces that rules name."""
 
 
 def network_problems(objects: Sequence[Object]) -> Iterator[str]:
@@ -48,7 +53,7 @@ def _reached(policies: Sequence[Object], pods: Sequence[Object]) -> Iterator[str
     rules = [(policy, rule) for policy in policies for rule in policy["spec"].get("egress") or ()]
     for metadata in pods:
         mine = [rule for policy, rule in rules if selects(policy["spec"].get("podSelector"), metadata)]
-        resolves = any(port.get("port") == 53 for rule in mine for port in rule.get("ports") or ())
+        resolves = any(port.get("port") in (53, 5353) for rule in mine for port in rule.get("ports") or ())
         component = component_of(metadata)
         if component not in ("redis", "secret") and not resolves:
             yield f"{component} finds no host"
@@ -138,11 +143,11 @@ def _rule(rule: Object, side: str, pods: Sequence[Object]) -> Iterator[str]:
 def _peer_of_others(peer: Object) -> Iterator[str]:
     namespace = (peer["namespaceSelector"] or {}).get("matchLabels") or {}
     pods = (peer.get("podSelector") or {}).get("matchLabels") or {}
-    if namespace.keys() - {"kubernetes.io/metadata.name"} or pods.keys() - {"k8s-app", "app.kubernetes.io/name"}:
+    if namespace.keys() - {"kubernetes.io/metadata.name"} or pods.keys() - POD_LABELS:
         yield f"a peer is found by labels that nothing has: {peer}"
     if not namespace and not pods:
         yield "a peer is every Pod of the cluster"
     if namespace.get("kubernetes.io/metadata.name") == "kube-system" and not pods:
         yield "a peer is every Pod of the system"
-    if pods.get("k8s-app") and not namespace:
+    if pods.keys() & {"k8s-app", "dns.operator.openshift.io/daemonset-dns"} and not namespace:
         yield "a peer is a name server of any namespace"

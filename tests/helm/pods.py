@@ -40,6 +40,8 @@ DRAIN_S: Mapping[str, float] = {
     "test": 1.0,
 }
 """Component -> time that its process needs after SIGTERM."""
+SAVING = ("learner", "redis", "ray-head", "ray-worker")
+"""Components that live until the training has saved."""
 PROBES: Mapping[str, set[str]] = {
     "learner": {"startupProbe", "livenessProbe"},
     "actor": {"startupProbe", "livenessProbe", "readinessProbe"},
@@ -72,8 +74,8 @@ PORTS = {"redis": {("redis", 6379)}, "dashboard": {("http", 8720)}}
 PORTS |= {"ray-head": {("gcs-server", 6379), ("dashboard", 8265), ("client", 10001)}}
 
 
-def pod_problems(metadata: Object, pod: Object, owner: Object) -> Iterator[str]:
-    """Yield what is wrong with the Pods of an object."""
+def pod_problems(metadata: Object, pod: Object, owner: Object, store_s: float = 0.0) -> Iterator[str]:
+    """Yield what is wrong with the Pods of an object; `store_s`: how long the run's end may wait for a data store."""
     component = component_of(metadata)
     if component not in WRITABLE:
         yield f"unknown component {component}"
@@ -85,7 +87,7 @@ def pod_problems(metadata: Object, pod: Object, owner: Object) -> Iterator[str]:
     if labels - metadata["labels"].keys() or metadata["labels"][INSTANCE] != owner["metadata"]["labels"].get(INSTANCE):
         yield "its Pods lack labels by which they are found"
     yield from _rights(component, pod, owner)
-    yield from _life(component, metadata, pod, owner)
+    yield from _life(component, metadata, pod, owner, store_s if component in SAVING else 0.0)
     yield from _volumes(component, pod)
     names = [container["name"] for container in pod["containers"]]
     wanted_names = [name for kind, name in COMMANDS if kind == component]
@@ -110,14 +112,18 @@ def _rights(component: str, pod: Object, owner: Object) -> Iterator[str]:
         yield f"it shares the host's {sorted(shared)}"
 
 
-def _life(component: str, metadata: Object, pod: Object, owner: Object) -> Iterator[str]:
+def _life(component: str, metadata: Object, pod: Object, owner: Object, store_s: float) -> Iterator[str]:
     if owner["kind"] not in ("Deployment", "StatefulSet") and pod.get("restartPolicy") != "Never":
         yield "its containers start again in the same Pod"
-    if pod.get("terminationGracePeriodSeconds", 0) < 1.5 * DRAIN_S[component]:
-        yield f"its grace period is too short for {DRAIN_S[component]:g} s"
+    if pod.get("terminationGracePeriodSeconds", 0) < (needed := 1.5 * DRAIN_S[component] + store_s):
+        yield f"its grace period is shorter than {needed:g} s"
+    for container in pod["containers"] if component.startswith("ray") else ():
+        values = {variable["name"]: variable.get("value") for variable in container.get("env") or ()}
+        if float(values.get("RAY_JOB_STOP_WAIT_TIME_S") or 0.0) < needed:
+            yield "Ray kills the training before it has saved"
     if component == "redis":
         ending = pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
-        if ending != ["sleep", f"{LEARNER_S + 5:g}"]:
+        if ending != ["sleep", f"{LEARNER_S + 5 + store_s:g}"]:
             yield "it does not wait until the learner has saved"
     if component in ("actor", "ray-head", "ray-worker"):
         spread = pod.get("topologySpreadConstraints") or [{}]
@@ -220,8 +226,6 @@ def _variables(component: str, container: Object) -> Iterator[str]:
         yield from differing("env", values, {"DISTRL_RUN_KEY_FILE": "/etc/distrl/secrets/run-key"})
     if component.startswith("ray"):
         yield from differing("env", values, {"RAY_USAGE_STATS_ENABLED": "0"})
-        if float(values.get("RAY_JOB_STOP_WAIT_TIME_S") or 0.0) < 1.5 * LEARNER_S:
-            yield "Ray kills the training before it has saved"
     if component in ("learner", "actor", "dashboard", "ray-head", "ray-worker") or container["name"] == "redis":
         file = values.get("DISTRL_REDIS_PASSWORD_FILE")
         if component != "redis" and file not in seen:

@@ -3,6 +3,7 @@
 import fcntl
 import functools
 import io
+import json
 import os
 import subprocess
 import sys
@@ -55,6 +56,16 @@ FULL: Mapping[str, Any] = {
 }
 """Nearly every option of the chart at once."""
 
+OPENSHIFT_DNS: Mapping[str, Any] = {
+    "dns": [
+        {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "openshift-dns"}},
+            "podSelector": {"matchLabels": {"dns.operator.openshift.io/daemonset-dns": "default"}},
+        }
+    ],
+    "dnsPorts": [5353],
+}
+
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "defaults": {},
     "full": FULL,
@@ -81,6 +92,17 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "redis": {"image": {"digest": f"sha256:{'1' * 64}"}},
     },
     "another name": {"fullnameOverride": "training", "run": {"id": "run.7"}},
+    "openshift's name servers": {"networkPolicy": OPENSHIFT_DNS},
+    "a name server of each node": {
+        "networkPolicy": {"dns": [{"ipBlock": {"cidr": "169.254.20.10/32"}}, {"ipBlock": {"cidr": "10.96.0.10/32"}}]}
+    },
+    "a data store": {
+        "run": {"config": {"checkpoint": {"store": "s3://a/b", "store_give_up_s": 10.5}}},
+        "persistence": {"enabled": False},
+        **{name: {"terminationGracePeriodSeconds": 82} for name in ("learner", "redis")},
+        "ray": {"terminationGracePeriodSeconds": 120},
+    },
+    "a release named on": {},
 }
 OF_PODS = "autoscaling"
 """Option that `mode: ray` refuses."""
@@ -88,6 +110,8 @@ SCENARIOS = {f"pods, {name}": {**values, "mode": "pods"} for name, values in OPT
     f"ray, {name}": {key: value for key, value in values.items() if key != OF_PODS} | {"mode": "ray"}
     for name, values in OPTIONS.items()
 }
+RELEASES = {name: "on" for name in SCENARIOS if name.endswith("named on")}
+"""Scenario -> the name of its release, here one that YAML reads as true; that of all others is r."""
 
 
 class UnavailableError(Exception):
@@ -152,9 +176,9 @@ def helm_program() -> str:
 
 
 def helm(*arguments: str, values: Mapping[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
-    """Run helm with values on its standard input."""
+    """Run helm with values on its standard input, as JSON: PyYAML writes the text y without quotes, helm reads true."""
     command = [helm_program(), *arguments, "--values", "-"]
-    return subprocess.run(command, input=yaml.safe_dump(dict(values or {})), capture_output=True, text=True)
+    return subprocess.run(command, input=json.dumps(values or {}), capture_output=True, text=True)
 
 
 def rendered(values: Mapping[str, Any], *, release: str = "r", kubernetes: str = "1.34", chart: Path = CHART) -> str:
@@ -190,7 +214,7 @@ def objects_in(text: str) -> list[Object]:
 @functools.cache
 def objects_of(scenario: str) -> tuple[Object, ...]:
     """Return the objects of a scenario. They are shared: copy what you change."""
-    return tuple(objects_in(rendered(SCENARIOS[scenario])))
+    return tuple(objects_in(rendered(SCENARIOS[scenario], release=RELEASES.get(scenario, "r"))))
 
 
 def name_of(found: Object) -> str:

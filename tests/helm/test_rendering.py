@@ -2,21 +2,39 @@
 
 import copy
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
 import yaml
 
+import distrl
 from distrl.config.load import load
 from tests.helm.checks import immutable, problems
-from tests.helm.rendering import CHART, OF_PODS, SCENARIOS, helm, name_of, objects_in, objects_of, rendered
+from tests.helm.rendering import CHART, OF_PODS, SCENARIOS, helm, name_of, objects_in, objects_of, pods_in, rendered
+from tests.helm.schemas import VERSIONS, schema_problems
+from tests.helm.words import WORKLOADS, component_of
 
 pytestmark = [pytest.mark.usefixtures("needs_helm"), pytest.mark.row("D64", "D65")]
+INGRESS = {"enabled": True, "host": "h", "tlsSecretName": "t"}
 MODES = ("pods", "ray")
+LEARNING = ("learner", "ray-head", "ray-worker")
+"""Components that run the learner's image."""
 
 
-@pytest.mark.parametrize("scenario", ["pods, defaults", "pods, full", "ray, full"])
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        "pods, defaults",
+        "pods, full",
+        "ray, full",
+        "pods, a data store",
+        "ray, a data store",
+        "pods, openshift's name servers",
+        "ray, a name server of each node",
+    ],
+)
 def test_a_rendering_has_every_property(scenario):
     assert problems(objects_of(scenario), SCENARIOS[scenario]) == []
 
@@ -33,11 +51,27 @@ def test_two_renderings_are_equal_to_the_byte(scenario):
     assert rendered(SCENARIOS[scenario]) == rendered(SCENARIOS[scenario])
 
 
-def test_templates_draw_nothing_at_random_and_ask_no_server():
-    for path in (CHART / "templates").rglob("*"):
-        if path.is_file():
-            text = path.read_text()
-            assert not [word for word in ("rand", "lookup", "uuidv4", "genCA", "now ") if f"{{{{ {word}" in text], path
+TEMPLATES = [path for path in (CHART / "templates").rglob("*") if path.is_file()]
+UNSTEADY = re.compile(r"(?<![.$\w])(?:rand\w*|lookup|uuidv4|gen[A-Z]\w+|now|ago|getHostByName)\b")
+"""Functions of templates whose results differ between two renderings."""
+
+
+def unsteady(template: str) -> list[str]:
+    """Return the functions in the actions of a template that make two renderings differ."""
+    actions = re.sub(r"/\*.*?\*/|\"[^\"]*\"|`[^`]*`", "", " ".join(re.findall(r"(?s){{(.*?)}}", template)))
+    return UNSTEADY.findall(actions)
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
+def test_a_template_draws_nothing_at_random_and_asks_no_server(path):
+    assert unsteady(path.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "action", ["{{- randAlphaNum 5 }}", "{{ $a := (lookup `v1` `Secret` `a` `b`) }}", "{{- $a | default (genCA 3) -}}"]
+)
+def test_a_template_that_draws_at_random_is_found(action):
+    assert unsteady(f"a: 1\n{action}") != []
 
 
 @pytest.mark.parametrize(
@@ -60,6 +94,31 @@ def test_templates_draw_nothing_at_random_and_ask_no_server():
         ({"run": {"id": "a b"}}, "run/id"),
         ({"dashboard": {"ingress": {"enabled": True}}}, "ingress"),
         ({"monitoring": {"rules": {"runbookUrl": "x"}}}, "runbookUrl"),
+        ({"monitoring": {"rules": {"runbookUrl": "https://h/o'clock.md"}}}, "runbookUrl"),
+        ({"learner": {"podLabels": {"app.kubernetes.io/component": "a"}}}, "learner/podLabels"),
+        ({"redis": {"persistence": {"annotations": {"helm.sh/resource-policy": "a"}}}}, "persistence/annotations"),
+        ({"redis": {"podAnnotations": {"distrl/config": "a"}}}, "redis/podAnnotations"),
+        ({"monitoring": {"grafana": {"labels": {"app.kubernetes.io/name": "a"}}}}, "grafana/labels"),
+        ({"dashboard": {"nodeSelector": {"a": 1}}}, "dashboard/nodeSelector/a"),
+        ({"learner": {"gpus": 4}, "run": {"config": {"learner": {"replicas": 2}}}}, "replicas: 2 differ"),
+        ({"learner": {"gpus": 1}, "run": {"config": {"learner": {"replicas": 2}}}}, "replicas: 2 differ"),
+        ({"images": {"actor": {"repository": ""}}}, "repository"),
+        (
+            {"autoscaling": {"enabled": True, "minReplicas": 9, "maxReplicas": 2, "prometheusAddress": "http://p"}},
+            "9 is",
+        ),
+        ({"redis": {"maxMemory": "8gb"}}, "maxMemory: 8gb must be less than redis.resources.limits.memory: 2560Mi"),
+        ({"redis": {"maxMemory": "2560mb"}}, "maxMemory: 2560mb must be less"),
+        ({"redis": {"maxMemory": "1gb", "resources": {"limits": {"memory": 1.0e9}}}}, "maxMemory: 1gb must be less"),
+        ({"learner": {"sharedMemory": "64Gi"}}, "learner.sharedMemory: 64Gi must be less"),
+        ({"actors": {"sharedMemory": "4096Mi"}}, "actors.sharedMemory: 4096Mi must be less"),
+        ({"redis": {"external": {"url": "redis://h"}}}, "redis.external has no use with redis.mode: own"),
+        ({"networkPolicy": {"redisTo": [{"ipBlock": {"cidr": "10.0.0.7/32"}}]}}, "redisTo has no use"),
+        ({"dashboard": {"ingress": INGRESS}}, "dashboard.ingress.enabled needs networkPolicy.dashboardFrom"),
+        ({"dashboard": {"service": {"type": "LoadBalancer"}}}, "type: LoadBalancer needs networkPolicy.dashboardFrom"),
+        ({"dashboard": {"service": {"type": "NodePort"}}}, "type: NodePort needs networkPolicy.dashboardFrom"),
+        ({"dashboard": {"enabled": False, "ingress": INGRESS}}, "has no use with dashboard.enabled: false"),
+        ({"mode": "ray", "redis": {"external": {"caSecretName": "a"}}}, "redis.external has no use"),
     ],
     ids=str,
 )
@@ -67,6 +126,81 @@ def test_a_value_that_is_wrong_is_refused(values, message):
     done = helm("template", "r", str(CHART), values=values)
     assert done.returncode == 1
     assert message in done.stderr
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("gpus", "image"), [(0, "learner"), (1, "learner-gpu"), (4, "learner-gpu")])
+def test_a_learner_with_gpus_has_the_image_and_the_configuration_for_them(mode, gpus, image):
+    found = objects_in(rendered({"mode": mode, "learner": {"gpus": gpus}, "ray": {"learner": {"gpus": gpus}}}))
+    images = {pod["containers"][0]["image"] for metadata, pod in _pods(found) if component_of(metadata) in LEARNING}
+    assert images == {f"distrl/{image}:{distrl.__version__}"}
+    wanted = {0: None, 1: {"device": "gpu"}, 4: {"device": "gpu", "replicas": 4}}
+    assert _job(found).get("learner") == wanted[gpus]
+
+
+def test_an_image_that_is_named_is_also_that_of_gpus():
+    found = objects_in(rendered({"learner": {"gpus": 1}, "images": {"learner": {"repository": "a/b", "tag": "c"}}}))
+    assert [p["containers"][0]["image"] for m, p in _pods(found) if component_of(m) == "learner"] == ["a/b:c"]
+
+
+@pytest.mark.parametrize(("gpus", "replicas"), [(0, 2), (1, 1), (4, 4)])
+def test_devices_that_the_configuration_has_already_are_kept(gpus, replicas):
+    values = {"learner": {"gpus": gpus}, "run": {"config": {"learner": {"replicas": replicas}}}}
+    assert _job(objects_in(rendered(values)))["learner"]["replicas"] == replicas
+
+
+def _pods(objects: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    yield from (found for each in objects if each["kind"] in WORKLOADS for found in pods_in(each))
+
+
+def _job(objects: Iterable[Any]) -> Any:
+    """Return the configuration that a rendering gives to the learner."""
+    (found,) = (each for each in objects if name_of(each) == "ConfigMap r-distrl-job")
+    return yaml.safe_load(found["data"]["job.yaml"])
+
+
+def _graces(learner: int, redis: int, ray: int, **checkpoint: Any) -> dict[str, Any]:
+    graces = {"learner": learner, "redis": redis, "ray": ray}
+    values = {name: {"terminationGracePeriodSeconds": seconds} for name, seconds in graces.items()}
+    return {**values, "run": {"config": {"checkpoint": checkpoint}}}
+
+
+@pytest.mark.parametrize(
+    ("mode", "graces", "short"),
+    [
+        ("pods", _graces(60, 60, 60), None),
+        ("pods", _graces(149, 180, 60, store="s3://a"), "learner.terminationGracePeriodSeconds: 149 .* at least 150"),
+        ("pods", _graces(150, 179, 60, store="s3://a"), "redis.terminationGracePeriodSeconds: 179 .* at least 180"),
+        ("pods", _graces(150, 180, 60, store="s3://a"), None),
+        ("pods", _graces(60, 60, 60, store=None, store_give_up_s=99), None),
+        ("pods", _graces(71, 182, 60, store="s3://a", store_give_up_s=20.5), "71 .* up to 42 s: set at least 72"),
+        ("ray", _graces(60, 180, 179, store="s3://a"), "ray.terminationGracePeriodSeconds: 179 .* at least 180"),
+        ("ray", _graces(60, 180, 180, store="s3://a"), None),
+    ],
+    ids=str,
+)
+def test_a_grace_period_lasts_until_the_data_store_has_the_checkpoint(mode, graces, short):
+    done = helm("template", "r", str(CHART), values={**graces, "mode": mode})
+    if short is None:
+        assert done.returncode == 0, done.stderr
+    else:
+        assert re.search(short, done.stderr)
+
+
+@pytest.mark.parametrize("dashboard", [{"ingress": INGRESS}, {"service": {"type": "LoadBalancer"}}], ids=str)
+def test_a_dashboard_may_be_open_to_all_where_no_policy_denies_it(dashboard):
+    values = {"dashboard": dashboard, "networkPolicy": {"enabled": False}}
+    assert helm("template", "r", str(CHART), values=values).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "limit"), [("999mb", "1Gi"), ("1gb", "1.5Gi"), ("1gb", 1073741825), ("1gb", "1.1G"), ("1gb", "1074M")]
+)
+def test_a_size_that_fits_is_accepted(size, limit):
+    resources = {"requests": {"memory": "1Gi"}, "limits": {"memory": limit}}
+    assert (
+        helm("template", "r", str(CHART), values={"redis": {"maxMemory": size, "resources": resources}}).returncode == 0
+    )
 
 
 SCALED = {"enabled": True, "prometheusAddress": "http://p:9090"}
@@ -150,7 +284,13 @@ def test_the_schema_names_every_value_and_no_other_one():
 
 
 def _resolved(schema: Any, root: Any) -> Any:
-    return root["$defs"][schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+    """Return a schema without references; a field that is `true` is described by another one, in `allOf`."""
+    if "$ref" in schema:
+        return root["$defs"][schema["$ref"].rpartition("/")[2]]
+    others = [_resolved(each, root).get("properties", {}) for each in schema.get("allOf", ()) if "properties" in schema]
+    described = {name: each for other in others for name, each in other.items()}
+    fields = {name: described[name] if each is True else each for name, each in schema.get("properties", {}).items()}
+    return {**schema, "properties": fields} if fields else schema
 
 
 def _unnamed(values: Any, schema: Any, root: Any, path: str) -> Iterator[str]:
@@ -195,7 +335,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "configuration": {"run": {"config": {"seed": 8}}},
     "replicas": {"actors": {"replicas": 5}, "ray": {"actors": {"replicas": 5}}},
     "resources": {
-        "learner": {"resources": {"requests": {"cpu": 3, "memory": "1Gi"}, "limits": {"cpu": 3, "memory": "1Gi"}}}
+        "learner": {"resources": {"requests": {"cpu": 3, "memory": "2Gi"}, "limits": {"cpu": 3, "memory": "2Gi"}}}
     },
     "sizes": {"persistence": {"size": "40Gi"}, "redis": {"persistence": {"size": "40Gi"}, "maxMemory": "2gb"}},
     "environment": {"learner": {"env": [{"name": "A", "value": "b"}]}, "ray": {"env": [{"name": "A", "value": "b"}]}},
@@ -217,7 +357,9 @@ def test_an_upgrade_changes_no_field_that_cannot_be_changed(mode, change):
     assert {name for name in before if name.startswith(kept)} <= after.keys()
 
 
-@pytest.mark.parametrize(("change", "again"), [("image", True), ("configuration", True), ("monitoring", False)])
+@pytest.mark.parametrize(
+    ("change", "again"), [("image", True), ("configuration", True), ("monitoring", False), ("replicas", False)]
+)
 def test_an_upgrade_starts_the_learner_again_only_where_something_of_it_has_changed(change, again):
     def learner(values):
         found = objects_in(rendered(values))
@@ -226,12 +368,43 @@ def test_an_upgrade_starts_the_learner_again_only_where_something_of_it_has_chan
     assert (learner({}) != learner(CHANGES[change])) is again
 
 
+def test_a_learner_that_starts_again_expects_the_new_number_of_actors():
+    assert _job(objects_in(rendered(CHANGES["replicas"])))["actors"]["count"] == 10
+
+
 def test_another_version_of_the_chart_selects_the_same_pods(tmp_path):
     """Labels with versions are no part of selectors, which cannot be changed."""
     for each in objects_of("pods, full"):
         selector = copy.deepcopy((each.get("spec") or {}).get("selector") or {})
         assert "version" not in str(selector), name_of(each)
         assert "helm.sh/chart" not in str(selector), name_of(each)
+
+
+@pytest.mark.parametrize("name", ["on", "y", "null"])
+def test_names_that_yaml_reads_as_other_types_are_strings(name):
+    """A release, and names of objects that exist, may be called so."""
+    claims = {"existingClaim": "123", "storageClass": "yes"}
+    values: dict[str, Any] = {
+        "fullnameOverride": name,
+        "secret": {"existing": "123"},
+        "learner": {"priorityClassName": "on"},
+        "persistence": {"storageClass": "yes"},
+        "redis": {"persistence": claims, "tls": {"enabled": True, "secretName": "007"}},
+        "dashboard": {"ingress": {"enabled": True, "host": "*.example.com", "tlsSecretName": "0x1", "className": "no"}},
+        "networkPolicy": {"apiServerCidrs": ["::/0"], "dashboardFrom": [{"ipBlock": {"cidr": "::/0"}}]},
+    }
+    found = objects_in(rendered(values, release=name))
+    assert [problem for each in found for problem in schema_problems(each, VERSIONS[-1])] == []
+    assert name_of(found[-1]).split()[1].startswith(f"{name}-")
+
+
+@pytest.mark.parametrize("values", [{}, {"nameOverride": "A_b"}], ids=str)
+@pytest.mark.parametrize("release", ["a.b", "123"])
+def test_a_name_that_no_service_can_have_is_refused(release, values):
+    done = helm("template", release, str(CHART), values=values)
+    assert done.returncode == 1
+    assert "cannot be the name of a Service: set fullnameOverride" in done.stderr
+    assert helm("template", release, str(CHART), values={**values, "fullnameOverride": "b"}).returncode == 0
 
 
 @pytest.mark.parametrize("release", ["a", "distrl", "a-release-with-a-name-of-fifty-three-characters-at-mo"])

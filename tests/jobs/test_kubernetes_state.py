@@ -1,9 +1,10 @@
 import pytest
 
-from distrl.jobs.kubernetes_state import event_words, state_of
+from distrl.jobs.kubernetes_state import STOPPED, event_words, has_begun, state_of
 from distrl.jobs.target import JobState
 
-JOB = {"metadata": {"name": "pong-learner-1"}}
+JOB = {"metadata": {"name": "pong-learner-1", "creationTimestamp": "2026-11-25T10:01:00Z"}}
+STOPPED_JOB = {"metadata": {**JOB["metadata"], "annotations": {STOPPED: "true"}}}
 
 
 def with_condition(kind, **more):
@@ -11,7 +12,10 @@ def with_condition(kind, **more):
 
 
 def pod(phase, made="1", **status):
-    return {"metadata": {"name": f"pod-{made}", "creationTimestamp": made}, "status": {"phase": phase, **status}}
+    return {
+        "metadata": {"name": f"pod-{made}", "creationTimestamp": f"2026-11-25T10:0{made}:00Z"},
+        "status": {"phase": phase, **status},
+    }
 
 
 def container(**state):
@@ -32,6 +36,17 @@ PULLS = container(waiting={"reason": "ErrImagePull", "message": "denied\nby regi
         (JOB, [pod("Running")], JobState("running")),
         (JOB, [pod("Running", "2"), pod("Failed", "1")], JobState("running")),
         (JOB, [pod("Pending", "2"), pod("Failed", "1")], JobState("waiting", "to go on: warning about pod-2")),
+        (JOB, [pod("Pending", "3")], JobState("waiting", "to go on: warning about pod-3")),
+        (
+            STOPPED_JOB,
+            [pod("Failed", containerStatuses=OUT_OF_MEMORY)],
+            JobState("gone", "it was stopped between two starts after exit code 137; what it has saved stays"),
+        ),
+        (
+            STOPPED_JOB,
+            [],
+            JobState("gone", "it was stopped between two starts of its learner; what it has saved stays"),
+        ),
         (JOB, [pod("Succeeded")], JobState("stopping")),
         (
             JOB,
@@ -55,6 +70,23 @@ PULLS = container(waiting={"reason": "ErrImagePull", "message": "denied\nby regi
 )
 def test_the_state_follows_from_job_and_pods(job, pods, expected):
     assert state_of(job, pods, lambda name: f"warning about {name}") == expected
+
+
+@pytest.mark.parametrize(
+    ("job", "pods", "begun"),
+    [
+        (JOB, [], False),
+        (JOB, [pod("Pending")], False),
+        (JOB, [pod("Pending", containerStatuses=PULLS)], False),
+        (JOB, [pod("Pending", containerStatuses=container(running={}))], True),
+        (JOB, [pod("Failed", containerStatuses=OUT_OF_MEMORY)], True),
+        (JOB, [pod("Running")], True),
+        (JOB, [pod("Pending", "3")], True),  # one before it was evicted, and nothing of it is left
+        ({**JOB, "status": {"failed": 1}}, [pod("Pending")], True),
+    ],
+)
+def test_a_learner_that_has_started_at_some_time_has_begun(job, pods, begun):
+    assert has_begun(job, pods) is begun
 
 
 def test_the_newest_event_counts():

@@ -11,6 +11,7 @@ PLAN = Plan(
     available="120 idle",
     code="1.2 MB",
     unprotected=["one", "two"],
+    notes=["three"],
     files={"script": "#!/bin/sh\n"},
 )
 
@@ -28,6 +29,7 @@ def test_a_plan_is_a_few_lines():
         "      directory /runs/pong-7f3a · code 1.2 MB",
         "      not protected: one",
         "      not protected: two",
+        "      note: three",
     ]
     assert plan_text(job(), "here", Plan([RoleNeed("learner", 1, 1)])).splitlines() == [
         "plan  run pong-7f3a on here · learner 1 × 1 CPU",
@@ -36,10 +38,16 @@ def test_a_plan_is_a_few_lines():
     ]
 
 
+def test_a_directory_of_the_target_is_in_its_words():
+    plan = Plan([RoleNeed("learner", 1, 1)], directory="/runs/x on the claim x-runs")
+    assert plan_text(job(), "kubernetes", plan).splitlines()[2] == "      directory /runs/x on the claim x-runs"
+    assert plan_json(job(), "kubernetes", plan)["directory"] == "/runs/x on the claim x-runs"
+
+
 def test_a_plan_is_plain_data():
     facts = plan_json(job(), "here", PLAN)
     assert facts["roles"][0] == {"role": "learner", "count": 1, "cpus": 4, "gpus": 1}
-    assert (facts["run_id"], facts["unprotected"]) == ("pong-7f3a", ["one", "two"])
+    assert (facts["run_id"], facts["unprotected"], facts["notes"]) == ("pong-7f3a", ["one", "two"], ["three"])
     assert "files" not in facts
 
 

@@ -12,7 +12,12 @@
 {{- else -}}
 {{- $_ := set $chart "actors" (dict "count" (mul (int .Values.actors.replicas) (int .Values.actors.perPod))) -}}
 {{- end -}}
-{{- if (ternary .Values.ray.learner.gpus .Values.learner.gpus (eq .Values.mode "ray")) -}}
+{{- $gpus := include "distrl.learnerGpus" . | int -}}
+{{- $replicas := get ($config.learner | default dict) "replicas" | default $gpus | int -}}
+{{- if and $gpus (ne $gpus $replicas) -}}
+{{- fail (printf "learner.gpus: %d and run.config.learner.replicas: %d differ: set learner.gpus alone" $gpus $replicas) -}}
+{{- end -}}
+{{- if $gpus -}}
 {{- $_ := set $chart "learner" (dict "device" "gpu") -}}
 {{- end -}}
 {{- range $section, $fields := $chart -}}
@@ -21,6 +26,9 @@
 {{- fail (printf "run.config.%s.%s is set by the chart: leave it out of run.config" $section $field) -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+{{- if gt $gpus 1 -}}
+{{- $_ := set $chart.learner "replicas" $gpus -}}
 {{- end -}}
 {{- mustMergeOverwrite (deepCopy $config) $chart | toYaml -}}
 {{- end -}}

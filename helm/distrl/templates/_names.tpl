@@ -1,15 +1,12 @@
 {{/* Names and labels. A name has 30 characters at most, as KubeRay allows 47 for a RayJob. */}}
 {{- define "distrl.fullname" -}}
-{{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 30 | trimSuffix "-" -}}
-{{- else -}}
-{{- $name := .Values.nameOverride | default .Chart.Name -}}
-{{- if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 30 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 30 | trimSuffix "-" -}}
+{{- $part := .Values.nameOverride | default .Chart.Name -}}
+{{- $whole := ternary .Release.Name (printf "%s-%s" .Release.Name $part) (contains $part .Release.Name) -}}
+{{- $name := .Values.fullnameOverride | default $whole | trunc 30 | trimSuffix "-" -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) -}}
+{{- fail (printf "%s cannot be the name of a Service: set fullnameOverride to small letters, digits and '-', with a letter first" $name) -}}
 {{- end -}}
-{{- end -}}
+{{- $name -}}
 {{- end -}}
 
 {{- define "distrl.runId" -}}
@@ -22,7 +19,7 @@
 
 {{/* Labels by which objects of a component are found; they never change. Arguments: root, component. */}}
 {{- define "distrl.selector" -}}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
@@ -50,11 +47,18 @@ annotations:
 {{- end }}
 {{- end -}}
 
-{{/* Image of a role. Arguments: root, image. */}}
+{{/* GPUs of the learner. */}}
+{{- define "distrl.learnerGpus" -}}
+{{- ternary .Values.ray.learner.gpus .Values.learner.gpus (eq .Values.mode "ray") -}}
+{{- end -}}
+
+{{/* Image of a role; without a repository, that of the learner. Arguments: root, image. */}}
 {{- define "distrl.image" -}}
 {{- $registry := .root.Values.images.registry -}}
 {{- if $registry }}{{ $registry }}/{{ end -}}
-{{- include "distrl.imageReference" (dict "image" .image "tag" .root.Chart.AppVersion) -}}
+{{- $own := ternary "distrl/learner" "distrl/learner-gpu" (eq (include "distrl.learnerGpus" .root) "0") -}}
+{{- $image := merge (dict "repository" (.image.repository | default $own)) .image -}}
+{{- include "distrl.imageReference" (dict "image" $image "tag" .root.Chart.AppVersion) -}}
 {{- end -}}
 
 {{- define "distrl.imageReference" -}}

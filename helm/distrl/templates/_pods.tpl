@@ -1,6 +1,6 @@
 {{/* Parts that every Pod has. Arguments: root, values (of the component). */}}
 {{- define "distrl.podSpec" -}}
-serviceAccountName: {{ include "distrl.fullname" .root }}
+serviceAccountName: {{ include "distrl.fullname" .root | quote }}
 automountServiceAccountToken: false
 enableServiceLinks: false
 securityContext:
@@ -31,7 +31,7 @@ affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
@@ -71,7 +71,7 @@ capabilities:
 {{- define "distrl.secretVolume" -}}
 - name: secrets
   secret:
-    secretName: {{ include "distrl.secretName" .root }}
+    secretName: {{ include "distrl.secretName" .root | quote }}
     defaultMode: 0440
     items:
       {{- range .keys }}
@@ -84,7 +84,7 @@ capabilities:
 {{- with include "distrl.caSecretName" . }}
 - name: redis-ca
   secret:
-    secretName: {{ . }}
+    secretName: {{ . | quote }}
     defaultMode: 0440
     items:
       - {key: ca.crt, path: ca.crt}
@@ -143,7 +143,7 @@ capabilities:
   emptyDir: {}
   {{- else }}
   persistentVolumeClaim:
-    claimName: {{ .Values.persistence.existingClaim | default (printf "%s-runs" (include "distrl.fullname" .)) }}
+    claimName: {{ .Values.persistence.existingClaim | default (printf "%s-runs" (include "distrl.fullname" .)) | quote }}
   {{- end }}
 {{- end -}}
 

@@ -6,18 +6,21 @@ import pytest
 
 from distrl.config.load import load
 from distrl.errors import ConfigError
-from distrl.jobs import kubernetes_plan
+from distrl.jobs import kubernetes_values
 from distrl.jobs.kubernetes_commands import Namespace
-from distrl.jobs.kubernetes_plan import check_config, cpus, merged, object_name, pods_for, release_of
+from distrl.jobs.kubernetes_values import merged, object_name, release_of
 from distrl.jobs.record import Job
 
+USERS = {"actor": "actor", "dashboard": "operator"}
 OWN_SECRET = "kubernetes.values.secret={existing: mine}"
 
 
 @pytest.fixture(autouse=True)
 def _context(monkeypatch):
-    monkeypatch.setattr(kubernetes_plan, "require_programs", lambda: None)
-    monkeypatch.setattr(kubernetes_plan, "namespace_of", lambda context, name: Namespace(context or "lab", name or "n"))
+    monkeypatch.setattr(kubernetes_values, "require_programs", lambda: None)
+    monkeypatch.setattr(
+        kubernetes_values, "namespace_of", lambda context, name: Namespace(context or "lab", name or "n")
+    )
 
 
 def job(*sets, run_id="pong"):
@@ -44,14 +47,57 @@ def test_values_follow_from_the_configuration():
 
 def test_gpus_a_redis_of_the_user_and_keda_are_values_of_the_chart():
     url = "rediss://distrl-a-learner@redis:6379"
-    release = release_of(job("learner.device=gpu", f"memory.url={url}", OWN_SECRET))
-    assert release.values["learner"]["gpus"] == 1
-    assert release.values["redis"] == {"mode": "external", "external": {"url": url}}
+    release = release_of(
+        job("learner.device=gpu", "launch.wait_s=8.5", f"memory.url={url}", "memory.namespace=a", OWN_SECRET)
+    )
+    assert (release.values["learner"]["gpus"], release.values["learner"]["waitSeconds"]) == (1, 9)
+    others = {f"{part}Url": f"rediss://distrl-a-{role}@redis:6379?namespace=a" for part, role in USERS.items()}
+    assert release.values["redis"] == {"mode": "external", "external": {"url": url, **others}}
     assert (release.values["secret"], release.secret) == ({"existing": "mine"}, None)
-    assert release.values["run"]["config"] == {}
+    assert release.values["run"]["config"] == {"memory": {"namespace": "a"}}
     follows = release_of(job("kubernetes.values.autoscaling={enabled: true}", "actors.max_count=9"))
     assert follows.values["autoscaling"] == {"enabled": True, "minReplicas": 1, "maxReplicas": 9}
     assert follows.values["run"]["config"]["actors"] == {"max_count": 9, "autoscale": {"enabled": True}}
+
+
+def test_pods_have_time_for_the_last_upload():
+    store = ["checkpoint.store=s3://bucket/runs", "checkpoint.store_give_up_s=100"]
+    reached = "kubernetes.values.networkPolicy={enabled: false}"
+    values = release_of(job(*store, reached)).values
+    assert values["learner"]["terminationGracePeriodSeconds"] == 120 + 200
+    assert values["redis"] == {"terminationGracePeriodSeconds": 60 + 200}
+    shorter = "kubernetes.values.learner={terminationGracePeriodSeconds: 250}"
+    assert release_of(job(*store, reached, shorter)).values["learner"]["terminationGracePeriodSeconds"] == 250
+
+
+@pytest.mark.parametrize(
+    ("sets", "urls"),
+    [
+        (["memory.url=redis://redis"], ["redis://redis", "redis://redis"]),
+        (
+            ["memory.url=redis://distrl-default-learner@redis/1"],
+            ["redis://distrl-default-actor@redis/1", "redis://distrl-default-operator@redis/1"],
+        ),
+        (
+            [
+                "memory.url=redis+sentinel://distrl-default-learner@a,b/main?sentinel_user=s",
+                "kubernetes.values.redis.external.actorUrl=redis://mine@redis",
+            ],
+            ["redis://mine@redis", "redis+sentinel://distrl-default-operator@a,b/main?sentinel_user=s"],
+        ),
+    ],
+)
+def test_actors_and_dashboard_have_users_of_their_own(sets, urls):
+    external = release_of(job(*sets, OWN_SECRET)).values["redis"]["external"]
+    assert [external["actorUrl"], external["dashboardUrl"]] == urls
+
+
+def test_actors_have_the_image_with_their_environment():
+    pong = "environment.id=ALE/Pong-v5"
+    assert release_of(job(pong)).values["images"] == {"actor": {"repository": "distrl/actor-environments"}}
+    own = "kubernetes.values.images={actor: {repository: mine}, registry: r}"
+    assert release_of(job(pong, own)).values["images"] == {"actor": {"repository": "mine"}, "registry": "r"}
+    assert "images" not in release_of(job("environment.id=CartPole-v1")).values
 
 
 @pytest.mark.parametrize("run_id", ["Pong", "pong_1", "2048-impala-a1b2c3", "pong-", "a" * 54, "pong.1"])
@@ -67,32 +113,7 @@ def test_long_ids_have_short_names_which_differ():
     assert all(name.startswith("breakoutnoframeskip-v-") and len(name) <= 30 for name in names)
 
 
-@pytest.mark.parametrize(
-    ("sets", "message"),
-    [
-        (["launch.launcher=ray"], "launch.launcher: ray has no use with --on kubernetes"),
-        (["actors.count=0"], "actors.count: 0 is one process, which needs no cluster; use --on here"),
-        (["launch.start_actors=false", "memory.listen=auto"], "--no-actors has no use with --on kubernetes"),
-        (["kubernetes.values.actors.perPod=3"], "actors: 4 is no multiple of 3, the number of actors in each Pod"),
-        (["memory.url=redis://localhost"], "each Pod would look for Redis on itself"),
-        (["memory.url=redis://redis"], "name it in kubernetes.values.secret.existing"),
-        (["memory.namespace=team"], "memory.namespace has no use with --on kubernetes, whose chart has"),
-        (["memory.listen=auto"], "memory.listen has no use with --on kubernetes"),
-    ],
-)
-def test_what_cannot_run_there_is_refused(sets, message):
-    with pytest.raises(ConfigError) as caught:
-        check_config(load(sets=["actors.count=4", *sets]).config)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 def test_trees_are_merged_and_kept():
     first = {"a": {"b": 1, "c": 2}}
     assert merged(first, {"a": {"b": {"d": 3}}}, {"e": [4]}) == {"a": {"b": {"d": 3}, "c": 2}, "e": [4]}
     assert first == {"a": {"b": 1, "c": 2}}
-
-
-def test_quantities_and_pods_are_counted():
-    assert [cpus(text) for text in ("16", "3920m", "1.5", "2k", "12Ki")] == [16.0, 3.92, 1.5, 2000.0, 0.0]
-    assert pods_for(6, 3) == 2

@@ -1,0 +1,30 @@
+"""The extras of distrl that an environment needs, by its name and settings alone: it need not be installed here."""
+
+import gymnasium
+
+from distrl.config.environment import EnvironmentConfig
+from distrl.environments.old_gym import PREFIX
+
+OF_MODULE = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco"}
+"""Module of environments that gymnasium registers itself -> extra."""
+OF_NAMESPACE = {"ALE/": (("ale_py",), "atari"), "dm_control/": (("dm_control", "shimmy"), "dm-control")}
+"""Namespace of ids that are registered when a module is imported -> (modules, the last of which registers; extra)."""
+_OF_VECTORIZATION = {"ale": "atari", "envpool": "envpool", "mujoco": "mujoco"}
+_WITH_OPENCV = ("resize", "grayscale")
+"""Steps of preprocessing that need the extra image."""
+
+
+def extras_of(config: EnvironmentConfig) -> set[str]:
+    """Return the extras; none for what a class of the user's needs, which no name tells."""
+    found = {_OF_VECTORIZATION.get(config.vectorization, "")}
+    if config.atari is not None:
+        found.add("atari")
+    if config.id.startswith(PREFIX):
+        found.add("gym")
+    found |= {extra for namespace, (_, extra) in OF_NAMESPACE.items() if config.id.startswith(namespace)}
+    if config.id in gymnasium.registry and config.vectorization != "envpool":
+        module = str(gymnasium.registry[config.id].entry_point)
+        found |= {extra for prefix, extra in OF_MODULE.items() if module.startswith(prefix)}
+    if any(step.step in _WITH_OPENCV for step in config.preprocessing):
+        found.add("image")
+    return found - {""}
