@@ -189,6 +189,9 @@ def test_both_services_of_kuberay_find_the_head(has_helm):
     assert {"app.kubernetes.io/instance": "demo", "app.kubernetes.io/component": "ray-head"}.items() <= labels.items()
 
 
+@pytest.mark.row("D70")
+@pytest.mark.timeout(2400)  # building the images takes minutes
+@pytest.mark.parametrize("cluster", ["checkout", "images"], indirect=True)
 def test_the_ray_job_trains_until_it_is_solved_and_shows_no_secret(release):
     job, submitter = release.job, release.head.container(SUBMITTER)
     release.start_workers()
