@@ -38,6 +38,8 @@ VALUES: dict[str, Any] = {
         "head": {"sharedMemory": "256Mi"},
         "learner": {"sharedMemory": "256Mi", "resources": SMALL},
         "actors": {"sharedMemory": "256Mi", "resources": SMALL},
+        # By itself Ray gives a node 30 s to start, which two busy cores may exceed.
+        "env": [{"name": "RAY_raylet_start_wait_time_s", "value": "120"}],
     },
 }
 
