@@ -18,6 +18,7 @@ from tests.faults.pods import PROBES, Pod
 from tests.faults.tls_redis import Authority
 from tests.faults.training import wait_until
 from tests.helm.rendering import UnavailableError, helm_program, objects_in, pods_in, rendered
+from tests.helm.words import quantity
 
 pytestmark = [pytest.mark.cluster, pytest.mark.row("D65"), pytest.mark.timeout(1200)]
 
@@ -128,6 +129,10 @@ def test_a_release_of_the_built_images_trains_until_it_is_solved_with_every_prob
         said = container.execute("python3", "-c", LOOK)[1]
         assert said == f"{NO_RIGHTS}\nFalse ('/', 'opt', 'distrl')\n{HAS[container.name]}\n", container.name
         assert "Read-only file system" in container.execute("touch", "/opt/distrl/x")[1]
+    held = {pod.name: sum(each.memory_info().rss for each in pod.containers[0].processes()) for pod in pods}
+    print({name: f"{size / 2**20:.0f} MiB" for name, size in held.items()})
+    limits = {pod.name: quantity(pod.containers[0].spec["resources"]["limits"]["memory"]) for pod in pods}
+    assert [name for name, size in held.items() if size > limits[name]] == []
 
     assert release.learner.wait(LONG_S) == "Complete", release.learner.pod.log
     assert [pod.container("learner").exits for pod in release.learner.pods] == [[0]]
