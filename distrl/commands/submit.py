@@ -128,10 +128,13 @@ def _submitted(job: "Job", target: "Target", on: str, *, quiet: bool) -> "JobRec
     from distrl.jobs.submission import submit as submit_job
 
     parts: list[str] = []
+    warnings: list[str] = []
     try:
         with answering(on):
-            return submit_job(job, target, parts.append)
+            return submit_job(job, target, parts.append, warnings.append)
     finally:
+        for warning in warnings:
+            typer.echo(f"{typer.style('!', fg=typer.colors.YELLOW)} {warning}", err=True)
         for part in () if quiet else parts:
             typer.echo(f"{typer.style('✓', fg=typer.colors.GREEN)} {part}")
 

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distrl.data_store.opening import open_objects, require_usable, usable_store
 from distrl.errors import ConfigError
 from distrl.jobs import run_logs
 from distrl.jobs.protection import unprotected
@@ -56,7 +57,14 @@ class Here:
         )
 
     def submit(self, job: Job, report: Report) -> JobRecord:
-        """Start the training."""
+        """Start the training.
+
+        Raises:
+            ConfigError: The data store cannot be used on this machine.
+        """
+        if (store := job.loaded.config.checkpoint.store) is not None:
+            with usable_store():
+                require_usable(open_objects(store))
         logs = job.run_dir / "logs"
         logs.mkdir()
         command = [sys.executable, "-P", "-m", "distrl"]
@@ -76,7 +84,7 @@ class Here:
             target="here",
             address=platform.node(),
             run_dir=str(job.run_dir),
-            store=job.loaded.config.checkpoint.store,
+            store=store,
             actors=job.loaded.config.actors.count,
             submitted=time.time(),
             handles={_PID: str(pid), _PROCESS: process_mark(pid)},

@@ -37,11 +37,12 @@ def require_free(run_id: str, run_dir: Path) -> None:
         raise ConfigError(f"the run id {run_id} is taken: {holder.resolve()} has it; choose another --run-id")
 
 
-def submit(job: Job, target: Target, report: Report) -> JobRecord:
+def submit(job: Job, target: Target, report: Report, warn: Report) -> JobRecord:
     """Submit a job and write its record; after an error there is neither a job nor a directory.
 
     Args:
         report: Takes a line for each part that was submitted.
+        warn: Takes a line for what could not be done.
 
     Raises:
         ConfigError: The directory is taken or cannot be made, or the target refuses.
@@ -49,7 +50,7 @@ def submit(job: Job, target: Target, report: Report) -> JobRecord:
     try:
         require_free_in_store(job.loaded.config.checkpoint.store, job.run_id)
     except StoreError as error:  # the hosts of the run may have rights that this one lacks
-        report(f"the data store is not looked into: {error}")
+        warn(f"the data store is not looked into: {error}")
     with _claimed(job):
         record = target.submit(job, report)
         try:
@@ -62,7 +63,7 @@ def submit(job: Job, target: Target, report: Report) -> JobRecord:
     try:
         store_record(record)
     except DistrlError as error:  # the hosts of the run may have rights that this one lacks
-        report(f"job.json is not in the data store: {error}")
+        warn(f"job.json is not in the data store: {error}")
     return record
 
 

@@ -35,7 +35,7 @@ def start(workplace):
 
     def submitted(*sets, run_id="r1"):
         job = Job(run_id, load("cartpole-impala", sets=sets), workplace / "runs" / run_id)
-        records.append(submit(job, Here(), lambda text: None))
+        records.append(submit(job, Here(), print, print))
         return records[-1]
 
     yield submitted
@@ -51,6 +51,13 @@ def end_of(record):
 
 def texts(record, role="job"):
     return [line.text for line in Here().log(record, follow=False) if line.role == role]
+
+
+def test_a_store_that_cannot_be_used_is_refused_and_leaves_nothing(start, workplace):
+    (workplace / "file").touch()
+    with pytest.raises(ConfigError, match=r"^checkpoint.store cannot be used: file://.*/file: .*Not a directory"):
+        start(f"checkpoint.store=file://{workplace}/file")
+    assert not (workplace / "runs" / "r1").exists()
 
 
 def test_the_plan_is_of_this_machine(workplace):

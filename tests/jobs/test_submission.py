@@ -45,7 +45,7 @@ def job(tmp_path):
 
 def test_a_job_has_a_directory_with_configuration_and_record(job):
     told = []
-    record = submit(job, Place(), told.append)
+    record = submit(job, Place(), told.append, told.append)
     assert told == ["part 1"]
     assert JobRecord.read(job.run_dir) == record
     assert stat.S_IMODE((job.run_dir / "job.yaml").stat().st_mode) == 0o600
@@ -55,29 +55,29 @@ def test_a_job_has_a_directory_with_configuration_and_record(job):
 @pytest.mark.parametrize("error", [ConfigError("no room"), OSError(7, "odd"), KeyboardInterrupt()])
 def test_a_target_that_refuses_leaves_nothing(job, error):
     with pytest.raises(type(error)):
-        submit(job, Place(error), lambda text: None)
+        submit(job, Place(error), print, print)
     assert not job.run_dir.exists()
     job.run_dir.mkdir()  # made by the user, and empty
     with pytest.raises(type(error)):
-        submit(job, Place(error), lambda text: None)
-    submit(job, Place(), lambda text: None)
+        submit(job, Place(error), print, print)
+    submit(job, Place(), print, print)
 
 
 def test_a_job_whose_record_cannot_be_written_is_ended(job):
     place = Place(spoil=lambda run_dir: (run_dir / "job.json").mkdir())
     with pytest.raises(ConfigError, match=r"job.json cannot be written: Is a directory; the job was ended"):
-        submit(job, place, lambda text: None)
+        submit(job, place, print, print)
     assert place.stopped == [("pong", True)]
     assert not job.run_dir.exists()
 
 
 def test_a_name_is_taken_once(job, workplace):
-    submit(job, Place(), lambda text: None)
+    submit(job, Place(), print, print)
     for folder, why in ((job.run_dir, "exists"), (workplace / "elsewhere", "has it")):
         with pytest.raises(ConfigError, match=rf"^the run id pong is taken: {job.run_dir} {why}; choose another"):
             require_free("pong", folder)
     with pytest.raises(ConfigError, match="is taken"):
-        submit(job, Place(), lambda text: None)
+        submit(job, Place(), print, print)
     assert (job.run_dir / "job.json").exists()
     require_free("breakout", workplace / "runs" / "breakout")
 
@@ -85,7 +85,7 @@ def test_a_name_is_taken_once(job, workplace):
 def test_a_directory_that_cannot_be_made_is_one_line(job, workplace):
     (workplace / "runs").write_text("a file")
     with pytest.raises(ConfigError, match=r"cannot be made: (Not a directory|File exists)"):
-        submit(job, Place(), lambda text: None)
+        submit(job, Place(), print, print)
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "ALE/Pong-v5", "my_package.worlds:Läb", "x" * 200])
@@ -104,6 +104,6 @@ def test_an_id_that_the_store_has_is_taken(tmp_path, name):
     open_objects(store).put(f"pong/{name}", b"{}")
     job = Job("pong", load(sets=[f"checkpoint.store={store}"]), tmp_path / "runs" / "pong")
     with pytest.raises(ConfigError, match=r"the run id pong is taken: file://.*/store/pong is a run; choose another"):
-        submit(job, Place(), lambda text: None)
+        submit(job, Place(), print, print)
     assert not job.run_dir.exists()
     assert open_objects(store).get(f"pong/{name}") == b"{}"
