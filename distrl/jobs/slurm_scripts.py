@@ -114,6 +114,7 @@ set +m
 run {command}
 code=$?
 kill -- "-$look" 2> /dev/null
+[ "$code" = 143 ] && [ -n "$end" ] && code=0  # it was ended in order, before it had begun
 [ "$end" = limit ] && scontrol requeue "${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID"
 exit "$code"
 """

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.row("S23")
 CHILD = """#!/bin/bash
 # Stands for the interpreter: it writes down how it was called, and ends as it is told.
 echo "$@" >> {folder}/called
+while [ -n "$IMPORTS" ]; do sleep 0.05; done
 trap 'echo TERM >> {folder}/signals; exit 0' TERM
 touch {folder}/ready
 [ -z "$CODE" ] || exit "$CODE"
@@ -213,6 +214,17 @@ def test_actors_end_with_their_launch_and_are_requeued_at_the_time_limit(start, 
     process.send_signal(signal.SIGUSR1)
     assert process.wait(30) == 0
     assert after(tmp_path) == [[], ["scontrol requeue 8_3"], ["TERM"]]
+
+
+@pytest.mark.parametrize("is_time_limit", [True, False])
+def test_actors_that_are_ended_before_they_have_begun_have_not_failed(start, tmp_path, is_time_limit):
+    process = start("actors", "7", IMPORTS="yes")
+    wait_until((tmp_path / "called").exists, "the actors are started")
+    if is_time_limit:
+        process.send_signal(signal.SIGUSR1)
+    else:
+        send_all(process, signal.SIGTERM)
+    assert process.wait(30) == 0
 
 
 @pytest.mark.parametrize("answer", ["", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"])

@@ -316,7 +316,7 @@ def test_a_branch_that_is_refused_leaves_nothing(tmp_path, monkeypatch, error):
     monkeypatch.setattr(training, "check", lambda loaded, *_: Checked(loaded, SPEC, ()))
     given = loaded(environment={"id": "CartPole-v1"})
     with pytest.raises(ConfigError, match=r"the run to resume has environment\.id Acrobot-v1, not CartPole-v1"):
-        train(given, run_dir=other, resume=f"{run}@10", view=None)
+        train(given, run_dir=other, resume=f"{run}@10", view=PlainView(print))
     assert not other.exists()
 
     def refused(*_):
@@ -326,6 +326,6 @@ def test_a_branch_that_is_refused_leaves_nothing(tmp_path, monkeypatch, error):
     monkeypatch.setattr(training._Launch, "run", refused)
     (run / "config.yaml").unlink()
     with pytest.raises(type(error), match="no"):
-        train(given, run_dir=other, resume=f"{run}@10", view=None)
+        train(given, run_dir=other, resume=f"{run}@10", view=PlainView(print))
     assert not other.exists()
     assert (run / "checkpoints" / "ckpt-000000000010").is_dir()
