@@ -25,7 +25,7 @@ install: $(VENV)/installed-train  ## Creates .venv with what training needs.
 train: install  ## Trains CartPole-v1 with IMPALA on two actors until it is solved; ARGS="--seed 2" adds arguments.
 	$(BIN)/distrl train --preset cartpole-impala $(ARGS)
 
-test: check  ## Installs the test extra and runs what CI runs.
+test: check  ## Installs the test extra and runs the checks and tests that CI runs on this Python.
 
 check: $(VENV)/installed-dev  ## Formatting, lint, types and tests; ARGS="-k codec" goes to pytest.
 	$(BIN)/ruff format --check .

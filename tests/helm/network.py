@@ -74,7 +74,7 @@ def _reached(policies: Sequence[Object], pods: Sequence[Object]) -> Iterator[str
 
 
 def _allowed(policies: Sequence[Object], pods: Sequence[Object]) -> set[tuple[str, str, Any]]:
-    """Return who may open connections to whom within the release: (component, component, port or None for all)."""
+    """Return the connections that the policies allow: (from component, to component, port or None for all)."""
     sides: dict[str, set[tuple[str, str, Any]]] = {"ingress": set(), "egress": set()}
     for policy in policies:
         for direction, side in (("ingress", "from"), ("egress", "to")):
