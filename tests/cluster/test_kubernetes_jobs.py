@@ -43,7 +43,7 @@ def job(tmp_path, *sets, run_id=RUN_ID, **given):
 
 
 def submitted(tmp_path, *sets, **given):
-    return submit(job(tmp_path, *sets, **given), KubernetesJobs(), lambda text: None)
+    return submit(job(tmp_path, *sets, **given), KubernetesJobs(), print, print)
 
 
 def refused(tmp_path, *sets, **given):

@@ -187,7 +187,7 @@ def test_actors_of_a_learner_that_is_killed_without_a_word_end(cluster, tmp_path
     for name, value in environment(**cluster.variables).items():
         monkeypatch.setenv(name, value)
     loaded = load(flags={"--env": "benchmarks.sleeping:Sleeping", "--actors": 2}, sets=SLOW[3::2])
-    record = submit(Job(RUN_ID, loaded, tmp_path / "runs" / RUN_ID), SlurmJobs(), lambda text: None)
+    record = submit(Job(RUN_ID, loaded, tmp_path / "runs" / RUN_ID), SlurmJobs(), print, print)
     logs = tmp_path / "runs" / RUN_ID / "logs"
     wait_until(lambda: len([*logs.glob("actors-*.log")]) == 2, "both actors run")
     wait_until((logs / "job.log").exists, "the learner runs")
