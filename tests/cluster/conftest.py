@@ -15,17 +15,20 @@ import pytest
 
 from distrl.memory_backend.embedded_redis import find_server
 from image.build import USUAL
+from tests.faults.api_server import ApiServer
 from tests.faults.arguments import environment
 from tests.faults.built_images import Image, files_of_images, missing_for_images
 from tests.faults.checkout_files import checkout_files, missing_for_checkout
 from tests.faults.hosts import REDIS_PORT, Host, Network
 from tests.faults.kube_api import KubeApi
 from tests.faults.kube_tools import programs
-from tests.faults.kubelet import Cluster
+from tests.faults.kubelet import NAMESPACE, Cluster
 from tests.faults.slurm import SlurmCluster, missing_for_slurm
-from tests.helm.rendering import UnavailableError
+from tests.faults.tls_redis import Authority
+from tests.helm.rendering import UnavailableError, helm_program
 
 SKIPS_FAIL = "CLUSTER_SKIPS_FAIL"
+KUBERNETES_PORT = 6443
 
 
 def missing_for_hosts(directory: Path) -> str | None:
@@ -122,6 +125,26 @@ def cluster(needs_hosts: None, network: Network, tmp_path: Path, request: pytest
     yield cluster
     cluster.close()
     print("\n".join(cluster.events))  # pytest shows it where a test has failed
+
+
+@pytest.fixture
+def hook_api(cluster: Cluster, tmp_path: Path) -> Iterator[ApiServer]:
+    """The API server of the cluster's Pods, which lets the hook of the release "demo" make the Secret."""
+    try:
+        helm_program()
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    authority, address = Authority(tmp_path / "authority"), cluster.network.address
+    certificate = authority.sign("api", f"kubernetes,IP:{address}")
+    api = ApiServer((address, KUBERNETES_PORT), certificate, cluster.objects, NAMESPACE, account="demo-distrl-secret")
+    cluster.account = {
+        "token": api.token.encode(),
+        "ca.crt": authority.file.read_bytes(),
+        "namespace": NAMESPACE.encode(),
+    }
+    cluster.variables |= {"KUBERNETES_SERVICE_HOST": address, "KUBERNETES_SERVICE_PORT": str(KUBERNETES_PORT)}
+    with closing(api):
+        yield api
 
 
 def _no_skip(report: pytest.TestReport | pytest.CollectReport) -> None:

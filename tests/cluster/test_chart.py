@@ -103,6 +103,8 @@ def test_checkov_finds_nothing(scenario, tmp_path):
 RUN = {"namespace": "team-a", "run": "r"}
 Series = list[tuple[str, dict[str, str], str]]
 JOB = {"job_name": "r-distrl-learner-0123456a"}
+SCRAPED = ("up", {"service": "r-distrl-dashboard"}, "1x90")
+"""The dashboard, which Prometheus can scrape all the time."""
 RULES: dict[str, tuple[Series, str, dict[str, str]]] = {
     "DistrlJobFailed": (
         [("kube_job_failed", {"job_name": "r-distrl-learner-0123456a", "condition": "true"}, "0x5 1x60")],
@@ -113,7 +115,7 @@ RULES: dict[str, tuple[Series, str, dict[str, str]]] = {
         [
             ("kube_job_info", JOB, "1x90"),
             ("distrl_updates", RUN, "0x5 _x90"),
-            ("up", {"service": "r-distrl-dashboard"}, "1x90"),
+            SCRAPED,
         ],
         "28m",
         {},
@@ -141,38 +143,54 @@ RULES: dict[str, tuple[Series, str, dict[str, str]]] = {
 }
 """Alert -> series of another state after five minutes, a time at which it fires, and labels that it has beside."""
 RAY_JOB = {"name": "r-distrl-0123456a"}
-RAY_RULES: dict[str, tuple[Series, str, dict[str, str]]] = {
+MORE_RULES: dict[str, tuple[Series, str, dict[str, str]]] = {
     "DistrlJobFailed": (
         [("kuberay_job_deployment_status", RAY_JOB | {"deployment_status": "Failed"}, "_x5 1x60")],
         "7m",
         {},
     ),
     "DistrlNotTraining": (
-        [("kuberay_job_deployment_status", RAY_JOB | {"deployment_status": "Initializing"}, "1x90")],
+        [
+            ("kuberay_job_deployment_status", RAY_JOB | {"deployment_status": "Initializing"}, "1x90"),
+            SCRAPED,
+        ],
         "16m",
         {},
     ),
+    "DistrlDashboardDown": ([("up", {"service": "r-distrl-dashboard"}, "1x5 _x60")], "17m", {}),
 }
-"""As RULES, with KubeRay's metrics."""
+"""As RULES, with KubeRay's metrics, and where the dashboard's Pod is no target any more."""
 SILENT: dict[str, Series] = {
-    "it trains": [("kube_job_info", JOB, "1x90"), ("distrl_updates", RUN, "0x90")],
-    "it has ended": [("kube_job_info", JOB, "1x90"), ("kube_job_complete", JOB | {"condition": "true"}, "1x90")],
-    "it has failed": [("kube_job_info", JOB, "1x90"), ("kube_job_failed", JOB | {"condition": "true"}, "1x90")],
+    "it trains": [("kube_job_info", JOB, "1x90"), SCRAPED, ("distrl_updates", RUN, "0x90")],
+    "it has ended": [
+        ("kube_job_info", JOB, "1x90"),
+        SCRAPED,
+        ("kube_job_complete", JOB | {"condition": "true"}, "1x90"),
+    ],
+    "it has failed": [
+        ("kube_job_info", JOB, "1x90"),
+        SCRAPED,
+        ("kube_job_failed", JOB | {"condition": "true"}, "1x90"),
+    ],
     "it is suspended": [
         ("kube_job_info", JOB, "1x90"),
+        SCRAPED,
         ("kube_job_status_suspended", JOB, "1x90"),
     ],
     "Ray's job has ended": [
+        SCRAPED,
         ("kuberay_job_deployment_status", RAY_JOB | {"deployment_status": "Complete"}, "1x90"),
     ],
     "Kueue holds Ray's job": [
+        SCRAPED,
         ("kuberay_job_deployment_status", RAY_JOB | {"deployment_status": "Suspended"}, "1x90"),
     ],
+    "there is no Pod of the dashboard, which has the numbers": [("kube_job_info", JOB, "1x90")],
     "the dashboard is away, which has the numbers": [
         ("kube_job_info", JOB, "1x90"),
         ("up", {"service": "r-distrl-dashboard"}, "0x90"),
     ],
-    "it is another release": [("kube_job_info", {"job_name": "s-distrl-learner-0123456a"}, "1x90")],
+    "it is another release": [SCRAPED, ("kube_job_info", {"job_name": "s-distrl-learner-0123456a"}, "1x90")],
 }
 """State -> series at which DistrlNotTraining is silent."""
 
@@ -229,7 +247,7 @@ def test_every_alert_fires_when_it_must_and_not_before(rules):
     alerts = spec["groups"][0]["rules"]
     assert [rule["alert"] for rule in alerts] == [*RULES]
     tests = [test for rule in alerts for test in _test_of(rule, *RULES[rule["alert"]])]
-    tests += [test for rule in alerts if (case := RAY_RULES.get(rule["alert"])) for test in _test_of(rule, *case)]
+    tests += [test for rule in alerts if (case := MORE_RULES.get(rule["alert"])) for test in _test_of(rule, *case)]
     silent = {"eval_time": "80m", "alertname": "DistrlNotTraining", "exp_alerts": []}
     tests += [
         {"interval": "1m", "input_series": _given(series), "alert_rule_test": [silent]} for series in SILENT.values()

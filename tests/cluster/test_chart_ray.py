@@ -7,8 +7,6 @@ import base64
 import compileall
 import json
 import sysconfig
-from collections.abc import Iterator
-from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,19 +15,17 @@ import pytest
 
 from distrl.runs.summary import Summary
 from tests.faults.api_server import ApiServer
-from tests.faults.kubelet import NAMESPACE, Cluster
+from tests.faults.kubelet import Cluster
 from tests.faults.kuberay import SUBMITTER, RayJob
 from tests.faults.pods import PROBES, Pod
-from tests.faults.tls_redis import Authority
 from tests.faults.training import wait_until
-from tests.helm.rendering import UnavailableError, helm_program, objects_in, rendered
+from tests.helm.rendering import objects_in, rendered
 
 pytest.importorskip("ray")
 pytest.importorskip("aiohttp")
 pytestmark = [pytest.mark.cluster, pytest.mark.ray, pytest.mark.row("D65"), pytest.mark.timeout(1200)]
 
 LONG_S = 600.0
-API_PORT = 6443
 SMALL = {"requests": {"cpu": 1, "memory": "1Gi"}, "limits": {"cpu": 1, "memory": "1Gi"}}
 VALUES: dict[str, Any] = {
     "mode": "ray",
@@ -124,24 +120,8 @@ def _starts(pod: Pod) -> bool:
 
 
 @pytest.fixture
-def has_helm() -> None:
-    try:
-        helm_program()
-    except UnavailableError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture
-def release(has_helm: None, cluster: Cluster, tmp_path: Path) -> Iterator[Release]:
-    authority, address = Authority(tmp_path / "authority"), cluster.network.address
-    certificate = authority.sign("api", f"kubernetes,IP:{address}")
-    api = ApiServer((address, API_PORT), certificate, cluster.objects, NAMESPACE, account="demo-distrl-secret")
-    files = {"token": api.token.encode(), "ca.crt": authority.file.read_bytes(), "namespace": NAMESPACE.encode()}
-    cluster.account = files
-    cluster.variables |= {"KUBERNETES_SERVICE_HOST": address, "KUBERNETES_SERVICE_PORT": str(API_PORT)}
-    with ExitStack() as cleanup:
-        cleanup.callback(api.close)
-        yield Release(cluster)
+def release(hook_api: ApiServer, cluster: Cluster) -> Release:
+    return Release(cluster)
 
 
 ASK = """

@@ -3,8 +3,7 @@
 import base64
 import copy
 import signal
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +14,14 @@ from tests.faults.api_server import ApiServer
 from tests.faults.connections import SERVE, listen, reached
 from tests.faults.kubelet import NAMESPACE, Cluster
 from tests.faults.pods import PROBES, Pod
-from tests.faults.tls_redis import Authority
 from tests.faults.training import wait_until
-from tests.helm.rendering import UnavailableError, helm_program, objects_in, pods_in, rendered
+from tests.helm.rendering import objects_in, of_mode, pods_in, rendered
 from tests.helm.words import quantity
 
 pytestmark = [pytest.mark.cluster, pytest.mark.row("D65"), pytest.mark.timeout(1200)]
 
 LONG_S = 400.0
 """For a training that is solved within a minute on an idle machine."""
-API_PORT = 6443
 VALUES: Mapping[str, Any] = {
     "run": {"preset": "cartpole-appo", "config": {"checkpoint": {"every_s": 1}}},
     "actors": {"replicas": 2, "perPod": 1, "terminationGracePeriodSeconds": 40},
@@ -79,20 +76,8 @@ class Release:
 
 
 @pytest.fixture
-def release(cluster: Cluster, tmp_path: Path) -> Iterator[Release]:
-    try:
-        helm_program()
-    except UnavailableError as error:
-        pytest.skip(str(error))
-    authority, address = Authority(tmp_path / "authority"), cluster.network.address
-    certificate = authority.sign("api", f"kubernetes,IP:{address}")
-    api = ApiServer((address, API_PORT), certificate, cluster.objects, NAMESPACE, account="demo-distrl-secret")
-    files = {"token": api.token.encode(), "ca.crt": authority.file.read_bytes(), "namespace": NAMESPACE.encode()}
-    cluster.account = files
-    cluster.variables |= {"KUBERNETES_SERVICE_HOST": address, "KUBERNETES_SERVICE_PORT": str(API_PORT)}
-    with ExitStack() as cleanup:
-        cleanup.callback(api.close)
-        yield Release(cluster, api)
+def release(cluster: Cluster, hook_api: ApiServer) -> Release:
+    return Release(cluster, hook_api)
 
 
 def passed_all_probes(pod: Pod) -> bool:
@@ -224,6 +209,25 @@ def test_a_stopped_actor_is_started_again_and_an_upgrade_under_way_goes_on_from_
     assert cluster.running() == []
 
 
+def test_a_release_that_is_installed_again_with_other_keys_goes_on_from_where_it_was(release):
+    """The claims are those of before; the run key, by which the earlier Redis knew its data, and passwords are new."""
+    endless = {"stop": {"mean_return": None, "env_steps": 10**9}}
+    release.install(config=endless)
+    release.wait_for_training()
+    release.cluster.uninstall()
+    before = release.keys
+    del release.cluster.objects["Secret", "demo-distrl"]
+    release.install(config=endless)
+    assert not set(before.values()) & set(release.keys.values())
+    release.wait_for_training()
+    acting = [pod.container("actors").output for pod in release.actors]
+    wait_until(lambda: all(b"1 actor acting" in output.read_bytes() for output in acting), "actors act", LONG_S)
+    release.cluster.uninstall()
+    summary = release.summary
+    assert (summary.stop_reason, summary.imbalance, summary.lost) == ("SIGTERM", 0, 0)
+    assert summary.resumed_updates > 0
+
+
 def test_a_wrong_configuration_fails_the_job_at_once(release):
     release.install(config={"learner": {"batch_sise": 1}})
     assert release.learner.wait(LONG_S) == "Failed: PodFailurePolicy"
@@ -288,7 +292,7 @@ def allowed(mode: str) -> set[tuple[str, str, int]]:
 
 @pytest.mark.parametrize("mode", ["pods", "ray"])
 def test_allowed_pairs_connect_and_all_others_time_out(cluster, mode):
-    objects = objects_in(rendered({**VALUES, "mode": mode}, release="demo"))
+    objects = objects_in(rendered(of_mode(mode, VALUES), release="demo"))
     cluster.objects |= {("NetworkPolicy", f["metadata"]["name"]): f for f in objects if f["kind"] == "NetworkPolicy"}
     others = {name: cluster.outsider(name, *place) for name, place in OTHERS.items()}
     for host in others.values():

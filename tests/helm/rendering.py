@@ -113,12 +113,18 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     },
     "a release named on": {},
 }
-OF_PODS = ("autoscaling", "learner", "actors")
-"""Options that `mode: ray` refuses."""
-SCENARIOS = {f"pods, {name}": {**values, "mode": "pods"} for name, values in OPTIONS.items()} | {
-    f"ray, {name}": {key: value for key, value in values.items() if key not in OF_PODS} | {"mode": "ray"}
-    for name, values in OPTIONS.items()
-}
+
+
+def of_mode(mode: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values with the mode, and without what the other mode alone takes."""
+    refused = {"pods": ("ray",), "ray": ("autoscaling", "learner", "actors")}[mode]
+    kept = {name: value for name, value in values.items() if name not in refused} | {"mode": mode}
+    if mode == "ray" and "images" in kept:
+        kept["images"] = {name: value for name, value in kept["images"].items() if name != "actor"}
+    return kept
+
+
+SCENARIOS = {f"{mode}, {name}": of_mode(mode, values) for mode in ("pods", "ray") for name, values in OPTIONS.items()}
 RELEASES = {name: "on" for name in SCENARIOS if name.endswith("named on")}
 """Scenario -> the name of its release, here one that YAML reads as true; that of all others is r."""
 

@@ -13,25 +13,38 @@ import distrl
 from distrl.config.load import load
 from tests.helm.asked import RAY_GROUPS
 from tests.helm.checks import immutable, problems
-from tests.helm.rendering import CHART, OF_PODS, SCENARIOS, helm, name_of, objects_in, objects_of, pods_in, rendered
+from tests.helm.rendering import CHART, SCENARIOS, helm, name_of, objects_in, objects_of, of_mode, pods_in, rendered
 from tests.helm.schemas import VERSIONS, schema_problems
 from tests.helm.words import WORKLOADS, component_of
 
 pytestmark = [pytest.mark.usefixtures("needs_helm"), pytest.mark.row("D64", "D65")]
-IGNORED: list[tuple[str, str, Any]] = [
-    ("learner", "gpus", 1),
-    ("learner", "backoffLimit", 5),
-    ("learner", "terminationGracePeriodSeconds", 121),
-    ("learner", "env", [{"name": "A", "value": "b"}]),
-    ("learner", "envFrom", [{"secretRef": {"name": "a"}}]),
-    ("learner", "volumes", [{"name": "a", "emptyDir": {}}]),
-    ("learner", "resources", {"requests": {"cpu": "9"}}),
-    ("actors", "replicas", 5),
-    ("actors", "tmpSize", "2Gi"),
-    ("actors", "env", [{"name": "A", "value": "b"}]),
-    ("actors", "nodeSelector", {"a": "b"}),
+OF_PODS: list[tuple[dict[str, Any], str]] = [
+    ({"images": {"actor": {"tag": "a"}}}, "images.actor.tag"),
+    ({"learner": {"gpus": 1}}, "learner.gpus"),
+    ({"learner": {"backoffLimit": 5}}, "learner.backoffLimit"),
+    ({"learner": {"backoffLimit": 0}}, "learner.backoffLimit"),
+    ({"learner": {"terminationGracePeriodSeconds": 121}}, "learner.terminationGracePeriodSeconds"),
+    ({"learner": {"env": [{"name": "A", "value": "b"}]}}, "learner.env"),
+    ({"learner": {"envFrom": [{"secretRef": {"name": "a"}}]}}, "learner.envFrom"),
+    ({"learner": {"volumes": [{"name": "a", "emptyDir": {}}]}}, "learner.volumes"),
+    ({"learner": {"resources": {"requests": {"cpu": "9"}}}}, "learner.resources.requests.cpu"),
+    ({"actors": {"replicas": 5}}, "actors.replicas"),
+    ({"actors": {"tmpSize": "2Gi"}}, "actors.tmpSize"),
+    ({"actors": {"env": [{"name": "A", "value": "b"}]}}, "actors.env"),
+    ({"actors": {"nodeSelector": {"a": "b"}}}, "actors.nodeSelector"),
 ]
-"""Component, name and value, of which a RayJob has no use."""
+"""Values, and the name of the one of which a RayJob has no use."""
+OF_RAY: list[tuple[dict[str, Any], str]] = [
+    ({"version": "2.59.0"}, "ray.version"),
+    ({"queueName": "a"}, "ray.queueName"),
+    ({"backoffLimit": 0}, "ray.backoffLimit"),
+    ({"activeDeadlineSeconds": 60}, "ray.activeDeadlineSeconds"),
+    ({"learner": {"gpus": 1}}, "ray.learner.gpus"),
+    ({"head": {"resources": {"limits": {"memory": "9Gi"}}}}, "ray.head.resources.limits.memory"),
+    ({"autoscaler": {"enabled": True}}, "ray.autoscaler.enabled"),
+    ({"volumes": [{"name": "a", "emptyDir": {}}]}, "ray.volumes"),
+]
+"""As OF_PODS, in ray, of which Pods have no use."""
 INGRESS = {"enabled": True, "host": "h", "tlsSecretName": "t"}
 MODES = ("pods", "ray")
 LEARNING = ("learner", "ray-head", "ray-worker")
@@ -143,10 +156,8 @@ def test_a_template_that_draws_at_random_is_found(action):
         ({"dashboard": {"service": {"type": "NodePort"}}}, "type: NodePort needs networkPolicy.dashboardFrom"),
         ({"dashboard": {"enabled": False, "ingress": INGRESS}}, "has no use with dashboard.enabled: false"),
         ({"mode": "ray", "redis": {"external": {"caSecretName": "a"}}}, "redis.external has no use"),
-        *(
-            ({"mode": "ray", component: {name: value}}, f"{component}.{name} has no use with mode: ray")
-            for component, name, value in IGNORED
-        ),
+        *(({"mode": "ray", **values}, f"{name} has no use with mode: ray") for values, name in OF_PODS),
+        *(({"ray": values}, f"{name} has no use with mode: pods") for values, name in OF_RAY),
         *(
             (
                 {"mode": "ray", "ray": {group: {"sharedMemory": "8Gi"}}},
@@ -235,7 +246,7 @@ def _graces(learner: int, redis: int, ray: int, **checkpoint: Any) -> dict[str, 
     ids=str,
 )
 def test_a_grace_period_lasts_until_the_data_store_has_the_checkpoint(mode, graces, short):
-    done = helm("template", "r", str(CHART), values={**graces, "mode": mode})
+    done = helm("template", "r", str(CHART), values=of_mode(mode, graces))
     if short is None:
         assert done.returncode == 0, done.stderr
     else:
@@ -319,11 +330,11 @@ def test_a_setting_that_the_chart_makes_is_refused(values, setting):
     assert f"run.config.{setting} is set by the chart: leave it out of run.config" in done.stderr
 
 
-def test_values_of_pods_that_are_the_defaults_are_no_reason_to_refuse_a_ray_job():
+def test_values_of_the_other_mode_that_are_the_defaults_are_no_reason_to_refuse():
     """A file of values may repeat the defaults; they are also in a template, which must have the same ones."""
     values = yaml.safe_load((CHART / "values.yaml").read_text())
-    repeated = {"mode": "ray", "learner": values["learner"], "actors": values["actors"]}
-    assert rendered(repeated) == rendered({"mode": "ray"})
+    for mode in MODES:
+        assert rendered({**values, "mode": mode}) == rendered({"mode": mode})
     used = {"waitSeconds": 1000, "tmpSize": "5Gi"}
     text = rendered({"mode": "ray", "learner": used})
     assert "wait_s: 1000" in text
@@ -428,8 +439,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("mode", MODES)
 def test_an_upgrade_changes_no_field_that_cannot_be_changed(mode, change):
     before = {name_of(each): each for each in objects_of(f"{mode}, defaults")}
-    values = {name: value for name, value in CHANGES[change].items() if mode == "pods" or name not in OF_PODS}
-    after = {name_of(each): each for each in objects_in(rendered({"mode": mode, **values}))}
+    after = {name_of(each): each for each in objects_in(rendered(of_mode(mode, CHANGES[change])))}
     for name in before.keys() & after.keys():
         assert immutable(before[name]) == immutable(after[name]), name
     kept = ("PersistentVolumeClaim", "StatefulSet", "Deployment", "Service", "Secret")
@@ -444,11 +454,11 @@ def test_an_upgrade_starts_the_learner_again_only_where_something_of_it_has_chan
         found = objects_in(rendered(values))
         return [name_of(each) for each in found if name_of(each).startswith("Job r-distrl-learner")]
 
-    assert (learner({}) != learner(CHANGES[change])) is again
+    assert (learner({}) != learner(of_mode("pods", CHANGES[change]))) is again
 
 
 def test_a_learner_that_starts_again_expects_the_new_number_of_actors():
-    assert _job(objects_in(rendered(CHANGES["replicas"])))["actors"]["count"] == 10
+    assert _job(objects_in(rendered(of_mode("pods", CHANGES["replicas"]))))["actors"]["count"] == 10
 
 
 def test_another_version_of_the_chart_selects_the_same_pods(tmp_path):
