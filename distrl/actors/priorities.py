@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from distrl.config.algorithms import AlgorithmSection
+from distrl.config.algorithms.q_learning import RESCALING
 from distrl.errors import ConfigError
 from distrl.networks.actions import FamilySpec
 from distrl.networks.actions.values import choices_made, valued, values_of_choices
@@ -29,6 +30,7 @@ class FirstPriorities:
             raise ConfigError(f"algorithm {parameters.name}: tells_priorities is for a replay memory, and it has none")
         self._steps = replay.item.n_step
         self._discount, self._reward_scale = parameters.discount, parameters.reward_scale
+        self._rescales = parameters.rescales_values
         self._specs = valued(distributions)
         if not self._specs:
             raise ConfigError(
@@ -51,13 +53,16 @@ class FirstPriorities:
         values = [np.stack(rows) for rows in zip(*self._rows, strict=True)]  # [T+1, B, A_k] of every choice
         self.begin()
         made = choices_made(unroll.actions, self._specs)
+        best = np.mean([choice.max(axis=-1) for choice in values], axis=0)
         targets = n_step_targets(
-            np.mean([choice.max(axis=-1) for choice in values], axis=0),
+            unscaled(best) if self._rescales else best,
             self._reward_scale * unroll.rewards,
             self._discount * (1.0 - unroll.terminated),
             unroll.valid,
             self._steps,
         )
+        if self._rescales:
+            targets = rescaled(targets)
         chosen = [
             np.take_along_axis(choice[:-1], taken[..., None], axis=-1)[..., 0]
             for choice, taken in zip(values, made, strict=True)
@@ -85,3 +90,16 @@ def n_step_targets(values: Array, rewards: Array, discounts: Array, valid: BoolA
         following = np.concatenate([targets[1:], values[-1:]])
         targets = np.where(valid, rewards + discounts * following, values[:-1])
     return targets
+
+
+def rescaled(values: Array) -> Array:
+    """Compute `td_targets.rescaled` of the learner in NumPy."""
+    return np.sign(values) * (np.sqrt(np.abs(values) + 1.0) - 1.0) + RESCALING * values
+
+
+def unscaled(values: Array) -> Array:
+    """Compute `td_targets.unscaled` of the learner in NumPy."""
+    size = np.abs(values)
+    inner = 4.0 * RESCALING * (size + 1.0 + RESCALING)
+    root = inner / (2.0 * RESCALING * (np.sqrt(1.0 + inner) + 1.0))
+    return np.sign(values) * (root * root - 1.0)

@@ -3,8 +3,9 @@ import pytest
 
 from distrl.actors.actor import Actor
 from distrl.actors.policy import Policy
-from distrl.actors.priorities import FirstPriorities, n_step_targets
+from distrl.actors.priorities import FirstPriorities, n_step_targets, rescaled, unscaled
 from distrl.algorithms import make_algorithm
+from distrl.algorithms.maths import td_targets
 from distrl.algorithms.maths.returns import n_step, step_discounts
 from distrl.config import RunConfig
 from distrl.config.algorithms import Declared, DqnParameters, ExternalAlgorithmParameters
@@ -114,6 +115,20 @@ def test_targets_are_the_learners(seed):
         )
         ours = n_step_targets(values, rewards, 0.9 * (1.0 - terminated), valid, steps)
         np.testing.assert_allclose(ours, np.asarray(learners.value_targets), rtol=1e-4, atol=1e-5)
+
+
+def test_values_are_rescaled_as_the_learner_does():
+    values = np.float32([-1e5, -300.0, -1.0, -1e-2, 0.0, 1e-2, 0.5, 20.0, 4000.0])
+    np.testing.assert_allclose(rescaled(values), np.asarray(td_targets.rescaled(values)), rtol=1e-5)
+    np.testing.assert_allclose(unscaled(values), np.asarray(td_targets.unscaled(values)), rtol=1e-3, atol=1e-5)
+
+
+def test_of_rescaled_values_by_hand():
+    """The network says h(3) = 1.003 of the best choice after: y = 1 + .5 x 3 = 2.5, h(y) = sqrt 3.5 - 1 + .0025."""
+    rows = np.array([[[0.5, 0.0]], [[1.003, -1.0]]], np.float32)
+    unroll = make_unroll([[1.0]], {"action": np.zeros((1, 1), np.int32)})
+    found = with_priorities(unroll, {"q/q": rows}, discount=0.5, value_rescaling=True).priorities
+    np.testing.assert_allclose(found, [[np.sqrt(3.5) - 1.0 + 0.0025 - 0.5]], rtol=1e-4)
 
 
 @pytest.mark.row("O06", "G16")

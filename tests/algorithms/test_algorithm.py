@@ -111,9 +111,15 @@ def test_an_algorithm_knows_its_sections_and_the_size_of_a_batch():
     )
 
 
+def of_algorithm(name, **tree):
+    """Return a configuration with the algorithm, and with a network that it can train."""
+    memory = {"middleware_parameters": {"kind": "lstm", "number_of_lstm_cells": 4}} if name == "r2d2" else {}
+    return RunConfig.model_validate({"algorithm": {"name": name}, **tree, "network": tree.get("network", {}) | memory})
+
+
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_section_names_a_class_that_takes_it(name):
-    config = RunConfig.model_validate({"algorithm": {"name": name}})
+    config = of_algorithm(name)
     assert type(config.algorithm) is ALGORITHMS[name]
     assert isinstance(config.algorithm, make_algorithm(config).Parameters)
 
@@ -376,6 +382,10 @@ ONE_STEP = {  # one step of a whole batch, where others are possible
     "impala": {"minibatches": 1},
     "dqn": {},
     "apex": {},
+    "r2d2": {},
+    "c51": {},
+    "qrdqn": {},
+    "rainbow": {},
     "ppo": {"epochs": 1, "minibatches": 1},
     "appo": {"epochs": 1, "minibatches": 1},
     "sac": {},
@@ -384,7 +394,7 @@ ONE_STEP = {  # one step of a whole batch, where others are possible
 }
 
 
-def random_batch(spec, algorithm):
+def random_batch(spec, algorithm, states):
     rng = np.random.default_rng(0)
     steps = algorithm.context.unroll_length_steps if algorithm.parameters.replay_parameters is None else 1
     action = spec.actions["action"]
@@ -403,17 +413,13 @@ def random_batch(spec, algorithm):
         truncated=np.zeros((steps, 4), np.bool_),
         valid=np.ones((steps, 4), np.bool_),
         behaviour_log_probabilities=np.full((steps, 4), -0.7, np.float32),
-        recurrent_state={},
+        recurrent_state={name: np.zeros((4, *state.shape), np.float32) for name, state in states.items()},
         **of_replay,
     )
 
 
 def test_all_that_ship_unrolls_are_here():
-    ships = {
-        name
-        for name in ALGORITHMS
-        if RunConfig.model_validate({"algorithm": {"name": name}}).algorithm.ships == "unrolls"
-    }
+    ships = {name for name, section in ALGORITHMS.items() if section.ships == "unrolls"}
     assert ships == ONE_STEP.keys()
 
 
@@ -426,9 +432,9 @@ def test_the_loss_is_the_one_that_the_update_tells(name):
         "network": {"middleware_parameters": {"scheme": [4]}, "l2_regularization": 0.01},
         "actors": {"environments": 2, "unroll_length_steps": 3},
     }
-    algorithm = make_algorithm(RunConfig.model_validate(tree))
+    algorithm = make_algorithm(of_algorithm(name, **tree))
     networks = algorithm.build(spec)
-    given = random_batch(spec, algorithm)
+    given = random_batch(spec, algorithm, networks["main"].online.recurrent_state)
     objective = algorithm.objective(networks)
     before = {name: network.state_arrays() for name, network in networks.items()}
     found = LossInspection(networks, objective)(given)

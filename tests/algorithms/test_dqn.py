@@ -326,6 +326,37 @@ def test_apex_is_dqn_with_all_of_it():
     assert type(make(name="apex")) is type(make())
 
 
+def test_a_rescaled_target_by_hand():
+    """h(3) = 1.003 is the best of the target network: y = 1 + .99 x 3 = 3.97, h(y) = sqrt 4.97 - 1 + .00397."""
+    online = [[[0.5, 9.0]], [[0.0, 0.0]]]
+    target = [[[7.0, 7.0]], [[1.003, -1.0]]]
+    loss, metrics, _ = compute(make(value_rescaling=True), transitions([1.0]), online, target)
+    error = np.sqrt(4.97) - 1.0 + 0.00397 - 0.5
+    assert loss == pytest.approx(error**2, rel=1e-4)
+    assert metrics["mean_td_error"] == pytest.approx(error, rel=1e-4)
+
+
+def test_r2d2_is_apex_with_memory():
+    parameters = make(LSTM, name="r2d2").parameters
+    assert (parameters.double, parameters.dueling, parameters.value_rescaling) == (True, True, True)
+    assert (parameters.replay.item.kind, parameters.replay.item.n_step) == ("sequence", 5)
+    assert parameters.replay.sampler.kind == "prioritized"
+    assert (parameters.tells_priorities, parameters.rescales_values) == (True, True)
+    assert parameters.exploration.epsilon.kind == "ladder"
+    assert type(make(LSTM, name="r2d2")) is type(make())
+    with pytest.raises(ValueError, match="fc has no memory, and r2d2 learns what a recurrent network needs; use lstm"):
+        make(name="r2d2")
+
+
+def test_r2d2_learns_from_sequences_with_a_burn_in():
+    item = {"kind": "sequence", "burn_in_steps": 2, "n_step": 3}
+    algorithm = make(LSTM, name="r2d2", replay={"item": item}, target_update_every_updates=1)
+    networks = algorithm.build(SPEC)
+    batch = sequences(networks)
+    losses = [algorithm.update(networks, batch).metrics["td_loss"] for _ in range(300)]
+    assert losses[-1] < 0.02 * losses[0]
+
+
 @pytest.mark.row("O05", "G16")
 def test_prioritised_replay_gets_the_size_of_each_items_error():
     """Errors 1.97 and -1, as by hand above; of several choices the mean of their sizes."""

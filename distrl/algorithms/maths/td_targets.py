@@ -6,10 +6,13 @@ Tavakoli, Pardo and Kormushev 2018 (arXiv:1711.08946, section "Temporal-differen
 
 from collections.abc import Sequence
 
+import numpy as np
 from keras import ops
 
+from distrl.config.algorithms.q_learning import RESCALING
 from distrl.config.replay import SHARE_OF_GREATEST
 from distrl.networks.actions.family import Tensor
+from distrl.types import FloatArray
 
 
 def chosen_values(values: Tensor, choices: Tensor) -> Tensor:
@@ -38,6 +41,77 @@ def greedy_values(values: Tensor, choosing: Tensor | None = None) -> Tensor:
         float32 [...].
     """
     return ops.max(values, axis=-1) if choosing is None else chosen_values(values, ops.argmax(choosing, axis=-1))
+
+
+def greedy_distributions(distributions: Tensor, choosing: Tensor) -> Tensor:
+    """Return the distribution of the best choice (Bellemare, Dabney and Munos 2017, algorithm 1).
+
+    Args:
+        distributions: float32 [..., A, K]. Of the target network.
+        choosing: float32 [..., A]. Expected returns that select the best choice, as in `greedy_values`.
+
+    Returns:
+        float32 [..., K].
+    """
+    return chosen_distributions(distributions, ops.argmax(choosing, axis=-1))
+
+
+def chosen_distributions(distributions: Tensor, choices: Tensor) -> Tensor:
+    """Return the distribution of the choice that was made.
+
+    Args:
+        distributions: float32 [..., A, K].
+        choices: int32 [...], 0 … A - 1.
+
+    Returns:
+        float32 [..., K].
+    """
+    made = ops.one_hot(choices, distributions.shape[-2], dtype="float32")
+    return ops.sum(distributions * ops.expand_dims(made, -1), axis=-2)
+
+
+def projected(probabilities: Tensor, support: FloatArray, rewards: Tensor, discounts: Tensor) -> Tensor:
+    """Project the distribution of r + gamma^k Z onto the atoms of Z (Bellemare, Dabney and Munos 2017, equation 7).
+
+    Each atom moves to r + gamma^k z, cut to the outer atoms, and its probability goes to both neighbours by distance.
+
+    Args:
+        probabilities: float32 [..., K]. Of the returns after the next state.
+        support: float32 [K]. z, evenly spaced.
+        rewards: float32 [...].
+        discounts: float32 [...]. gamma^k, and 0 where the episode terminated.
+
+    Returns:
+        float32 [..., K], constant to the gradient.
+    """
+    low, high = float(support[0]), float(support[-1])
+    moved = ops.expand_dims(rewards, -1) + ops.expand_dims(discounts, -1) * support
+    distances = ops.expand_dims(ops.clip(moved, low, high), -2) - support[:, np.newaxis]  # [..., to, from]
+    shares = ops.maximum(1.0 - ops.abs(distances) * ((len(support) - 1) / (high - low)), 0.0)
+    return ops.stop_gradient(ops.sum(shares * ops.expand_dims(probabilities, -2), axis=-1))
+
+
+def rescaled(values: Tensor) -> Tensor:
+    """``h(x) = sign(x) (sqrt(|x| + 1) - 1) + epsilon x`` (Pohlen et al. 2018, arXiv:1805.11593, proposition A.2).
+
+    Args:
+        values: float32 [...].
+
+    Returns:
+        float32 [...].
+    """
+    return ops.sign(values) * (ops.sqrt(ops.abs(values) + 1.0) - 1.0) + RESCALING * values
+
+
+def unscaled(values: Tensor) -> Tensor:
+    """Return the inverse of `rescaled`, ``sign(x) (((sqrt(1 + 4 e (|x| + 1 + e)) - 1) / 2 e)^2 - 1)``.
+
+    The difference of nearly equal numbers is written as a quotient, which float32 bears.
+    """
+    size = ops.abs(values)
+    inner = 4.0 * RESCALING * (size + 1.0 + RESCALING)
+    root = inner / (2.0 * RESCALING * (ops.sqrt(1.0 + inner) + 1.0))
+    return ops.sign(values) * (ops.square(root) - 1.0)
 
 
 def mean_over_choices(per_choice: Sequence[Tensor]) -> Tensor:

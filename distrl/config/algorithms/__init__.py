@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 from pydantic import Discriminator, Tag
 
 from distrl.config.algorithms.actor_critics import A2cParameters, A3cParameters, ImpalaParameters
+from distrl.config.algorithms.distributional import C51Parameters, QrDqnParameters, RainbowParameters
 from distrl.config.algorithms.external import Declared, ExternalAlgorithmParameters
 from distrl.config.algorithms.off_policy import SacParameters, Td3Parameters
 from distrl.config.algorithms.policy_gradients import VpgParameters
 from distrl.config.algorithms.ppo import AppoParameters, PpoParameters
-from distrl.config.algorithms.q_learning import ApexParameters, DqnParameters
+from distrl.config.algorithms.q_learning import ApexParameters, DqnParameters, R2d2Parameters
 from distrl.config.algorithms.section import AlgorithmContext, AlgorithmSection, RewardNormalizationParameters
 
 __all__ = [
@@ -38,6 +39,10 @@ ALGORITHMS: dict[str, type[AlgorithmSection]] = {
         A2cParameters,
         DqnParameters,
         ApexParameters,
+        R2d2Parameters,
+        C51Parameters,
+        QrDqnParameters,
+        RainbowParameters,
         PpoParameters,
         AppoParameters,
         SacParameters,

@@ -20,6 +20,7 @@ class Declared(Section):
     replay: ReplayParameters | None = None
     learns_from: LearnsFrom = "known probabilities"
     tells_priorities: bool = False
+    rescales_values: bool = False
 
 
 def _declaration(name: str) -> Any:
@@ -48,4 +49,5 @@ class ExternalAlgorithmParameters(AlgorithmSection):
     exploration: ClassVar[Any] = _declaration("exploration")
     learns_from: ClassVar[Any] = _declaration("learns_from")
     tells_priorities: ClassVar[Any] = _declaration("tells_priorities")
+    rescales_values: ClassVar[Any] = _declaration("rescales_values")
     replay_parameters: ClassVar[Any] = _declaration("replay")

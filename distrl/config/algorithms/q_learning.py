@@ -1,16 +1,17 @@
-"""Parameters of algorithms that learn values of choices from a replay memory: DQN and Ape-X."""
+"""Parameters of algorithms that learn values of choices from a replay memory: DQN, Ape-X and R2D2."""
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from distrl.config.algorithms.section import AlgorithmSection, LearnsFrom
+from distrl.config.algorithms.section import AlgorithmContext, AlgorithmSection, LearnsFrom
 from distrl.config.exploration import EpsilonGreedyParameters, EpsilonLadder, ExplorationParameters
 from distrl.config.replay import (
     ItemParameters,
     PrioritizedParameters,
     ReplayParameters,
     SamplerParameters,
+    SequenceParameters,
     TransitionParameters,
 )
 from distrl.errors import ConfigError
@@ -18,19 +19,19 @@ from distrl.errors import ConfigError
 if TYPE_CHECKING:  # it brings NumPy, which the command line does without
     from distrl.types import EnvSpec
 
+RESCALING = 1e-3
+"""epsilon of h(x) = sign(x) (sqrt(|x| + 1) - 1) + epsilon x (Pohlen et al. 2018, arXiv:1805.11593, section 3.2)."""
+
 
 class QLearningSection(AlgorithmSection):
-    """Parameters of DQN and Ape-X."""
+    """The replay memory, and the target network of the values of choices."""
 
-    implementation: ClassVar[str] = "distrl.algorithms.dqn:Dqn"
     batch_size: ClassVar[int] = 32
     learns_from: ClassVar[LearnsFrom] = "anybody"
     exploration: ClassVar[ExplorationParameters | None] = EpsilonGreedyParameters()
 
     double: bool = False
     """The online network selects the best choice, the target network values it (van Hasselt et al. 2016)."""
-    dueling: bool = False
-    """The head is dueling_q: state value plus advantages (Wang et al. 2016), instead of q."""
     target_update_every_updates: int = Field(10_000, ge=1)
     """Every so many updates the target network moves towards the online one, by `target_update_rate`."""
     target_update_rate: float = Field(1.0, gt=0.0, le=1.0)
@@ -50,7 +51,23 @@ class QLearningSection(AlgorithmSection):
                 raise ConfigError(f"{what} is {action.kind}, and only choices have values; use algorithm sac or ppo")
 
 
-class DqnParameters(QLearningSection):
+class DqnSection(QLearningSection):
+    """Parameters of DQN, Ape-X and R2D2, whose values are numbers."""
+
+    implementation: ClassVar[str] = "distrl.algorithms.dqn:Dqn"
+
+    dueling: bool = False
+    """The head is dueling_q: state value plus advantages (Wang et al. 2016), instead of q."""
+    value_rescaling: bool = False
+    """The network learns h(Q), h(x) = sign(x) (sqrt(|x| + 1) - 1) + .001 x (Pohlen et al. 2018, arXiv:1805.11593),
+    so that large returns need no clipped rewards."""
+
+    @property
+    def rescales_values(self) -> bool:
+        return self.value_rescaling
+
+
+class DqnParameters(DqnSection):
     """DQN (Mnih et al. 2015)."""
 
     name: Literal["dqn"] = "dqn"
@@ -64,7 +81,7 @@ class ApexReplayParameters(ReplayParameters):
     sampler: SamplerParameters = PrioritizedParameters()
 
 
-class ApexParameters(QLearningSection):
+class ApexParameters(DqnSection):
     """Ape-X (Horgan et al. 2018): DQN with all of these, whose actors explore differently and prioritise first."""
 
     batch_size: ClassVar[int] = 512
@@ -81,3 +98,41 @@ class ApexParameters(QLearningSection):
     def tells_priorities(self) -> bool:
         """Whether actors compute first priorities (section 3): if the replay memory samples by priorities."""
         return self.prioritized
+
+
+class R2d2ReplayParameters(ReplayParameters):
+    """The replay memory with R2D2's defaults: prioritised sequences that overlap by half, and five steps."""
+
+    samples_per_insert: float | None = Field(None, gt=0.0)
+    item: ItemParameters = SequenceParameters(n_step=5)
+    sampler: SamplerParameters = PrioritizedParameters(alpha=0.9, beta=0.6, beta_final=0.6)
+
+
+class R2d2Parameters(DqnSection):
+    """R2D2 (Kapturowski et al. 2019): Ape-X of a recurrent network, which learns from sequences with stored states."""
+
+    batch_size: ClassVar[int] = 64
+    exploration: ClassVar[ExplorationParameters | None] = EpsilonGreedyParameters(epsilon=EpsilonLadder())
+
+    name: Literal["r2d2"] = "r2d2"
+    discount: float = Field(0.997, ge=0.0, le=1.0)
+    double: bool = True
+    dueling: bool = True
+    value_rescaling: bool = True
+    target_update_every_updates: int = Field(2_500, ge=1)
+    replay: R2d2ReplayParameters = R2d2ReplayParameters()
+    """The replay memory."""
+
+    @property
+    def tells_priorities(self) -> bool:
+        """Whether actors compute first priorities: if the replay memory samples by priorities."""
+        return self.prioritized
+
+    def check(self, context: AlgorithmContext) -> None:
+        if not context.network.has_memory:
+            kind = context.network.middleware_parameters.kind
+            raise ValueError(
+                f"network.middleware_parameters: {kind} has no memory, and r2d2 learns what a recurrent network needs; "
+                "use lstm or gru, or algorithm apex"
+            )
+        super().check(context)

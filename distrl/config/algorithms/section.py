@@ -78,6 +78,11 @@ class AlgorithmSection(Section):
         return False
 
     @property
+    def rescales_values(self) -> bool:
+        """Whether the network's values of choices are h(Q), h as of `algorithm.value_rescaling`."""
+        return False
+
+    @property
     def reward_moments_discount(self) -> float | None:
         """Discount of the returns whose moments actors report; 0 for moments of rewards, None for none."""
         if self.reward_normalization is None:

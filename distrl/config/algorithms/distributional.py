@@ -1,0 +1,88 @@
+"""Parameters of algorithms that learn the distribution of returns of every choice: C51, QR-DQN and Rainbow."""
+
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from distrl.config.algorithms.q_learning import QLearningSection
+from distrl.config.exploration import ExplorationParameters, NoisyNetworkParameters
+from distrl.config.layers import DenseKind
+from distrl.config.replay import (
+    ItemParameters,
+    PrioritizedParameters,
+    ReplayParameters,
+    SamplerParameters,
+    TransitionParameters,
+)
+from distrl.errors import ConfigError
+
+if TYPE_CHECKING:  # it brings NumPy, which the command line does without
+    from distrl.types import EnvSpec
+
+
+class DistributionalSection(QLearningSection):
+    """Parameters of all three: transitions, and one choice per step."""
+
+    @model_validator(mode="after")
+    def _samples_transitions(self) -> Self:
+        if self.replay.item.kind != "transition":
+            raise ValueError(f"replay.item.kind: {self.replay.item.kind}; {self.name} learns from single transitions")
+        return self
+
+    def check_actions(self, spec: "EnvSpec") -> None:
+        super().check_actions(spec)
+        kinds = [action.kind for action in spec.actions.values()]
+        if kinds != ["discrete"]:
+            what = f"algorithm {self.name}: {spec.id} has the actions {', '.join(kinds)}"
+            raise ConfigError(f"{what}, and distributions of returns are of one discrete action; use algorithm dqn")
+
+
+class C51Section(DistributionalSection):
+    """Parameters of C51 and Rainbow. The atoms are those of the head: categorical_q, or rainbow_q with `dueling`.
+
+    Attributes:
+        dense_layer: Kind of the head's layers where the configuration has no head.
+    """
+
+    implementation: ClassVar[str] = "distrl.algorithms.distributional:C51"
+    dense_layer: ClassVar[DenseKind] = "dense"
+
+    dueling: bool = False
+    """The head is rainbow_q, whose logits are those of a state plus advantages (Wang et al. 2016)."""
+
+
+class C51Parameters(C51Section):
+    """C51 (Bellemare, Dabney and Munos 2017): probabilities of returns on fixed atoms."""
+
+    name: Literal["c51"] = "c51"
+
+
+class RainbowReplayParameters(ReplayParameters):
+    """The replay memory with Rainbow's defaults: three steps, prioritised."""
+
+    item: ItemParameters = TransitionParameters(n_step=3)
+    sampler: SamplerParameters = PrioritizedParameters(alpha=0.5)
+
+
+class RainbowParameters(C51Section):
+    """Rainbow (Hessel et al. 2018): C51 with double Q-learning, dueling, three steps, priorities and noisy layers."""
+
+    exploration: ClassVar[ExplorationParameters | None] = NoisyNetworkParameters()
+    dense_layer: ClassVar[DenseKind] = "noisy_dense"
+
+    name: Literal["rainbow"] = "rainbow"
+    double: bool = True
+    dueling: bool = True
+    target_update_every_updates: int = Field(2_000, ge=1)
+    replay: RainbowReplayParameters = RainbowReplayParameters()
+    """The replay memory."""
+
+
+class QrDqnParameters(DistributionalSection):
+    """QR-DQN (Dabney et al. 2018): quantiles of returns. Their number is that of the head quantile_q."""
+
+    implementation: ClassVar[str] = "distrl.algorithms.distributional:QrDqn"
+
+    name: Literal["qrdqn"] = "qrdqn"
+    huber_kappa: float = Field(1.0, gt=0.0)
+    """kappa: errors of quantiles up to this are squared, larger ones linear."""
