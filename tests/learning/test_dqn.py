@@ -95,7 +95,19 @@ def test_values_of_several_choices_at_once(train_here, tmp_path, monkeypatch):
 @pytest.mark.timeout(3000)
 @pytest.mark.redis
 @pytest.mark.parametrize("seed", [1, 2, 3])
-@pytest.mark.parametrize("preset", ["cartpole-dqn", "cartpole-apex", "acrobot-dqn", "lunarlander-dqn"])
+@pytest.mark.parametrize(
+    "preset",
+    [
+        "cartpole-dqn",
+        "cartpole-apex",
+        "acrobot-dqn",
+        "lunarlander-dqn",
+        "cartpole-c51",
+        "cartpole-qrdqn",
+        "cartpole-rainbow",
+        "memory-cue-r2d2",
+    ],
+)
 def test_the_preset_reaches_its_goal_within_its_budget(train_preset, tmp_path, preset, seed):
     acceptance = preset_facts(preset).acceptance
     summary = train_preset(preset, "--seed", str(seed))
