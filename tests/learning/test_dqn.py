@@ -46,7 +46,7 @@ def test_the_best_of_what_a_mask_allows(train_here, name, head):
         f"algorithm.name={name}",
         "algorithm.discount=0.5",
         f"algorithm.replay={REPLAY}",
-        "exploration={kind: epsilon_greedy, random_steps: 64, epsilon: {kind: linear, start: 1, end: 0.1, steps: 3000}}",
+        "exploration={kind: epsilon_greedy, random_steps: 64, epsilon: {kind: linear, start: 1, end: 0, steps: 3000}}",
         f"network.heads_parameters=[{{kind: {head}, action_mask: action_mask}}]",
         "network.middleware_parameters={scheme: [32]}",
         "stop.updates=1500",

@@ -78,7 +78,7 @@ def test_a_forbidden_choice_is_never_explored(epsilon, expected):
     )
     actions, log_probabilities = sample(given, [3.0, 9.0 - MASKED, 1.0, 7.0 - MASKED])
     np.testing.assert_allclose(np.bincount(actions, minlength=4) / ROWS, expected, atol=0.006)
-    np.testing.assert_allclose(log_probabilities, np.log(expected)[actions], rtol=1e-5)
+    np.testing.assert_allclose(log_probabilities, np.log(np.array(expected)[actions]), rtol=1e-5)
     uniform, _ = sample(uniform_of(DiscreteSpec(4), ValuesSpec(4, "q/q", masked=True)), [3.0, -MASKED, 1.0, -MASKED])
     np.testing.assert_allclose(np.bincount(uniform, minlength=4) / ROWS, [0.5, 0.0, 0.5, 0.0], atol=0.006)
 
