@@ -128,8 +128,11 @@ def role_name(text: str) -> str:
 
 
 def is_of(roles: list[str], role: str) -> bool:
-    """Whether a role is among the named ones; "actor" names all actors, and no name names all roles."""
-    return not roles or any(role == name or role.startswith(f"{name} ") for name in roles)
+    """Whether a role is among the named ones; no name names all roles.
+
+    "actor" names all actors, and the parents of actors, whose log has the lines of theirs.
+    """
+    return not roles or any(role == name or role.startswith((f"{name} ", f"{name}s ")) for name in roles)
 
 
 def print_line(line: "LogLine", *, as_json: bool = False) -> None:

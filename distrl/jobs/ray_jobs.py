@@ -74,7 +74,7 @@ class RayJobs:
             available=_has(nodes),
             code="" if package is None else str(package),
             unprotected=[
-                *unprotected(config),
+                *unprotected(config, knows_password=False),  # the nodes have it
                 *bound_to_node(config),
                 *client.unprotected,
                 *([_READABLE] if placed.config_text(secrets=True) != shown else []),
@@ -106,6 +106,10 @@ class RayJobs:
             submitted=time.time(),
             handles={_JOB: job.run_id},
         )
+
+    def withdraw(self, record: JobRecord) -> None:
+        """Kill the job."""
+        self.stop(record, now=True)
 
     def state(self, record: JobRecord) -> JobState:
         """Return the state by Ray's status of the job."""

@@ -88,6 +88,10 @@ class SlurmJobs:
             handles={_LEARNER: submitted[0]},
         )
 
+    def withdraw(self, record: JobRecord) -> None:
+        """Kill the job."""
+        self.stop(record, now=True)
+
     def state(self, record: JobRecord) -> JobState:
         """Return the state by the exit code that the learner's script has left, else by Slurm's queue."""
         if (code := exit_code(record)) is not None:

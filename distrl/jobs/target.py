@@ -110,6 +110,9 @@ class Target(Protocol):
         `job.run_dir` exists and holds job.yaml. The caller writes the record, and removes the directory on an error.
         """
 
+    def withdraw(self, record: JobRecord) -> None:
+        """Undo `submit`, also of what outlives the end of a job."""
+
     def state(self, record: JobRecord) -> JobState:
         """Return how the job is doing. It has ended only when its last line is in the logs."""
 

@@ -144,6 +144,7 @@ def test_names_that_begin_alike_are_told_apart():
     assert is_of(["actor 3"], "actor 3")
     assert not is_of(["actor 3"], "actor 30")
     assert is_of(["actor"], "actor 30")
-    assert not is_of(["actor"], "actors 1")
+    assert is_of(["actor"], "actors 1")  # whose log has the lines of its actors
+    assert not is_of(["actors"], "actor 1")
     with pytest.raises(ConfigError):
         role_name("")
