@@ -103,6 +103,7 @@ def logs(
     else:
         folder = run_directory(run)
         job = at_address(as_job(folder), address)
+        _require_logged(roles, job.target)
         found = watch(job, folder, follow=follow, report=report)
     empty = silent = True
     for line in found:
@@ -125,6 +126,20 @@ def role_name(text: str) -> str:
     if found is None or found[1] not in KINDS or (found[2] is not None and not found[1].startswith("actor")):
         raise ConfigError(f"--role {text}: name {', '.join(KINDS)}, or one actor as actor:3")
     return found[1] if found[2] is None else f"{found[1]} {int(found[2])}"
+
+
+def _require_logged(roles: list[str], target: str) -> None:
+    """Raise ConfigError if a target's log does not tell a role apart."""
+    from distrl.jobs.targets import open_target
+
+    known = open_target(target).logs
+    for role in roles:
+        kind = role.partition(" ")[0]
+        if known is not None and (kind not in known or kind != role):
+            raise ConfigError(
+                f"--role {role.replace(' ', ':')}: the log of a job on {target} has the roles {', '.join(known)}; all "
+                "others write files in logs/ of the run's directory"
+            )
 
 
 def is_of(roles: list[str], role: str) -> bool:

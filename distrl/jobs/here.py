@@ -39,6 +39,7 @@ class Here:
     """Jobs on this machine. Other hosts can read what they leave in a directory that both share."""
 
     starts_actors = False
+    logs: tuple[str, ...] | None = None
 
     def plan(self, job: Job) -> Plan:
         """Return the plan: what the machine has, and the command."""

@@ -37,6 +37,7 @@ class KubernetesJobs:
     """Jobs on Kubernetes. The address is a context of the user's kubeconfig."""
 
     starts_actors = False  # KEDA follows the run, and no command
+    logs: tuple[str, ...] | None = ("job", "actor", "actors")
 
     def plan(self, job: Job) -> Plan:
         """Return the plan: what the nodes have, values and manifests."""

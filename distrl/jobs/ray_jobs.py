@@ -52,6 +52,7 @@ class RayJobs:
     """Jobs on a Ray cluster. The address is that of its job server, such as http://head:8265."""
 
     starts_actors = False
+    logs: tuple[str, ...] | None = None
 
     def plan(self, job: Job) -> Plan:
         """Return the plan: what the cluster has, the code that is sent, and the request."""

@@ -44,6 +44,7 @@ class SlurmJobs:
     """Jobs on the Slurm cluster whose commands are on PATH."""
 
     starts_actors = True
+    logs: tuple[str, ...] | None = None
 
     def __init__(self) -> None:
         self._answers: dict[str, tuple[float, SlurmJob | None]] = {}
