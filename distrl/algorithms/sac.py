@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from distrl.algorithms.algorithm import Networks
-from distrl.algorithms.maths.critic_losses import soft_value, temperature_loss
+from distrl.algorithms.maths.critic_losses import smallest, soft_value, temperature_loss
 from distrl.algorithms.off_policy import OffPolicyActorCritic, PolicyTerms, Rows
 from distrl.config.algorithms import AlgorithmContext
 from distrl.config.algorithms.off_policy import SacParameters
@@ -56,7 +56,7 @@ class Sac(OffPolicyActorCritic):
         actions, log_probabilities = self._draw(observations)
         values = self.held_values(observations, actions)
         return PolicyTerms(
-            soft_value(*values, log_probabilities, ops.stop_gradient(temperature)),
+            soft_value(smallest(values), log_probabilities, ops.stop_gradient(temperature)),
             temperature_loss(temperature, log_probabilities, self._target_entropy),
             {"temperature": temperature, "entropy": -ops.mean(log_probabilities)},
         )
@@ -66,7 +66,8 @@ class Sac(OffPolicyActorCritic):
         assert self.critic.target is not None
         actions, log_probabilities = self._draw(observations)
         alpha = ops.exp(self._log_temperature.variable.value)
-        return soft_value(*self.values(self.critic.target, observations, actions), log_probabilities, alpha)
+        values = self.values(self.critic.target, observations, actions)
+        return soft_value(smallest(values), log_probabilities, alpha)
 
     def steer(self, networks: Networks, context: AlgorithmContext) -> None:
         super().steer(networks, context)

@@ -380,6 +380,7 @@ ONE_STEP = {  # one step of a whole batch, where others are possible
     "appo": {"epochs": 1, "minibatches": 1},
     "sac": {},
     "td3": {},
+    "ddpg": {},
     "vpg": {},
 }
 
@@ -419,7 +420,7 @@ def test_all_that_ship_unrolls_are_here():
 
 @pytest.mark.parametrize("name", ONE_STEP)
 def test_the_loss_is_the_one_that_the_update_tells(name):
-    action = BoxSpec((2,), (-1.0, -1.0), (1.0, 1.0)) if name in ("sac", "td3") else DiscreteSpec(2)
+    action = BoxSpec((2,), (-1.0, -1.0), (1.0, 1.0)) if name in ("sac", "td3", "ddpg") else DiscreteSpec(2)
     spec = EnvSpec("x", {"observation": ArraySpec((3,), "float32")}, {"action": action})
     tree = {
         "algorithm": {"name": name, **ONE_STEP[name]},

@@ -26,6 +26,7 @@ SUITES = {
         NETWORKS / "test_steps.py",
         HERE / "test_sac.py",
         HERE / "test_td3.py",
+        HERE / "test_ddpg.py",
         HERE / "test_fixed_numbers.py",
         HERE / "test_epochs.py",
     ],

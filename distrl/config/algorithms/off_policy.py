@@ -1,11 +1,17 @@
-"""Parameters of SAC and TD3: actor-critics that learn continuous actions from a replay memory."""
+"""Parameters of algorithms that learn continuous actions from a replay memory: DDPG, TD3 and SAC."""
 
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from distrl.config.algorithms.section import AlgorithmContext, AlgorithmSection, LearnsFrom
-from distrl.config.exploration import ExplorationParameters, GaussianNoiseParameters, PolicySamplingParameters
+from distrl.config.exploration import (
+    ExplorationParameters,
+    GaussianNoiseParameters,
+    OrnsteinUhlenbeckParameters,
+    PolicySamplingParameters,
+)
+from distrl.config.layers import Scheme
 from distrl.config.replay import ReplayParameters
 from distrl.config.schedules import ConstantSchedule
 from distrl.errors import ConfigError
@@ -15,17 +21,13 @@ if TYPE_CHECKING:  # it brings NumPy, which the command line does without
 
 
 class OffPolicySection(AlgorithmSection):
-    """The replay memory, the critics and their target copies."""
+    """The replay memory."""
 
     batch_size: ClassVar[int] = 256
     learns_from: ClassVar[LearnsFrom] = "anybody"
 
     replay: ReplayParameters = ReplayParameters(capacity_steps=1_000_000, samples_per_insert=256.0)
     """Updates per environment step are samples_per_insert / learner.batch_size: one by default."""
-    critic_learning_rate: float | None = Field(None, gt=0.0)
-    """null: as network.learning_rate."""
-    target_update_rate: float = Field(0.005, gt=0.0, le=1.0)
-    """Rate of the target copies: target = rate * online + (1 - rate) * target."""
 
     def check(self, context: AlgorithmContext) -> None:
         if context.network.has_memory:
@@ -55,16 +57,37 @@ class OffPolicySection(AlgorithmSection):
         return self
 
 
-class SacParameters(OffPolicySection):
-    """SAC (Haarnoja et al. 2018, arXiv:1812.05905): off-policy, continuous actions, entropy held at a target.
+class TargetsSection(OffPolicySection):
+    """Fields of algorithms with target copies."""
 
-    The optimizer of the policy is the section `network`'s; the critics have another one like it, the temperature Adam.
-    """
+    target_update_rate: float = Field(0.005, gt=0.0, le=1.0)
+    """Rate of the target copies: target = rate * online + (1 - rate) * target."""
 
-    implementation: ClassVar[str] = "distrl.algorithms.sac:Sac"
+
+class CriticsSection(OffPolicySection):
+    """Fields of actor-critics."""
+
+    critic_learning_rate: float | None = Field(None, gt=0.0)
+    """null: as network.learning_rate."""
+    critic_layers: Scheme | None = None
+    """Layers of each critic between its inputs and its head: [512, 512, 512]. null: as
+    network.middleware_parameters.scheme."""
+
+    def check(self, context: AlgorithmContext) -> None:
+        super().check(context)
+        kind = context.network.middleware_parameters.kind
+        if self.critic_layers is not None and kind != "fc":
+            raise ValueError(
+                f"algorithm.critic_layers: takes the place of an fc middleware's scheme, and this one is {kind}; "
+                "leave it out"
+            )
+
+
+class EntropySection(CriticsSection):
+    """Fields of actor-critics whose policy's entropy is held at a target."""
+
     exploration: ClassVar[ExplorationParameters | None] = PolicySamplingParameters(random_steps=1_000)
 
-    name: Literal["sac"] = "sac"
     temperature_learning_rate: float | None = Field(None, gt=0.0)
     """null: as network.learning_rate."""
     initial_temperature: float = Field(1.0, gt=0.0)
@@ -73,7 +96,37 @@ class SacParameters(OffPolicySection):
     """In nats, of actions scaled to [-1, 1], all of them together. null: -1 for each number in them."""
 
 
-class Td3Parameters(OffPolicySection):
+class SacParameters(TargetsSection, EntropySection):
+    """SAC (Haarnoja et al. 2018, arXiv:1812.05905): off-policy, continuous actions, entropy held at a target.
+
+    The optimizer of the policy is the section `network`'s; the critics have another one like it, the temperature Adam.
+    """
+
+    implementation: ClassVar[str] = "distrl.algorithms.sac:Sac"
+
+    name: Literal["sac"] = "sac"
+
+
+class DdpgParameters(TargetsSection, CriticsSection):
+    """DDPG (Lillicrap et al. 2016, arXiv:1509.02971): off-policy, continuous actions, a deterministic policy.
+
+    The optimizer of the policy is the section `network`'s; the critic has another one like it. The policy takes one
+    action of real numbers within bounds.
+    """
+
+    implementation: ClassVar[str] = "distrl.algorithms.ddpg:Ddpg"
+    batch_size: ClassVar[int] = 64
+    exploration: ClassVar[ExplorationParameters | None] = OrnsteinUhlenbeckParameters(
+        theta=0.15, sigma=0.1, dt=1.0, unit="range", random_steps=1_000
+    )
+
+    name: Literal["ddpg"] = "ddpg"
+    replay: ReplayParameters = ReplayParameters(capacity_steps=1_000_000, samples_per_insert=64.0)
+    """Updates per environment step are samples_per_insert / learner.batch_size: one by default."""
+    target_update_rate: float = Field(0.001, gt=0.0, le=1.0)
+
+
+class Td3Parameters(TargetsSection, CriticsSection):
     """TD3 (Fujimoto et al. 2018, arXiv:1802.09477): off-policy, continuous actions, a deterministic policy.
 
     The optimizer of the policy is the section `network`'s; the critics have another one like it. The policy takes one

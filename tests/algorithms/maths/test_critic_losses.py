@@ -6,6 +6,8 @@ from keras import ops
 
 from distrl.algorithms.maths.critic_losses import (
     critic_targets,
+    expected,
+    smallest,
     smoothed_actions,
     soft_value,
     temperature_loss,
@@ -17,15 +19,29 @@ def array(*numbers):
     return ops.convert_to_tensor(np.array(numbers, np.float32))
 
 
-def test_the_smaller_critic_counts_and_entropy_is_worth_its_temperature():
-    values = soft_value(array(3.0, -1.0), array(2.0, 5.0), array(-0.87253, 0.5), array(0.5)[0])
+@pytest.mark.row("D168")
+def test_the_smallest_critic_counts_and_entropy_is_worth_its_temperature():
+    value = smallest([array(3.0, -1.0), array(2.0, 5.0), array(9.0, 0.0)])
+    np.testing.assert_allclose(np.asarray(value), [2.0, -1.0])
+    values = soft_value(value, array(-0.87253, 0.5), array(0.5)[0])
     np.testing.assert_allclose(np.asarray(values), [2.0 + 0.436265, -1.0 - 0.25], rtol=1e-6)
 
 
+def test_the_share_of_the_entropy_is_the_same_for_every_atom():
+    atoms = ops.convert_to_tensor(np.array([[1.0, 2.0, 4.0], [0.0, 0.0, 3.0]], np.float32))
+    values = soft_value(atoms, array(-1.0, 2.0), array(0.5)[0])
+    np.testing.assert_allclose(np.asarray(values), [[1.5, 2.5, 4.5], [-1.0, -1.0, 2.0]])
+    np.testing.assert_allclose(np.asarray(expected(values)), [8.5 / 3.0, 0.0], atol=1e-7)
+    np.testing.assert_allclose(np.asarray(expected(array(2.0, 3.0))), [2.0, 3.0])
+
+
 def test_targets_are_rewards_and_what_follows_where_something_does():
-    """r 1, gamma .9: after two steps 1 + .81 x 2; after termination r alone."""
+    """r 1, gamma .9: after two steps 1 + .81 x 2; after termination r alone. So for every atom of a distribution."""
     targets = critic_targets(array(1.0, 1.0), array(0.81, 0.0), array(2.0, 100.0))
     np.testing.assert_allclose(np.asarray(targets), [2.62, 1.0], rtol=1e-6)
+    atoms = ops.convert_to_tensor(np.array([[2.0, -1.0], [100.0, 7.0]], np.float32))
+    targets = critic_targets(array(1.0, 1.0), array(0.81, 0.0), atoms)
+    np.testing.assert_allclose(np.asarray(targets), [[2.62, 0.19], [1.0, 1.0]], rtol=1e-6)
 
 
 def test_the_temperature_loses_what_entropy_has_beyond_its_target():
