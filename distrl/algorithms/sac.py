@@ -4,6 +4,7 @@ A stochastic policy, two critics, and a temperature that holds the policy's entr
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from keras import ops
@@ -12,7 +13,7 @@ from distrl.algorithms.algorithm import Networks
 from distrl.algorithms.maths.critic_losses import smallest, soft_value, temperature_loss
 from distrl.algorithms.off_policy import OffPolicyActorCritic, PolicyTerms, Rows
 from distrl.config.algorithms import AlgorithmContext
-from distrl.config.algorithms.off_policy import SacParameters
+from distrl.config.algorithms.off_policy import EntropySection, SacParameters
 from distrl.config.heads import HeadParameters, PolicyHeadParameters
 from distrl.errors import ConfigError
 from distrl.networks.actions.family import Tensor
@@ -21,18 +22,16 @@ from distrl.networks.framework.differentiation import Part
 from distrl.networks.steps import TrainedNumber
 
 
-class Sac(OffPolicyActorCritic):
-    """An actor-critic whose return includes the policy's entropy, weighted by a trained temperature alpha.
+class SoftActorCritic(OffPolicyActorCritic):
+    """Base of actor-critics whose return includes the policy's entropy, weighted by a trained temperature alpha.
 
-        critics      y = r + gamma^k (min Q'(o', a') - alpha log pi(a'|o'))
-        policy       mean(alpha log pi(a|o) - min Q(o, a)), a ~ pi drawn so that gradients reach the policy through it
+        policy       mean(alpha log pi(a|o) - `worth`(Q(o, a))), a ~ pi drawn so that gradients reach the policy by it
         temperature  mean(-alpha (log pi(a|o) + target entropy)), by the logarithm of alpha
 
     Densities are those of actions scaled to [-1, 1], as the critics get them.
     """
 
-    Parameters = SacParameters
-    parameters: SacParameters
+    parameters: EntropySection
     heads = (PolicyHeadParameters(distribution="squashed_gaussian"),)
     _log_temperature: TrainedNumber
     _distribution: JointDistribution
@@ -52,22 +51,18 @@ class Sac(OffPolicyActorCritic):
 
     def policy_terms(self, observations: Rows) -> PolicyTerms:
         """Return soft values of drawn actions, the temperature's loss, and metrics: temperature, entropy (nats)."""
-        temperature = ops.exp(self._log_temperature.variable.value)
-        actions, log_probabilities = self._draw(observations)
+        temperature = self.temperature
+        actions, log_probabilities = self.draw(observations)
         values = self.held_values(observations, actions)
         return PolicyTerms(
-            soft_value(smallest(values), log_probabilities, ops.stop_gradient(temperature)),
+            soft_value(self.worth(values), log_probabilities, ops.stop_gradient(temperature)),
             temperature_loss(temperature, log_probabilities, self._target_entropy),
             {"temperature": temperature, "entropy": -ops.mean(log_probabilities)},
         )
 
-    def next_values(self, observations: Rows) -> Tensor:
-        """Return soft values, each of one action drawn from the policy."""
-        assert self.critic.target is not None
-        actions, log_probabilities = self._draw(observations)
-        alpha = ops.exp(self._log_temperature.variable.value)
-        values = self.values(self.critic.target, observations, actions)
-        return soft_value(smallest(values), log_probabilities, alpha)
+    def worth(self, values: Sequence[Tensor]) -> Tensor:
+        """Return what the policy climbs, float32 [N]: the smallest of the critics' values."""
+        return smallest(values)
 
     def steer(self, networks: Networks, context: AlgorithmContext) -> None:
         super().steer(networks, context)
@@ -79,12 +74,35 @@ class Sac(OffPolicyActorCritic):
         (head,) = super().configured_heads()
         assert isinstance(head, PolicyHeadParameters)
         if head.distribution not in ("auto", "squashed_gaussian"):
-            what = f"algorithm sac needs squashed_gaussian, not {head.distribution}; leave it out"
+            what = f"algorithm {self.parameters.name} needs squashed_gaussian, not {head.distribution}; leave it out"
             raise ConfigError(f"network.heads_parameters: policy: distribution: {what}")
         return [head.model_copy(update={"distribution": "squashed_gaussian"})]
 
-    def _draw(self, observations: Rows) -> tuple[dict[str, Tensor], Tensor]:
+    @property
+    def temperature(self) -> Tensor:
+        """alpha, float32 []."""
+        return ops.exp(self._log_temperature.variable.value)
+
+    def draw(self, observations: Rows) -> tuple[dict[str, Tensor], Tensor]:
         """Draw actions [N, n] by name, scaled to [-1, 1]; return them and their log-densities [N] in that scale."""
         outputs = self.main.online.model(dict(observations), training=True)
         actions, log_probabilities = self._distribution.sample_with_log_probability(outputs, self.noise)
         return self.scaled(actions), log_probabilities + self._log_scale
+
+    def drawn_target_values(self, observations: Rows) -> tuple[list[Tensor], Tensor]:
+        """Return the target critics' values of one drawn action each, and the actions' log-densities [N]."""
+        assert self.critic.target is not None
+        actions, log_probabilities = self.draw(observations)
+        return self.values(self.critic.target, observations, actions), log_probabilities
+
+
+class Sac(SoftActorCritic):
+    """Two critics, of which the smaller counts: y = r + gamma^k (min Q'(o', a') - alpha log pi(a'|o'))."""
+
+    Parameters = SacParameters
+    parameters: SacParameters
+
+    def next_values(self, observations: Rows) -> Tensor:
+        """Return soft values, each of one action drawn from the policy."""
+        values, log_probabilities = self.drawn_target_values(observations)
+        return soft_value(smallest(values), log_probabilities, self.temperature)

@@ -100,7 +100,7 @@ def numbers(copy):
     return {name: set(map(float, array.flat)) for name, array in copy.named_weights().items()}
 
 
-@pytest.mark.parametrize("algorithm", ["sac", "td3", "ddpg"])
+@pytest.mark.parametrize("algorithm", ["sac", "td3", "ddpg", "tqc"])
 def test_all_copies_of_all_networks_of_a_checkpoint_and_only_the_acting_one_of_a_policy(algorithm):
     section = {"name": algorithm, "replay": {"capacity_steps": 10_000}}
     networks = build(algorithm=section, actors={"environments": 2, "unroll_length_steps": 4})

@@ -42,6 +42,22 @@ def soft_value(values: Tensor, log_probabilities: Tensor, temperature: Tensor) -
     return values - _beside(temperature * log_probabilities, values)
 
 
+def truncated_mixture(atoms: Sequence[Tensor], dropped: int) -> Tensor:
+    """The smallest atoms of all critics together, in order, without the largest `dropped` for each critic.
+
+    Kuznetsov et al. 2020, arXiv:2005.04269: with N critics of M atoms, the kN smallest of all NM, k = M - dropped.
+
+    Args:
+        atoms: float32 [batch, M], of each of the N critics.
+        dropped: In 0 ... M - 1.
+
+    Returns:
+        float32 [batch, kN].
+    """
+    mixed = ops.sort(ops.concatenate(atoms, axis=-1), axis=-1)  # N x [batch, M] -> [batch, N*M]
+    return mixed[:, : mixed.shape[-1] - dropped * len(atoms)]
+
+
 def smoothed_actions(actions: Tensor, noise: Tensor, largest: float) -> Tensor:
     """``clip(a + clip(noise, -c, c), -1, 1)``: target policy smoothing, which gives similar actions similar values.
 

@@ -6,7 +6,7 @@ from pydantic import Discriminator, Tag
 
 from distrl.config.algorithms.actor_critics import A2cParameters, A3cParameters, ImpalaParameters
 from distrl.config.algorithms.external import Declared, ExternalAlgorithmParameters
-from distrl.config.algorithms.off_policy import DdpgParameters, SacParameters, Td3Parameters
+from distrl.config.algorithms.off_policy import DdpgParameters, SacParameters, Td3Parameters, TqcParameters
 from distrl.config.algorithms.policy_gradients import VpgParameters
 from distrl.config.algorithms.ppo import AppoParameters, PpoParameters
 from distrl.config.algorithms.q_learning import ApexParameters, DqnParameters
@@ -41,6 +41,7 @@ ALGORITHMS: dict[str, type[AlgorithmSection]] = {
         PpoParameters,
         AppoParameters,
         SacParameters,
+        TqcParameters,
         DdpgParameters,
         Td3Parameters,
         VpgParameters,

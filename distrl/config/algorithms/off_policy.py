@@ -1,4 +1,4 @@
-"""Parameters of algorithms that learn continuous actions from a replay memory: DDPG, TD3 and SAC."""
+"""Parameters of algorithms that learn continuous actions from a replay memory: SAC, TQC, DDPG and TD3."""
 
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
@@ -105,6 +105,38 @@ class SacParameters(TargetsSection, EntropySection):
     implementation: ClassVar[str] = "distrl.algorithms.sac:Sac"
 
     name: Literal["sac"] = "sac"
+
+
+class TqcParameters(TargetsSection, EntropySection):
+    """TQC (Kuznetsov et al. 2020, arXiv:2005.04269): SAC with critics of the distribution of returns, truncated.
+
+    The optimizer of the policy is the section `network`'s; the critics have another one like it, the temperature Adam.
+    """
+
+    implementation: ClassVar[str] = "distrl.algorithms.tqc:Tqc"
+
+    name: Literal["tqc"] = "tqc"
+    critics: int = Field(5, ge=1)
+    """Number of critics."""
+    quantiles: int = Field(25, ge=1)
+    """Quantiles of each critic."""
+    dropped_quantiles: int = Field(2, ge=0)
+    """For each critic, so many of the largest quantiles are left out of the targets; the more, the lower these are."""
+
+    def check(self, context: AlgorithmContext) -> None:
+        super().check(context)
+        if context.network.replace_mse_with_huber_loss:
+            raise ValueError(
+                "network.replace_mse_with_huber_loss: the quantile loss of tqc is Huber's in any case; leave it out"
+            )
+
+    @model_validator(mode="after")
+    def _keeps_quantiles(self) -> Self:
+        if self.dropped_quantiles >= self.quantiles:
+            raise ValueError(
+                f"dropped_quantiles: {self.dropped_quantiles} of {self.quantiles} quantiles leaves none; use fewer"
+            )
+        return self
 
 
 class DdpgParameters(TargetsSection, CriticsSection):

@@ -11,6 +11,7 @@ from distrl.algorithms.maths.critic_losses import (
     smoothed_actions,
     soft_value,
     temperature_loss,
+    truncated_mixture,
     weighted_mean,
 )
 
@@ -64,3 +65,24 @@ def test_noise_of_smoothed_actions_is_clipped_and_then_the_action(action, noise,
     """c is .5: first the noise is cut to +- .5, then the action to [-1, 1]."""
     smoothed = smoothed_actions(array(action)[None], array(noise)[None], 0.5)
     np.testing.assert_allclose(np.asarray(smoothed), [[expected]], rtol=1e-6)
+
+
+def test_the_largest_atoms_of_all_critics_together_are_dropped():
+    """Two critics of three atoms, one dropped for each: the four smallest of six, whichever critic they are of."""
+    first = ops.convert_to_tensor(np.array([[3.0, 1.0, 2.0], [0.0, 0.0, 0.0]], np.float32))
+    second = ops.convert_to_tensor(np.array([[9.0, 7.0, 8.0], [5.0, -1.0, 2.0]], np.float32))
+    mixture = truncated_mixture([first, second], 1)
+    np.testing.assert_array_equal(np.asarray(mixture), [[1.0, 2.0, 3.0, 7.0], [-1.0, 0.0, 0.0, 0.0]])
+    whole = truncated_mixture([first, second], 0)
+    np.testing.assert_array_equal(np.asarray(whole)[0], [1.0, 2.0, 3.0, 7.0, 8.0, 9.0])
+
+
+@pytest.mark.parametrize(("critics", "quantiles", "dropped"), [(1, 4, 3), (2, 3, 1), (5, 7, 2)])
+def test_the_truncated_mixture_is_that_of_a_slow_twin(critics, quantiles, dropped):
+    atoms = np.random.default_rng(critics).standard_normal((critics, 6, quantiles)).astype("float32")
+    mixture = np.asarray(truncated_mixture([ops.convert_to_tensor(own) for own in atoms], dropped))
+    for row in range(6):
+        left = sorted(float(atom) for critic in atoms for atom in critic[row])
+        for _ in range(critics * dropped):
+            left.remove(max(left))
+        np.testing.assert_array_equal(mixture[row], np.float32(left))
