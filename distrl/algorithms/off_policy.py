@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import keras
 import numpy as np
@@ -37,6 +37,12 @@ class ActionScale:
     middle: FloatArray
     half_width: FloatArray
 
+    @classmethod
+    def of(cls, action: BoxSpec) -> Self:
+        """Return the scale of an action within bounds."""
+        low, high = np.array(action.low, np.float64), np.array(action.high, np.float64)
+        return cls((0.5 * (low + high)).astype(np.float32), (0.5 * (high - low)).astype(np.float32))
+
     def __call__(self, actions: Tensor) -> Tensor:
         """Scale actions, float32 [..., n]."""
         return (actions - self.middle) / self.half_width
@@ -56,8 +62,7 @@ def action_scales(spec: EnvSpec, algorithm: str) -> dict[str, ActionScale]:
                 f"algorithm {algorithm}: action {name!r} of {spec.id} and an observation are both called {given!r}; "
                 "rename one of them"
             )
-        low, high = np.array(action.low, np.float64), np.array(action.high, np.float64)
-        scales[name] = ActionScale((0.5 * (low + high)).astype(np.float32), (0.5 * (high - low)).astype(np.float32))
+        scales[name] = ActionScale.of(action)
     return scales
 
 

@@ -382,11 +382,12 @@ ONE_STEP = {  # one step of a whole batch, where others are possible
     "td3": {},
     "ddpg": {},
     "tqc": {},
+    "naf": {},
     "vpg": {},
 }
 
 
-CONTINUOUS = ("sac", "td3", "ddpg", "tqc")
+CONTINUOUS = ("sac", "td3", "ddpg", "tqc", "naf")
 
 
 def random_batch(spec, algorithm):

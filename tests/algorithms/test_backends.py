@@ -28,6 +28,7 @@ SUITES = {
         HERE / "test_td3.py",
         HERE / "test_ddpg.py",
         HERE / "test_tqc.py",
+        HERE / "test_naf.py",
         HERE / "test_fixed_numbers.py",
         HERE / "test_epochs.py",
     ],

@@ -37,7 +37,7 @@ def drawn(main, observation, noise):
 
 
 def quantiles(copy, observation, actions):
-    """Of every critic: [critics, N, quantiles]."""
+    """Return those of every critic: [critics, N, quantiles]."""
     return np.stack(copy.predict({"observation": observation, "action": actions.astype("float32")}))
 
 

@@ -6,7 +6,13 @@ from pydantic import Discriminator, Tag
 
 from distrl.config.algorithms.actor_critics import A2cParameters, A3cParameters, ImpalaParameters
 from distrl.config.algorithms.external import Declared, ExternalAlgorithmParameters
-from distrl.config.algorithms.off_policy import DdpgParameters, SacParameters, Td3Parameters, TqcParameters
+from distrl.config.algorithms.off_policy import (
+    DdpgParameters,
+    NafParameters,
+    SacParameters,
+    Td3Parameters,
+    TqcParameters,
+)
 from distrl.config.algorithms.policy_gradients import VpgParameters
 from distrl.config.algorithms.ppo import AppoParameters, PpoParameters
 from distrl.config.algorithms.q_learning import ApexParameters, DqnParameters
@@ -44,6 +50,7 @@ ALGORITHMS: dict[str, type[AlgorithmSection]] = {
         TqcParameters,
         DdpgParameters,
         Td3Parameters,
+        NafParameters,
         VpgParameters,
     )
 }

@@ -1,4 +1,4 @@
-"""Parameters of algorithms that learn continuous actions from a replay memory: SAC, TQC, DDPG and TD3."""
+"""Parameters of algorithms that learn continuous actions from a replay memory: SAC, TQC, DDPG, NAF and TD3."""
 
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
@@ -153,6 +153,24 @@ class DdpgParameters(TargetsSection, CriticsSection):
     )
 
     name: Literal["ddpg"] = "ddpg"
+    replay: ReplayParameters = ReplayParameters(capacity_steps=1_000_000, samples_per_insert=64.0)
+    """Updates per environment step are samples_per_insert / learner.batch_size: one by default."""
+    target_update_rate: float = Field(0.001, gt=0.0, le=1.0)
+
+
+class NafParameters(TargetsSection):
+    """NAF (Gu et al. 2016, arXiv:1603.00748): Q-learning of one action of real numbers within bounds.
+
+    One network has the best action, its value, and how values fall off around it: the head naf.
+    """
+
+    implementation: ClassVar[str] = "distrl.algorithms.naf:Naf"
+    batch_size: ClassVar[int] = 64
+    exploration: ClassVar[ExplorationParameters | None] = OrnsteinUhlenbeckParameters(
+        theta=0.15, sigma=0.1, dt=1.0, unit="range", random_steps=1_000
+    )
+
+    name: Literal["naf"] = "naf"
     replay: ReplayParameters = ReplayParameters(capacity_steps=1_000_000, samples_per_insert=64.0)
     """Updates per environment step are samples_per_insert / learner.batch_size: one by default."""
     target_update_rate: float = Field(0.001, gt=0.0, le=1.0)
