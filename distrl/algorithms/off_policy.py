@@ -123,8 +123,17 @@ class OffPolicyActorCritic(Algorithm):
         """Return the value of the policy's own actions, by critics that are `held`."""
 
     @abstractmethod
-    def next_values(self, observations: Rows) -> Tensor:
-        """Return the values of the next states: float32 [N], or [N, K] samples of the distribution of each."""
+    def critic_values(self, before: Rows, taken: Rows, after: Rows) -> tuple[list[Tensor], Tensor]:
+        """Return what the critics learn from, by the online critics and by the critics that targets come from.
+
+        Args:
+            before, after: Observations of the transitions, [N, ...] by name.
+            taken: Their actions, scaled.
+
+        Returns:
+            Every critic's values of the actions taken, float32 [N] each; and the values of the next states, float32
+            [N]. For distributions: [N, M] atoms each, and [N, K] samples.
+        """
 
     def build(self, spec: EnvSpec) -> Networks:
         """Build the policy, and the critics with a target copy if the section has a rate for it.
@@ -238,11 +247,6 @@ class OffPolicyActorCritic(Algorithm):
             PRIORITIES: sum(ops.abs(expected(targets) - expected(value)) for value in values) / len(values),
         }
 
-    def critic_values(self, before: Rows, taken: Rows, after: Rows) -> tuple[list[Tensor], Tensor]:
-        """Return every critic's values of the actions taken, which are scaled, and `next_values`."""
-        next_values = self.next_values(after)
-        return self.values(self.critic.online, before, taken, training=True), next_values
-
     def critic_loss(self, values: Tensor, targets: Tensor) -> Tensor:
         """Return the loss of one critic, float32 [N]: half the squared error, or Huber's."""
         regression = huber if self.critic.parameters.replace_mse_with_huber_loss else squared_error
@@ -258,10 +262,10 @@ class OffPolicyActorCritic(Algorithm):
         outputs = critics.model({**observations, **actions}, training=training)
         return [outputs[name] for name in critics.outputs]
 
-    def held_values(self, observations: Rows, scaled: Rows, *, training: bool = True) -> list[Tensor]:
+    def held_values(self, observations: Rows, scaled: Rows) -> list[Tensor]:
         """Return `values` of the online critics, whose gradient reaches only the actions."""
         with held(self.critic.online):
-            return self.values(self.critic.online, observations, scaled, training=training)
+            return self.values(self.critic.online, observations, scaled, training=True)
 
     def _follow(self) -> None:
         """Move the target copies towards the networks after the last update, inside this compiled step."""
@@ -276,7 +280,24 @@ class OffPolicyActorCritic(Algorithm):
                 network.follow(rate)
 
 
-class DeterministicActorCritic(OffPolicyActorCritic):
+class TargetedActorCritic(OffPolicyActorCritic):
+    """Base of actor-critics whose targets come from the target copies; the section has their rate."""
+
+    @abstractmethod
+    def next_values(self, observations: Rows) -> Tensor:
+        """Return the values of the next states: float32 [N], or [N, K] samples of the distribution of each."""
+
+    def critic_values(self, before: Rows, taken: Rows, after: Rows) -> tuple[list[Tensor], Tensor]:
+        next_values = self.next_values(after)
+        return self.values(self.critic.online, before, taken, training=True), next_values
+
+    def target_values(self, observations: Rows, scaled: Rows) -> list[Tensor]:
+        """Return `values` of the target critics."""
+        assert self.critic.target is not None
+        return self.values(self.critic.target, observations, scaled)
+
+
+class DeterministicActorCritic(TargetedActorCritic):
     """Base of actor-critics whose policy mu is deterministic and climbs the first critic: -mean Q_1(o, mu(o)).
 
     The gradient of that loss is the deterministic policy gradient (Silver et al. 2014, equation 9).
@@ -294,11 +315,6 @@ class DeterministicActorCritic(OffPolicyActorCritic):
         """Return the target policy's actions [N, n] by name, scaled to [-1, 1]."""
         assert self.main.target is not None
         return self._actions(self.main.target, observations, training=False)
-
-    def target_values(self, observations: Rows, scaled: Rows) -> list[Tensor]:
-        """Return `values` of the target critics."""
-        assert self.critic.target is not None
-        return self.values(self.critic.target, observations, scaled)
 
     def _actions(self, policy: Assembly, observations: Rows, *, training: bool) -> dict[str, Tensor]:
         outputs = policy.model(dict(observations), training=training)

@@ -5,13 +5,14 @@ A stochastic policy, two critics, and a temperature that holds the policy's entr
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from keras import ops
 
 from distrl.algorithms.algorithm import Networks
 from distrl.algorithms.maths.critic_losses import smallest, soft_value, temperature_loss
-from distrl.algorithms.off_policy import OffPolicyActorCritic, PolicyTerms, Rows
+from distrl.algorithms.off_policy import OffPolicyActorCritic, PolicyTerms, Rows, TargetedActorCritic
 from distrl.config.algorithms import AlgorithmContext
 from distrl.config.algorithms.off_policy import EntropySection, SacParameters
 from distrl.config.heads import HeadParameters, PolicyHeadParameters
@@ -37,7 +38,7 @@ class SoftActorCritic(OffPolicyActorCritic):
     _distribution: JointDistribution
 
     def further_parts(self) -> list[Part]:
-        """Return the temperature."""
+        """Return the temperature, which moves when the policy does."""
         parameters = self.parameters
         rate = parameters.temperature_learning_rate or self.context.network.learning_rate
         self._log_temperature = TrainedNumber("log_temperature", math.log(parameters.initial_temperature), rate)
@@ -47,7 +48,7 @@ class SoftActorCritic(OffPolicyActorCritic):
         self._log_scale = float(sum(np.log(scale.half_width).sum() for scale in self.scales.values()))
         numbers = sum(len(scale.half_width) for scale in self.scales.values())
         self._target_entropy = -float(numbers) if parameters.target_entropy is None else parameters.target_entropy
-        return [self._log_temperature.part]
+        return [replace(self._log_temperature.part, every=self.policy_period)]
 
     def policy_terms(self, observations: Rows) -> PolicyTerms:
         """Return soft values of drawn actions, the temperature's loss, and metrics: temperature, entropy (nats)."""
@@ -83,20 +84,14 @@ class SoftActorCritic(OffPolicyActorCritic):
         """alpha, float32 []."""
         return ops.exp(self._log_temperature.variable.value)
 
-    def draw(self, observations: Rows) -> tuple[dict[str, Tensor], Tensor]:
+    def draw(self, observations: Rows, *, training: bool = True) -> tuple[dict[str, Tensor], Tensor]:
         """Draw actions [N, n] by name, scaled to [-1, 1]; return them and their log-densities [N] in that scale."""
-        outputs = self.main.online.model(dict(observations), training=True)
+        outputs = self.main.online.model(dict(observations), training=training)
         actions, log_probabilities = self._distribution.sample_with_log_probability(outputs, self.noise)
         return self.scaled(actions), log_probabilities + self._log_scale
 
-    def drawn_target_values(self, observations: Rows) -> tuple[list[Tensor], Tensor]:
-        """Return the target critics' values of one drawn action each, and the actions' log-densities [N]."""
-        assert self.critic.target is not None
-        actions, log_probabilities = self.draw(observations)
-        return self.values(self.critic.target, observations, actions), log_probabilities
 
-
-class Sac(SoftActorCritic):
+class Sac(TargetedActorCritic, SoftActorCritic):
     """Two critics, of which the smaller counts: y = r + gamma^k (min Q'(o', a') - alpha log pi(a'|o'))."""
 
     Parameters = SacParameters
@@ -104,5 +99,6 @@ class Sac(SoftActorCritic):
 
     def next_values(self, observations: Rows) -> Tensor:
         """Return soft values, each of one action drawn from the policy."""
-        values, log_probabilities = self.drawn_target_values(observations)
+        actions, log_probabilities = self.draw(observations)
+        values = self.target_values(observations, actions)
         return soft_value(smallest(values), log_probabilities, self.temperature)

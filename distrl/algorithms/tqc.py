@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from keras import ops
 
 from distrl.algorithms.maths.critic_losses import expected, soft_value, truncated_mixture
-from distrl.algorithms.off_policy import Rows
+from distrl.algorithms.off_policy import Rows, TargetedActorCritic
 from distrl.algorithms.sac import SoftActorCritic
 from distrl.config.algorithms.off_policy import TqcParameters
 from distrl.config.heads import HeadParameters, QuantileQValueHeadParameters
@@ -16,7 +16,7 @@ from distrl.networks.actions.family import Tensor
 from distrl.networks.heads.losses import quantile_regression
 
 
-class Tqc(SoftActorCritic):
+class Tqc(TargetedActorCritic, SoftActorCritic):
     """N critics of M quantiles theta each, and targets from the kN smallest of all NM quantiles left.
 
     critics  y_j = r + gamma^k (z_j(o', a') - alpha log pi(a'|o')), z the `truncated_mixture` of the target critics
@@ -34,7 +34,8 @@ class Tqc(SoftActorCritic):
 
     def next_values(self, observations: Rows) -> Tensor:
         """Return the atoms of the truncated mixture with their share of the entropy: float32 [N, atoms]."""
-        atoms, log_probabilities = self.drawn_target_values(observations)
+        actions, log_probabilities = self.draw(observations)
+        atoms = self.target_values(observations, actions)
         mixture = truncated_mixture(atoms, self.parameters.dropped_quantiles)
         return soft_value(mixture, log_probabilities, self.temperature)
 

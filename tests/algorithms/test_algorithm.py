@@ -383,11 +383,12 @@ ONE_STEP = {  # one step of a whole batch, where others are possible
     "ddpg": {},
     "tqc": {},
     "naf": {},
+    "crossq": {"critic_layers": [4]},
     "vpg": {},
 }
 
 
-CONTINUOUS = ("sac", "td3", "ddpg", "tqc", "naf")
+CONTINUOUS = ("sac", "td3", "ddpg", "tqc", "crossq", "naf")
 
 
 def random_batch(spec, algorithm):
@@ -445,7 +446,7 @@ def test_the_loss_is_the_one_that_the_update_tells(name):
     told = algorithm.update(networks, given).metrics
     assert found.loss == pytest.approx(told["loss"], rel=1e-5)
     norm = np.sqrt(sum(float(np.square(gradient).sum()) for gradient in found.gradients.values()))
-    if name in ("sac", "tqc"):  # whose temperature is no weight of a network, and is in the norm
+    if name in ("sac", "tqc", "crossq"):  # whose temperature is no weight of a network, and is in the norm
         assert 0.0 < norm <= told["gradient_norm"]
     else:
         assert norm == pytest.approx(told["gradient_norm"], rel=1e-4)

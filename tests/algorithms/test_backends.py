@@ -29,6 +29,8 @@ SUITES = {
         HERE / "test_ddpg.py",
         HERE / "test_tqc.py",
         HERE / "test_naf.py",
+        HERE / "test_crossq.py",
+        NETWORKS / "parts" / "test_own_layers_renorm.py",
         HERE / "test_fixed_numbers.py",
         HERE / "test_epochs.py",
     ],

@@ -7,6 +7,7 @@ from pydantic import Discriminator, Tag
 from distrl.config.algorithms.actor_critics import A2cParameters, A3cParameters, ImpalaParameters
 from distrl.config.algorithms.external import Declared, ExternalAlgorithmParameters
 from distrl.config.algorithms.off_policy import (
+    CrossqParameters,
     DdpgParameters,
     NafParameters,
     SacParameters,
@@ -48,6 +49,7 @@ ALGORITHMS: dict[str, type[AlgorithmSection]] = {
         AppoParameters,
         SacParameters,
         TqcParameters,
+        CrossqParameters,
         DdpgParameters,
         Td3Parameters,
         NafParameters,

@@ -1,4 +1,4 @@
-"""Parameters of algorithms that learn continuous actions from a replay memory: SAC, TQC, DDPG, NAF and TD3."""
+"""Parameters of algorithms that learn continuous actions from a replay memory: SAC, TQC, CrossQ, DDPG, NAF and TD3."""
 
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
@@ -11,7 +11,7 @@ from distrl.config.exploration import (
     OrnsteinUhlenbeckParameters,
     PolicySamplingParameters,
 )
-from distrl.config.layers import Scheme
+from distrl.config.layers import Count
 from distrl.config.replay import ReplayParameters
 from distrl.config.schedules import ConstantSchedule
 from distrl.errors import ConfigError
@@ -69,9 +69,8 @@ class CriticsSection(OffPolicySection):
 
     critic_learning_rate: float | None = Field(None, gt=0.0)
     """null: as network.learning_rate."""
-    critic_layers: Scheme | None = None
-    """Layers of each critic between its inputs and its head: [512, 512, 512]. null: as
-    network.middleware_parameters.scheme."""
+    critic_layers: tuple[Count, ...] | None = None
+    """Widths of the dense layers of each critic, in place of network.middleware_parameters.scheme; null: that one."""
 
     def check(self, context: AlgorithmContext) -> None:
         super().check(context)
@@ -137,6 +136,39 @@ class TqcParameters(TargetsSection, EntropySection):
                 f"dropped_quantiles: {self.dropped_quantiles} of {self.quantiles} quantiles leaves none; use fewer"
             )
         return self
+
+
+class CrossqParameters(EntropySection):
+    """CrossQ (Bhatt et al. 2024, arXiv:1902.05605): SAC without target copies, with batch renormalisation.
+
+    Every layer of the policy and of the critics, and what enters the first one, is normalised. The optimizer of the
+    policy is the section `network`'s; the critics have another one like it, the temperature Adam.
+    """
+
+    implementation: ClassVar[str] = "distrl.algorithms.crossq:Crossq"
+
+    name: Literal["crossq"] = "crossq"
+    critic_layers: tuple[Count, ...] | None = (2048, 2048)
+    policy_every_updates: int = Field(3, ge=1)
+    """Updates of the critics for each update of the policy and the temperature."""
+    batch_norm_momentum: float = Field(0.99, ge=0.0, lt=1.0)
+    """Share of the running moments that stays with every update."""
+    batch_norm_warm_up_updates: int = Field(100_000, ge=0)
+    """So many updates normalise by the batch's own moments; then these are corrected towards the running ones."""
+
+    def check(self, context: AlgorithmContext) -> None:
+        super().check(context)
+        network = context.network
+        middleware = network.middleware_parameters
+        if middleware.kind != "fc":
+            raise ValueError(
+                f"network.middleware_parameters.kind: crossq normalises the layers of fc, not of {middleware.kind}; "
+                "use fc or algorithm sac"
+            )
+        if middleware.batchnorm:
+            raise ValueError("network.middleware_parameters.batchnorm: crossq normalises every layer; leave it out")
+        if network.create_target_network:
+            raise ValueError("network.create_target_network: crossq has no target copies; leave it out")
 
 
 class DdpgParameters(TargetsSection, CriticsSection):

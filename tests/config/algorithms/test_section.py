@@ -22,6 +22,7 @@ def make(algorithm, network=None, **sections):
         ({"name": "sac"}, 64, r"algorithm sac learns from single transitions; use fc"),
         ({"name": "td3"}, 64, r"algorithm td3 learns from single transitions; use fc"),
         ({"name": "tqc"}, 64, r"algorithm tqc learns from single transitions; use fc"),
+        ({"name": "crossq"}, 64, r"algorithm crossq learns from single transitions; use fc"),
         ({"name": "naf"}, 64, r"algorithm naf learns from single transitions; use fc"),
         ({"name": "ddpg"}, 64, r"algorithm ddpg learns from single transitions; use fc"),
         ({"name": "dqn"}, 64, "transition has no recurrent state, and .*: lstm has memory; use sequence"),
