@@ -153,6 +153,7 @@ KINDS = {
         BOTH,
         {"model": "examples.own_network:Attention", "model_arguments": {"filters": 4}},
     ),
+    "batch renormalisation": (SPEC, BOTH, {"middleware_parameters": {"scheme": [{"kind": "batch_renorm"}, 8]}}),
     "bfloat16": (SPEC, BOTH, {"compute_dtype": "bfloat16"}),
 }
 
