@@ -83,7 +83,7 @@ class PolicyTerms(NamedTuple):
 class OffPolicyActorCritic(Algorithm):
     """Base of actor-critics from replay: policy and critics learn in one compiled step, with an optimizer each.
 
-        critics  sum over i of mean(`critic_loss`(Q_i(o, a), y)), y = r + gamma^k V(o'); both by `critic_values`
+        critics  sum over i of mean(`critic_loss`(Q_i(o, a), y)), y = r + gamma^k V(o'); Q and V: `critic_values`
         policy   -mean(`policy_terms`(o)), through critics that are held
 
     Each loss moves only its own variables. "main" is the policy, which actors run. "critic" holds all critics, separate
