@@ -1,20 +1,21 @@
-"""Actor-critics from a replay memory: a policy and two critics with target copies, moved by one compiled step."""
+"""Actor-critics from a replay memory: a policy and its critics with target copies, moved by one compiled step."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import keras
 import numpy as np
 from keras import ops
 
 from distrl.algorithms.algorithm import PRIORITIES, Algorithm, Networks, Update
-from distrl.algorithms.maths.critic_losses import critic_targets, weighted_mean
+from distrl.algorithms.maths.critic_losses import critic_targets, expected, weighted_mean
 from distrl.algorithms.maths.returns import batch_discounts
 from distrl.config.algorithms import AlgorithmContext
-from distrl.config.algorithms.off_policy import OffPolicySection
-from distrl.config.heads import HeadParameters, QValueHeadParameters
+from distrl.config.algorithms.off_policy import CriticsSection, TargetsSection
+from distrl.config.heads import DeterministicPolicyHeadParameters, HeadParameters, QValueHeadParameters
+from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
 from distrl.networks.actions.family import Tensor
 from distrl.networks.assembly import Assembly, action_input
@@ -36,6 +37,12 @@ class ActionScale:
     middle: FloatArray
     half_width: FloatArray
 
+    @classmethod
+    def of(cls, action: BoxSpec) -> Self:
+        """Return the scale of an action within bounds."""
+        low, high = np.array(action.low, np.float64), np.array(action.high, np.float64)
+        return cls((0.5 * (low + high)).astype(np.float32), (0.5 * (high - low)).astype(np.float32))
+
     def __call__(self, actions: Tensor) -> Tensor:
         """Scale actions, float32 [..., n]."""
         return (actions - self.middle) / self.half_width
@@ -55,8 +62,7 @@ def action_scales(spec: EnvSpec, algorithm: str) -> dict[str, ActionScale]:
                 f"algorithm {algorithm}: action {name!r} of {spec.id} and an observation are both called {given!r}; "
                 "rename one of them"
             )
-        low, high = np.array(action.low, np.float64), np.array(action.high, np.float64)
-        scales[name] = ActionScale((0.5 * (low + high)).astype(np.float32), (0.5 * (high - low)).astype(np.float32))
+        scales[name] = ActionScale.of(action)
     return scales
 
 
@@ -77,12 +83,12 @@ class PolicyTerms(NamedTuple):
 class OffPolicyActorCritic(Algorithm):
     """Base of actor-critics from replay: policy and critics learn in one compiled step, with an optimizer each.
 
-        critics  mean((y - Q_i(o, a))^2 / 2) of both, y = r + gamma^k `next_values`(o')
+        critics  sum over i of mean(`critic_loss`(Q_i(o, a), y)), y = r + gamma^k V(o'); Q and V: `critic_values`
         policy   -mean(`policy_terms`(o)), through critics that are held
 
-    Each loss moves only its own variables. "main" is the policy, which actors run. "critic" holds both critics,
-    separate networks with the structure of the section `network`, and their target copy. Critics get actions scaled to
-    [-1, 1], so that the unit of the actions does not matter.
+    Each loss moves only its own variables. "main" is the policy, which actors run. "critic" holds all critics, separate
+    networks with the structure of the section `network`, and their target copy. Critics get actions scaled to [-1, 1],
+    so that the unit of the actions does not matter.
 
     Attributes:
         heads: The policy's heads, unless the configuration has one of the same kind.
@@ -90,11 +96,10 @@ class OffPolicyActorCritic(Algorithm):
         main, critic, scales, noise: Made by `build`; `noise` is the random generator of the losses.
     """
 
-    Parameters: ClassVar[type[OffPolicySection]] = OffPolicySection
+    Parameters: ClassVar[type[CriticsSection]] = CriticsSection
     heads: ClassVar[tuple[HeadParameters, ...]]
-    critics: ClassVar[tuple[HeadParameters, ...]] = (QValueHeadParameters(num_output_head_copies=2),)
     policy_has_target: ClassVar[bool] = False
-    parameters: OffPolicySection
+    parameters: CriticsSection
     main: NetworkWrapper
     critic: NetworkWrapper
     scales: dict[str, ActionScale]
@@ -102,6 +107,11 @@ class OffPolicyActorCritic(Algorithm):
 
     _step: Step | None = None
     _states: list[object]
+
+    @property
+    def critic_head(self) -> HeadParameters:
+        """Head of the critics; `num_output_head_copies` is their number."""
+        return QValueHeadParameters(num_output_head_copies=2)
 
     @property
     def policy_period(self) -> int:
@@ -113,11 +123,20 @@ class OffPolicyActorCritic(Algorithm):
         """Return the value of the policy's own actions, by critics that are `held`."""
 
     @abstractmethod
-    def next_values(self, observations: Rows) -> Tensor:
-        """Return the values of the next states by the target critics: float32 [N]."""
+    def critic_values(self, before: Rows, taken: Rows, after: Rows) -> tuple[list[Tensor], Tensor]:
+        """Return what the critics learn from, by the online critics and by the critics that targets come from.
+
+        Args:
+            before, after: Observations of the transitions, [N, ...] by name.
+            taken: Their actions, scaled.
+
+        Returns:
+            Every critic's values of the actions taken, float32 [N] each; and the values of the next states, float32
+            [N]. For distributions: [N, M] atoms each, and [N, K] samples.
+        """
 
     def build(self, spec: EnvSpec) -> Networks:
-        """Build the policy, and the critics with a target copy.
+        """Build the policy, and the critics with a target copy if the section has a rate for it.
 
         Raises:
             ConfigError: An action is not continuous within bounds, or `network` does not fit the algorithm.
@@ -126,7 +145,7 @@ class OffPolicyActorCritic(Algorithm):
         self.scales = action_scales(spec, self.parameters.name)
         network, seed = self.context.network, self.context.seed
         self.main = NetworkWrapper(
-            network,
+            self.policy_network(network),
             spec,
             self.configured_heads(),
             has_target=self.policy_has_target,
@@ -134,10 +153,14 @@ class OffPolicyActorCritic(Algorithm):
             name="main",
             seed=seed,
         )
-        rate = self.parameters.critic_learning_rate or network.learning_rate
-        of_critics = network.model_copy(update={"use_separate_networks_per_head": True, "learning_rate": rate})
         self.critic = NetworkWrapper(
-            of_critics, spec, self.critics, has_target=True, has_global=False, name="critic", seed=seed
+            self.critic_network(network),
+            spec,
+            (self.critic_head,),
+            has_target=isinstance(self.parameters, TargetsSection),
+            has_global=False,
+            name="critic",
+            seed=seed,
         )
         self.noise = keras.random.SeedGenerator(seed)
         self.main.beside = {"noise": {"state": self.noise.state}}
@@ -148,6 +171,19 @@ class OffPolicyActorCritic(Algorithm):
         self._step = Step(self.loss, parts, others, [count], replicas=self.context.replicas)
         self._states = [*others, count, *(variable for part in further for variable in part.trainable)]
         return {"main": self.main, "critic": self.critic}
+
+    def policy_network(self, network: NetworkParameters) -> NetworkParameters:
+        """Return the structure and the optimizer of the policy: those of the section `network`."""
+        return network
+
+    def critic_network(self, network: NetworkParameters) -> NetworkParameters:
+        """Return the structure of every critic and their optimizer."""
+        rate = self.parameters.critic_learning_rate or network.learning_rate
+        changed: dict[str, object] = {"use_separate_networks_per_head": True, "learning_rate": rate}
+        if self.parameters.critic_layers is not None:
+            layers = {"scheme": self.parameters.critic_layers}
+            changed["middleware_parameters"] = network.middleware_parameters.model_copy(update=layers)
+        return network.model_copy(update=changed)
 
     def further_parts(self) -> list[Part]:
         """Return variables that are trained beside the networks; `build` calls this once it has made them."""
@@ -183,24 +219,21 @@ class OffPolicyActorCritic(Algorithm):
         """Return the sum of all losses, which `Step` differentiates by the variables of each.
 
         Returns:
-            The sum, and policy_loss, critic_loss, those of `policy_terms`, mean_value and the priorities |y - Q|.
+            The sum, and policy_loss, critic_loss, those of `policy_terms`, mean_value and the priorities: the mean of
+            |y - Q_i| over the critics.
         """
         parameters, weights = self.parameters, batch.importance_weights
         self._follow()
         before, after = ({name: rows[row] for name, rows in batch.observations.items()} for row in (0, 1))
         worth, further, told = self.policy_terms(before)
-        targets = critic_targets(
-            parameters.reward_scale * batch.rewards[0],
-            batch_discounts(batch, parameters.discount)[0],
-            self.next_values(after),
-        )
         taken = self.scaled({name: rows[0] for name, rows in batch.actions.items()})
-        values = self.values(self.critic.online, before, taken)
-        errors = [targets - value for value in values]
+        values, next_values = self.critic_values(before, taken, after)
+        targets = critic_targets(
+            parameters.reward_scale * batch.rewards[0], batch_discounts(batch, parameters.discount)[0], next_values
+        )
 
-        regression = huber if self.critic.parameters.replace_mse_with_huber_loss else squared_error
         policy_loss = -weighted_mean(worth, weights)
-        critic_loss = sum(weighted_mean(regression(error), weights) for error in errors)
+        critic_loss = sum(weighted_mean(self.critic_loss(value, targets), weights) for value in values)
         total = self.main.online.heads[0].parameters.loss_weight * policy_loss + critic_loss
         if further is not None:
             total = total + weighted_mean(further, weights)
@@ -211,26 +244,33 @@ class OffPolicyActorCritic(Algorithm):
             "critic_loss": critic_loss,
             **told,
             "mean_value": ops.mean(values[0]),
-            PRIORITIES: 0.5 * (ops.abs(errors[0]) + ops.abs(errors[1])),
+            PRIORITIES: sum(ops.abs(expected(targets) - expected(value)) for value in values) / len(values),
         }
+
+    def critic_loss(self, values: Tensor, targets: Tensor) -> Tensor:
+        """Return the loss of one critic, float32 [N]: half the squared error, or Huber's."""
+        regression = huber if self.critic.parameters.replace_mse_with_huber_loss else squared_error
+        return regression(targets - values)
 
     def scaled(self, actions: Rows) -> dict[str, Tensor]:
         """Scale actions [N, n] from the environment's bounds to [-1, 1]."""
         return {name: scale(actions[name]) for name, scale in self.scales.items()}
 
-    def values(self, critics: Assembly, observations: Rows, scaled: Rows) -> tuple[Tensor, Tensor]:
-        """Return Q1 and Q2, float32 [N] each, of actions that `scaled` returned."""
+    def values(self, critics: Assembly, observations: Rows, scaled: Rows, *, training: bool = False) -> list[Tensor]:
+        """Return the output of every critic for actions that `scaled` returned: float32 [N, ...] each."""
         actions = {action_input(name): rows for name, rows in scaled.items()}
-        outputs = critics.model({**observations, **actions}, training=critics is self.critic.online)
-        return outputs["q_value_0"], outputs["q_value_1"]
+        outputs = critics.model({**observations, **actions}, training=training)
+        return [outputs[name] for name in critics.outputs]
 
-    def held_values(self, observations: Rows, scaled: Rows) -> tuple[Tensor, Tensor]:
+    def held_values(self, observations: Rows, scaled: Rows) -> list[Tensor]:
         """Return `values` of the online critics, whose gradient reaches only the actions."""
         with held(self.critic.online):
-            return self.values(self.critic.online, observations, scaled)
+            return self.values(self.critic.online, observations, scaled, training=True)
 
     def _follow(self) -> None:
         """Move the target copies towards the networks after the last update, inside this compiled step."""
+        if not isinstance(self.parameters, TargetsSection):
+            return
         rate: Tensor | float = self.parameters.target_update_rate
         if self.policy_period > 1:
             due = self.critic.optimizer.iterations.value % self.policy_period == 0
@@ -238,3 +278,44 @@ class OffPolicyActorCritic(Algorithm):
         for network in (self.main, self.critic):
             if network.target is not None:
                 network.follow(rate)
+
+
+class TargetedActorCritic(OffPolicyActorCritic):
+    """Base of actor-critics whose targets come from the target copies; the section has their rate."""
+
+    @abstractmethod
+    def next_values(self, observations: Rows) -> Tensor:
+        """Return the values of the next states: float32 [N], or [N, K] samples of the distribution of each."""
+
+    def critic_values(self, before: Rows, taken: Rows, after: Rows) -> tuple[list[Tensor], Tensor]:
+        next_values = self.next_values(after)
+        return self.values(self.critic.online, before, taken, training=True), next_values
+
+    def target_values(self, observations: Rows, scaled: Rows) -> list[Tensor]:
+        """Return `values` of the target critics."""
+        assert self.critic.target is not None
+        return self.values(self.critic.target, observations, scaled)
+
+
+class DeterministicActorCritic(TargetedActorCritic):
+    """Base of actor-critics whose policy mu is deterministic and climbs the first critic: -mean Q_1(o, mu(o)).
+
+    The gradient of that loss is the deterministic policy gradient (Silver et al. 2014, equation 9).
+    """
+
+    heads = (DeterministicPolicyHeadParameters(),)
+    policy_has_target = True
+
+    def policy_terms(self, observations: Rows) -> PolicyTerms:
+        """Return the first critic's values of the policy's actions."""
+        actions = self._actions(self.main.online, observations, training=True)
+        return PolicyTerms(self.held_values(observations, actions)[0])
+
+    def target_actions(self, observations: Rows) -> dict[str, Tensor]:
+        """Return the target policy's actions [N, n] by name, scaled to [-1, 1]."""
+        assert self.main.target is not None
+        return self._actions(self.main.target, observations, training=False)
+
+    def _actions(self, policy: Assembly, observations: Rows, *, training: bool) -> dict[str, Tensor]:
+        outputs = policy.model(dict(observations), training=training)
+        return self.scaled({action: outputs[policy.heads[0].name] for action in self.scales})  # there is one

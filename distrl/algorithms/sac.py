@@ -4,15 +4,17 @@ A stochastic policy, two critics, and a temperature that holds the policy's entr
 """
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from keras import ops
 
 from distrl.algorithms.algorithm import Networks
-from distrl.algorithms.maths.critic_losses import soft_value, temperature_loss
-from distrl.algorithms.off_policy import OffPolicyActorCritic, PolicyTerms, Rows
+from distrl.algorithms.maths.critic_losses import smallest, soft_value, temperature_loss
+from distrl.algorithms.off_policy import OffPolicyActorCritic, PolicyTerms, Rows, TargetedActorCritic
 from distrl.config.algorithms import AlgorithmContext
-from distrl.config.algorithms.off_policy import SacParameters
+from distrl.config.algorithms.off_policy import EntropySection, SacParameters
 from distrl.config.heads import HeadParameters, PolicyHeadParameters
 from distrl.errors import ConfigError
 from distrl.networks.actions.family import Tensor
@@ -21,24 +23,22 @@ from distrl.networks.framework.differentiation import Part
 from distrl.networks.steps import TrainedNumber
 
 
-class Sac(OffPolicyActorCritic):
-    """An actor-critic whose return includes the policy's entropy, weighted by a trained temperature alpha.
+class SoftActorCritic(OffPolicyActorCritic):
+    """Base of actor-critics whose return includes the policy's entropy, weighted by a trained temperature alpha.
 
-        critics      y = r + gamma^k (min Q'(o', a') - alpha log pi(a'|o'))
-        policy       mean(alpha log pi(a|o) - min Q(o, a)), a ~ pi drawn so that gradients reach the policy through it
+        policy       mean(alpha log pi(a|o) - `worth`(Q(o, a))), a ~ pi drawn so that gradients reach the policy by it
         temperature  mean(-alpha (log pi(a|o) + target entropy)), by the logarithm of alpha
 
     Densities are those of actions scaled to [-1, 1], as the critics get them.
     """
 
-    Parameters = SacParameters
-    parameters: SacParameters
+    parameters: EntropySection
     heads = (PolicyHeadParameters(distribution="squashed_gaussian"),)
     _log_temperature: TrainedNumber
     _distribution: JointDistribution
 
     def further_parts(self) -> list[Part]:
-        """Return the temperature."""
+        """Return the temperature, which moves when the policy does."""
         parameters = self.parameters
         rate = parameters.temperature_learning_rate or self.context.network.learning_rate
         self._log_temperature = TrainedNumber("log_temperature", math.log(parameters.initial_temperature), rate)
@@ -48,25 +48,22 @@ class Sac(OffPolicyActorCritic):
         self._log_scale = float(sum(np.log(scale.half_width).sum() for scale in self.scales.values()))
         numbers = sum(len(scale.half_width) for scale in self.scales.values())
         self._target_entropy = -float(numbers) if parameters.target_entropy is None else parameters.target_entropy
-        return [self._log_temperature.part]
+        return [replace(self._log_temperature.part, every=self.policy_period)]
 
     def policy_terms(self, observations: Rows) -> PolicyTerms:
         """Return soft values of drawn actions, the temperature's loss, and metrics: temperature, entropy (nats)."""
-        temperature = ops.exp(self._log_temperature.variable.value)
-        actions, log_probabilities = self._draw(observations)
+        temperature = self.temperature
+        actions, log_probabilities = self.draw(observations)
         values = self.held_values(observations, actions)
         return PolicyTerms(
-            soft_value(*values, log_probabilities, ops.stop_gradient(temperature)),
+            soft_value(self.worth(values), log_probabilities, ops.stop_gradient(temperature)),
             temperature_loss(temperature, log_probabilities, self._target_entropy),
             {"temperature": temperature, "entropy": -ops.mean(log_probabilities)},
         )
 
-    def next_values(self, observations: Rows) -> Tensor:
-        """Return soft values, each of one action drawn from the policy."""
-        assert self.critic.target is not None
-        actions, log_probabilities = self._draw(observations)
-        alpha = ops.exp(self._log_temperature.variable.value)
-        return soft_value(*self.values(self.critic.target, observations, actions), log_probabilities, alpha)
+    def worth(self, values: Sequence[Tensor]) -> Tensor:
+        """Return what the policy climbs, float32 [N]: the smallest of the critics' values."""
+        return smallest(values)
 
     def steer(self, networks: Networks, context: AlgorithmContext) -> None:
         super().steer(networks, context)
@@ -78,12 +75,30 @@ class Sac(OffPolicyActorCritic):
         (head,) = super().configured_heads()
         assert isinstance(head, PolicyHeadParameters)
         if head.distribution not in ("auto", "squashed_gaussian"):
-            what = f"algorithm sac needs squashed_gaussian, not {head.distribution}; leave it out"
+            what = f"algorithm {self.parameters.name} needs squashed_gaussian, not {head.distribution}; leave it out"
             raise ConfigError(f"network.heads_parameters: policy: distribution: {what}")
         return [head.model_copy(update={"distribution": "squashed_gaussian"})]
 
-    def _draw(self, observations: Rows) -> tuple[dict[str, Tensor], Tensor]:
+    @property
+    def temperature(self) -> Tensor:
+        """alpha, float32 []."""
+        return ops.exp(self._log_temperature.variable.value)
+
+    def draw(self, observations: Rows, *, training: bool = True) -> tuple[dict[str, Tensor], Tensor]:
         """Draw actions [N, n] by name, scaled to [-1, 1]; return them and their log-densities [N] in that scale."""
-        outputs = self.main.online.model(dict(observations), training=True)
+        outputs = self.main.online.model(dict(observations), training=training)
         actions, log_probabilities = self._distribution.sample_with_log_probability(outputs, self.noise)
         return self.scaled(actions), log_probabilities + self._log_scale
+
+
+class Sac(TargetedActorCritic, SoftActorCritic):
+    """Two critics, of which the smaller counts: y = r + gamma^k (min Q'(o', a') - alpha log pi(a'|o'))."""
+
+    Parameters = SacParameters
+    parameters: SacParameters
+
+    def next_values(self, observations: Rows) -> Tensor:
+        """Return soft values, each of one action drawn from the policy."""
+        actions, log_probabilities = self.draw(observations)
+        values = self.target_values(observations, actions)
+        return soft_value(smallest(values), log_probabilities, self.temperature)

@@ -181,6 +181,18 @@ class QValueHeadParameters(HeadSection):
     kind: Literal["q_value"] = "q_value"
 
 
+class QuantileQValueHeadParameters(HeadSection):
+    """The distribution of returns of a state and an action by its quantiles (TQC)."""
+
+    loss_settings: ClassVar[tuple[str, ...]] = ("huber_kappa",)
+
+    kind: Literal["quantile_q_value"] = "quantile_q_value"
+    quantiles: int = Field(25, ge=1)
+    """Number of quantiles, at the midpoints of as many equal parts of [0, 1]."""
+    huber_kappa: float = Field(1.0, gt=0.0)
+    """Errors up to this are squared, larger ones linear."""
+
+
 class TwinQHeadParameters(HeadSection):
     """Two independent values of a state and an action, and the smaller of both (TD3, SAC)."""
 
@@ -225,6 +237,7 @@ HeadParameters = Annotated[
     | QuantileQHeadParameters
     | NAFHeadParameters
     | QValueHeadParameters
+    | QuantileQValueHeadParameters
     | TwinQHeadParameters
     | DeterministicPolicyHeadParameters
     | ClassificationHeadParameters

@@ -169,6 +169,21 @@ class BatchNormLayer(Section):
     epsilon: Real = Field(1e-3, gt=0.0)
 
 
+class BatchRenormLayer(Section):
+    """Batch renormalisation over the last axis: the batch's moments, corrected towards running ones, while training;
+    running ones otherwise (Ioffe 2017, arXiv:1702.03275)."""
+
+    kind: Literal["batch_renorm"] = "batch_renorm"
+    momentum: Real = Field(0.99, ge=0.0, lt=1.0)
+    epsilon: Real = Field(1e-3, gt=0.0)
+    r_max: Real = Field(3.0, ge=1.0)
+    """The batch's deviation over the running one is clipped to [1 / r_max, r_max]."""
+    d_max: Real = Field(5.0, ge=0.0)
+    """The distance of both means, in running deviations, is clipped to this."""
+    warm_up_updates: Annotated[int, Field(ge=0, strict=True)] = 100_000
+    """So many batches are normalised by their own moments alone, while the running ones settle."""
+
+
 class LayerNormLayer(Section):
     """Layer normalisation over the last axis."""
 
@@ -249,6 +264,7 @@ LayerParameters = (
     | Annotated[ActivationLayer, Tag("activation")]
     | Annotated[DropoutLayer, Tag("dropout")]
     | Annotated[BatchNormLayer, Tag("batch_norm")]
+    | Annotated[BatchRenormLayer, Tag("batch_renorm")]
     | Annotated[LayerNormLayer, Tag("layer_norm")]
     | Annotated[EmbeddingLayer, Tag("embedding")]
     | Annotated[DuelingLayer, Tag("dueling")]

@@ -390,8 +390,15 @@ ONE_STEP = {  # one step of a whole batch, where others are possible
     "appo": {"epochs": 1, "minibatches": 1},
     "sac": {},
     "td3": {},
+    "ddpg": {},
+    "tqc": {},
+    "naf": {},
+    "crossq": {"critic_layers": [4]},
     "vpg": {},
 }
+
+
+CONTINUOUS = ("sac", "td3", "ddpg", "tqc", "crossq", "naf")
 
 
 def random_batch(spec, algorithm, states):
@@ -425,7 +432,7 @@ def test_all_that_ship_unrolls_are_here():
 
 @pytest.mark.parametrize("name", ONE_STEP)
 def test_the_loss_is_the_one_that_the_update_tells(name):
-    action = BoxSpec((2,), (-1.0, -1.0), (1.0, 1.0)) if name in ("sac", "td3") else DiscreteSpec(2)
+    action = BoxSpec((2,), (-1.0, -1.0), (1.0, 1.0)) if name in CONTINUOUS else DiscreteSpec(2)
     spec = EnvSpec("x", {"observation": ArraySpec((3,), "float32")}, {"action": action})
     tree = {
         "algorithm": {"name": name, **ONE_STEP[name]},
@@ -445,7 +452,7 @@ def test_the_loss_is_the_one_that_the_update_tells(name):
     told = algorithm.update(networks, given).metrics
     assert found.loss == pytest.approx(told["loss"], rel=1e-5)
     norm = np.sqrt(sum(float(np.square(gradient).sum()) for gradient in found.gradients.values()))
-    if name == "sac":  # whose temperature is no weight of a network, and is in the norm
+    if name in ("sac", "tqc", "crossq"):  # whose temperature is no weight of a network, and is in the norm
         assert 0.0 < norm <= told["gradient_norm"]
     else:
         assert norm == pytest.approx(told["gradient_norm"], rel=1e-4)

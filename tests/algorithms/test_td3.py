@@ -100,6 +100,7 @@ def twin(networks, batch, noise, sigma=0.2, clip=0.5):
     return {name: np.array(of_rows) for name, of_rows in rows.items()}, of_taken[0].mean()
 
 
+@pytest.mark.row("D168")
 def test_every_loss_is_that_of_a_slow_twin(fresh):
     """The noise is three times as large as usual, so that it and the actions are clipped."""
     algorithm, networks = make(target_noise=0.6, target_noise_clip=0.3, target_update_rate=1.0)
@@ -127,6 +128,7 @@ def test_every_loss_is_that_of_a_slow_twin(fresh):
     np.testing.assert_allclose(update.priorities, rows["priorities"], rtol=1e-4)
 
 
+@pytest.mark.row("D168")
 def test_the_policy_moves_with_every_second_update_and_targets_follow_then(fresh):
     """Targets of the updates 1 and 2 are equal; the third begins with those that followed what the second left."""
     algorithm, networks = fresh

@@ -66,8 +66,8 @@ def test_schemes_by_name():
         (
             "[64, {kind: densee}]",
             f"{SCHEME}.1: {{kind: densee}} (from flag --set) must have a kind of dense, noisy_dense, conv1d, conv2d, "
-            "pool2d, flatten, activation, dropout, batch_norm, layer_norm, embedding, dueling, lstm, custom, residual, "
-            "or be a number; did you mean dense?",
+            "pool2d, flatten, activation, dropout, batch_norm, batch_renorm, layer_norm, embedding, dueling, lstm, "
+            "custom, residual, or be a number; did you mean dense?",
         ),
         ("5", f"{SCHEME}: 5 (from flag --set) must be the name of a scheme or a list of layers"),
         (

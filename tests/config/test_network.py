@@ -95,6 +95,7 @@ TARGETS = {
     "quantile_q": {"actions": CHOICES, "targets": np.stack([BIG, -BIG], axis=1) / 10},
     "naf": {"actions": REAL, "targets": BIG},
     "q_value": BIG,
+    "quantile_q_value": np.stack([BIG, -BIG], axis=1) / 10,
     "twin_q": BIG,
     "deterministic_policy": REAL,
     "classification": CHOICES,
@@ -296,6 +297,7 @@ OWN_FIELDS = {
     "categorical_q": ATOMS | MASK,
     "rainbow_q": ATOMS | MASK,
     "quantile_q": {"quantiles": Change(3, "shapes"), "huber_kappa": Change(0.1, "step")} | MASK,
+    "quantile_q_value": {"quantiles": Change(3, "shapes"), "huber_kappa": Change(0.1, "step")},
     "deterministic_policy": {"batchnorm": Change(True, "shapes")},
     "rnd": {"embedding_size": Change(4, "shapes")},
 }
@@ -304,6 +306,7 @@ SMALL_HEADS = {
     "dueling_q": {"units": [6]},
     "rainbow_q": {"atoms": 3, "units": [6]},
     "quantile_q": {"quantiles": 4},
+    "quantile_q_value": {"quantiles": 4},
     "twin_q": {"units": [6]},
     "rnd": {"embedding_size": 3, "units": [6]},
 }
@@ -411,7 +414,7 @@ def head_fields():
 @pytest.mark.parametrize(("kind", "field"), [*head_fields()])
 def test_every_field_of_a_head(kind, field):
     change = OWN_FIELDS.get(kind, {}).get(field) or HEAD[field]
-    continuous = kind in ("naf", "q_value", "twin_q", "deterministic_policy")
+    continuous = kind in ("naf", "q_value", "quantile_q_value", "twin_q", "deterministic_policy")
     spec = BOX if continuous else change.spec
     base = {"kind": kind} | SMALL_HEADS.get(kind, {}) | change.base
     network = SGD | {"middleware_parameters": {"scheme": [8]}}

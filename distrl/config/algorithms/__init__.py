@@ -7,7 +7,14 @@ from pydantic import Discriminator, Tag
 from distrl.config.algorithms.actor_critics import A2cParameters, A3cParameters, ImpalaParameters
 from distrl.config.algorithms.distributional import C51Parameters, QrDqnParameters, RainbowParameters
 from distrl.config.algorithms.external import Declared, ExternalAlgorithmParameters
-from distrl.config.algorithms.off_policy import SacParameters, Td3Parameters
+from distrl.config.algorithms.off_policy import (
+    CrossqParameters,
+    DdpgParameters,
+    NafParameters,
+    SacParameters,
+    Td3Parameters,
+    TqcParameters,
+)
 from distrl.config.algorithms.policy_gradients import VpgParameters
 from distrl.config.algorithms.ppo import AppoParameters, PpoParameters
 from distrl.config.algorithms.q_learning import ApexParameters, DqnParameters, R2d2Parameters
@@ -46,7 +53,11 @@ ALGORITHMS: dict[str, type[AlgorithmSection]] = {
         PpoParameters,
         AppoParameters,
         SacParameters,
+        TqcParameters,
+        CrossqParameters,
+        DdpgParameters,
         Td3Parameters,
+        NafParameters,
         VpgParameters,
     )
 }

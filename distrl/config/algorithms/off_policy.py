@@ -1,11 +1,17 @@
-"""Parameters of SAC and TD3: actor-critics that learn continuous actions from a replay memory."""
+"""Parameters of algorithms that learn continuous actions from a replay memory: SAC, TQC, CrossQ, DDPG, NAF and TD3."""
 
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from distrl.config.algorithms.section import AlgorithmContext, AlgorithmSection, LearnsFrom
-from distrl.config.exploration import ExplorationParameters, GaussianNoiseParameters, PolicySamplingParameters
+from distrl.config.exploration import (
+    ExplorationParameters,
+    GaussianNoiseParameters,
+    OrnsteinUhlenbeckParameters,
+    PolicySamplingParameters,
+)
+from distrl.config.layers import Count
 from distrl.config.replay import ReplayParameters
 from distrl.config.schedules import ConstantSchedule
 from distrl.errors import ConfigError
@@ -15,17 +21,13 @@ if TYPE_CHECKING:  # it brings NumPy, which the command line does without
 
 
 class OffPolicySection(AlgorithmSection):
-    """The replay memory, the critics and their target copies."""
+    """The replay memory."""
 
     batch_size: ClassVar[int] = 256
     learns_from: ClassVar[LearnsFrom] = "anybody"
 
     replay: ReplayParameters = ReplayParameters(capacity_steps=1_000_000, samples_per_insert=256.0)
     """Updates per environment step are samples_per_insert / learner.batch_size: one by default."""
-    critic_learning_rate: float | None = Field(None, gt=0.0)
-    """null: as network.learning_rate."""
-    target_update_rate: float = Field(0.005, gt=0.0, le=1.0)
-    """Rate of the target copies: target = rate * online + (1 - rate) * target."""
 
     def check(self, context: AlgorithmContext) -> None:
         if context.network.has_memory:
@@ -55,16 +57,36 @@ class OffPolicySection(AlgorithmSection):
         return self
 
 
-class SacParameters(OffPolicySection):
-    """SAC (Haarnoja et al. 2018, arXiv:1812.05905): off-policy, continuous actions, entropy held at a target.
+class TargetsSection(OffPolicySection):
+    """Fields of algorithms with target copies."""
 
-    The optimizer of the policy is the section `network`'s; the critics have another one like it, the temperature Adam.
-    """
+    target_update_rate: float = Field(0.005, gt=0.0, le=1.0)
+    """Rate of the target copies: target = rate * online + (1 - rate) * target."""
 
-    implementation: ClassVar[str] = "distrl.algorithms.sac:Sac"
+
+class CriticsSection(OffPolicySection):
+    """Fields of actor-critics."""
+
+    critic_learning_rate: float | None = Field(None, gt=0.0)
+    """null: as network.learning_rate."""
+    critic_layers: tuple[Count, ...] | None = None
+    """Widths of the dense layers of each critic, in place of network.middleware_parameters.scheme; null: that one."""
+
+    def check(self, context: AlgorithmContext) -> None:
+        super().check(context)
+        kind = context.network.middleware_parameters.kind
+        if self.critic_layers is not None and kind != "fc":
+            raise ValueError(
+                f"algorithm.critic_layers: takes the place of an fc middleware's scheme, and this one is {kind}; "
+                "leave it out"
+            )
+
+
+class EntropySection(CriticsSection):
+    """Fields of actor-critics whose policy's entropy is held at a target."""
+
     exploration: ClassVar[ExplorationParameters | None] = PolicySamplingParameters(random_steps=1_000)
 
-    name: Literal["sac"] = "sac"
     temperature_learning_rate: float | None = Field(None, gt=0.0)
     """null: as network.learning_rate."""
     initial_temperature: float = Field(1.0, gt=0.0)
@@ -73,7 +95,120 @@ class SacParameters(OffPolicySection):
     """In nats, of actions scaled to [-1, 1], all of them together. null: -1 for each number in them."""
 
 
-class Td3Parameters(OffPolicySection):
+class SacParameters(TargetsSection, EntropySection):
+    """SAC (Haarnoja et al. 2018, arXiv:1812.05905): off-policy, continuous actions, entropy held at a target.
+
+    The optimizer of the policy is the section `network`'s; the critics have another one like it, the temperature Adam.
+    """
+
+    implementation: ClassVar[str] = "distrl.algorithms.sac:Sac"
+
+    name: Literal["sac"] = "sac"
+
+
+class TqcParameters(TargetsSection, EntropySection):
+    """TQC (Kuznetsov et al. 2020, arXiv:2005.04269): SAC with critics of the distribution of returns, truncated.
+
+    The optimizer of the policy is the section `network`'s; the critics have another one like it, the temperature Adam.
+    """
+
+    implementation: ClassVar[str] = "distrl.algorithms.tqc:Tqc"
+
+    name: Literal["tqc"] = "tqc"
+    critics: int = Field(5, ge=1)
+    """Number of critics."""
+    quantiles: int = Field(25, ge=1)
+    """Quantiles of each critic."""
+    dropped_quantiles: int = Field(2, ge=0)
+    """For each critic, so many of the largest quantiles are left out of the targets; the more, the lower these are."""
+
+    def check(self, context: AlgorithmContext) -> None:
+        super().check(context)
+        if context.network.replace_mse_with_huber_loss:
+            raise ValueError(
+                "network.replace_mse_with_huber_loss: the quantile loss of tqc is Huber's in any case; leave it out"
+            )
+
+    @model_validator(mode="after")
+    def _keeps_quantiles(self) -> Self:
+        if self.dropped_quantiles >= self.quantiles:
+            raise ValueError(
+                f"dropped_quantiles: {self.dropped_quantiles} of {self.quantiles} quantiles leaves none; use fewer"
+            )
+        return self
+
+
+class CrossqParameters(EntropySection):
+    """CrossQ (Bhatt et al. 2024, arXiv:1902.05605): SAC without target copies, with batch renormalisation.
+
+    Every layer of the policy and of the critics, and what enters the first one, is normalised. The optimizer of the
+    policy is the section `network`'s; the critics have another one like it, the temperature Adam.
+    """
+
+    implementation: ClassVar[str] = "distrl.algorithms.crossq:Crossq"
+
+    name: Literal["crossq"] = "crossq"
+    critic_layers: tuple[Count, ...] | None = (2048, 2048)
+    policy_every_updates: int = Field(3, ge=1)
+    """Updates of the critics for each update of the policy and the temperature."""
+    batch_norm_momentum: float = Field(0.99, ge=0.0, lt=1.0)
+    """Share of the running moments that stays with every update."""
+    batch_norm_warm_up_updates: int = Field(100_000, ge=0)
+    """So many updates normalise by the batch's own moments; then these are corrected towards the running ones."""
+
+    def check(self, context: AlgorithmContext) -> None:
+        super().check(context)
+        network = context.network
+        middleware = network.middleware_parameters
+        if middleware.kind != "fc":
+            raise ValueError(
+                f"network.middleware_parameters.kind: crossq normalises the layers of fc, not of {middleware.kind}; "
+                "use fc or algorithm sac"
+            )
+        if middleware.batchnorm:
+            raise ValueError("network.middleware_parameters.batchnorm: crossq normalises every layer; leave it out")
+        if network.create_target_network:
+            raise ValueError("network.create_target_network: crossq has no target copies; leave it out")
+
+
+class DdpgParameters(TargetsSection, CriticsSection):
+    """DDPG (Lillicrap et al. 2016, arXiv:1509.02971): off-policy, continuous actions, a deterministic policy.
+
+    The optimizer of the policy is the section `network`'s; the critic has another one like it. The policy takes one
+    action of real numbers within bounds.
+    """
+
+    implementation: ClassVar[str] = "distrl.algorithms.ddpg:Ddpg"
+    batch_size: ClassVar[int] = 64
+    exploration: ClassVar[ExplorationParameters | None] = OrnsteinUhlenbeckParameters(
+        theta=0.15, sigma=0.1, dt=1.0, unit="range", random_steps=1_000
+    )
+
+    name: Literal["ddpg"] = "ddpg"
+    replay: ReplayParameters = ReplayParameters(capacity_steps=1_000_000, samples_per_insert=64.0)
+    """Updates per environment step are samples_per_insert / learner.batch_size: one by default."""
+    target_update_rate: float = Field(0.001, gt=0.0, le=1.0)
+
+
+class NafParameters(TargetsSection):
+    """NAF (Gu et al. 2016, arXiv:1603.00748): Q-learning of one action of real numbers within bounds.
+
+    One network has the best action, its value, and how values fall off around it: the head naf.
+    """
+
+    implementation: ClassVar[str] = "distrl.algorithms.naf:Naf"
+    batch_size: ClassVar[int] = 64
+    exploration: ClassVar[ExplorationParameters | None] = OrnsteinUhlenbeckParameters(
+        theta=0.15, sigma=0.1, dt=1.0, unit="range", random_steps=1_000
+    )
+
+    name: Literal["naf"] = "naf"
+    replay: ReplayParameters = ReplayParameters(capacity_steps=1_000_000, samples_per_insert=64.0)
+    """Updates per environment step are samples_per_insert / learner.batch_size: one by default."""
+    target_update_rate: float = Field(0.001, gt=0.0, le=1.0)
+
+
+class Td3Parameters(TargetsSection, CriticsSection):
     """TD3 (Fujimoto et al. 2018, arXiv:1802.09477): off-policy, continuous actions, a deterministic policy.
 
     The optimizer of the policy is the section `network`'s; the critics have another one like it. The policy takes one

@@ -8,7 +8,13 @@ from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
 from distrl.networks.heads.acer import ACERPolicyHead
 from distrl.networks.heads.auxiliary import ClassificationHead, RNDHead
-from distrl.networks.heads.continuous import DeterministicPolicyHead, NAFHead, QValueHead, TwinQHead
+from distrl.networks.heads.continuous import (
+    DeterministicPolicyHead,
+    NAFHead,
+    QuantileQValueHead,
+    QValueHead,
+    TwinQHead,
+)
 from distrl.networks.heads.head import Head
 from distrl.networks.heads.policy import PolicyHead, PPOHead
 from distrl.networks.heads.values import (
@@ -35,6 +41,7 @@ HEADS: dict[str, type[Head[Any]]] = {
     "quantile_q": QuantileQHead,
     "naf": NAFHead,
     "q_value": QValueHead,
+    "quantile_q_value": QuantileQValueHead,
     "twin_q": TwinQHead,
     "deterministic_policy": DeterministicPolicyHead,
     "classification": ClassificationHead,

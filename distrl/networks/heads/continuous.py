@@ -11,6 +11,7 @@ from distrl.config.heads import (
     DeterministicPolicyHeadParameters,
     HeadSection,
     NAFHeadParameters,
+    QuantileQValueHeadParameters,
     QValueHeadParameters,
     TwinQHeadParameters,
 )
@@ -28,7 +29,7 @@ from distrl.networks.heads.head import (
     named_targets,
     single_action,
 )
-from distrl.networks.heads.losses import naf_value
+from distrl.networks.heads.losses import naf_value, quantile_regression
 from distrl.types import BoxSpec, FloatArray
 
 Parameters = TypeVar("Parameters", bound=HeadSection)
@@ -102,6 +103,25 @@ class QValueHead(Head[QValueHeadParameters]):
 
     def loss(self, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:
         return self._regression(bare_target(targets, outputs[self.name]) - outputs[self.name])
+
+
+class QuantileQValueHead(Head[QuantileQValueHeadParameters]):
+    """Quantiles of the returns of a state and an action, which are both in the features (Kuznetsov et al. 2020).
+
+    Output `<name>`: float32 [batch, quantiles].
+
+    The loss is `losses.quantile_regression`.
+
+    Targets: float32 [batch, M], samples or quantiles of the returns.
+    """
+
+    takes_action = True
+
+    def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        return {self.name: self._dense(self.parameters.quantiles, gain=VALUE_GAIN)(self._hidden(features))}
+
+    def loss(self, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:
+        return quantile_regression(outputs[self.name], targets, self.parameters.huber_kappa)
 
 
 class TwinQHead(Head[TwinQHeadParameters]):

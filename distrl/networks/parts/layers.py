@@ -16,7 +16,7 @@ import numpy as np
 from distrl.config import layers as config
 from distrl.config.layers import Activation, DenseKind, LayerDefaults, LayerParameters
 from distrl.errors import ConfigError
-from distrl.networks.parts.own_layers import Dropout, NoisyDense, SequenceLSTM
+from distrl.networks.parts.own_layers import BatchRenormalization, Dropout, NoisyDense, SequenceLSTM
 from distrl.networks.parts.schemes import resolve, window_of
 from distrl.user_classes import own_class
 
@@ -219,8 +219,11 @@ def random_states(model: Any) -> list[Any]:
 
 
 def training_only(model: Any) -> list[Any]:
-    """Return the variables that reach no output in inference: states of random generators, and scales of noise."""
-    return [*random_states(model), *(sigma for layer in noisy_layers(model) for sigma in layer.sigmas)]
+    """Return the variables that reach no output in inference: random states, scales of noise, counts of batches."""
+    sigmas = [sigma for layer in noisy_layers(model) for sigma in layer.sigmas]
+    renormalizations = [layer for layer in model._flatten_layers() if isinstance(layer, BatchRenormalization)]
+    counts = {id(layer): layer.updates for layer in renormalizations}
+    return [*random_states(model), *sigmas, *counts.values()]
 
 
 def noisy_layers(model: Any) -> list[NoisyDense]:
@@ -425,6 +428,10 @@ def _batch_norm(x: Any, parameters: config.BatchNormLayer, place: _Place) -> Any
     return keras.layers.BatchNormalization(momentum=parameters.momentum, epsilon=parameters.epsilon, name=place.name)(x)
 
 
+def _batch_renorm(x: Any, parameters: config.BatchRenormLayer, place: _Place) -> Any:
+    return BatchRenormalization(**parameters.model_dump(exclude={"kind"}), name=place.name)(x)
+
+
 def _layer_norm(x: Any, parameters: config.LayerNormLayer, place: _Place) -> Any:
     return keras.layers.LayerNormalization(epsilon=parameters.epsilon, name=place.name)(x)
 
@@ -450,6 +457,7 @@ _APPLY: dict[type[LayerParameters], Callable[[Any, Any, _Place], Any]] = {
     config.ActivationLayer: _activation,
     config.DropoutLayer: lambda x, parameters, place: Dropout(parameters.rate, seed=place.seed, name=place.name)(x),
     config.BatchNormLayer: _batch_norm,
+    config.BatchRenormLayer: _batch_renorm,
     config.LayerNormLayer: _layer_norm,
     config.EmbeddingLayer: _embedding,
     config.DuelingLayer: _dueling,

@@ -1,4 +1,4 @@
-"""Keras layers of distrl's own: noisy dense layers, dropout, and an LSTM over a sequence inside one input."""
+"""Keras layers of distrl's own: noisy dense, dropout, batch renormalisation, and an LSTM over one input's sequence."""
 
 from typing import Any
 
@@ -100,6 +100,80 @@ class Dropout(keras.layers.Layer):  # type: ignore[misc]
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return input_shape
+
+
+class BatchRenormalization(keras.layers.Layer):  # type: ignore[misc]
+    """``gamma x^ + beta`` over the last axis (Ioffe 2017, arXiv:1702.03275, algorithm 1).
+
+        inference  x^ = (x - mean) / deviation, by running moments
+        training   x^ = r (x - mean_B) / deviation_B + d, by the batch's moments, where, as constants to the gradient,
+                   r = clip(deviation_B / deviation, 1 / r_max, r_max), d = clip((mean_B - mean) / deviation, +- d_max)
+
+    Where nothing is clipped, the value of x^ is the same in both, and only its gradient knows of the batch. Then the
+    running moments move by `1 - momentum` towards the batch's. A deviation is sqrt(variance + epsilon).
+
+    During the first `warm_up_updates` batches r is 1 and d is 0. Keras' own renormalisation has no such beginning.
+    Moments are computed in float32.
+    """
+
+    def __init__(
+        self,
+        *,
+        momentum: float = 0.99,
+        epsilon: float = 1e-3,
+        r_max: float = 3.0,
+        d_max: float = 5.0,
+        warm_up_updates: int = 100_000,
+        name: str,
+    ) -> None:
+        super().__init__(name=name)
+        self.momentum = momentum
+        self.epsilon = epsilon
+        self.r_max = r_max
+        self.d_max = d_max
+        self.warm_up_updates = warm_up_updates
+
+    def build(self, input_shape: tuple[Any, ...]) -> None:
+        shape = input_shape[-1:]
+        self.gamma = self.add_weight(name="gamma", shape=shape, initializer="ones")
+        self.beta = self.add_weight(name="beta", shape=shape, initializer="zeros")
+        self.moving_mean = self.add_weight(name="moving_mean", shape=shape, initializer="zeros", trainable=False)
+        self.moving_variance = self.add_weight(name="moving_variance", shape=shape, initializer="ones", trainable=False)
+        # A floating number, so that averages over workers of a run are of one kind; exact up to 16 million.
+        self.updates = self.add_weight(name="updates", shape=(), initializer="zeros", trainable=False)
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        """[batch, ..., n] -> the same shape."""
+        ops = keras.ops
+        x = ops.cast(inputs, "float32")
+        mean, variance = self.moving_mean.value, self.moving_variance.value
+        deviation = ops.sqrt(variance + self.epsilon)
+        if training:
+            axes = tuple(range(len(x.shape) - 1))
+            of_batch, batch_variance = ops.mean(x, axis=axes), ops.var(x, axis=axes)
+            batch_deviation = ops.sqrt(batch_variance + self.epsilon)
+            r, d = self._correction(of_batch, batch_deviation, mean, deviation)
+            normal = r * (x - of_batch) / batch_deviation + d
+            self.moving_mean.assign(self._moved(mean, of_batch))
+            self.moving_variance.assign(self._moved(variance, batch_variance))
+            self.updates.assign(self.updates.value + 1.0)
+        else:
+            normal = (x - mean) / deviation
+        return ops.cast(self.gamma.value * normal + self.beta.value, inputs.dtype)
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        return input_shape
+
+    def _correction(self, of_batch: Any, batch_deviation: Any, mean: Any, deviation: Any) -> tuple[Any, Any]:
+        """Return r and d, float32 [n] each, constants to the gradient."""
+        ops = keras.ops
+        warm = self.updates.value >= self.warm_up_updates
+        r = ops.clip(batch_deviation / deviation, 1.0 / self.r_max, self.r_max)
+        d = ops.clip((of_batch - mean) / deviation, -self.d_max, self.d_max)
+        return ops.stop_gradient(ops.where(warm, r, 1.0)), ops.stop_gradient(ops.where(warm, d, 0.0))
+
+    def _moved(self, running: Any, of_batch: Any) -> Any:
+        return keras.ops.stop_gradient(self.momentum * running + (1.0 - self.momentum) * of_batch)
 
 
 class SequenceLSTM(keras.layers.Layer):  # type: ignore[misc]

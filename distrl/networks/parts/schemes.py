@@ -92,7 +92,7 @@ SCHEMES: dict[SchemeKind, dict[str, tuple[LayerParameters, ...]]] = {
 }
 
 
-_KEEP_SHAPE = ("activation", "dropout", "batch_norm", "layer_norm", "dense", "noisy_dense", "residual")
+_KEEP_SHAPE = ("activation", "dropout", "batch_norm", "batch_renorm", "layer_norm", "dense", "noisy_dense", "residual")
 
 
 def check_windows(network: NetworkParameters, spec: EnvSpec) -> None:

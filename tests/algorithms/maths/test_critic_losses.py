@@ -6,9 +6,12 @@ from keras import ops
 
 from distrl.algorithms.maths.critic_losses import (
     critic_targets,
+    expected,
+    smallest,
     smoothed_actions,
     soft_value,
     temperature_loss,
+    truncated_mixture,
     weighted_mean,
 )
 
@@ -17,15 +20,29 @@ def array(*numbers):
     return ops.convert_to_tensor(np.array(numbers, np.float32))
 
 
-def test_the_smaller_critic_counts_and_entropy_is_worth_its_temperature():
-    values = soft_value(array(3.0, -1.0), array(2.0, 5.0), array(-0.87253, 0.5), array(0.5)[0])
+@pytest.mark.row("D168")
+def test_the_smallest_critic_counts_and_entropy_is_worth_its_temperature():
+    value = smallest([array(3.0, -1.0), array(2.0, 5.0), array(9.0, 0.0)])
+    np.testing.assert_allclose(np.asarray(value), [2.0, -1.0])
+    values = soft_value(value, array(-0.87253, 0.5), array(0.5)[0])
     np.testing.assert_allclose(np.asarray(values), [2.0 + 0.436265, -1.0 - 0.25], rtol=1e-6)
 
 
+def test_the_share_of_the_entropy_is_the_same_for_every_atom():
+    atoms = ops.convert_to_tensor(np.array([[1.0, 2.0, 4.0], [0.0, 0.0, 3.0]], np.float32))
+    values = soft_value(atoms, array(-1.0, 2.0), array(0.5)[0])
+    np.testing.assert_allclose(np.asarray(values), [[1.5, 2.5, 4.5], [-1.0, -1.0, 2.0]])
+    np.testing.assert_allclose(np.asarray(expected(values)), [8.5 / 3.0, 0.0], atol=1e-7)
+    np.testing.assert_allclose(np.asarray(expected(array(2.0, 3.0))), [2.0, 3.0])
+
+
 def test_targets_are_rewards_and_what_follows_where_something_does():
-    """r 1, gamma .9: after two steps 1 + .81 x 2; after termination r alone."""
+    """r 1, gamma .9: after two steps 1 + .81 x 2; after termination r alone. So for every atom of a distribution."""
     targets = critic_targets(array(1.0, 1.0), array(0.81, 0.0), array(2.0, 100.0))
     np.testing.assert_allclose(np.asarray(targets), [2.62, 1.0], rtol=1e-6)
+    atoms = ops.convert_to_tensor(np.array([[2.0, -1.0], [100.0, 7.0]], np.float32))
+    targets = critic_targets(array(1.0, 1.0), array(0.81, 0.0), atoms)
+    np.testing.assert_allclose(np.asarray(targets), [[2.62, 0.19], [1.0, 1.0]], rtol=1e-6)
 
 
 def test_the_temperature_loses_what_entropy_has_beyond_its_target():
@@ -48,3 +65,24 @@ def test_noise_of_smoothed_actions_is_clipped_and_then_the_action(action, noise,
     """c is .5: first the noise is cut to +- .5, then the action to [-1, 1]."""
     smoothed = smoothed_actions(array(action)[None], array(noise)[None], 0.5)
     np.testing.assert_allclose(np.asarray(smoothed), [[expected]], rtol=1e-6)
+
+
+def test_the_largest_atoms_of_all_critics_together_are_dropped():
+    """Two critics of three atoms, one dropped for each: the four smallest of six, whichever critic they are of."""
+    first = ops.convert_to_tensor(np.array([[3.0, 1.0, 2.0], [0.0, 0.0, 0.0]], np.float32))
+    second = ops.convert_to_tensor(np.array([[9.0, 7.0, 8.0], [5.0, -1.0, 2.0]], np.float32))
+    mixture = truncated_mixture([first, second], 1)
+    np.testing.assert_array_equal(np.asarray(mixture), [[1.0, 2.0, 3.0, 7.0], [-1.0, 0.0, 0.0, 0.0]])
+    whole = truncated_mixture([first, second], 0)
+    np.testing.assert_array_equal(np.asarray(whole)[0], [1.0, 2.0, 3.0, 7.0, 8.0, 9.0])
+
+
+@pytest.mark.parametrize(("critics", "quantiles", "dropped"), [(1, 4, 3), (2, 3, 1), (5, 7, 2)])
+def test_the_truncated_mixture_is_that_of_a_slow_twin(critics, quantiles, dropped):
+    atoms = np.random.default_rng(critics).standard_normal((critics, 6, quantiles)).astype("float32")
+    mixture = np.asarray(truncated_mixture([ops.convert_to_tensor(own) for own in atoms], dropped))
+    for row in range(6):
+        left = sorted(float(atom) for critic in atoms for atom in critic[row])
+        for _ in range(critics * dropped):
+            left.remove(max(left))
+        np.testing.assert_array_equal(mixture[row], np.float32(left))

@@ -21,6 +21,10 @@ def make(algorithm, network=None, **sections):
     [
         ({"name": "sac"}, 64, r"algorithm sac learns from single transitions; use fc"),
         ({"name": "td3"}, 64, r"algorithm td3 learns from single transitions; use fc"),
+        ({"name": "tqc"}, 64, r"algorithm tqc learns from single transitions; use fc"),
+        ({"name": "crossq"}, 64, r"algorithm crossq learns from single transitions; use fc"),
+        ({"name": "naf"}, 64, r"algorithm naf learns from single transitions; use fc"),
+        ({"name": "ddpg"}, 64, r"algorithm ddpg learns from single transitions; use fc"),
         ({"name": "dqn"}, 64, "transition has no recurrent state, and .*: lstm has memory; use sequence"),
         (
             {"name": "ppo", "minibatches": 4},
@@ -33,6 +37,16 @@ def make(algorithm, network=None, **sections):
 def test_a_network_with_memory_is_refused_where_it_cannot_be_trained(algorithm, environments, message):
     with pytest.raises(ValueError, match=message):
         make(algorithm, LSTM, actors={"environments": environments})
+
+
+def test_layers_of_critics_take_the_place_of_a_scheme():
+    graph = {"kind": "graph", "blocks": {"output": {"inputs": ["observation"], "layers": [8]}}}
+    with pytest.raises(
+        ValueError, match=r"algorithm\.critic_layers: takes the place of an fc middleware's scheme, and"
+    ):
+        make({"name": "sac", "critic_layers": [8]}, {"middleware_parameters": graph})
+    make({"name": "sac"}, {"middleware_parameters": graph})
+    make({"name": "sac", "critic_layers": [8]}, {"middleware_parameters": {"scheme": [4]}})
 
 
 @pytest.mark.parametrize(

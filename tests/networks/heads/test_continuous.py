@@ -5,6 +5,7 @@ import tensorflow as tf
 from distrl.config.heads import (
     DeterministicPolicyHeadParameters,
     NAFHeadParameters,
+    QuantileQValueHeadParameters,
     QValueHeadParameters,
     TwinQHeadParameters,
 )
@@ -61,6 +62,20 @@ def test_value_of_state_and_action_depends_on_the_action(build, box):
     targets = np.array([1.0, 2.0, 3.0], np.float32)
     expected = 0.5 * (targets - np.asarray(value)) ** 2
     np.testing.assert_allclose(built.loss(targets, observation=ROWS, action=ACTIONS), expected, rtol=1e-5)
+
+
+def test_quantiles_of_state_and_action_by_hand(build, box):
+    """Quantiles 1 and 4 at .25 and .75, samples 0 and 2: each quantile's loss is a mean over samples, then summed.
+
+    Of 1: (|.25 - 1| .5 + .25 x .5) / 2 = .25. Of 4: errors -4 and -2, (.25 x 3.5 + .25 x 1.5) / 2 = .625.
+    """
+    built = build(QuantileQValueHeadParameters(quantiles=2, units=(8,)), box([-2.0] * 2, [2.0] * 2))
+    free = built.outputs(observation=ROWS, action=ACTIONS)["quantile_q_value"]
+    assert free.shape == (3, 2)
+    assert np.abs(free - built.outputs(observation=ROWS, action=-ACTIONS)["quantile_q_value"]).min() > 1e-4
+    built.set_constant(quantile_q_value_head=[1.0, 4.0])
+    loss = built.loss(np.array([[0.0, 2.0]], np.float32), observation=ROWS[:1], action=ACTIONS[:1])
+    np.testing.assert_allclose(loss, [0.25 + 0.625], rtol=1e-6)
 
 
 @pytest.mark.row("D07.10", "D07.12")

@@ -13,7 +13,7 @@ from distrl.networks.policy import bundle
 from distrl.types import EnvSpec
 
 SECTIONS = {section.model_fields["kind"].default: section for section in get_args(get_args(config.HeadParameters)[0])}
-CONTINUOUS = ("naf", "q_value", "twin_q", "deterministic_policy")
+CONTINUOUS = ("naf", "q_value", "quantile_q_value", "twin_q", "deterministic_policy")
 SMALL = {"units": (5,)}
 ROWS = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
 

@@ -335,6 +335,7 @@ EVERY_KIND = {
     "activation": ({"kind": "activation", "activation": "leaky_relu", "negative_slope": 0.1}, (2,)),
     "dropout": ({"kind": "dropout", "rate": 0.5}, (2,)),
     "batch_norm": ({"kind": "batch_norm"}, (2,)),
+    "batch_renorm": ({"kind": "batch_renorm"}, (2,)),
     "layer_norm": ({"kind": "layer_norm"}, (4,)),
     "embedding": ({"kind": "embedding", "indices": 9, "units": 4}, (7,)),
     "dueling": ({"kind": "dueling", "units": 3}, (2,)),

@@ -143,6 +143,7 @@ KINDS = {
     "copies": (SPEC, (heads.QHeadParameters(num_output_head_copies=3),), {}),
     "naf": (BOX, (heads.NAFHeadParameters(),), {}),
     "q_value": (BOX, (heads.QValueHeadParameters(),), {}),
+    "quantile_q_value": (BOX, (heads.QuantileQValueHeadParameters(quantiles=7),), {}),
     "twin_q": (BOX, (heads.TwinQHeadParameters(units=(6,)),), {}),
     "deterministic": (BOX, (heads.DeterministicPolicyHeadParameters(batchnorm=True),), {}),
     "classification": (SPEC, (heads.ClassificationHeadParameters(),), {}),
@@ -152,6 +153,7 @@ KINDS = {
         BOTH,
         {"model": "examples.own_network:Attention", "model_arguments": {"filters": 4}},
     ),
+    "batch renormalisation": (SPEC, BOTH, {"middleware_parameters": {"scheme": [{"kind": "batch_renorm"}, 8]}}),
     "bfloat16": (SPEC, BOTH, {"compute_dtype": "bfloat16"}),
 }
 
