@@ -30,7 +30,7 @@ def distances(achieved: Array, desired: Array) -> NDArray[np.float64]:
         float64 [N].
     """
     apart = achieved.astype(np.float64) - desired.astype(np.float64)
-    found: NDArray[np.float64] = np.sqrt(np.square(apart).reshape(len(apart), -1).sum(axis=1))
+    found: NDArray[np.float64] = np.sqrt(np.square(apart).sum(axis=tuple(range(1, apart.ndim))))
     return found
 
 
