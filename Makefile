@@ -37,6 +37,7 @@ long: $(VENV)/installed-dev  ## What CI has no time for: every seed, launcher an
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m long $(ARGS)
 
 # These begin servers and hosts (network namespaces) of their own, one after the other: they would slow each other down.
+# KUBERAY_CRDS names a folder with KubeRay's CRDs, ray-operator/config/crd/bases of its repository.
 cluster: $(VENV)/installed-dev build/checkov/installed  ## Tests of several hosts and of Redis as companies run it; needs root, and fails on any skip.
 	CLUSTER_SKIPS_FAIL=1 $(BIN)/python -m pytest -m cluster tests/cluster $(ARGS)
 

@@ -23,6 +23,7 @@ from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
 from distrl.roles.description import Run, RunAddress, RunDescription
 from distrl.roles.trust import Trust, new_key, signature
+from tests.helm.rendering import UnavailableError, helm_program
 
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -178,3 +179,12 @@ def described_run(redis_url, run_key, tmp_path) -> Iterator[Callable[..., Backen
     for backend in opened:
         backend.delete()
         backend.close()
+
+
+@pytest.fixture(scope="session")
+def needs_helm() -> None:
+    """Skips the tests of the chart, with the reason, where helm cannot be had; `make cluster` fails then."""
+    try:
+        helm_program()
+    except UnavailableError as error:
+        pytest.skip(str(error))

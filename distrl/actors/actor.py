@@ -16,6 +16,7 @@ from distrl.actors.policy import Policy
 from distrl.actors.priorities import FirstPriorities
 from distrl.actors.unroll import UnrollBuilder, restarted
 from distrl.config import RunConfig
+from distrl.environments.random_actions import require_a_choice
 from distrl.environments.vector import VectorEnvironment
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.codec import decode_weights, encode_unroll
@@ -67,6 +68,7 @@ class Actor:
         self._priorities: FirstPriorities | None = None
         if config.algorithm.tells_priorities:
             self._priorities = FirstPriorities(config.algorithm, policy.distributions)
+        self._mask = config.network.action_mask
         self._compress = compressor(config.memory.compression)
         self.progress = ActorProgress()
         self._gate = Gate(config, backend, producer, stop, self.progress)
@@ -134,6 +136,9 @@ class Actor:
             self._exploration.follow(step.valid)
             self.progress.last_step_at = time.monotonic()
         unroll = self._unroll.close(self._producer, self._sequence, self._policy.version)
+        if self._mask is not None:
+            taken = {self._mask: unroll.observations[self._mask][:-1][unroll.valid]}  # [T, B, A] -> [N, A]
+            require_a_choice(self._environment.spec, self._mask, taken)
         if self._priorities is not None:
             last = self._policy.step(self._observations, self._recurrent_state)
             unroll = self._priorities.added_to(unroll, last.outputs)

@@ -9,11 +9,13 @@ import typer
 from distrl.commands.answering import answering
 from distrl.commands.help import takes
 from distrl.commands.options import AddressOption, RunOptions
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, DistrlError
 from distrl.launch import attach
 
 if TYPE_CHECKING:
     from distrl.jobs.record import JobRecord
+
+RELAUNCH_LOOK_S = 2.0
 
 
 @takes(RunOptions)
@@ -44,7 +46,7 @@ def autoscale(
     if submitted is not None and job.path is not None and not (job.path / "run.json").exists():
         typer.echo("the run is not on this host: distrl logs -f shows its decisions")
         return
-    _watch(job, submitted)
+    _watch(job, submitted, lambda: _request(job, submitted, least, most, off=False, detach=False))
 
 
 def _request(
@@ -68,17 +70,38 @@ def _request(
             steering.autoscale(least, most)
 
 
-def _watch(job: RunOptions, submitted: "JobRecord | None") -> None:
-    """Print the decisions until the run ends or Ctrl-C, and make a target that starts the actors follow them."""
+def _watch(job: RunOptions, submitted: "JobRecord | None", request: Callable[[], None]) -> None:
+    """Print the decisions until the run ends or Ctrl-C, and make a target that starts the actors follow them.
+
+    Where the learner is requeued, the job's next launch is asked again: the bounds are in the Redis of the one before.
+    """
     # Imported here: the CLI's help needs no Redis client.
-    from distrl.launch.wanted_follower import follow_wanted
+    from distrl.launch.wanted_follower import TURNED_OFF
 
     follow = _Follower(submitted)
     try:
-        with attach.open_backend(job.target()) as backend:
-            typer.echo(follow_wanted(backend, follow))
+        ended = _followed(job, follow)
+        typer.echo(ended)
+        while ended != TURNED_OFF and follow.may_go_on():
+            time.sleep(RELAUNCH_LOOK_S)
+            try:
+                request()
+                again = _followed(job, follow)
+            except DistrlError:  # the next launch has not begun
+                continue
+            if again != ended:
+                typer.echo(again)
+            ended = again
     except KeyboardInterrupt:
         typer.echo(follow.left)
+
+
+def _followed(job: RunOptions, follow: "_Follower") -> str:
+    """Follow one launch of the run; return why that ended."""
+    from distrl.launch.wanted_follower import follow_wanted
+
+    with attach.open_backend(job.target()) as backend:
+        return follow_wanted(backend, follow)
 
 
 class _Follower:
@@ -86,12 +109,14 @@ class _Follower:
 
     def __init__(self, record: "JobRecord | None") -> None:
         self._scale: Callable[[int], None] | None = None
+        self._state: Callable[[], str] = lambda: "ended"
         if record is not None:
             from distrl.jobs.targets import open_target
 
             target = open_target(record.target)
             if target.starts_actors:
                 self._scale = lambda actors: target.scale(record, actors, force=False)
+                self._state = lambda: target.state(record).state
         self._asked: int | None = None
         self._trouble = ""
 
@@ -110,6 +135,10 @@ class _Follower:
             return False
         self._trouble = ""
         return True
+
+    def may_go_on(self) -> bool:
+        """Whether the job may make another launch, which is to be followed."""
+        return self._state() in ("waiting", "running", "stopping", "unknown")
 
     @property
     def left(self) -> str:

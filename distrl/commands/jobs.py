@@ -103,6 +103,7 @@ def logs(
     else:
         folder = run_directory(run)
         job = at_address(as_job(folder), address)
+        _require_logged(roles, job.target)
         found = watch(job, folder, follow=follow, report=report)
     empty = silent = True
     for line in found:
@@ -127,9 +128,26 @@ def role_name(text: str) -> str:
     return found[1] if found[2] is None else f"{found[1]} {int(found[2])}"
 
 
+def _require_logged(roles: list[str], target: str) -> None:
+    """Raise ConfigError if a target's log does not tell a role apart."""
+    from distrl.jobs.targets import open_target
+
+    known = open_target(target).logs
+    for role in roles:
+        kind = role.partition(" ")[0]
+        if known is not None and (kind not in known or kind != role):
+            raise ConfigError(
+                f"--role {role.replace(' ', ':')}: the log of a job on {target} has the roles {', '.join(known)}; all "
+                "others write files in logs/ of the run's directory"
+            )
+
+
 def is_of(roles: list[str], role: str) -> bool:
-    """Whether a role is among the named ones; "actor" names all actors, and no name names all roles."""
-    return not roles or any(role == name or role.startswith(f"{name} ") for name in roles)
+    """Whether a role is among the named ones; no name names all roles.
+
+    "actor" names all actors, and the parents of actors, whose log has the lines of theirs.
+    """
+    return not roles or any(role == name or role.startswith((f"{name} ", f"{name}s ")) for name in roles)
 
 
 def print_line(line: "LogLine", *, as_json: bool = False) -> None:

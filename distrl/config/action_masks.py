@@ -18,7 +18,7 @@ def unused_mask_note(config: RunConfig, spec: EnvSpec) -> str | None:
         return None
     what = f"observation {found!r} looks like an action mask, which algorithm {algorithm.name}"
     if algorithm.masked_head is None:
-        return f"{what} cannot use: its policy may take forbidden choices; use impala or ppo"
+        return f"{what} cannot use: its policy may take forbidden choices; use impala, ppo or dqn"
     heads = f"network.heads_parameters=[{{kind: {algorithm.masked_head}, action_mask: {found}}}]"
     return f"{what} does not use: its policy may take forbidden choices; set {heads}"
 

@@ -105,13 +105,20 @@ class ValueHeadParameters(HeadSection):
     """Clip the value this far around the old one and take the larger of both losses, as PPO does; null: do not."""
 
 
-class QHeadParameters(HeadSection):
+class ChoiceSection(HeadSection):
+    """Fields of heads with values of choices."""
+
+    action_mask: str | None = None
+    """Name of an observation [A] that is 0 where a choice is not allowed."""
+
+
+class QHeadParameters(ChoiceSection):
     """One value per choice."""
 
     kind: Literal["q"] = "q"
 
 
-class DuelingQHeadParameters(HeadSection):
+class DuelingQHeadParameters(ChoiceSection):
     """One value per choice: state value plus advantages, each from a stream of its own."""
 
     kind: Literal["dueling_q"] = "dueling_q"
@@ -119,7 +126,7 @@ class DuelingQHeadParameters(HeadSection):
     """Widths of hidden layers of each of the two streams."""
 
 
-class AtomsSection(HeadSection):
+class AtomsSection(ChoiceSection):
     """Fields of heads that learn the distribution of returns on fixed atoms."""
 
     atoms: int = Field(51, ge=2)
@@ -150,7 +157,7 @@ class RainbowQHeadParameters(AtomsSection):
     """Widths of hidden layers of each of the two streams."""
 
 
-class QuantileQHeadParameters(HeadSection):
+class QuantileQHeadParameters(ChoiceSection):
     """The distribution of returns of every choice by its quantiles (QR-DQN)."""
 
     loss_settings: ClassVar[tuple[str, ...]] = ("huber_kappa",)

@@ -21,10 +21,18 @@ PASSWORD_FILE_OPTION = "password_file"
 """Option of a Redis URL: the file with the password for this URL alone."""
 
 MASK = "•••"
-_NAMES = r"(?:password|passwd|secret|token|api[_-]?key|access[_-]?key|credentials?)"
+_NAMES = (
+    r"(?:password|passwd|passphrase|(?<![a-z])pass|secret|token|bearer|credentials?|signature|connection[_-]?string"
+    r"|(?:api|access|account|private|secret|auth|shared|signing|encryption)[_-]?key|[_-]key)"
+)
 _NAME = re.compile(rf"{_NAMES}$|^secrets$", re.IGNORECASE)
 _USER = re.compile(r"://[^\s'\"]*@")  # user and password of a URL; a password may hold a slash
 _ASSIGNED = re.compile(rf"""({_NAMES}['"]?\s*[=:]\s*)(?:'[^']*'|"[^"]*"|[^\s&,;'"}}]+)""", re.IGNORECASE)
+
+
+def is_secret(name: str) -> bool:
+    """Whether a setting or a variable is a secret by its name."""
+    return _NAME.search(name) is not None
 
 
 def masked(dotted: str, value: Any) -> Any:
@@ -33,7 +41,7 @@ def masked(dotted: str, value: Any) -> Any:
     Args:
         dotted: Its path; a part of it may name a secret, like environment.kwargs.api_key.
     """
-    if value is not None and any(map(_NAME.search, dotted.split("."))):
+    if value is not None and any(map(is_secret, dotted.split("."))):
         return [MASK] * len(value) if isinstance(value, list) else MASK
     if isinstance(value, str):
         return masked_text(value)
@@ -55,7 +63,7 @@ def masked_settings(config: Mapping[str, Any]) -> list[str]:
 def _is_variable_of_secret(value: dict[str, Any]) -> bool:
     """Whether a mapping is the variable of a Pod whose name is that of a secret: {name: API_TOKEN, value: …}."""
     name = value.get("name")
-    return isinstance(name, str) and _NAME.search(name) is not None
+    return isinstance(name, str) and is_secret(name)
 
 
 def masked_text(text: str) -> str:

@@ -141,7 +141,7 @@ def _play(config: EnvironmentConfig, request: Mapping[str, Any], parent: Parent)
     # Here, because the parent is the command line, which never imports gymnasium.
     import numpy as np
 
-    from distrl.environments.random_actions import RandomActions
+    from distrl.environments.random_actions import RandomActions, require_a_choice
     from distrl.environments.vector import VectorEnvironment
 
     parent.say(stage="import and construction")
@@ -152,6 +152,7 @@ def _play(config: EnvironmentConfig, request: Mapping[str, Any], parent: Parent)
     until = time.monotonic() + request["episode_s"]
     for number in itertools.count(1):
         parent.say(stage=f"step {number}" if number > 1 else "step")
+        require_a_choice(environment.spec, request["action_mask"], observations)
         step = environment.step(draw(observations))
         observations = step.observations
         if number == 1:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from distrl.config.action_masks import mask_of
+from distrl.errors import ConfigError
 from distrl.types import ActionSpec, Array, BoolArray, DiscreteSpec, EnvSpec, MultiBinarySpec, MultiDiscreteSpec
 
 
@@ -33,6 +34,32 @@ class RandomActions:
         rows = len(next(iter(observations.values())))
         allowed = None if self.mask is None else observations[self.mask] != 0
         return random_actions(self._specs, rows, self._rng, allowed)
+
+
+def require_a_choice(spec: EnvSpec, mask: str | None, observations: Mapping[str, Array]) -> None:
+    """Check that the environment allows a choice wherever one is due.
+
+    Args:
+        spec: The environment, as the policy sees it.
+        mask: The observation that masks its only action; None: there is none.
+        observations: Name -> [N, ...], without rows whose action is ignored.
+
+    Raises:
+        ConfigError: A mask forbids every choice; off is a choice of every switch.
+    """
+    if mask is None:
+        return
+    (action,) = spec.actions.values()  # as `check_mask` says
+    allowed = observations[mask] != 0
+    if isinstance(action, MultiBinarySpec):
+        return
+    sizes = action.choices if isinstance(action, MultiDiscreteSpec) else (allowed.shape[1],)
+    for part in np.split(allowed, np.cumsum(sizes)[:-1], axis=1):
+        if not part.any(axis=1).all():
+            raise ConfigError(
+                f"{spec.id}: observation {mask!r} forbids every choice while the episode goes on; allow one, or end "
+                "the episode (terminated, or truncated) at the step that leads there"
+            )
 
 
 def random_actions(

@@ -39,6 +39,7 @@ class Here:
     """Jobs on this machine. Other hosts can read what they leave in a directory that both share."""
 
     starts_actors = False
+    logs: tuple[str, ...] | None = None
 
     def plan(self, job: Job) -> Plan:
         """Return the plan: what the machine has, and the command."""
@@ -90,6 +91,10 @@ class Here:
             handles={_PID: str(pid), _PROCESS: process_mark(pid)},
         )
 
+    def withdraw(self, record: JobRecord) -> None:
+        """Kill the job."""
+        self.stop(record, now=True)
+
     def state(self, record: JobRecord) -> JobState:
         """Return the state by the process, and by what the run has left in its directory."""
         alive = _handle_is_alive(record)  # first, as a training writes its summary before it ends
@@ -135,12 +140,15 @@ class Here:
                 steered.stop()
             return
         number = signal.SIGKILL if now else signal.SIGTERM
-        if _handle_is_alive(record):
-            os.killpg(os.getpgid(int(record.handles[_PID])), number)
-        elif run is not None and run.state == "running":  # `distrl train` has begun it, maybe in a group of others
-            os.kill(run.record.pid, number)
-        else:
-            raise _over(record)
+        try:
+            if _handle_is_alive(record):
+                os.killpg(os.getpgid(int(record.handles[_PID])), number)
+            elif run is not None and run.state == "running":  # `distrl train` has begun it, maybe in a group of others
+                os.kill(run.record.pid, number)
+            else:
+                raise _over(record)
+        except ProcessLookupError as error:  # it has ended since
+            raise _over(record) from error
 
 
 def _arguments(config: Path, job: Job) -> list[str]:

@@ -6,7 +6,7 @@ The Pods have the run's directory and its Redis. Nothing of the cluster but its 
 import secrets
 import time
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from distrl.config.kubernetes import at
@@ -29,6 +29,7 @@ SECRET_KEYS = (
 )
 """Keys of the Secret that distrl makes for a job, each 64 hexadecimal digits."""
 _NAMESPACE, _SECRET, _PER_POD, _MOST, _FOLLOWS = "namespace", "secret", "actors_per_pod", "most_actors", "keda"
+_CLAIMS = "earlier_claims"
 _BATCH, _APPS, _CORE = "apis/batch/v1", "apis/apps/v1", "api/v1"
 
 
@@ -36,6 +37,7 @@ class KubernetesJobs:
     """Jobs on Kubernetes. The address is a context of the user's kubeconfig."""
 
     starts_actors = False  # KEDA follows the run, and no command
+    logs: tuple[str, ...] | None = ("job", "actor", "actors")
 
     def plan(self, job: Job) -> Plan:
         """Return the plan: what the nodes have, values and manifests."""
@@ -54,7 +56,7 @@ class KubernetesJobs:
         try:
             installed = kubernetes.install(place, job.run_id, release.values)
         except BaseException as error:
-            _undo(job, release, claims, error)
+            _undo(place, job.run_id, release.secret, claims, error)
             raise
         if not installed:  # another one was, meanwhile
             _delete_secret(place, release.secret)
@@ -65,6 +67,7 @@ class KubernetesJobs:
             _PER_POD: str(config.kubernetes.per_pod),
             _MOST: str(config.actors.max_count or ACTORS_ON_CLUSTER),
             _SECRET: release.secret or "",
+            _CLAIMS: " ".join(claims),
             _FOLLOWS: "yes" if at(config.kubernetes.values, "autoscaling.enabled") else "no",
         }
         return JobRecord(
@@ -77,6 +80,11 @@ class KubernetesJobs:
             submitted=time.time(),
             handles=handles,
         )
+
+    def withdraw(self, record: JobRecord) -> None:
+        """Remove the release, with its claims."""
+        before = _handle(record, _CLAIMS).split()
+        _remove(_place(record), record.run_id, _handle(record, _SECRET), before)
 
     def state(self, record: JobRecord) -> JobState:
         """Return the state by the learner's Job and its Pods."""
@@ -124,9 +132,14 @@ class KubernetesJobs:
                 f"nothing follows the number of actors that {record.run_id} wants: submit it with kubernetes.values: "
                 "{autoscaling: {enabled: true, prometheusAddress: URL}}, which needs KEDA"
             )
+        if off:
+            raise ConfigError(
+                f"KEDA follows {record.run_id} as long as its release is there; for a fixed number N: distrl autoscale "
+                f"--min N --max N {record.run_id}"
+            )
         bounds = {"--min": least, "--max": most}
         words = [word for name, count in bounds.items() if count is not None for word in (name, str(count))]
-        self._request(record, "autoscale", *(["--off"] if off else [*words, "--detach"]))
+        self._request(record, "autoscale", *words, "--detach")
 
     def stop(self, record: JobRecord, *, now: bool) -> str | None:
         """Request the end of the run, and end the actors; before it has begun, and with `now`, remove the release.
@@ -242,21 +255,28 @@ def _make_secret(job: Job, release: Release) -> None:
         raise _taken(job.run_id, f"the Secret {release.secret} of namespace {release.place.name} exists")
 
 
-def _undo(job: Job, release: Release, claims: list[str], error: BaseException) -> None:
-    """Remove what an installation has made before it failed, and its Secret.
+def _undo(place: Namespace, run_id: str, secret: str | None, claims: Sequence[str], error: BaseException) -> None:
+    """Remove what an installation has made before it failed.
+
+    Args:
+        claims: Those that were there before.
 
     Raises:
         ConfigError: That fails, too; the message has both errors.
     """
-    place = release.place
     try:
-        kubernetes.uninstall(place, job.run_id)
-        for claim in _claims(place, job.run_id):
-            if claim not in claims:
-                kubernetes.delete(place, f"/{_CORE}/namespaces/{place.name}/persistentvolumeclaims/{claim}")
-        _delete_secret(place, release.secret)
+        _remove(place, run_id, secret, claims)
     except ConfigError as left:
-        raise ConfigError(f"{error}; its parts may be left (helm uninstall {job.run_id}): {left}") from error
+        raise ConfigError(f"{error}; its parts may be left (helm uninstall {run_id}): {left}") from error
+
+
+def _remove(place: Namespace, run_id: str, secret: str | None, claims: Sequence[str]) -> None:
+    """Remove a release, its Secret and its claims but those that were there before."""
+    kubernetes.uninstall(place, run_id)
+    for claim in _claims(place, run_id):
+        if claim not in claims:
+            kubernetes.delete(place, f"/{_CORE}/namespaces/{place.name}/persistentvolumeclaims/{claim}")
+    _delete_secret(place, secret)
 
 
 def _delete_secret(place: Namespace, name: str | None) -> None:

@@ -110,7 +110,7 @@ def _unprotected(job: Job, values: Mapping[str, Any], masked_values: Mapping[str
         if not chosen["redis"]["tls"]["enabled"]:
             yield "traffic with Redis is not encrypted (kubernetes.values.redis.tls)"
     else:
-        yield from (line for line in unprotected(job.loaded.config) if "password" not in line)
+        yield from unprotected(job.loaded.config, knows_password=False)  # the Secret has it
     if not chosen["networkPolicy"]["enabled"]:
         yield "any Pod of the cluster reaches Redis and the dashboard (kubernetes.values.networkPolicy.enabled)"
     if not chosen["persistence"]["enabled"] and job.loaded.config.checkpoint.store is None:

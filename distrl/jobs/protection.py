@@ -6,8 +6,12 @@ from distrl.memory_backend.credentials import password
 from distrl.memory_backend.redis_address import parse_address
 
 
-def unprotected(config: RunConfig) -> list[str]:
-    """Return a line for each protection that the run's Redis lacks; one that only its own host reaches lacks none."""
+def unprotected(config: RunConfig, *, knows_password: bool = True) -> list[str]:
+    """Return a line for each protection that the run's Redis lacks; one that only its own host reaches lacks none.
+
+    Args:
+        knows_password: The job gets its passwords from this host; else nothing is said of them.
+    """
     url = config.memory.url
     if config.memory.listen is not None and config.memory.tls.cert_file is None:
         return ["traffic with Redis is not encrypted (memory.tls.cert_file and memory.tls.key_file)"]
@@ -16,7 +20,7 @@ def unprotected(config: RunConfig) -> list[str]:
     lacks = []
     if not url.startswith(TLS_SCHEMES):
         lacks.append("traffic with Redis is not encrypted (memory.url: rediss://…)")
-    if password(url) is None:
+    if knows_password and password(url) is None:
         lacks.append("Redis is used without a password (DISTRL_REDIS_PASSWORD_FILE)")
     return lacks
 

@@ -52,6 +52,7 @@ class RayJobs:
     """Jobs on a Ray cluster. The address is that of its job server, such as http://head:8265."""
 
     starts_actors = False
+    logs: tuple[str, ...] | None = None
 
     def plan(self, job: Job) -> Plan:
         """Return the plan: what the cluster has, the code that is sent, and the request."""
@@ -74,7 +75,7 @@ class RayJobs:
             available=_has(nodes),
             code="" if package is None else str(package),
             unprotected=[
-                *unprotected(config),
+                *unprotected(config, knows_password=False),  # the nodes have it
                 *bound_to_node(config),
                 *client.unprotected,
                 *([_READABLE] if placed.config_text(secrets=True) != shown else []),
@@ -106,6 +107,10 @@ class RayJobs:
             submitted=time.time(),
             handles={_JOB: job.run_id},
         )
+
+    def withdraw(self, record: JobRecord) -> None:
+        """Kill the job."""
+        self.stop(record, now=True)
 
     def state(self, record: JobRecord) -> JobState:
         """Return the state by Ray's status of the job."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from distrl.config.secrets import is_secret
 from distrl.errors import ConfigError, DistrlError
 from distrl.launch.ray_cluster import Node
 
@@ -173,20 +174,30 @@ def _output(command: str, *arguments: str) -> str:
     return done.stdout
 
 
-def _run(command: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    kept = {
+def handed_secrets() -> list[str]:
+    """Return the names of variables that Slurm keeps with a job, and that are secrets by their names."""
+    return sorted(name for name in _kept() if is_secret(name))
+
+
+def _kept() -> dict[str, str]:
+    """Return the environment that jobs get."""
+    return {
         name: value for name, value in os.environ.items() if not name.startswith(_CHANGING) and name not in _SECRETS
     }
+
+
+def _run(command: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     limit_s = QUERY_LIMIT_S if command in ("sinfo", "squeue") else CHANGE_LIMIT_S
     try:
         return subprocess.run(
             [command, *arguments],
-            env=kept,
+            env=_kept(),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             errors="replace",
             timeout=limit_s,
+            start_new_session=True,  # Ctrl-C is for distrl, which ends in order
         )
     except subprocess.TimeoutExpired as error:
         raise ConfigError(f"{command} does not answer within {limit_s:g} s; is slurmctld up?") from error

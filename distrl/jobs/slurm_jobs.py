@@ -44,6 +44,7 @@ class SlurmJobs:
     """Jobs on the Slurm cluster whose commands are on PATH."""
 
     starts_actors = True
+    logs: tuple[str, ...] | None = None
 
     def __init__(self) -> None:
         self._answers: dict[str, tuple[float, SlurmJob | None]] = {}
@@ -87,6 +88,10 @@ class SlurmJobs:
             submitted=time.time(),
             handles={_LEARNER: submitted[0]},
         )
+
+    def withdraw(self, record: JobRecord) -> None:
+        """Kill the job."""
+        self.stop(record, now=True)
 
     def state(self, record: JobRecord) -> JobState:
         """Return the state by the exit code that the learner's script has left, else by Slurm's queue."""

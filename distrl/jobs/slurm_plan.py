@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from distrl.config import RunConfig
@@ -14,7 +14,7 @@ from distrl.config.secrets import PASSWORD_FILE_VARIABLE, split_password_file
 from distrl.errors import ConfigError
 from distrl.jobs.protection import unprotected
 from distrl.jobs.record import Job
-from distrl.jobs.slurm_commands import Partition, partitions, require_slurm
+from distrl.jobs.slurm_commands import Partition, handed_secrets, partitions, require_slurm
 from distrl.jobs.slurm_scripts import ACTORS_SCRIPT, LEARNER_SCRIPT, Scripts
 from distrl.jobs.target import Plan
 from distrl.launch.ray_cluster import shortage
@@ -50,12 +50,18 @@ def plan_of(job: Job) -> Plan:
         role_needs(config),
         available="; ".join(_has(place) for place in used),
         code=f"{Path.cwd()}, in place",
-        unprotected=unprotected(_on_cluster(config, job)),
+        unprotected=[*unprotected(_on_cluster(config, job)), *_handed()],
         files={
             LEARNER_SCRIPT: scripts.learner,
             **({} if config.deterministic else {ACTORS_SCRIPT: scripts.actors}),
         },
     )
+
+
+def _handed() -> Iterator[str]:
+    """Yield a line with the variables of this shell that are secrets, if Slurm gets any."""
+    if names := handed_secrets():
+        yield f"Slurm keeps these variables of this shell with the job, for its administrators: {', '.join(names)}"
 
 
 def made_scripts(job: Job) -> Scripts:

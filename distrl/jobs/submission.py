@@ -10,7 +10,7 @@ from pathlib import Path
 from distrl.config import RunConfig
 from distrl.errors import ConfigError, DistrlError, StoreError
 from distrl.jobs.finding import directory_of_id
-from distrl.jobs.record import CONFIG_FILE, Job, JobRecord
+from distrl.jobs.record import CONFIG_FILE, JOB_FILE, Job, JobRecord
 from distrl.jobs.stored_jobs import require_free_in_store, store_record
 from distrl.jobs.target import Report, Target
 
@@ -54,11 +54,10 @@ def submit(job: Job, target: Target, report: Report, warn: Report) -> JobRecord:
     with _claimed(job):
         record = target.submit(job, report)
         try:
-            record.write(job.run_dir)
-        except BaseException as error:  # without a record the job could be neither seen nor stopped
-            target.stop(record, now=True)
-            if isinstance(error, OSError):
-                raise ConfigError(f"{error.filename} cannot be written: {error.strerror}; the job was ended") from error
+            with _writes(job.run_dir / JOB_FILE):
+                record.write(job.run_dir)
+        except BaseException:  # without a record the job could be neither seen nor stopped
+            target.withdraw(record)
             raise
     try:
         store_record(record)
@@ -69,8 +68,11 @@ def submit(job: Job, target: Target, report: Report, warn: Report) -> JobRecord:
 
 @contextmanager
 def _claimed(job: Job) -> Iterator[None]:
-    """Make the job's directory with job.yaml, which only its owner may read; remove it if the block raises."""
-    path = job.run_dir / CONFIG_FILE
+    """Make the job's directory with job.yaml, which only its owner may read.
+
+    If the block raises, remove what is in it, and itself if it was made here.
+    """
+    path, was_there = job.run_dir / CONFIG_FILE, job.run_dir.is_dir()
     try:
         job.run_dir.mkdir(parents=True, exist_ok=True)
         require_free(job.run_id, job.run_dir)
@@ -80,12 +82,24 @@ def _claimed(job: Job) -> Iterator[None]:
     except OSError as error:
         raise ConfigError(f"{error.filename} cannot be made: {error.strerror}; choose another --run-dir") from error
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        with _writes(path), os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(job.config_text(secrets=True))
         yield
     except BaseException:
         shutil.rmtree(job.run_dir, ignore_errors=True)
+        if was_there:
+            job.run_dir.mkdir(exist_ok=True)
         raise
+
+
+@contextmanager
+def _writes(path: Path) -> Iterator[None]:
+    """Turn an error of the system in the block into one line."""
+    try:
+        yield
+    except OSError as error:
+        what = error.filename or path
+        raise ConfigError(f"{what} cannot be written: {error.strerror}; there is no job") from error
 
 
 def _taken(run_id: str, run_dir: Path) -> ConfigError:

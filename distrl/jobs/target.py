@@ -93,9 +93,11 @@ class Target(Protocol):
         starts_actors: Whether the target starts the actors, and not the run itself. Such a run only publishes how many
             actors it wants; `distrl autoscale` makes the target follow, by `scale`. False also where something else
             follows, as KEDA on Kubernetes.
+        logs: Roles that its log tells apart; None: all.
     """
 
     starts_actors: bool
+    logs: tuple[str, ...] | None
 
     def plan(self, job: Job) -> Plan:
         """Return the plan, and change nothing; each query of the target takes at most 10 s.
@@ -109,6 +111,9 @@ class Target(Protocol):
 
         `job.run_dir` exists and holds job.yaml. The caller writes the record, and removes the directory on an error.
         """
+
+    def withdraw(self, record: JobRecord) -> None:
+        """Undo `submit`, also of what outlives the end of a job."""
 
     def state(self, record: JobRecord) -> JobState:
         """Return how the job is doing. It has ended only when its last line is in the logs."""

@@ -9,6 +9,7 @@ from distrl.memory_backend.records import Control
 from distrl.roles.plan import ACTORS_ON_CLUSTER
 
 LOOK_EVERY_S = 1.0
+TURNED_OFF = "autoscaling was ended"
 PATIENCE_S = 60.0
 """Longest outage of Redis that a follower survives; the supervisor decides nothing meanwhile."""
 
@@ -49,7 +50,7 @@ def follow_wanted(
             if control.stop is not None:
                 return f"the run ends: {control.stop}"
             if control.autoscale is False:
-                return "autoscaling was ended"
+                return TURNED_OFF
             if supervisor is not None and (wanted := _within(control, supervisor.actors_wanted)) != followed:
                 why = supervisor.wanted_because if wanted == supervisor.actors_wanted else "the bounds have changed"
                 followed = wanted if wanted is None or act(wanted, why) else None

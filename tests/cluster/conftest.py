@@ -25,7 +25,7 @@ from tests.faults.kube_tools import programs
 from tests.faults.kubelet import NAMESPACE, Cluster
 from tests.faults.slurm import SlurmCluster, missing_for_slurm
 from tests.faults.tls_redis import Authority
-from tests.helm.rendering import UnavailableError, helm_program
+from tests.helm.rendering import UnavailableError
 
 SKIPS_FAIL = "CLUSTER_SKIPS_FAIL"
 KUBERNETES_PORT = 6443
@@ -128,12 +128,8 @@ def cluster(needs_hosts: None, network: Network, tmp_path: Path, request: pytest
 
 
 @pytest.fixture
-def hook_api(cluster: Cluster, tmp_path: Path) -> Iterator[ApiServer]:
+def hook_api(needs_helm: None, cluster: Cluster, tmp_path: Path) -> Iterator[ApiServer]:
     """The API server of the cluster's Pods, which lets the hook of the release "demo" make the Secret."""
-    try:
-        helm_program()
-    except UnavailableError as error:
-        pytest.skip(str(error))
     authority, address = Authority(tmp_path / "authority"), cluster.network.address
     certificate = authority.sign("api", f"kubernetes,IP:{address}")
     api = ApiServer((address, KUBERNETES_PORT), certificate, cluster.objects, NAMESPACE, account="demo-distrl-secret")

@@ -162,7 +162,7 @@ def passed_all_probes(pod: Pod) -> bool:
     )
 
 
-def test_both_services_of_kuberay_find_the_head(has_helm):
+def test_both_services_of_kuberay_find_the_head(needs_helm):
     (found,) = (found for found in objects_in(rendered(VALUES, release="demo")) if found["kind"] == "RayJob")
     job = RayJob(found)
     labels = job.head()["metadata"]["labels"]

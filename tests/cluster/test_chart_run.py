@@ -26,7 +26,7 @@ from distrl.runs.summary import Summary
 from tests.faults.arguments import environment
 from tests.faults.prometheus import scraping
 from tests.faults.training import wait_until
-from tests.helm.rendering import CHART, Object, UnavailableError, helm_program, name_of, objects_in, pods_in, rendered
+from tests.helm.rendering import CHART, Object, name_of, objects_in, pods_in, rendered
 
 pytestmark = [pytest.mark.cluster, pytest.mark.row("D65")]
 VALUES = {
@@ -135,11 +135,7 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(tmp_path, free_port):
-    try:
-        helm_program()
-    except UnavailableError as error:
-        pytest.skip(str(error))
+def cluster(needs_helm, tmp_path, free_port):
     made = Cluster(tmp_path, free_port, _another_port(free_port), objects_in(rendered(VALUES)))
     with ExitStack() as running:
         running.enter_context(made.running("StatefulSet r-distrl-redis"))
@@ -243,7 +239,7 @@ def resumed(cluster: Cluster, before: Summary) -> None:
     assert after.imbalance == 0
 
 
-def test_the_dashboard_reports_a_redis_that_is_gone(tmp_path, free_port):
+def test_the_dashboard_reports_a_redis_that_is_gone(needs_helm, tmp_path, free_port):
     made = Cluster(tmp_path, free_port, _another_port(free_port), objects_in(rendered(VALUES)))
     with made.running("Deployment r-distrl-dashboard"), ExitStack() as redis:
         server = redis.enter_context(made.running("StatefulSet r-distrl-redis"))

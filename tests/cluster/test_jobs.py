@@ -200,6 +200,9 @@ def test_the_life_of_a_job(bed, follow):
     assert re.search(r"job +  unrolls  .* · exact$", after.stdout, re.MULTILINE)
     assert {"learner", "job"} <= {line[20:].partition("  ")[0] for line in after.stdout.splitlines()}
     assert re.search(r"^.{20}actor \d+ ", after.stdout, re.MULTILINE)
+    learner = bed.run("logs", RUN_ID, "--role", "learner", "--since", "1h").stdout.splitlines()
+    assert {line[20:].partition("  ")[0] for line in learner} == {"learner"}
+    assert bed.run("logs", RUN_ID, "--role", "actor:1").stdout.count("\n") < after.stdout.count("\n")
     for late in (["scale", "3"], ["stop"]):
         done = bed.run(*late, RUN_ID)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)

@@ -278,11 +278,11 @@ def test_keda_follows_the_run_alone(api, tmp_path):
     with pytest.raises(ConfigError, match="KEDA sets the number of actors of job; give it bounds"):
         target.scale(record, 3, force=True)
     target.autoscale(record, 3, None, off=False)
-    target.autoscale(record, None, None, off=True)
+    with pytest.raises(ConfigError, match="for a fixed number N: distrl autoscale --min N --max N job"):
+        target.autoscale(record, None, None, off=True)
     target.stop(record, now=False)
     assert [command[1:2] + command[6:] for _, command in api.executed] == [
         ["autoscale", "--min", "3", "--detach"],
-        ["autoscale", "--off"],
         ["stop"],
     ]
 
@@ -304,6 +304,18 @@ def test_an_installation_that_fails_leaves_nothing(api, tmp_path, refuses):
     assert "\n" not in str(caught.value)
     assert not [name for _, namespace, name in api.objects if namespace]
     assert not (tmp_path / "runs" / RUN_ID).exists()
+
+
+def test_a_job_whose_record_cannot_be_written_leaves_nothing(api, tmp_path, monkeypatch):
+    def refuse(record, run_dir):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(JobRecord, "write", refuse)
+        with pytest.raises(ConfigError, match=r"job.json cannot be written: No space left on device; there is no job"):
+            submitted(tmp_path)
+    assert not [name for _, namespace, name in api.objects if namespace]
+    assert submitted(tmp_path).run_id == RUN_ID
 
 
 def test_a_release_of_another_user_is_left_alone(api, tmp_path, monkeypatch):

@@ -6,10 +6,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from distrl.commands import main
+from distrl.commands import autoscale, main
 from distrl.config import RunConfig
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, OutageError
 from distrl.jobs.record import JobRecord
+from distrl.jobs.target import JobState
 from distrl.jobs.targets import TARGETS
 from distrl.launch import attach, wanted_follower
 from distrl.memory_backend.backend import connect
@@ -102,7 +103,10 @@ class Place:
     starts_actors = True
 
     def __init__(self, backend):
-        self._backend, self.scaled, self.refuses = backend, [], True
+        self._backend, self.scaled, self.refuses, self.states = backend, [], True, iter(())
+
+    def state(self, record):
+        return JobState(next(self.states, "ended"))
 
     def autoscale(self, record, least, most, *, off):
         self._backend.registry.set_control(autoscale=not off, min_actors=least or 1, max_actors=most or 0)
@@ -145,6 +149,32 @@ def test_a_target_that_starts_the_actors_follows_and_is_asked_again_if_it_refuse
         "5 actors wanted: fed",
         "not followed: the queue is full",
         "3 actors wanted: fed",
+    ]
+
+
+def test_the_next_launch_of_a_requeued_job_is_asked_and_followed_again(capsys, backend, place, monkeypatch):
+    """The first launch ends by SIGTERM; the next look finds no Redis, the one after it the next launch."""
+    monkeypatch.setattr(autoscale, "RELAUNCH_LOOK_S", 0.0)
+    place.states = iter(["stopping", "waiting", "running"])
+    launches = iter(["the run ends: SIGTERM", OutageError("no Redis"), "the run ends: SIGTERM", "the run ends: asked"])
+    bounds = []
+
+    def follow_wanted(given, act):
+        launch = next(launches)
+        bounds.append(asked(backend)[:3])
+        backend.registry.set_control(min_actors=1, max_actors=0)  # each launch has a Redis of its own
+        if isinstance(launch, OutageError):
+            raise launch
+        act(2, "fed")
+        return launch
+
+    monkeypatch.setattr(wanted_follower, "follow_wanted", follow_wanted)
+    code, out, err = run(capsys, "first", "--min", "2", "--max", "8")
+    assert (code, err, bounds) == (0, "", [(True, 2, 8)] * 4)
+    assert place.scaled == [2, 2, 2]
+    assert [line for line in out.splitlines() if line.startswith("the run ends")] == [
+        "the run ends: SIGTERM",
+        "the run ends: asked",
     ]
 
 

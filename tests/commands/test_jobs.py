@@ -144,6 +144,21 @@ def test_names_that_begin_alike_are_told_apart():
     assert is_of(["actor 3"], "actor 3")
     assert not is_of(["actor 3"], "actor 30")
     assert is_of(["actor"], "actor 30")
-    assert not is_of(["actor"], "actors 1")
+    assert is_of(["actor"], "actors 1")  # whose log has the lines of its actors
+    assert not is_of(["actors"], "actor 1")
     with pytest.raises(ConfigError):
         role_name("")
+
+
+def test_a_role_that_the_log_of_a_target_does_not_tell_apart_is_refused(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    told = {"run_id": "r1", "target": "kubernetes", "address": "c", "run_dir": "/runs/r1", "store": None, "actors": 1}
+    folder = tmp_path / "runs" / "r1"
+    folder.mkdir(parents=True)
+    JobRecord.model_validate({**told, "submitted": 1.0, "handles": {}}).write(folder)
+    for role in ("learner", "actor:3"):
+        assert main.main(["logs", "r1", "--role", role]) == 2
+        assert capsys.readouterr().err == (
+            f"distrl: error: --role {role}: the log of a job on kubernetes has the roles job, actor, actors; all "
+            "others write files in logs/ of the run's directory\n"
+        )

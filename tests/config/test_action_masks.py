@@ -22,7 +22,12 @@ def with_mask(name="action_mask", choices=6):
     [
         ("impala", "network.heads_parameters=[{kind: policy, action_mask: board/action_mask}]"),
         ("ppo", "network.heads_parameters=[{kind: ppo, action_mask: board/action_mask}]"),
-        ("dqn", "algorithm dqn cannot use: its policy may take forbidden choices; use impala or ppo"),
+        ("dqn", "network.heads_parameters=[{kind: q, action_mask: board/action_mask}]"),
+        ("apex", "network.heads_parameters=[{kind: dueling_q, action_mask: board/action_mask}]"),
+        ("c51", "network.heads_parameters=[{kind: categorical_q, action_mask: board/action_mask}]"),
+        ("rainbow", "network.heads_parameters=[{kind: rainbow_q, action_mask: board/action_mask}]"),
+        ("qrdqn", "network.heads_parameters=[{kind: quantile_q, action_mask: board/action_mask}]"),
+        ("sac", "algorithm sac cannot use: its policy may take forbidden choices; use impala, ppo or dqn"),
     ],
 )
 def test_a_mask_that_no_head_takes_is_reported_with_the_setting(algorithm, advice):

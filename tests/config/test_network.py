@@ -273,11 +273,12 @@ HEAD = {
     "activation": Change("tanh", "outputs", {"units": [5]}),
     "dense_layer": Change("noisy_dense", "shapes"),
 }
+MASK = {"action_mask": Change("allowed", "outputs", spec=MASKED)}
 POLICY = {
     "distribution": Change("beta", "shapes", spec=BOX),
     "log_sigma": Change("state_dependent", "shapes", spec=BOX),
     "initial_log_sigma": Change(-1.0, "initial", spec=BOX),
-    "action_mask": Change("allowed", "outputs", spec=MASKED),
+    **MASK,
     "beta_entropy": Change(0.5, "step"),
 }
 ATOMS = {"atoms": Change(7, "shapes"), "v_min": Change(-2.0, "outputs"), "v_max": Change(2.0, "outputs")}
@@ -290,9 +291,11 @@ OWN_FIELDS = {
         "beta_entropy": Change(0.5, "step"),
     },
     "value": {"clip_range": Change(0.1, "step")},
-    "categorical_q": ATOMS,
-    "rainbow_q": ATOMS,
-    "quantile_q": {"quantiles": Change(3, "shapes"), "huber_kappa": Change(0.1, "step")},
+    "q": MASK,
+    "dueling_q": MASK,
+    "categorical_q": ATOMS | MASK,
+    "rainbow_q": ATOMS | MASK,
+    "quantile_q": {"quantiles": Change(3, "shapes"), "huber_kappa": Change(0.1, "step")} | MASK,
     "deterministic_policy": {"batchnorm": Change(True, "shapes")},
     "rnd": {"embedding_size": Change(4, "shapes")},
 }

@@ -7,7 +7,7 @@ from distrl.config.environment import EnvironmentConfig
 from distrl.config.network import NetworkParameters
 from distrl.environments.check import Episode, Seen, look, speed
 from distrl.environments.probe import probe
-from distrl.environments.random_actions import RandomActions
+from distrl.environments.random_actions import RandomActions, require_a_choice
 from distrl.errors import ConfigError
 from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec, MultiDiscreteSpec
 
@@ -94,3 +94,45 @@ def test_the_check_writes_no_picture_unasked(tmp_path, monkeypatch):
     (seen,) = [found for found in look(world) if isinstance(found, Seen)]
     assert (seen.path, seen.text) == (None, "an image of 160 x 80; --pictures DIR saves it")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("action", "mask", "refused"),
+    [
+        (DiscreteSpec(3), [[0, 1, 0], [1, 1, 1]], False),
+        (DiscreteSpec(3), [[0, 1, 0], [0, 0, 0]], True),
+        (MultiDiscreteSpec((2, 2), (0, 0)), [[1, 0, 0, 1]], False),
+        (MultiDiscreteSpec((2, 2), (0, 0)), [[1, 1, 0, 0]], True),
+        (MultiBinarySpec((2,)), [[0, 0]], False),
+    ],
+)
+def test_a_mask_that_forbids_everything_is_refused_in_one_line(action, mask, refused):
+    rows = np.asarray(mask, np.int8)
+    spec = EnvSpec("Board", {"legal": ArraySpec(rows.shape[1:], "int8")}, {"action": action})
+    require_a_choice(spec, None, {"legal": 0 * rows})
+    if not refused:
+        require_a_choice(spec, "legal", {"legal": rows})
+        return
+    with pytest.raises(
+        ConfigError, match=r"^Board: observation 'legal' forbids every choice while .*; allow one, or end"
+    ):
+        require_a_choice(spec, "legal", {"legal": rows})
+
+
+NEVER = """
+from distrl.environments.worlds.toy import Masked
+
+class Stuck(Masked):
+    def _show(self):
+        shown = super()._show()
+        if self._steps == 2:
+            shown["action_mask"][:] = 0
+        return shown
+"""
+
+
+def test_the_trial_before_launch_finds_it(tmp_path, monkeypatch):
+    (tmp_path / "stuck_board.py").write_text(NEVER)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="stuck_board:Stuck: observation 'action_mask' forbids every choice"):
+        probe(EnvironmentConfig(id="stuck_board:Stuck"), action_mask="action_mask")

@@ -26,6 +26,12 @@ def test_the_plan_names_the_protection_that_redis_lacks(monkeypatch, url, passwo
     assert all(word in line for word, line in zip(lacks, found, strict=True))
 
 
+def test_nothing_is_said_of_a_password_that_other_hosts_have():
+    config = load("cartpole-impala", flags={"--redis-url": "redis://box:6379"}).config
+    (line,) = unprotected(config, knows_password=False)
+    assert "encrypted" in line
+
+
 def test_checkpoints_that_end_with_their_node():
     assert "checkpoint.store" in bound_to_node(load("cartpole-impala").config)[0]
     assert bound_to_node(load("cartpole-impala", sets=["checkpoint.store=s3://b/runs"]).config) == []

@@ -48,6 +48,12 @@ def answer(tmp_path, monkeypatch):
     return put
 
 
+def test_ctrl_c_does_not_end_a_command(answer):
+    """It is for all processes of a terminal's session, of which the command is none: it leads one of its own."""
+    answer("scancel", "set -- $(cat /proc/$$/stat); test $6 = $1 || { echo same session >&2; exit 1; }")
+    slurm_commands.cancel(["12"])
+
+
 @pytest.mark.parametrize(
     ("script", "job"),
     [

@@ -71,6 +71,14 @@ def test_one_process_has_no_actors():
     assert found.unprotected == []
 
 
+def test_variables_that_slurm_keeps_are_named(monkeypatch):
+    monkeypatch.setenv("DISTRL_ENV_TOKEN", "t")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "k")
+    monkeypatch.setenv("DISTRL_RUN_KEY", "k")  # which no job gets
+    (line,) = plan("actors.count=0").unprotected
+    assert line.endswith("for its administrators: AWS_SECRET_ACCESS_KEY, DISTRL_ENV_TOKEN")
+
+
 @pytest.mark.parametrize("script", ["learner.sbatch", "actors.sbatch"])
 def test_the_scripts_are_bash(script):
     lines = ["true # it's", 'export A="$(date)"']

@@ -1,4 +1,5 @@
 import re
+import resource
 import stat
 
 import pytest
@@ -15,7 +16,7 @@ class Place:
     """A target that takes every job, or raises; it keeps what it was called with."""
 
     def __init__(self, error=None, spoil=None):
-        self.error, self.spoil, self.stopped = error, spoil, []
+        self.error, self.spoil, self.withdrawn = error, spoil, []
 
     def submit(self, job, report):
         assert (job.run_dir / "job.yaml").exists()
@@ -28,8 +29,8 @@ class Place:
         told = {"run_id": job.run_id, "target": "place", "address": None, "run_dir": str(job.run_dir), "store": None}
         return JobRecord.model_validate({**told, "actors": 2, "submitted": 1.0, "handles": {}})
 
-    def stop(self, record, *, now):
-        self.stopped.append((record.run_id, now))
+    def withdraw(self, record):
+        self.withdrawn.append(record.run_id)
 
 
 @pytest.fixture(autouse=True)
@@ -60,14 +61,27 @@ def test_a_target_that_refuses_leaves_nothing(job, error):
     job.run_dir.mkdir()  # made by the user, and empty
     with pytest.raises(type(error)):
         submit(job, Place(error), print, print)
+    assert [*job.run_dir.iterdir()] == []
     submit(job, Place(), print, print)
+
+
+def test_a_full_disk_is_one_line(job):
+    """The limit of this process stands for it: job.yaml can be opened, and no byte be written."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(ConfigError, match=r"job.yaml cannot be written: File too large; there is no job$"):
+            submit(job, Place(), print, print)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not job.run_dir.exists()
 
 
 def test_a_job_whose_record_cannot_be_written_is_ended(job):
     place = Place(spoil=lambda run_dir: (run_dir / "job.json").mkdir())
-    with pytest.raises(ConfigError, match=r"job.json cannot be written: Is a directory; the job was ended"):
+    with pytest.raises(ConfigError, match=r"job.json cannot be written: Is a directory; there is no job"):
         submit(job, place, print, print)
-    assert place.stopped == [("pong", True)]
+    assert place.withdrawn == ["pong"]
     assert not job.run_dir.exists()
 
 

@@ -38,6 +38,28 @@ def test_values_of_a_corridor(train_here):
     assert (ActionSelector(policy.distributions).mode({"q/q": q})["action"] == 1).all()
 
 
+@pytest.mark.parametrize(("name", "head"), [("dqn", "q"), ("c51", "categorical_q")])
+def test_the_best_of_what_a_mask_allows(train_here, name, head):
+    """The environment raises at a forbidden choice, so none is taken; of two allowed ones the greater pays 1."""
+    policy = train_here(
+        "environment.id=distrl.environments.worlds.toy:Masked",
+        f"algorithm.name={name}",
+        "algorithm.discount=0.5",
+        f"algorithm.replay={REPLAY}",
+        "exploration={kind: epsilon_greedy, random_steps: 64, epsilon: {kind: linear, start: 1, end: 0, steps: 3000}}",
+        f"network.heads_parameters=[{{kind: {head}, action_mask: action_mask}}]",
+        "network.middleware_parameters={scheme: [32]}",
+        "stop.updates=1500",
+        *SMALL,
+        *SLOW,
+        "network.learning_rate=0.005",
+    )
+    masks = np.array([mask for mask in np.ndindex(*[2] * 6) if sum(mask) == 2], np.int8)
+    outputs = policy.step({"action_mask": masks, "x": np.zeros((len(masks), 2), np.float32)}, {}).outputs
+    best = ActionSelector(policy.distributions).mode(outputs)["action"]
+    np.testing.assert_array_equal(best, [np.flatnonzero(mask).max() for mask in masks])
+
+
 LOCK = """
 import gymnasium, numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
@@ -95,7 +117,19 @@ def test_values_of_several_choices_at_once(train_here, tmp_path, monkeypatch):
 @pytest.mark.timeout(3000)
 @pytest.mark.redis
 @pytest.mark.parametrize("seed", [1, 2, 3])
-@pytest.mark.parametrize("preset", ["cartpole-dqn", "cartpole-apex", "acrobot-dqn", "lunarlander-dqn"])
+@pytest.mark.parametrize(
+    "preset",
+    [
+        "cartpole-dqn",
+        "cartpole-apex",
+        "acrobot-dqn",
+        "lunarlander-dqn",
+        "cartpole-c51",
+        "cartpole-qrdqn",
+        "cartpole-rainbow",
+        "memory-cue-r2d2",
+    ],
+)
 def test_the_preset_reaches_its_goal_within_its_budget(train_preset, tmp_path, preset, seed):
     acceptance = preset_facts(preset).acceptance
     summary = train_preset(preset, "--seed", str(seed))

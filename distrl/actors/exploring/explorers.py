@@ -23,7 +23,7 @@ from distrl.config.exploration import (
 from distrl.config.schedules import Schedule
 from distrl.networks.actions import FamilySpec
 from distrl.networks.actions.categorical import draw_by_weight
-from distrl.networks.actions.family import MASKED
+from distrl.networks.actions.family import MASKED, UndrawnFamily
 from distrl.networks.actions.joint import Draws
 from distrl.types import ActionSpec, Array, BoxSpec, FloatArray, IntArray
 
@@ -135,7 +135,7 @@ class EpsilonGreedyChoice:
     def __init__(self, epsilon: NextEpsilon, spec: FamilySpec) -> None:
         self._epsilon = epsilon
         self._may_be_masked = spec.may_be_masked
-        self._own = _softmax if self._may_be_masked else _shares_of_the_best
+        self._own = _shares_of_the_best if isinstance(spec, UndrawnFamily) else _softmax
 
     def sample(self, parameters: FloatArray, rng: np.random.Generator) -> tuple[Array, FloatArray]:
         probabilities = self.probabilities(parameters, self._epsilon(rng))

@@ -50,6 +50,10 @@ class C51Section(DistributionalSection):
     dueling: bool = False
     """The head is rainbow_q, whose logits are those of a state plus advantages (Wang et al. 2016)."""
 
+    @property
+    def masked_head(self) -> str | None:
+        return "rainbow_q" if self.dueling else "categorical_q"
+
 
 class C51Parameters(C51Section):
     """C51 (Bellemare, Dabney and Munos 2017): probabilities of returns on fixed atoms."""
@@ -86,3 +90,7 @@ class QrDqnParameters(DistributionalSection):
     name: Literal["qrdqn"] = "qrdqn"
     huber_kappa: float = Field(1.0, gt=0.0)
     """kappa: errors of quantiles up to this are squared, larger ones linear."""
+
+    @property
+    def masked_head(self) -> str | None:
+        return "quantile_q"

@@ -13,7 +13,6 @@ RewardClipping = Literal["clamp_one", "soft_asymmetric"]
 class PolicyGradientSection(AlgorithmSection):
     """Fields of algorithms that learn a policy from whole unrolls with single rewards."""
 
-    masked_head: ClassVar[Literal["policy", "ppo"] | None] = "policy"
     live: ClassVar[Mapping[str, str]] = {"entropy_weight": "weight of the entropy that the loss rewards"}
 
     reward_clipping: RewardClipping | None = None
@@ -23,6 +22,10 @@ class PolicyGradientSection(AlgorithmSection):
     """Weight of the policy's entropy, which the loss rewards."""
     value_loss_weight: float = Field(0.5, ge=0.0)
     """Weight of the value loss beside the policy's."""
+
+    @property
+    def masked_head(self) -> str | None:
+        return "policy"
 
 
 def check_minibatches(context: AlgorithmContext, minibatches: int, items: int, items_are: str, factors: str) -> None:

@@ -22,7 +22,6 @@ class ProximalSection(PolicyGradientSection):
     """Parameters of PPO and APPO."""
 
     batch_size: ClassVar[int] = 2
-    masked_head: ClassVar[Literal["policy", "ppo"] | None] = "ppo"
 
     gae_lambda: float = Field(0.95, ge=0.0, le=1.0)
     """Lambda of generalised advantage estimation."""
@@ -44,6 +43,10 @@ class ProximalSection(PolicyGradientSection):
     value_target_mix: float = Field(1.0, gt=0.0, le=1.0)
     """Value targets are old + this * (new - old)."""
     entropy_weight: float = Field(0.0, ge=0.0)
+
+    @property
+    def masked_head(self) -> str | None:
+        return "ppo"
 
     @property
     def steps_per_batch(self) -> int:

@@ -63,6 +63,10 @@ class DqnSection(QLearningSection):
     so that large returns need no clipped rewards."""
 
     @property
+    def masked_head(self) -> str | None:
+        return "dueling_q" if self.dueling else "q"
+
+    @property
     def rescales_values(self) -> bool:
         return self.value_rescaling
 

@@ -43,7 +43,6 @@ class AlgorithmSection(Section):
         rounds: Gradient actors wait for each other: one gradient of every worker makes one update.
         learns_from: Whose actions it can learn from: its own policy's alone, those of any policy whose probabilities
             travel with them, or anybody's.
-        masked_head: Kind of its head that takes an action mask; None: it has no such head.
         live: Numbers that operators may change while a run trains -> meaning. A `GradientAlgorithm` reads them by
             `coefficient`.
     """
@@ -54,7 +53,6 @@ class AlgorithmSection(Section):
     exploration: ClassVar[ExplorationParameters | None] = None
     learns_from: ClassVar[LearnsFrom] = "known probabilities"
     rounds: ClassVar[bool] = False
-    masked_head: ClassVar[Literal["policy", "ppo"] | None] = None
     live: ClassVar[Mapping[str, str]] = {}
 
     name: str
@@ -76,6 +74,11 @@ class AlgorithmSection(Section):
     def tells_priorities(self) -> bool:
         """Whether actors compute the first priority of each step for the replay memory."""
         return False
+
+    @property
+    def masked_head(self) -> str | None:
+        """Kind of its head that takes an action mask; None: it has no such head."""
+        return None
 
     @property
     def rescales_values(self) -> bool:

@@ -105,7 +105,6 @@ class ActionFamily(ABC):
     Attributes:
         kind: Names the family in JSON.
         edge: How far inside the bounds actions are kept, as a fraction of their width.
-        may_be_masked: A logit below ``-MASKED / 2`` stands for a choice that is not allowed.
         is_one_choice: The parameters are one number for each of n choices.
         is_tempered: The parameters are logits, which a softmax temperature divides.
         log_sigma: The usual source of a Gaussian's log deviation, the second half of the parameters; None: there is
@@ -114,10 +113,14 @@ class ActionFamily(ABC):
 
     kind: str
     edge: ClassVar[float] = 0.0
-    may_be_masked: ClassVar[bool] = True
     is_one_choice: ClassVar[bool] = False
     is_tempered: ClassVar[bool] = False
     log_sigma: ClassVar[Literal["state_independent", "state_dependent"] | None] = None
+
+    @property
+    def may_be_masked(self) -> bool:
+        """Whether a number below ``-MASKED / 2`` stands for a choice that is not allowed."""
+        return True
 
     @property
     @abstractmethod

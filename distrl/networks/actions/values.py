@@ -23,15 +23,20 @@ from distrl.types import (
 class _Values(UndrawnFamily):
     holds: ClassVar[str] = "values of choices"
     explored_by: ClassVar[str] = "epsilon_greedy or boltzmann"
-    may_be_masked: ClassVar[bool] = False
+    masked: bool
+
+    @property
+    def may_be_masked(self) -> bool:
+        return self.masked
 
 
 @dataclass(frozen=True)
 class ValuesSpec(_Values):
-    """Values of n choices."""
+    """Values of n choices; `masked`: one below -MASKED / 2 is of a choice that is not allowed."""
 
     n: int
     output: str
+    masked: bool = False
     kind: Literal["values"] = "values"
     is_one_choice: ClassVar[bool] = True
 
@@ -64,10 +69,11 @@ class ValuesSpec(_Values):
 
 @dataclass(frozen=True)
 class MultiValuesSpec(_Values):
-    """Values of choices that are made at once, the k-th among ``choices[k]``."""
+    """Values of choices that are made at once, the k-th among ``choices[k]``; `masked` as in `ValuesSpec`."""
 
     choices: tuple[int, ...]
     output: str
+    masked: bool = False
     kind: Literal["multi_values"] = "multi_values"
 
     @property
@@ -116,7 +122,7 @@ class MultiValuesSampler(ModeSampler):
         return np.stack([greedy(parameters[:, part]) for part in self._slices], axis=1)
 
 
-def values_specs(actions: Mapping[str, ActionSpec], head: str) -> dict[str, ValuesSpecs]:
+def values_specs(actions: Mapping[str, ActionSpec], head: str, *, masked: bool = False) -> dict[str, ValuesSpecs]:
     """Where the values of every action's choices are: output ``<head>/q``, of several actions ``<head>/q/<action>``.
 
     A switch is a choice of two.
@@ -129,11 +135,11 @@ def values_specs(actions: Mapping[str, ActionSpec], head: str) -> dict[str, Valu
         output = f"{head}/q" if len(actions) == 1 else f"{head}/q/{name}"
         match action:
             case DiscreteSpec():
-                specs[name] = ValuesSpec(action.n, output)
+                specs[name] = ValuesSpec(action.n, output, masked)
             case MultiDiscreteSpec():
-                specs[name] = MultiValuesSpec(action.choices, output)
+                specs[name] = MultiValuesSpec(action.choices, output, masked)
             case MultiBinarySpec():
-                specs[name] = MultiValuesSpec((2,) * action.n, output)
+                specs[name] = MultiValuesSpec((2,) * action.n, output, masked)
             case BoxSpec():
                 raise ConfigError(f"head {head}: needs choices to value; action {name!r} is of real numbers")
     return specs

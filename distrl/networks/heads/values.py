@@ -6,11 +6,12 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from keras import ops
 
+from distrl.config.action_masks import check_mask
 from distrl.config.heads import (
     AtomsSection,
     CategoricalQHeadParameters,
+    ChoiceSection,
     DuelingQHeadParameters,
-    HeadSection,
     QHeadParameters,
     QuantileQHeadParameters,
     RainbowQHeadParameters,
@@ -18,14 +19,14 @@ from distrl.config.heads import (
 )
 from distrl.errors import ConfigError
 from distrl.networks.actions import FamilySpec
-from distrl.networks.actions.family import Tensor, slices
+from distrl.networks.actions.family import MASKED, Tensor, slices
 from distrl.networks.actions.values import values_specs
 from distrl.networks.heads.head import VALUE_GAIN, Head, Targets, bare_target, fitted, named_targets, single_action
 from distrl.networks.heads.losses import at_choice, categorical_cross_entropy, clipped_regression, quantile_regression
 from distrl.networks.parts.layers import dueling
-from distrl.types import DiscreteSpec
+from distrl.types import DiscreteSpec, MultiBinarySpec
 
-Parameters = TypeVar("Parameters", bound=HeadSection)
+Parameters = TypeVar("Parameters", bound=ChoiceSection)
 Atoms = TypeVar("Atoms", bound=AtomsSection)
 
 
@@ -58,6 +59,7 @@ class ChoiceHead(Head[Parameters]):
     `<name>/softmax`: float32 [batch, A], softmax(q / softmax_temperature), the Boltzmann policy over them. A branching
     head values several choices at once: `<name>/q` for one action and `<name>/q/<action>` for several, float32
     [batch, A_1 + A_2 + …] each (see `networks/actions/values.py`), without softmax; a softmax_temperature is refused.
+    Values of choices that `action_mask` forbids are lowered by `MASKED`, unless it forbids all of them.
 
     Attributes:
         branching: The head can value several choices at once.
@@ -70,7 +72,10 @@ class ChoiceHead(Head[Parameters]):
     def __post_init__(self) -> None:
         if not self.branching:
             single_action(self.spec, self.name, DiscreteSpec)
-        self.action_values = values_specs(self.spec.actions, self.name)
+        mask = self.parameters.action_mask
+        if mask is not None:
+            check_mask(mask, self.spec)
+        self.action_values = values_specs(self.spec.actions, self.name, masked=mask is not None)
         if self.network.softmax_temperature != 1.0 and not self._has_one_choice:
             raise ConfigError(
                 f"head {self.name}: softmax_temperature: {self.network.softmax_temperature:g} needs one discrete "
@@ -86,14 +91,27 @@ class ChoiceHead(Head[Parameters]):
     def _has_one_choice(self) -> bool:
         return [values.is_one_choice for values in self.action_values.values()] == [True]
 
-    def _value_outputs(self, q: Any) -> dict[str, Any]:
+    def _value_outputs(self, q: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Name the values of all choices, [batch, A], as outputs."""
+        if self.parameters.action_mask is not None:
+            q = q - MASKED * (1.0 - self._allowed(inputs[self.parameters.action_mask]))
         values = list(self.action_values.values())
         if self._has_one_choice:
             softmax = ops.softmax(q / self.network.softmax_temperature, axis=-1)
             return {f"{self.name}/q": q, f"{self.name}/softmax": softmax}
         parts = slices([of_action.parameters_size for of_action in values])
         return {of_action.output: q[:, part] for of_action, part in zip(values, parts, strict=True)}
+
+    def _allowed(self, mask: Any) -> Any:
+        """Return 1 for allowed choices, and for all of a decision that allows none: float32 [batch, A]."""
+        (action,), (of_action,) = self.spec.actions.values(), self.action_values.values()  # as `check_mask` says
+        # Through float32, because ONNX Runtime cannot compare all dtypes of masks.
+        allowed = ops.cast(ops.not_equal(ops.cast(mask, "float32"), 0.0), "float32")
+        if isinstance(action, MultiBinarySpec):  # off is always allowed: [batch, n] -> [batch, 2 n]
+            allowed = ops.reshape(ops.stack([ops.ones_like(allowed), allowed], axis=-1), (-1, self.choices))
+        parts = [allowed[:, part] for part in slices(of_action.sizes)]
+        parts = [part + 1.0 - ops.max(part, axis=-1, keepdims=True) for part in parts]
+        return parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=-1)
 
     def _streams(self, features: Any, width: int) -> Any:
         """Join a state value and advantages of `width` numbers each, from hidden layers of their own.
@@ -141,7 +159,7 @@ class QHead(ScalarQHead[QHeadParameters]):
     """One value per choice (Mnih et al. 2015), also of several choices at once (Tavakoli et al. 2018)."""
 
     def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        return self._value_outputs(self._dense(self.choices, gain=VALUE_GAIN)(self._hidden(features)))
+        return self._value_outputs(self._dense(self.choices, gain=VALUE_GAIN)(self._hidden(features)), inputs)
 
 
 class DuelingQHead(ScalarQHead[DuelingQHeadParameters]):
@@ -149,7 +167,7 @@ class DuelingQHead(ScalarQHead[DuelingQHeadParameters]):
 
     def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         values = ops.squeeze(self._streams(features, 1), axis=-1)  # [batch, A, 1] -> [batch, A]
-        return self._value_outputs(values)
+        return self._value_outputs(values, inputs)
 
 
 class AtomsHead(ChoiceHead[Atoms]):
@@ -179,9 +197,9 @@ class AtomsHead(ChoiceHead[Atoms]):
         given = named_targets(targets, "actions", "probabilities")
         return categorical_cross_entropy(at_choice(logits, given["actions"]), given["probabilities"])
 
-    def _atom_outputs(self, logits: Any) -> dict[str, Any]:
+    def _atom_outputs(self, logits: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         q = ops.sum(ops.softmax(logits, axis=-1) * self.support, axis=-1)
-        return {self.name: logits, **self._value_outputs(q)}
+        return {self.name: logits, **self._value_outputs(q, inputs)}
 
 
 class CategoricalQHead(AtomsHead[CategoricalQHeadParameters]):
@@ -190,14 +208,14 @@ class CategoricalQHead(AtomsHead[CategoricalQHeadParameters]):
     def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         atoms = self.parameters.atoms
         logits = self._dense(self.choices * atoms, gain=VALUE_GAIN)(self._hidden(features))
-        return self._atom_outputs(ops.reshape(logits, (-1, self.choices, atoms)))
+        return self._atom_outputs(ops.reshape(logits, (-1, self.choices, atoms)), inputs)
 
 
 class RainbowQHead(AtomsHead[RainbowQHeadParameters]):
     """`CategoricalQHead` with dueling logits (Hessel et al. 2018, "dueling networks")."""
 
     def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        return self._atom_outputs(self._streams(features, self.parameters.atoms))
+        return self._atom_outputs(self._streams(features, self.parameters.atoms), inputs)
 
 
 class QuantileQHead(ChoiceHead[QuantileQHeadParameters]):
@@ -212,7 +230,7 @@ class QuantileQHead(ChoiceHead[QuantileQHeadParameters]):
         quantiles = self.parameters.quantiles
         flat = self._dense(self.choices * quantiles, gain=VALUE_GAIN)(self._hidden(features))
         values = ops.reshape(flat, (-1, self.choices, quantiles))  # [batch, A*N] -> [batch, A, N]
-        return {self.name: values, **self._value_outputs(ops.mean(values, axis=-1))}
+        return {self.name: values, **self._value_outputs(ops.mean(values, axis=-1), inputs)}
 
     def loss(self, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:
         given = named_targets(targets, "actions", "targets")

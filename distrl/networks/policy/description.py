@@ -26,7 +26,7 @@ from distrl.types import (
     OneHot,
 )
 
-FORMAT = 4
+FORMAT = 5
 """Incremented whenever an older reader would misread a newer description."""
 
 

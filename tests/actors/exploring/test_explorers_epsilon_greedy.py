@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrl.actors.exploring.explorers import Rows, epsilon_of, explorer_of, ladder
+from distrl.actors.exploring.explorers import Rows, epsilon_of, explorer_of, ladder, uniform_of
 from distrl.config.exploration import EpsilonByEpisode, EpsilonGreedyParameters, EpsilonLadder
 from distrl.config.schedules import ConstantSchedule, LinearSchedule
 from distrl.networks.actions.bernoulli import BernoulliSpec
@@ -66,6 +66,21 @@ def test_values_are_as_low_as_they_like():
     expected = np.array([0.125, 0.125, 0.625, 0.125])
     assert chi_square(actions, expected) < CHI_SQUARE_3
     np.testing.assert_allclose(log_probabilities, np.log(expected)[actions], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("epsilon", "expected"), [(1.0, [0.5, 0.0, 0.5, 0.0]), (0.4, [0.8, 0.0, 0.2, 0.0])])
+def test_a_forbidden_choice_is_never_explored(epsilon, expected):
+    given = explorer_of(
+        EpsilonGreedyParameters(epsilon=ConstantSchedule(value=epsilon)),
+        ValuesSpec(4, "q/q", masked=True),
+        DiscreteSpec(4),
+        MANY,
+    )
+    actions, log_probabilities = sample(given, [3.0, 9.0 - MASKED, 1.0, 7.0 - MASKED])
+    np.testing.assert_allclose(np.bincount(actions, minlength=4) / ROWS, expected, atol=0.006)
+    np.testing.assert_allclose(log_probabilities, np.log(np.array(expected)[actions]), rtol=1e-5)
+    uniform, _ = sample(uniform_of(DiscreteSpec(4), ValuesSpec(4, "q/q", masked=True)), [3.0, -MASKED, 1.0, -MASKED])
+    np.testing.assert_allclose(np.bincount(uniform, minlength=4) / ROWS, [0.5, 0.0, 0.5, 0.0], atol=0.006)
 
 
 @pytest.mark.row("D85", "D86")

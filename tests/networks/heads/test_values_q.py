@@ -1,7 +1,13 @@
 import numpy as np
 import pytest
 
-from distrl.config.heads import CategoricalQHeadParameters, DuelingQHeadParameters, QHeadParameters
+from distrl.config.heads import (
+    CategoricalQHeadParameters,
+    DuelingQHeadParameters,
+    QHeadParameters,
+    QuantileQHeadParameters,
+    RainbowQHeadParameters,
+)
 from distrl.errors import ConfigError
 from distrl.networks.actions.values import MultiValuesSpec
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, MultiBinarySpec, MultiDiscreteSpec
@@ -111,3 +117,50 @@ def test_a_distribution_of_returns_is_of_one_choice(build):
 def test_a_temperature_without_an_effect_is_refused(build, parameters):
     with pytest.raises(ConfigError, match=r"softmax_temperature: 0\.5 needs one discrete action"):
         build(parameters, several(gear=DiscreteSpec(3), lights=DiscreteSpec(2)), softmax_temperature=0.5)
+
+
+HEADS = [
+    QHeadParameters(action_mask="allowed"),
+    DuelingQHeadParameters(action_mask="allowed", units=(4,)),
+    CategoricalQHeadParameters(action_mask="allowed"),
+    RainbowQHeadParameters(action_mask="allowed", units=(4,)),
+    QuantileQHeadParameters(action_mask="allowed", quantiles=3),
+]
+
+
+@pytest.mark.parametrize("parameters", HEADS, ids=lambda parameters: parameters.kind)
+def test_values_of_forbidden_choices_are_the_lowest(build, choices, parameters):
+    """Where nothing is allowed, as after an episode's end, all values are as they are."""
+    spec = choices(3, observation=ArraySpec((4,), "float32"), allowed=ArraySpec((3,), "int8"))
+    built = build(parameters, spec)
+    kind = parameters.kind
+    rows = np.repeat(ROWS[:1], 3, axis=0)
+    masks = np.array([[1, 1, 1], [1, 0, 1], [0, 0, 0]], np.int8)
+    (action,) = built.head.actions().values()
+    assert action.may_be_masked
+    free, masked, none = built.outputs(observation=rows, allowed=masks)[f"{kind}/q"]
+    assert np.abs(free).max() < 100.0
+    assert masked[1] < -0.9e9
+    assert (np.abs(masked[[0, 2]]) < 100.0).all()  # the mask is a feature, too
+    assert np.abs(none).max() < 100.0
+
+
+@pytest.mark.parametrize(
+    ("action", "mask", "forbidden"),
+    [
+        (MultiDiscreteSpec((2, 3), (0, 0)), [1, 0, 1, 1, 0], [1, 4]),
+        (MultiDiscreteSpec((2, 3), (0, 0)), [1, 0, 0, 0, 0], [1]),  # of the second choice nothing, so all
+        (MultiBinarySpec((2,)), [1, 0], [3]),  # the second switch may not be on: [off, on, off, on]
+        (MultiBinarySpec((2,)), [0, 0], [1, 3]),
+    ],
+)
+def test_masks_of_several_choices_at_once(build, action, mask, forbidden):
+    observations = {"observation": ArraySpec((4,), "float32"), "allowed": ArraySpec((len(mask),), "int8")}
+    built = build(QHeadParameters(action_mask="allowed"), EnvSpec("Masked-v0", observations, {"action": action}))
+    values = built.outputs(observation=ROWS[:1], allowed=np.int8([mask]))["q/q"][0]
+    assert np.flatnonzero(values < -0.9e9).tolist() == forbidden
+
+
+def test_a_mask_that_is_no_observation_is_refused(build, choices):
+    with pytest.raises(ConfigError, match="action_mask: no observation 'odd'; there are"):
+        build(QHeadParameters(action_mask="odd"), choices(3))
