@@ -153,8 +153,8 @@ MiddlewareParameters = Annotated[
 class NetworkParameters(OptimizerParameters):
     """Structure and optimizer of one network."""
 
-    input_embedders_parameters: dict[str, EmbedderParameters] = Field(default_factory=dict)
-    """Observation name -> embedder; other observations get the default one."""
+    input_embedders_parameters: dict[str, EmbedderParameters | None] = Field(default_factory=dict)
+    """Observation name -> embedder; other observations get the default one. null: embedders leave it out."""
     embedding_merger_type: Literal["Concat", "Sum"] = "Concat"
     """How the embedders' outputs become one vector: concatenated, or summed."""
     middleware_parameters: MiddlewareParameters = FCMiddlewareParameters()

@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
+from distrl.config.hindsight import HindsightParameters
 from distrl.config.network import NetworkParameters
 from distrl.config.section import Section
 
@@ -138,6 +139,8 @@ class ReplayParameters(Section):
     """Kind of items in a batch; `transition` if `kind` is left out."""
     sampler: SamplerParameters = UniformParameters()
     """How items are chosen for a batch."""
+    hindsight: HindsightParameters | None = None
+    """Hindsight experience replay, for environments with goals: {} for the usual one; null: none."""
     checkpoint: bool | None = None
     """Save the memory with every checkpoint. Otherwise a resumed run fills it again before it continues to learn. null:
     only with actors.count 0, where a resumed run continues exactly."""
@@ -180,6 +183,22 @@ class ReplayParameters(Section):
         if isinstance(sampler, dict) and sampler.get("kind") == "sequences":
             raise ValueError("kind: sequences is a kind of item; write algorithm.replay.item.kind=sequence")
         return sampler
+
+    @model_validator(mode="after")
+    def _can_be_relabelled(self) -> Self:
+        if self.hindsight is None:
+            return self
+        if self.item.kind != "transition":
+            raise ValueError(
+                f"hindsight: it gives single transitions another goal, and item.kind is {self.item.kind}; use "
+                "transition, or set hindsight to null"
+            )
+        if self.item.n_step > 1:
+            raise ValueError(
+                f"hindsight: the rewards of item.n_step: {self.item.n_step} steps are summed for one goal; set "
+                "item.n_step to 1, or hindsight to null"
+            )
+        return self
 
     @model_validator(mode="after")
     def _can_be_sampled(self) -> Self:

@@ -125,10 +125,13 @@ class Trunk:
         )
 
     def _embeddings(self) -> dict[str, Any]:
-        return {name: self._embed(name, tensor) for name, tensor in self._inputs.items()}
+        configured = self._parameters.input_embedders_parameters
+        chosen = {name: configured.get(name, EmbedderParameters()) for name in self._inputs}
+        return {
+            name: self._embed(name, self._inputs[name], given) for name, given in chosen.items() if given is not None
+        }
 
-    def _embed(self, name: str, given: Any) -> Any:
-        parameters = self._parameters.input_embedders_parameters.get(name, EmbedderParameters())
+    def _embed(self, name: str, given: Any, parameters: EmbedderParameters) -> Any:
         normalization = None
         if parameters.normalize:
             layer = f"{self._prefix}normalization_{embedders.layer_name(name)}"
@@ -442,7 +445,8 @@ def _input_arrays(parameters: NetworkParameters, spec: EnvSpec, with_actions: bo
     """Return the network's inputs by name: all observations, and the actions if a head takes them.
 
     Raises:
-        ConfigError: An embedder is configured for an unknown input, or for an action that no head takes.
+        ConfigError: An embedder is configured for an unknown input, or for an action that no head takes; or all
+            observations, or an action, are left out.
     """
     arrays = dict(spec.observations)
     _check_names("observations", arrays)
@@ -454,6 +458,11 @@ def _input_arrays(parameters: NetworkParameters, spec: EnvSpec, with_actions: bo
         raise ConfigError(f"network.input_embedders_parameters: no input {unknown[0]!r}; there are {known}")
     if not with_actions and (useless := [name for name in wanted if name not in arrays]):
         raise ConfigError(f"network.input_embedders_parameters: {useless[0]!r}, but no head takes the action")
+    left_out = {name for name, embedder in parameters.input_embedders_parameters.items() if embedder is None}
+    if action := sorted(left_out - arrays.keys()):
+        raise ConfigError(f"network.input_embedders_parameters.{action[0]}: null leaves out an action; give it layers")
+    if left_out == arrays.keys():
+        raise ConfigError("network.input_embedders_parameters: null leaves out every observation; keep at least one")
     if with_actions:
         arrays |= {name: array for name, array in actions.items() if name not in arrays}
     return arrays

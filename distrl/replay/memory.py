@@ -3,6 +3,7 @@
     ring           holds unrolls, each array once; the oldest one makes room
     items          the kinds of items: transitions (n_step), sequences
     samplers       choose the items of a batch: uniform, prioritised by a sum_tree
+    hindsight      gives sampled transitions another goal, with the goal_rewards that they get for it
     rate_limiter   ratio of sampled to inserted steps
 
 Items have unique numbers: (unroll's number) x (items per slot) + place in the slot. So a late priority of an item that
@@ -17,6 +18,7 @@ import numpy as np
 
 from distrl.config.replay import ReplayParameters
 from distrl.errors import CheckpointError
+from distrl.replay.hindsight import Hindsight, hindsight_forms
 from distrl.replay.items import make_items
 from distrl.replay.rate_limiter import RateLimiter
 from distrl.replay.ring import UnrollRing, slot_forms
@@ -56,8 +58,9 @@ class SavedArrays(Protocol):
 def replay_bytes(parameters: ReplayParameters, schema: UnrollSchema) -> int:
     """Return the bytes of a full memory: unrolls, their counts of steps and items, and the sampler's data."""
     items = make_items(parameters, schema, discount=1.0)
+    further = items.forms if parameters.hindsight is None else items.forms | hindsight_forms(schema)
     slots = parameters.slots(schema.unroll_length_steps * schema.environments)
-    return slots * (bytes_of(slot_forms(schema, items.forms)) + 16) + sampler_bytes(parameters, slots, items.per_slot)
+    return slots * (bytes_of(slot_forms(schema, further)) + 16) + sampler_bytes(parameters, slots, items.per_slot)
 
 
 class Replay:
@@ -70,6 +73,9 @@ class Replay:
         schema: Schema of every unroll.
         discount: Discount of the rewards within a transition.
         seeds: Seeds of the random draws.
+
+    Raises:
+        ConfigError: See `Hindsight`.
     """
 
     def __init__(
@@ -84,7 +90,9 @@ class Replay:
         self._shape = (schema.unroll_length_steps, schema.environments)
         self._slots = parameters.slots(self._shape[0] * self._shape[1])
         self._items = make_items(parameters, schema, discount)
-        self._ring = UnrollRing(schema, self._slots, self._items.forms)
+        self._hindsight = None if parameters.hindsight is None else Hindsight(parameters.hindsight, schema)
+        further = self._items.forms if self._hindsight is None else self._items.forms | hindsight_forms(schema)
+        self._ring = UnrollRing(schema, self._slots, further)
         self._sampler = make_sampler(parameters, self._slots, self._items.per_slot)
         self._steps = np.zeros(self._slots, np.int64)  # valid ones, by slot
         self._present = np.zeros(self._slots, np.int64)  # items, by slot
@@ -107,9 +115,16 @@ class Replay:
         return self._parameters.steps_of(batch_size, self._shape[0])
 
     def insert(self, unroll: Unroll) -> int:
-        """Copy an unroll into the memory, in place of the oldest one if it is full; return its valid steps."""
+        """Copy an unroll into the memory, in place of the oldest one if it is full; return its valid steps.
+
+        Raises:
+            ConfigError: See `Hindsight.arrays`.
+        """
         slot, steps, priorities = self._next % self._slots, int(np.count_nonzero(unroll.valid)), unroll.priorities
-        self._ring.put(slot, unroll, self._items.arrays(unroll))
+        further = self._items.arrays(unroll)
+        if self._hindsight is not None:
+            further |= self._hindsight.arrays(unroll)
+        self._ring.put(slot, unroll, further)
         present = self._items.present(unroll.valid)
         first = None if priorities is None else self._items.priorities(priorities, unroll.valid)
         self._sampler.put(slot, present, first)
@@ -131,6 +146,9 @@ class Replay:
             raise ValueError("the replay memory is empty: nothing can be sampled")
         drawn = self._sampler.draw(self._rng, count, env_steps)
         batch = self._items.batch(self._ring, drawn.positions, drawn.importance_weights)
+        if self._hindsight is not None:
+            filled = min(self._next, self._slots)
+            self._hindsight.relabel(batch, self._ring, drawn.positions, filled, self._rng)
         steps = int(np.count_nonzero(batch.valid[self._items.burn_in_steps :]))
         self.limiter.sample(steps)
         return Sample(batch, self._numbers(drawn.positions), steps)

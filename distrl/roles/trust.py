@@ -150,10 +150,10 @@ def code_named(config: RunConfig, role: str) -> Iterator[tuple[str, str]]:
 
 
 def _layers(path: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Yield (path, name) of each class that a network names."""
+    """Yield (path, name) of each class that a network names, and of functions of rewards."""
     if isinstance(value, dict):
         for key, inner in value.items():
-            if key in ("layer", "model") and isinstance(inner, str) and ":" in inner:
+            if key in ("layer", "model", "function") and isinstance(inner, str) and ":" in inner:
                 yield f"{path}.{key}", inner
             else:
                 yield from _layers(f"{path}.{key}", inner)

@@ -20,7 +20,12 @@ def test_preset_and_table_want_the_same(row):
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_tasks_and_algorithms_are_named_as_the_presets_have_them(row):
     config = load(preset=row.preset).config
-    assert row.task in (config.environment.id, "every action type at once", "a cue kept for ten steps")
+    assert row.task in (
+        config.environment.id,
+        "every action type at once",
+        "a cue kept for ten steps",
+        "16 bits flipped to a goal",
+    )
     assert row.algorithm.replace("-", "").lower() in (config.algorithm.name.replace("_", ""), "apex")
 
 

@@ -48,6 +48,13 @@ def test_a_url_with_another_namespace_is_refused_before_anything_is_made(tmp_pat
     assert not (tmp_path / "run").exists()
 
 
+def test_hindsight_without_goals_is_refused_before_anything_is_made(tmp_path):
+    sets = ["environment.id=CartPole-v1", "algorithm={name: dqn, replay: {hindsight: {}}}"]
+    with pytest.raises(ConfigError, match=r"hindsight: environment CartPole-v1 has no observation 'achieved_goal'"):
+        train(load(sets=sets), run_dir=tmp_path / "run", resume=None, view=PlainView(print))
+    assert not (tmp_path / "run").exists()
+
+
 def monitor(**attributes):
     told = []
     defaults = {"latest": {}, "ledger": LedgerCounts(), "peak_rss_mb": {}, "restarts": 0, "rate": lambda name: 0.0}

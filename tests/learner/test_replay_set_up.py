@@ -139,6 +139,11 @@ def test_what_is_drawn_depends_on_the_seed_and_on_when_the_learner_began():
     assert items(0) != items(0, seed=2)
 
 
+def test_hindsight_without_goals_is_refused():
+    with pytest.raises(ConfigError, match=r"hindsight: environment Toy has no observation 'achieved_goal'"):
+        make_replay(config_of(hindsight={}), SPEC, {}, 0)
+
+
 # ---------------------------------------------------------------------------------------------- beside the checkpoint
 
 

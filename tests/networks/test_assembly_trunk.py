@@ -31,6 +31,28 @@ def test_inputs_are_scaled_embedded_and_merged_by_name(build):
     np.testing.assert_allclose(logits, expected, atol=1e-6)
 
 
+@pytest.mark.row("A10")
+def test_what_is_left_out_changes_nothing(build):
+    network = build(TWO, input_embedders_parameters={"camera": None})
+    assert network.named_weights()["main/middleware_dense_0/kernel"].shape[0] == 1
+    speed, dark = np.float32([0.5]), np.zeros((1, 2, 2), np.uint8)
+    seen = [network.predict({"camera": camera, "speed": speed}) for camera in (dark, dark + 255)]
+    assert all(map(np.array_equal, *seen))
+
+
+@pytest.mark.parametrize(
+    ("left_out", "reason"),
+    [
+        (("camera", "speed"), r"network\.input_embedders_parameters: null leaves out every observation; keep at least"),
+        (("action",), r"network\.input_embedders_parameters: 'action', but no head takes the action"),
+        (("other",), r"network\.input_embedders_parameters: no input 'other'; there are camera, speed"),
+    ],
+)
+def test_what_cannot_be_left_out_is_refused(build, left_out, reason):
+    with pytest.raises(ConfigError, match=reason):
+        build(TWO, input_embedders_parameters=dict.fromkeys(left_out))
+
+
 @pytest.mark.row("A11")
 @pytest.mark.parametrize(("merger", "expected"), [("Concat", [1, 2, 3, 4]), ("Sum", [4, 6])])
 def test_embeddings_are_merged_as_configured(build, merger, expected):

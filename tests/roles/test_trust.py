@@ -75,6 +75,7 @@ def test_a_key_in_a_file_may_change():
 
 
 LAYER = {"kind": "custom", "layer": "mine:Layer"}
+OWN_REWARD = {"name": "dqn", "replay": {"hindsight": {"reward": {"kind": "function", "function": "mine:reward"}}}}
 
 
 @pytest.mark.parametrize(
@@ -92,6 +93,8 @@ LAYER = {"kind": "custom", "layer": "mine:Layer"}
         ("actor", {"algorithm": {"name": "a3c"}, "network": {"model": "mine:Model"}}, ["mine:Model"]),
         ("learner", {"network": {"middleware_parameters": {"scheme": [LAYER, LAYER]}}}, ["mine:Layer"] * 2),
         ("evaluator", {"network": {"model": "mine:Model"}}, []),
+        ("learner", {"algorithm": OWN_REWARD}, ["mine:reward"]),
+        ("actor", {"algorithm": OWN_REWARD}, []),
     ],
 )
 def test_what_a_role_would_import_of_a_description(role, sections, named):

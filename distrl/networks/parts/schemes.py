@@ -101,6 +101,8 @@ def check_windows(network: NetworkParameters, spec: EnvSpec) -> None:
         return
     for name, array in spec.observations.items():
         parameters = network.input_embedders_parameters.get(name, EmbedderParameters())
+        if parameters is None:
+            continue
         is_image = parameters.kind == "image" or (parameters.kind == "auto" and array.vocabulary is None)
         if not is_image or len(array.shape) != 3:
             continue

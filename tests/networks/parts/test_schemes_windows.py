@@ -57,3 +57,4 @@ def test_what_is_no_image_or_not_embedded_is_left_alone():
     spec = EnvSpec("E", {"a": ArraySpec((2, 2, 1), "uint8"), "b": ArraySpec((2,), "float32")}, {"x": DiscreteSpec(2)})
     check_windows(NetworkParameters(model="own:Model"), spec)
     check_windows(NetworkParameters.model_validate({"input_embedders_parameters": {"a": {"kind": "vector"}}}), spec)
+    check_windows(NetworkParameters.model_validate({"input_embedders_parameters": {"a": None}}), spec)

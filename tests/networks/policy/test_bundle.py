@@ -78,6 +78,7 @@ KINDS = {
     "image": (IMAGE, BOTH, SMALL_IMAGE),
     "ImpalaResNet": (IMAGE, BOTH, {"input_embedders_parameters": {"camera": {"scheme": "ImpalaResNet"}}}),
     "several inputs and actions": (SEVERAL, BOTH, {"input_embedders_parameters": SEVERAL_EMBEDDED}),
+    "one input left out": (SEVERAL, BOTH, {"input_embedders_parameters": SEVERAL_EMBEDDED | {"map": None}}),
     "sum": (
         SEVERAL,
         BOTH,

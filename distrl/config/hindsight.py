@@ -1,0 +1,98 @@
+"""Parameters of hindsight experience replay, and the check that an environment has goals."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from distrl.config.section import Section
+from distrl.errors import ConfigError
+
+if TYPE_CHECKING:  # it brings NumPy, which the command line does without
+    from distrl.types import EnvSpec
+
+ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
+"""Observations of an environment with goals, as gymnasium names them."""
+
+
+class SparseRewardParameters(Section):
+    """One reward where the goal is reached, another one elsewhere."""
+
+    kind: Literal["sparse"] = "sparse"
+    reached: float = 0.0
+    """Reward of a step after which the goal is reached."""
+    otherwise: float = -1.0
+    """Reward of every other step."""
+
+
+class DistanceRewardParameters(Section):
+    """Minus the distance from the goal after the step."""
+
+    kind: Literal["distance"] = "distance"
+
+
+class InverseDistanceRewardParameters(Section):
+    """1 / distance from the goal after the step, up to a bound."""
+
+    kind: Literal["inverse_distance"] = "inverse_distance"
+    max_reward: float = Field(1.0, gt=0.0)
+    """Upper bound of the reward."""
+
+
+class OwnRewardParameters(Section):
+    """A function of your own, for goals whose reward is none of the others. Only the learner imports it."""
+
+    kind: Literal["function"] = "function"
+    function: str = Field(pattern=r"^[\w.]+:\w+$")
+    """package.module:function. It takes achieved and desired goals, arrays [N, …], and returns N rewards."""
+
+
+GoalRewardParameters = Annotated[
+    SparseRewardParameters | DistanceRewardParameters | InverseDistanceRewardParameters | OwnRewardParameters,
+    Field(discriminator="kind"),
+]
+
+
+class HindsightParameters(Section):
+    """Hindsight experience replay (Andrychowicz et al. 2017, arXiv:1707.01495): sampled transitions get another goal.
+
+    The goal, `desired_goal`, becomes an `achieved_goal`; reward and termination are computed anew. The environment's
+    own steps are compared with both: a contradiction ends the training.
+    """
+
+    strategy: Literal["future", "final", "episode", "random"] = "future"
+    """Where the goal was achieved. future: in this step of the episode or a later one. final: in the last one. episode:
+    in any one of the episode. random: in any stored step. Episodes end at the end of their unroll."""
+    ratio: float = Field(4.0, gt=0.0)
+    """k: sampled transitions with another goal for each one with its own, on average."""
+    tolerance: float = Field(0.0, ge=0.0)
+    """Euclidean distance up to which a goal is reached."""
+    reward: GoalRewardParameters = SparseRewardParameters()
+    """The environment's reward as a function of achieved and desired goal."""
+    terminates: bool = False
+    """Whether the environment ends an episode that reaches its goal. Other terminations stay as they are."""
+
+
+def check_goals(spec: "EnvSpec") -> None:
+    """Refuse an environment whose observations have no goals that can take each other's place.
+
+    Raises:
+        ConfigError: They have none.
+    """
+    what = f"algorithm.replay.hindsight: environment {spec.id}"
+    for name in (ACHIEVED, DESIRED):
+        if name not in spec.observations:
+            raise ConfigError(
+                f"{what} has no observation {name!r}, only {', '.join(spec.observations)}; set hindsight to null, or "
+                f"use an environment with goals: a Dict of observation, {ACHIEVED} and {DESIRED}"
+            )
+    achieved, desired = spec.observations[ACHIEVED], spec.observations[DESIRED]
+    if (achieved.shape, achieved.dtype) != (desired.shape, desired.dtype):
+        raise ConfigError(
+            f"{what}: {ACHIEVED} is {achieved.dtype} {list(achieved.shape)}, {DESIRED} is {desired.dtype} "
+            f"{list(desired.shape)}; one must be able to take the place of the other"
+        )
+    for name in (ACHIEVED, DESIRED):
+        if spec.observations[name].frames > 1:
+            raise ConfigError(
+                f"{what}: {name} is a stack of {spec.observations[name].frames}; stack other observations"
+            )
