@@ -19,7 +19,7 @@ TD_LOSS = "td_loss"
 
 
 class TemporalDifferences(NamedTuple):
-    """What the steps of a batch say about the values of choices; all float32 [T, N], any number where not valid.
+    """The steps of a batch compared with the values of choices; all float32 [T, N], any number where not valid.
 
     Attributes:
         losses: Loss of each step, without importance weights; the only one with a gradient that counts.

@@ -35,6 +35,8 @@ from distrl.networks.weights import check_rate, checked_array, is_mixed, stable_
 from distrl.types import Array, ArraySpec, EnvSpec
 
 ACTION, POLICY = "action", "policy"
+_NAMES_DIFFER = "When providing `inputs` as a dict, all keys in the dict must match"
+"""Keras' warning about a model whose inputs it cannot call by the observations' names."""
 
 
 class Trunk:
@@ -179,7 +181,7 @@ class Assembly:
             raise ConfigError(f"network.heads_parameters: {error}") from error
         with keras.name_scope(name), _compute_dtype(parameters.compute_dtype), warnings.catch_warnings():
             # Inputs keep their own names, although some cannot be names of Keras tensors.
-            warnings.filterwarnings("ignore", "When providing `inputs` as a dict, all keys in the dict must match")
+            warnings.filterwarnings("ignore", _NAMES_DIFFER)
             arrays = _input_arrays(parameters, spec, any(head.takes_action for head in self.heads))
             self._inputs = {
                 key: keras.Input(array.shape, dtype=array.dtype, name=f"input_{index}")
@@ -282,6 +284,14 @@ class Assembly:
         """Return copies of `policy_variables` by name, in the network's order."""
         return self._read(self.policy_variables)
 
+    def trainable_variables_of(self, head: str) -> list[Any]:
+        """Return the trainable weights that a head's outputs depend on, its trunk's among them."""
+        outputs = {name: tensor for name, tensor in self.model.output.items() if name.partition("/")[0] == head}
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", _NAMES_DIFFER)
+            weights: list[Any] = keras.Model(self.model.input, outputs).trainable_variables
+        return weights
+
     @property
     def noisy(self) -> tuple[NoisyWeights, ...]:
         """Names of the noisy layers' weights."""
@@ -352,6 +362,11 @@ class Assembly:
     def normalized_inputs(self) -> dict[str, tuple[int, ...]]:
         """Input name -> shape of one row, for every input that the network normalises."""
         return {name: tuple(layer.mean.shape) for name, layer in self.normalizations}
+
+    @property
+    def random_layers(self) -> list[str]:
+        """Names of layers that draw random numbers while training."""
+        return layers.random_layers(self.model)
 
     @property
     def random_states(self) -> list[Any]:

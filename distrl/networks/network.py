@@ -41,6 +41,8 @@ class Architecture(Assembly):
 
     Attributes:
         coefficients: See `add_coefficient`.
+        optimized: What the optimizer moves: all trainable weights, unless an algorithm moves some of them otherwise and
+            sets this before the optimizer's first use.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Architecture(Assembly):
         self._together: dict[tuple[int, ...], Outputs] = {}
         self._accumulated: list[Array] | None = None
         self._gradients: dict[tuple[str, ...], Gradients] = {}
+        self.optimized: list[Any] = self.model.trainable_variables
         self._optimizer: Any = None
         self._learning_rate = parameters.learning_rate
         self._apply: Callable[..., None] | None = None
@@ -198,7 +201,7 @@ class Architecture(Assembly):
         """This copy's own optimizer, created on first use."""
         if self._optimizer is None:
             self._optimizer = create_optimizer(self.parameters)
-            self._optimizer.build(self.model.trainable_variables)
+            self._optimizer.build(self.optimized)
             self.set_learning_rate(self._learning_rate)
         return self._optimizer
 
@@ -224,7 +227,7 @@ class Architecture(Assembly):
         """
         checked = self._checked_gradients(gradients)
         if self._apply is None:
-            self._apply = compiled_apply(self.optimizer, self.model.trainable_variables)
+            self._apply = compiled_apply(self.optimizer, self.optimized)
         self._apply(checked, scaler)
         self.update_statistics(additional_inputs)
 

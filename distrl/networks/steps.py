@@ -14,7 +14,7 @@ from distrl.config.optimizers import OptimizerParameters
 from distrl.networks.actions.family import Tensor
 from distrl.networks.assembly import Assembly
 from distrl.networks.framework.backend import CompiledEpochs, CompiledStep, Metrics
-from distrl.networks.framework.differentiation import LossFunction, Part, PureLoss, Reduce
+from distrl.networks.framework.differentiation import LossFunction, Part, Prelude, PureLoss, Reduce
 from distrl.networks.framework.optimizers import create_optimizer, state_variables
 from distrl.types import Batch, IntArray
 
@@ -31,11 +31,13 @@ class Minibatches:
         order: data -> int32 [K, M], the items of the K minibatches, in NumPy, before each update.
         stop: Name of one of the function's scalars and a bound: from the first minibatch where the scalar is larger, no
             gradient is applied. None: all are applied.
+        prelude: Runs before the first minibatch, which is taken from the data that it returns. None: there is none.
     """
 
     take: Callable[[Any, Any], Any]
     order: Callable[[Any], IntArray]
     stop: tuple[str, float] | None = None
+    prelude: Prelude | None = None
 
 
 class Step:
@@ -48,7 +50,7 @@ class Step:
             of losses, whose terms protect variables by `stop_gradient`. Over minibatches its metrics are scalars.
         parts: Variables by which it is differentiated, each group with its optimizer and period.
         others: Variables that `function` may assign.
-        constants: Other variables that `function` reads; over minibatches, none.
+        constants: Other variables that `function` reads, or that a prelude reads or moves.
         replicas: Devices of this host that share a batch, or every minibatch; more than one only on JAX.
         reduce: Runs between gradient and optimizers, before clipping.
         minibatches: None: one step over all data.
@@ -72,10 +74,12 @@ class Step:
         loss = PureLoss(function, trainable, others, constants)
         self._minibatches = minibatches
         step = CompiledStep(loss, parts, replicas, reduce)
-        self._compiled: Any = step if minibatches is None else CompiledEpochs(step, minibatches.take, minibatches.stop)
+        self._compiled: Any = step
+        if minibatches is not None:
+            self._compiled = CompiledEpochs(step, minibatches.take, minibatches.stop, minibatches.prelude)
 
     def __call__(self, batch: Any) -> Metrics:
-        """Make one update, unless loss or gradients, of any minibatch, are NaN or infinite.
+        """Make one update, unless loss or gradients, of any minibatch, or a prelude's scalar are NaN or infinite.
 
         Args:
             batch: Argument of `function`, or of `take`; its NumPy arrays are copied.
@@ -83,17 +87,20 @@ class Step:
         Returns:
             The function's metrics, and loss, gradient_norm (global, over all parts, before clipping), learning_rate (of
             this update and the first part) and finite: False if no variable was changed. Over minibatches: means over
-            those that were evaluated, the learning_rate of the first, and optimizer_steps, the number of applied ones.
+            those that were evaluated, the learning_rate of the first, optimizer_steps, the number of applied ones, and
+            the prelude's scalars.
         """
+        first: dict[str, float] = {}
         if self._minibatches is None:
             metrics: Metrics = dict(self._compiled(batch))
         else:
-            names, rows, steps = self._compiled(batch, self._minibatches.order(batch))
+            names, rows, steps, first = self._compiled(batch, self._minibatches.order(batch))
             metrics = {name: float(np.mean(rows[:, at], dtype=np.float64)) for at, name in enumerate(names)}
             metrics["learning_rate"] = float(rows[0, names.index("learning_rate")])
             metrics["optimizer_steps"] = int(steps)
-        metrics["finite"] = bool(np.isfinite(metrics["loss"]) and np.isfinite(metrics["gradient_norm"]))
-        return metrics
+        numbers = [metrics["loss"], metrics["gradient_norm"], *first.values()]
+        metrics["finite"] = bool(np.isfinite(numbers).all())
+        return metrics | first
 
 
 def equal_parts(minibatches: int) -> Minibatches:

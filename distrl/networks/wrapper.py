@@ -203,10 +203,10 @@ class NetworkWrapper:
         return Step(function, [self.part()], others, self._target_variables, replicas=replicas, minibatches=parts)
 
     def part(self, every: int = 1) -> Part:
-        """Return the online copy's weights, optimizer and clipping as a part of a step; ConfigError for LBFGS."""
+        """Return the online copy's optimizer, its weights and clipping as a part of a step; ConfigError for LBFGS."""
         online = self.online
         return Part(
-            online.model.trainable_variables,
+            online.optimized,
             online.optimizer,
             lambda gradients: clip_gradients(gradients, self.parameters),
             every,

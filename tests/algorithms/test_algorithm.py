@@ -113,8 +113,11 @@ def test_an_algorithm_knows_its_sections_and_the_size_of_a_batch():
 
 def of_algorithm(name, **tree):
     """Return a configuration with the algorithm, and with a network that it can train."""
-    memory = {"middleware_parameters": {"kind": "lstm", "number_of_lstm_cells": 4}} if name == "r2d2" else {}
-    return RunConfig.model_validate({"algorithm": {"name": name}, **tree, "network": tree.get("network", {}) | memory})
+    needed = {
+        "r2d2": {"middleware_parameters": {"kind": "lstm", "number_of_lstm_cells": 4}},
+        "trpo": {"use_separate_networks_per_head": True},
+    }.get(name, {})
+    return RunConfig.model_validate({"algorithm": {"name": name}, **tree, "network": tree.get("network", {}) | needed})
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -388,6 +391,7 @@ ONE_STEP = {  # one step of a whole batch, where others are possible
     "rainbow": {},
     "ppo": {"epochs": 1, "minibatches": 1},
     "appo": {"epochs": 1, "minibatches": 1},
+    "trpo": {"value_epochs": 1, "value_minibatches": 1},
     "sac": {},
     "td3": {},
     "ddpg": {},

@@ -16,7 +16,7 @@ HERE, NETWORKS = Path(__file__).parent, Path(__file__).parents[1] / "networks"
 NEEDS = {"jax": ("jax",), "numpy": ("jax", "scipy")}  # Keras' NumPy backend imports both
 SUITES = {
     "returns": [HERE / "maths" / f"test_{name}.py" for name in ("returns", "losses", "critic_losses", "td_targets")],
-    "estimates": [HERE / "maths" / f"test_{name}.py" for name in ("rewards", "monte_carlo")],
+    "estimates": [HERE / "maths" / f"test_{name}.py" for name in ("rewards", "monte_carlo", "trust_region")],
     "distributions": [NETWORKS / "test_actions_discrete.py", NETWORKS / "test_actions_continuous.py"],
     "heads": [NETWORKS / "heads" / "test_losses.py"],
     "samples": [NETWORKS / "test_actions_sampling.py"],
@@ -33,6 +33,7 @@ SUITES = {
         NETWORKS / "parts" / "test_own_layers_renorm.py",
         HERE / "test_fixed_numbers.py",
         HERE / "test_epochs.py",
+        HERE / "test_trpo.py",
     ],
 }
 RUN_ON = [

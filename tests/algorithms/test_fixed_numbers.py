@@ -1,4 +1,4 @@
-"""Where every algorithm's weights are after some updates: numbers recorded before the steps became one module."""
+"""Where every algorithm's weights are after some updates: recorded before the steps became one module, or later."""
 
 import keras
 import numpy as np
@@ -33,6 +33,11 @@ CASES = {
     "ppo with memory": ({"name": "ppo", "epochs": 2, "minibatches": 2}, LSTM, "choice"),
     "appo": ({"name": "appo"}, {}, "choice"),
     "vpg": ({"name": "vpg"}, {"clip_gradients": 0.1}, "choice"),
+    "trpo": (
+        {"name": "trpo", "value_epochs": 2, "value_minibatches": 2},
+        {"use_separate_networks_per_head": True},
+        "box",
+    ),
     "dqn": ({"name": "dqn", "target_update_every_updates": 2}, {}, "choice"),
     "apex": ({"name": "apex"}, {"optimizer_type": "RMSProp"}, "choice"),
     "sac": ({"name": "sac"}, {}, "box"),
@@ -48,6 +53,7 @@ RECORDED = {
     "ppo with memory": (0.3206273, 0.6079543),
     "appo": (0.3027389, 0.5246677),
     "vpg": (0.3034873, 1.0533241),
+    "trpo": (0.2931587, 1.4273504),
     "dqn": (0.3127665, 0.4658011),
     "apex": (0.3160134, 240.2734985),
     "sac": (0.3123789, 0.3070106, 1.8592132),

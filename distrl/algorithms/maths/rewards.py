@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from distrl.config.algorithms.policy_gradients import PolicyGradientSection, RewardClipping
+from distrl.config.algorithms.policy_gradients import PolicySection, RewardClipping
 from distrl.networks.actions.family import Tensor
 
 
@@ -27,7 +27,7 @@ def clipped(rewards: Tensor, clipping: RewardClipping | None) -> Tensor:
     return 5.0 * ops.where(rewards < 0.0, 0.3 * squashed, squashed)
 
 
-def learned_rewards(rewards: Tensor, parameters: PolicyGradientSection) -> Tensor:
+def learned_rewards(rewards: Tensor, parameters: PolicySection) -> Tensor:
     """Return the rewards of a batch for the loss: clipped, then scaled. Any normalisation comes before.
 
     Args:

@@ -19,6 +19,7 @@ from distrl.config.algorithms.policy_gradients import VpgParameters
 from distrl.config.algorithms.ppo import AppoParameters, PpoParameters
 from distrl.config.algorithms.q_learning import ApexParameters, DqnParameters, R2d2Parameters
 from distrl.config.algorithms.section import AlgorithmContext, AlgorithmSection, RewardNormalizationParameters
+from distrl.config.algorithms.trpo import TrpoParameters
 
 __all__ = [
     "ALGORITHMS",
@@ -52,6 +53,7 @@ ALGORITHMS: dict[str, type[AlgorithmSection]] = {
         RainbowParameters,
         PpoParameters,
         AppoParameters,
+        TrpoParameters,
         SacParameters,
         TqcParameters,
         CrossqParameters,

@@ -10,7 +10,7 @@ from distrl.config.algorithms.section import AlgorithmContext, AlgorithmSection,
 RewardClipping = Literal["clamp_one", "soft_asymmetric"]
 
 
-class PolicyGradientSection(AlgorithmSection):
+class PolicySection(AlgorithmSection):
     """Fields of algorithms that learn a policy from whole unrolls with single rewards."""
 
     live: ClassVar[Mapping[str, str]] = {"entropy_weight": "weight of the entropy that the loss rewards"}
@@ -20,6 +20,11 @@ class PolicyGradientSection(AlgorithmSection):
     losses to 0.3 of that (Espeholt et al. 2018, for DMLab). null: none."""
     entropy_weight: float = Field(0.01, ge=0.0)
     """Weight of the policy's entropy, which the loss rewards."""
+
+
+class PolicyGradientSection(PolicySection):
+    """Fields of those whose policy and value are one loss."""
+
     value_loss_weight: float = Field(0.5, ge=0.0)
     """Weight of the value loss beside the policy's."""
 
@@ -28,16 +33,24 @@ class PolicyGradientSection(AlgorithmSection):
         return "policy"
 
 
-def check_minibatches(context: AlgorithmContext, minibatches: int, items: int, items_are: str, factors: str) -> None:
+def check_minibatches(
+    context: AlgorithmContext,
+    minibatches: int,
+    items: int,
+    items_are: str,
+    factors: str,
+    setting: str = "minibatches",
+) -> None:
     """Refuse minibatches that cannot be made of a batch.
 
     Args:
         items: Number of `items_are` in a batch.
         factors: Where that number comes from.
+        setting: Name of the parameter that asks for them.
     """
     if items % minibatches:
         raise ValueError(
-            f"algorithm.minibatches: {minibatches} equal parts cannot be made of the {items} {items_are} of a batch "
+            f"algorithm.{setting}: {minibatches} equal parts cannot be made of the {items} {items_are} of a batch "
             f"({factors}); choose a divisor"
         )
     name = context.parameters.name
@@ -48,6 +61,14 @@ def check_minibatches(context: AlgorithmContext, minibatches: int, items: int, i
             f"learner.replicas: {context.replicas} devices cannot share {items // minibatches} {items_are} evenly, a "
             f"minibatch of algorithm {name}"
         )
+
+
+def items_of_epochs(context: AlgorithmContext) -> tuple[int, str, str]:
+    """Return what epochs go through, for `check_minibatches`: the rows of a batch, or with memory its sequences."""
+    items, factors = context.sequences_per_batch, "learner.batch_size x actors.environments"
+    if context.network.has_memory:
+        return items, "sequences", f"{factors}; a network with memory learns from whole sequences"
+    return items * context.unroll_length_steps, "rows", f"{factors} x actors.unroll_length_steps"
 
 
 Rescaler = Literal[

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from distrl.config.algorithms.policy_gradients import PolicyGradientSection, check_minibatches
+from distrl.config.algorithms.policy_gradients import PolicyGradientSection, check_minibatches, items_of_epochs
 from distrl.config.algorithms.section import AlgorithmContext
 from distrl.config.section import Section
 
@@ -57,13 +57,7 @@ class ProximalSection(PolicyGradientSection):
         super().check(context)
         if self.steps_per_batch == 1:
             return
-        items, items_are, factors = context.sequences_per_batch, "sequences", "learner.batch_size x actors.environments"
-        if context.network.has_memory:
-            factors = f"{factors}; a network with memory learns from whole sequences"
-        else:
-            items *= context.unroll_length_steps
-            items_are, factors = "rows", f"{factors} x actors.unroll_length_steps"
-        check_minibatches(context, self.minibatches, items, items_are, factors)
+        check_minibatches(context, self.minibatches, *items_of_epochs(context))
 
     @model_validator(mode="after")
     def _steps_have_what_holds_them(self) -> Self:

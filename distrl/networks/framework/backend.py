@@ -6,6 +6,8 @@ and `bundle.py` name TensorFlow, and only `jax_backend.py` names JAX. Both have,
     configure(device, threads, deterministic, seed)     set the framework up, before anything computes
     fastest_dtype()                                     the meaning of `network.compute_dtype: auto` in this process
     Step, Epochs                                        see `networks.steps.Step`
+    value_and_gradients(function, values)               while tracing: the scalar, and its gradients by the values
+    hessian_product(function, values)                   while tracing: function of (vectors): the Hessian times them
     compiled_gradients, compiled_outputs                see `Gradients`, `Outputs`
     compiled_apply(optimizer, variables)                function of (gradients, scaler=1.0): one step of the optimizer
     compiled_mix(pairs, copied)                         function of (rate): ``target <- rate * source + (1 - rate) *
@@ -37,6 +39,7 @@ configure, fastest_dtype = _framework.configure, _framework.fastest_dtype
 CompiledStep, CompiledEpochs = _framework.Step, _framework.Epochs
 compiled_apply, compiled_mix = _framework.compiled_apply, _framework.compiled_mix
 compiled_read, compiled_write = _framework.compiled_read, _framework.compiled_write
+value_and_gradients, hessian_product = _framework.value_and_gradients, _framework.hessian_product
 
 Metrics = dict[str, Any]
 """Metrics of an update by name: floats, booleans, and arrays with one number per item of the batch."""

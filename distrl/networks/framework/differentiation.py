@@ -29,6 +29,9 @@ Clip = Callable[[Sequence[Tensor]], list[Tensor]]
 Reduce = Callable[[list[Tensor]], list[Tensor]]
 """The gradients of all parts -> those that are applied, such as their mean over processes. Runs inside the step."""
 
+ScalarFunction = Callable[[list[Tensor]], Tensor]
+"""Values of variables -> scalar."""
+
 Pair = tuple[Any, Any]
 """A variable, and the source of its new value."""
 
@@ -48,6 +51,34 @@ class Part:
     optimizer: Any
     clip: Clip = list
     every: int = 1
+
+
+class Prepared(NamedTuple):
+    """The result of a prelude.
+
+    Attributes:
+        values: New values of the variables that it moves, in their order.
+        data: What minibatches are taken from.
+        scalars: Name -> metric. If one of them is not finite, the whole update is refused.
+    """
+
+    values: list[Tensor]
+    data: Any
+    scalars: dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Prelude:
+    """The part of an update over minibatches that runs before the first of them, in the same compiled call.
+
+    Attributes:
+        function: data of the update -> `Prepared`, in `keras.ops` and `backend`'s functions for use while tracing. It
+            assigns nothing, and reads only variables of the step.
+        moves: The variables that get new values, constants to the minibatches' loss.
+    """
+
+    function: Callable[[Any], Prepared]
+    moves: Sequence[Any]
 
 
 def counting_part(parts: Sequence[Part]) -> Part:

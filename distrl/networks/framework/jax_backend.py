@@ -13,7 +13,16 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from distrl.errors import ConfigError
 from distrl.networks.framework.cache import cache_directory, processor
-from distrl.networks.framework.differentiation import Clip, Pair, Part, PureLoss, Reduce, counting_part
+from distrl.networks.framework.differentiation import (
+    Clip,
+    Pair,
+    Part,
+    Prelude,
+    PureLoss,
+    Reduce,
+    ScalarFunction,
+    counting_part,
+)
 from distrl.networks.framework.optimizers import global_norm
 from distrl.types import Array
 
@@ -135,6 +144,18 @@ def compiled_outputs(loss: PureLoss) -> Callable[[Any], dict[str, Any]]:
     return lambda data: call(_values(loss.others), data)
 
 
+def value_and_gradients(function: ScalarFunction, values: list[Any]) -> tuple[Any, list[Any]]:
+    """See `backend`."""
+    value, gradients = jax.value_and_grad(function)(values)
+    return value, gradients
+
+
+def hessian_product(function: ScalarFunction, values: list[Any]) -> Callable[[list[Any]], list[Any]]:
+    """See `backend`. Forward over reverse; what does not depend on the vectors is computed once."""
+    _, product = jax.linearize(jax.grad(function), values)
+    return product
+
+
 class Step:
     """See `steps.Step`.
 
@@ -143,6 +164,7 @@ class Step:
 
     def __init__(self, loss: PureLoss, parts: Sequence[Part], replicas: int, reduce: Reduce) -> None:
         self._loss = loss
+        self.constants = loss.constants
         self._parts = parts
         self._reduce = reduce
         self._count = counting_part(parts).optimizer
@@ -156,7 +178,7 @@ class Step:
     def __call__(self, data: Any) -> dict[str, Any]:
         # Values assigned since the last step, from a checkpoint or as statistics, are on one device.
         values = self.shards.copy(_values(self.variables))
-        constants = self.shards.copy(_values(self._loss.constants))
+        constants = self.shards.copy(_values(self.constants))
         after, scalars, arrays = self._compiled(values, constants, self.shards.split(data))
         for variable, value in zip(self.variables, after, strict=True):
             variable.assign(value)
@@ -224,25 +246,35 @@ class Step:
 class Epochs:
     """Several steps in one call, as a scan that continues without effect after it has stopped."""
 
-    def __init__(self, step: Step, take: Callable[[Any, Any], Any], stop: tuple[str, float] | None) -> None:
+    def __init__(
+        self, step: Step, take: Callable[[Any, Any], Any], stop: tuple[str, float] | None, prelude: Prelude | None
+    ) -> None:
         self._one = step
         self._take = take
         self._stop = stop
+        self._prelude = prelude
+        self._moved = [] if prelude is None else list(prelude.moves)
+        self._first_names: tuple[str, ...] = ()
         self._compiled = jax.jit(self._call, out_shardings=self._one.shards.everywhere)
 
-    def __call__(self, data: Any, order: Array) -> tuple[tuple[str, ...], Array, int]:
-        variables, shards = self._one.variables, self._one.shards
-        after, rows, evaluated, steps = self._compiled(shards.copy(_values(variables)), shards.copy(data), order)
-        for variable, value in zip(variables, after, strict=True):
+    def __call__(self, data: Any, order: Array) -> tuple[tuple[str, ...], Array, int, dict[str, float]]:
+        variables, constants, shards = self._one.variables, self._one.constants, self._one.shards
+        values = shards.copy(_values(variables)), shards.copy(_values(constants))
+        after, rows, evaluated, steps, scalars = self._compiled(*values, shards.copy(data), order)
+        for variable, value in zip([*variables, *self._moved], after, strict=True):
             variable.assign(value)
-        return self._one.names, np.asarray(rows)[np.asarray(evaluated)], int(steps)
+        first = dict(zip(self._first_names, np.asarray(scalars).tolist(), strict=True))
+        return self._one.names, np.asarray(rows)[np.asarray(evaluated)], int(steps), first
 
-    def _call(self, before: list[Any], data: Any, order: Any) -> tuple[list[Any], Any, Any, Any]:
+    def _call(
+        self, before: list[Any], constants: list[Any], data: Any, order: Any
+    ) -> tuple[list[Any], Any, Any, Any, Any]:
+        constants, moved, still, data, first = self._first(before, constants, data)
 
         def body(carried: tuple[list[Any], Any], items: Any) -> tuple[tuple[list[Any], Any], tuple[Any, Any, Any]]:
             values, goes_on = carried
             minibatch = self._one.shards.split(self._take(data, items))
-            after, scalars, _, goes = self._one.advance(values, [], minibatch)
+            after, scalars, _, goes = self._one.advance(values, constants, minibatch)
             if self._stop is not None:
                 goes &= scalars[self._one.names.index(self._stop[0])] <= self._stop[1]
             goes &= goes_on
@@ -251,8 +283,25 @@ class Epochs:
 
         (after, _), (rows, evaluated, applied) = jax.lax.scan(body, (before, jnp.asarray(True)), jnp.asarray(order))
         finite = jnp.all(jnp.isfinite(rows[:, -3:-1]) | ~evaluated[:, None])  # loss and norm
-        kept = [jnp.where(finite, new, old) for new, old in zip(after, before, strict=True)]
-        return kept, rows, evaluated, jnp.where(finite, jnp.sum(applied), 0)
+        finite &= jnp.all(jnp.isfinite(first))
+        kept = [jnp.where(finite, new, old) for new, old in zip([*after, *moved], [*before, *still], strict=True)]
+        return kept, rows, evaluated, jnp.where(finite, jnp.sum(applied), 0), first
+
+    def _first(
+        self, before: list[Any], constants: list[Any], data: Any
+    ) -> tuple[list[Any], list[Any], list[Any], Any, Any]:
+        """Do the prelude: return constants after it, moved values after and before, data and scalars in one array."""
+        if self._prelude is None:
+            return constants, [], [], data, jnp.zeros(0)
+        pairs = list(zip([*self._one.variables, *self._one.constants], [*before, *constants], strict=True))
+        with keras.StatelessScope(state_mapping=pairs):
+            values, data, scalars = self._prelude.function(self._one.shards.split(data))
+        known = {id(variable): value for variable, value in pairs}
+        still = [known[id(variable)] for variable in self._moved]
+        known |= {id(variable): value for variable, value in zip(self._moved, values, strict=True)}
+        self._first_names = tuple(scalars)  # JAX sorts the keys of a dictionary
+        told = jnp.stack([jnp.asarray(scalar, jnp.float32) for scalar in scalars.values()])
+        return [known[id(variable)] for variable in self._one.constants], values, still, data, told
 
 
 def compiled_apply(optimizer: Any, variables: Sequence[Any]) -> Callable[..., None]:

@@ -10,7 +10,16 @@ import numpy as np
 import tensorflow as tf
 
 from distrl.errors import ConfigError
-from distrl.networks.framework.differentiation import Clip, Pair, Part, PureLoss, Reduce, counting_part
+from distrl.networks.framework.differentiation import (
+    Clip,
+    Pair,
+    Part,
+    Prelude,
+    PureLoss,
+    Reduce,
+    ScalarFunction,
+    counting_part,
+)
 from distrl.networks.framework.optimizers import global_norm
 from distrl.networks.framework.tensorflow_calls import Compiled
 from distrl.types import Array
@@ -86,6 +95,28 @@ def compiled_outputs(loss: PureLoss) -> Callable[[Any], dict[str, Any]]:
     return Compiled(call)
 
 
+def value_and_gradients(function: ScalarFunction, values: list[Any]) -> tuple[Any, list[Any]]:
+    """See `backend`."""
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(values)
+        value = function(values)
+    return value, _dense(tape.gradient(value, values, unconnected_gradients=tf.UnconnectedGradients.ZERO))
+
+
+def hessian_product(function: ScalarFunction, values: list[Any]) -> Callable[[list[Any]], list[Any]]:
+    """See `backend`. The gradient of the gradient's product with the vectors, which computes both again each time."""
+
+    def product(vectors: list[Any]) -> list[Any]:
+        here = [tf.identity(value) for value in values]  # tensors of this graph, which may be a loop's body
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(here)
+            _, gradients = value_and_gradients(function, here)
+            along = tf.add_n([tf.reduce_sum(one * other) for one, other in zip(gradients, vectors, strict=True)])
+        return _dense(tape.gradient(along, here, unconnected_gradients=tf.UnconnectedGradients.ZERO))
+
+    return product
+
+
 class Step:
     """See `steps.Step`. XLA (`jit_compile`) is off: on CPUs it is no faster for small networks, and starts slowly."""
 
@@ -147,19 +178,29 @@ class Step:
 class Epochs:
     """Several steps in one call, as a loop in the graph."""
 
-    def __init__(self, step: Step, take: Callable[[Any, Any], Any], stop: tuple[str, float] | None) -> None:
+    def __init__(
+        self, step: Step, take: Callable[[Any, Any], Any], stop: tuple[str, float] | None, prelude: Prelude | None
+    ) -> None:
         self._one = step
         self._take = take
         self._stop = stop
+        self._prelude = prelude
+        self._moved = [] if prelude is None else list(prelude.moves)
         self._compiled = Compiled(self._call)
 
-    def __call__(self, data: Any, order: Array) -> tuple[tuple[str, ...], Array, int]:
-        rows, steps = self._compiled(data, order)
-        return self._one.names, rows.numpy(), int(steps)
+    def __call__(self, data: Any, order: Array) -> tuple[tuple[str, ...], Array, int, dict[str, float]]:
+        rows, steps, first = self._compiled(data, order)
+        return self._one.names, rows.numpy(), int(steps), {name: float(scalar) for name, scalar in first.items()}
 
-    def _call(self, data: Any, order: Any) -> tuple[Any, Any]:
-        variables = self._one.variables
+    def _call(self, data: Any, order: Any) -> tuple[Any, Any, dict[str, Any]]:
+        variables = [*self._one.variables, *self._moved]
         before = [tf.identity(variable.value) for variable in variables]
+        first: dict[str, Any] = {}
+        if self._prelude is not None:
+            values, data, scalars = self._prelude.function(data)
+            # A variable among them is read before any is assigned.
+            first = {name: tf.identity(scalar) for name, scalar in scalars.items()}
+            _assign(self._moved, [tf.identity(value) for value in values])
 
         def body(index: Any, _: Any, rows: Any, steps: Any) -> tuple[Any, Any, Any, Any]:
             scalars, _, goes = self._one.advance(self._take(data, order[index]), self._stop)
@@ -174,8 +215,10 @@ class Epochs:
         )
         rows = rows.gather(tf.range(index))
         finite = tf.reduce_all(tf.math.is_finite(rows[:, -3:-1]))  # loss and norm
+        for scalar in first.values():
+            finite &= tf.math.is_finite(scalar)
         tf.cond(finite, lambda: True, lambda: _assign(variables, before))
-        return rows, tf.where(finite, steps, 0)
+        return rows, tf.where(finite, steps, 0), first
 
 
 def compiled_apply(optimizer: Any, variables: Sequence[Any]) -> Callable[..., None]:
@@ -240,8 +283,12 @@ def differentiate(loss: PureLoss, data: Any) -> tuple[Any, dict[str, Any], list[
         tape.watch(values)
         total, (named, others) = loss(values, [variable.value for variable in loss.others], data)
     gradients = tape.gradient(total, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-    # The gradient of an embedding is sparse; optimizers, clipping and accumulation need a dense one.
-    return total, named, others, [tf.convert_to_tensor(gradient) for gradient in gradients]
+    return total, named, others, _dense(gradients)
+
+
+def _dense(gradients: Sequence[Any]) -> list[Any]:
+    """Return dense gradients, for optimizers, clipping and accumulation; that of an embedding is sparse."""
+    return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
 def _apply(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any], goes: Any) -> None:

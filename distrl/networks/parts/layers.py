@@ -218,6 +218,17 @@ def random_states(model: Any) -> list[Any]:
     return [variable for variable in model.variables if id(variable) not in weights]
 
 
+def random_layers(model: Any) -> list[str]:
+    """Return the names of layers that draw random numbers while training, such as dropout."""
+    return [layer.name for layer in model._flatten_layers() if layer._seed_generators and _draws(layer)]
+
+
+def _draws(layer: Any) -> bool:
+    """Return False for recurrent layers without dropout, which have a generator all the same."""
+    rates = [getattr(layer, name) for name in ("dropout", "recurrent_dropout") if hasattr(layer, name)]
+    return not rates or any(rates)
+
+
 def training_only(model: Any) -> list[Any]:
     """Return the variables that reach no output in inference: random states, scales of noise, counts of batches."""
     sigmas = [sigma for layer in noisy_layers(model) for sigma in layer.sigmas]

@@ -10,12 +10,16 @@ from distrl.config.network import NetworkParameters
 from distrl.networks.framework.backend import (
     NAME,
     Gradients,
+    Outputs,
     compiled_apply,
     compiled_mix,
     compiled_read,
     compiled_write,
+    hessian_product,
+    value_and_gradients,
 )
-from distrl.networks.framework.differentiation import Part
+from distrl.networks.framework.differentiation import Part, Prelude
+from distrl.networks.framework.differentiation import Prepared as Made
 from distrl.networks.steps import Minibatches, Step
 from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import ArraySpec, Batch, DiscreteSpec, EnvSpec
@@ -228,6 +232,108 @@ def test_epochs_are_traced_once_per_shape():
     for _ in range(3):
         line.epochs(DATA)
     assert traces(line.epochs) == 1
+
+
+class Prepared(Rows):
+    """Before the minibatches `scale` becomes 1 + slope, and x is multiplied by it; the loss has it as a factor."""
+
+    def __init__(self, optimizer=None):
+        super().__init__(optimizer=optimizer)
+        self.scale = keras.Variable(np.float32(10.0), name="scale", trainable=False)
+        part = Part([self.slope, self.unused], self.optimizer)
+        minibatches = Minibatches(self.take, lambda data: ORDER, prelude=Prelude(self.prepare, [self.scale]))
+        self.epochs = Step(self.scaled_loss, [part], [self.seen], [self.scale], minibatches=minibatches)
+
+    def prepare(self, data):
+        scale = 1.0 + self.slope.value
+        told = {"before": self.scale.value, "after": scale, "all": ops.sum(data["x"])}
+        return Made([scale], {"x": scale * data["x"]}, told)
+
+    def scaled_loss(self, data):
+        loss, metrics = self.rows_loss(data)
+        return self.scale.value * loss, metrics
+
+    @property
+    def values(self):
+        return [*super().values, np.array(self.scale)]
+
+
+def test_a_prelude_moves_variables_and_makes_the_data_of_all_minibatches():
+    """Scale becomes 1 + 2 and x is trebled, so slope becomes 2 - .5 x 9 x (2 + 5 + 3.5), and scale then 1 + that."""
+    line = Prepared()
+    metrics = line.epochs(DATA)
+    assert float(line.slope) == 2.0 - 0.5 * 9.0 * 10.5
+    assert (metrics["before"], metrics["after"], metrics["all"], metrics["mean"]) == (10.0, 3.0, 14.0, 10.5)
+    assert list(metrics)[-4:] == ["finite", "before", "after", "all"]
+    scale = 1.0 + float(line.slope)
+    again = line.epochs(DATA)
+    assert (again["before"], again["after"], float(line.scale)) == (3.0, scale, scale)
+    assert traces(line.epochs) == 1
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_prelude_that_is_not_finite_or_minibatches_that_are_not_move_nothing(bad):
+    line = Prepared(keras.optimizers.Adam(0.1))
+    line.epochs(DATA)
+    before = line.values
+    for rows in ([1.0, bad, 4.0, 6.0], [1.0, 3.0, 4.0, bad]):
+        metrics = line.epochs({"x": np.float32(rows)})
+        assert (metrics["finite"], metrics["optimizer_steps"]) == (False, 0)
+        for old, new in zip(before, line.values, strict=True):
+            np.testing.assert_array_equal(old, new)
+    assert line.epochs(DATA)["finite"] is True
+    assert float(line.scale) == pytest.approx(1.0 + float(before[0]))
+
+
+def test_a_prelude_alone_refuses_an_update():
+    """No minibatch has the fifth row."""
+    line = Prepared()
+    before = line.values
+    metrics = line.epochs({"x": np.float32([1.0, 3.0, 4.0, 6.0, np.nan])})
+    assert np.isfinite([metrics["loss"], metrics["gradient_norm"]]).all()
+    assert (metrics["finite"], metrics["optimizer_steps"]) == (False, 0)
+    for old, new in zip(before, line.values, strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+def cubic(values):
+    """f(u, v) = sum(u)^3 + sum(u) v^2, with u of two elements; the third value has no part in it."""
+    u, v, _ = values
+    return ops.sum(u) ** 3 + ops.sum(u) * v**2
+
+
+AT = [np.float32([1.0, 2.0]), np.float32(5.0), np.float32(7.0)]
+
+
+def test_value_and_gradients():
+    """f = 27 + 75; df/du = 3 x 9 + 25 for both, df/dv = 2 x 3 x 5."""
+
+    def function(data):
+        value, gradients = value_and_gradients(cubic, [ops.convert_to_tensor(each) for each in data["at"]])
+        return value, {"value": value, **dict(zip("uvw", gradients, strict=True))}
+
+    found = Outputs(function, [])({"at": AT})
+    assert [found[name].tolist() for name in ("value", *"uvw")] == [102.0, [52.0, 52.0], 30.0, 0.0]
+
+
+@pytest.mark.parametrize("within", ["alone", "in a loop"])
+def test_products_with_the_hessian(within):
+    """Second derivatives: 6 x 3 between all of u, 2 x 5 between u and v, 2 x 3 of v."""
+
+    def function(data):
+        product = hessian_product(cubic, [ops.convert_to_tensor(each) for each in data["at"]])
+        along = [ops.convert_to_tensor(each) for each in data["along"]]
+        if within == "alone":
+            result = product(along)
+        else:  # 2 products one after the other, as conjugate gradients take them
+            result = ops.while_loop(lambda i, *_: i < 2, lambda i, *each: (i + 1, *product([*each])), (0, *along))[1:]
+        return ops.zeros(()), dict(zip("uvw", result, strict=True))
+
+    hessian = np.zeros((4, 4))
+    hessian[:2, :2], hessian[:2, 2], hessian[2, :2], hessian[2, 2] = 18.0, 10.0, 10.0, 6.0
+    expected = (hessian if within == "alone" else hessian @ hessian) @ [1.0, -3.0, 2.0, 9.0]
+    found = Outputs(function, [])({"at": AT, "along": [np.float32([1.0, -3.0]), np.float32(2.0), np.float32(9.0)]})
+    np.testing.assert_allclose(np.concatenate([found[name].ravel() for name in "uvw"]), expected, rtol=1e-6)
 
 
 def test_gradients_change_nothing():
