@@ -75,8 +75,9 @@ def natural_step(
     """
     direction = conjugate_gradient(fisher_product, gradient, iterations=iterations, damping=damping)
     curvature = ops.sum(direction * (fisher_product(direction) + damping * direction))
-    some = ops.where(curvature == 0.0, 1.0, curvature)
-    step = ops.where(curvature == 0.0, 0.0, ops.sqrt(2.0 * max_kl / some)) * direction
+    positive = curvature > 0.0
+    length = ops.sqrt(2.0 * max_kl / ops.where(positive, curvature, 1.0))
+    step = ops.where(positive, length, ops.where(curvature == 0.0, 0.0, float("nan"))) * direction
     return NaturalStep(step, ops.sum(gradient * step))
 
 
