@@ -107,8 +107,14 @@ def test_a_requeued_learner_goes_on_from_its_checkpoint_with_the_same_actors(sta
     run = start("--actors", "2")
     run.wait_for_updates(10)
     cluster.ask("scontrol", "requeue", run.learner)
-    wait_until(lambda: run.bed.job["state"] == "waiting", "it waits in the queue")
-    assert re.match(r"to go on: \w+", run.bed.job["reason"])
+    seen = {}
+
+    def waits():
+        seen.update(run.bed.job)
+        return seen["state"] == "waiting"
+
+    wait_until(waits, "it waits in the queue")
+    assert re.match(r"to go on: \w+", seen["reason"])
     saved = Summary.read(run.run_dir / "summary.json").updates
     assert saved >= 10
     assert [*run.actors.values()] == ["RUNNING"] * 2
