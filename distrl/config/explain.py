@@ -265,8 +265,8 @@ def _nearest_key(path: Path, parent: Any) -> str:
     beside = get_close_matches(key, here, n=1, cutoff=0.7)
     if beside:
         return f"did you mean {prefix}{beside[0]}?"
-    # Another algorithm may have this very key.
-    paths = [dotted for dotted in known_paths() if dotted != prefix + key]
+    # Here, another algorithm or kind may have such a key, which this one has not.
+    paths = [dotted for dotted in known_paths() if dotted.rpartition(".")[0] != prefix[:-1]]
     names = {dotted.rpartition(".")[2] for dotted in paths}
     elsewhere = get_close_matches(key, sorted(names), n=1, cutoff=0.7)
     if elsewhere:
