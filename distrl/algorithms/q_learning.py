@@ -25,7 +25,7 @@ class TemporalDifferences(NamedTuple):
         losses: Loss of each step, without importance weights; the only one with a gradient that counts.
         values: Q(o_t, a_t), of several choices their mean.
         errors: |y - Q(o_t, a_t)|.
-        priorities: What prioritised replay follows.
+        priorities: The sizes that prioritised replay follows.
     """
 
     losses: Tensor
@@ -102,7 +102,7 @@ class QLearning(GradientAlgorithm):
         return Loss({self.heads[0].kind: loss}, metrics)
 
     def td_loss(self, networks: Networks, batch: Batch) -> FloatArray:
-        """Compute the loss of each item, without importance weights; nothing is updated.
+        """Compute the loss of each transition, without importance weights; nothing is updated.
 
         Returns:
             float32 [N].

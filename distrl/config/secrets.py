@@ -23,7 +23,7 @@ PASSWORD_FILE_OPTION = "password_file"
 MASK = "•••"
 _NAMES = (
     r"(?:password|passwd|passphrase|(?<![a-z])pass|secret|token|bearer|credentials?|signature|connection[_-]?string"
-    r"|(?:api|access|account|private|secret|auth|shared|signing|encryption)[_-]?key|[_-]key)"
+    r"|(?:api|access|account|private|secret|auth|shared|signing|encryption|hmac|storage|run|ssh)[_-]?key)"
 )
 _NAME = re.compile(rf"{_NAMES}$|^secrets$", re.IGNORECASE)
 _USER = re.compile(r"://[^\s'\"]*@")  # user and password of a URL; a password may hold a slash

@@ -41,8 +41,8 @@ class Architecture(Assembly):
 
     Attributes:
         coefficients: See `add_coefficient`.
-        optimized: What the optimizer moves: all trainable weights, unless an algorithm moves some of them otherwise and
-            sets this before the optimizer's first use.
+        optimized: Weights that the optimizer moves: all trainable ones, unless an algorithm moves some of them
+            otherwise and sets this before the optimizer's first use.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ from distrl.config.live_settings import steered
 from distrl.config.schedules import ConstantSchedule, LinearSchedule
 from distrl.environments.vector import VectorEnvironment
 from distrl.environments.worlds.toy import StepCounter
-from distrl.errors import EnvironmentFailedError, FencedError
+from distrl.errors import ConfigError, EnvironmentFailedError, FencedError
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.codec import decode_unroll, encode_weights
 from distrl.memory_backend.stream import Admission, QueueCaps
@@ -432,6 +432,38 @@ def test_an_environment_that_raises_ends_the_actor(make_run):
 
 
 # ---------------------------------------------------------------------------------------------------------- weights
+
+
+STUCK = """
+from distrl.environments.worlds.toy import Masked
+
+class Stuck(Masked):
+    def _pay(self, action):
+        return 0.0
+
+    def _show(self):
+        shown = super()._show()
+        if self._steps == 2:
+            shown["action_mask"][:] = 0
+        return shown
+"""
+
+
+@pytest.mark.parametrize(("mask", "ends"), [("action_mask", True), (None, False)])
+def test_a_mask_that_forbids_everything_ends_the_actor_with_one_line(make_run, tmp_path, monkeypatch, mask, ends):
+    """Where the episode is over, as after step 4, it may; one that no head names is an observation like others."""
+    (tmp_path / "stuck_in_training.py").write_text(STUCK)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    heads = [{"kind": "policy", "action_mask": mask}]
+    environment = {"id": "stuck_in_training:Stuck", "kwargs": {"length_steps": 4}}
+    run = make_run(configure(environment, network__heads_parameters=heads))
+    run.publish(1)
+    actor = run.actor()
+    if not ends:
+        run.step(actor)
+        return
+    with pytest.raises(ConfigError, match=r"^stuck_in_training:Stuck: observation 'action_mask' forbids every choice"):
+        run.step(actor)
 
 
 def test_the_first_weights_are_taken_whole_and_later_ones_mixed_at_the_rate(make_run):

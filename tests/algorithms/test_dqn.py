@@ -340,12 +340,60 @@ def test_r2d2_is_apex_with_memory():
     parameters = make(LSTM, name="r2d2").parameters
     assert (parameters.double, parameters.dueling, parameters.value_rescaling) == (True, True, True)
     assert (parameters.replay.item.kind, parameters.replay.item.n_step) == ("sequence", 5)
+    given = make(LSTM, name="r2d2", replay={"item": {"burn_in_steps": 4}}).parameters.replay.item
+    assert (given.kind, given.n_step, given.burn_in_steps) == ("sequence", 5, 4)
     assert parameters.replay.sampler.kind == "prioritized"
     assert (parameters.tells_priorities, parameters.rescales_values) == (True, True)
     assert parameters.exploration.epsilon.kind == "ladder"
     assert type(make(LSTM, name="r2d2")) is type(make())
     with pytest.raises(ValueError, match="fc has no memory, and r2d2 learns what a recurrent network needs; use lstm"):
         make(name="r2d2")
+
+
+def squashed(value):
+    """h of Pohlen et al. 2018, section 3.2."""
+    return np.sign(value) * (np.sqrt(abs(value) + 1.0) - 1.0) + 0.001 * value
+
+
+def stretched(value):
+    """The inverse of h by bisection."""
+    low, high = -1e6, 1e6
+    for _ in range(200):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if squashed(middle) < value else (low, middle)
+    return middle
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rescaled_targets_of_sequences_are_the_papers(seed):
+    """y = h(sum_{i<n} gamma^i r + gamma^n h^-1(Q_target(o_{t+n}, argmax Q))), step by step; n = 2."""
+    rng = np.random.default_rng(seed)
+    steps, count, gamma = 5, 3, 0.9
+    online, target = rng.normal(0.0, 2.0, (2, steps + 1, count, 2)).astype(np.float32)
+    rewards = rng.normal(0.0, 3.0, (steps, count)).astype(np.float32)
+    terminated = rng.random((steps, count)) < 0.3
+    made = rng.integers(0, 2, (steps, count)).astype(np.int32)
+    item = {"kind": "sequence", "n_step": 2}
+    algorithm = make(double=True, value_rescaling=True, discount=gamma, replay={"item": item})
+    batch = transitions(np.zeros(count))._replace(
+        actions={"action": made},
+        rewards=rewards,
+        terminated=terminated,
+        truncated=np.zeros_like(terminated),
+        valid=np.ones_like(terminated),
+        bootstrap_steps=None,
+    )
+    loss, _, _ = compute(algorithm, batch, online, target)
+
+    errors = []
+    for t, n in np.ndindex(steps, count):
+        best = [stretched(target[u, n, int(np.argmax(online[u, n]))]) for u in range(steps + 1)]
+        reached = min(t + 2, steps)
+        y = best[reached]
+        for u in reversed(range(t, reached)):
+            y = rewards[u, n] + gamma * (not terminated[u, n]) * y
+        errors.append(squashed(y) - online[t, n, made[t, n]])
+    assert loss == pytest.approx(np.mean(np.square(errors)), rel=1e-3)
 
 
 def test_r2d2_learns_from_sequences_with_a_burn_in():

@@ -56,7 +56,7 @@ def draw(rng, action):
 
 
 def make_batch(networks, spec=SPEC, seed=0, **fields):
-    """Random observations, actions and rewards, nearly all valid. The recorded policy is nobody's."""
+    """Random observations, actions and rewards, nearly all valid. The recorded policy is no network's."""
     rng = np.random.default_rng(seed)
     states = networks["main"].online.recurrent_state
     given = {

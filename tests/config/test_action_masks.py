@@ -21,6 +21,7 @@ def with_mask(name="action_mask", choices=6):
     ("algorithm", "advice"),
     [
         ("impala", "network.heads_parameters=[{kind: policy, action_mask: board/action_mask}]"),
+        ("trpo", "network.heads_parameters=[{kind: policy, action_mask: board/action_mask}]"),
         ("ppo", "network.heads_parameters=[{kind: ppo, action_mask: board/action_mask}]"),
         ("dqn", "network.heads_parameters=[{kind: q, action_mask: board/action_mask}]"),
         ("apex", "network.heads_parameters=[{kind: dueling_q, action_mask: board/action_mask}]"),
@@ -31,7 +32,8 @@ def with_mask(name="action_mask", choices=6):
     ],
 )
 def test_a_mask_that_no_head_takes_is_reported_with_the_setting(algorithm, advice):
-    note = unused_mask_note(config({"name": algorithm}), with_mask("board/action_mask"))
+    network = {"use_separate_networks_per_head": True} if algorithm == "trpo" else None  # which it wants
+    note = unused_mask_note(config({"name": algorithm}, network), with_mask("board/action_mask"))
     assert note is not None
     assert note.endswith(advice)
 

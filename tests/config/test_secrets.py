@@ -39,7 +39,20 @@ def test_text(text, told):
         ("x.AZURE_STORAGE_ACCOUNT_KEY", "abc", "•••"),
         ("x.AZURE_STORAGE_CONNECTION_STRING", "AccountKey=abc", "•••"),
         *((f"x.{name}", "abc", "•••") for name in ("private_key", "hmac_key", "passphrase", "DB_PASS", "bearer")),
-        *((f"x.{name}", "abc", "abc") for name in ("key", "PWD", "monkey", "bypass", "compass", "key_file", "tokens")),
+        *(
+            (f"x.{name}", "abc", "abc")
+            for name in (
+                "key",
+                "PWD",
+                "observation_key",
+                "sort_key",
+                "monkey",
+                "bypass",
+                "compass",
+                "key_file",
+                "tokens",
+            )
+        ),
         ("environment.kwargs.urls", ["tcp://a:b@c", 3], ["tcp://•••@c", 3]),
         ("environment.kwargs.login", {"secret": "abc", "name": "me"}, {"secret": "•••", "name": "me"}),
         (

@@ -313,7 +313,7 @@ def test_one_step_in_a_thousand_may_fall_on_the_other_side_of_the_tolerance():
         replay.insert(unroll_of([[0]] * 1000, rewards=rewards + 0.0))
 
 
-def test_rewards_of_rows_that_are_not_valid_are_nobodys():
+def test_rewards_of_rows_that_are_not_valid_are_not_compared():
     valid = [[t % 2 == 0] for t in range(16)]
     ended = [[t % 2 == 0] for t in range(16)]
     replay = make(16)

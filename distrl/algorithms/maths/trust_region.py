@@ -49,7 +49,7 @@ class NaturalStep(NamedTuple):
 
     Attributes:
         step: float32 [P].
-        expected_gain: float32 []. What the objective gains by it if it is linear: g . step. NaN if the gradient or a
+        expected_gain: float32 []. Gain of the objective by it if it is linear: g . step. NaN if the gradient or a
             product was not finite, or if F had a negative curvature.
     """
 
@@ -86,7 +86,7 @@ class Accepted(NamedTuple):
 
     Attributes:
         fraction: Of the proposed step.
-        gain: What the objective gained.
+        gain: Gain of the objective.
         kl: The divergence, in nats.
     """
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from distrl.config.algorithms.q_learning import QLearningSection
+from distrl.config.algorithms.section import AlgorithmContext
 from distrl.config.exploration import ExplorationParameters, NoisyNetworkParameters
 from distrl.config.layers import DenseKind
 from distrl.config.replay import (
@@ -28,6 +29,13 @@ class DistributionalSection(QLearningSection):
         if self.replay.item.kind != "transition":
             raise ValueError(f"replay.item.kind: {self.replay.item.kind}; {self.name} learns from single transitions")
         return self
+
+    def check(self, context: AlgorithmContext) -> None:
+        super().check(context)
+        if context.network.replace_mse_with_huber_loss:
+            raise ValueError(
+                f"network.replace_mse_with_huber_loss: the loss of {self.name} has no square to replace; leave it out"
+            )
 
     def check_actions(self, spec: "EnvSpec") -> None:
         super().check_actions(spec)

@@ -21,16 +21,16 @@ class PolicySection(AlgorithmSection):
     entropy_weight: float = Field(0.01, ge=0.0)
     """Weight of the policy's entropy, which the loss rewards."""
 
+    @property
+    def masked_head(self) -> str | None:
+        return "policy"
+
 
 class PolicyGradientSection(PolicySection):
     """Fields of those whose policy and value are one loss."""
 
     value_loss_weight: float = Field(0.5, ge=0.0)
     """Weight of the value loss beside the policy's."""
-
-    @property
-    def masked_head(self) -> str | None:
-        return "policy"
 
 
 def check_minibatches(

@@ -104,11 +104,18 @@ class ApexParameters(DqnSection):
         return self.prioritized
 
 
+class R2d2SequenceParameters(SequenceParameters):
+    """Sequences with R2D2's five steps."""
+
+    n_step: int = Field(5, ge=1)
+    """Rewards before the bootstrap; fewer if the episode or the sequence ends earlier."""
+
+
 class R2d2ReplayParameters(ReplayParameters):
-    """The replay memory with R2D2's defaults: prioritised sequences that overlap by half, and five steps."""
+    """The replay memory with R2D2's defaults: prioritised sequences, here whole unrolls without burn-in."""
 
     samples_per_insert: float | None = Field(None, gt=0.0)
-    item: ItemParameters = SequenceParameters(n_step=5)
+    item: R2d2SequenceParameters = R2d2SequenceParameters()
     sampler: SamplerParameters = PrioritizedParameters(alpha=0.9, beta=0.6, beta_final=0.6)
 
 

@@ -58,7 +58,7 @@ class Prepared(NamedTuple):
 
     Attributes:
         values: New values of the variables that it moves, in their order.
-        data: What minibatches are taken from.
+        data: Arrays from which minibatches are taken.
         scalars: Name -> metric. If one of them is not finite, the whole update is refused.
     """
 
