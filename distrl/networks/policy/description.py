@@ -26,7 +26,7 @@ from distrl.types import (
     OneHot,
 )
 
-FORMAT = 5
+FORMAT = 4
 """Incremented whenever an older reader would misread a newer description."""
 
 
