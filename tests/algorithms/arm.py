@@ -1,5 +1,7 @@
 """An environment with one bounded action, and batches of it, for the tests of algorithms for continuous actions."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -45,6 +47,14 @@ def transitions(seed=0, size=N, **fields):
         "importance_weights": np.linspace(0.2, 1.0, size, dtype="float32"),
     }
     return Batch(**(given | fields))
+
+
+def drawn(main, observation, noise):
+    """A squashed Gaussian's actions scaled to [-1, 1] and their log-densities, as SAC's appendix C has them."""
+    mean, log_sigma = np.split(main.online.predict({"observation": observation}), 2, axis=-1)
+    u = mean + np.exp(log_sigma) * noise
+    gaussian = -0.5 * noise**2 - log_sigma - 0.5 * math.log(2.0 * math.pi)
+    return np.tanh(u), (gaussian - np.log(1.0 - np.tanh(u) ** 2)).sum(axis=-1)
 
 
 def scaled(actions):

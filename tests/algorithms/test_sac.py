@@ -10,14 +10,9 @@ from distrl.algorithms import make_algorithm
 from distrl.config import RunConfig
 from distrl.errors import CheckpointError, ConfigError
 from distrl.networks.framework.backend import Gradients
-from distrl.types import ArraySpec, Batch, BoxSpec, DiscreteSpec, EnvSpec
+from distrl.types import BoxSpec, DiscreteSpec, EnvSpec
+from tests.algorithms.arm import GAMMA, HIGH, LOW, SCALE, SPEC, N, drawn, transitions
 from tests.traces import traces
-
-N, GAMMA, SCALE = 6, 0.9, 0.5
-LOW, HIGH = np.float32([-2.0, 0.0]), np.float32([2.0, 1.0])
-SPEC = EnvSpec(
-    "Arm-v0", {"observation": ArraySpec((3,), "float32")}, {"action": BoxSpec((2,), (-2.0, 0.0), (2.0, 1.0))}
-)
 
 NETWORK = {
     "input_embedders_parameters": {"observation": {"normalize": True}},
@@ -54,31 +49,6 @@ def fresh(compiled):
     for name, network in networks.items():
         network.restore(initial[name])
     return algorithm, networks
-
-
-def transitions(seed=0, size=N, **fields):
-    rng = np.random.default_rng(seed)
-    given = {
-        "observations": {"observation": rng.standard_normal((2, size, 3)).astype("float32")},
-        "actions": {"action": (LOW + rng.random((1, size, 2)) * (HIGH - LOW)).astype("float32")},
-        "rewards": rng.standard_normal((1, size)).astype("float32"),
-        "terminated": np.arange(size)[None] % 3 == 0,
-        "truncated": np.arange(size)[None] % 3 == 1,
-        "valid": np.ones((1, size), bool),
-        "behaviour_log_probabilities": np.zeros((1, size), "float32"),
-        "recurrent_state": {},
-        "bootstrap_steps": (1 + np.arange(size, dtype="int32") % 2)[None],
-        "importance_weights": np.linspace(0.2, 1.0, size, dtype="float32"),
-    }
-    return Batch(**(given | fields))
-
-
-def drawn(main, observation, noise):
-    """The policy's actions scaled to [-1, 1] and their log-densities, as the paper's appendix C has them."""
-    mean, log_sigma = np.split(main.online.predict({"observation": observation}), 2, axis=-1)
-    u = mean + np.exp(log_sigma) * noise
-    gaussian = -0.5 * noise**2 - log_sigma - 0.5 * math.log(2.0 * math.pi)
-    return np.tanh(u), (gaussian - np.log(1.0 - np.tanh(u) ** 2)).sum(axis=-1)
 
 
 def values(copy, observation, scaled):

@@ -1,7 +1,5 @@
 """TQC against a slow NumPy twin. Runs on TensorFlow and JAX."""
 
-import math
-
 import keras
 import numpy as np
 import pytest
@@ -28,14 +26,6 @@ def fresh(compiled):
     return algorithm, networks
 
 
-def drawn(main, observation, noise):
-    """Actions scaled to [-1, 1] and their log-densities, as in tests of SAC."""
-    mean, log_sigma = np.split(main.online.predict({"observation": observation}), 2, axis=-1)
-    u = mean + np.exp(log_sigma) * noise
-    gaussian = -0.5 * noise**2 - log_sigma - 0.5 * math.log(2.0 * math.pi)
-    return np.tanh(u), (gaussian - np.log(1.0 - np.tanh(u) ** 2)).sum(axis=-1)
-
-
 def quantiles(copy, observation, actions):
     """Return those of every critic: [critics, N, quantiles]."""
     return np.stack(copy.predict({"observation": observation, "action": actions.astype("float32")}))
@@ -56,8 +46,8 @@ def quantile_loss(thetas, samples):
 def twin(networks, batch, noises):
     main, critic = networks["main"], networks["critic"]
     before, after = batch.observations["observation"]
-    actions, log_p = drawn(main, before, noises[0])
-    next_actions, next_log_p = drawn(main, after, noises[1])
+    actions, log_p = arm.drawn(main, before, noises[0])
+    next_actions, next_log_p = arm.drawn(main, after, noises[1])
     at_drawn = quantiles(critic.online, before, actions)
     at_taken = quantiles(critic.online, before, arm.scaled(batch.actions["action"][0]))
     at_next = quantiles(critic.target, after, next_actions)
