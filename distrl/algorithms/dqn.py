@@ -11,9 +11,11 @@ from keras import ops
 
 from distrl.algorithms.maths.returns import batch_discounts, n_step
 from distrl.algorithms.maths.td_targets import (
+    action_gaps,
     chosen_values,
     greedy_values,
     mean_over_choices,
+    repeated_gaps,
     rescaled,
     unscaled,
 )
@@ -35,7 +37,8 @@ class Dqn(QLearning):
 
     With `double`, Q in the argmax is the online network's, else the target network's. With
     `network.replace_mse_with_huber_loss` the square is Huber's loss. With `value_rescaling` the network's values are
-    h(Q), and the target is h(y) (Pohlen et al. 2018, arXiv:1805.11593, section 3.2).
+    h(Q), and the target is h(y) (Pohlen et al. 2018, arXiv:1805.11593, section 3.2). `monte_carlo_share` mixes y with
+    the return of the sequence, and `advantage_learning` lowers it by the gap of the choice made.
     """
 
     Parameters = DqnSection
@@ -52,19 +55,46 @@ class Dqn(QLearning):
         slow = values_of_choices(outputs, self.choices, TARGET)
         choosing = online if parameters.double else slow
         best = mean_over_choices([greedy_values(values, by) for values, by in zip(slow, choosing, strict=True)])
-        returns = n_step(  # of a transition, whose reward holds n of them already, the one step that it is
-            values=unscaled(best) if parameters.value_rescaling else best,
-            rewards=parameters.reward_scale * batch.rewards,
-            discounts=batch_discounts(batch, parameters.discount),
-            valid=batch.valid,
-            steps=parameters.replay.item.n_step,
-        )
-        targets = rescaled(returns.value_targets) if parameters.value_rescaling else returns.value_targets
+        targets = self._returns(unscaled(best) if parameters.value_rescaling else best, batch)
+        targets = rescaled(targets) if parameters.value_rescaling else targets
         made = choices_made(batch.actions, self.choices)
         taken = [chosen_values(values[:-1], choices) for values, choices in zip(online, made, strict=True)]
-        errors = [targets - values for values in taken]
+        lowered = [self._lowered(targets, *each, batch) for each in zip(slow, made, strict=True)]
+        errors = [target - values for target, values in zip(lowered, taken, strict=True)]
         sizes = mean_over_choices([ops.abs(error) for error in errors])
         return TemporalDifferences(self._losses(errors), mean_over_choices(taken), sizes, sizes)
+
+    def _returns(self, best: Tensor, batch: Batch) -> Tensor:
+        """Return targets of all steps from the values of the best choices, float32 [T+1, N] -> [T, N]."""
+        parameters = self.parameters
+
+        def over(steps: int) -> Tensor:
+            returns = n_step(  # of a transition, whose reward holds n of them already, the one step that it is
+                values=best,
+                rewards=parameters.reward_scale * batch.rewards,
+                discounts=batch_discounts(batch, parameters.discount),
+                valid=batch.valid,
+                steps=steps,
+            )
+            return returns.value_targets
+
+        targets, share = over(parameters.replay.item.n_step), parameters.monte_carlo_share
+        return (1.0 - share) * targets + share * over(batch.rewards.shape[0]) if share else targets
+
+    def _lowered(self, targets: Tensor, slow: Tensor, choices: Tensor, batch: Batch) -> Tensor:
+        """Return a choice's targets by (persistent) advantage learning; as they are without it.
+
+        Args:
+            targets: float32 [T, N].
+            slow: float32 [T+1, N, A]. The target network's values of this choice.
+            choices: int32 [T, N].
+        """
+        learning = self.parameters.advantage_learning
+        if learning is None:
+            return targets
+        if learning.persistent:
+            return ops.stop_gradient(targets - learning.alpha * repeated_gaps(slow, choices, batch.terminated))
+        return ops.stop_gradient(targets - learning.alpha * action_gaps(slow[:-1], choices))
 
     def _losses(self, errors: list[Tensor]) -> Tensor:
         """Return losses of errors, float32 [T, N]: the paper's square, without ½, or Huber's, with ½."""

@@ -499,3 +499,121 @@ def test_the_loss_sees_nothing_of_a_burn_in_but_the_state_that_it_leads_to():
         after, other = updated(**changes)
         assert (other == loss) == same
         assert all(np.array_equal(mine, theirs) for mine, theirs in zip(before, after, strict=True)) == same
+
+
+def rows_of(rewards, made, *, terminated=None, valid=None):
+    """Sequences of one environment each, all arrays [T, N]."""
+    rewards = np.array(rewards, np.float32)
+    none = np.zeros(rewards.shape, bool)
+    return transitions(np.zeros(rewards.shape[1]))._replace(
+        actions={"action": np.array(made, np.int32)},
+        rewards=rewards,
+        terminated=none if terminated is None else terminated,
+        truncated=none,
+        valid=~none if valid is None else valid,
+        bootstrap_steps=None,
+    )
+
+
+@pytest.mark.row("D159")
+@pytest.mark.parametrize(
+    ("learning", "next_gap", "terminated", "target"),
+    [
+        (None, 0.5, False, 2.0),
+        ({"persistent": False}, 0.5, False, 0.2),  # 2 - .9 (3 - 1)
+        ({}, 0.5, False, 1.55),  # 2 - .9 min(3 - 1, .5)
+        ({}, 9.0, False, 0.2),
+        ({"alpha": 0.5}, 0.5, False, 1.75),
+        ({}, 0.5, True, 2.0),  # the gap of nothing is 0
+    ],
+)
+def test_advantage_learning_by_hand(learning, next_gap, terminated, target):
+    """V(s) 3, Q(s, a) 1 of the target network, whose error is of the online network's 0."""
+    best = 4.0  # of the next state, gamma .5
+    batch = transitions([2.0 if terminated else 0.0], terminated=np.array([[terminated]]))
+    slow = [[[1.0, 3.0]], [[best - next_gap, best]]]
+    algorithm = make(discount=0.5, advantage_learning=learning)
+    loss, metrics, gradients = compute(algorithm, batch, np.zeros((2, 1, 2)), slow)
+    assert metrics["mean_td_error"] == pytest.approx(target, rel=1e-5)
+    assert loss == pytest.approx(target**2, rel=1e-5)
+    np.testing.assert_allclose(gradients["q/q"][0], [[-2.0 * target, 0.0]], rtol=1e-5)
+
+
+@pytest.mark.row("D159")
+@pytest.mark.parametrize("persistent", [False, True])
+def test_advantage_learning_over_sequences_is_the_papers(persistent):
+    """max(T Q - alpha gap, r + gamma V' - alpha gap') of each step, one after another."""
+    rng = np.random.default_rng(5)
+    steps, count, gamma, alpha = 6, 3, 0.9, 0.7
+    online, slow = rng.normal(0.0, 2.0, (2, steps + 1, count, 2)).astype(np.float32)
+    rewards = rng.normal(0.0, 1.0, (steps, count)).astype(np.float32)
+    made, terminated = rng.integers(0, 2, (steps, count)), rng.random((steps, count)) < 0.3
+    given = {"advantage_learning": {"alpha": alpha, "persistent": persistent}, "replay": {"item": {"kind": "sequence"}}}
+    loss, _, _ = compute(make(discount=gamma, **given), rows_of(rewards, made, terminated=terminated), online, slow)
+    errors = []
+    for t, n in np.ndindex(steps, count):
+        choice, goes_on = made[t, n], float(not terminated[t, n])
+        backed = rewards[t, n] + gamma * goes_on * slow[t + 1, n].max()
+        y = backed - alpha * (slow[t, n].max() - slow[t, n, choice])
+        if persistent:
+            y = max(y, backed - alpha * goes_on * (slow[t + 1, n].max() - slow[t + 1, n, choice]))
+        errors.append(y - online[t, n, choice])
+    assert loss == pytest.approx(np.mean(np.square(errors)), rel=1e-4)
+
+
+@pytest.mark.row("D158")
+def test_mixed_monte_carlo_by_hand():
+    """Gamma 1: rewards 1 and 4 make 5, and the target after one step is 1 + 1 = 2: .9 x 2 + .1 x 5 = 2.3."""
+    batch = rows_of([[1.0], [4.0]], [[0], [0]], terminated=np.array([[False], [True]]))
+    algorithm = make(discount=1.0, monte_carlo_share=0.1, replay={"item": {"kind": "sequence"}})
+    online, slow = np.zeros((3, 1, 2)), np.array([[[9.0, 9.0]], [[1.0, 0.0]], [[7.0, 7.0]]])
+    loss, _, _ = compute(algorithm, batch, online, slow)
+    assert loss == pytest.approx((2.3**2 + 4.0**2) / 2, rel=1e-5)
+
+
+@pytest.mark.row("D158")
+def test_the_return_of_mixed_monte_carlo_ends_with_its_episode_and_with_the_sequence():
+    """Gamma .5, share 1: [1 + .5 x 2, 2], a row between episodes, and 3 + .5 x the last value 8."""
+    valid = np.array([[True], [True], [False], [True]])
+    batch = rows_of([[1.0], [2.0], [0.0], [3.0]], np.zeros((4, 1)), valid=valid)
+    batch = batch._replace(terminated=np.array([[False], [True], [False], [False]]))
+    algorithm = make(discount=0.5, monte_carlo_share=1.0, replay={"item": {"kind": "sequence"}})
+    loss, _, _ = compute(algorithm, batch, np.zeros((5, 1, 2)), np.full((5, 1, 2), 8.0))
+    assert loss == pytest.approx((2.0**2 + 2.0**2 + 7.0**2) / 3, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "message"),
+    [
+        ({"advantage_learning": {}, "value_rescaling": True}, "set algorithm.value_rescaling to false"),
+        ({"advantage_learning": {}, "replay": {"item": {"n_step": 3}}}, "n_step is 3; set n_step to 1, or persistent"),
+        (
+            {"monte_carlo_share": 0.1},
+            "a transition does not hold the rewards that follow it; set algorithm.replay.item",
+        ),
+    ],
+)
+def test_targets_that_do_not_go_together_are_refused(algorithm, message):
+    with pytest.raises(ValueError, match=message):
+        make(**algorithm)
+
+
+@pytest.mark.row("D158", "D159")
+def test_a_network_learns_with_both():
+    """One choice pays 1 and the other 0, and the episode ends: alpha .5 doubles the gap."""
+    algorithm = make(
+        target_update_every_updates=1,
+        target_update_rate=0.1,
+        advantage_learning={"alpha": 0.5, "persistent": False},
+        monte_carlo_share=0.5,
+        replay={"item": {"kind": "sequence"}},
+    )
+    networks = algorithm.build(SPEC)
+    ends = np.ones((1, 2), bool)
+    batch = rows_of([[1.0, 0.0]], [[0, 1]], terminated=ends)
+    one = np.ones((2, 2, 3), np.float32)
+    batch = batch._replace(observations={"observation": one})
+    for _ in range(600):
+        algorithm.update(networks, batch)
+    ((better, worse),) = networks["main"].online.predict({"observation": one[0, :1]}, ["q/q"])
+    assert (better, worse) == (pytest.approx(1.0, abs=0.05), pytest.approx(-1.0, abs=0.1))  # 0 - .5 (1 - Q) = Q

@@ -114,6 +114,37 @@ def unscaled(values: Tensor) -> Tensor:
     return ops.sign(values) * (ops.square(root) - 1.0)
 
 
+def action_gaps(values: Tensor, choices: Tensor) -> Tensor:
+    """Return how far the choice made lies below the best one: V(s) - Q(s, a), V(s) = max_a Q(s, a).
+
+    Args:
+        values: float32 [..., A].
+        choices: int32 [...], 0 … A - 1.
+
+    Returns:
+        float32 [...], at least 0.
+    """
+    return ops.max(values, axis=-1) - chosen_values(values, choices)
+
+
+def repeated_gaps(values: Tensor, choices: Tensor, terminated: Tensor) -> Tensor:
+    """Return the smaller of two gaps of the choice made: now, and if it were repeated in the next state.
+
+    A target that is lowered by this one is that of persistent advantage learning (Bellemare et al. 2016,
+    arXiv:1512.04860, section 3.2): max(T_AL Q(s, a), r + gamma Q(s', a)) with one weight for both gaps, as in Coach.
+
+    Args:
+        values: float32 [T+1, N, A].
+        choices: int32 [T, N].
+        terminated: bool [T, N]. Nothing follows, and the gap of nothing is 0.
+
+    Returns:
+        float32 [T, N], at least 0.
+    """
+    following = ops.where(terminated, 0.0, action_gaps(values[1:], choices))
+    return ops.minimum(action_gaps(values[:-1], choices), following)
+
+
 def mean_over_choices(per_choice: Sequence[Tensor]) -> Tensor:
     """Mean over K simultaneous choices.
 

@@ -14,6 +14,7 @@ from distrl.config.replay import (
     SequenceParameters,
     TransitionParameters,
 )
+from distrl.config.section import Section
 from distrl.errors import ConfigError
 
 if TYPE_CHECKING:  # it brings NumPy, which the command line does without
@@ -51,6 +52,17 @@ class QLearningSection(AlgorithmSection):
                 raise ConfigError(f"{what} is {action.kind}, and only choices have values; use algorithm sac or ppo")
 
 
+class AdvantageLearningParameters(Section):
+    """Targets that widen the gap between the best choice and the others (Bellemare et al. 2016, arXiv:1512.04860).
+
+    The target of a choice is lowered by alpha (V(s) - Q(s, a)), of the target network's values.
+    """
+
+    alpha: float = Field(0.9, ge=0.0, lt=1.0)
+    persistent: bool = True
+    """Lower it by alpha times the smaller of two gaps instead: in this state, and of the same choice in the next."""
+
+
 class DqnSection(QLearningSection):
     """Parameters of DQN, Ape-X and R2D2, whose values are numbers."""
 
@@ -61,6 +73,30 @@ class DqnSection(QLearningSection):
     value_rescaling: bool = False
     """The network learns h(Q), h(x) = sign(x) (sqrt(|x| + 1) - 1) + .001 x (Pohlen et al. 2018, arXiv:1805.11593),
     so that large returns need no clipped rewards."""
+    advantage_learning: AdvantageLearningParameters | None = None
+    """(Persistent) advantage learning: {} for the usual one; null: none."""
+    monte_carlo_share: float = Field(0.0, ge=0.0, le=1.0)
+    """eta of mixed Monte Carlo, (1 - eta) target + eta return (Ostrovski et al. 2017, arXiv:1703.01310, section 5): the
+    discounted rewards up to the episode's end, or to the sequence's end and the value there."""
+
+    def check(self, context: AlgorithmContext) -> None:
+        super().check(context)
+        item = self.replay.item
+        if self.advantage_learning is not None and self.value_rescaling:
+            raise ValueError(
+                "algorithm.advantage_learning: gaps are of values, and value_rescaling learns h(Q); set "
+                "algorithm.value_rescaling to false, or leave advantage_learning out"
+            )
+        if self.advantage_learning is not None and self.advantage_learning.persistent and item.n_step > 1:
+            raise ValueError(
+                "algorithm.advantage_learning.persistent: it repeats a choice one step on, and algorithm.replay.item."
+                f"n_step is {item.n_step}; set n_step to 1, or persistent to false"
+            )
+        if self.monte_carlo_share and item.kind != "sequence":
+            raise ValueError(
+                f"algorithm.monte_carlo_share: a {item.kind} does not hold the rewards that follow it; set "
+                "algorithm.replay.item.kind to sequence"
+            )
 
     @property
     def masked_head(self) -> str | None:
