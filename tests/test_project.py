@@ -26,7 +26,7 @@ LOCKS = {
     "actor": {"compression"},
     "environments": {"atari", "mujoco", "compression"},
     "dashboard": {"dashboard"},
-    "dev": {"cpu", "jax", "ray", "atari", "mujoco", "envpool", "gym", "dm-control", "compression", "plot"}
+    "dev": {"cpu", "jax", "ray", "atari", "mujoco", "envpool", "gym", "dm-control", "minatar", "compression", "plot"}
     | {"dashboard", "dev", "s3", "gcs", "azure"},
 }
 ACCELERATOR = re.compile(r"nvidia|cuda|torch|triton|jax-cuda")
@@ -67,7 +67,19 @@ def test_dependencies_page_is_pyproject():
 
 def test_every_extra_that_users_are_promised():
     promised = {"cpu", "gpu", "jax", "ray", "dashboard", "dev", "s3", "gcs", "azure"}
-    promised |= {"image", "atari", "box2d", "mujoco", "video", "envpool", "gym", "dm-control", "compression", "plot"}
+    promised |= {
+        "image",
+        "atari",
+        "box2d",
+        "mujoco",
+        "video",
+        "envpool",
+        "gym",
+        "dm-control",
+        "minatar",
+        "compression",
+        "plot",
+    }
     assert PROJECT["optional-dependencies"].keys() == promised
 
 

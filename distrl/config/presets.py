@@ -47,6 +47,7 @@ EXTRA_MODULES = {
     "box2d": "Box2D",
     "dm-control": "dm_control",
     "envpool": "envpool",
+    "minatar": "minatar",
     "mujoco": "mujoco",
 }
 """Extra -> a module that it installs."""

@@ -203,11 +203,13 @@ def _maker(name: str, made_by: Any) -> Callable[..., Any]:
 
 
 def _register_on_demand(name: str) -> None:
-    for namespace, (modules, extra) in OF_NAMESPACE.items():
-        if name.startswith(namespace):
-            for module in modules:
-                require(module, f"what environment {name} needs", extra)
-            _import(name, modules[-1])
+    for begin, namespace in OF_NAMESPACE.items():
+        if name.startswith(begin):
+            for module in namespace.modules:
+                require(module, f"what environment {name} needs", namespace.extra)
+            registering = _import(name, namespace.modules[-1])
+            if namespace.register is not None and not any(known.startswith(begin) for known in gymnasium.registry):
+                getattr(registering, namespace.register)()
 
 
 def _registered(env_id: str) -> Registration:

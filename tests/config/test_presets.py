@@ -42,7 +42,7 @@ def test_every_preset_validates_and_has_an_acceptance_threshold(name):
 @pytest.mark.parametrize("name", sorted(presets()))
 def test_a_preset_needs_what_its_environment_comes_from(name):
     environment = load(preset=name).config.environment.id
-    needed = {"ALE/": "atari", "HalfCheetah": "mujoco", "LunarLander": "box2d"}
+    needed = {"ALE/": "atari", "HalfCheetah": "mujoco", "LunarLander": "box2d", "MinAtar/": "minatar"}
     extras = [extra for prefix, extra in needed.items() if environment.startswith(prefix)]
     assert [*preset_facts(name).needs] == extras
 

@@ -13,6 +13,7 @@ from distrl.environments.extras import extras_of
         (["environment.id=HalfCheetah-v5"], {"mujoco"}),
         (["environment.id=LunarLander-v3"], {"box2d"}),
         (["environment.id=dm_control/cartpole-swingup-v0"], {"dm-control"}),
+        (["environment.id=MinAtar/Breakout-v1"], {"minatar"}),
         (["environment.id=gym:CartPole-v1"], {"gym"}),
         (["environment.id=HalfCheetah-v4", "environment.vectorization=envpool"], {"envpool"}),
         (["environment.id=mine:Own", "environment.preprocessing=[{step: grayscale}]"], {"image"}),

@@ -19,6 +19,7 @@ from distrl.environments import gym_adapter, old_gym
 from distrl.environments.vector import VectorEnvironment
 from distrl.environments.worlds import toy
 from distrl.errors import ConfigError, MissingExtraError, how_to_install
+from distrl.types import ArraySpec, DiscreteSpec
 
 
 class SameStepVector(CartPoleVectorEnv):
@@ -239,6 +240,7 @@ def test_refused_kwargs_name_environment_and_error() -> None:
         ("HalfCheetah-v5", "mujoco", "mujoco"),
         ("ALE/Pong-v5", "ale_py", "atari"),
         ("dm_control/cartpole-balance-v0", "shimmy", "dm-control"),
+        ("MinAtar/Breakout-v1", "minatar", "minatar"),
     ],
 )
 def test_a_missing_extra_is_named(env_id: str, absent: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,3 +311,14 @@ def test_dm_control_comes_through_shimmy() -> None:
     assert (step.rewards <= 1).all()
     environment.close()
     assert f"the nearest ids are {name}, " in refusal("dm_control/cartpole-balanc-v0")
+
+
+def test_minatar_registers_its_games_when_one_is_named() -> None:
+    pytest.importorskip("minatar")
+    environment = VectorEnvironment(EnvironmentConfig(id="MinAtar/Breakout-v1"), 2)
+    assert environment.spec.observations == {"observation": ArraySpec((10, 10, 4), "bool", 0.0, 1.0)}
+    assert environment.spec.actions == {"action": DiscreteSpec(3)}
+    first, again = environment.reset(3)["observation"], environment.reset(3)["observation"]
+    np.testing.assert_array_equal(first, again)
+    environment.close()
+    assert "the nearest ids are MinAtar/Breakout-v" in refusal("MinAtar/Breakou-v1")
