@@ -1,0 +1,162 @@
+"""Every algorithm with every kind of action: it trains and keeps its accounts, or is refused in one line.
+
+A line of the table names what an algorithm can act with. An algorithm without a line fails.
+"""
+
+import math
+from pathlib import Path
+
+import pytest
+
+import distrl
+from distrl.config.algorithms import ALGORITHMS
+from distrl.config.presets import missing_extras, preset_facts, preset_names
+from distrl.errors import ConfigError
+from distrl.runs.summary import Summary
+from distrl.terminal.console import QuietView
+
+SPACES = {
+    "choice": {"kind": "discrete", "n": 3},
+    "choices": {"kind": "multi_discrete", "nvec": [2, 3]},
+    "switches": {"kind": "multi_binary", "n": 3},
+    "bounded": {"kind": "box", "low": -2.0, "high": 1.0, "shape": [2]},
+    "unbounded": {"kind": "box", "low": -math.inf, "high": math.inf, "shape": [2]},
+    "several": {
+        "kind": "dict",
+        "spaces": {"left": {"kind": "discrete", "n": 2}, "right": {"kind": "multi_discrete", "nvec": [2, 3]}},
+    },
+    "mixed": {
+        "kind": "dict",
+        "spaces": {"left": {"kind": "discrete", "n": 2}, "right": {"kind": "box", "low": -1, "high": 1, "shape": [2]}},
+    },
+}
+EVERY = {*SPACES}
+CHOICES = {"choice", "choices", "switches", "several"}
+ACTS = {
+    "impala": EVERY,
+    "a3c": EVERY,
+    "a2c": EVERY,
+    "ppo": EVERY,
+    "appo": EVERY,
+    "trpo": EVERY,
+    "vpg": EVERY,
+    "dqn": CHOICES,
+    "apex": CHOICES,
+    "r2d2": CHOICES,
+    "c51": {"choice"},
+    "qrdqn": {"choice"},
+    "rainbow": {"choice"},
+    "sac": {"bounded"},
+    "tqc": {"bounded"},
+    "crossq": {"bounded"},
+    "ddpg": {"bounded"},
+    "td3": {"bounded"},
+    "naf": {"bounded"},
+}
+"""Algorithm -> the kinds of action that it takes."""
+REPLAY = {"min_size_steps": 32, "capacity_steps": 128, "samples_per_insert": 8.0}
+FURTHER = {"ppo": {"epochs": 2, "minibatches": 2}, "appo": {"minibatches": 2}, "trpo": {"value_minibatches": 2}}
+"""Algorithm -> settings without which so small a batch does not fit."""
+NO_MEMORY = {"c51", "qrdqn", "rainbow", "sac", "tqc", "crossq", "ddpg", "td3", "naf"}
+"""Algorithms that learn from single transitions."""
+SLOW = {"minatar-asterix-ppo", "minatar-freeway-ppo", "minatar-seaquest-ppo", "minatar-space-invaders-ppo", "pong-ppo"}
+"""Presets of images that differ from a neighbour's in the game or the algorithm alone."""
+FIRST = [(name, "choice" if "choice" in kinds else "bounded") for name, kinds in ACTS.items()]
+REST = [(name, kind) for name, kinds in ACTS.items() for kind in SPACES if kind in kinds and (name, kind) not in FIRST]
+
+
+def configured(name: str, kind: str, memory: str, **sections: object) -> distrl.LoadedConfig:
+    algorithm: dict[str, object] = {"name": name, **FURTHER.get(name, {})}
+    learns_from_replay = "replay" in ALGORITHMS[name].model_fields
+    if learns_from_replay:
+        item = {"item": {"kind": "sequence"}} if memory != "fc" else {}
+        algorithm["replay"] = REPLAY | item
+    tree = {
+        "environment": {
+            "id": "distrl.environments.worlds.random_env:RandomEnv",
+            "kwargs": {"action_space": SPACES[kind]},
+        },
+        "algorithm": algorithm,
+        "network": {
+            "use_separate_networks_per_head": name == "trpo",
+            "middleware_parameters": {
+                "kind": memory,
+                **({"scheme": [8]} if memory == "fc" else {"number_of_lstm_cells": 8}),
+            },
+        },
+        "actors": {"count": 0, "environments": 2, "unroll_length_steps": 8},
+        "learner": {} if name == "a2c" else {"batch_size": 4 if learns_from_replay else 2},
+        "stop": {"updates": 3},
+    } | sections
+    return distrl.load(tree)
+
+
+def trained(loaded: distrl.LoadedConfig, run_dir: Path) -> Summary:
+    summary = distrl.train(loaded, run_dir=run_dir, view=QuietView(run_dir, lambda text: None))
+    assert (summary.exit_code, summary.imbalance) == (0, 0)
+    assert summary.updates >= 2
+    return summary
+
+
+def memory_of(name: str) -> str:
+    return "lstm" if name == "r2d2" else "fc"
+
+
+def test_every_algorithm_has_a_line():
+    assert ACTS.keys() == ALGORITHMS.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.row("R03")
+@pytest.mark.parametrize(("name", "kind"), FIRST + [pytest.param(*each, marks=pytest.mark.long) for each in REST])
+def test_an_algorithm_trains_with_what_it_can_act_with(name, kind, tmp_path):
+    trained(configured(name, kind, memory_of(name)), tmp_path / "run")
+
+
+@pytest.mark.slow
+@pytest.mark.row("R03")
+@pytest.mark.parametrize(
+    ("name", "kind"), [(name, kind) for name, kinds in ACTS.items() for kind in SPACES if kind not in kinds]
+)
+def test_an_algorithm_refuses_what_it_cannot_act_with(name, kind, tmp_path):
+    with pytest.raises(ConfigError) as caught:
+        trained(configured(name, kind, memory_of(name)), tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.long
+@pytest.mark.row("R03")
+@pytest.mark.parametrize(("name", "kind"), [each for each in FIRST if each[0] not in NO_MEMORY])
+def test_an_algorithm_trains_a_network_with_memory(name, kind, tmp_path):
+    trained(configured(name, kind, "lstm"), tmp_path / "run")
+
+
+@pytest.mark.row("R03")
+@pytest.mark.parametrize("name", sorted(NO_MEMORY))
+def test_an_algorithm_of_single_transitions_refuses_a_network_with_memory(name):
+    with pytest.raises(ConfigError, match=r"lstm has memory|transition"):
+        configured(name, "bounded", "lstm", learner={"batch_size": 4})
+
+
+@pytest.mark.long
+@pytest.mark.redis
+@pytest.mark.row("R03")
+@pytest.mark.parametrize(("name", "kind"), FIRST)
+def test_an_algorithm_trains_with_two_actors(name, kind, tmp_path):
+    loaded = configured(name, kind, memory_of(name), actors={"count": 2, "environments": 2, "unroll_length_steps": 8})
+    trained(loaded, tmp_path / "run")
+
+
+@pytest.mark.slow
+@pytest.mark.row("R02")
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long) if name in SLOW else name for name in preset_names()]
+)
+def test_a_preset_makes_its_first_updates(name, tmp_path):
+    if missing := missing_extras(preset_facts(name)):
+        pytest.skip(f"the extra {missing[0]} is not installed")
+    sets = ["actors.count=0", "stop={updates: 2}"]
+    if distrl.load(preset=name).config.algorithm.replay_parameters is not None:
+        sets.append("algorithm.replay.min_size_steps=64")
+    trained(distrl.load(preset=name, sets=sets), tmp_path / "run")
