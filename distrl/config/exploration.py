@@ -80,6 +80,23 @@ class EpsilonGreedyParameters(ExplorationSection):
     epsilon: Epsilon = LinearSchedule()
 
 
+class MemberParameters(ExplorationSection):
+    """Every episode follows the values of one member of an ensemble, drawn at its start (Osband et al. 2016); with
+    probability epsilon a uniformly drawn action instead."""
+
+    kind: Literal["member"] = "member"
+    epsilon: Epsilon = ConstantSchedule(value=0.0)
+
+
+class UcbParameters(ExplorationSection):
+    """The choice of the greatest mean + deviations x deviation over the members of an ensemble of values (Chen et al.
+    2017); with probability epsilon a uniformly drawn action instead."""
+
+    kind: Literal["ucb"] = "ucb"
+    deviations: float = Field(0.1, ge=0.0)
+    epsilon: Epsilon = LinearSchedule()
+
+
 class BoltzmannParameters(ExplorationSection):
     """Actions are drawn from softmax(values / temperature), or from softmax(logits / temperature) of a policy; for
     choices and switches only."""
@@ -148,6 +165,8 @@ ActionExploration = Annotated[
     PolicySamplingParameters
     | GreedyParameters
     | EpsilonGreedyParameters
+    | MemberParameters
+    | UcbParameters
     | BoltzmannParameters
     | GaussianNoiseParameters
     | OrnsteinUhlenbeckParameters

@@ -126,6 +126,16 @@ class DuelingQHeadParameters(ChoiceSection):
     """Widths of hidden layers of each of the two streams."""
 
 
+class EnsembleQHeadParameters(ChoiceSection):
+    """Values of every choice by each member of an ensemble, whose layers are their own from the trunk on."""
+
+    kind: Literal["ensemble_q"] = "ensemble_q"
+    members: int = Field(10, ge=2)
+    """Number of members."""
+    decides: Literal["vote", "mean"] = "vote"
+    """Choice without exploration. vote: the one that most members value highest; mean: the one of greatest mean."""
+
+
 class AtomsSection(ChoiceSection):
     """Fields of heads that learn the distribution of returns on fixed atoms."""
 
@@ -232,6 +242,7 @@ HeadParameters = Annotated[
     | ValueHeadParameters
     | QHeadParameters
     | DuelingQHeadParameters
+    | EnsembleQHeadParameters
     | CategoricalQHeadParameters
     | RainbowQHeadParameters
     | QuantileQHeadParameters

@@ -405,9 +405,7 @@ class Assembly:
         with _compute_dtype("float32"):
             for index, head in enumerate(self.heads):
                 of_head = list(features.values())[index if separate else 0]
-                factor = head.parameters.rescale_gradient_from_head_by_factor
-                if factor != 1.0:
-                    of_head = factor * of_head + (1.0 - factor) * ops.stop_gradient(of_head)
+                of_head = layers.with_gradient(of_head, head.parameters.rescale_gradient_from_head_by_factor)
                 outputs |= head.build(of_head, self._inputs)
         self.outputs = {key: tuple(tensor.shape[1:]) for key, tensor in outputs.items()}
         states: dict[str, Any] = {}

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from distrl.actors.exploring import weight_noise
-from distrl.actors.exploring.explorers import Rows, explorer_of, uniform_of
+from distrl.actors.exploring.explorers import Rows, explorer_of, random_of
 from distrl.actors.policy import Policy
 from distrl.config.exploration import ExplorationParameters, NoisyNetworkParameters, ParameterNoiseParameters
 from distrl.networks.actions import FamilySpec
@@ -41,7 +41,7 @@ class Exploration:
         self._explored = self._random = ActionSelector(distributions, explorers=self._explorers)
         self._random_steps = 0 if parameters is None else parameters.random_steps
         if self._random_steps:
-            uniform = {action: uniform_of(actions[action], spec) for action, spec in distributions.items()}
+            uniform = {action: random_of(actions[action], spec) for action, spec in distributions.items()}
             self._random = ActionSelector(distributions, explorers=uniform)
         self.move_to(self._rows.env_steps)
 

@@ -5,6 +5,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -17,12 +18,15 @@ from distrl.config.exploration import (
     EpsilonGreedyParameters,
     EpsilonLadder,
     GaussianNoiseParameters,
+    MemberParameters,
     NoiseSection,
     OrnsteinUhlenbeckParameters,
+    UcbParameters,
 )
 from distrl.config.schedules import Schedule
 from distrl.networks.actions import FamilySpec
 from distrl.networks.actions.categorical import draw_by_weight
+from distrl.networks.actions.ensemble import EnsembleSpec, mean_values, upper_bounds
 from distrl.networks.actions.family import MASKED, UndrawnFamily
 from distrl.networks.actions.joint import Draws
 from distrl.types import ActionSpec, Array, BoxSpec, FloatArray, IntArray
@@ -154,6 +158,45 @@ class EpsilonGreedyChoice:
         return mixed
 
 
+class OfEnsemble:
+    """Explores one choice by the values that an ensemble's are reduced to.
+
+    Args:
+        reduce: float32 [B, K, n] -> [B, n].
+        explorer: Of these.
+    """
+
+    def __init__(
+        self, spec: EnsembleSpec, reduce: Callable[[FloatArray, np.random.Generator], FloatArray], explorer: Draws
+    ) -> None:
+        self._spec, self._reduce, self._explorer = spec, reduce, explorer
+
+    def sample(self, parameters: FloatArray, rng: np.random.Generator) -> tuple[Array, FloatArray]:
+        return self._explorer.sample(self._reduce(self._spec.of_members(parameters), rng), rng)
+
+
+class MemberOfEpisode:
+    """The values of one member of an ensemble, drawn anew for every episode of a row (Osband et al. 2016, algorithm 1).
+
+    Attributes:
+        members: int64 [B]. The member that each row follows.
+    """
+
+    def __init__(self, spec: EnsembleSpec, rows: Rows) -> None:
+        self._count, self._rows = spec.members, rows
+        self._episodes = np.full(rows.count, -1, np.int64)
+        self.members: IntArray = np.zeros(rows.count, np.int64)
+
+    def values(self, values: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Return the values of every row's member, float32 [B, K, n] -> [B, n]."""
+        (begun,) = np.nonzero(self._rows.episodes != self._episodes)
+        if begun.size:
+            self.members[begun] = rng.integers(self._count, size=begun.size)
+            self._episodes[:] = self._rows.episodes
+        of_rows: FloatArray = values[np.arange(len(values)), self.members]
+        return of_rows
+
+
 class EpsilonGreedyMixture:
     """Any other action: one toss for all of its numbers decides between the policy and chance.
 
@@ -221,6 +264,13 @@ class UniformNumbers:
         return np.where(inside, self._log_density, np.float32(-np.inf))
 
 
+def random_of(action: ActionSpec, spec: FamilySpec) -> Draws:
+    """Return the explorer that takes uniformly random actions, see `uniform_of`."""
+    if isinstance(spec, EnsembleSpec):  # its members differ in values, not in the choices that are allowed
+        return OfEnsemble(spec, lambda values, rng: mean_values(values), UniformChoices(spec.one))
+    return uniform_of(action, spec)
+
+
 def uniform_of(action: ActionSpec, spec: FamilySpec) -> UniformChoices | UniformNumbers:
     """Return the sampler of uniformly random actions; real numbers must have finite bounds.
 
@@ -236,6 +286,12 @@ def explorer_of(parameters: ActionExploration, spec: FamilySpec, action: ActionS
             return EpsilonGreedyChoice(epsilon_of(source, rows), spec)
         case EpsilonGreedyParameters(epsilon=source):
             return EpsilonGreedyMixture(epsilon_of(source, rows), spec, action)
+        case MemberParameters(epsilon=source) | UcbParameters(epsilon=source):
+            assert isinstance(spec, EnsembleSpec)  # `check_exploration` has refused these on any other
+            reduce = MemberOfEpisode(spec, rows).values
+            if isinstance(parameters, UcbParameters):
+                reduce = partial(_bounds, parameters.deviations)
+            return OfEnsemble(spec, reduce, EpsilonGreedyChoice(epsilon_of(source, rows), spec.one))
         case BoltzmannParameters(temperature=temperature):
             return Boltzmann(temperature, spec, rows)
         case NoiseSection(unit=unit):
@@ -243,6 +299,11 @@ def explorer_of(parameters: ActionExploration, spec: FamilySpec, action: ActionS
             return NoisyAction(_noise_of(parameters, action.n, rows), unit, spec, action)
         case _:
             return Greedy(spec)
+
+
+def _bounds(deviations: float, values: FloatArray, rng: np.random.Generator) -> FloatArray:
+    del rng
+    return upper_bounds(values, deviations)
 
 
 def _noise_of(

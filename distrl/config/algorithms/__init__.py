@@ -17,7 +17,7 @@ from distrl.config.algorithms.off_policy import (
 )
 from distrl.config.algorithms.policy_gradients import VpgParameters
 from distrl.config.algorithms.ppo import AppoParameters, PpoParameters
-from distrl.config.algorithms.q_learning import ApexParameters, DqnParameters, R2d2Parameters
+from distrl.config.algorithms.q_learning import ApexParameters, BootstrappedDqnParameters, DqnParameters, R2d2Parameters
 from distrl.config.algorithms.section import AlgorithmContext, AlgorithmSection, RewardNormalizationParameters
 from distrl.config.algorithms.trpo import TrpoParameters
 
@@ -48,6 +48,7 @@ ALGORITHMS: dict[str, type[AlgorithmSection]] = {
         DqnParameters,
         ApexParameters,
         R2d2Parameters,
+        BootstrappedDqnParameters,
         C51Parameters,
         QrDqnParameters,
         RainbowParameters,

@@ -1,10 +1,10 @@
 """Parameters of algorithms that learn the distribution of returns of every choice: C51, QR-DQN and Rainbow."""
 
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from distrl.config.algorithms.q_learning import QLearningSection
+from distrl.config.algorithms.q_learning import OneChoiceSection
 from distrl.config.algorithms.section import AlgorithmContext
 from distrl.config.exploration import ExplorationParameters, NoisyNetworkParameters
 from distrl.config.layers import DenseKind
@@ -15,20 +15,13 @@ from distrl.config.replay import (
     SamplerParameters,
     TransitionParameters,
 )
-from distrl.errors import ConfigError
 
 if TYPE_CHECKING:  # it brings NumPy, which the command line does without
-    from distrl.types import EnvSpec
+    pass
 
 
-class DistributionalSection(QLearningSection):
-    """Parameters of all three: transitions, and one choice per step."""
-
-    @model_validator(mode="after")
-    def _samples_transitions(self) -> Self:
-        if self.replay.item.kind != "transition":
-            raise ValueError(f"replay.item.kind: {self.replay.item.kind}; {self.name} learns from single transitions")
-        return self
+class DistributionalSection(OneChoiceSection):
+    """Parameters of all three, whose losses have no square."""
 
     def check(self, context: AlgorithmContext) -> None:
         super().check(context)
@@ -36,13 +29,6 @@ class DistributionalSection(QLearningSection):
             raise ValueError(
                 f"network.replace_mse_with_huber_loss: the loss of {self.name} has no square to replace; leave it out"
             )
-
-    def check_actions(self, spec: "EnvSpec") -> None:
-        super().check_actions(spec)
-        kinds = [action.kind for action in spec.actions.values()]
-        if kinds != ["discrete"]:
-            what = f"algorithm {self.name}: {spec.id} has the actions {', '.join(kinds)}"
-            raise ConfigError(f"{what}, and distributions of returns are of one discrete action; use algorithm dqn")
 
 
 class C51Section(DistributionalSection):

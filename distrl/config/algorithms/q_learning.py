@@ -1,11 +1,11 @@
 """Parameters of algorithms that learn values of choices from a replay memory: DQN, Ape-X and R2D2."""
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from distrl.config.algorithms.section import AlgorithmContext, AlgorithmSection, LearnsFrom
-from distrl.config.exploration import EpsilonGreedyParameters, EpsilonLadder, ExplorationParameters
+from distrl.config.exploration import EpsilonGreedyParameters, EpsilonLadder, ExplorationParameters, MemberParameters
 from distrl.config.replay import (
     ItemParameters,
     PrioritizedParameters,
@@ -50,6 +50,23 @@ class QLearningSection(AlgorithmSection):
             if action.kind == "box":
                 what = f"algorithm {self.name}: action {name!r} of {spec.id}"
                 raise ConfigError(f"{what} is {action.kind}, and only choices have values; use algorithm sac or ppo")
+
+
+class OneChoiceSection(QLearningSection):
+    """Parameters of algorithms that learn from single transitions, for one choice per step."""
+
+    @model_validator(mode="after")
+    def _samples_transitions(self) -> Self:
+        if self.replay.item.kind != "transition":
+            raise ValueError(f"replay.item.kind: {self.replay.item.kind}; {self.name} learns from single transitions")
+        return self
+
+    def check_actions(self, spec: "EnvSpec") -> None:
+        super().check_actions(spec)
+        kinds = [action.kind for action in spec.actions.values()]
+        if kinds != ["discrete"]:
+            what = f"algorithm {self.name}: {spec.id} has the actions {', '.join(kinds)}"
+            raise ConfigError(f"{what}, and {self.name} learns values of one discrete action; use algorithm dqn")
 
 
 class AdvantageLearningParameters(Section):
@@ -183,3 +200,17 @@ class R2d2Parameters(DqnSection):
                 "use lstm or gru, or algorithm apex"
             )
         super().check(context)
+
+
+class BootstrappedDqnParameters(OneChoiceSection):
+    """Bootstrapped DQN (Osband et al. 2016): an ensemble of values, one member of which leads each episode."""
+
+    implementation: ClassVar[str] = "distrl.algorithms.bootstrapped_dqn:BootstrappedDqn"
+    exploration: ClassVar[ExplorationParameters | None] = MemberParameters()
+
+    name: Literal["bootstrapped_dqn"] = "bootstrapped_dqn"
+    double: bool = True
+
+    @property
+    def masked_head(self) -> str | None:
+        return "ensemble_q"

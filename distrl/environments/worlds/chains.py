@@ -1,9 +1,9 @@
-"""Worlds on a line, whose values are sums that can be written down: a corridor, and a chain with and without an end."""
+"""Worlds on a line, whose values are sums that can be written down: a corridor, and chains."""
 
 from typing import Literal
 
 import numpy as np
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Discrete
 
 from distrl.environments.worlds import counted
 
@@ -94,3 +94,48 @@ class Chain(counted.CountedEnv):
     def _ends(self) -> tuple[bool, bool]:
         over = self._steps >= self._length_steps
         return over and self._terminates, over and not self._terminates
+
+
+class ExplorationChain(counted.CountedEnv):
+    """A chain whose large reward lies far away from a small one (Osband et al. 2016, arXiv:1602.04621, section 4.2).
+
+    Action 0 goes left, 1 right. Every step that ends at the left end pays .001, at the right end 1, elsewhere 0. The
+    agent starts at state 1, and the episode is truncated after `max_steps`.
+
+    Solution: always right. It arrives after ``length - 2`` steps and stays: the return is
+    ``max_steps - length + 3``. Actions drawn at random arrive with a probability that halves with every state.
+
+    Args:
+        length: Number of states, at least 4.
+        max_steps: Steps of an episode; by default ``length + 9``, as in the paper.
+        thermometer: States are shown as 1 up to where the agent stands and 0 beyond; False: 1 there alone.
+    """
+
+    def __init__(self, length: int = 16, max_steps: int | None = None, thermometer: bool = True) -> None:
+        if length < 4:
+            raise ValueError(
+                f"length: {length}; the chain has at least 4 states, of which the agent starts in the second"
+            )
+        self.observation_space = Box(0.0, 1.0, (length,), np.float32)
+        self.action_space = Discrete(2)
+        self.max_episode_steps = self._length_steps = length + 9 if max_steps is None else max_steps
+        self.reward_threshold = float(self._length_steps - length + 3)
+        shown = np.tri(length, dtype=np.float32) if thermometer else np.eye(length, dtype=np.float32)
+        self._shown = shown
+        self._state = 1
+
+    def _start(self) -> np.ndarray:
+        self._state = 1
+        return self._show()
+
+    def _show(self) -> np.ndarray:
+        shown: np.ndarray = self._shown[self._state].copy()
+        return shown
+
+    def _pay(self, action: np.int64) -> float:
+        last = len(self._shown) - 1
+        self._state = min(max(self._state + (1 if action == 1 else -1), 0), last)
+        return 1.0 if self._state == last else 0.001 if self._state == 0 else 0.0
+
+    def _ends(self) -> tuple[bool, bool]:
+        return False, self._steps >= self._length_steps

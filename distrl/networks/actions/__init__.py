@@ -10,6 +10,7 @@
 | beta              | 2 n    | raw α [n], raw β [n]            | float32 [n], low + y (high - low)              |
 | values            | n      | value of every choice           | int32 [], 0 … n - 1; an output of its own      |
 | multi_values      | sum    | values of every choice in turn  | int32 [k]; an output of its own                |
+| ensemble          | K n    | values of every choice, by member | int32 [], 0 … n - 1; an output of its own  |
 | deterministic     | n      | the action itself               | float32 [n]; an output of its own              |
 """
 
@@ -24,6 +25,7 @@ from distrl.networks.actions.bernoulli import BernoulliSpec
 from distrl.networks.actions.beta import BetaSpec
 from distrl.networks.actions.categorical import CategoricalSpec, MultiCategoricalSpec
 from distrl.networks.actions.deterministic import DeterministicSpec
+from distrl.networks.actions.ensemble import EnsembleSpec
 from distrl.networks.actions.gaussian import GaussianSpec
 from distrl.networks.actions.squashed_gaussian import SquashedGaussianSpec
 from distrl.networks.actions.values import MultiValuesSpec, ValuesSpec
@@ -38,6 +40,7 @@ FamilySpec = (
     | BetaSpec
     | ValuesSpec
     | MultiValuesSpec
+    | EnsembleSpec
     | DeterministicSpec
 )
 """How one action is taken; `kind` tells the families apart in JSON."""

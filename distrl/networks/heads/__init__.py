@@ -20,6 +20,7 @@ from distrl.networks.heads.policy import PolicyHead, PPOHead
 from distrl.networks.heads.values import (
     CategoricalQHead,
     DuelingQHead,
+    EnsembleQHead,
     QHead,
     QuantileQHead,
     RainbowQHead,
@@ -36,6 +37,7 @@ HEADS: dict[str, type[Head[Any]]] = {
     "value": ValueHead,
     "q": QHead,
     "dueling_q": DuelingQHead,
+    "ensemble_q": EnsembleQHead,
     "categorical_q": CategoricalQHead,
     "rainbow_q": RainbowQHead,
     "quantile_q": QuantileQHead,

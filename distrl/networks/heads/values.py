@@ -12,6 +12,7 @@ from distrl.config.heads import (
     CategoricalQHeadParameters,
     ChoiceSection,
     DuelingQHeadParameters,
+    EnsembleQHeadParameters,
     QHeadParameters,
     QuantileQHeadParameters,
     RainbowQHeadParameters,
@@ -19,11 +20,12 @@ from distrl.config.heads import (
 )
 from distrl.errors import ConfigError
 from distrl.networks.actions import FamilySpec
+from distrl.networks.actions.ensemble import EnsembleSpec
 from distrl.networks.actions.family import MASKED, Tensor, slices
 from distrl.networks.actions.values import values_specs
 from distrl.networks.heads.head import VALUE_GAIN, Head, Targets, bare_target, fitted, named_targets, single_action
 from distrl.networks.heads.losses import at_choice, categorical_cross_entropy, clipped_regression, quantile_regression
-from distrl.networks.parts.layers import dueling
+from distrl.networks.parts.layers import dueling, with_gradient
 from distrl.types import DiscreteSpec, MultiBinarySpec
 
 Parameters = TypeVar("Parameters", bound=ChoiceSection)
@@ -168,6 +170,42 @@ class DuelingQHead(ScalarQHead[DuelingQHeadParameters]):
     def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         values = ops.squeeze(self._streams(features, 1), axis=-1)  # [batch, A, 1] -> [batch, A]
         return self._value_outputs(values, inputs)
+
+
+class EnsembleQHead(ChoiceHead[EnsembleQHeadParameters]):
+    """K members, each with values of its own of one discrete action (Osband et al. 2016, arXiv:1602.04621).
+
+    Output `<name>/q`: float32 [batch, K A], the members one after the other. The gradient into the trunk is divided by
+    K (the paper's appendix D.2, "gradient normalization").
+
+    The loss is half the squared error, or Huber's, summed over the members.
+
+    Targets: {"actions": int32 [batch], "targets": float32 [batch, K]} for the chosen actions.
+    """
+
+    def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        features = with_gradient(features, 1.0 / self.parameters.members)
+        members = [
+            self._dense(self.choices, str(member), gain=VALUE_GAIN)(self._hidden(features, f"{member}_hidden"))
+            for member in range(self.parameters.members)
+        ]
+        if self.parameters.action_mask is not None:
+            lowered = MASKED * (1.0 - self._allowed(inputs[self.parameters.action_mask]))
+            members = [values - lowered for values in members]
+        return {f"{self.name}/q": ops.concatenate(members, axis=-1)}
+
+    def actions(self) -> dict[str, FamilySpec]:
+        ((action, values),) = self.action_values.items()
+        masked, parameters = self.parameters.action_mask is not None, self.parameters
+        spec = EnsembleSpec(self.choices, parameters.members, values.output, parameters.decides, masked)
+        return {action: spec}
+
+    def loss(self, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:
+        values = ops.reshape(outputs[f"{self.name}/q"], (-1, self.parameters.members, self.choices))
+        given = named_targets(targets, "actions", "targets")
+        made = ops.one_hot(given["actions"], self.choices, dtype="float32")[:, np.newaxis]
+        chosen = ops.sum(values * made, axis=-1)
+        return ops.sum(self._regression(fitted(given["targets"], chosen) - chosen), axis=-1)
 
 
 class AtomsHead(ChoiceHead[Atoms]):

@@ -212,6 +212,11 @@ def dueling(value: Any, advantages: Any, axis: int = -1) -> Any:
     return value + advantages - keras.ops.mean(advantages, axis=axis, keepdims=True)
 
 
+def with_gradient(x: Any, factor: float) -> Any:
+    """Return x, through which `factor` times the gradient flows."""
+    return x if factor == 1.0 else factor * x + (1.0 - factor) * keras.ops.stop_gradient(x)
+
+
 def random_states(model: Any) -> list[Any]:
     """Return the state of every generator that the model draws from while training; a resumed training needs them."""
     weights = {id(weight) for weight in model.weights}

@@ -5,14 +5,17 @@ from collections.abc import Mapping
 from distrl.config.exploration import (
     ActionExploration,
     ExplorationParameters,
+    MemberParameters,
     NoiseSection,
     NoisyNetworkParameters,
     ParameterNoiseParameters,
     PerActionParameters,
     PolicySamplingParameters,
+    UcbParameters,
 )
 from distrl.errors import ConfigError
 from distrl.networks.actions import FamilySpec
+from distrl.networks.actions.ensemble import EnsembleSpec
 from distrl.networks.actions.family import UndrawnFamily
 from distrl.types import ActionSpec, BoxSpec
 
@@ -52,6 +55,7 @@ def check_exploration(
             _check_explored(exploration, action, spec)
     for action, one in of_each(exploration, distributions).items():
         _check_action(one, action, actions[action])
+        _check_ensemble(one, action, distributions[action])
     if exploration.random_steps:
         for action, taken in actions.items():
             if _is_unbounded(taken):
@@ -84,6 +88,17 @@ def _check_action(exploration: ActionExploration, action: str, spec: ActionSpec)
         raise _unfit(exploration, action, "has real numbers and no choices; use policy, epsilon_greedy or noise")
     elif exploration.kind == "epsilon_greedy" and _is_unbounded(spec):
         raise _unfit(exploration, action, "has no finite bounds to draw from; use gaussian_noise")
+
+
+def _check_ensemble(exploration: ActionExploration, action: str, spec: FamilySpec) -> None:
+    """Refuse an ensemble's exploration where there is none, and others where there is one."""
+    of_ensemble = isinstance(exploration, MemberParameters | UcbParameters)
+    if of_ensemble and not isinstance(spec, EnsembleSpec):
+        raise _unfit(
+            exploration, action, "has no ensemble of values; use algorithm bootstrapped_dqn, or epsilon_greedy"
+        )
+    if isinstance(spec, EnsembleSpec) and not of_ensemble and exploration.kind != "greedy":
+        raise _unfit(exploration, action, f"has {spec.holds}; use {spec.explored_by}")
 
 
 def _unfit(exploration: ActionExploration, action: str, why: str) -> ConfigError:

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from distrl.environments.worlds.chains import Chain, Corridor
+from distrl.environments.worlds.chains import Chain, Corridor, ExplorationChain
 
 GAMMA = 0.99
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # the checker's style advice
-@pytest.mark.parametrize("environment", [Corridor(), Chain(), Chain("termination")], ids=str)
+@pytest.mark.parametrize("environment", [Corridor(), Chain(), Chain("termination"), ExplorationChain()], ids=str)
 def test_keeps_gymnasium_s_contract(environment) -> None:
     check_env(environment, skip_render_check=True)
 
@@ -76,3 +76,29 @@ def test_the_chain_s_values_as_written_solve_its_equations() -> None:
     for state, reward in enumerate(Chain.REWARDS):
         assert finite[state] == pytest.approx(reward + GAMMA * finite[state + 1])
     np.testing.assert_allclose(finite[:5], [6.80, 5.86, 5.92, 3.96, 4.00], atol=0.005)
+
+
+@pytest.mark.row("D193.2")
+def test_the_exploration_chain_pays_at_both_ends():
+    environment = ExplorationChain(length=5)
+    assert environment.max_episode_steps == 14
+    shown, _ = environment.reset()
+    assert shown.tolist() == [1, 1, 0, 0, 0]
+    assert [environment.step(1)[1] for _ in range(4)] == [0.0, 0.0, 1.0, 1.0]  # and it stays at the right end
+    environment.reset()
+    shown, reward, terminated, truncated, _ = environment.step(0)
+    assert (shown.tolist(), reward, terminated, truncated) == ([1, 0, 0, 0, 0], 0.001, False, False)
+    one_hot = ExplorationChain(length=5, thermometer=False)
+    assert one_hot.reset()[0].tolist() == [0, 1, 0, 0, 0]
+    with pytest.raises(ValueError, match="length: 3; the chain has at least 4 states"):
+        ExplorationChain(length=3)
+
+
+@pytest.mark.row("D193.2")
+def test_always_right_earns_what_the_exploration_chain_promises():
+    environment = ExplorationChain(length=20)
+    environment.reset()
+    steps = [environment.step(1) for _ in range(29)]
+    assert sum(step[1] for step in steps) == environment.reward_threshold == 12.0
+    assert [step[3] for step in steps] == [False] * 28 + [True]
+    assert not any(step[2] for step in steps)

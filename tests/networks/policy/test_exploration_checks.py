@@ -8,6 +8,7 @@ from distrl.errors import ConfigError
 from distrl.networks.actions.bernoulli import BernoulliSpec
 from distrl.networks.actions.categorical import CategoricalSpec, MultiCategoricalSpec
 from distrl.networks.actions.deterministic import DeterministicSpec
+from distrl.networks.actions.ensemble import EnsembleSpec
 from distrl.networks.actions.gaussian import GaussianSpec
 from distrl.networks.actions.squashed_gaussian import SquashedGaussianSpec
 from distrl.networks.actions.values import MultiValuesSpec, ValuesSpec
@@ -18,6 +19,7 @@ read = TypeAdapter(ExplorationParameters).validate_python
 
 SPACES = {
     "values": (DiscreteSpec(3), ValuesSpec(3, "q/q")),
+    "ensemble": (DiscreteSpec(3), EnsembleSpec(3, 2, "ensemble_q/q")),
     "several_values": (MultiDiscreteSpec((2, 3), (0, 0)), MultiValuesSpec((2, 3), "q/q")),
     "discrete": (DiscreteSpec(3), CategoricalSpec(3)),
     "multi_discrete": (MultiDiscreteSpec((2, 3), (0, 0)), MultiCategoricalSpec((2, 3))),
@@ -30,14 +32,16 @@ WITH_LOGITS = ("discrete", "multi_discrete", "multi_binary")
 CHOICES, NUMBERS = ("values", "several_values", *WITH_LOGITS), ("box", "unbounded")
 FITS = {
     "policy": (*WITH_LOGITS, *NUMBERS),
-    "greedy": (*CHOICES, *NUMBERS, "deterministic"),
+    "member": ("ensemble",),
+    "ucb": ("ensemble",),
+    "greedy": ("ensemble", *CHOICES, *NUMBERS, "deterministic"),
     "epsilon_greedy": (*CHOICES, "box", "deterministic"),
     "boltzmann": CHOICES,
     "gaussian_noise": ("box", "deterministic"),
     "ornstein_uhlenbeck": (*NUMBERS, "deterministic"),
     "constant_noise": (*NUMBERS, "deterministic"),
-    "noisy_network": (*CHOICES, *NUMBERS, "deterministic"),
-    "parameter_noise": (*CHOICES, *NUMBERS, "deterministic"),
+    "noisy_network": ("ensemble", *CHOICES, *NUMBERS, "deterministic"),
+    "parameter_noise": ("ensemble", *CHOICES, *NUMBERS, "deterministic"),
 }
 
 

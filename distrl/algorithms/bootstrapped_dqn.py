@@ -1,0 +1,66 @@
+"""Bootstrapped DQN (Osband et al. 2016, arXiv:1602.04621): an ensemble of values over one trunk.
+
+The actors follow one member for a whole episode, so that an episode explores consistently. With `exploration.kind: ucb`
+they are optimistic where the members disagree instead (Chen et al. 2017, arXiv:1706.01502).
+"""
+
+from collections.abc import Mapping
+
+from keras import ops
+
+from distrl.algorithms.algorithm import Networks
+from distrl.algorithms.maths.critic_losses import critic_targets
+from distrl.algorithms.maths.returns import batch_discounts
+from distrl.algorithms.maths.td_targets import chosen_values, greedy_values
+from distrl.algorithms.q_learning import QLearning, TemporalDifferences
+from distrl.config.algorithms.q_learning import BootstrappedDqnParameters
+from distrl.config.heads import EnsembleQHeadParameters
+from distrl.networks.actions.ensemble import EnsembleSpec
+from distrl.networks.actions.family import Tensor
+from distrl.networks.heads.losses import huber
+from distrl.networks.objective import TARGET
+from distrl.types import Batch, EnvSpec
+
+
+class BootstrappedDqn(QLearning):
+    """Q-learning of every member from the target network's same member:
+
+        y_k = r + gamma^n (1 - terminated) Q_target,k(o', argmax_a Q_k(o', a))
+        loss = mean of w sum_k (y_k - Q_k(o, a))^2
+
+    Without `double`, the argmax is of Q_target,k. All members learn from all transitions (p = 1 in the paper's section
+    5.1); they differ in their first weights and in their targets.
+
+    Attributes:
+        action, ensemble: The action and where its values are; known after `build`.
+    """
+
+    Parameters = BootstrappedDqnParameters
+    parameters: BootstrappedDqnParameters
+    heads = (EnsembleQHeadParameters(),)
+    action: str
+    ensemble: EnsembleSpec
+
+    def build(self, spec: EnvSpec) -> Networks:
+        networks = super().build(spec)
+        ((self.action, ensemble),) = networks["main"].online.actions.items()
+        assert isinstance(ensemble, EnsembleSpec)
+        self.ensemble = ensemble
+        return networks
+
+    def temporal_differences(self, outputs: Mapping[str, Tensor], batch: Batch) -> TemporalDifferences:
+        """Return the losses of all members' values, "<head>/q", float32 [T+1, N, K A]; errors are the members' mean."""
+        online, slow = (self._of_members(outputs[prefix + self.ensemble.output]) for prefix in ("", TARGET))
+        best = greedy_values(slow[1:], online[1:] if self.parameters.double else None)
+        rewards = self.parameters.reward_scale * batch.rewards
+        discounts = batch_discounts(batch, self.parameters.discount)
+        targets = critic_targets(rewards, discounts, best)
+        taken = chosen_values(online[:-1], ops.expand_dims(batch.actions[self.action], -1))
+        errors = targets - taken  # [T, N, K]
+        regression = huber if self.context.network.replace_mse_with_huber_loss else ops.square
+        sizes = ops.mean(ops.abs(errors), axis=-1)
+        return TemporalDifferences(ops.sum(regression(errors), axis=-1), ops.mean(taken, axis=-1), sizes, sizes)
+
+    def _of_members(self, values: Tensor) -> Tensor:
+        """[T+1, N, K A] -> [T+1, N, K, A]."""
+        return ops.reshape(values, (values.shape[0], -1, self.ensemble.members, self.ensemble.n))
