@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.references.figures import agree, differ
 from distrl.networks.assembly import Assembly
 
 
@@ -63,6 +64,14 @@ class Twins:
     def moved(self) -> float:
         """How far the reference's weights moved at most."""
         return max(float(np.abs(now - pair.start).max()) for now, pair in zip(self.expected, self.pairs, strict=True))
+
+    def agree(self, group: str, what: str, reference: str, *, allowed: float, note: str = "") -> None:
+        """Compare all weights; see `figures.agree`."""
+        agree(group, what, reference, self.found, self.expected, allowed=allowed, of=self.moved, note=note)
+
+    def differ(self, group: str, what: str, reference: str, *, least: float, note: str) -> None:
+        """Keep the difference of all weights; see `figures.differ`."""
+        differ(group, what, reference, self.found, self.expected, least=least, of=self.moved, note=note)
 
     def gradients(self, by_name: Mapping[str, np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Return distrl's gradients, given by the weights' names, and those that the reference has now."""
