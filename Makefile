@@ -15,7 +15,7 @@ NEEDS_VENV   := $(PYTHON) lacks its venv module: sudo apt-get install python3-ve
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: one-python help install train test check long cluster part pythons format bench learning performance endurance capabilities settings lock image clean
+.PHONY: one-python help install train test check long cluster part pythons format bench learning performance endurance references capabilities settings lock image clean
 
 help:  ## Lists the targets.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -78,6 +78,9 @@ performance: $(VENV)/installed-dev  ## Measures speed, an hour; ARGS=--publish w
 endurance: $(VENV)/installed-dev  ## Kills, starves and feeds it anything for two hours; ARGS=--publish writes docs/reliability.md.
 	$(BIN)/python -m benchmarks.endurance $(ARGS)
 
+references: build/references/installed  ## Compares losses and updates with SB3's and rlax's, two minutes; ARGS=--publish writes docs/references.md.
+	build/references/bin/python -m benchmarks.references $(ARGS)
+
 capabilities: $(VENV)/installed-dev  ## Writes docs/capabilities.md anew from the tests' marks.
 	$(BIN)/python docs/capabilities.py
 
@@ -101,6 +104,7 @@ lock: $(VENV)/installed-dev  ## Writes the locks anew from pyproject.toml; add L
 	$(LOCK) $(LOCK_ARGS) $(ENVIRONMENTS) $(SELECT) requirements/environments.lock
 	$(LOCK) $(LOCK_ARGS) --extra dashboard $(SELECT) requirements/dashboard.lock
 	$(COMPILE) $(LOCK_ARGS) --group pyproject.toml:image-build $(SELECT) requirements/build.lock
+	$(LOCK) $(LOCK_ARGS) benchmarks/references/libraries.txt --extra cpu --extra jax --excludes benchmarks/references/excludes.txt --no-emit-package torch $(SELECT) requirements/references.lock
 	echo 'checkov>=3.3,<4' | $(COMPILE) - $(LOCK_ARGS) --output-file requirements/checkov.lock
 
 # Debian's buildah and mmdebstrap, and root; packages come through this machine's pip.
@@ -112,6 +116,15 @@ build/checkov/installed: requirements/checkov.lock | $(VENV)/installed-dev
 	$(BIN)/python -m venv --clear build/checkov
 	$(BIN)/uv pip install --python build/checkov/bin/python --quiet --require-hashes --requirement requirements/checkov.lock || \
 		build/checkov/bin/python -m pip install --disable-pip-version-check --quiet --require-hashes --requirement requirements/checkov.lock
+	@touch $@
+
+# The other libraries and distrl's own dependencies. PyTorch comes without a hash and through pip, whose configuration may
+# name an index with the build for CPUs; PyPI's has CUDA's libraries, which work too and take gigabytes.
+build/references/installed: requirements/references.lock benchmarks/references/libraries.txt | $(VENV)/installed-dev
+	$(BIN)/python -m venv --clear build/references
+	$(BIN)/uv pip install --python build/references/bin/python --quiet --no-deps --require-hashes --requirement requirements/references.lock || \
+		build/references/bin/python -m pip install --disable-pip-version-check --quiet --no-deps --require-hashes --requirement requirements/references.lock
+	build/references/bin/python -m pip install --disable-pip-version-check --quiet "$$(grep '^torch==' benchmarks/references/libraries.txt)"
 	@touch $@
 
 clean:  ## Removes .venv, build products and caches; runs/ stays.
