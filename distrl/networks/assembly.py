@@ -145,6 +145,7 @@ class Trunk:
             seed=self._seed,
             normalization=normalization,
             vocabulary=embedders.vocabulary_of(self._arrays[name], parameters, name),
+            highest=self._arrays[name].high,
             prefix=self._prefix,
         )
 
