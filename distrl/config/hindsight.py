@@ -43,7 +43,8 @@ class OwnRewardParameters(Section):
 
     kind: Literal["function"] = "function"
     function: str = Field(pattern=r"^[\w.]+:\w+$")
-    """package.module:function. It takes achieved and desired goals, arrays [N, …], and returns N rewards."""
+    """package.module:function. It takes achieved and desired goals, arrays [N, …], and returns N rewards. Goals of a
+    Discrete or MultiDiscrete are one-hot rows."""
 
 
 GoalRewardParameters = Annotated[
@@ -65,7 +66,7 @@ class HindsightParameters(Section):
     ratio: float = Field(4.0, gt=0.0)
     """k: sampled transitions with another goal for each one with its own, on average."""
     tolerance: float = Field(0.0, ge=0.0)
-    """Euclidean distance up to which a goal is reached."""
+    """Euclidean distance up to which a goal is reached. Different goals of a Discrete are sqrt(2) apart."""
     reward: GoalRewardParameters = SparseRewardParameters()
     """The environment's reward as a function of achieved and desired goal."""
     terminates: bool = False
@@ -85,7 +86,7 @@ def check_goals(spec: "EnvSpec") -> None:
                 f"{what} has no observation {name!r}, only {', '.join(spec.observations)}; set hindsight to null, or "
                 f"use an environment with goals: a Dict of observation, {ACHIEVED} and {DESIRED}"
             )
-    achieved, desired = spec.observations[ACHIEVED], spec.observations[DESIRED]
+    achieved, desired = (spec.observations[name].expanded for name in (ACHIEVED, DESIRED))
     if (achieved.shape, achieved.dtype) != (desired.shape, desired.dtype):
         raise ConfigError(
             f"{what}: {ACHIEVED} is {achieved.dtype} {list(achieved.shape)}, {DESIRED} is {desired.dtype} "

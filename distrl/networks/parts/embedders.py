@@ -76,6 +76,21 @@ def embed(
     return x if len(x.shape) == 2 else keras.layers.Flatten(name=f"{prefix}_flatten")(x)
 
 
+def expanded(given: Any, array: ArraySpec) -> Any:
+    """Return an input as networks meet it: categories [batch, k] as one-hot rows, all else as it is.
+
+    Returns:
+        Keras tensor as `ArraySpec.expanded` says; a number beyond its choices is a row of zeros.
+    """
+    categories = array.categories
+    if categories is None:
+        return given
+    which, number = categories.columns
+    # float32 holds all of these numbers, and has a kernel for each operation on every device.
+    taken = ops.take(ops.cast(given, "float32"), which, axis=-1)  # [batch, k] -> [batch, width]
+    return ops.cast(ops.equal(taken, number.astype("float32")), "float32")
+
+
 def embedder_kind(observation: Any, parameters: EmbedderParameters, vocabulary: int | None = None) -> Kind:
     """Return the kind of an observation: the configured one.
 
