@@ -8,7 +8,7 @@ from distrl.config.section import Section
 from distrl.errors import ConfigError
 
 if TYPE_CHECKING:  # it brings NumPy, which the command line does without
-    from distrl.types import EnvSpec
+    from distrl.types import ArraySpec, EnvSpec
 
 ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
 """Observations of an environment with goals, as gymnasium names them."""
@@ -86,14 +86,19 @@ def check_goals(spec: "EnvSpec") -> None:
                 f"{what} has no observation {name!r}, only {', '.join(spec.observations)}; set hindsight to null, or "
                 f"use an environment with goals: a Dict of observation, {ACHIEVED} and {DESIRED}"
             )
-    achieved, desired = (spec.observations[name].expanded for name in (ACHIEVED, DESIRED))
-    if (achieved.shape, achieved.dtype) != (desired.shape, desired.dtype):
+    achieved, desired = (_form(spec.observations[name]) for name in (ACHIEVED, DESIRED))
+    if achieved != desired:
         raise ConfigError(
-            f"{what}: {ACHIEVED} is {achieved.dtype} {list(achieved.shape)}, {DESIRED} is {desired.dtype} "
-            f"{list(desired.shape)}; one must be able to take the place of the other"
+            f"{what}: {ACHIEVED} is {achieved}, {DESIRED} is {desired}; one must be able to take the place of the other"
         )
     for name in (ACHIEVED, DESIRED):
         if spec.observations[name].frames > 1:
             raise ConfigError(
                 f"{what}: {name} is a stack of {spec.observations[name].frames}; stack other observations"
             )
+
+
+def _form(array: "ArraySpec") -> str:
+    """Return in words what an array must share with another one in whose place it goes."""
+    categories = array.categories
+    return f"{array.dtype} {list(array.shape)}" if categories is None else f"of choices {list(categories.choices)}"
