@@ -17,7 +17,7 @@ the environment ignores the action and resets, and the reward is 0 (gymnasium's 
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -33,7 +33,7 @@ BoolArray = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class OneHot:
-    """Whole numbers of an environment that the policy sees one-hot, one after the other.
+    """Whole numbers that stand for categories: networks meet them one-hot, one after the other.
 
     Attributes:
         shape: Shape of the environment's own observation; () for a Discrete.
@@ -43,6 +43,23 @@ class OneHot:
     shape: tuple[int, ...]
     choices: tuple[int, ...]
     starts: tuple[int, ...]
+
+    @property
+    def width(self) -> int:
+        """Numbers of one one-hot row."""
+        return sum(self.choices)
+
+    @property
+    def columns(self) -> tuple[IntArray, IntArray]:
+        """For each column of a one-hot row: the choice that it belongs to, and the number that it stands for."""
+        which = np.repeat(np.arange(len(self.choices), dtype=np.int32), self.choices)
+        return which, np.concatenate([np.arange(count, dtype=np.int32) for count in self.choices])
+
+    def rows(self, numbers: Array) -> FloatArray:
+        """Return numbers [..., k], each counted from 0, as one-hot rows float32 [..., width]."""
+        which, number = self.columns
+        rows: FloatArray = (np.take(numbers, which, axis=-1) == number).astype(np.float32)
+        return rows
 
 
 @dataclass(frozen=True)
@@ -56,8 +73,8 @@ class ArraySpec:
         frames: Number of successive observations along the last axis, the newest at its end. If there are several,
             unrolls carry only the newest.
         vocabulary: For tokens, which a network embeds: numbers are 0 … vocabulary - 1, and 0 is padding.
-        one_hot: The environment's own numbers, if these are Discrete or MultiDiscrete. Comparisons ignore it, because
-            runs of earlier versions do not have it.
+        one_hot: The environment's own numbers, if these are Discrete or MultiDiscrete. They travel as whole numbers
+            [k], each counted from 0; in policies of earlier versions as one-hot rows float32 [width].
     """
 
     shape: tuple[int, ...]
@@ -66,12 +83,34 @@ class ArraySpec:
     high: float | None = None
     frames: int = 1
     vocabulary: int | None = None
-    one_hot: OneHot | None = field(default=None, compare=False)
+    one_hot: OneHot | None = None
 
     @property
     def frame_shape(self) -> tuple[int, ...]:
         """Shape of one frame, as unrolls carry it; `shape` if there is only one."""
         return self.shape if self.frames == 1 else (*self.shape[:-1], self.shape[-1] // self.frames)
+
+    @property
+    def categories(self) -> OneHot | None:
+        """The choices of all numbers, frame by frame, if these are whole numbers that stand for categories."""
+        if self.one_hot is None or np.dtype(self.dtype).kind == "f":
+            return None
+        return replace(
+            self.one_hot, choices=self.one_hot.choices * self.frames, starts=self.one_hot.starts * self.frames
+        )
+
+    @property
+    def expanded(self) -> "ArraySpec":
+        """The spec of the array as networks meet it: categories as one-hot rows, all else as it is."""
+        categories = self.categories
+        if categories is None:
+            return replace(self, one_hot=None)
+        return ArraySpec((categories.width,), "float32", 0.0, 1.0, frames=self.frames)
+
+    def expand(self, rows: Array) -> Array:
+        """Return rows [..., *shape] as networks meet them, [..., *expanded.shape]."""
+        categories = self.categories
+        return rows if categories is None else categories.rows(rows)
 
 
 @dataclass(frozen=True)
@@ -182,9 +221,23 @@ class EnvSpec:
         """Number of frames in an observation, by name, without observations of a single frame."""
         return {name: spec.frames for name, spec in self.observations.items() if spec.frames > 1}
 
+    @property
+    def expanded(self) -> "EnvSpec":
+        """The spec with all observations as networks meet them; see `ArraySpec.expanded`."""
+        before = self.unprocessed
+        return replace(
+            self,
+            observations=_expanded(self.observations),
+            unprocessed=None if before is None else replace(before, observations=_expanded(before.observations)),
+        )
+
     @staticmethod
     def from_json(text: str) -> "EnvSpec":
         return _ENV_SPEC.validate_json(text)
+
+
+def _expanded(arrays: Mapping[str, ArraySpec]) -> dict[str, ArraySpec]:
+    return {name: array.expanded for name, array in arrays.items()}
 
 
 _ENV_SPEC = TypeAdapter(EnvSpec)

@@ -1,4 +1,5 @@
-"""Files that commit 8fb3a1c wrote are read: two run directories, made in one process, and an exported policy.
+"""Files that commit 8fb3a1c wrote are read: two run directories, made in one process, and an exported policy; and a
+policy of commit 01ddf0e, which took a Discrete as one-hot rows.
 
 `tests/earlier` holds them: CartPole with IMPALA after 980 steps, and Pendulum with SAC after 256. Of the latter, the
 changelog names one key of config.yaml that must be moved by hand: `converted` does it.
@@ -37,6 +38,16 @@ def test_an_exported_policy_acts_as_it_did():
     assert (policy.exported.algorithm, policy.spec.id, policy.remembers) == ("impala", "CartPole-v1", False)
     seen = np.array([[0.1, -0.2, 0.03, 0.4], [-1.0, 0.5, 0.1, -0.7], [2.0, 1.0, -0.2, 1.5]], np.float32)
     assert policy.act(seen).action.tolist() == [1, 0, 1]  # as the earlier version's `act`
+
+
+def test_an_exported_policy_of_one_hot_rows_takes_what_the_environment_shows():
+    policy = distrl.load_policy(EARLIER / "frozenlake.onnx")
+    assert (policy.exported.algorithm, policy.spec.id) == ("ppo", "FrozenLake-v1")
+    assert policy.spec.observations["observation"].shape == (16,)
+    expected = [2, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 2]  # as the earlier version's `act`
+    assert policy.act(np.arange(16)).action.tolist() == expected
+    assert policy.act(np.eye(16)).action.tolist() == expected
+    assert policy.act(14).action == 1
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from distrl.errors import ConfigError
 
 if TYPE_CHECKING:
     from distrl.environments.check import Episode, Finding, Processed, Seen, Spaces, Speed
-    from distrl.types import ActionSpec, EnvSpec
+    from distrl.types import ActionSpec, ArraySpec, EnvSpec
 
 
 app = App(help="Look at environments.")
@@ -135,7 +135,7 @@ def _print_spaces(found: "Spaces") -> None:
 def _space_rows(spec: "EnvSpec") -> list[tuple[str, str, str, str, str]]:
     rows = []
     for name, array in spec.observations.items():
-        rows.append(("observation", name, _shape(array.shape), array.dtype, _bounds(array.low, array.high)))
+        rows.append(("observation", name, _shape(array.shape), array.dtype, _observed_bounds(array)))
     for name, action in spec.actions.items():
         rows.append(("action", name, _shape(action.array.shape), action.array.dtype, _action_bounds(action)))
     return rows
@@ -149,6 +149,12 @@ def _bounds(low: float | None, high: float | None) -> str:
     if low is None and high is None:
         return "none that all numbers share"
     return f"{_number(low, '-∞')} … {_number(high, '∞')}"
+
+
+def _observed_bounds(array: "ArraySpec") -> str:
+    if array.categories is None:
+        return _bounds(array.low, array.high)
+    return f"choices, one-hot in networks: {', '.join(map(str, array.categories.choices))}"
 
 
 def _plain(value: float) -> str:

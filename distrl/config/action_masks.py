@@ -31,6 +31,8 @@ def check_mask(mask: str, spec: EnvSpec) -> None:
     if len(sizes) != 1 or sizes[0] is None:
         kinds = ", ".join(action.kind for action in spec.actions.values())
         raise ConfigError(f"action_mask: needs one action of choices or switches; {spec.id} has {kinds}")
+    if spec.observations[mask].one_hot is not None:
+        raise ConfigError(f"action_mask: observation {mask!r} is of categories; declare it as a MultiBinary")
     shape = spec.observations[mask].shape
     if shape != (sizes[0],):
         raise ConfigError(

@@ -8,7 +8,7 @@ from distrl.config.section import Section
 from distrl.errors import ConfigError
 
 if TYPE_CHECKING:  # it brings NumPy, which the command line does without
-    from distrl.types import EnvSpec
+    from distrl.types import ArraySpec, EnvSpec
 
 ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
 """Observations of an environment with goals, as gymnasium names them."""
@@ -43,7 +43,8 @@ class OwnRewardParameters(Section):
 
     kind: Literal["function"] = "function"
     function: str = Field(pattern=r"^[\w.]+:\w+$")
-    """package.module:function. It takes achieved and desired goals, arrays [N, …], and returns N rewards."""
+    """package.module:function. It takes achieved and desired goals, arrays [N, …], and returns N rewards. Goals of a
+    Discrete or MultiDiscrete are one-hot rows."""
 
 
 GoalRewardParameters = Annotated[
@@ -65,7 +66,7 @@ class HindsightParameters(Section):
     ratio: float = Field(4.0, gt=0.0)
     """k: sampled transitions with another goal for each one with its own, on average."""
     tolerance: float = Field(0.0, ge=0.0)
-    """Euclidean distance up to which a goal is reached."""
+    """Euclidean distance up to which a goal is reached. Different goals of a Discrete are sqrt(2) apart."""
     reward: GoalRewardParameters = SparseRewardParameters()
     """The environment's reward as a function of achieved and desired goal."""
     terminates: bool = False
@@ -85,14 +86,19 @@ def check_goals(spec: "EnvSpec") -> None:
                 f"{what} has no observation {name!r}, only {', '.join(spec.observations)}; set hindsight to null, or "
                 f"use an environment with goals: a Dict of observation, {ACHIEVED} and {DESIRED}"
             )
-    achieved, desired = spec.observations[ACHIEVED], spec.observations[DESIRED]
-    if (achieved.shape, achieved.dtype) != (desired.shape, desired.dtype):
+    achieved, desired = (_form(spec.observations[name]) for name in (ACHIEVED, DESIRED))
+    if achieved != desired:
         raise ConfigError(
-            f"{what}: {ACHIEVED} is {achieved.dtype} {list(achieved.shape)}, {DESIRED} is {desired.dtype} "
-            f"{list(desired.shape)}; one must be able to take the place of the other"
+            f"{what}: {ACHIEVED} is {achieved}, {DESIRED} is {desired}; one must be able to take the place of the other"
         )
     for name in (ACHIEVED, DESIRED):
         if spec.observations[name].frames > 1:
             raise ConfigError(
                 f"{what}: {name} is a stack of {spec.observations[name].frames}; stack other observations"
             )
+
+
+def _form(array: "ArraySpec") -> str:
+    """Return in words what an array must share with another one in whose place it goes."""
+    categories = array.categories
+    return f"{array.dtype} {list(array.shape)}" if categories is None else f"of choices {list(categories.choices)}"

@@ -32,7 +32,8 @@ class EmbedderParameters(LayerDefaults):
     pooling: Literal["mean", "none"] = "mean"
     """For tokens: the layers get the mean of those that are not padding, or all, [length, embedding_width]."""
     input_rescaling: float | None = Field(None, gt=0.0)
-    """The input is divided by this; null: 255 for images of bytes that are not normalised, 1 for all else."""
+    """The input is divided by this. null: images of bytes that are not normalised by the upper bound of their space, or
+    by 255 without one; all else by 1."""
     input_offset: float = 0.0
     """Subtracted from the rescaled input."""
     input_clipping: tuple[float, float] | None = None

@@ -11,6 +11,9 @@ from distrl.config.environment import TextParameters
 from distrl.environments.text import text_reader
 from distrl.types import Array, ArraySpec, OneHot
 
+MOST_CHOICES = 2**24
+"""Most choices of one observation: below it float32, in which networks compare them, holds every whole number."""
+
 SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, Text, and Dict and Tuple of those at any depth are supported"
 
 Reader = Callable[[Any], Array]
@@ -22,12 +25,10 @@ def array_spec(space: Space[Any], text: TextParameters) -> ArraySpec:
     """Return the spec of the array that an observation of this space becomes."""
     match space:
         case Discrete():
-            shown = OneHot((), (int(space.n),), (int(space.start),))
-            return ArraySpec((int(space.n),), "float32", 0.0, 1.0, one_hot=shown)
+            return _categories(OneHot((), (int(space.n),), (int(space.start),)))
         case MultiDiscrete() if space.nvec.size > 0:
             choices, starts = (tuple(map(int, array.flat)) for array in (space.nvec, space.start))
-            shown = OneHot(tuple(map(int, space.shape)), choices, starts)
-            return ArraySpec((sum(choices),), "float32", 0.0, 1.0, one_hot=shown)
+            return _categories(OneHot(tuple(map(int, space.shape)), choices, starts))
         case MultiBinary():
             return ArraySpec(tuple(map(int, space.shape)), space.dtype.name, 0.0, 1.0)
         case Text():
@@ -40,6 +41,15 @@ def array_spec(space: Space[Any], text: TextParameters) -> ArraySpec:
     raise ValueError(f"it is a {type(space).__name__}")
 
 
+def _categories(shown: OneHot) -> ArraySpec:
+    """Return the spec of whole numbers [k], in the smallest dtype that holds the highest of them."""
+    if shown.width > MOST_CHOICES:
+        raise ValueError(f"its {shown.width:,} choices are more than the {MOST_CHOICES:,} that a network takes one-hot")
+    highest = max(shown.choices) - 1
+    dtype = next(name for name in ("uint8", "uint16", "int32") if highest <= np.iinfo(name).max)
+    return ArraySpec((len(shown.choices),), dtype, 0.0, float(highest), one_hot=shown)
+
+
 def array_reader(space: Space[Any], text: TextParameters, count: int) -> Reader:
     """Return the function from the observations of `count` rows to a fresh array [count, ...] as `array_spec` says.
 
@@ -50,11 +60,11 @@ def array_reader(space: Space[Any], text: TextParameters, count: int) -> Reader:
     if isinstance(space, Text):
         return text_reader(text, count)
     if isinstance(space, Discrete):
-        return _one_hot_reader(space, np.array([space.n], np.int64), np.array([space.start], np.int64), (count,))
+        return _category_reader(space, np.array([space.n], np.int64), np.array([space.start], np.int64), (count,))
     if isinstance(space, MultiDiscrete):
         # int64: what is unsigned cannot be below its start
         choices, starts = (array.ravel().astype(np.int64) for array in (space.nvec, space.start))
-        return _one_hot_reader(space, choices, starts, (count, *space.shape))
+        return _category_reader(space, choices, starts, (count, *space.shape))
     as_declared = _plain_reader(space, (count, *_shape(space)))
     if isinstance(space, Box):
         return as_declared
@@ -175,14 +185,12 @@ def _plain_reader(space: Space[Any], shape: tuple[int, ...]) -> Reader:
     return read
 
 
-def _one_hot_reader(space: Space[Any], choices: Array, starts: Array, shape: tuple[int, ...]) -> Reader:
+def _category_reader(space: Space[Any], choices: Array, starts: Array, shape: tuple[int, ...]) -> Reader:
     """Read whole numbers [count, ...], the k-th of them in starts[k] … starts[k] + choices[k] - 1.
 
-    Each becomes one-hot, float32; those of one environment stand one after the other: [count, sum of choices].
+    Each is counted from 0: [count, k] in the dtype of `array_spec`.
     """
-    width = int(choices.sum())
-    before = np.cumsum(choices) - choices  # where each choice's share of the row begins
-    rows = np.arange(shape[0])[:, np.newaxis]
+    dtype = array_spec(space, TextParameters()).dtype
 
     def read(raw: Any) -> Array:
         given = np.asarray(raw)
@@ -191,11 +199,10 @@ def _one_hot_reader(space: Space[Any], choices: Array, starts: Array, shape: tup
         if given.dtype.kind not in "iu":
             raise ValueError(f"{given.dtype} is no kind of whole numbers, which {space} takes")
         # [count, ...] -> [count, k]
-        positions = given.reshape(shape[0], -1).astype(np.int64) - starts
-        if (positions < 0).any() or (positions >= choices).any():
+        numbers = given.reshape(shape[0], -1).astype(np.int64) - starts
+        if (numbers < 0).any() or (numbers >= choices).any():
             raise ValueError(f"{given} lies outside {space}")
-        array = np.zeros((shape[0], width), dtype=np.float32)
-        array[rows, positions + before] = 1.0
+        array: Array = numbers.astype(dtype)
         return array
 
     return read

@@ -5,8 +5,8 @@ arrays become the actions that a vector of environments takes.
 |--------------------------------------|---------------------------------------------------------------------|
 | **observations**                     |                                                                     |
 | Box, any shape, numeric              | the array as it is                                                  |
-| Discrete(n, start)                   | one-hot float32 (n,), so that a network can embed it                |
-| MultiDiscrete(choices, start=starts) | one-hot for each choice, one after the other: float32 (sum,)        |
+| Discrete(n, start)                   | whole number (1,), counted from 0; one-hot only in the network      |
+| MultiDiscrete(choices, start=starts) | whole numbers (k,), each counted from 0; likewise                   |
 | MultiBinary(shape)                   | the array as it is, int8 of 0 and 1                                 |
 | Text                                 | tokens int32 (length_tokens,) as `environment.text` says            |
 | **actions**                          |                                                                     |

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from distrl.config import RunConfig
-from distrl.config.hindsight import check_goals
+from distrl.config.hindsight import ACHIEVED, check_goals
 from distrl.config.replay import ReplayParameters
 from distrl.data_store import atomic, npz
 from distrl.errors import CheckpointError, ConfigError
@@ -53,7 +53,8 @@ def make_replay(
     schema = replay_schema(config, spec, recurrent_state)
     log.info("%s", fitting_replay(parameters, schema))
     seeds = np.random.SeedSequence(config.seed, spawn_key=(2, updates))  # (1, ...) are the actors'
-    return Replay(parameters, schema, discount=config.algorithm.discount, seeds=seeds)
+    goal = spec.observations.get(ACHIEVED)
+    return Replay(parameters, schema, discount=config.algorithm.discount, seeds=seeds, goal=goal)
 
 
 def fitting_replay(parameters: ReplayParameters, schema: UnrollSchema, *, check: bool = True) -> str:

@@ -49,6 +49,9 @@ class Trunk:
         normalizations: Input name -> its normalisation layer, where there is one.
 
     Args:
+        inputs: The network's inputs by name.
+        met: The same with categories one-hot, which the embedders or the user's own model get.
+        arrays: Specs of `met`.
         prefix: First part of all names, "" for a network's only trunk.
     """
 
@@ -56,12 +59,13 @@ class Trunk:
         self,
         parameters: NetworkParameters,
         inputs: Mapping[str, Any],
+        met: Mapping[str, Any],
         arrays: Mapping[str, ArraySpec],
         *,
         prefix: str,
         seed: int,
     ) -> None:
-        self._parameters, self._inputs, self._arrays = parameters, inputs, arrays
+        self._parameters, self._met, self._arrays = parameters, met, arrays
         self._prefix, self._seed = prefix, seed
         self.normalizations: dict[str, ObservationNormalization] = {}
         self._memory: RecurrentMiddleware | None = None
@@ -110,9 +114,7 @@ class Trunk:
         if isinstance(middleware, GraphMiddlewareParameters):
             return middlewares.build(self._embeddings(), middleware, prefix=prefix, seed=seed)
         if parameters.model is not None:
-            merged = layers.users_model(
-                parameters.model, parameters.model_arguments, self._inputs, f"{prefix}model", seed
-            )
+            merged = layers.users_model(parameters.model, parameters.model_arguments, self._met, f"{prefix}model", seed)
         else:
             embeddings = self._embeddings()
             try:
@@ -128,10 +130,8 @@ class Trunk:
 
     def _embeddings(self) -> dict[str, Any]:
         configured = self._parameters.input_embedders_parameters
-        chosen = {name: configured.get(name, EmbedderParameters()) for name in self._inputs}
-        return {
-            name: self._embed(name, self._inputs[name], given) for name, given in chosen.items() if given is not None
-        }
+        chosen = {name: configured.get(name, EmbedderParameters()) for name in self._met}
+        return {name: self._embed(name, self._met[name], given) for name, given in chosen.items() if given is not None}
 
     def _embed(self, name: str, given: Any, parameters: EmbedderParameters) -> Any:
         normalization = None
@@ -145,6 +145,7 @@ class Trunk:
             seed=self._seed,
             normalization=normalization,
             vocabulary=embedders.vocabulary_of(self._arrays[name], parameters, name),
+            highest=self._arrays[name].high,
             prefix=self._prefix,
         )
 
@@ -176,7 +177,7 @@ class Assembly:
         if not heads:
             raise ConfigError("network.heads_parameters: a network needs at least one head")
         try:
-            self.heads = make_heads(heads, spec, parameters, seed=seed)
+            self.heads = make_heads(heads, spec.expanded, parameters, seed=seed)
         except ConfigError as error:
             raise ConfigError(f"network.heads_parameters: {error}") from error
         with keras.name_scope(name), _compute_dtype(parameters.compute_dtype), warnings.catch_warnings():
@@ -187,7 +188,8 @@ class Assembly:
                 key: keras.Input(array.shape, dtype=array.dtype, name=f"input_{index}")
                 for index, (key, array) in enumerate(arrays.items())
             }
-            self._arrays = arrays
+            self._met = {key: embedders.expanded(self._inputs[key], array) for key, array in arrays.items()}
+            self._arrays = {key: array.expanded for key, array in arrays.items()}
             self._assemble(parameters, name, seed)
         names = stable_names(self.model.variables, self._users_layers)
         self.variables: dict[str, Any] = dict(zip(names, self.model.variables, strict=True)) | {
@@ -397,7 +399,7 @@ class Assembly:
         separate = parameters.use_separate_networks_per_head and len(self.heads) > 1
         prefixes = [f"{head.name}_" for head in self.heads] if separate else [""]
         self._trunks = {
-            f"{prefix}features": Trunk(parameters, self._inputs, self._arrays, prefix=prefix, seed=seed)
+            f"{prefix}features": Trunk(parameters, self._inputs, self._met, self._arrays, prefix=prefix, seed=seed)
             for prefix in prefixes
         }
         features = {key: ops.cast(trunk.features, "float32") for key, trunk in self._trunks.items()}
@@ -406,7 +408,7 @@ class Assembly:
             for index, head in enumerate(self.heads):
                 of_head = list(features.values())[index if separate else 0]
                 of_head = layers.with_gradient(of_head, head.parameters.rescale_gradient_from_head_by_factor)
-                outputs |= head.build(of_head, self._inputs)
+                outputs |= head.build(of_head, self._met)
         self.outputs = {key: tuple(tensor.shape[1:]) for key, tensor in outputs.items()}
         states: dict[str, Any] = {}
         after: dict[str, Any] = {}

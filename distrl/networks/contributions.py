@@ -58,7 +58,8 @@ class GradientStep:
         moments = {}
         for name, shape in self._network.normalized_inputs.items():
             of_rows = RunningMoments(shape)
-            of_rows.add(batch.observations[name][:-1][batch.valid])
+            rows = batch.observations[name][:-1][batch.valid]
+            of_rows.add(self._network.spec.observations[name].expand(rows))
             moments[name] = of_rows.state()
         return moments
 

@@ -135,7 +135,7 @@ class NetworkWrapper:
         if self.global_ is not None and not parameters.shared_optimizer:
             self._own = OwnOptimizers(parameters, self.global_.model.trainable_variables)
         layers = [item for copy in self.copies.values() for item in copy.normalizations]
-        self.statistics = Statistics(layers, reward_normalization)
+        self.statistics = Statistics(layers, spec.observations, reward_normalization)
         self.rewards = self.statistics.rewards
         self.beside: dict[str, dict[str, Any]] = {}
 

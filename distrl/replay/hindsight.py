@@ -12,7 +12,7 @@ from distrl.errors import ConfigError
 from distrl.replay.goal_rewards import GoalReward, distances, goal_reward
 from distrl.replay.ring import UnrollRing
 from distrl.replay.sum_tree import Indices
-from distrl.types import Array, Batch, BoolArray, Form, IntArray, Unroll, UnrollSchema
+from distrl.types import Array, ArraySpec, Batch, BoolArray, Form, IntArray, Unroll, UnrollSchema
 
 FIRST, LAST = "episode_first", "episode_last"
 """Arrays of the ring, int32 [T, B]: first and last row of each row's episode within its unroll."""
@@ -58,18 +58,20 @@ class Hindsight:
 
     Args:
         schema: Schema of every unroll; its observations passed `check_goals`.
+        goal: Spec of goals. Categories are compared and rewarded as the one-hot rows that networks meet.
 
     Raises:
         ConfigError: See `goal_reward`.
     """
 
-    def __init__(self, parameters: HindsightParameters, schema: UnrollSchema) -> None:
+    def __init__(self, parameters: HindsightParameters, schema: UnrollSchema, goal: ArraySpec) -> None:
         self._parameters = parameters
         self._shape = (schema.unroll_length_steps, schema.environments)
         self._path = f"observations/{[*schema.observations].index(ACHIEVED)}"
         self._share = parameters.ratio / (parameters.ratio + 1.0)
         self._reward = goal_reward(parameters)
-        self._check = GoalCheck(parameters, self._reward)
+        self._met = goal.expand
+        self._check = GoalCheck(parameters, self._reward, goal)
 
     def arrays(self, unroll: Unroll) -> dict[str, Array]:
         """Return the arrays of `hindsight_forms`.
@@ -95,12 +97,13 @@ class Hindsight:
         if not at.size:
             return
         goals = self._goals(ring, positions[at], filled, rng)
-        achieved, desired = batch.observations[ACHIEVED][1, at], batch.observations[DESIRED]
+        achieved, desired = self._met(batch.observations[ACHIEVED][1, at]), batch.observations[DESIRED]
+        wanted = self._met(goals)
         if self._parameters.terminates:
-            otherwise = batch.terminated[0, at] & ~self._is_reached(achieved, desired[1, at])
-            batch.terminated[0, at] = otherwise | self._is_reached(achieved, goals)
+            otherwise = batch.terminated[0, at] & ~self._is_reached(achieved, self._met(desired[1, at]))
+            batch.terminated[0, at] = otherwise | self._is_reached(achieved, wanted)
         desired[:, at] = goals
-        batch.rewards[0, at] = self._reward(achieved, goals)
+        batch.rewards[0, at] = self._reward(achieved, wanted)
 
     def _goals(self, ring: UnrollRing, positions: Indices, filled: int, rng: np.random.Generator) -> Array:
         """Return a goal for each of these transitions, [N, ...]; that of row t is achieved in row t + 1 or later."""
@@ -138,9 +141,10 @@ class Hindsight:
 class GoalCheck:
     """Compares the environment's own rewards and terminations with those of the parameters, on all inserted steps."""
 
-    def __init__(self, parameters: HindsightParameters, reward: GoalReward) -> None:
+    def __init__(self, parameters: HindsightParameters, reward: GoalReward, goal: ArraySpec) -> None:
         self._parameters = parameters
         self._reward = reward
+        self._met = goal.expand
         self._steps = self._odd_rewards = self._odd_ends = 0
         self._ends_at_goals = self._ends_elsewhere = 0
 
@@ -151,7 +155,7 @@ class GoalCheck:
             ConfigError: There are more than rounding explains.
         """
         valid = unroll.valid
-        achieved, desired = (unroll.observations[name][1:][valid] for name in (ACHIEVED, DESIRED))
+        achieved, desired = (self._met(unroll.observations[name][1:][valid]) for name in (ACHIEVED, DESIRED))
         if not len(achieved):
             return
         self._steps += len(achieved)

@@ -24,7 +24,7 @@ from distrl.replay.rate_limiter import RateLimiter
 from distrl.replay.ring import UnrollRing, slot_forms
 from distrl.replay.samplers import make_sampler, sampler_bytes
 from distrl.replay.sum_tree import Indices
-from distrl.types import Array, Batch, FloatArray, Unroll, UnrollSchema, bytes_of
+from distrl.types import Array, ArraySpec, Batch, FloatArray, Unroll, UnrollSchema, bytes_of
 
 
 class Sample(NamedTuple):
@@ -73,6 +73,7 @@ class Replay:
         schema: Schema of every unroll.
         discount: Discount of the rewards within a transition.
         seeds: Seeds of the random draws.
+        goal: Spec of goals, for hindsight.
 
     Raises:
         ConfigError: See `Hindsight`.
@@ -85,12 +86,16 @@ class Replay:
         *,
         discount: float,
         seeds: np.random.SeedSequence,
+        goal: ArraySpec | None = None,
     ) -> None:
         self._parameters = parameters
         self._shape = (schema.unroll_length_steps, schema.environments)
         self._slots = parameters.slots(self._shape[0] * self._shape[1])
         self._items = make_items(parameters, schema, discount)
-        self._hindsight = None if parameters.hindsight is None else Hindsight(parameters.hindsight, schema)
+        self._hindsight = None
+        if parameters.hindsight is not None:
+            assert goal is not None  # `check_goals` found it
+            self._hindsight = Hindsight(parameters.hindsight, schema, goal)
         further = self._items.forms if self._hindsight is None else self._items.forms | hindsight_forms(schema)
         self._ring = UnrollRing(schema, self._slots, further)
         self._sampler = make_sampler(parameters, self._slots, self._items.per_slot)

@@ -20,7 +20,7 @@ from distrl.environments.random_actions import RandomActions
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError, MissingExtraError
 from distrl.learner.policy_files import read_policy
-from distrl.types import EnvSpec
+from distrl.types import Array, ArraySpec, EnvSpec
 
 __all__ = ["Episode", "Subject", "Video", "baseline", "play", "run_config", "saved_policy"]
 
@@ -52,6 +52,21 @@ class Video:
     replaced: bool = False
 
 
+class EarlierPolicy(GreedyPolicy):
+    """The policy of an earlier version, which takes categories as one-hot rows."""
+
+    def __init__(self, policy: Policy, observations: Mapping[str, ArraySpec]) -> None:
+        super().__init__(policy)
+        self._observations = observations
+
+    def choose(
+        self, observations: Mapping[str, Array], recurrent_state: Mapping[str, Array]
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Return (actions, next recurrent state), name -> [B, ...] each."""
+        met = {name: self._observations[name].expand(rows) for name, rows in observations.items()}
+        return super().choose(met, recurrent_state)
+
+
 def run_config(run_dir: Path) -> RunConfig:
     """Read the configuration of a run.
 
@@ -74,6 +89,9 @@ def saved_policy(run_dir: Path, checkpoint: str) -> Subject:
     policy.set_weights(saved.weights)
 
     def make(spec: EnvSpec, rng: np.random.Generator) -> ActingPolicy:
+        takes_rows = all(array.categories is None for array in policy.spec.observations.values())
+        if spec != policy.spec and takes_rows and spec.expanded == policy.spec.expanded:
+            return EarlierPolicy(policy, spec.observations)
         if spec != policy.spec:
             raise ConfigError(f"the policy of {run_dir} was made for {policy.spec}, here the environment is {spec}")
         return GreedyPolicy(policy)

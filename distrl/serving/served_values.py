@@ -24,7 +24,7 @@ def batched_arrays(observation: Any, specs: Mapping[str, ArraySpec]) -> tuple[di
         observation: An array where the environment shows one; a mapping or a sequence, nested as its spaces are, where
             it shows several; or a flat mapping of the names of `specs`. A Discrete or a MultiDiscrete is the whole
             numbers that the environment shows, or one-hot in real numbers.
-        specs: The environment's own observations.
+        specs: The environment's own observations; categories as they travel, or one-hot as in earlier versions.
 
     Returns:
         arrays: name -> [B, ...]; B is 1 for a single observation.
@@ -36,7 +36,9 @@ def batched_arrays(observation: Any, specs: Mapping[str, ArraySpec]) -> tuple[di
     arrays = {}
     for name, spec in specs.items():
         shown = _part(observation, name, len(specs))
-        arrays[name] = _array(name, shown if spec.one_hot is None else _encoded(name, shown, spec.one_hot), spec)
+        arrays[name] = _array(
+            name, shown if spec.one_hot is None else _categories(name, shown, spec, spec.one_hot), spec
+        )
     counts: set[int | None] = set()
     for name, spec in specs.items():
         shape = arrays[name].shape
@@ -91,23 +93,34 @@ def _part(observation: Any, name: str, count: int) -> Any:
     return part
 
 
-def _encoded(name: str, shown: Any, space: OneHot) -> Any:
-    """Return whole numbers [...] of the space, or [B, ...], one-hot; anything else as it is."""
+def _categories(name: str, shown: Any, spec: ArraySpec, space: OneHot) -> Any:
+    """Return whole numbers [...] of the space, [B, ...] of them, or one-hot rows [B, width], as `spec` says.
+
+    What is none of these is returned as it is where `spec` is one-hot, and refused otherwise.
+    """
     try:
         given = np.asarray(shown)
     except ValueError:
         return shown  # refused with its reason as any other array
     batch = given.shape[: given.ndim - len(space.shape)]
-    if given.dtype.kind not in "iu" or len(batch) > 1 or given.shape != (*batch, *space.shape):
+    if given.dtype.kind in "iu" and len(batch) <= 1 and given.shape == (*batch, *space.shape):
+        numbers = given.astype(np.int64).reshape(*batch, len(space.choices)) - np.array(space.starts, np.int64)
+        if (numbers < 0).any() or (numbers >= np.array(space.choices, np.int64)).any():
+            bounds = dict.fromkeys(f"{low} … {low + n - 1}" for low, n in zip(space.starts, space.choices, strict=True))
+            raise DistrlError(f"observation '{name}' is {given.tolist()}; the environment shows {', '.join(bounds)}")
+        return space.rows(numbers) if spec.categories is None else numbers
+    if spec.categories is None:
         return shown
-    choices, starts = np.array(space.choices, np.int64), np.array(space.starts, np.int64)
-    positions = given.astype(np.int64).reshape(-1, len(choices)) - starts
-    if (positions < 0).any() or (positions >= choices).any():
-        bounds = dict.fromkeys(f"{low} … {low + n - 1}" for low, n in zip(space.starts, space.choices, strict=True))
-        raise DistrlError(f"observation '{name}' is {given.tolist()}; the environment shows {', '.join(bounds)}")
-    rows = np.zeros((len(positions), int(choices.sum())), np.float32)
-    rows[np.arange(len(rows))[:, np.newaxis], positions + np.cumsum(choices) - choices] = 1.0
-    return rows.reshape(*batch, rows.shape[1])
+    if given.dtype.kind == "f" and given.ndim in (1, 2) and given.shape[-1] == space.width:
+        parts = np.split(given, np.cumsum(space.choices)[:-1], axis=-1)
+        numbers = np.stack([part.argmax(axis=-1) for part in parts], axis=-1)
+        if np.array_equal(space.rows(numbers), given):
+            return numbers
+    many = ", ".join(map(str, ("B", *space.shape)))
+    raise DistrlError(
+        f"observation '{name}' is {given.dtype} {given.shape}; the policy takes whole numbers {space.shape}, "
+        f"or ({many}) for B at once, or one-hot rows of {space.width} real numbers"
+    )
 
 
 def _array(name: str, value: Any, spec: ArraySpec) -> Array:

@@ -3,8 +3,9 @@
 import pytest
 
 from distrl.config import RunConfig
-from distrl.config.action_masks import unused_mask_note
-from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec
+from distrl.config.action_masks import check_mask, mask_of, unused_mask_note
+from distrl.errors import ConfigError
+from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, OneHot
 
 REAL = EnvSpec("R", {"observation": ArraySpec((3,), "float32")}, {"action": BoxSpec((1,), (-1.0,), (1.0,))})
 
@@ -50,3 +51,11 @@ def test_a_mask_that_no_head_takes_is_reported_with_the_setting(algorithm, advic
 )
 def test_a_mask_that_is_taken_and_what_is_no_mask_are_not(algorithm, network, spec):
     assert unused_mask_note(config({"name": algorithm}, network), spec) is None
+
+
+def test_categories_are_no_mask():
+    mask = ArraySpec((6,), "uint8", 0.0, 1.0, one_hot=OneHot((6,), (2,) * 6, (0,) * 6))
+    spec = EnvSpec("M", {"action_mask": mask}, {"action": DiscreteSpec(6)})
+    with pytest.raises(ConfigError, match="observation 'action_mask' is of categories; declare it as a MultiBinary"):
+        check_mask("action_mask", spec)
+    assert mask_of(spec, None) is None

@@ -5,7 +5,7 @@ import pytest
 from distrl.config.hindsight import check_goals
 from distrl.config.load import load
 from distrl.errors import ConfigError
-from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
+from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, OneHot
 
 GOAL = ArraySpec((3,), "float32")
 
@@ -80,6 +80,14 @@ def test_goals_fit():
             spec_of(achieved_goal=GOAL, desired_goal=ArraySpec((3,), "int8")),
             "environment Task-v0: achieved_goal is float32 [3], desired_goal is int8 [3]; one must be able to take "
             "the place of the other",
+        ),
+        (
+            spec_of(
+                achieved_goal=ArraySpec((2,), "uint8", 0.0, 4.0, one_hot=OneHot((2,), (5, 3), (0, 0))),
+                desired_goal=ArraySpec((2,), "uint8", 0.0, 4.0, one_hot=OneHot((2,), (3, 5), (0, 0))),
+            ),
+            "environment Task-v0: achieved_goal is of choices [5, 3], desired_goal is of choices [3, 5]; one must be "
+            "able to take the place of the other",
         ),
         (
             spec_of(**dict.fromkeys(("achieved_goal", "desired_goal"), ArraySpec((3,), "float32", frames=3))),

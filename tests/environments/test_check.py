@@ -16,6 +16,7 @@ from distrl.config.environment import EnvironmentConfig
 from distrl.environments import check
 from distrl.environments.check import FINDING, Episode, Processed, Seen, Spaces, Speed, Stage, look, speed
 from distrl.errors import ConfigError, EnvironmentFailedError
+from distrl.types import OneHot
 
 
 class Odd(gymnasium.Env):
@@ -49,7 +50,7 @@ def looked(tmp_path, *args, episode_s=5.0, **kwargs):
 
 def test_what_preprocessing_makes_of_it_step_by_step(tmp_path):
     steps = [
-        {"step": "clip", "low": -1, "high": 1},
+        {"step": "one_hot"},
         {"step": "stack", "frames": 3},
         {"step": "scale", "of": "reward", "divide": 2},
     ]
@@ -58,9 +59,10 @@ def test_what_preprocessing_makes_of_it_step_by_step(tmp_path):
         for given in ({}, {"preprocessing": EnvironmentConfig.model_validate({"preprocessing": steps}).preprocessing})
     )
     found = [(finding.step, finding.observations["observation"].shape) for finding in only(Processed, processed)]
-    before = only(Spaces, plain)[0].spec.observations["observation"].shape
-    after = (3 * before[0],)
-    assert found == [("environment", before), ("clip", before), ("stack", after), ("scale", after)]
+    before = only(Spaces, plain)[0].spec.observations["observation"]
+    row = before.expanded.shape
+    after = (3 * row[0],)
+    assert found == [("environment", before.shape), ("one_hot", row), ("stack", after), ("scale", after)]
     assert not only(Processed, plain)
     assert only(Spaces, processed)[0].spec.observations["observation"].shape == after
     # Returns are the environment's own.
@@ -82,9 +84,9 @@ def test_a_look_at_the_chain(tmp_path):
     ]
     (spaces,) = only(Spaces, findings)
     assert (spaces.spec.max_episode_steps, spaces.vectorization) == (7, "sync")
-    assert spaces.spec.observations["observation"].shape == (5,)
+    assert spaces.spec.observations["observation"].categories == OneHot((), (5,), (0,))
     (seen,) = only(Seen, findings)
-    assert seen.text.splitlines()[0].endswith("│" + "█" * 20)  # the one-hot of state 0
+    assert seen.text.split() == ["[0]", "0", "│"]  # state 0
     # 1 + 0 + 2 + 0 + 4 + 2 + 0 by hand
     assert only(Episode, findings) == [Episode(length_steps=7, total=9.0, end="truncated")] * 3
     assert [finding.doing for finding in only(Stage, findings)][2] == (

@@ -6,7 +6,7 @@ from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiBinary, MultiDiscr
 
 from distrl.config.environment import TextParameters
 from distrl.environments.observation_spaces import array_reader, array_spec, range_check
-from distrl.types import ArraySpec
+from distrl.types import ArraySpec, OneHot
 
 TEXT = TextParameters(length_tokens=3, vocabulary=50)
 
@@ -20,9 +20,12 @@ TEXT = TextParameters(length_tokens=3, vocabulary=50)
         (Box(-np.inf, np.inf, (), np.float64), ArraySpec((), "float64", None, None)),
         (Box(np.float32([0, 0]), np.float32([1, 2]), dtype=np.float32), ArraySpec((2,), "float32", 0.0, None)),
         (Box(-5, np.iinfo(np.int64).max, (1,), np.int64), ArraySpec((1,), "int64", -5.0, float(2**63))),
-        (Discrete(4, start=-1), ArraySpec((4,), "float32", 0.0, 1.0)),
-        (MultiDiscrete([2, 3]), ArraySpec((5,), "float32", 0.0, 1.0)),
-        (MultiDiscrete([[2, 3], [4, 5]], start=[[0, 1], [-2, 9]]), ArraySpec((14,), "float32", 0.0, 1.0)),
+        (Discrete(4, start=-1), ArraySpec((1,), "uint8", 0.0, 3.0, one_hot=OneHot((), (4,), (-1,)))),
+        (MultiDiscrete([2, 300]), ArraySpec((2,), "uint16", 0.0, 299.0, one_hot=OneHot((2,), (2, 300), (0, 0)))),
+        (
+            MultiDiscrete([[2, 3], [4, 5]], start=[[0, 1], [-2, 9]]),
+            ArraySpec((4,), "uint8", 0.0, 4.0, one_hot=OneHot((2, 2), (2, 3, 4, 5), (0, 1, -2, 9))),
+        ),
         (MultiBinary(4), ArraySpec((4,), "int8", 0.0, 1.0)),
         (MultiBinary([2, 3]), ArraySpec((2, 3), "int8", 0.0, 1.0)),
         (Text(8), ArraySpec((3,), "int32", 0.0, 49.0, vocabulary=50)),
@@ -36,6 +39,10 @@ def test_the_array_of_every_kind(space: Space, expected: ArraySpec) -> None:
     ("space", "reason"),
     [
         (Box(0, 1, (0, 3), np.float32), "its shape (0, 3) holds no number"),
+        (
+            Discrete(2**24 + 1),
+            "its 16,777,217 choices are more than the 16,777,216 that a network takes one-hot",
+        ),
         (MultiDiscrete([]), "its shape (0,) holds no number"),
         (Sequence(Discrete(2)), "it is a Sequence"),
         (Graph(Discrete(2), None), "it is a Graph"),
@@ -52,21 +59,37 @@ def read(space: Space, raw: object, count: int = 2) -> np.ndarray:
     return array_reader(space, TEXT, count)(raw)
 
 
-def test_a_choice_becomes_a_one_hot_row() -> None:
-    rows = read(Discrete(3, start=5), np.array([5, 7, 6]), 3)
-    np.testing.assert_array_equal(rows, np.float32([[1, 0, 0], [0, 0, 1], [0, 1, 0]]), strict=True)
+def test_a_choice_travels_as_a_whole_number_from_0() -> None:
+    space = Discrete(3, start=5)
+    rows = read(space, np.array([5, 7, 6]), 3)
+    np.testing.assert_array_equal(rows, np.uint8([[0], [2], [1]]), strict=True)
+    spec = array_spec(space, TEXT)
+    assert spec == ArraySpec((1,), "uint8", 0.0, 2.0, one_hot=OneHot((), (3,), (5,)))
+    np.testing.assert_array_equal(spec.expand(rows), np.float32([[1, 0, 0], [0, 0, 1], [0, 1, 0]]), strict=True)
+    assert spec.expanded == ArraySpec((3,), "float32", 0.0, 1.0)
 
 
-def test_choices_become_one_hot_rows_one_after_the_other() -> None:
+@pytest.mark.parametrize(
+    ("n", "dtype"), [(1, "uint8"), (256, "uint8"), (257, "uint16"), (65_536, "uint16"), (65_537, "int32")]
+)
+def test_choices_travel_in_the_smallest_dtype(n: int, dtype: str) -> None:
+    spec = array_spec(Discrete(n, start=-2), TEXT)
+    assert (spec.shape, spec.dtype, spec.low, spec.high) == ((1,), dtype, 0.0, n - 1)
+    rows = read(Discrete(n, start=-2), np.array([n - 3, -2]))
+    np.testing.assert_array_equal(rows, np.array([[n - 1], [0]], dtype), strict=True)
+
+
+def test_several_choices_travel_flat() -> None:
     space = MultiDiscrete([[2, 3], [1, 2]], start=[[0, 4], [-2, 9]])
     rows = read(space, np.array([[[0, 5], [-2, 10]], [[1, 6], [-2, 9]]]))
+    np.testing.assert_array_equal(rows, np.uint8([[0, 1, 0, 1], [1, 2, 0, 0]]), strict=True)
     expected = [[1, 0, 0, 1, 0, 1, 0, 1], [0, 1, 0, 0, 1, 1, 1, 0]]
-    np.testing.assert_array_equal(rows, np.float32(expected), strict=True)
+    np.testing.assert_array_equal(array_spec(space, TEXT).expand(rows), np.float32(expected), strict=True)
 
 
 def test_unsigned_choices_may_start_below_nothing() -> None:
     rows = read(MultiDiscrete([2, 2], dtype=np.uint8, start=[250, 3]), np.uint8([[251, 3], [250, 4]]))
-    np.testing.assert_array_equal(rows, [[0, 1, 1, 0], [1, 0, 0, 1]])
+    np.testing.assert_array_equal(rows, [[1, 0], [0, 1]])
 
 
 def test_switches_stay_as_they_are() -> None:

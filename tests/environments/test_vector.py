@@ -313,11 +313,11 @@ def test_dict_and_discrete_observations_and_an_action_offset() -> None:
     assert list(environment.spec.observations) == ["image", "room"]
     assert environment.spec.actions == {"action": DiscreteSpec(3, 10)}
     first = environment.reset(0)
-    np.testing.assert_array_equal(first["room"], [[1, 0, 0], [1, 0, 0]])
+    np.testing.assert_array_equal(first["room"], [[0], [0]])
     step = environment.step({"action": np.array([0, 2], np.int32)})
     assert Mixed.given == [10, 12]
     assert list(step.observations) == ["image", "room"]
-    np.testing.assert_array_equal(step.observations["room"], [[0, 0, 1], [0, 0, 1]])
+    np.testing.assert_array_equal(step.observations["room"], [[2], [2]])
     np.testing.assert_array_equal(step.observations["image"], np.array([[[10] * 2] * 2, [[12] * 2] * 2]))
     assert step.observations["image"].dtype == np.uint8
     np.testing.assert_array_equal(step.rewards, np.float32([1.5, 1.5]))

@@ -31,6 +31,19 @@ def test_inputs_are_scaled_embedded_and_merged_by_name(build):
     np.testing.assert_allclose(logits, expected, atol=1e-6)
 
 
+@pytest.mark.parametrize(("high", "divisor"), [(1.0, 1.0), (255.0, 255.0), (None, 255.0)])
+def test_images_of_bytes_are_divided_by_their_spaces_bound(build, high, divisor):
+    planes = EnvSpec("Planes-v0", {"observation": ArraySpec((1, 2, 2), "uint8", 0, high)}, {"action": DiscreteSpec(2)})
+    network = build(
+        planes,
+        input_embedders_parameters={"observation": {"scheme": "Empty"}},
+        middleware_parameters={"scheme": "Empty"},
+    )
+    logits = network.predict({"observation": np.uint8([[[[0, 1], [1, 1]]]])}, outputs=["policy/action"])
+    kernel = network.named_weights()["main/policy_head_action/kernel"]
+    np.testing.assert_allclose(logits, np.float32([[0, 1, 1, 1]]) @ kernel / divisor, rtol=1e-5)
+
+
 @pytest.mark.row("A10")
 def test_what_is_left_out_changes_nothing(build):
     network = build(TWO, input_embedders_parameters={"camera": None})

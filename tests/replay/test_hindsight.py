@@ -3,6 +3,8 @@
 Goals are numbers of one dimension. Every achieved goal has its own, so that its row is known wherever it turns up.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,7 +15,7 @@ from distrl.data_store import npz
 from distrl.errors import CheckpointError, ConfigError
 from distrl.replay.hindsight import episode_bounds
 from distrl.replay.memory import Replay, replay_bytes
-from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader, UnrollSchema
+from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, OneHot, Unroll, UnrollHeader, UnrollSchema
 
 GOAL = ArraySpec((1,), "float32")
 SPEC = EnvSpec(
@@ -64,7 +66,7 @@ def make(length, environments=1, slots=1, seed=0, sampler="uniform", **hindsight
             "hindsight": None if hindsight.get("strategy", 0) is None else hindsight,
         }
     )
-    return Replay(parameters, schema, discount=0.9, seeds=np.random.SeedSequence(seed))
+    return Replay(parameters, schema, discount=0.9, seeds=np.random.SeedSequence(seed), goal=GOAL)
 
 
 def columns(sample):
@@ -365,3 +367,27 @@ def test_goals_that_end_episodes_are_noticed():
         ConfigError, match="terminates: false, and the environment ends episodes at their goal, 10 so far"
     ):
         inserted(*[at_goal] * 10)
+
+
+@pytest.mark.parametrize(("tolerance", "reward"), [(0.0, -1.0), (1.4, -1.0), (1.5, 0.0)])
+def test_goals_that_are_categories_are_compared_one_hot(tolerance, reward):
+    """Neighbouring numbers are no nearer than others: different goals are sqrt(2) apart, as one-hot rows are."""
+    goal = ArraySpec((1,), "uint8", 0.0, 8.0, one_hot=OneHot((), (9,), (0,)))
+    schema = UnrollSchema.of(replace(SPEC, observations=dict.fromkeys(SPEC.observations, goal)), 2, 1, {})
+    parameters = ReplayParameters.model_validate(
+        {
+            "capacity_steps": 2,
+            "min_size_steps": 1,
+            "hindsight": {"ratio": 1e9, "strategy": "final", "tolerance": tolerance},
+        }
+    )
+    replay = Replay(parameters, schema, discount=0.9, seeds=np.random.SeedSequence(0), goal=goal)
+    unroll = unroll_of([[False], [True]], desired=8.0, rewards=np.full((2, 1), reward))
+    whole = {name: np.abs(rows).astype(np.uint8) for name, rows in unroll.observations.items()}
+    replay.insert(replace(unroll, observations=whole))
+    batch = replay.sample(50).batch
+    assert batch.observations["desired_goal"].dtype == np.uint8
+    assert set(batch.observations["desired_goal"].flat) == {2}  # achieved in the last step
+    reached = batch.observations["achieved_goal"][1, :, 0] == 2
+    assert 0 < reached.sum() < 50
+    np.testing.assert_array_equal(batch.rewards[0], np.where(reached, 0.0, reward))

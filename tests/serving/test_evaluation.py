@@ -1,6 +1,7 @@
 """`play`: a subject in its environment, exactly so many episodes, films included; without a run, a baseline."""
 
 import dataclasses
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,9 +9,12 @@ import pytest
 
 from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
+from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError
+from distrl.networks.actions.categorical import CategoricalSpec
 from distrl.serving import evaluation
 from distrl.serving.evaluation import Subject, Video, baseline, play, saved_policy
+from distrl.types import EnvSpec
 
 IDENTITY = RunConfig(environment=EnvironmentConfig(id="distrl.environments.worlds.toy:Identity"))
 
@@ -68,12 +72,44 @@ def test_a_policy_of_another_environment_is_refused(monkeypatch, tmp_path):
         "read_policy",
         lambda run_dir, checkpoint: SimpleNamespace(bundle=None, weights=weights, env_steps=70),
     )
-    policy = SimpleNamespace(spec="another", set_weights=lambda given: None)
+    policy = SimpleNamespace(spec=EnvSpec("Another-v0", {}, {}), set_weights=lambda given: None)
     monkeypatch.setattr(evaluation, "Policy", lambda bundle: policy)
     subject = saved_policy(tmp_path, "best")
     assert (subject.env_steps, subject.weights_version) == (70, 3)
-    with pytest.raises(ConfigError, match="was made for another, here the environment is EnvSpec"):
+    with pytest.raises(ConfigError, match=r"was made for EnvSpec\(id='Another-v0'.*, here the environment is EnvSpec"):
         totals(subject)
+
+
+@pytest.mark.parametrize("shown", ["as they travel", "one-hot", "one-hot, without their numbers"])
+def test_a_policy_of_an_earlier_version_gets_categories_one_hot(monkeypatch, tmp_path, shown):
+    (tmp_path / "config.yaml").write_text("environment: {id: 'distrl.environments.worlds.toy:Identity'}\n")
+    spec = VectorEnvironment(IDENTITY.environment, 1).spec
+    best = round(spec.reward_threshold / 0.95)
+    (array,) = spec.observations.values()
+    if shown != "as they travel":
+        row = array.expanded if "without" in shown else replace(array.expanded, one_hot=array.one_hot)
+        spec = replace(spec, observations={"observation": row})
+    given = []
+
+    def step(observations, recurrent_state):
+        given.append(observations["observation"])
+        numbers = given[-1] if shown == "as they travel" else given[-1].argmax(axis=-1, keepdims=True)
+        return SimpleNamespace(
+            outputs={"policy/action": np.eye(4, dtype=np.float32)[numbers[:, 0]]}, recurrent_state={}
+        )
+
+    policy = SimpleNamespace(
+        spec=spec,
+        set_weights=lambda weights: None,
+        initial_state=lambda batch: {},
+        distributions={"action": CategoricalSpec(4)},
+        step=step,
+    )
+    saved = SimpleNamespace(bundle=None, weights=SimpleNamespace(version=3), env_steps=70)
+    monkeypatch.setattr(evaluation, "read_policy", lambda run_dir, checkpoint: saved)
+    monkeypatch.setattr(evaluation, "Policy", lambda bundle: policy)
+    assert totals(saved_policy(tmp_path, "newest")) == [best] * 7
+    assert given[0].dtype == spec.observations["observation"].dtype
 
 
 def test_the_filmed_environment_must_play_as_many_as_are_filmed(tmp_path):

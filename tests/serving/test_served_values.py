@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -5,7 +7,7 @@ from gymnasium import spaces
 from distrl.environments.spaces import env_spec
 from distrl.errors import DistrlError
 from distrl.serving.served_values import action_writer, batched_arrays
-from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec
+from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec, OneHot
 
 VECTOR = {"observation": ArraySpec((2,), "float32")}
 NESTED = {"camera": ArraySpec((2, 2), "uint8"), "pair/0": ArraySpec((), "float32"), "pair/1": ArraySpec((1,), "int32")}
@@ -111,30 +113,67 @@ DISCRETE = env_spec("D", spaces.Discrete(3, start=5), spaces.Discrete(2), None, 
 SEVERAL = env_spec(
     "M", spaces.MultiDiscrete([[2, 3], [1, 2]], start=[[0, 1], [0, 0]]), spaces.Discrete(2), None, None
 ).observations
+EARLIER = {"observation": ArraySpec((3,), "float32", 0.0, 1.0, one_hot=OneHot((), (3,), (5,)))}
+EARLIER_SEVERAL = {"observation": replace(SEVERAL["observation"].expanded, one_hot=SEVERAL["observation"].one_hot)}
 NUMBERS = [[1, 3], [0, 1]]
 ROW = [0, 1, 0, 0, 1, 1, 0, 1]
 
 
 @pytest.mark.parametrize(
-    ("specs", "shown", "rows", "single"),
+    ("specs", "shown", "numbers", "single"),
     [
-        (DISCRETE, 6, [[0, 1, 0]], True),
-        (DISCRETE, np.int64(7), [[0, 0, 1]], True),
-        (DISCRETE, np.array([5, 7, 6], np.uint8), np.eye(3)[[0, 2, 1]], False),  # as many as there are choices
-        (DISCRETE, [0.0, 1.0, 0.0], [[0, 1, 0]], True),
-        (DISCRETE, np.eye(3)[:2], np.eye(3)[:2], False),
-        (SEVERAL, NUMBERS, [ROW], True),
-        (SEVERAL, [NUMBERS, NUMBERS], [ROW, ROW], False),
-        (SEVERAL, np.float32(ROW), [ROW], True),
+        (DISCRETE, 6, [[1]], True),
+        (DISCRETE, np.int64(7), [[2]], True),
+        (DISCRETE, np.array([5, 7, 6], np.uint8), [[0], [2], [1]], False),  # as many as there are choices
+        (DISCRETE, [0.0, 1.0, 0.0], [[1]], True),
+        (DISCRETE, np.eye(3)[:2], [[0], [1]], False),
+        (SEVERAL, NUMBERS, [[1, 2, 0, 1]], True),
+        (SEVERAL, [NUMBERS, NUMBERS], [[1, 2, 0, 1]] * 2, False),
+        (SEVERAL, np.float32(ROW), [[1, 2, 0, 1]], True),
     ],
 )
-def test_whole_numbers_become_one_hot(specs, shown, rows, single):
+def test_categories_are_counted_from_0(specs, shown, numbers, single):
+    arrays, alone = batched_arrays(shown, specs)
+    np.testing.assert_array_equal(arrays["observation"], np.uint8(numbers), strict=True)
+    assert alone is single
+
+
+@pytest.mark.parametrize(
+    ("specs", "shown", "found", "wanted"),
+    [
+        (DISCRETE, [[6], [5]], r"int64 \(2, 1\)", r"\(\), or \(B\) for B at once, or one-hot rows of 3"),
+        (DISCRETE, 0.5, r"float64 \(\)", r"\(\), or \(B\) for B at once, or one-hot rows of 3"),
+        (DISCRETE, [0.5, 0.5, 0.0], r"float64 \(3,\)", r"\(\), or \(B\) for B at once, or one-hot rows of 3"),
+        (SEVERAL, [1, 2, 0, 1], r"int64 \(4,\)", r"\(2, 2\), or \(B, 2, 2\) for B at once, or one-hot rows of 8"),
+    ],
+)
+def test_what_are_no_categories_is_refused(specs, shown, found, wanted):
+    with pytest.raises(DistrlError, match=f"'observation' is {found}; the policy takes whole numbers {wanted}"):
+        batched_arrays(shown, specs)
+
+
+@pytest.mark.parametrize(
+    ("specs", "shown", "rows", "single"),
+    [
+        (EARLIER, 6, [[0, 1, 0]], True),
+        (EARLIER, np.int64(7), [[0, 0, 1]], True),
+        (EARLIER, np.array([5, 7, 6], np.uint8), np.eye(3)[[0, 2, 1]], False),  # as many as there are choices
+        (EARLIER, [0.0, 1.0, 0.0], [[0, 1, 0]], True),
+        (EARLIER, np.eye(3)[:2], np.eye(3)[:2], False),
+        (EARLIER_SEVERAL, NUMBERS, [ROW], True),
+        (EARLIER_SEVERAL, [NUMBERS, NUMBERS], [ROW, ROW], False),
+        (EARLIER_SEVERAL, np.float32(ROW), [ROW], True),
+    ],
+)
+def test_categories_become_one_hot_for_policies_of_earlier_versions(specs, shown, rows, single):
     arrays, alone = batched_arrays(shown, specs)
     np.testing.assert_array_equal(arrays["observation"], np.float32(rows), strict=True)
     assert alone is single
 
 
-@pytest.mark.parametrize(("specs", "shown"), [(DISCRETE, 4), (DISCRETE, [5, 8]), (SEVERAL, [[1, 0], [0, 1]])])
+@pytest.mark.parametrize(
+    ("specs", "shown"), [(DISCRETE, 4), (DISCRETE, [5, 8]), (SEVERAL, [[1, 0], [0, 1]]), (EARLIER, 4)]
+)
 def test_whole_numbers_outside_of_their_space_are_refused(specs, shown):
     with pytest.raises(DistrlError, match=r"'observation' is .*; the environment shows "):
         batched_arrays(shown, specs)

@@ -137,7 +137,14 @@ def _extremes(rows: Array) -> tuple[Array, Array]:
 
 
 def one_hot(step: steps.OneHotStep, given: ArraySpec) -> Fitted:
-    """[...] of whole numbers -> float32 [..., categories]; the first category is the lower bound, 0 without one."""
+    """[...] of whole numbers -> float32 [..., categories]; the first category is the lower bound, 0 without one.
+
+    A Discrete or MultiDiscrete becomes the one-hot row that a network makes of it, choice after choice.
+    """
+    if given.categories is not None:
+        if step.categories is not None:
+            raise UnfitError("its space says how many categories it has; leave categories out")
+        return Fitted(given.expanded, given.categories.rows)
     if not is_whole(given.dtype):
         raise UnfitError("it is not of whole numbers")
     first = 0 if given.low is None else int(given.low)

@@ -17,6 +17,7 @@ from distrl.config.preprocessing import (
     ClipStep,
     ConcatStep,
     EwmaBaselineStep,
+    OneHotStep,
     PreprocessingStep,
     ScaleStep,
     StackStep,
@@ -181,6 +182,8 @@ class Pipeline:
             if isinstance(step, StackStep):
                 self._add_stack(step, name)
                 return
+            if not isinstance(step, OneHotStep):
+                shaping.check_quantities(given)
             fitted, apply = FITS[step.step](step, given)
             self._arrays[name] = _tokens_or_numbers(fitted)
         self._on_observations.append(lambda arrays, valid: {**arrays, name: apply(arrays[name])})
@@ -215,6 +218,8 @@ class Pipeline:
                 raise UnfitError(self._stacked_by(stacks[0]))
             if step.to in self._arrays.keys() - set(names):
                 raise UnfitError(f"there is another observation '{step.to}'")
+            for name in names:
+                shaping.check_quantities(self._arrays[name], f"'{name}'")
             spec = shaping.joined(step, [self._arrays[name] for name in names])
 
         def put(tree: dict[str, Any], whole: Any) -> dict[str, Any]:
@@ -251,7 +256,11 @@ def _is_wide(spec: ArraySpec) -> bool:
 
 
 def _tokens_or_numbers(spec: ArraySpec) -> ArraySpec:
-    """Return the spec, as tokens while they are whole numbers along one axis; numbers with fractions are no tokens."""
+    """Return the spec, as tokens while they are whole numbers along one axis; numbers with fractions are no tokens.
+
+    No step leaves the one-hot rows of an earlier version's categories as they are.
+    """
+    spec = replace(spec, one_hot=None)
     if spec.vocabulary is None or not is_whole(spec.dtype):
         return replace(spec, vocabulary=None)
     if len(spec.shape) != 1:

@@ -11,6 +11,12 @@ from distrl.environments.preprocessing.fit import Fitted, UnfitError
 from distrl.types import Array, ArraySpec
 
 
+def check_quantities(given: ArraySpec, name: str = "it") -> None:
+    """Raise UnfitError if these numbers stand for categories, which no step but one_hot and stack takes."""
+    if given.categories is not None:
+        raise UnfitError(f"{name} is of categories, not of quantities; put one_hot before it")
+
+
 def cut(step: steps.SliceStep, given: ArraySpec) -> Fitted:
     """``x[low[0]:high[0], low[1]:high[1], …]``; a high of -1 is the end."""
     if not len(step.low) == len(step.high) == len(given.shape):

@@ -61,7 +61,7 @@ class Head(ABC, Generic[Parameters]):
 
         Args:
             features: Keras tensor float32 [batch, features].
-            inputs: The network's raw inputs by observation name; Keras tensors [batch, ...].
+            inputs: The network's raw inputs by observation name, categories one-hot; Keras tensors [batch, ...].
 
         Returns:
             Output name -> Keras tensor float32 [batch, ...].

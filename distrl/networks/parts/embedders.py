@@ -20,7 +20,7 @@ from distrl.types import ArraySpec
 Kind = Literal["vector", "image", "tensor", "tokens"]
 
 BYTE_RESCALING = 255.0
-"""Divisor of images of bytes, unless the configuration sets another."""
+"""Divisor of images of bytes without an upper bound, unless the configuration sets another."""
 PADDING = 0
 LARGEST_VOCABULARY = 2**24
 
@@ -38,6 +38,7 @@ def embed(
     seed: int,
     normalization: Callable[[Any], Any] | None = None,
     vocabulary: int | None = None,
+    highest: float | None = None,
     prefix: str = "",
 ) -> Any:
     """Apply the embedder of one observation: cast, normalise, rescale, offset, clip, layers, flatten.
@@ -47,6 +48,7 @@ def embed(
     Args:
         name: Name of the observation; layers are called ``<prefix>embedder_<name>_…``.
         normalization: The layer that normalises this observation by running statistics, if there is one.
+        highest: Upper bound of the observation; images of bytes are divided by it.
 
     Returns:
         Keras tensor float32 [batch, width].
@@ -61,7 +63,8 @@ def embed(
     if kind == "tokens":
         x = _embedded_tokens(observation, parameters, vocabulary, name=prefix, seed=seed)
     else:
-        x = _scaled(observation, parameters, kind, normalization)
+        rescaling = _usual_rescaling(observation, kind, highest) if normalization is None else 1.0
+        x = _scaled(observation, parameters, rescaling, normalization)
     if kind == "vector":
         x = keras.layers.Flatten(name=f"{prefix}_flatten")(x)  # [batch, ...] -> [batch, product]
     try:
@@ -71,6 +74,21 @@ def embed(
     check_block(parameters, layers, path.removesuffix(".scheme"))
     x = apply_scheme(x, layers, block=parameters, prefix=prefix, seed=seed, path=path)
     return x if len(x.shape) == 2 else keras.layers.Flatten(name=f"{prefix}_flatten")(x)
+
+
+def expanded(given: Any, array: ArraySpec) -> Any:
+    """Return an input as networks meet it: categories [batch, k] as one-hot rows, all else as it is.
+
+    Returns:
+        Keras tensor as `ArraySpec.expanded` says; a number beyond its choices is a row of zeros.
+    """
+    categories = array.categories
+    if categories is None:
+        return given
+    which, number = categories.columns
+    # float32 holds all of these numbers, and has a kernel for each operation on every device.
+    taken = ops.take(ops.cast(given, "float32"), which, axis=-1)  # [batch, k] -> [batch, width]
+    return ops.cast(ops.equal(taken, number.astype("float32")), "float32")
 
 
 def embedder_kind(observation: Any, parameters: EmbedderParameters, vocabulary: int | None = None) -> Kind:
@@ -152,16 +170,20 @@ def _scheme(parameters: EmbedderParameters, kind: str, shape: Sequence[int]) -> 
     return "Medium" if kind == "image" else "Empty"
 
 
+def _usual_rescaling(observation: Any, kind: Kind, highest: float | None) -> float:
+    """Return the divisor where the configuration sets none: images of bytes from 0 to a bound become 0 to 1."""
+    if kind != "image" or observation.dtype != "uint8":
+        return 1.0
+    return highest or BYTE_RESCALING  # a bound of 0 divides nothing
+
+
 def _scaled(
-    observation: Any, parameters: EmbedderParameters, kind: str, normalization: Callable[[Any], Any] | None
+    observation: Any, parameters: EmbedderParameters, usual: float, normalization: Callable[[Any], Any] | None
 ) -> Any:
-    """(x / rescaling - offset), clipped; float32 [batch, ...]."""
+    """(x / rescaling - offset), clipped; float32 [batch, ...]. A normalised image is no longer in bytes."""
     x = ops.cast(observation, "float32")
     if normalization is not None:
         x = normalization(x)
-    is_byte_image = kind == "image" and observation.dtype == "uint8"
-    # A normalised image is no longer in bytes.
-    usual = BYTE_RESCALING if is_byte_image and normalization is None else 1.0
     rescaling = usual if parameters.input_rescaling is None else parameters.input_rescaling
     if rescaling != 1.0:
         x = x / rescaling

@@ -20,7 +20,7 @@ from distrl.errors import CheckpointError
 from distrl.networks.framework.backend import compiled_write
 from distrl.networks.policy.description import RewardStatistics
 from distrl.networks.weights import to_numpy
-from distrl.types import Array, Batch
+from distrl.types import Array, ArraySpec, Batch
 
 EPSILON = 1e-8
 CLIP = 10.0
@@ -165,14 +165,16 @@ class Statistics:
 
     Args:
         layers: (input name, layer) of every copy, one copy after the other.
+        observations: Specs of the observations by name; categories are normalised as one-hot rows.
     """
 
     def __init__(
         self,
         layers: Sequence[tuple[str, ObservationNormalization]],
+        observations: Mapping[str, ArraySpec],
         reward_normalization: RewardNormalizationParameters | None,
     ) -> None:
-        self._layers = dict(layers)
+        self._layers, self._observations = dict(layers), observations
         self.moments = {name: RunningMoments(layer.mean.shape) for name, layer in self._layers.items()}
         self.rewards = None if reward_normalization is None else RewardNormalization(reward_normalization)
         self._writes = {
@@ -200,7 +202,7 @@ class Statistics:
         """Add a batch's valid rows and its reward moments; write the new statistics into every copy."""
         for name, moments in self.moments.items():
             rows = batch.observations[name][:-1]  # the last row is the first of the next unroll
-            moments.add(rows[batch.valid])
+            moments.add(self._observations[name].expand(rows[batch.valid]))
             self._write(name)
         self.observe_rewards(batch.reward_moments)
 

@@ -238,6 +238,8 @@ def _random_input(tensor: Any, batch: int, spec: ArraySpec | None, rng: np.rando
     shape = (batch, *tensor.shape[1:])
     if np.issubdtype(dtype, np.floating):
         return rng.standard_normal(shape).astype(dtype)
+    if spec is not None and spec.categories is not None:
+        return rng.integers(0, spec.categories.choices, shape).astype(dtype)
     if spec is not None and spec.vocabulary is not None:
         tokens = rng.integers(0, spec.vocabulary, shape)
         return (tokens * rng.integers(0, 2, shape)).astype(dtype)  # half of them padding

@@ -195,17 +195,21 @@ def _check_spaces(observations: Mapping[str, ArraySpec], actions: Mapping[str, A
 def _check_arrays(what: str, arrays: Mapping[str, ArraySpec]) -> None:
     for name, array in arrays.items():
         stacked = array.frames >= 1 and (array.frames == 1 or (array.shape and array.shape[-1] % array.frames == 0))
-        encoded = array.one_hot is None or _is_one_hot(array, array.one_hot)
-        if array.dtype not in DTYPES or not _is_shape(array.shape) or not stacked or not encoded:
+        known = array.dtype in DTYPES and _is_shape(array.shape) and stacked
+        if not known or (array.one_hot is not None and not _is_one_hot(array, array.one_hot)):
             raise _inconsistent(f"{what} {name!r} is {_short(array)}")
 
 
 def _is_one_hot(array: ArraySpec, shown: OneHot) -> bool:
-    counts = len(shown.choices) == len(shown.starts) == math.prod(shown.shape)
+    """Return whether the array holds these choices: as numbers, or in policies of earlier versions as one-hot rows."""
+    counts = len(shown.choices) == len(shown.starts) == math.prod(shown.shape) > 0
     choices = zip(shown.choices, shown.starts, strict=False)
-    return (
-        _is_shape(shown.shape) and counts and all(starmap(_is_choice, choices)) and array.shape == (sum(shown.choices),)
-    )
+    if not (_is_shape(shown.shape) and counts and all(starmap(_is_choice, choices)) and shown.width <= MOST_NUMBERS):
+        return False
+    if np.dtype(array.dtype).kind == "f":
+        return array.frame_shape == (shown.width,)
+    held = np.dtype(array.dtype).kind in "iu" and max(shown.choices) - 1 <= np.iinfo(array.dtype).max
+    return held and array.frame_shape == (len(shown.choices),)
 
 
 def _is_shape(shape: tuple[int, ...]) -> bool:

@@ -94,6 +94,18 @@ def test_grayscale_equals_the_slow_sum_and_white_stays_white(through):
     assert (grey[0] == 255).all()
 
 
+@pytest.mark.parametrize("high", [1.0, 255.0])
+def test_grey_cropped_small_images_in_stacks_keep_their_bounds(pipeline, high):
+    steps = [
+        {"step": "crop", "width": 8, "height": 8},
+        {"step": "grayscale"},
+        {"step": "resize", "width": 4, "height": 4},
+        {"step": "stack"},
+    ]
+    spec = pipeline(ArraySpec((10, 10, 3), "uint8", 0.0, high), *steps).spec.observations["observation"]
+    assert spec == ArraySpec((4, 4, 4), "uint8", 0.0, high, frames=4)
+
+
 def test_grey_bounds_are_the_weighed_ones(pipeline):
     grey = {"step": "grayscale", "weights": [0.5, -0.25]}
     spec = pipeline(ArraySpec((2, 2, 2), "float32", -1.0, 3.0), grey).spec.observations["observation"]

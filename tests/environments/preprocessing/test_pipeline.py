@@ -1,5 +1,6 @@
 import dataclasses
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from distrl.config.environment import EnvironmentConfig
 from distrl.environments.preprocessing.pipeline import Pipeline
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError, EnvironmentFailedError
-from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, Unprocessed
+from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, OneHot, Unprocessed
 
 COLOUR = ArraySpec((210, 160, 3), "uint8", 0.0, 255.0)
 TENSORFORCE = [
@@ -70,6 +71,68 @@ def test_coachs_chain_for_atari_stays_in_bytes(pipeline):
 def test_tokens_stay_tokens_while_they_are_whole(pipeline, step, vocabulary):
     made = pipeline(ArraySpec((4,), "int32", 0.0, 9.0, vocabulary=10), step)
     assert made.spec.observations["observation"].vocabulary == vocabulary
+
+
+CATEGORIES = ArraySpec((2,), "uint8", 0.0, 2.0, one_hot=OneHot((2,), (2, 3), (0, 5)))
+NUMBERS = {"observation": np.uint8([[1, 0], [0, 2]])}
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"step": "clip", "low": 0},
+        {"step": "scale", "divide": 2},
+        {"step": "to_dtype", "dtype": "float32"},
+        {"step": "to_uint8"},
+        {"step": "center"},
+        {"step": "normalize"},
+        {"step": "standardize"},
+        {"step": "binary"},
+        {"step": "flatten"},
+        {"step": "reshape", "shape": [2, 1]},
+        {"step": "select", "keep": [0]},
+    ],
+)
+def test_steps_for_quantities_refuse_categories(pipeline, step):
+    with pytest.raises(ConfigError, match="it is of categories, not of quantities; put one_hot before it"):
+        pipeline(CATEGORIES, step)
+    made = pipeline(CATEGORIES, {"step": "one_hot"}, {**step, **({"shape": [5, 1]} if "shape" in step else {})})
+    assert made.spec.observations["observation"].one_hot is None
+
+
+def test_categories_join_others_one_hot(pipeline):
+    both = {"a": CATEGORIES, "b": ArraySpec((1,), "float32")}
+    with pytest.raises(ConfigError, match="'a' is of categories, not of quantities; put one_hot before it"):
+        pipeline(both, {"step": "concat"})
+    made = pipeline(both, {"step": "one_hot", "of": "a"}, {"step": "concat"})
+    assert made.spec.observations == {"observation": ArraySpec((6,), "float32")}
+
+
+def test_one_hot_makes_the_networks_row_of_categories(pipeline):
+    made = pipeline(CATEGORIES, {"step": "one_hot"})
+    assert made.spec.observations["observation"] == CATEGORIES.expanded == ArraySpec((5,), "float32", 0.0, 1.0)
+    rows = made.observations(NUMBERS, np.ones(2, bool))["observation"]
+    np.testing.assert_array_equal(rows, np.float32([[0, 1, 1, 0, 0], [1, 0, 0, 0, 1]]), strict=True)
+    with pytest.raises(ConfigError, match="its space says how many categories it has; leave categories out"):
+        pipeline(CATEGORIES, {"step": "one_hot", "categories": 3})
+
+
+def test_stacks_of_categories_are_stacks_of_their_rows(pipeline):
+    stacked, rows = (
+        pipeline(CATEGORIES, *steps, {"step": "stack", "frames": 2}) for steps in ((), ({"step": "one_hot"},))
+    )
+    spec = stacked.spec.observations["observation"]
+    assert (spec.shape, spec.dtype, spec.frames) == ((4,), "uint8", 2)
+    assert spec.expanded == rows.spec.observations["observation"]
+    for numbers, valid in ((NUMBERS, [False, False]), ({"observation": np.uint8([[0, 1], [1, 1]])}, [True, False])):
+        found, expected = (made.observations(numbers, np.array(valid))["observation"] for made in (stacked, rows))
+        np.testing.assert_array_equal(spec.expand(found), expected, strict=True)
+
+
+def test_one_hot_rows_of_an_earlier_version_take_any_step(pipeline):
+    earlier = replace(CATEGORIES.expanded, one_hot=CATEGORIES.one_hot)
+    spec = pipeline(earlier, {"step": "to_uint8"}).spec.observations["observation"]
+    assert spec == ArraySpec((5,), "uint8", 0.0, 255.0)
 
 
 def test_tokens_stay_along_one_axis(pipeline):

@@ -24,7 +24,7 @@ from distrl.environments.vector import VectorEnvironment
 from distrl.environments.vectors import vectorizations
 from distrl.environments.worlds.toy import Identity, StepCounter
 from distrl.errors import ConfigError, EnvironmentFailedError
-from distrl.types import ArraySpec, DiscreteSpec
+from distrl.types import DiscreteSpec
 
 HERE = "127.0.0.1"
 LONG_S = 100.0
@@ -75,7 +75,8 @@ def test_four_environments_behave_as_four_in_this_process():
     here = EnvironmentConfig(id="distrl.environments.worlds.toy:Identity", kwargs={"length_steps": 3})
     with served(lambda: Identity(length_steps=3)) as port, vector(config(port), 4) as remote, vector(here, 4) as local:
         assert remote.vectorization == "own"
-        assert remote.spec.observations == {"observation": ArraySpec((4,), "float32", 0.0, 1.0)}
+        assert remote.spec.observations == local.spec.observations
+        assert remote.spec.observations["observation"].dtype == "uint8"
         assert (remote.spec.actions, remote.spec.reward_threshold) == ({"action": DiscreteSpec(4)}, 0.95 * 3)
         first, expected = (each.vector.reset(seed=[1, 2, 3, 4])[0] for each in (remote, local))
         np.testing.assert_array_equal(first, expected)

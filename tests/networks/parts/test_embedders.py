@@ -8,9 +8,16 @@ from distrl.networks.parts.embedders import embed, layer_name
 from distrl.networks.policy import bundle
 
 
-def model_of(shape, dtype="float32", normalization=None, name="camera", seed=1, **parameters):
+def model_of(shape, dtype="float32", normalization=None, name="camera", seed=1, highest=None, **parameters):
     observation = keras.Input(shape, dtype=dtype, name="x")
-    embedded = embed(observation, EmbedderParameters(**parameters), name=name, seed=seed, normalization=normalization)
+    embedded = embed(
+        observation,
+        EmbedderParameters(**parameters),
+        name=name,
+        seed=seed,
+        normalization=normalization,
+        highest=highest,
+    )
     return keras.Model({"x": observation}, {"y": embedded})
 
 
@@ -34,6 +41,28 @@ def test_rescaling_comes_before_the_offset_and_the_clipping_last():
     np.testing.assert_array_equal(
         embedding(values, input_rescaling=10.0, input_offset=1.0, input_clipping=(-0.5, 2.0)), [[-0.5, 0.0, 2.0]]
     )
+
+
+@pytest.mark.parametrize(
+    ("highest", "parameters", "expected"),
+    [
+        (1.0, {}, [0, 1, 1, 0]),
+        (255.0, {}, [0, np.float32(1) / 255, np.float32(1) / 255, 0]),
+        (4.0, {}, [0, 0.25, 0.25, 0]),
+        (0.0, {}, [0, np.float32(1) / 255, np.float32(1) / 255, 0]),
+        (1.0, {"input_rescaling": 2.0}, [0, 0.5, 0.5, 0]),
+    ],
+)
+def test_images_of_bytes_are_divided_by_their_bound(highest, parameters, expected):
+    planes = np.array([[[[0], [1]], [[1], [0]]]], np.uint8)
+    found = embedding(planes, scheme="Empty", highest=highest, **parameters)
+    np.testing.assert_array_equal(found, np.float32([expected]))
+
+
+def test_the_bound_scales_neither_vectors_nor_real_numbers():
+    planes = np.array([[[[0], [1]], [[1], [0]]]], np.uint8)
+    np.testing.assert_array_equal(embedding(planes, scheme="Empty", kind="vector", highest=4.0), [[0, 1, 1, 0]])
+    np.testing.assert_array_equal(embedding(planes.astype(np.float32), scheme="Empty", highest=4.0), [[0, 1, 1, 0]])
 
 
 def test_normalisation_comes_first_and_replaces_the_255_of_bytes():

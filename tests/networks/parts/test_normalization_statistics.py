@@ -6,7 +6,9 @@ import pytest
 from distrl.config.algorithms import RewardNormalizationParameters
 from distrl.errors import CheckpointError
 from distrl.networks.parts.normalization import RunningMoments, Statistics
+from distrl.types import ArraySpec
 
+OBSERVATIONS = {"observation": ArraySpec((4,), "float32")}
 NORMALIZED = {"input_embedders_parameters": {"observation": {"scheme": [4], "normalize": True}}}
 MOMENTS = {"count": np.float64([2.0]), "mean": np.float64([3.0]), "squares": np.float64([8.0])}
 
@@ -18,7 +20,7 @@ def copies(build):
 
 @pytest.fixture
 def statistics(copies):
-    return Statistics([layer for copy in copies for layer in copy.normalizations], None)
+    return Statistics([layer for copy in copies for layer in copy.normalizations], OBSERVATIONS, None)
 
 
 def in_force(copies):
@@ -53,7 +55,9 @@ def test_what_others_tell_is_merged(copies, statistics, batch_for):
 
 
 def test_rewards_are_taken_note_of_where_they_are_normalised(copies, statistics, batch_for):
-    rewarded = Statistics([layer for copy in copies for layer in copy.normalizations], RewardNormalizationParameters())
+    rewarded = Statistics(
+        [layer for copy in copies for layer in copy.normalizations], OBSERVATIONS, RewardNormalizationParameters()
+    )
     batch = batch_for(copies[0])._replace(reward_moments=MOMENTS)
     for one in (statistics, rewarded):
         one.observe(batch)
@@ -65,7 +69,7 @@ def test_rewards_are_taken_note_of_where_they_are_normalised(copies, statistics,
 
 def test_without_normalised_inputs_there_is_nothing_to_tell(build, batch_for):
     network = build()
-    statistics = Statistics(network.normalizations, None)
+    statistics = Statistics(network.normalizations, OBSERVATIONS, None)
     statistics.observe(batch_for(network))
     assert statistics.state_arrays() == {"statistics": {}}
 
@@ -73,7 +77,9 @@ def test_without_normalised_inputs_there_is_nothing_to_tell(build, batch_for):
 @pytest.mark.row("Q04")
 def test_moments_come_back_exactly(copies, batch_for):
     one, other = (
-        Statistics([layer for copy in copies for layer in copy.normalizations], RewardNormalizationParameters())
+        Statistics(
+            [layer for copy in copies for layer in copy.normalizations], OBSERVATIONS, RewardNormalizationParameters()
+        )
         for _ in range(2)
     )
     one.observe(batch_for(copies[0])._replace(reward_moments=MOMENTS))

@@ -10,7 +10,16 @@ from distrl.networks.actions.gaussian import GaussianSpec
 from distrl.networks.actions.squashed_gaussian import SquashedGaussianSpec
 from distrl.networks.actions.values import MultiValuesSpec, ValuesSpec
 from distrl.networks.policy.description import BundleDescription, check_description
-from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec, MultiDiscreteSpec, Unprocessed
+from distrl.types import (
+    ArraySpec,
+    BoxSpec,
+    DiscreteSpec,
+    EnvSpec,
+    MultiBinarySpec,
+    MultiDiscreteSpec,
+    OneHot,
+    Unprocessed,
+)
 
 X = {"x": ArraySpec((2,), "float32")}
 BOX = BoxSpec((2,), (-1.0, None), (1.0, None))
@@ -45,6 +54,23 @@ def test_what_fits(action, distribution):
     check_description(description(action, distribution))
 
 
+SHOWN = OneHot((2,), (3, 300), (0, -5))
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        ArraySpec((2,), "uint16", 0.0, 299.0, one_hot=SHOWN),
+        ArraySpec((2,), "int32", 0.0, 299.0, one_hot=SHOWN),
+        ArraySpec((6,), "uint16", 0.0, 299.0, frames=3, one_hot=SHOWN),
+        ArraySpec((303,), "float32", 0.0, 1.0, one_hot=SHOWN),  # of earlier versions
+        ArraySpec((909,), "float32", 0.0, 1.0, frames=3, one_hot=SHOWN),
+    ],
+)
+def test_categories_that_fit(array):
+    check_description(description(DiscreteSpec(2), CategoricalSpec(2), {"x": array}))
+
+
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
@@ -65,6 +91,14 @@ def test_what_fits(action, distribution):
                 ArraySpec((3,), "float32", frames=2),
                 ArraySpec((), "float32", frames=2),
                 ArraySpec((2,), "float32", frames=0),
+                ArraySpec((2,), "uint8", one_hot=SHOWN),  # which cannot hold 299
+                ArraySpec((2,), "bool", one_hot=SHOWN),
+                ArraySpec((3,), "uint16", one_hot=SHOWN),
+                ArraySpec((302,), "float32", one_hot=SHOWN),
+                ArraySpec((2,), "uint16", one_hot=OneHot((3,), (3, 300), (0, 0))),
+                ArraySpec((1,), "uint16", one_hot=OneHot((), (0,), (0,))),
+                ArraySpec((0,), "uint16", one_hot=OneHot((0,), (), ())),
+                ArraySpec((2,), "int64", one_hot=OneHot((2,), (2**28, 2), (0, 0))),
             )
         ),
         *(
