@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from keras import ops
 
 from distrl.algorithms.maths.returns import batch_discounts, n_step
+from distrl.algorithms.maths.rewards import learned_rewards
 from distrl.algorithms.maths.td_targets import (
     chosen_values,
     greedy_values,
@@ -54,7 +55,7 @@ class Dqn(QLearning):
         best = mean_over_choices([greedy_values(values, by) for values, by in zip(slow, choosing, strict=True)])
         returns = n_step(  # of a transition, whose reward holds n of them already, the one step that it is
             values=unscaled(best) if parameters.value_rescaling else best,
-            rewards=parameters.reward_scale * batch.rewards,
+            rewards=learned_rewards(batch, parameters),
             discounts=batch_discounts(batch, parameters.discount),
             valid=batch.valid,
             steps=parameters.replay.item.n_step,
