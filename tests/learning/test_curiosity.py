@@ -12,6 +12,7 @@ from distrl.runs.summary import Summary
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
 PRESET = "key-and-door-ppo-rnd"
+WORLD = "distrl.environments.worlds.key_and_door:KeyAndDoor"
 
 
 @pytest.mark.row("D175")
@@ -30,6 +31,20 @@ def test_the_door_is_not_found_without_it(train_preset):
     assert (summary.stop_reason, summary.mean_return_100) == ("env_steps", 0.0)
 
 
+def train(run_dir, sets):
+    command = [sys.executable, "-m", "distrl", "train", "--plain", "--run-dir", str(run_dir), "--env", WORLD]
+    given = [part for each in sets for part in ("--set", each)]
+    return subprocess.run([*command, *given], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.row("D175")
+def test_gradient_actors_are_refused_with_2(tmp_path):
+    done = train(tmp_path / "run", ["algorithm={name: a2c, curiosity: {kind: rnd}}"])
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "algorithm.curiosity: actors of a2c differentiate their own unrolls" in done.stderr
+
+
 @pytest.mark.row("D175")
 @pytest.mark.parametrize(
     ("kind", "sets"),
@@ -42,15 +57,11 @@ def test_two_actors_train_with_it(tmp_path, kind, sets):
     """Actors get the policy alone; checkpoints hold everything, and metrics are written."""
     sets = [
         *sets,
-        "environment.id=distrl.environments.worlds.key_and_door:KeyAndDoor",
         f"algorithm.curiosity={{kind: {kind}}}",
         "actors={count: 2, environments: 4, unroll_length_steps: 16}",
         "stop.updates=8",
     ]
-    command = [sys.executable, "-m", "distrl", "train", "--plain", "--run-dir", str(tmp_path / "run")]
-    done = subprocess.run(
-        [*command, *(part for given in sets for part in ("--set", given))], capture_output=True, text=True, check=False
-    )
+    done = train(tmp_path / "run", sets)
     assert done.returncode == 0, done.stdout + done.stderr
     summary = Summary.read(tmp_path / "run" / "summary.json")
     assert (summary.updates, summary.imbalance) == (8, 0)
