@@ -355,6 +355,8 @@ class Batch(NamedTuple):
         bootstrap_steps: int32 [T, N]. Steps k between a row and the next one; None: 1, as in unrolls.
         importance_weights: float32 [N]. Factor of each item in the mean of losses; None: 1, as in unrolls.
         extras: name -> [T, N, ...], as in unrolls.
+        bonus: float32 [T, N]. Intrinsic reward of each step times its weight, 0 where not valid; None: there are none.
+            Losses add it to their rewards: see `learned_rewards`.
     """
 
     observations: dict[str, Array]
@@ -369,6 +371,7 @@ class Batch(NamedTuple):
     bootstrap_steps: Array | None = None
     importance_weights: Array | None = None
     extras: dict[str, Array] = {}  # noqa: RUF012 (a default that nothing writes to)
+    bonus: Array | None = None
 
 
 class StepField(NamedTuple):

@@ -44,7 +44,7 @@ class ActorCritic(GradientAlgorithm):
         values = outputs["value"]
         returns = gae(
             values=values,
-            rewards=learned_rewards(batch.rewards, parameters),
+            rewards=learned_rewards(batch, parameters),
             discounts=step_discounts(batch.terminated, parameters.discount),
             valid=batch.valid,
             trace_lambda=parameters.gae_lambda,

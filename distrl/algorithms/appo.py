@@ -25,7 +25,7 @@ class Appo(Ppo):
             return super().returns(values, log_rhos, batch)
         return corrected_gae(
             values=values,
-            rewards=learned_rewards(batch.rewards, parameters),
+            rewards=learned_rewards(batch, parameters),
             discounts=step_discounts(batch.terminated, parameters.discount),
             valid=batch.valid,
             log_rhos=log_rhos,

@@ -11,6 +11,7 @@ from keras import ops
 from distrl.algorithms.algorithm import Networks
 from distrl.algorithms.maths.critic_losses import critic_targets
 from distrl.algorithms.maths.returns import batch_discounts
+from distrl.algorithms.maths.rewards import learned_rewards
 from distrl.algorithms.maths.td_targets import chosen_values, greedy_values
 from distrl.algorithms.q_learning import QLearning, TemporalDifferences
 from distrl.config.algorithms.q_learning import BootstrappedDqnParameters
@@ -52,7 +53,7 @@ class BootstrappedDqn(QLearning):
         """Return the losses of all members' values, "<head>/q", float32 [T+1, N, K A]; errors are the members' mean."""
         online, slow = (self._of_members(outputs[prefix + self.ensemble.output]) for prefix in ("", TARGET))
         best = greedy_values(slow[1:], online[1:] if self.parameters.double else None)
-        rewards = self.parameters.reward_scale * batch.rewards
+        rewards = learned_rewards(batch, self.parameters)
         discounts = batch_discounts(batch, self.parameters.discount)
         targets = critic_targets(rewards, discounts, best)
         taken = chosen_values(online[:-1], ops.expand_dims(batch.actions[self.action], -1))

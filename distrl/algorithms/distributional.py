@@ -10,6 +10,7 @@ import numpy as np
 from keras import ops
 
 from distrl.algorithms.maths.returns import batch_discounts
+from distrl.algorithms.maths.rewards import learned_rewards
 from distrl.algorithms.maths.td_targets import chosen_distributions, chosen_values, greedy_distributions, projected
 from distrl.algorithms.q_learning import QLearning, TemporalDifferences
 from distrl.config.algorithms.distributional import C51Section, DistributionalSection, QrDqnParameters
@@ -57,7 +58,7 @@ class _Distributional(QLearning):
             distributions=chosen_distributions(outputs[head][:-1], choices),
             following=greedy_distributions(outputs[TARGET + head][1:], choosing[1:]),
             values=chosen_values(q[:-1], choices),
-            rewards=self.parameters.reward_scale * batch.rewards,
+            rewards=learned_rewards(batch, self.parameters),
             discounts=batch_discounts(batch, self.parameters.discount),
         )
 

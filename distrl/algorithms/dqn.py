@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from keras import ops
 
 from distrl.algorithms.maths.returns import batch_discounts, n_step
+from distrl.algorithms.maths.rewards import learned_rewards
 from distrl.algorithms.maths.td_targets import (
     action_gaps,
     chosen_values,
@@ -71,7 +72,7 @@ class Dqn(QLearning):
         def over(steps: int) -> Tensor:
             returns = n_step(  # of a transition, whose reward holds n of them already, the one step that it is
                 values=best,
-                rewards=parameters.reward_scale * batch.rewards,
+                rewards=learned_rewards(batch, parameters),
                 discounts=batch_discounts(batch, parameters.discount),
                 valid=batch.valid,
                 steps=steps,

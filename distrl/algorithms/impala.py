@@ -55,7 +55,7 @@ class Impala(GradientAlgorithm):
         log_rhos = log_probabilities - batch.behaviour_log_probabilities
         returns = vtrace(
             values=values,
-            rewards=learned_rewards(batch.rewards, parameters),
+            rewards=learned_rewards(batch, parameters),
             discounts=step_discounts(batch.terminated, parameters.discount),
             valid=batch.valid,
             log_rhos=log_rhos,

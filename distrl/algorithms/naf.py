@@ -10,6 +10,7 @@ from keras import ops
 from distrl.algorithms.algorithm import PRIORITIES, GradientAlgorithm, Loss, Networks, Update
 from distrl.algorithms.maths.critic_losses import critic_targets, weighted_mean
 from distrl.algorithms.maths.returns import batch_discounts
+from distrl.algorithms.maths.rewards import learned_rewards
 from distrl.algorithms.off_policy import ActionScale
 from distrl.config.algorithms.off_policy import NafParameters
 from distrl.config.heads import NAFHeadParameters
@@ -67,7 +68,7 @@ class Naf(GradientAlgorithm):
         """
         parameters, weights = self.parameters, batch.importance_weights
         targets = critic_targets(
-            parameters.reward_scale * batch.rewards[0],
+            learned_rewards(batch, parameters)[0],
             batch_discounts(batch, parameters.discount)[0],
             outputs[f"{TARGET}naf/value"][1],
         )

@@ -12,6 +12,7 @@ from keras import ops
 from distrl.algorithms.algorithm import PRIORITIES, Algorithm, Networks, Update
 from distrl.algorithms.maths.critic_losses import critic_targets, expected, weighted_mean
 from distrl.algorithms.maths.returns import batch_discounts
+from distrl.algorithms.maths.rewards import learned_rewards
 from distrl.config.algorithms import AlgorithmContext
 from distrl.config.algorithms.off_policy import CriticsSection, TargetsSection
 from distrl.config.heads import DeterministicPolicyHeadParameters, HeadParameters, QValueHeadParameters
@@ -229,7 +230,7 @@ class OffPolicyActorCritic(Algorithm):
         taken = self.scaled({name: rows[0] for name, rows in batch.actions.items()})
         values, next_values = self.critic_values(before, taken, after)
         targets = critic_targets(
-            parameters.reward_scale * batch.rewards[0], batch_discounts(batch, parameters.discount)[0], next_values
+            learned_rewards(batch, parameters)[0], batch_discounts(batch, parameters.discount)[0], next_values
         )
 
         policy_loss = -weighted_mean(worth, weights)

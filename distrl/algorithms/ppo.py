@@ -49,7 +49,7 @@ class Ppo(GradientAlgorithm):
         del log_rhos  # the loss's ratio makes up for it, as far as one step goes
         return gae(
             values=values,
-            rewards=learned_rewards(batch.rewards, self.parameters),
+            rewards=learned_rewards(batch, self.parameters),
             discounts=step_discounts(batch.terminated, self.parameters.discount),
             valid=batch.valid,
             trace_lambda=self.parameters.gae_lambda,

@@ -9,6 +9,7 @@ from importlib import import_module
 from pydantic import create_model
 
 from distrl.algorithms.algorithm import Algorithm, GradientAlgorithm
+from distrl.algorithms.curiosity import Curious
 from distrl.config import RunConfig
 from distrl.config.algorithms import AlgorithmContext, AlgorithmSection, Declared, ExternalAlgorithmParameters
 from distrl.config.heads import HeadSection
@@ -19,12 +20,14 @@ from distrl.user_classes import own_class
 
 
 def make_algorithm(config: RunConfig) -> Algorithm:
-    """Make the algorithm that `config.algorithm.name` selects.
+    """Make the algorithm that `config.algorithm.name` selects, with curiosity if the section has it.
 
     Raises:
         ConfigError: It is a class of the user's own that cannot be imported, or is no `Algorithm`.
     """
-    return algorithm_class(config.algorithm)(context_of(config))
+    algorithm = algorithm_class(config.algorithm)(context_of(config))
+    curiosity = config.algorithm.curiosity
+    return algorithm if curiosity is None else Curious(algorithm, curiosity)
 
 
 def algorithm_class(section: AlgorithmSection) -> type[Algorithm]:

@@ -66,7 +66,7 @@ class Trpo(GradientAlgorithm):
         present = self.distribution.log_probability(acting, batch.actions)
         targets, advantages = gae(
             values=values,
-            rewards=learned_rewards(batch.rewards, self.parameters),
+            rewards=learned_rewards(batch, self.parameters),
             discounts=step_discounts(batch.terminated, self.parameters.discount),
             valid=batch.valid,
             trace_lambda=self.parameters.gae_lambda,

@@ -89,7 +89,7 @@ class Vpg(GradientAlgorithm):
         assert trace is not None  # the parameters say so
         return gae(
             values=values,
-            rewards=learned_rewards(batch.rewards, parameters),
+            rewards=learned_rewards(batch, parameters),
             discounts=step_discounts(batch.terminated, parameters.discount),
             valid=batch.valid,
             trace_lambda=trace,
@@ -114,7 +114,7 @@ class Vpg(GradientAlgorithm):
         """
         assert self.longest_episode_steps is not None  # as `build` checked
         found = episodes(
-            learned_rewards(batch.rewards, self.parameters),
+            learned_rewards(batch, self.parameters),
             batch.terminated,
             batch.valid,
             discount=self.parameters.discount,

@@ -271,5 +271,6 @@ def _nearest_key(path: Path, parent: Any) -> str:
     elsewhere = get_close_matches(key, sorted(names), n=1, cutoff=0.7)
     if elsewhere:
         matches = [dotted for dotted in paths if dotted.rpartition(".")[2] == elsewhere[0]]
+        matches.sort(key=lambda dotted: dotted.count("."))  # a section's own key before those of its parts
         return f"did you mean {' or '.join(matches[:3])}?"
     return f"valid keys in {prefix[:-1]}: {', '.join(here)}" if parents else f"valid keys: {', '.join(here)}"

@@ -225,14 +225,12 @@ class ClassificationHeadParameters(HeadSection):
     kind: Literal["classification"] = "classification"
 
 
-class RNDHeadParameters(HeadSection):
-    """Random network distillation: the error with which the network predicts a random function of the observation."""
+class EmbeddingHeadParameters(HeadSection):
+    """A vector of features, learned from vectors; what curiosity is made of."""
 
-    kind: Literal["rnd"] = "rnd"
-    units: tuple[Count, ...] = (256,)
-    """Widths of hidden layers, of the predictor and of the random function each."""
-    embedding_size: int = Field(128, ge=1)
-    """Width of the random function's output."""
+    kind: Literal["embedding"] = "embedding"
+    embedding_size: int = Field(64, ge=1)
+    """Width of the vector."""
 
 
 HeadParameters = Annotated[
@@ -252,6 +250,6 @@ HeadParameters = Annotated[
     | TwinQHeadParameters
     | DeterministicPolicyHeadParameters
     | ClassificationHeadParameters
-    | RNDHeadParameters,
+    | EmbeddingHeadParameters,
     Field(discriminator="kind"),
 ]

@@ -50,6 +50,9 @@ def steerable(config: RunConfig) -> list[Parameter]:
     algorithm = config.algorithm
     for name, meaning in algorithm.live.items():
         found.append(Parameter(f"algorithm.{name}", "number", getattr(algorithm, name), meaning))
+    if algorithm.curiosity is not None:
+        meaning = "factor of intrinsic rewards beside the environment's"
+        found.append(Parameter("algorithm.curiosity.weight", "number", algorithm.curiosity.weight, meaning))
     if algorithm.max_staleness_updates is not None and not algorithm.rounds:
         meaning = "updates that an unroll's weights may be old"
         found.append(Parameter(_STALENESS, "count", algorithm.max_staleness_updates, meaning))
@@ -119,7 +122,10 @@ def steered(config: RunConfig, settings: Mapping[str, Value]) -> RunConfig:
             assert config.exploring is not None  # or it would not be known
             tree["exploration"] = _explored(config, name, value)
         else:
-            tree[section][name] = value
+            place = tree
+            for part in section.split("."):
+                place = place[part]
+            place[name] = value
     return validated(RunConfig, tree, dict.fromkeys(settings, "the request"))
 
 

@@ -23,6 +23,10 @@ class TransitionParameters(Section):
         """Return the rows of an unroll before which it holds the policy's recurrent state: of every kind, row 0."""
         return range(1)
 
+    def steps(self, unroll_length_steps: int) -> int:
+        """Return the number of rows of one item in a batch."""
+        return 1
+
     def trained_steps(self, unroll_length_steps: int) -> int:
         """Return the number of steps of one item that the loss sees, at most."""
         return 1
@@ -50,22 +54,22 @@ class SequenceParameters(Section):
     n_step: int = Field(1, ge=1)
     """Rewards before the bootstrap; fewer if the episode or the sequence ends earlier."""
 
-    def length(self, unroll_length_steps: int) -> int:
-        """Return the steps of a sequence."""
+    def steps(self, unroll_length_steps: int) -> int:
+        """Return the number of rows of one item in a batch, burn-in included."""
         return self.length_steps or unroll_length_steps
 
     def state_rows(self, unroll_length_steps: int) -> range:
         """Return the rows of an unroll at which sequences start: the unroll holds the recurrent state before each."""
-        length = self.length(unroll_length_steps)
+        length = self.steps(unroll_length_steps)
         return range(0, unroll_length_steps - length + 1, length - self.overlap_steps)
 
     def trained_steps(self, unroll_length_steps: int) -> int:
         """Return the number of steps of one item that the loss sees, at most."""
-        return self.length(unroll_length_steps) - self.burn_in_steps
+        return self.steps(unroll_length_steps) - self.burn_in_steps
 
     def check(self, unroll_length_steps: int, network: NetworkParameters) -> None:
         """Refuse sequences that do not fill an unroll, and a burn-in of no use."""
-        length, where = self.length(unroll_length_steps), "algorithm.replay.item"
+        length, where = self.steps(unroll_length_steps), "algorithm.replay.item"
         for name, steps in (("overlap_steps", self.overlap_steps), ("burn_in_steps", self.burn_in_steps)):
             if steps >= length:
                 raise ValueError(f"{where}.{name}: {steps} must be less than the {length} steps of a sequence")

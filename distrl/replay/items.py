@@ -115,7 +115,7 @@ class Sequences(Items):
     def __init__(self, parameters: SequenceParameters, schema: UnrollSchema) -> None:
         length, self._environments = schema.unroll_length_steps, schema.environments
         self._starts = parameters.state_rows(length)
-        self._length = parameters.length(length)
+        self._length = parameters.steps(length)
         self.burn_in_steps = parameters.burn_in_steps
         self.per_slot = len(self._starts) * self._environments
         self.identity = [self._length, parameters.overlap_steps, parameters.burn_in_steps]

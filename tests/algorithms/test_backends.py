@@ -16,7 +16,9 @@ HERE, NETWORKS = Path(__file__).parent, Path(__file__).parents[1] / "networks"
 NEEDS = {"jax": ("jax",), "numpy": ("jax", "scipy")}  # Keras' NumPy backend imports both
 SUITES = {
     "returns": [HERE / "maths" / f"test_{name}.py" for name in ("returns", "losses", "critic_losses", "td_targets")],
-    "estimates": [HERE / "maths" / f"test_{name}.py" for name in ("rewards", "monte_carlo", "trust_region")],
+    "estimates": [
+        HERE / "maths" / f"test_{name}.py" for name in ("rewards", "monte_carlo", "trust_region", "curiosity")
+    ],
     "distributions": [NETWORKS / "test_actions_discrete.py", NETWORKS / "test_actions_continuous.py"],
     "heads": [NETWORKS / "heads" / "test_losses.py"],
     "samples": [NETWORKS / "test_actions_sampling.py"],
@@ -34,6 +36,7 @@ SUITES = {
         HERE / "test_fixed_numbers.py",
         HERE / "test_epochs.py",
         HERE / "test_trpo.py",
+        HERE / "test_curiosity.py",
     ],
 }
 RUN_ON = [

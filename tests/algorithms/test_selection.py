@@ -164,7 +164,7 @@ def test_what_is_no_algorithm_is_one_line(name, line):
     [
         ("algorithm.dept=3", "unknown key algorithm.dept (from flag --set); did you mean algorithm.depth?"),
         # Another algorithm's own key is no advice.
-        ("algorithm.minibatches=2", "unknown key algorithm.minibatches (from flag --set); valid keys in algorithm: "),
+        ("algorithm.rho_bar=2", "unknown key algorithm.rho_bar (from flag --set); valid keys in algorithm: "),
         ("algorithm.depth=0", "algorithm.depth: 0 (from flag --set) must be greater than or equal to 1"),
         ("algorithm.depth=true", "algorithm.depth: true (from flag --set) must be a number, not a boolean"),
         ("algorithm.depth=many", "algorithm.depth: 'many' (from flag --set) must be a valid integer"),
@@ -239,6 +239,15 @@ def test_what_cannot_work_is_one_line_before_anything_is_launched(monkeypatch, c
         try_out(monkeypatch, class_)
     assert str(caught.value).startswith(line)
     assert "\n" not in str(caught.value)
+
+
+def test_curiosity_is_of_built_in_algorithms(monkeypatch):
+    with pytest.raises(ConfigError) as caught:
+        try_out(monkeypatch, declaring(learns_from="own policy"), "algorithm.curiosity={kind: rnd}")
+    assert str(caught.value) == (
+        "algorithm.curiosity: user_module:Tried states its loss itself, and built-in algorithms alone add intrinsic "
+        "rewards to theirs; leave it out"
+    )
 
 
 def test_what_can_work_is_tried_out(monkeypatch):

@@ -17,8 +17,15 @@ def explained(tree, origin_of=None):
     ("tree", "line"),
     [
         ({"network": {"lerning_rate": 1}}, "unknown key network.lerning_rate; did you mean network.learning_rate?"),
-        ({"lerning_rate": 1}, "unknown key lerning_rate; did you mean network.learning_rate?"),
-        ({"actors": {"learning_rate": 1}}, "unknown key actors.learning_rate; did you mean network.learning_rate?"),
+        (
+            {"lerning_rate": 1},
+            "unknown key lerning_rate; did you mean network.learning_rate or algorithm.curiosity.learning_rate?",
+        ),
+        (
+            {"actors": {"learning_rate": 1}},
+            "unknown key actors.learning_rate; did you mean network.learning_rate or "
+            "algorithm.curiosity.learning_rate?",
+        ),
         ({"batch_size": 8}, "unknown key batch_size; did you mean learner.batch_size?"),
         ({"actor": {"count": 1}}, "unknown key actor; did you mean actors?"),
         ({"backend": "x"}, "unknown key backend; did you mean learner.backend?"),
@@ -94,7 +101,7 @@ def test_an_unknown_key_names_the_nearest_valid_one(tree, line):
             {"network": {"heads_parameters": [{"distribution": "beta"}]}},
             "network.heads_parameters.0: {distribution: beta} must have a kind of "
             "policy, ppo, acer_policy, value, q, dueling_q, categorical_q, rainbow_q, quantile_q, naf, q_value, "
-            "quantile_q_value, twin_q, deterministic_policy, classification, rnd",
+            "quantile_q_value, twin_q, deterministic_policy, classification, embedding",
         ),
         (
             {"network": {"middleware_parameters": {"kind": "lstmm"}}},

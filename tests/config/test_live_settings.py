@@ -37,6 +37,10 @@ def paths(given):
             ["network.learning_rate", "exploration.sigma", "launch.log_level"],
         ),
         ({"network": {"optimizer_type": "LBFGS"}}, ["algorithm.entropy_weight", "launch.log_level"]),
+        (
+            {"algorithm": {"name": "sac", "curiosity": {"kind": "rnd"}}},
+            ["network.learning_rate", "algorithm.curiosity.weight", "launch.log_level"],
+        ),
     ],
 )
 def test_what_there_is_depends_on_the_run(sections, expected):
@@ -72,6 +76,20 @@ def test_the_rest_stays_as_it_is():
     launch = now.launch.model_copy(update={"log_level": "info"})
     assert now.model_copy(update={"network": network, "algorithm": algorithm, "launch": launch}) == given
     assert steered(given, {}) is given
+
+
+@pytest.mark.row("D175")
+def test_the_weight_of_curiosity_changes_within_its_bounds():
+    given = config(algorithm={"name": "ppo", "curiosity": {"kind": "icm", "weight": 0.5, "beta": 0.3}})
+    now = steered(given, {"algorithm.curiosity.weight": 0.0}).algorithm.curiosity
+    assert (now.kind, now.weight, now.beta) == ("icm", 0.0, 0.3)
+    assert given.algorithm.curiosity.weight == 0.5
+    with pytest.raises(ConfigError, match=r"algorithm\.curiosity\.weight"):
+        steered(given, {"algorithm.curiosity.weight": -1.0})
+    with pytest.raises(ConfigError, match=r"algorithm\.curiosity\.beta cannot change"):
+        steered(given, {"algorithm.curiosity.beta": 0.5})
+    with pytest.raises(ConfigError, match=r"algorithm\.curiosity\.weight cannot change"):
+        steered(config(), {"algorithm.curiosity.weight": 0.5})
 
 
 def test_an_algorithms_own_exploration_keeps_what_else_it_says():

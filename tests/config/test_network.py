@@ -99,7 +99,7 @@ TARGETS = {
     "twin_q": BIG,
     "deterministic_policy": REAL,
     "classification": CHOICES,
-    "rnd": {},
+    "embedding": np.stack([BIG] * 3, axis=1),
 }
 
 
@@ -299,7 +299,7 @@ OWN_FIELDS = {
     "quantile_q": {"quantiles": Change(3, "shapes"), "huber_kappa": Change(0.1, "step")} | MASK,
     "quantile_q_value": {"quantiles": Change(3, "shapes"), "huber_kappa": Change(0.1, "step")},
     "deterministic_policy": {"batchnorm": Change(True, "shapes")},
-    "rnd": {"embedding_size": Change(4, "shapes")},
+    "embedding": {"embedding_size": Change(4, "shapes")},
 }
 SMALL_HEADS = {
     "categorical_q": {"atoms": 3},
@@ -308,7 +308,7 @@ SMALL_HEADS = {
     "quantile_q": {"quantiles": 4},
     "quantile_q_value": {"quantiles": 4},
     "twin_q": {"units": [6]},
-    "rnd": {"embedding_size": 3, "units": [6]},
+    "embedding": {"embedding_size": 3, "units": [6]},
 }
 SECTIONS = {kind: type(READ_HEAD({"kind": kind})) for kind in HEADS}
 

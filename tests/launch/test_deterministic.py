@@ -179,6 +179,17 @@ def test_a_resumed_run_explores_on_bit_by_bit(tmp_path, exploration, dense_layer
     assert_that_halves_make_a_whole(tmp_path, "impala", 1.0, **options)
 
 
+@pytest.mark.row("Q03", "D175")
+@pytest.mark.parametrize("kind", ["rnd", "icm"])
+def test_a_resumed_run_with_curiosity_goes_on_bit_by_bit(tmp_path, kind):
+    """Predictors, their optimizers, statistics of observations and the scale of intrinsic rewards."""
+    parameters = {"epochs": 2, "minibatches": 4, "curiosity": {"kind": kind, "epochs": 2, "minibatches": 2}}
+    arrays = assert_that_halves_make_a_whole(tmp_path, "ppo", parameters=parameters, learning_rate=0.01)
+    assert arrays["curiosity.optimizer", "optimizer/iteration"] == 6 * 4
+    assert arrays["curiosity.rewards", "squares"] > 0.0
+    assert arrays["curiosity.rewards", "count"] == arrays["curiosity.statistics", "observation/count"] > 0.0
+
+
 @pytest.mark.row("Q03")
 def test_a_resumed_sac_goes_on_bit_by_bit(tmp_path):
     """Several networks, the temperature, the noise that actions are drawn from, and what is in the replay memory.

@@ -1,9 +1,11 @@
-"""Clipping and scaling of rewards in the losses of policy gradients; unrolls carry raw rewards."""
+"""The rewards that losses learn from: clipped, scaled, and with the bonus of curiosity; unrolls carry raw rewards."""
 
 from keras import ops
 
+from distrl.config.algorithms import AlgorithmSection
 from distrl.config.algorithms.policy_gradients import PolicySection, RewardClipping
 from distrl.networks.actions.family import Tensor
+from distrl.types import Batch
 
 
 def clipped(rewards: Tensor, clipping: RewardClipping | None) -> Tensor:
@@ -27,10 +29,14 @@ def clipped(rewards: Tensor, clipping: RewardClipping | None) -> Tensor:
     return 5.0 * ops.where(rewards < 0.0, 0.3 * squashed, squashed)
 
 
-def learned_rewards(rewards: Tensor, parameters: PolicySection) -> Tensor:
-    """Return the rewards of a batch for the loss: clipped, then scaled. Any normalisation comes before.
+def learned_rewards(batch: Batch, parameters: AlgorithmSection) -> Tensor:
+    """Return the rewards of a batch for the loss: clipped, scaled, plus the bonus. Any normalisation comes before.
 
-    Args:
-        rewards: float32 [T, N]. Rewards of invalid rows are 0 and stay 0.
+    Policy gradients clip if their section says so. The bonus has a scale of its own.
+
+    Returns:
+        float32 [T, N]; 0 where not valid.
     """
-    return parameters.reward_scale * clipped(rewards, parameters.reward_clipping)
+    clipping = parameters.reward_clipping if isinstance(parameters, PolicySection) else None
+    rewards = parameters.reward_scale * clipped(batch.rewards, clipping)
+    return rewards if batch.bonus is None else rewards + batch.bonus

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
+from distrl.config.curiosity import CuriosityParameters
 from distrl.config.exploration import ExplorationParameters
 from distrl.config.network import NetworkParameters
 from distrl.config.replay import ReplayParameters
@@ -64,6 +65,8 @@ class AlgorithmSection(Section):
     """Factor of rewards in the loss, applied after they are normalised; actors send raw rewards."""
     reward_normalization: RewardNormalizationParameters | None = None
     """{} for the usual one; null: none."""
+    curiosity: CuriosityParameters | None = None
+    """Intrinsic rewards, added to the others after these are normalised, clipped and scaled; null: none."""
 
     @property
     def replay_parameters(self) -> ReplayParameters | None:
@@ -100,6 +103,7 @@ class AlgorithmSection(Section):
         """
         if self.rounds and self.max_staleness_updates is not None:
             raise ValueError(f"algorithm.max_staleness_updates: {self.name} is synchronous in any case; leave it out")
+        self._check_curiosity(context)
         replay = self.replay_parameters
         if replay is None:
             return
@@ -115,6 +119,23 @@ class AlgorithmSection(Section):
                 f"network.optimizer_type: LBFGS needs the same batch again; {self.name} samples another one"
             )
         replay.item.check(context.unroll_length_steps, network)
+
+    def _check_curiosity(self, context: "AlgorithmContext") -> None:
+        if self.curiosity is None:
+            return
+        if self.ships == "gradients":
+            raise ValueError(
+                f"algorithm.curiosity: actors of {self.name} differentiate their own unrolls, and the networks of "
+                "curiosity are in the learner; leave it out, or use ppo or impala"
+            )
+        if ":" in self.name:
+            raise ValueError(
+                f"algorithm.curiosity: {self.name} states its loss itself, and built-in algorithms alone add intrinsic "
+                "rewards to theirs; leave it out"
+            )
+        replay = self.replay_parameters
+        length = context.unroll_length_steps if replay is None else replay.item.steps(context.unroll_length_steps)
+        self.curiosity.check(length * context.sequences_per_batch, context.replicas)
 
     def check_actions(self, spec: "EnvSpec") -> None:
         """Refuse an environment whose actions the algorithm cannot choose; any by default.

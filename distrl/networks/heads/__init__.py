@@ -7,7 +7,7 @@ from distrl.config.heads import HeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
 from distrl.networks.heads.acer import ACERPolicyHead
-from distrl.networks.heads.auxiliary import ClassificationHead, RNDHead
+from distrl.networks.heads.auxiliary import ClassificationHead, EmbeddingHead
 from distrl.networks.heads.continuous import (
     DeterministicPolicyHead,
     NAFHead,
@@ -47,7 +47,7 @@ HEADS: dict[str, type[Head[Any]]] = {
     "twin_q": TwinQHead,
     "deterministic_policy": DeterministicPolicyHead,
     "classification": ClassificationHead,
-    "rnd": RNDHead,
+    "embedding": EmbeddingHead,
 }
 """By `kind`."""
 

@@ -148,7 +148,7 @@ KINDS = {
     "twin_q": (BOX, (heads.TwinQHeadParameters(units=(6,)),), {}),
     "deterministic": (BOX, (heads.DeterministicPolicyHeadParameters(batchnorm=True),), {}),
     "classification": (SPEC, (heads.ClassificationHeadParameters(),), {}),
-    "rnd": (SPEC, (heads.RNDHeadParameters(units=(6,), embedding_size=4),), {}),
+    "embedding": (SPEC, (heads.EmbeddingHeadParameters(units=(6,), embedding_size=4),), {}),
     "own model": (
         EnvSpec("Picture-v0", {"camera": ArraySpec((9, 9, 3), "uint8", 0, 255)} | NUMBERS, {"action": DiscreteSpec(2)}),
         BOTH,
@@ -334,9 +334,9 @@ def test_kernels_of_convolutions_are_external_initializers(build):
     assert not any("/" in tensor.name for tensor in graph.input)
 
 
-@pytest.mark.parametrize("kind", ["noisy", "dropout", "rnd", "ppo"])
+@pytest.mark.parametrize("kind", ["noisy", "dropout", "ppo"])
 def test_what_only_training_reads_stays_with_the_learner(build, kind):
-    """Actors need neither the strength of noise nor generators nor coefficients, but a frozen random function."""
+    """Actors need neither the strength of noise nor generators nor coefficients."""
     spec, made, parameters = KINDS[kind]
     network = build(spec, made, **parameters)
     left = set(network.variables) - set(network.policy_weights())
@@ -347,7 +347,6 @@ def test_what_only_training_reads_stays_with_the_learner(build, kind):
             "main/middleware_dense_0_noise/seed_generator_state",
         },
         "dropout": {"main/middleware_dense_0_dropout_noise/seed_generator_state"},
-        "rnd": set(),
         "ppo": {"main/policy_head_kl_coefficient"},
     }
     assert {name.replace("noisy_dense", "dense") for name in left} == expected[kind]
