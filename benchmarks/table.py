@@ -58,6 +58,7 @@ ROWS = (
     _row("cartpole-a3c", "CartPole-v1", "A3C", 475, 500_000),
     _row("cartpole-vpg", "CartPole-v1", "VPG", 400, 500_000),
     _row("cartpole-trpo", "CartPole-v1", "TRPO", 475, 500_000),
+    _row("cartpole-acer", "CartPole-v1", "ACER", 475, 200_000),
     _row("cartpole-dqn", "CartPole-v1", "DQN", 475, 100_000),
     _row("cartpole-apex", "CartPole-v1", "Ape-X", 475, 200_000),
     _row("cartpole-c51", "CartPole-v1", "C51", 475, 100_000),

@@ -34,6 +34,7 @@ SUITES = {
         HERE / "test_fixed_numbers.py",
         HERE / "test_epochs.py",
         HERE / "test_trpo.py",
+        HERE / "test_acer.py",
     ],
 }
 RUN_ON = [

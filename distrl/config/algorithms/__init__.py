@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from pydantic import Discriminator, Tag
 
+from distrl.config.algorithms.acer import AcerParameters
 from distrl.config.algorithms.actor_critics import A2cParameters, A3cParameters, ImpalaParameters
 from distrl.config.algorithms.distributional import C51Parameters, QrDqnParameters, RainbowParameters
 from distrl.config.algorithms.external import Declared, ExternalAlgorithmParameters
@@ -45,6 +46,7 @@ ALGORITHMS: dict[str, type[AlgorithmSection]] = {
         ImpalaParameters,
         A3cParameters,
         A2cParameters,
+        AcerParameters,
         DqnParameters,
         ApexParameters,
         R2d2Parameters,

@@ -172,6 +172,7 @@ def test_gae_by_hand(terminated, advantages):
     check(result, values[:-1] + column(*advantages), column(*advantages))
 
 
+@pytest.mark.row("D164")
 @pytest.mark.parametrize(
     ("options", "targets"),
     [
