@@ -403,6 +403,7 @@ ONE_STEP = {  # one step of a whole batch, where others are possible
     "appo": {"epochs": 1, "minibatches": 1},
     "trpo": {"value_epochs": 1, "value_minibatches": 1},
     "sac": {},
+    "discrete_sac": {},
     "td3": {},
     "ddpg": {},
     "tqc": {},
@@ -467,7 +468,12 @@ def test_the_loss_is_the_one_that_the_update_tells(name):
     told = algorithm.update(networks, given).metrics
     assert found.loss == pytest.approx(told["loss"], rel=1e-5)
     norm = np.sqrt(sum(float(np.square(gradient).sum()) for gradient in found.gradients.values()))
-    if name in ("sac", "tqc", "crossq"):  # whose temperature is no weight of a network, and is in the norm
+    if name in (
+        "sac",
+        "discrete_sac",
+        "tqc",
+        "crossq",
+    ):  # whose temperature is no weight of a network, and is in the norm
         assert 0.0 < norm <= told["gradient_norm"]
     else:
         assert norm == pytest.approx(told["gradient_norm"], rel=1e-4)

@@ -25,6 +25,7 @@ SUITES = {
         NETWORKS / "framework" / "test_backend.py",
         NETWORKS / "test_steps.py",
         HERE / "test_sac.py",
+        HERE / "test_discrete_sac.py",
         HERE / "test_td3.py",
         HERE / "test_ddpg.py",
         HERE / "test_tqc.py",

@@ -11,6 +11,7 @@ from distrl.config.algorithms.external import Declared, ExternalAlgorithmParamet
 from distrl.config.algorithms.off_policy import (
     CrossqParameters,
     DdpgParameters,
+    DiscreteSacParameters,
     NafParameters,
     SacParameters,
     Td3Parameters,
@@ -57,6 +58,7 @@ ALGORITHMS: dict[str, type[AlgorithmSection]] = {
         AppoParameters,
         TrpoParameters,
         SacParameters,
+        DiscreteSacParameters,
         TqcParameters,
         CrossqParameters,
         DdpgParameters,
