@@ -64,7 +64,7 @@ ROWS = (
     _row("cartpole-c51", "CartPole-v1", "C51", 475, 100_000),
     _row("cartpole-qrdqn", "CartPole-v1", "QR-DQN", 475, 100_000),
     _row("cartpole-rainbow", "CartPole-v1", "Rainbow", 475, 100_000),
-    _row("cartpole-discrete-sac", "CartPole-v1", "Discrete-SAC", 475, 60_000),
+    _row("cartpole-discrete-sac", "CartPole-v1", "Discrete-SAC", 475, 100_000),
     _row("memory-cue-r2d2", "a cue kept for ten steps", "R2D2", 0.9, 200_000),
     _row("bitflip-dqn-her", "16 bits flipped to a goal", "DQN", -8, 60_000),
     _row("acrobot-impala", "Acrobot-v1", "IMPALA", -95, 500_000),
