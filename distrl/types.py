@@ -16,7 +16,7 @@ the environment ignores the action and resets, and the reward is 0 (gymnasium's 
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -288,7 +288,8 @@ class Unroll:
             are not normalised.
         priorities: float32 [T, B], at least 0. First priority of each step in the replay memory; None if the algorithm
             does not use priorities. Undefined where not valid.
-        extras: name -> [T, B, ...]. The fields of `STEP_FIELDS` that have no attribute here.
+        extras: name -> [T, B, ...]. The fields of `STEP_FIELDS` that have no attribute here, and `choice_probabilities`
+            if the algorithm learns from them.
     """
 
     header: UnrollHeader
@@ -400,6 +401,9 @@ STEP_FIELDS = (
 estimates of sizes loop over them: to ship another attribute of `Step`, add a line."""
 PRIORITIES = StepField("priorities", least=0.0)
 """First priorities: in unrolls only, and only if the algorithm uses them."""
+CHOICE_PROBABILITIES = "choice_probabilities"
+"""Name of the probabilities of all choices under the policy that acted, float32 [T, B, A]: only if the algorithm
+learns from them."""
 ATTRIBUTES = tuple(entry.name for entry in STEP_FIELDS if entry.name in Batch._fields)
 EXTRAS = tuple(entry.name for entry in STEP_FIELDS if entry.name not in Batch._fields)
 
@@ -409,15 +413,23 @@ def step_arrays(unroll: Unroll) -> dict[str, Array]:
     return {name: getattr(unroll, name) for name in ATTRIBUTES} | unroll.extras
 
 
-def step_arguments(array_of: Callable[[str], Array]) -> dict[str, Any]:
+def step_arguments(array_of: Callable[[str], Array], extras: Iterable[str] = EXTRAS) -> dict[str, Any]:
     """The arguments of `Unroll` or `Batch` for the arrays of `STEP_FIELDS`.
 
     Args:
         array_of: Called once with each name.
+        extras: Names of the extras; those of a run are `UnrollSchema.extras`.
     """
     arguments: dict[str, Any] = {name: array_of(name) for name in ATTRIBUTES}
-    arguments["extras"] = {name: array_of(name) for name in EXTRAS}
+    arguments["extras"] = {name: array_of(name) for name in extras}
     return arguments
+
+
+def choice_probabilities(spec: "EnvSpec") -> StepField:
+    """Return the field `CHOICE_PROBABILITIES` of an environment with one discrete action of A choices."""
+    (action,) = spec.actions.values()
+    assert isinstance(action, DiscreteSpec)  # as `AlgorithmSection.check_actions` says
+    return StepField(CHOICE_PROBABILITIES, shape=(action.n,), least=0.0)
 
 
 GROUPS = ("observations", "actions", "recurrent_state", "reward_moments")
@@ -446,7 +458,8 @@ class UnrollSchema:
         actions: name -> (dtype, shape [T, B, ...]).
         highest_choices: name -> highest number of each choice, counted from 0. Actions that are real numbers are not in
             it: they need only be finite.
-        steps: name -> (dtype, shape [T, B, ...]) of `STEP_FIELDS`, and of `PRIORITIES` where unrolls carry them.
+        steps: name -> (dtype, shape [T, B, ...]) of `STEP_FIELDS`, and of `PRIORITIES` and `CHOICE_PROBABILITIES` where
+            unrolls carry them.
         recurrent_state: name -> (dtype, shape [S, B, ...]); empty for feed-forward policies.
         reward_moments: `MOMENTS`; empty where rewards are not normalised.
     """
@@ -465,6 +478,11 @@ class UnrollSchema:
     def tells_priorities(self) -> bool:
         """Whether unrolls carry first priorities for the replay memory; otherwise they must not."""
         return PRIORITIES.name in self.steps
+
+    @cached_property
+    def extras(self) -> tuple[str, ...]:
+        """Names of the `extras` of unrolls and batches."""
+        return tuple(name for name in self.steps if name not in ATTRIBUTES and name != PRIORITIES.name)
 
     @cached_property
     def fields(self) -> frozenset[str]:
@@ -501,6 +519,7 @@ class UnrollSchema:
         *,
         normalizes_rewards: bool = False,
         tells_priorities: bool = False,
+        tells_choice_probabilities: bool = False,
         states: int = 1,
     ) -> "UnrollSchema":
         """The schema of a run: T = `unroll_length_steps`, B = `environments`, arrays of `spec` and the policy.
@@ -511,7 +530,9 @@ class UnrollSchema:
         shape = (unroll_length_steps, environments)
         actions = {name: action.array for name, action in spec.actions.items()}
         highest = {name: _highest_choices(action) for name, action in spec.actions.items()}
-        steps = (*STEP_FIELDS, PRIORITIES) if tells_priorities else STEP_FIELDS
+        steps = [*STEP_FIELDS, PRIORITIES] if tells_priorities else [*STEP_FIELDS]
+        if tells_choice_probabilities:
+            steps.append(choice_probabilities(spec))
         return UnrollSchema(
             unroll_length_steps=unroll_length_steps,
             environments=environments,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from distrl.actors.admission import ActorProgress, Gate
+from distrl.actors.choice_probabilities import ChoiceProbabilities
 from distrl.actors.exploring import Exploration
 from distrl.actors.exploring.explorers import Rows
 from distrl.actors.policy import Policy
@@ -68,6 +69,9 @@ class Actor:
         self._priorities: FirstPriorities | None = None
         if config.algorithm.tells_priorities:
             self._priorities = FirstPriorities(config.algorithm, policy.distributions)
+        self._probabilities: ChoiceProbabilities | None = None
+        if config.algorithm.tells_choice_probabilities:
+            self._probabilities = ChoiceProbabilities(config.algorithm.name, policy.distributions)
         self._mask = config.network.action_mask
         self._compress = compressor(config.memory.compression)
         self.progress = ActorProgress()
@@ -100,6 +104,8 @@ class Actor:
         self._unroll.begin(self._observations, self._recurrent_state)
         if self._priorities is not None:
             self._priorities.begin()
+        if self._probabilities is not None:
+            self._probabilities.begin()
 
     def steer(self, config: RunConfig) -> None:
         """Use this configuration's steerable settings from the next unroll on; any thread may call this."""
@@ -129,6 +135,8 @@ class Actor:
             actions, log_probabilities = self._exploration.sample(output.outputs, self._rng)
             if self._priorities is not None:
                 self._priorities.add(output.outputs)
+            if self._probabilities is not None:
+                self._probabilities.add(output.outputs)
             step = self._environment.step(actions)  # hop 1
             self._observations = step.observations
             self._recurrent_state = restarted(output.recurrent_state, step.valid)
@@ -142,6 +150,8 @@ class Actor:
         if self._priorities is not None:
             last = self._policy.step(self._observations, self._recurrent_state)
             unroll = self._priorities.added_to(unroll, last.outputs)
+        if self._probabilities is not None:
+            unroll = self._probabilities.added_to(unroll)
         if self._gradients is None:
             payload = self._compress(encode_unroll(unroll))  # hop 4
         else:

@@ -143,7 +143,7 @@ class OffPolicyActorCritic(Algorithm):
             ConfigError: An action is not continuous within bounds, or `network` does not fit the algorithm.
         """
         self.parameters.check_actions(spec)
-        self.scales = action_scales(spec, self.parameters.name)
+        self.scales = self.scales_of(spec)
         network, seed = self.context.network, self.context.seed
         self.main = NetworkWrapper(
             self.policy_network(network),
@@ -172,6 +172,10 @@ class OffPolicyActorCritic(Algorithm):
         self._step = Step(self.loss, parts, others, [count], replicas=self.context.replicas)
         self._states = [*others, count, *(variable for part in further for variable in part.trainable)]
         return {"main": self.main, "critic": self.critic}
+
+    def scales_of(self, spec: EnvSpec) -> dict[str, ActionScale]:
+        """Return the scales in which critics get actions; ConfigError if they cannot get them."""
+        return action_scales(spec, self.parameters.name)
 
     def policy_network(self, network: NetworkParameters) -> NetworkParameters:
         """Return the structure and the optimizer of the policy: those of the section `network`."""

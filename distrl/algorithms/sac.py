@@ -23,19 +23,11 @@ from distrl.networks.framework.differentiation import Part
 from distrl.networks.steps import TrainedNumber
 
 
-class SoftActorCritic(OffPolicyActorCritic):
-    """Base of actor-critics whose return includes the policy's entropy, weighted by a trained temperature alpha.
-
-        policy       mean(alpha log pi(a|o) - `worth`(Q(o, a))), a ~ pi drawn so that gradients reach the policy by it
-        temperature  mean(-alpha (log pi(a|o) + target entropy)), by the logarithm of alpha
-
-    Densities are those of actions scaled to [-1, 1], as the critics get them.
-    """
+class EntropyActorCritic(OffPolicyActorCritic):
+    """Base of actor-critics whose return includes the policy's entropy, weighted by a trained temperature alpha."""
 
     parameters: EntropySection
-    heads = (PolicyHeadParameters(distribution="squashed_gaussian"),)
     _log_temperature: TrainedNumber
-    _distribution: JointDistribution
 
     def further_parts(self) -> list[Part]:
         """Return the temperature, which moves when the policy does."""
@@ -43,12 +35,39 @@ class SoftActorCritic(OffPolicyActorCritic):
         rate = parameters.temperature_learning_rate or self.context.network.learning_rate
         self._log_temperature = TrainedNumber("log_temperature", math.log(parameters.initial_temperature), rate)
         self.main.beside = {"temperature": self._log_temperature.variables} | self.main.beside
+        return [replace(self._log_temperature.part, every=self.policy_period)]
+
+    @property
+    def temperature(self) -> Tensor:
+        """alpha, float32 []."""
+        return ops.exp(self._log_temperature.variable.value)
+
+    def steer(self, networks: Networks, context: AlgorithmContext) -> None:
+        super().steer(networks, context)
+        own = self.parameters.temperature_learning_rate
+        self._log_temperature.set_learning_rate(own or context.network.learning_rate)
+
+
+class SoftActorCritic(EntropyActorCritic):
+    """Base of soft actor-critics for continuous actions.
+
+        policy       mean(alpha log pi(a|o) - `worth`(Q(o, a))), a ~ pi drawn so that gradients reach the policy by it
+        temperature  mean(-alpha (log pi(a|o) + target entropy)), by the logarithm of alpha
+
+    Densities are those of actions scaled to [-1, 1], as the critics get them.
+    """
+
+    heads = (PolicyHeadParameters(distribution="squashed_gaussian"),)
+    _distribution: JointDistribution
+
+    def further_parts(self) -> list[Part]:
         self._distribution = JointDistribution(self.main.online.actions)
         # Log-densities of actions scaled to [-1, 1] are higher by the logarithm of their scale.
         self._log_scale = float(sum(np.log(scale.half_width).sum() for scale in self.scales.values()))
         numbers = sum(len(scale.half_width) for scale in self.scales.values())
-        self._target_entropy = -float(numbers) if parameters.target_entropy is None else parameters.target_entropy
-        return [replace(self._log_temperature.part, every=self.policy_period)]
+        target = self.parameters.target_entropy
+        self._target_entropy = -float(numbers) if target is None else target
+        return super().further_parts()
 
     def policy_terms(self, observations: Rows) -> PolicyTerms:
         """Return soft values of drawn actions, the temperature's loss, and metrics: temperature, entropy (nats)."""
@@ -65,11 +84,6 @@ class SoftActorCritic(OffPolicyActorCritic):
         """Return what the policy climbs, float32 [N]: the smallest of the critics' values."""
         return smallest(values)
 
-    def steer(self, networks: Networks, context: AlgorithmContext) -> None:
-        super().steer(networks, context)
-        own = self.parameters.temperature_learning_rate
-        self._log_temperature.set_learning_rate(own or context.network.learning_rate)
-
     def configured_heads(self) -> list[HeadParameters]:
         """Return the policy's head; raise ConfigError unless it is a squashed Gaussian."""
         (head,) = super().configured_heads()
@@ -78,11 +92,6 @@ class SoftActorCritic(OffPolicyActorCritic):
             what = f"algorithm {self.parameters.name} needs squashed_gaussian, not {head.distribution}; leave it out"
             raise ConfigError(f"network.heads_parameters: policy: distribution: {what}")
         return [head.model_copy(update={"distribution": "squashed_gaussian"})]
-
-    @property
-    def temperature(self) -> Tensor:
-        """alpha, float32 []."""
-        return ops.exp(self._log_temperature.variable.value)
 
     def draw(self, observations: Rows, *, training: bool = True) -> tuple[dict[str, Tensor], Tensor]:
         """Draw actions [N, n] by name, scaled to [-1, 1]; return them and their log-densities [N] in that scale."""

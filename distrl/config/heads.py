@@ -91,6 +91,8 @@ class ACERPolicyHeadParameters(HeadSection):
     """Importance weights are truncated to this; the bias correction makes up for the rest."""
     trust_region_delta: float | None = Field(1.0, gt=0.0)
     """Bound on how fast one step may leave the average policy (linearised KL); null: no trust region."""
+    action_mask: str | None = None
+    """Name of an observation [A] that is 0 where a choice is not allowed."""
     beta_entropy: float = Field(0.0, ge=0.0)
     """Factor of the entropy that the loss rewards."""
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from distrl.config.heads import ChoiceSection, HeadParameters, PolicySection
+from distrl.config.heads import ACERPolicyHeadParameters, ChoiceSection, HeadParameters, PolicySection
 from distrl.config.layers import EmbedderScheme, Layer, LayerDefaults, Scheme
 from distrl.config.optimizers import OptimizerParameters
 from distrl.config.section import Section
@@ -200,7 +200,8 @@ class NetworkParameters(OptimizerParameters):
     @property
     def action_mask(self) -> str | None:
         """The observation that a head names as its mask; None where no head names one."""
-        heads = (head for head in self.heads_parameters if isinstance(head, PolicySection | ChoiceSection))
+        kinds = PolicySection | ACERPolicyHeadParameters | ChoiceSection
+        heads = (head for head in self.heads_parameters if isinstance(head, kinds))
         return next((head.action_mask for head in heads if head.action_mask is not None), None)
 
     @model_validator(mode="after")

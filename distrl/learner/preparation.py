@@ -119,6 +119,7 @@ class Prepared:
             state,
             normalizes_rewards=normalizes,
             tells_priorities=self.config.algorithm.tells_priorities,
+            tells_choice_probabilities=self.config.algorithm.tells_choice_probabilities,
             states=len(self.config.state_rows),
         )
 

@@ -29,7 +29,12 @@ def replay_schema(config: RunConfig, spec: EnvSpec, recurrent_state: Mapping[str
     """Return the schema of the unrolls that go into the memory."""
     rows = config.actors.environments * spec.rows
     return UnrollSchema.of(
-        spec, config.actors.unroll_length_steps, rows, recurrent_state, states=len(config.state_rows)
+        spec,
+        config.actors.unroll_length_steps,
+        rows,
+        recurrent_state,
+        tells_choice_probabilities=config.algorithm.tells_choice_probabilities,
+        states=len(config.state_rows),
     )
 
 

@@ -17,8 +17,8 @@ from distrl.memory_backend.compression import decompressed
 from distrl.memory_backend.layouts import Layouts
 from distrl.types import (
     ATTRIBUTES,
+    CHOICE_PROBABILITIES,
     EPISODE_FIELDS,
-    EXTRAS,
     GROUPS,
     PRIORITIES,
     STEP_FIELDS,
@@ -34,7 +34,9 @@ from distrl.types import (
 WireDtype = Literal["float32", "float16", "bfloat16"]
 """Data type of weights on the wire. 16 bits halve the bytes, for some loss of precision."""
 _WRITTEN = (*GROUPS, *ATTRIBUTES, *EPISODE_FIELDS)
-_LEAST = {entry.name: entry.least for entry in (*STEP_FIELDS, PRIORITIES) if entry.least is not None}
+_LEAST = {entry.name: entry.least for entry in (*STEP_FIELDS, PRIORITIES) if entry.least is not None} | {
+    CHOICE_PROBABILITIES: 0.0
+}
 
 
 def encode_unroll(unroll: Unroll) -> bytes:
@@ -80,7 +82,7 @@ def decode_unroll(header: UnrollHeader, payload: bytes, schema: UnrollSchema, la
     )
     _check_values(tree, schema, header)
     _check_unroll_finite(tree, schema)
-    extras = {name: tree.pop(name) for name in EXTRAS}
+    extras = {name: tree.pop(name) for name in schema.extras}
     return Unroll(header=header, extras=extras, **tree)  # exactly its fields, checked above
 
 
@@ -100,7 +102,9 @@ def stack(unrolls: Sequence[Unroll], frame_counts: Mapping[str, int]) -> Batch:
         observations={**observations, **stacks},
         actions=nest.concatenate([unroll.actions for unroll in unrolls], axis=1),
         **steps,
-        extras={name: np.concatenate([unroll.extras[name] for unroll in unrolls], axis=1) for name in EXTRAS},
+        extras={
+            name: np.concatenate([unroll.extras[name] for unroll in unrolls], axis=1) for name in unrolls[0].extras
+        },
         recurrent_state={
             name: np.concatenate([unroll.recurrent_state[name][0] for unroll in unrolls])
             for name in unrolls[0].recurrent_state

@@ -12,7 +12,7 @@ import numpy as np
 from distrl import frames
 from distrl.replay.sum_tree import Indices
 from distrl.types import (
-    STEP_FIELDS,
+    PRIORITIES,
     Array,
     BoolArray,
     Form,
@@ -29,7 +29,7 @@ def slot_forms(schema: UnrollSchema, further: Mapping[str, Form]) -> dict[str, F
     Args:
         further: Forms of the items' arrays.
     """
-    forms = {entry.name: schema.steps[entry.name] for entry in STEP_FIELDS}
+    forms = {name: form for name, form in schema.steps.items() if name != PRIORITIES.name}
     for group, arrays in _groups(schema).items():
         forms |= {f"{group}/{position}": form for position, form in enumerate(arrays.values())}
     return {**forms, **further}
@@ -70,12 +70,12 @@ class UnrollRing:
         return _entries(array, (slot * array.shape[1] + rows) * array.shape[2] + environment)
 
     def steps(self, slot: Indices, rows: Indices, environment: Indices) -> dict[str, Any]:
-        """Return arguments of a `Batch`: actions, and the arrays of `STEP_FIELDS`."""
+        """Return arguments of a `Batch`: actions, and the arrays of `STEP_FIELDS` with the schema's extras."""
         at = (
             slot * self._schema.unroll_length_steps + rows
         ) * self._schema.environments + environment  # of all of them
         actions = enumerate(self._schema.actions)
-        return step_arguments(lambda name: _entries(self.arrays[name], at)) | {
+        return step_arguments(lambda name: _entries(self.arrays[name], at), self._schema.extras) | {
             "actions": {name: _entries(self.arrays[f"actions/{position}"], at) for position, name in actions}
         }
 

@@ -11,7 +11,16 @@ from distrl.config.algorithms import ALGORITHMS, AlgorithmContext
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.errors import ConfigError
 from distrl.networks.inspection import LossInspection
-from distrl.types import ArraySpec, Batch, BoxSpec, Contribution, DiscreteSpec, EnvSpec, UnrollHeader
+from distrl.types import (
+    CHOICE_PROBABILITIES,
+    ArraySpec,
+    Batch,
+    BoxSpec,
+    Contribution,
+    DiscreteSpec,
+    EnvSpec,
+    UnrollHeader,
+)
 from tests.traces import traces
 
 SPEC = EnvSpec(id="toy", observations={"observation": ArraySpec((2,), "float32")}, actions={"action": DiscreteSpec(2)})
@@ -383,6 +392,7 @@ def test_what_steers_is_no_part_of_a_checkpoint():
 
 ONE_STEP = {  # one step of a whole batch, where others are possible
     "impala": {"minibatches": 1},
+    "acer": {},
     "dqn": {},
     "apex": {},
     "r2d2": {},
@@ -393,6 +403,7 @@ ONE_STEP = {  # one step of a whole batch, where others are possible
     "appo": {"epochs": 1, "minibatches": 1},
     "trpo": {"value_epochs": 1, "value_minibatches": 1},
     "sac": {},
+    "discrete_sac": {},
     "td3": {},
     "ddpg": {},
     "tqc": {},
@@ -425,6 +436,7 @@ def random_batch(spec, algorithm, states):
         valid=np.ones((steps, 4), np.bool_),
         behaviour_log_probabilities=np.full((steps, 4), -0.7, np.float32),
         recurrent_state={name: np.zeros((4, *state.shape), np.float32) for name, state in states.items()},
+        extras={CHOICE_PROBABILITIES: np.full((steps, 4, 2), 0.5, np.float32)},
         **of_replay,
     )
 
@@ -456,7 +468,12 @@ def test_the_loss_is_the_one_that_the_update_tells(name):
     told = algorithm.update(networks, given).metrics
     assert found.loss == pytest.approx(told["loss"], rel=1e-5)
     norm = np.sqrt(sum(float(np.square(gradient).sum()) for gradient in found.gradients.values()))
-    if name in ("sac", "tqc", "crossq"):  # whose temperature is no weight of a network, and is in the norm
+    if name in (
+        "sac",
+        "discrete_sac",
+        "tqc",
+        "crossq",
+    ):  # whose temperature is no weight of a network, and is in the norm
         assert 0.0 < norm <= told["gradient_norm"]
     else:
         assert norm == pytest.approx(told["gradient_norm"], rel=1e-4)

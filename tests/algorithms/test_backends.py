@@ -27,6 +27,7 @@ SUITES = {
         NETWORKS / "framework" / "test_backend.py",
         NETWORKS / "test_steps.py",
         HERE / "test_sac.py",
+        HERE / "test_discrete_sac.py",
         HERE / "test_td3.py",
         HERE / "test_ddpg.py",
         HERE / "test_tqc.py",
@@ -37,6 +38,7 @@ SUITES = {
         HERE / "test_epochs.py",
         HERE / "test_trpo.py",
         HERE / "test_curiosity.py",
+        HERE / "test_acer.py",
     ],
 }
 RUN_ON = [

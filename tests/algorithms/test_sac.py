@@ -262,7 +262,7 @@ def test_what_cannot_work_is_refused(network, algorithm, message):
 
 def test_choices_are_refused_with_what_to_use():
     spec = EnvSpec("CartPole-v1", SPEC.observations, {"action": DiscreteSpec(2)})
-    with pytest.raises(ConfigError, match="is discrete, which it does not take; use algorithm impala"):
+    with pytest.raises(ConfigError, match="is discrete, which it does not take; use algorithm discrete_sac"):
         make_algorithm(config()).build(spec)
 
 

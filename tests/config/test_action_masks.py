@@ -24,6 +24,7 @@ def with_mask(name="action_mask", choices=6):
         ("impala", "network.heads_parameters=[{kind: policy, action_mask: board/action_mask}]"),
         ("trpo", "network.heads_parameters=[{kind: policy, action_mask: board/action_mask}]"),
         ("ppo", "network.heads_parameters=[{kind: ppo, action_mask: board/action_mask}]"),
+        ("acer", "network.heads_parameters=[{kind: acer_policy, action_mask: board/action_mask}]"),
         ("dqn", "network.heads_parameters=[{kind: q, action_mask: board/action_mask}]"),
         ("apex", "network.heads_parameters=[{kind: dueling_q, action_mask: board/action_mask}]"),
         ("c51", "network.heads_parameters=[{kind: categorical_q, action_mask: board/action_mask}]"),

@@ -286,7 +286,8 @@ ATOMS = {"atoms": Change(7, "shapes"), "v_min": Change(-2.0, "outputs"), "v_max"
 OWN_FIELDS = {
     "policy": POLICY,
     "ppo": POLICY | {"clip_range": Change(None, "step"), "initial_kl_coefficient": Change(0.5, "step")},
-    "acer_policy": {
+    "acer_policy": MASK
+    | {
         "importance_weight_truncation": Change(0.5, "step"),
         "trust_region_delta": Change(None, "step", {"trust_region_delta": 0.01}),
         "beta_entropy": Change(0.5, "step"),

@@ -42,6 +42,24 @@ def soft_value(values: Tensor, log_probabilities: Tensor, temperature: Tensor) -
     return values - _beside(temperature * log_probabilities, values)
 
 
+def expected_soft_value(values: Tensor, log_probabilities: Tensor, temperature: Tensor) -> Tensor:
+    """``sum_a pi(a|o) (Q(o, a) - alpha log pi(a|o))``: soft value of a state with choices, without a draw.
+
+    Christodoulou 2019, arXiv:1910.07207, equation 10; minus its mean is the policy's loss (equation 12). A choice of
+    probability 0 adds nothing.
+
+    Args:
+        values: float32 [N, A]. Q of every choice.
+        log_probabilities: float32 [N, A]. log pi.
+        temperature: float32 []. alpha.
+
+    Returns:
+        float32 [N].
+    """
+    gains = values - temperature * log_probabilities
+    return ops.sum(ops.exp(log_probabilities) * gains, axis=-1)
+
+
 def truncated_mixture(atoms: Sequence[Tensor], dropped: int) -> Tensor:
     """The smallest atoms of all critics together, in order, without the largest `dropped` for each critic.
 
@@ -88,13 +106,14 @@ def critic_targets(rewards: Tensor, discounts: Tensor, next_values: Tensor) -> T
     return ops.stop_gradient(_beside(rewards, next_values) + _beside(discounts, next_values) * next_values)
 
 
-def temperature_loss(temperature: Tensor, log_probabilities: Tensor, target_entropy: float) -> Tensor:
+def temperature_loss(temperature: Tensor, log_probabilities: Tensor, target_entropy: Tensor | float) -> Tensor:
     """``-alpha (log pi(a|o) + target entropy)`` (equation 18): alpha grows while the entropy is below its target.
 
     Args:
         temperature: float32 []. alpha.
-        log_probabilities: float32 [N]. Of actions drawn from the policy; constants to the gradient.
-        target_entropy: In nats.
+        log_probabilities: float32 [N]. Of actions drawn from the policy, or minus its entropy; constants to the
+            gradient.
+        target_entropy: In nats; of all states, or float32 [N] of each.
 
     Returns:
         float32 [N].

@@ -1,16 +1,17 @@
-"""Value targets and advantages from unrolls: V-trace, generalised advantage estimation, n-step returns.
+"""Value targets and advantages from unrolls: V-trace, generalised advantage estimation, n-step returns, Retrace.
 
 Pure functions over arrays [T, N] with values [T+1, N], written in `keras.ops`, so that every Keras backend runs them.
 
-All three are sums of discounted temporal differences
+All are sums of discounted temporal differences
 
     delta_t = r_t + discount_t V_{t+1} - V_t
 
-and differ in how far, and with which weight, a difference reaches back: the *trace*. No formula sees a `done` flag.
-`discounts` is 0 where an episode terminated, which leaves nothing beyond that step. `valid` is False on the row after
-an episode's end, where the environment ignored the action and was reset: there delta = 0, the trace is cut and the
-target is V itself. So a truncated step, whose next row is the true final observation, bootstraps from V of it, and no
-difference of the next episode reaches back across the seam.
+(Retrace's are from the value of the action taken, Q(o_t, a_t), in place of V_t) and differ in how far, and with which
+weight, a difference reaches back: the *trace*. No formula sees a `done` flag. `discounts` is 0 where an episode
+terminated, which leaves nothing beyond that step. `valid` is False on the row after an episode's end, where the
+environment ignored the action and was reset: there delta = 0, the trace is cut and the target is V itself, or Q. So a
+truncated step, whose next row is the true final observation, bootstraps from V of it, and no difference of the next
+episode reaches back across the seam.
 
 Targets and advantages are constants to the gradient: they come out under `stop_gradient`.
 """
@@ -199,6 +200,52 @@ def n_step(*, values: Tensor, rewards: Tensor, discounts: Tensor, valid: Tensor,
         following = ops.concatenate([targets[1:], last], axis=0)
         targets = ops.where(valid, rewards + discounts * following, present)
     return Returns(ops.stop_gradient(targets), ops.stop_gradient(targets - present))
+
+
+def retrace(
+    *,
+    values: Tensor,
+    action_values: Tensor,
+    rewards: Tensor,
+    discounts: Tensor,
+    valid: Tensor,
+    log_rhos: Tensor,
+    c_bar: float = 1.0,
+    trace_lambda: float = 1.0,
+) -> Tensor:
+    """Retrace: targets of action values for unrolls that an older policy mu recorded (Munos et al. 2016).
+
+    With c_t = lambda min(c_bar, pi(a_t|o_t) / mu(a_t|o_t)), from the last row backwards
+
+        Qret_t = r_t + discount_t (V_{t+1} + c_{t+1} (Qret_{t+1} - Q_{t+1})),   c_T = 0
+
+    as Wang et al. 2017 write it (arXiv:1611.01224, equation 5, and algorithm 2 with c_bar = 1). The weight of a_t
+    itself is not in its own target. Qret_t = Q_t where not valid.
+
+    Args:
+        values: float32 [T+1, N]. V of every observation, the expectation of Q under pi; the bootstrap last.
+        action_values: float32 [T, N]. Q(o_t, a_t).
+        rewards: float32 [T, N]. 0 where not valid.
+        discounts: float32 [T, N]. gamma * (1 - terminated).
+        valid: bool [T, N]. False on the row after an episode's end.
+        log_rhos: float32 [T, N]. log pi(a_t|o_t) - log mu(a_t|o_t).
+        c_bar: Truncation of the trace.
+        trace_lambda: lambda, from 0 to 1. 0: one-step targets r + discount V.
+
+    Returns:
+        float32 [T, N], constants to the gradient.
+
+    Raises:
+        ValueError: The shapes do not fit together; the message gives them all.
+    """
+    check_shapes(
+        values, action_values=action_values, rewards=rewards, discounts=discounts, valid=valid, log_rhos=log_rhos
+    )
+    deltas = ops.where(valid, rewards + discounts * values[1:] - action_values, 0.0)
+    traces = trace_lambda * _truncated(ops.where(valid, log_rhos, -np.inf), c_bar)
+    following = ops.concatenate([traces[1:], ops.zeros_like(traces[:1])], axis=0)
+    corrections = _accumulate(deltas, ops.where(valid, discounts * following, 0.0))
+    return ops.stop_gradient(action_values + corrections)
 
 
 def check_shapes(values: Tensor, **arrays: Tensor) -> None:

@@ -4,12 +4,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from pydantic import Discriminator, Tag
 
+from distrl.config.algorithms.acer import AcerParameters
 from distrl.config.algorithms.actor_critics import A2cParameters, A3cParameters, ImpalaParameters
 from distrl.config.algorithms.distributional import C51Parameters, QrDqnParameters, RainbowParameters
 from distrl.config.algorithms.external import Declared, ExternalAlgorithmParameters
 from distrl.config.algorithms.off_policy import (
     CrossqParameters,
     DdpgParameters,
+    DiscreteSacParameters,
     NafParameters,
     SacParameters,
     Td3Parameters,
@@ -45,6 +47,7 @@ ALGORITHMS: dict[str, type[AlgorithmSection]] = {
         ImpalaParameters,
         A3cParameters,
         A2cParameters,
+        AcerParameters,
         DqnParameters,
         ApexParameters,
         R2d2Parameters,
@@ -56,6 +59,7 @@ ALGORITHMS: dict[str, type[AlgorithmSection]] = {
         AppoParameters,
         TrpoParameters,
         SacParameters,
+        DiscreteSacParameters,
         TqcParameters,
         CrossqParameters,
         DdpgParameters,

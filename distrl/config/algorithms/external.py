@@ -1,8 +1,8 @@
 """The section of a user's algorithm, whose class only the learner imports."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from distrl.config.algorithms.section import AlgorithmSection, LearnsFrom, Ships
 from distrl.config.exploration import ExplorationParameters
@@ -20,7 +20,17 @@ class Declared(Section):
     replay: ReplayParameters | None = None
     learns_from: LearnsFrom = "known probabilities"
     tells_priorities: bool = False
+    tells_choice_probabilities: bool = False
     rescales_values: bool = False
+
+    @model_validator(mode="after")
+    def _probabilities_are_those_of_the_policy(self) -> Self:
+        if self.tells_choice_probabilities and self.learns_from != "own policy":
+            raise ValueError(
+                f"tells_choice_probabilities: they are the policy's own, and learns_from: {self.learns_from} allows "
+                "actors to explore; declare learns_from: own policy"
+            )
+        return self
 
 
 def _declaration(name: str) -> Any:
@@ -49,5 +59,6 @@ class ExternalAlgorithmParameters(AlgorithmSection):
     exploration: ClassVar[Any] = _declaration("exploration")
     learns_from: ClassVar[Any] = _declaration("learns_from")
     tells_priorities: ClassVar[Any] = _declaration("tells_priorities")
+    tells_choice_probabilities: ClassVar[Any] = _declaration("tells_choice_probabilities")
     rescales_values: ClassVar[Any] = _declaration("rescales_values")
     replay_parameters: ClassVar[Any] = _declaration("replay")

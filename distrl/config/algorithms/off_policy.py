@@ -1,5 +1,9 @@
-"""Parameters of algorithms that learn continuous actions from a replay memory: SAC, TQC, CrossQ, DDPG, NAF and TD3."""
+"""Parameters of actor-critics from a replay memory: SAC, TQC, CrossQ, DDPG, NAF and TD3; discrete SAC.
 
+All but the last are for real numbers within bounds.
+"""
+
+import math
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -18,6 +22,9 @@ from distrl.errors import ConfigError
 
 if TYPE_CHECKING:  # it brings NumPy, which the command line does without
     from distrl.types import EnvSpec
+
+ENTROPY_SHARE = 0.98
+"""Share of the largest entropy that is discrete SAC's target (Christodoulou 2019, arXiv:1910.07207, table 2)."""
 
 
 class OffPolicySection(AlgorithmSection):
@@ -40,7 +47,8 @@ class OffPolicySection(AlgorithmSection):
         for name, action in spec.actions.items():
             what = f"algorithm {self.name}: action {name!r} of {spec.id}"
             if action.kind != "box":
-                raise ConfigError(f"{what} is {action.kind}, which it does not take; use algorithm impala")
+                other = "discrete_sac" if action.kind == "discrete" and len(spec.actions) == 1 else "impala"
+                raise ConfigError(f"{what} is {action.kind}, which it does not take; use algorithm {other}")
             if None in (*action.low, *action.high):
                 raise ConfigError(
                     f"{what} has no bounds; bound the environment's action space, or use algorithm impala"
@@ -104,6 +112,39 @@ class SacParameters(TargetsSection, EntropySection):
     implementation: ClassVar[str] = "distrl.algorithms.sac:Sac"
 
     name: Literal["sac"] = "sac"
+
+
+class DiscreteSacParameters(TargetsSection, EntropySection):
+    """Discrete SAC (Christodoulou 2019, arXiv:1910.07207): SAC for one choice, whose entropy is held at a target.
+
+    The optimizer of the policy is the section `network`'s; the critics have another one like it, the temperature Adam.
+    """
+
+    implementation: ClassVar[str] = "distrl.algorithms.discrete_sac:DiscreteSac"
+
+    name: Literal["discrete_sac"] = "discrete_sac"
+    target_entropy: float | None = Field(None, ge=0.0)
+    """In nats. null: 0.98 of the largest, log of the number of choices that are allowed in the state."""
+
+    @property
+    def masked_head(self) -> str | None:
+        return "policy"
+
+    def check_actions(self, spec: "EnvSpec") -> None:
+        actions = [*spec.actions.values()]
+        if len(actions) != 1 or actions[0].kind != "discrete":
+            kinds = ", ".join(action.kind for action in actions)
+            other = "sac" if {action.kind for action in actions} == {"box"} else "impala"
+            raise ConfigError(
+                f"algorithm {self.name}: {spec.id} has the actions {kinds}, and its policy is of one discrete action; "
+                f"use algorithm {other}"
+            )
+        largest = math.log(actions[0].n)
+        if self.target_entropy is not None and self.target_entropy > largest:
+            raise ConfigError(
+                f"algorithm.target_entropy: {self.target_entropy:g} nats cannot be reached by {actions[0].n} choices, "
+                f"whose largest entropy is {largest:.3f}; set a lower one"
+            )
 
 
 class TqcParameters(TargetsSection, EntropySection):

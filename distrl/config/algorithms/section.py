@@ -11,6 +11,7 @@ from distrl.config.exploration import ExplorationParameters
 from distrl.config.network import NetworkParameters
 from distrl.config.replay import ReplayParameters
 from distrl.config.section import Section
+from distrl.errors import ConfigError
 
 if TYPE_CHECKING:  # it brings NumPy, which the command line does without
     from distrl.types import EnvSpec
@@ -44,6 +45,8 @@ class AlgorithmSection(Section):
         rounds: Gradient actors wait for each other: one gradient of every worker makes one update.
         learns_from: Whose actions it can learn from: its own policy's alone, those of any policy whose probabilities
             travel with them, or anybody's.
+        tells_choice_probabilities: Unrolls carry the probabilities of all choices of the one discrete action, under the
+            policy that acted. It must have drawn them without exploration: `learns_from` is "own policy".
         live: Numbers that operators may change while a run trains -> meaning. A `GradientAlgorithm` reads them by
             `coefficient`.
     """
@@ -54,6 +57,7 @@ class AlgorithmSection(Section):
     exploration: ClassVar[ExplorationParameters | None] = None
     learns_from: ClassVar[LearnsFrom] = "known probabilities"
     rounds: ClassVar[bool] = False
+    tells_choice_probabilities: ClassVar[bool] = False
     live: ClassVar[Mapping[str, str]] = {}
 
     name: str
@@ -138,11 +142,17 @@ class AlgorithmSection(Section):
         self.curiosity.check(length * context.sequences_per_batch, context.replicas)
 
     def check_actions(self, spec: "EnvSpec") -> None:
-        """Refuse an environment whose actions the algorithm cannot choose; any by default.
+        """Refuse an environment whose actions the algorithm cannot choose, or whose probabilities cannot travel.
 
         Raises:
             ConfigError: It cannot.
         """
+        kinds = [action.kind for action in spec.actions.values()]
+        if self.tells_choice_probabilities and kinds != ["discrete"]:
+            raise ConfigError(
+                f"algorithm {self.name}: {spec.id} has the actions {', '.join(kinds)}, and it learns from the "
+                "probabilities of all choices of one discrete action; use algorithm impala"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from distrl.config.layers import Activation
 from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
 from distrl.networks.actions import FamilySpec
-from distrl.networks.actions.family import Tensor
+from distrl.networks.actions.family import MASKED, Tensor
 from distrl.networks.heads.losses import Regression, huber, squared_error
 from distrl.networks.parts.layers import HIDDEN_GAIN, dense
 from distrl.types import BoxSpec, DiscreteSpec, EnvSpec
@@ -154,6 +154,13 @@ def _constant(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _constant(entry) for name, entry in value.items()}
     return keras.ops.stop_gradient(keras.ops.convert_to_tensor(value))
+
+
+def masked_logits(logits: Any, mask: Any) -> Any:
+    """Lower logits [batch, P] by `MASKED` where a mask [batch, P], of any dtype, is 0."""
+    # through float32, because ONNX Runtime cannot compare all dtypes of masks
+    allowed = keras.ops.not_equal(keras.ops.cast(mask, "float32"), 0.0)
+    return logits - MASKED * (1.0 - keras.ops.cast(allowed, "float32"))
 
 
 def single_action(spec: EnvSpec, head: str, kind: type[Action]) -> Action:

@@ -10,9 +10,9 @@ from distrl.config.action_masks import check_mask
 from distrl.config.heads import PolicyHeadParameters, PolicySection, PPOHeadParameters
 from distrl.errors import ConfigError
 from distrl.networks.actions import FamilySpec, drawn_by
-from distrl.networks.actions.family import MASKED, Tensor, policy_output
+from distrl.networks.actions.family import Tensor, policy_output
 from distrl.networks.actions.joint import JointDistribution
-from distrl.networks.heads.head import POLICY_GAIN, Head, Targets, fitted, named_targets
+from distrl.networks.heads.head import POLICY_GAIN, Head, Targets, fitted, masked_logits, named_targets
 from distrl.networks.heads.losses import clipped_surrogate, policy_gradient
 from distrl.networks.parts.embedders import layer_name
 from distrl.types import BoxSpec
@@ -59,9 +59,7 @@ class DistributionsHead(Head[Parameters]):
         if spec.is_tempered:
             given = given / self.network.softmax_temperature
         if self.parameters.action_mask is not None:
-            # [batch, P]; through float32, because ONNX Runtime cannot compare all dtypes of masks
-            allowed = ops.not_equal(ops.cast(inputs[self.parameters.action_mask], "float32"), 0.0)
-            given = given - MASKED * (1.0 - ops.cast(allowed, "float32"))
+            given = masked_logits(given, inputs[self.parameters.action_mask])
         return given
 
     def _mean_and_log_sigma(self, features: Any, part: str, spec: FamilySpec) -> Any:

@@ -7,6 +7,7 @@ from keras import ops
 from distrl.algorithms.maths.critic_losses import (
     critic_targets,
     expected,
+    expected_soft_value,
     smallest,
     smoothed_actions,
     soft_value,
@@ -34,6 +35,20 @@ def test_the_share_of_the_entropy_is_the_same_for_every_atom():
     np.testing.assert_allclose(np.asarray(values), [[1.5, 2.5, 4.5], [-1.0, -1.0, 2.0]])
     np.testing.assert_allclose(np.asarray(expected(values)), [8.5 / 3.0, 0.0], atol=1e-7)
     np.testing.assert_allclose(np.asarray(expected(array(2.0, 3.0))), [2.0, 3.0])
+
+
+def test_the_soft_value_of_a_state_is_the_expectation_over_its_choices():
+    """pi [.8, .2], Q [1, 3], alpha .5: .8 + .6 + .5 H, H = .500402; a choice of probability 0 adds nothing."""
+    with np.errstate(divide="ignore"):
+        log_pi = np.maximum(np.log(np.float32([[0.8, 0.2], [1.0, 0.0]])), -1e9).astype("float32")
+    values = ops.convert_to_tensor(np.float32([[1.0, 3.0], [2.0, 7.0]]))
+    found = expected_soft_value(values, ops.convert_to_tensor(log_pi), array(0.5)[0])
+    np.testing.assert_allclose(np.asarray(found), [1.4 + 0.5 * 0.500402, 2.0], rtol=1e-5)
+
+
+def test_the_temperature_may_have_a_target_for_each_state():
+    losses = temperature_loss(array(0.2)[0], array(-0.5, -0.5), array(0.6, 0.1))
+    np.testing.assert_allclose(np.asarray(losses), [-0.02, 0.08], rtol=1e-5)
 
 
 def test_targets_are_rewards_and_what_follows_where_something_does():

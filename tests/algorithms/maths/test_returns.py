@@ -1,4 +1,4 @@
-"""V-trace, GAE and n-step returns against hand-computed tables and against slow twins that look like the papers.
+"""V-trace, GAE, n-step returns and Retrace against hand-computed tables and slow twins that look like the papers.
 
 Runs on every Keras backend (see test_backends.py), so nothing here imports TensorFlow or JAX.
 """
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
 
-from distrl.algorithms.maths.returns import corrected_gae, gae, n_step, step_discounts, vtrace
+from distrl.algorithms.maths.returns import corrected_gae, gae, n_step, retrace, step_discounts, vtrace
 
 
 def column(*values):
@@ -86,6 +86,18 @@ def twin_n_step(v, r, d, valid, steps):
     return targets, targets - v[:-1]
 
 
+def twin_retrace(v, q, r, d, valid, weights, c_bar, trace_lambda):
+    """Munos et al. 2016, equation 3: Q_s + sum_t (prod_{s<i<=t} d_{i-1} c_i) (r_t + d_t V_{t+1} - Q_t)."""
+    c = trace_lambda * np.minimum(c_bar, weights)
+    targets = q.astype(float).copy()
+    for s in range(len(r)):
+        for t in range(s, len(r)):
+            if not valid[t]:
+                break
+            targets[s] += np.prod(d[s:t] * c[s + 1 : t + 1]) * (r[t] + d[t] * v[t + 1] - q[t])
+    return targets
+
+
 def by_column(twin, arrays, *settings):
     """Runs a twin on every column of [T, N] arrays."""
     results = [twin(*(array[:, n] for array in arrays), *settings) for n in range(arrays[0].shape[1])]
@@ -158,6 +170,34 @@ def test_gae_by_hand(terminated, advantages):
         trace_lambda=0.8,
     )
     check(result, values[:-1] + column(*advantages), column(*advantages))
+
+
+@pytest.mark.row("D164")
+@pytest.mark.parametrize(
+    ("options", "targets"),
+    [
+        # 1 + 0; 0 + .9 (2.5 + 1 x (1 - 3)); 1 + .9 (1.5 + 1 x (.45 - 2)), as min(1, 2) = 1. The first is in none.
+        ({}, (0.955, 0.45, 1.0)),
+        # 1 + .9 (1.5 + .5 x (1.35 - 2)), where 1.35 = 0 + .9 (2.5 + .5 x (1 - 3)).
+        ({"trace_lambda": 0.5}, (2.0575, 1.35, 1.0)),
+        # 1 + .9 (1.5 + 2 (.45 - 2)).
+        ({"c_bar": 10.0}, (-0.44, 0.45, 1.0)),
+        # One step each: r + .9 V.
+        ({"trace_lambda": 0.0}, (2.35, 2.25, 1.0)),
+    ],
+)
+def test_retrace_by_hand(options, targets):
+    """rho [.5, 2, 1], Q [1, 2, 3], V [.5, 1.5, 2.5], r [1, 0, 1], gamma .9, and nothing after the last step."""
+    found = retrace(
+        values=column(0.5, 1.5, 2.5, 0.0),
+        action_values=column(1.0, 2.0, 3.0),
+        rewards=column(1.0, 0.0, 1.0),
+        discounts=column(0.9, 0.9, 0.9),
+        valid=~flags("..."),
+        log_rhos=np.log(column(0.5, 2.0, 1.0)),
+        **options,
+    )
+    np.testing.assert_allclose(ops.convert_to_numpy(found), column(*targets), rtol=1e-5)
 
 
 @pytest.mark.row("H07")
@@ -296,6 +336,31 @@ def test_n_step_where_episodes_end(name):
     check(n_step(**inputs(case), steps=2), targets, targets - column(1.0, 2.0, 3.0, 4.0))
 
 
+# V of the next row and Q = 1.5 of every action: differences r + .5 V' - 1.5 = [.5, 1, 1.5, 2] where nothing ends;
+# traces c = [.5, 1, .5, 1].
+RETRACED = {
+    # Backwards: 2; 1.5 + .5 x 1 x 2; 1 + .5 x .5 x 2.5; .5 + .5 x 1 x 1.625.
+    "middle": (1.3125, 1.625, 2.5, 2.0),
+    # Step 1 terminates: 1 - 1.5 = -.5, and 0 in its ignored row; .5 + .5 x -.5.
+    "terminated": (0.25, -0.5, 0.0, 2.0),
+    # Step 1 is truncated: 1 + .5 x 3 - 1.5 = 1, by V of the final observation; .5 + .5 x 1.
+    "truncated": (1.0, 1.0, 0.0, 2.0),
+    # -.5; 1.5 + .5 x 1 x -.5; 1 + .25 x 1.25; .5 + .5 x 1.3125.
+    "terminated at the end": (1.15625, 1.3125, 1.25, -0.5),
+    "ended before": (0.0, 1.625, 2.5, 2.0),
+    # 1 + .5 x 2 - 1.5 = .5; step 2 terminates: 1 - 1.5.
+    "two episodes": (0.5, 0.0, -0.5, 0.0),
+}
+RETRACED["both"], RETRACED["truncated at the end"] = RETRACED["terminated"], RETRACED["middle"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_retrace_where_episodes_end(name):
+    values = column(1.5, 1.5, 1.5, 1.5)
+    found = retrace(**inputs(CASES[name]), action_values=values, log_rhos=np.log(column(0.5, 2.0, 0.5, 2.0)))
+    np.testing.assert_allclose(ops.convert_to_numpy(found), values + column(*RETRACED[name]), rtol=1e-5)
+
+
 # --- properties -------------------------------------------------------------------------------------------------------
 
 FEW = settings(max_examples=min(40, settings.default.max_examples), deadline=None)
@@ -349,6 +414,46 @@ def test_corrected_gae_is_its_twin(unroll, rho_bar, c_bar, trace_lambda):
     check(result, *by_column(twin_corrected_gae, arrays, rho_bar, c_bar, trace_lambda))
 
 
+def with_action_values(unroll, spread=1.0):
+    """Q(o_t, a_t) around V(o_t), after the values, in the order of the twin's arguments."""
+    rng = np.random.default_rng(7)
+    present = unroll["values"][:-1]
+    own = (present + spread * rng.normal(size=present.shape)).astype("float32")
+    return {"values": unroll["values"], "action_values": own, **unroll}
+
+
+@FEW
+@given(unrolls(), st.sampled_from([0.5, 1.0, 10.0]), LAMBDAS)
+def test_retrace_is_its_twin(unroll, c_bar, trace_lambda):
+    known = with_action_values(unroll)
+    arrays = [*without_weights(known).values(), np.exp(known["log_rhos"])]
+    expected = np.stack(
+        [twin_retrace(*(array[:, n] for array in arrays), c_bar, trace_lambda) for n in range(arrays[0].shape[1])], 1
+    )
+    found = retrace(**known, c_bar=c_bar, trace_lambda=trace_lambda)
+    np.testing.assert_allclose(ops.convert_to_numpy(found), expected, rtol=1e-4, atol=1e-4)
+
+
+@FEW
+@given(unrolls(), LAMBDAS)
+def test_on_policy_retrace_is_the_lambda_return_where_no_action_is_better_than_the_policy(unroll, trace_lambda):
+    unroll["log_rhos"] = np.zeros_like(unroll["log_rhos"])
+    found = retrace(**with_action_values(unroll, spread=0.0), trace_lambda=trace_lambda)
+    expected = gae(**without_weights(unroll), trace_lambda=trace_lambda).value_targets
+    np.testing.assert_allclose(ops.convert_to_numpy(found), ops.convert_to_numpy(expected), rtol=1e-4, atol=1e-5)
+
+
+@FEW
+@given(unrolls())
+def test_retrace_of_actions_that_the_policy_never_takes_is_one_step(unroll):
+    """No trace: the expected SARSA target r + discount V, and Q itself where not valid."""
+    unroll["log_rhos"] = np.full_like(unroll["log_rhos"], -1e9)
+    known = with_action_values(unroll)
+    one_step = unroll["rewards"] + unroll["discounts"] * unroll["values"][1:]
+    expected = np.where(unroll["valid"], one_step, known["action_values"])
+    np.testing.assert_allclose(ops.convert_to_numpy(retrace(**known)), expected, rtol=1e-5, atol=1e-6)
+
+
 @FEW
 @given(unrolls(), LAMBDAS)
 def test_on_policy_corrected_gae_is_gae(unroll, trace_lambda):
@@ -393,6 +498,9 @@ def test_nothing_reaches_back_across_the_seam_between_episodes(unroll, data):
         first, second = ops.convert_to_numpy(first), ops.convert_to_numpy(second)
         np.testing.assert_allclose(first[: seam + 1], second[: seam + 1], rtol=1e-6)
         assert np.isfinite(second).all()
+    mine, others = (ops.convert_to_numpy(retrace(**with_action_values(known))) for known in (unroll, other))
+    np.testing.assert_allclose(mine[: seam + 1], others[: seam + 1], rtol=1e-6)
+    assert np.isfinite(others).all()
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

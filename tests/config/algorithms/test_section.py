@@ -4,7 +4,7 @@ import pytest
 
 from distrl.config import RunConfig
 from distrl.errors import ConfigError
-from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec
+from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec
 
 CHOICE = {"action": DiscreteSpec(2)}
 REAL = {"action": BoxSpec((1,), (-1.0,), (1.0,))}
@@ -20,6 +20,7 @@ def make(algorithm, network=None, **sections):
     ("algorithm", "environments", "message"),
     [
         ({"name": "sac"}, 64, r"algorithm sac learns from single transitions; use fc"),
+        ({"name": "discrete_sac"}, 64, r"algorithm discrete_sac learns from single transitions; use fc"),
         ({"name": "td3"}, 64, r"algorithm td3 learns from single transitions; use fc"),
         ({"name": "tqc"}, 64, r"algorithm tqc learns from single transitions; use fc"),
         ({"name": "crossq"}, 64, r"algorithm crossq learns from single transitions; use fc"),
@@ -60,7 +61,8 @@ def test_a_network_with_memory_is_taken_where_it_can(algorithm, environments):
 @pytest.mark.parametrize(
     ("name", "action", "message"),
     [
-        ("sac", DiscreteSpec(2), "is discrete, which it does not take; use algorithm impala"),
+        ("sac", DiscreteSpec(2), "is discrete, which it does not take; use algorithm discrete_sac"),
+        ("td3", MultiBinarySpec((2,)), "is multi_binary, which it does not take; use algorithm impala"),
         (
             "sac",
             BoxSpec((1,), (0.0,), (None,)),
