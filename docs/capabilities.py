@@ -64,7 +64,6 @@ OTHERWISE = {
     "E23": "Nothing infers spaces from operations: Keras infers shapes, and the `EnvSpec` states the inputs.",
     "H03": "Losses are means over valid steps, not sums over time, so that learning rates do not depend on the length "
     "of unrolls.",
-    "J10": "New items have the highest priority so far (Schaul et al. 2016): they are drawn soon, not strictly first.",
     "O06": "Unrolls keep their length: their last rows use the steps that are left before the bootstrap.",
     "D85": "Evaluation is greedy: it has no epsilon. Actors always evaluate the policy, which chance then overrides.",
     "L12.11": "The `lstm` middleware, on `keras.layers.LSTMCell`: state in, state out (rows D05, L05).",

@@ -116,6 +116,10 @@ class PrioritizedParameters(Section):
     beta_steps: int = Field(100_000, ge=1)
     """Environment steps of all actors."""
     epsilon: float = Field(1e-6, ge=0.0)
+    new_items_first: bool = False
+    """Begin each batch with items that no batch has held yet, the oldest first, and draw only the rest by priority.
+    Actors send no priorities then. Off by default: new items take up to a whole batch whatever their error, and
+    importance weights do not correct for that."""
 
 
 SamplerParameters = Annotated[UniformParameters | PrioritizedParameters, Field(discriminator="kind")]
@@ -144,6 +148,11 @@ class ReplayParameters(Section):
     checkpoint: bool | None = None
     """Save the memory with every checkpoint. Otherwise a resumed run fills it again before it continues to learn. null:
     only with actors.count 0, where a resumed run continues exactly."""
+
+    @property
+    def takes_first_priorities(self) -> bool:
+        """Whether it makes a difference which priorities new items come with."""
+        return isinstance(self.sampler, PrioritizedParameters) and not self.sampler.new_items_first
 
     def slots(self, unroll_steps: int) -> int:
         """Return the number of unrolls kept, of `unroll_steps` rows (T x B) each."""

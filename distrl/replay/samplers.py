@@ -7,6 +7,7 @@ import numpy as np
 
 from distrl.config.replay import PrioritizedParameters, ReplayParameters
 from distrl.errors import NonFiniteError
+from distrl.replay.new_items import NewItems, new_items_bytes
 from distrl.replay.sum_tree import Indices, SumTree, tree_bytes
 from distrl.types import Array, BoolArray, FloatArray
 
@@ -27,7 +28,7 @@ class Sampler(Protocol):
     """Draws existing items; `put` registers them."""
 
     def put(self, slot: int, present: BoolArray, priorities: FloatArray | None) -> None:
-        """Replace the items of a slot.
+        """Replace the items of a slot; slots follow one another as in a ring.
 
         Args:
             present: bool [items per slot].
@@ -56,7 +57,10 @@ def make_sampler(parameters: ReplayParameters, slots: int, items_per_slot: int) 
 def sampler_bytes(parameters: ReplayParameters, slots: int, items_per_slot: int) -> int:
     """Return the bytes of the sampler that `make_sampler` makes."""
     items = slots * items_per_slot
-    return tree_bytes(items) if isinstance(parameters.sampler, PrioritizedParameters) else items  # a boolean each
+    if not isinstance(parameters.sampler, PrioritizedParameters):
+        return items  # a boolean each
+    new = new_items_bytes(slots, items_per_slot) if parameters.sampler.new_items_first else 0
+    return tree_bytes(items) + new
 
 
 class UniformSampler:
@@ -95,7 +99,8 @@ class PrioritizedSampler:
 
         P(i) = (priority_i + epsilon)^alpha / sum,   w_i = (N P(i))^-beta / max_j w_j
 
-    over all N existing items.
+    over all N existing items. With `new_items_first`, a batch begins with items that no batch has held, and only the
+    rest of it is drawn. The weight of such an item is that of its P(i), as if it had been drawn.
 
     Attributes:
         highest: Highest priority so far, which new items get; 1 at first.
@@ -105,6 +110,7 @@ class PrioritizedSampler:
         self._parameters = parameters
         self._items_per_slot = items_per_slot
         self._tree = SumTree(slots * items_per_slot)
+        self._new = NewItems(slots, items_per_slot) if parameters.new_items_first else None
         self.highest = 1.0
 
     def put(self, slot: int, present: BoolArray, priorities: FloatArray | None) -> None:
@@ -114,9 +120,15 @@ class PrioritizedSampler:
         if priorities is not None and present.any():
             self.highest = max(self.highest, float(priorities[present].max()))
         self._tree.update(np.arange(first, first + self._items_per_slot), weights)
+        if self._new is not None:
+            self._new.put(slot, present)
 
     def draw(self, rng: np.random.Generator, count: int, env_steps: int) -> Drawn:
-        positions = self._tree.sample(rng, count)
+        if self._new is None:
+            positions = self._tree.sample(rng, count)
+        else:
+            new = self._new.take(count)
+            positions = np.concatenate([new, self._tree.sample(rng, count - len(new))]) if len(new) < count else new
         # N cancels out: weights are divided by the greatest one, that of the least likely item.
         weights = (self._tree[positions] / self._tree.minimum) ** -self.beta(env_steps)
         return Drawn(positions, weights.astype(np.float32))
@@ -149,8 +161,11 @@ class PrioritizedSampler:
         return np.maximum(weights, np.finfo(np.float32).tiny)
 
     def state_arrays(self) -> dict[str, Array]:
-        return {"weights": self._tree.leaves, "highest": np.array(self.highest)}
+        new = {} if self._new is None else {f"new/{name}": array for name, array in self._new.state_arrays().items()}
+        return {"weights": self._tree.leaves, "highest": np.array(self.highest), **new}
 
     def restore(self, arrays: Mapping[str, Array], present: BoolArray) -> None:
         self._tree.restore(arrays["weights"])
         self.highest = float(arrays["highest"])
+        if self._new is not None:
+            self._new.restore({name: arrays[f"new/{name}"] for name in self._new.state_arrays()})

@@ -68,6 +68,17 @@ def drawn(replay, draws=200):
     return set(replay.sample(draws).batch.rewards[0].tolist())
 
 
+@pytest.mark.row("J10")
+def test_a_memory_samples_each_new_item_before_any_again():
+    replay = make(12, 2, 1, sampler={"kind": "prioritized", "new_items_first": True})
+    for number in range(8):  # two items come and two are sampled
+        replay.insert(unroll_of([[2 * number], [2 * number + 1]]))
+        assert replay.sample(2).batch.rewards[0].tolist() == [2 * number, 2 * number + 1]
+    replay.insert(unroll_of([[16], [17]], [[True], [False]]))
+    assert replay.sample(5).batch.rewards[0, 0] == 16
+    assert replay.sample(5).batch.rewards[0].min() >= 6  # the others have made room
+
+
 @pytest.mark.row("J01")
 def test_three_in_two_out():
     replay = filled(make(1000), [1, 2, 3])
@@ -165,14 +176,16 @@ def test_a_column_without_a_valid_row_is_not_drawn():
 
 @pytest.mark.row("J13", "Q05")
 @pytest.mark.parametrize("item", [{"n_step": 2}, {"kind": "sequence"}])
-@pytest.mark.parametrize("kind", ["uniform", "prioritized"])
+@pytest.mark.parametrize(
+    "sampler", [{"kind": "uniform"}, {"kind": "prioritized"}, {"kind": "prioritized", "new_items_first": True}]
+)
 @pytest.mark.parametrize("unrolls", [2, 7])  # before and after the ring is full
-def test_a_restored_memory_goes_on_bit_by_bit_and_what_was_there_is_gone(tmp_path, item, kind, unrolls):
+def test_a_restored_memory_goes_on_bit_by_bit_and_what_was_there_is_gone(tmp_path, item, sampler, unrolls):
     def unroll(number):
         return unroll_of(100 * number + np.arange(6).reshape(3, 2), state=number if "kind" in item else None)
 
     def made(seed):
-        return make(30, 3, 2, seed, sampler={"kind": kind}, item=item)
+        return make(30, 3, 2, seed, sampler=sampler, item=item)
 
     one, other = made(0), made(1)
     for number in range(unrolls):
@@ -282,21 +295,20 @@ def test_restoring_takes_no_second_copy_of_the_ring(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("item", "kind", "of_sampler"),
+    ("item", "sampler", "of_sampler"),
     [
-        ("transition", "uniform", 8000),
+        ("transition", {"kind": "uniform"}, 8000),
         # Nodes of 16 on four levels, of sums and of least weights.
-        ("transition", "prioritized", 2 * 8 * 16 * (500 + 32 + 2 + 1)),
-        ("sequence", "uniform", 2000),
-        ("sequence", "prioritized", 2 * 8 * 16 * (125 + 8 + 1)),
+        ("transition", {"kind": "prioritized"}, 2 * 8 * 16 * (500 + 32 + 2 + 1)),
+        ("transition", {"kind": "prioritized", "new_items_first": True}, 2 * 8 * 16 * (500 + 32 + 2 + 1) + 8000),
+        ("sequence", {"kind": "uniform"}, 2000),
+        ("sequence", {"kind": "prioritized"}, 2 * 8 * 16 * (125 + 8 + 1)),
     ],
 )
-def test_what_a_full_memory_takes(item, kind, of_sampler):
+def test_what_a_full_memory_takes(item, sampler, of_sampler):
     """1,000 unrolls of T = 4, B = 2: 5 x 2 observations of 4 bytes, and per step 4 of action and 11 or 15 besides."""
     schema = UnrollSchema.of(SPEC, 4, 2, {})
-    parameters = ReplayParameters.model_validate(
-        {"capacity_steps": 8005, "item": {"kind": item}, "sampler": {"kind": kind}}
-    )
+    parameters = ReplayParameters.model_validate({"capacity_steps": 8005, "item": {"kind": item}, "sampler": sampler})
     of_step = 15 if item == "sequence" else 19
     assert parameters.slots(8) == 1000
     expected = 1000 * (40 + 8 * of_step + 16) + of_sampler

@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from distrl.config.replay import PrioritizedParameters
 from distrl.errors import NonFiniteError
+from distrl.replay.new_items import NewItems
 from distrl.replay.samplers import PrioritizedSampler, UniformSampler
 
 ALL = np.ones(1, np.bool_)
@@ -75,13 +78,62 @@ def test_item_0_is_updated_and_new_items_get_the_highest_priority_ever_seen():
 
 @pytest.mark.row("J10")
 def test_new_items_come_first():
-    """Five that were seen and have no error left, five that are new: a batch of five is exactly those."""
+    """Five that were seen have large errors, five are new: a batch of five is exactly those, once."""
+    sampler = prioritized([10] * 5, slots=10, alpha=1.0, epsilon=0.5, new_items_first=True)
+    rng = np.random.default_rng(0)
+    assert sampler.draw(rng, 5, 0).positions.tolist() == [0, 1, 2, 3, 4]
+    for slot in range(5, 10):
+        sampler.put(slot, ALL, np.float32([0.0]))
+    drawn = sampler.draw(rng, 5, 0)
+    assert drawn.positions.tolist() == [5, 6, 7, 8, 9]
+    np.testing.assert_allclose(drawn.importance_weights, np.ones(5))  # the least likely of all: the greatest weight
+    rest = sampler.draw(rng, 1000, 0).positions
+    assert np.count_nonzero(rest >= 5) == pytest.approx(1000 * 0.5 / 11, abs=5)  # priorities + epsilon: 10.5 and .5
+    assert sampler.state_arrays()["weights"].tolist() == [10.5] * 5 + [0.5] * 5
+
+
+@pytest.mark.row("J10")
+def test_the_rest_of_a_batch_is_drawn_by_priority():
+    sampler = prioritized([1, 0, 0], slots=4, alpha=1.0, epsilon=0.0, new_items_first=True)
+    rng = np.random.default_rng(0)
+    sampler.draw(rng, 3, 0)
+    sampler.put(3, ALL, np.float32([0.0]))
+    assert sampler.draw(rng, 4, 0).positions.tolist() == [3, 0, 0, 0]
+    assert sampler.draw(rng, 4, 0).positions.tolist() == [0, 0, 0, 0]
+
+
+def test_without_the_setting_new_items_only_tie_with_the_highest_priority():
     sampler = prioritized([0] * 5, slots=10, alpha=1.0, epsilon=0.0)
     for slot in range(5, 10):
         sampler.put(slot, ALL, None)
     drawn = sampler.draw(np.random.default_rng(0), 5, 0)
-    assert drawn.positions.tolist() == [5, 6, 7, 8, 9]
+    assert drawn.positions.tolist() == [5, 6, 7, 8, 9]  # all others have no error left
     assert np.isfinite(drawn.importance_weights).all()
+    assert prioritized([1] * 8, slots=8).draw(np.random.default_rng(0), 8, 0).positions.tolist() == [*range(8)]
+
+
+@given(
+    slots=st.integers(1, 4),
+    calls=st.lists(st.lists(st.booleans(), min_size=3, max_size=3) | st.integers(0, 7), max_size=30),
+    saved=st.integers(0, 30),
+)
+def test_new_items_are_those_of_a_list(slots, calls, saved):
+    """A list of calls: what a slot now holds, or how many to take. At one of them the state moves to another object."""
+    queue, twin, puts = NewItems(slots, 3), [], 0
+    for number, call in enumerate(calls):
+        if number == saved:
+            state = {name: array.copy() for name, array in queue.state_arrays().items()}
+            queue = NewItems(slots, 3)
+            queue.restore(state)
+        if isinstance(call, list):
+            slot = puts % slots
+            queue.put(slot, np.array(call))
+            twin = [item for item in twin if item // 3 != slot]
+            twin += [3 * slot + place for place in range(3) if call[place]]
+            puts += 1
+        else:
+            assert queue.take(call).tolist() == twin[:call]
+            twin = twin[call:]
 
 
 def test_priorities_that_come_with_an_unroll():
