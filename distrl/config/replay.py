@@ -1,13 +1,17 @@
 """Parameters of the replay memory, on the learner's side of the stream: item x sampler x rate limiter."""
 
 import math
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from distrl.config.hindsight import HindsightParameters
+from distrl.config.hindsight import HindsightParameters, check_goals
 from distrl.config.network import NetworkParameters
 from distrl.config.section import Section
+from distrl.errors import ConfigError
+
+if TYPE_CHECKING:  # it brings NumPy, which the command line does without
+    from distrl.types import EnvSpec
 
 
 class TransitionParameters(Section):
@@ -122,7 +126,16 @@ class PrioritizedParameters(Section):
     importance weights do not correct for that."""
 
 
-SamplerParameters = Annotated[UniformParameters | PrioritizedParameters, Field(discriminator="kind")]
+class BalancedParameters(Section):
+    """As many items of each choice of the action as of any other, or one more; of those with one choice all are equally
+    likely. For transitions, in environments with a single action, a choice."""
+
+    kind: Literal["balanced"] = "balanced"
+
+
+SamplerParameters = Annotated[
+    UniformParameters | PrioritizedParameters | BalancedParameters, Field(discriminator="kind")
+]
 
 SHARE_OF_GREATEST = 0.9
 """eta of Kapturowski et al. 2019, section 2.3: a sequence's priority is eta max + (1 - eta) mean of its steps'."""
@@ -186,6 +199,21 @@ class ReplayParameters(Section):
                 f"{unroll_steps} steps make {kept} of capacity_steps: {self.capacity_steps}"
             )
 
+    def check_spec(self, spec: "EnvSpec") -> None:
+        """Refuse an environment without the goals or the single choice that hindsight or sampler are made for.
+
+        Raises:
+            ConfigError: It lacks them.
+        """
+        if self.hindsight is not None:
+            check_goals(spec)
+        if self.sampler.kind == "balanced" and [action.kind for action in spec.actions.values()] != ["discrete"]:
+            found = ", ".join(f"{name} ({action.kind})" for name, action in spec.actions.items())
+            raise ConfigError(
+                f"algorithm.replay.sampler.kind: balanced is for a single action, a choice; {spec.id} has {found}; use "
+                "uniform or prioritized"
+            )
+
     @field_validator("sampler", mode="before")
     @classmethod
     def _is_no_item(cls, sampler: Any) -> Any:
@@ -211,6 +239,11 @@ class ReplayParameters(Section):
 
     @model_validator(mode="after")
     def _can_be_sampled(self) -> Self:
+        if self.sampler.kind == "balanced" and self.item.kind != "transition":
+            raise ValueError(
+                f"sampler.kind: balanced needs items with one choice each, and item.kind is {self.item.kind}; use "
+                "transition, or another sampler"
+            )
         if self.min_size_steps > self.capacity_steps:
             raise ValueError(
                 f"min_size_steps: {self.min_size_steps} can never be there with capacity_steps: {self.capacity_steps}"

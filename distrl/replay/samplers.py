@@ -5,11 +5,12 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from distrl.config.replay import PrioritizedParameters, ReplayParameters
+from distrl.config.replay import BalancedParameters, PrioritizedParameters, ReplayParameters
 from distrl.errors import NonFiniteError
+from distrl.replay.classes import BYTES_PER_POSITION, Classes
 from distrl.replay.new_items import NewItems, new_items_bytes
 from distrl.replay.sum_tree import Indices, SumTree, tree_bytes
-from distrl.types import Array, BoolArray, FloatArray
+from distrl.types import Array, BoolArray, FloatArray, IntArray
 
 
 class Drawn(NamedTuple):
@@ -27,12 +28,15 @@ class Drawn(NamedTuple):
 class Sampler(Protocol):
     """Draws existing items; `put` registers them."""
 
-    def put(self, slot: int, present: BoolArray, priorities: FloatArray | None) -> None:
+    def put(
+        self, slot: int, present: BoolArray, priorities: FloatArray | None, choices: IntArray | None = None
+    ) -> None:
         """Replace the items of a slot; slots follow one another as in a ring.
 
         Args:
             present: bool [items per slot].
             priorities: float32 [items per slot], if the actors sent them; at least 0 where present.
+            choices: int32 [items per slot]. The choice of each item, if the sampler balances them.
         """
 
     def draw(self, rng: np.random.Generator, count: int, env_steps: int) -> Drawn:
@@ -51,12 +55,16 @@ def make_sampler(parameters: ReplayParameters, slots: int, items_per_slot: int) 
     """Make the sampler that `parameters.sampler` describes."""
     if isinstance(parameters.sampler, PrioritizedParameters):
         return PrioritizedSampler(parameters.sampler, slots, items_per_slot)
+    if isinstance(parameters.sampler, BalancedParameters):
+        return BalancedSampler(slots, items_per_slot)
     return UniformSampler(slots, items_per_slot)
 
 
 def sampler_bytes(parameters: ReplayParameters, slots: int, items_per_slot: int) -> int:
     """Return the bytes of the sampler that `make_sampler` makes."""
     items = slots * items_per_slot
+    if isinstance(parameters.sampler, BalancedParameters):
+        return BYTES_PER_POSITION * items
     if not isinstance(parameters.sampler, PrioritizedParameters):
         return items  # a boolean each
     new = new_items_bytes(slots, items_per_slot) if parameters.sampler.new_items_first else 0
@@ -70,7 +78,9 @@ class UniformSampler:
         self._present = np.zeros((slots, items_per_slot), np.bool_)
         self._filled = 0  # slots from 0 on that have been put
 
-    def put(self, slot: int, present: BoolArray, priorities: FloatArray | None) -> None:
+    def put(
+        self, slot: int, present: BoolArray, priorities: FloatArray | None, choices: IntArray | None = None
+    ) -> None:
         self._present[slot] = present
         self._filled = max(self._filled, slot + 1)
 
@@ -94,6 +104,32 @@ class UniformSampler:
         self._present[: self._filled] = present
 
 
+class BalancedSampler:
+    """Draws items of each choice equally often, and those of one choice with equal probability."""
+
+    def __init__(self, slots: int, items_per_slot: int) -> None:
+        self._items_per_slot = items_per_slot
+        self._classes = Classes(slots * items_per_slot)
+
+    def put(
+        self, slot: int, present: BoolArray, priorities: FloatArray | None, choices: IntArray | None = None
+    ) -> None:
+        assert choices is not None  # the memory passes them to this sampler
+        self._classes.replace(slot * self._items_per_slot, choices, present)
+
+    def draw(self, rng: np.random.Generator, count: int, env_steps: int) -> Drawn:
+        return Drawn(self._classes.draw(rng, count), None)
+
+    def reprioritise(self, positions: Indices, priorities: FloatArray) -> None:
+        """Do nothing: there are no priorities."""
+
+    def state_arrays(self) -> dict[str, Array]:
+        return self._classes.state_arrays()
+
+    def restore(self, arrays: Mapping[str, Array], present: BoolArray) -> None:
+        self._classes.restore(arrays)
+
+
 class PrioritizedSampler:
     """Proportional prioritisation with importance weights (Schaul et al. 2016, algorithm 1); draws are stratified.
 
@@ -113,7 +149,9 @@ class PrioritizedSampler:
         self._new = NewItems(slots, items_per_slot) if parameters.new_items_first else None
         self.highest = 1.0
 
-    def put(self, slot: int, present: BoolArray, priorities: FloatArray | None) -> None:
+    def put(
+        self, slot: int, present: BoolArray, priorities: FloatArray | None, choices: IntArray | None = None
+    ) -> None:
         first = slot * self._items_per_slot
         known = np.full(len(present), self.highest) if priorities is None else priorities
         weights = np.where(present, self._weights(np.where(present, known, 0.0)), 0.0)

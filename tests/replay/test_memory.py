@@ -1,6 +1,7 @@
 """The replay memory as a whole. With T = B = 1 every unroll is one step, and its reward is its name."""
 
 import dataclasses
+import itertools
 import json
 import tracemalloc
 
@@ -66,6 +67,20 @@ def filled(replay, rewards):
 def drawn(replay, draws=200):
     """Rewards among so many draws."""
     return set(replay.sample(draws).batch.rewards[0].tolist())
+
+
+@pytest.mark.row("D134")
+def test_a_balanced_memory_samples_each_choice_as_often():
+    replay = make(40, 2, 2, sampler={"kind": "balanced"})
+    for number in range(12):  # the first two make room
+        unroll = unroll_of([[number, number], [number, number]], [[True, True], [True, False]])
+        unroll.actions["action"][:] = [[0, 0], [number % 5 == 4, 1]]  # the last one is not valid
+        replay.insert(unroll)
+    batch = replay.sample(100).batch
+    chosen = batch.actions["action"][0]
+    assert np.bincount(chosen).tolist() == [50, 50]
+    assert set(batch.rewards[0, chosen == 1].tolist()) == {4, 9}
+    assert set(batch.rewards[0].tolist()) == {*range(2, 12)}
 
 
 @pytest.mark.row("J10")
@@ -175,9 +190,15 @@ def test_a_column_without_a_valid_row_is_not_drawn():
 
 
 @pytest.mark.row("J13", "Q05")
-@pytest.mark.parametrize("item", [{"n_step": 2}, {"kind": "sequence"}])
 @pytest.mark.parametrize(
-    "sampler", [{"kind": "uniform"}, {"kind": "prioritized"}, {"kind": "prioritized", "new_items_first": True}]
+    ("item", "sampler"),
+    [
+        *itertools.product(
+            ({"n_step": 2}, {"kind": "sequence"}),
+            ({"kind": "uniform"}, {"kind": "prioritized"}, {"kind": "prioritized", "new_items_first": True}),
+        ),
+        ({"n_step": 2}, {"kind": "balanced"}),
+    ],
 )
 @pytest.mark.parametrize("unrolls", [2, 7])  # before and after the ring is full
 def test_a_restored_memory_goes_on_bit_by_bit_and_what_was_there_is_gone(tmp_path, item, sampler, unrolls):
@@ -315,6 +336,25 @@ def test_what_a_full_memory_takes(item, sampler, of_sampler):
     assert replay_bytes(parameters, schema) == expected
     replay = Replay(parameters, schema, discount=0.9, seeds=np.random.SeedSequence(0))
     assert sum(array.nbytes for array in arrays_in(replay)) == expected
+
+
+def test_what_a_balanced_memory_takes_whatever_comes():
+    """Classes that grow and shrink again; `arrays_in` finds no more than was counted."""
+    parameters = ReplayParameters.model_validate(
+        {"capacity_steps": 800, "min_size_steps": 1, "sampler": {"kind": "balanced"}}
+    )
+    schema = UnrollSchema.of(SPEC, 4, 2, {})
+    replay, rng, most = (
+        Replay(parameters, schema, discount=0.9, seeds=np.random.SeedSequence(0)),
+        np.random.default_rng(0),
+        0,
+    )
+    for number in range(400):
+        unroll = unroll_of(np.zeros((4, 2)))
+        unroll.actions["action"][:] = rng.random((4, 2)) < (0.01 if number // 100 % 2 else 0.99)
+        replay.insert(unroll)
+        most = max(most, sum(array.nbytes for array in arrays_in(replay)))
+    assert 0.8 * replay_bytes(parameters, schema) < most <= replay_bytes(parameters, schema)
 
 
 def arrays_in(held):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from distrl.config.replay import PrioritizedParameters
 from distrl.errors import NonFiniteError
 from distrl.replay.new_items import NewItems
-from distrl.replay.samplers import PrioritizedSampler, UniformSampler
+from distrl.replay.samplers import BalancedSampler, PrioritizedSampler, UniformSampler
 
 ALL = np.ones(1, np.bool_)
 
@@ -134,6 +134,58 @@ def test_new_items_are_those_of_a_list(slots, calls, saved):
         else:
             assert queue.take(call).tolist() == twin[:call]
             twin = twin[call:]
+
+
+@pytest.mark.row("D134")
+def test_classes_of_90_and_10_make_halves_of_a_batch():
+    sampler = BalancedSampler(10, 10)
+    for slot in range(10):
+        sampler.put(slot, np.ones(10, np.bool_), None, np.where(np.arange(10) == slot, 1, 0).astype(np.int32))
+    rng, counts = np.random.default_rng(0), np.zeros(100)
+    for _ in range(2000):
+        drawn = sampler.draw(rng, 50, 0)
+        assert drawn.importance_weights is None
+        assert np.count_nonzero(drawn.positions % 11 == 0) == 25  # the tenth that was labelled 1
+        counts += np.bincount(drawn.positions, minlength=100)
+    rare = np.arange(0, 100, 11)
+    statistic = ((counts[rare] - 5000) ** 2 / 5000).sum()
+    assert statistic < 21.67  # 1 % of chi-square with 9 degrees of freedom lies beyond
+    often = np.delete(counts, rare)
+    assert ((often - 50_000 / 90) ** 2 / (50_000 / 90)).sum() < 122.9  # likewise, with 89
+
+
+@pytest.mark.row("D134")
+def test_a_batch_that_cannot_be_halved_favours_no_class():
+    sampler = BalancedSampler(1, 3)
+    sampler.put(0, np.ones(3, np.bool_), None, np.int32([0, 4, 7]))
+    rng, counts = np.random.default_rng(0), np.zeros(3)
+    for _ in range(3000):
+        counts += np.bincount(sampler.draw(rng, 1, 0).positions, minlength=3)
+    np.testing.assert_allclose(counts, 1000, atol=100)
+
+
+@given(
+    slots=st.integers(1, 4),
+    puts=st.lists(st.lists(st.integers(-1, 2), min_size=4, max_size=4), min_size=1, max_size=20),
+    saved=st.integers(0, 20),
+)
+def test_classes_are_those_of_a_list(slots, puts, saved):
+    """Labels of each slot, -1 where no item is. At one put the state moves to another object."""
+    sampler, twin, rng = BalancedSampler(slots, 4), np.full(4 * slots, -1), np.random.default_rng(0)
+    for number, labels in enumerate(puts):
+        if number == saved:
+            state = {name: array.copy() for name, array in sampler.state_arrays().items()}
+            sampler = BalancedSampler(slots, 4)
+            sampler.restore(state, np.zeros((0, 4), np.bool_))
+        slot = number % slots
+        given_labels = np.array(labels, np.int32)
+        sampler.put(slot, given_labels >= 0, None, np.maximum(given_labels, 0))
+        twin[4 * slot : 4 * slot + 4] = labels
+        there = np.unique(twin[twin >= 0])
+        if there.size:
+            drawn = sampler.draw(rng, 300 * len(there), 0).positions
+            assert set(drawn.tolist()) == set(np.flatnonzero(twin >= 0).tolist())
+            assert np.bincount(twin[drawn])[there].tolist() == [300] * len(there)
 
 
 def test_priorities_that_come_with_an_unroll():
