@@ -22,6 +22,9 @@ class TransitionParameters(Section):
     kind: Literal["transition"] = "transition"
     n_step: int = Field(1, ge=1)
     """Rewards before the bootstrap; fewer if the episode or the unroll ends earlier."""
+    terminations: bool = True
+    """Sample transitions that end with the episode's termination. false leaves them out, and then neither the reward of
+    an episode's last step nor that nothing follows is learned. Truncated episodes are sampled as a whole."""
 
     def state_rows(self, unroll_length_steps: int) -> range:
         """Return the rows of an unroll before which it holds the policy's recurrent state: of every kind, row 0."""
@@ -234,6 +237,11 @@ class ReplayParameters(Section):
             raise ValueError(
                 f"hindsight: the rewards of item.n_step: {self.item.n_step} steps are summed for one goal; set "
                 "item.n_step to 1, or hindsight to null"
+            )
+        if not self.item.terminations:
+            raise ValueError(
+                "hindsight: transitions with another goal may terminate, and item.terminations: false leaves out those "
+                "that do; set item.terminations to true, or hindsight to null"
             )
         return self
 

@@ -127,7 +127,7 @@ class Replay:
         if self._hindsight is not None:
             further |= self._hindsight.arrays(unroll)
         self._ring.put(slot, unroll, further)
-        present = self._items.present(unroll.valid)
+        present = self._items.present({path: self._ring.arrays[path][slot] for path in ("valid", "terminated")})
         first = None if priorities is None else self._items.priorities(priorities, unroll.valid)
         # A sampler that balances choices has transitions of one action: `ReplayParameters.check_spec`.
         choices = next(iter(unroll.actions.values())).reshape(-1) if self._balances else None
@@ -229,11 +229,11 @@ class Replay:
                 )
         for name, array in ring.items():
             arrays.read_into(name, array)
-        valid = self._ring.arrays["valid"][:filled]
-        present = self._items.present(valid)
+        flags = {path: self._ring.arrays[path][:filled] for path in ("valid", "terminated")}
+        present = self._items.present(flags)
         self._sampler.restore({name.removeprefix("sampler/"): arrays[name] for name in sampler}, present)
         self._steps[:], self._present[:] = 0, 0
-        self._steps[:filled] = np.count_nonzero(valid, axis=(1, 2))
+        self._steps[:filled] = np.count_nonzero(flags["valid"], axis=(1, 2))
         self._present[:filled] = np.count_nonzero(present, axis=1)
         self._next = number
         self._rng.bit_generator.state = json.loads(arrays["generator"].tobytes())

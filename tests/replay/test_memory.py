@@ -183,6 +183,36 @@ def test_sequences_are_consecutive_and_never_reach_from_the_newest_unroll_to_the
     assert (sample.steps, replay.limiter.sampled_steps, replay.steps_of(400)) == (1200, 1200, 1200)
 
 
+@pytest.mark.row("J09")
+@pytest.mark.parametrize("kind", ["uniform", "prioritized"])
+def test_a_memory_without_terminations_samples_all_other_steps(tmp_path, kind):
+    """Episodes of rewards 1 to 3, 4 and 5 (which hits a limit), and 6, which terminates at once."""
+
+    def made():
+        return make(8, 8, 1, item={"terminations": False}, sampler={"kind": kind})
+
+    replay = made()
+    unroll = unroll_of(
+        [[1], [2], [3], [0], [4], [5], [0], [6]], [[True]] * 3 + [[False]] + [[True]] * 2 + [[False], [True]]
+    )
+    unroll.terminated[[2, 7]] = True
+    unroll.truncated[5] = True
+    assert replay.insert(unroll) == 6
+    assert drawn(replay) == {1, 2, 4, 5}
+    other = made()
+    restore(other, replay.state_arrays(), tmp_path)
+    assert drawn(other) == {1, 2, 4, 5}
+    assert other.size_steps == replay.size_steps == 6
+
+
+def test_a_memory_of_terminations_alone_stays_empty():
+    replay = make(2, item={"terminations": False})
+    unroll = unroll_of([[1]])
+    unroll.terminated[:] = True
+    replay.insert(unroll)
+    assert replay.is_empty
+
+
 def test_a_column_without_a_valid_row_is_not_drawn():
     replay = make(4, 1, 2, item={"kind": "sequence"})
     replay.insert(unroll_of([[1, 2]], [[False, True]], state=0))
@@ -249,6 +279,7 @@ def test_what_is_saved_is_numbers_and_only_what_is_there():
         {"item": {"n_step": 3}},
         {"item": {"kind": "sequence"}},
         {"discount": 0.5},
+        {"item": {"terminations": False}},
     ],
 )
 def test_a_memory_of_another_kind_is_refused(tmp_path, other):
