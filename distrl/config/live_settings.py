@@ -16,6 +16,7 @@ _STRENGTHS: Mapping[str, tuple[str, str]] = {
     "epsilon_greedy": ("epsilon", "probability of a random action"),
     "boltzmann": ("temperature", "temperature of the softmax that actions are drawn from"),
     "gaussian_noise": ("stddev", "standard deviation of the noise on actions"),
+    "truncated_gaussian_noise": ("stddev", "standard deviation of the noise on actions"),
     "ornstein_uhlenbeck": ("sigma", "volatility of the noise on actions"),
     "constant_noise": ("value", "what is added to actions"),
     "parameter_noise": ("stddev", "standard deviation of the noise on weights"),

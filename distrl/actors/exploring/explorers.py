@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from distrl.actors.exploring.truncated_noise import TruncatedNoise
 from distrl.config.exploration import (
     ActionExploration,
     BoltzmannParameters,
@@ -19,6 +20,7 @@ from distrl.config.exploration import (
     GaussianNoiseParameters,
     NoiseSection,
     OrnsteinUhlenbeckParameters,
+    TruncatedGaussianNoiseParameters,
 )
 from distrl.config.schedules import Schedule
 from distrl.networks.actions import FamilySpec
@@ -238,8 +240,11 @@ def explorer_of(parameters: ActionExploration, spec: FamilySpec, action: ActionS
             return EpsilonGreedyMixture(epsilon_of(source, rows), spec, action)
         case BoltzmannParameters(temperature=temperature):
             return Boltzmann(temperature, spec, rows)
-        case NoiseSection(unit=unit):
+        case TruncatedGaussianNoiseParameters(stddev=stddev):
             assert isinstance(action, BoxSpec)  # `check_exploration` has refused noise on any other
+            return TruncatedNoise(lambda: stddev.at(rows.env_steps), spec, action)
+        case NoiseSection(unit=unit):
+            assert isinstance(action, BoxSpec)  # as above
             return NoisyAction(_noise_of(parameters, action.n, rows), unit, spec, action)
         case _:
             return Greedy(spec)

@@ -34,6 +34,7 @@ FITS = {
     "epsilon_greedy": (*CHOICES, "box", "deterministic"),
     "boltzmann": CHOICES,
     "gaussian_noise": ("box", "deterministic"),
+    "truncated_gaussian_noise": ("box", "deterministic"),
     "ornstein_uhlenbeck": (*NUMBERS, "deterministic"),
     "constant_noise": (*NUMBERS, "deterministic"),
     "noisy_network": (*CHOICES, *NUMBERS, "deterministic"),
@@ -80,6 +81,12 @@ def test_random_steps_want_bounds(space):
             ["unbounded"],
             "exploration.kind: gaussian_noise does not fit: action a has no finite bounds to scale noise by; "
             "set unit: action",
+        ),
+        (
+            {"kind": "truncated_gaussian_noise"},
+            ["unbounded"],
+            "exploration.kind: truncated_gaussian_noise does not fit: action a has no finite bounds to stay within; "
+            "use gaussian_noise",
         ),
         (
             {"kind": "constant_noise"},
