@@ -342,6 +342,8 @@ class StopConfig(Section):
     """Mean return of an evaluation reaches this, see `evaluation`."""
     env_steps: int | None = Field(None, ge=1)
     """Environment steps that were trained on."""
+    episodes: int | None = Field(None, ge=1)
+    """Episodes of all actors that ended. As for the others, the learner looks after every update."""
     updates: int | None = Field(None, ge=1)
     """Updates of the learner."""
     minutes: float | None = Field(None, gt=0.0)
