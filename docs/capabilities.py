@@ -65,7 +65,6 @@ OTHERWISE = {
     "H03": "Losses are means over valid steps, not sums over time, so that learning rates do not depend on the length "
     "of unrolls.",
     "O06": "Unrolls keep their length: their last rows use the steps that are left before the bootstrap.",
-    "D85": "Evaluation is greedy: it has no epsilon. Actors always evaluate the policy, which chance then overrides.",
     "L12.11": "The `lstm` middleware, on `keras.layers.LSTMCell`: state in, state out (rows D05, L05).",
     "D131": "The replay memory keeps and evicts whole unrolls, which hold pieces of episodes; n-step targets bootstrap "
     "at their ends.",

@@ -13,16 +13,17 @@ import numpy as np
 from distrl.actors.policy import Policy
 from distrl.actors.unroll import restarted
 from distrl.config import RunConfig
+from distrl.environments.random_actions import RandomActions
 from distrl.environments.vector import VectorEnvironment
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.codec import decode_weights
 from distrl.memory_backend.records import Evaluation
 from distrl.networks.actions.joint import ActionSelector
-from distrl.types import Array, Weights
+from distrl.types import Array, EnvSpec, Weights
 
 
 class ActingPolicy(Protocol):
-    """Chooses the actions of an evaluation: `GreedyPolicy`, or one of `baselines.py`."""
+    """Chooses the actions of an evaluation: `GreedyPolicy`, `EpsilonPolicy` around it, or one of `baselines.py`."""
 
     def initial_state(self, batch: int) -> dict[str, Array]:
         """Return the recurrent state at an episode's start, name -> [batch, ...]."""
@@ -50,6 +51,49 @@ class GreedyPolicy:
         """Return (actions, next recurrent state), name -> [B, ...] each."""
         output = self._policy.step(observations, recurrent_state)
         return self._selector.mode(output.outputs), output.recurrent_state
+
+
+class EpsilonPolicy:
+    """Takes another policy's actions, but in each environment with probability `epsilon` random ones at a step.
+
+    Args:
+        draw: Return random actions, name -> [B, ...], for observations name -> [B, ...].
+    """
+
+    def __init__(
+        self,
+        policy: ActingPolicy,
+        draw: Callable[[Mapping[str, Array]], dict[str, Array]],
+        epsilon: float,
+        rng: np.random.Generator,
+    ) -> None:
+        self._policy = policy
+        self._draw = draw
+        self._epsilon = epsilon
+        self._rng = rng
+
+    def initial_state(self, batch: int) -> dict[str, Array]:
+        """Return the policy's, name -> [batch, ...]."""
+        return self._policy.initial_state(batch)
+
+    def choose(
+        self, observations: Mapping[str, Array], recurrent_state: Mapping[str, Array]
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Return (actions, next recurrent state), name -> [B, ...] each; the policy sees every observation."""
+        actions, state = self._policy.choose(observations, recurrent_state)
+        explored = self._rng.random(len(next(iter(actions.values())))) < self._epsilon
+        if explored.any():
+            drawn = self._draw(observations)
+            for name, own in actions.items():
+                own[explored] = drawn[name][explored]
+        return actions, state
+
+
+def with_epsilon(
+    policy: ActingPolicy, spec: EnvSpec, mask: str | None, epsilon: float, rng: np.random.Generator
+) -> ActingPolicy:
+    """Return the policy, with random actions if `epsilon` is above 0; `mask` as for `RandomActions`."""
+    return EpsilonPolicy(policy, RandomActions(spec, rng, mask), epsilon, rng) if epsilon else policy
 
 
 class Episode(NamedTuple):
@@ -148,6 +192,7 @@ class PublishedEvaluator(Evaluator):
         incarnation: int,
     ) -> None:
         super().__init__(GreedyPolicy(policy), environment)
+        self._config, self._greedy = config, self._policy
         assert config.evaluation.every_env_steps is not None
         self._every = config.evaluation.every_env_steps
         self._heat_up = config.heat_up_steps
@@ -180,6 +225,13 @@ class PublishedEvaluator(Evaluator):
         self.weights_version = published.version
         # Seeded by the multiple, so that a resumed run plays the same episodes.
         key = np.random.SeedSequence(self._seed, spawn_key=(3, self._multiple(published.env_steps)))
+        self._policy = with_epsilon(
+            self._greedy,
+            self._environment.spec,
+            self._config.network.action_mask,
+            self._config.evaluation.epsilon,
+            np.random.default_rng(key.spawn(1)[0]),
+        )
         episodes = [*self.episodes(self._count, int(key.generate_state(1)[0]), stop)]
         if len(episodes) < self._count:
             return False

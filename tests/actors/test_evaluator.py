@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrl.actors.baselines import ConstantPolicy
-from distrl.actors.evaluator import Episode, Evaluator, GreedyPolicy, evaluation, share_of
+from distrl.actors.evaluator import Episode, Evaluator, GreedyPolicy, evaluation, share_of, with_epsilon
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments.vector import Step, VectorEnvironment
 from distrl.networks.actions.categorical import CategoricalSpec
 from distrl.networks.actions.gaussian import GaussianSpec
-from distrl.types import DiscreteSpec
+from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec
 
 
 class Uneven(gymnasium.Env):
@@ -169,6 +169,33 @@ def test_greedy_takes_modes_and_hands_memory_on():
     actions, state = policy.choose({"o": 1}, given_state)
     assert (actions["a"].tolist(), actions["b"].tolist(), state) == ([1, 0], [[0.5], [-2.0]], {"h": "next"})
     assert policy.initial_state(3)["h"].shape == (3, 1)
+
+
+@pytest.mark.row("D85")
+def test_an_epsilon_replaces_all_actions_of_an_environment_by_allowed_ones():
+    spec = EnvSpec(
+        "Toy", {"action_mask": ArraySpec((3,), "int8")}, {"turn": DiscreteSpec(3)}
+    )  # the mask forbids what the policy wants
+    rows, masks = 20_000, np.tile(np.int8([1, 1, 0]), (20_000, 1))
+    greedy = ConstantPolicy(spec.actions, {"turn": 2})
+    policy = with_epsilon(greedy, spec, "action_mask", 0.05, np.random.default_rng(0))
+    turns = policy.choose({"action_mask": masks}, {})[0]["turn"]
+    np.testing.assert_allclose(np.bincount(turns) / rows, [0.025, 0.025, 0.95], atol=0.005)
+    assert with_epsilon(greedy, spec, "action_mask", 0.0, np.random.default_rng(0)) is greedy
+    two = EnvSpec(
+        "Two", {"o": ArraySpec((1,), "float32")}, {"a": DiscreteSpec(1000), "b": BoxSpec((2,), (0.0, 0.0), (1.0, 1.0))}
+    )
+    policy = with_epsilon(
+        ConstantPolicy(two.actions, {"a": 0, "b": [0.0, 0.0]}), two, None, 0.5, np.random.default_rng(0)
+    )
+    actions, state = policy.choose({"o": np.zeros((rows, 1), np.float32)}, {"h": 1})
+    explored = actions["b"].any(axis=1)
+    assert explored.mean() == pytest.approx(0.5, abs=0.02)
+    assert actions["b"].all(axis=1).tolist() == explored.tolist()  # an action of several numbers as a whole
+    assert not actions["a"][~explored].any()
+    assert (actions["a"][explored] > 0).mean() > 0.99
+    assert state == {}
+    assert policy.initial_state(3) == {}
 
 
 def test_what_episodes_come_to():
