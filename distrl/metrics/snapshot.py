@@ -64,6 +64,8 @@ METRICS = (
     ),
     Metric("kl", "loss", "nats", "KL divergence between the acting and the learning policy, where it is known"),
     Metric("explained_variance", "loss", "", "share of the value targets' variance that the critic explains"),
+    Metric("mean_advantage", "loss", "", "mean advantage of the actions taken, by which the policy moves"),
+    Metric("std_advantage", "loss", "", "standard deviation of these advantages"),
     Metric(
         "exploration_strength",
         "exploration",
