@@ -103,11 +103,13 @@ class Episode(NamedTuple):
         environment: Index of its environment, from 0.
         total: Undiscounted return of the environment's rewards.
         length_steps: Valid steps.
+        success: Whether it reached what it was for; None: the environment does not say.
     """
 
     environment: int
     total: float
     length_steps: int
+    success: bool | None = None
 
 
 class Evaluator:
@@ -154,10 +156,12 @@ class Evaluator:
             self._took_step(step.ended)
             totals += step.raw_rewards
             lengths += step.valid
+            succeeded = self._environment.succeeded
             for ended in np.flatnonzero(step.ended):
                 if left[ended] > 0:
                     left[ended] -= 1
-                    yield Episode(int(ended), float(totals[ended]), int(lengths[ended]))
+                    success = None if succeeded is None else bool(succeeded[ended])
+                    yield Episode(int(ended), float(totals[ended]), int(lengths[ended]), success)
             totals[step.ended] = 0.0
             lengths[step.ended] = 0
 
@@ -274,7 +278,14 @@ def evaluation(episodes: Sequence[Episode], *, weights_version: int, env_steps: 
         max_return=float(totals.max()),
         mean_length_steps=float(np.mean([episode.length_steps for episode in episodes])),
         wall_s=wall_s,
+        success_rate=success_rate(episodes),
     )
+
+
+def success_rate(episodes: Sequence[Episode]) -> float | None:
+    """Return the share of episodes that succeeded, of those of which the environment says it; None without any."""
+    known = [episode.success for episode in episodes if episode.success is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _shares(count: int | None, environments: int) -> Array:

@@ -238,6 +238,8 @@ def _report(
     complete: bool,
 ) -> dict[str, Any]:
     """Return the JSON object. Values that need an episode are null before one has ended."""
+    from distrl.serving.evaluation import success_rate
+
     returns, lengths = [episode.total for episode in ended], [episode.length_steps for episode in ended]
     mean = fmean(returns) if returns else None
     return {
@@ -255,6 +257,7 @@ def _report(
         "min_return": min(returns, default=None),
         "max_return": max(returns, default=None),
         "mean_length_steps": fmean(lengths) if lengths else None,
+        "success_rate": success_rate(ended),
         "returns": returns,
         "lengths_steps": lengths,
     }
@@ -275,6 +278,8 @@ def _text(subject: "Subject", report: Mapping[str, Any], video: Path | None) -> 
     lines.append(
         f"  length   {report['mean_length_steps']:,.1f} steps mean · min {min(lengths):,} · max {max(lengths):,}"
     )
+    if report["success_rate"] is not None:
+        lines.append(f"  success  {report['success_rate']:.1%} of episodes")
     if not report["complete"]:
         lines.append("  stopped before all had ended: short episodes count for more than their share")
     if video is not None:

@@ -141,6 +141,7 @@ class Reporter:
             "best_mean_return_100": state.best_mean_return_100,
             "evaluation_mean_return": state.evaluation_mean_return,
             "evaluation_env_steps": state.evaluation_env_steps,
+            "evaluation_success_rate": state.evaluation_success_rate,
             "best_evaluation_return": state.best_evaluation_return,
             "mean_length_100_steps": sum(lengths) / len(lengths) if lengths else None,
         }

@@ -50,6 +50,12 @@ METRICS = (
     Metric("best_mean_return_100", "return", "", "highest mean return over a full window of 100 episodes"),
     Metric("evaluation_mean_return", "evaluation", "", "mean undiscounted return of the newest evaluation's episodes"),
     Metric("evaluation_env_steps", "evaluation", "steps", "steps of training behind that evaluation's weights"),
+    Metric(
+        "evaluation_success_rate",
+        "evaluation",
+        "share",
+        "share of that evaluation's episodes that reached what they were for, where the environment says it",
+    ),
     Metric("best_evaluation_return", "evaluation", "", "best mean return of an evaluation"),
     Metric("mean_length_100_steps", "return", "steps", "mean length of the last 100 episodes"),
     Metric("loss", "loss", "", "total loss"),

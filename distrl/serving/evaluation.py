@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from distrl.actors.baselines import ConstantPolicy, MemorylessPolicy
-from distrl.actors.evaluator import ActingPolicy, Episode, Evaluator, GreedyPolicy, share_of, with_epsilon
+from distrl.actors.evaluator import ActingPolicy, Episode, Evaluator, GreedyPolicy, share_of, success_rate, with_epsilon
 from distrl.actors.policy import Policy
 from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
@@ -22,7 +22,7 @@ from distrl.errors import ConfigError, MissingExtraError
 from distrl.learner.policy_files import read_policy
 from distrl.types import EnvSpec
 
-__all__ = ["Episode", "Subject", "Video", "baseline", "play", "run_config", "saved_policy"]
+__all__ = ["Episode", "Subject", "Video", "baseline", "play", "run_config", "saved_policy", "success_rate"]
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,7 @@ def test_a_run_is_evaluated_as_text_and_as_json(run_dir, capfd):
         "min_return": min(returns),
         "max_return": max(returns),
         "mean_length_steps": 3.0,
+        "success_rate": None,
         "lengths_steps": [3] * 10,
     }
     code, out, err = run(capfd, run_dir, "--episodes", 10)
@@ -129,6 +130,15 @@ def test_a_checkpoint_by_its_path_is_the_newest_policy_here(run_dir, capfd):
     assert returns("--checkpoint", checkpoint) == returns()
     told = json.loads(run(capfd, f"{run_dir}@4", "--episodes", 5, "--seed", 3, "--json")[1])
     assert (told["returns"], told["run"], told["policy"]) == (returns(), str(run_dir), str(checkpoint))
+
+
+@pytest.mark.row("P07.4")
+def test_an_environment_that_says_so_has_its_share_of_successes(capfd):
+    """One bit of one is flipped: every episode succeeds."""
+    flip = ["--env", "distrl.environments.worlds.bit_flip:BitFlip", "--set", "environment.kwargs={n: 1}"]
+    arguments = [*flip, "--baseline", "random", "--episodes", 4]
+    assert json.loads(run(capfd, *arguments, "--json")[1])["success_rate"] == 1.0
+    assert "  success  100.0% of episodes\n" in run(capfd, *arguments)[1]
 
 
 @pytest.mark.row("G33")
