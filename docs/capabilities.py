@@ -64,9 +64,9 @@ OTHERWISE = {
     "E23": "Nothing infers spaces from operations: Keras infers shapes, and the `EnvSpec` states the inputs.",
     "H03": "Losses are means over valid steps, not sums over time, so that learning rates do not depend on the length "
     "of unrolls.",
-    "J10": "New items have the highest priority so far (Schaul et al. 2016): they are drawn soon, not strictly first.",
     "O06": "Unrolls keep their length: their last rows use the steps that are left before the bootstrap.",
-    "D85": "Evaluation is greedy: it has no epsilon. Actors always evaluate the policy, which chance then overrides.",
+    "D162": "Q_VALUE needs a network that learns the values of actions, which `vpg` has not: `sac`, `td3` and `ddpg` "
+    "have. DISCOUNTED_TD_RESIDUAL is `td_residual`, TD_RESIDUAL the same with `discount: 1.0`.",
     "L12.11": "The `lstm` middleware, on `keras.layers.LSTMCell`: state in, state out (rows D05, L05).",
     "D131": "The replay memory keeps and evicts whole unrolls, which hold pieces of episodes; n-step targets bootstrap "
     "at their ends.",

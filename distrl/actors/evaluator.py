@@ -13,16 +13,17 @@ import numpy as np
 from distrl.actors.policy import Policy
 from distrl.actors.unroll import restarted
 from distrl.config import RunConfig
+from distrl.environments.random_actions import RandomActions
 from distrl.environments.vector import VectorEnvironment
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.codec import decode_weights
 from distrl.memory_backend.records import Evaluation
 from distrl.networks.actions.joint import ActionSelector
-from distrl.types import Array, Weights
+from distrl.types import Array, EnvSpec, Weights
 
 
 class ActingPolicy(Protocol):
-    """Chooses the actions of an evaluation: `GreedyPolicy`, or one of `baselines.py`."""
+    """Chooses the actions of an evaluation: `GreedyPolicy`, `EpsilonPolicy` around it, or one of `baselines.py`."""
 
     def initial_state(self, batch: int) -> dict[str, Array]:
         """Return the recurrent state at an episode's start, name -> [batch, ...]."""
@@ -52,6 +53,49 @@ class GreedyPolicy:
         return self._selector.mode(output.outputs), output.recurrent_state
 
 
+class EpsilonPolicy:
+    """Takes another policy's actions, but in each environment with probability `epsilon` random ones at a step.
+
+    Args:
+        draw: Return random actions, name -> [B, ...], for observations name -> [B, ...].
+    """
+
+    def __init__(
+        self,
+        policy: ActingPolicy,
+        draw: Callable[[Mapping[str, Array]], dict[str, Array]],
+        epsilon: float,
+        rng: np.random.Generator,
+    ) -> None:
+        self._policy = policy
+        self._draw = draw
+        self._epsilon = epsilon
+        self._rng = rng
+
+    def initial_state(self, batch: int) -> dict[str, Array]:
+        """Return the policy's, name -> [batch, ...]."""
+        return self._policy.initial_state(batch)
+
+    def choose(
+        self, observations: Mapping[str, Array], recurrent_state: Mapping[str, Array]
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Return (actions, next recurrent state), name -> [B, ...] each; the policy sees every observation."""
+        actions, state = self._policy.choose(observations, recurrent_state)
+        explored = self._rng.random(len(next(iter(actions.values())))) < self._epsilon
+        if explored.any():
+            drawn = self._draw(observations)
+            for name, own in actions.items():
+                own[explored] = drawn[name][explored]
+        return actions, state
+
+
+def with_epsilon(
+    policy: ActingPolicy, spec: EnvSpec, mask: str | None, epsilon: float, rng: np.random.Generator
+) -> ActingPolicy:
+    """Return the policy, with random actions if `epsilon` is above 0; `mask` as for `RandomActions`."""
+    return EpsilonPolicy(policy, RandomActions(spec, rng, mask), epsilon, rng) if epsilon else policy
+
+
 class Episode(NamedTuple):
     """One episode that has ended.
 
@@ -59,11 +103,13 @@ class Episode(NamedTuple):
         environment: Index of its environment, from 0.
         total: Undiscounted return of the environment's rewards.
         length_steps: Valid steps.
+        success: Whether it reached what it was for; None: the environment does not say.
     """
 
     environment: int
     total: float
     length_steps: int
+    success: bool | None = None
 
 
 class Evaluator:
@@ -110,10 +156,12 @@ class Evaluator:
             self._took_step(step.ended)
             totals += step.raw_rewards
             lengths += step.valid
+            succeeded = self._environment.succeeded
             for ended in np.flatnonzero(step.ended):
                 if left[ended] > 0:
                     left[ended] -= 1
-                    yield Episode(int(ended), float(totals[ended]), int(lengths[ended]))
+                    success = None if succeeded is None else bool(succeeded[ended])
+                    yield Episode(int(ended), float(totals[ended]), int(lengths[ended]), success)
             totals[step.ended] = 0.0
             lengths[step.ended] = 0
 
@@ -148,6 +196,7 @@ class PublishedEvaluator(Evaluator):
         incarnation: int,
     ) -> None:
         super().__init__(GreedyPolicy(policy), environment)
+        self._config, self._greedy = config, self._policy
         assert config.evaluation.every_env_steps is not None
         self._every = config.evaluation.every_env_steps
         self._heat_up = config.heat_up_steps
@@ -180,6 +229,13 @@ class PublishedEvaluator(Evaluator):
         self.weights_version = published.version
         # Seeded by the multiple, so that a resumed run plays the same episodes.
         key = np.random.SeedSequence(self._seed, spawn_key=(3, self._multiple(published.env_steps)))
+        self._policy = with_epsilon(
+            self._greedy,
+            self._environment.spec,
+            self._config.network.action_mask,
+            self._config.evaluation.epsilon,
+            np.random.default_rng(key.spawn(1)[0]),
+        )
         episodes = [*self.episodes(self._count, int(key.generate_state(1)[0]), stop)]
         if len(episodes) < self._count:
             return False
@@ -222,7 +278,14 @@ def evaluation(episodes: Sequence[Episode], *, weights_version: int, env_steps: 
         max_return=float(totals.max()),
         mean_length_steps=float(np.mean([episode.length_steps for episode in episodes])),
         wall_s=wall_s,
+        success_rate=success_rate(episodes),
     )
+
+
+def success_rate(episodes: Sequence[Episode]) -> float | None:
+    """Return the share of episodes that succeeded, of those of which the environment says it; None without any."""
+    known = [episode.success for episode in episodes if episode.success is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _shares(count: int | None, environments: int) -> Array:

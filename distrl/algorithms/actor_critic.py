@@ -32,7 +32,7 @@ def actor_critic_loss(
 
     Returns:
         The heads' losses, "policy" and "value", and the metrics policy_loss, value_loss, entropy, mean_value and
-        explained_variance of the critic.
+        explained_variance of the critic, and `advantage_metrics`.
     """
     policy_loss = losses.policy_gradient(log_probabilities, returns.advantages, valid)
     value_loss = losses.value_loss(values, returns.value_targets, valid, huber=huber)
@@ -44,5 +44,14 @@ def actor_critic_loss(
         "entropy": -entropy_loss,
         "mean_value": losses.masked_mean(values, valid),
         "explained_variance": losses.explained_variance(values, returns.value_targets, valid),
+        **advantage_metrics(returns.advantages, valid),
     }
     return Loss(terms, metrics)
+
+
+def advantage_metrics(advantages: Tensor, valid: Tensor) -> dict[str, Tensor]:
+    """Return the metrics mean_advantage and std_advantage over valid steps; float32 [T, N] and bool [T, N]."""
+    return {
+        "mean_advantage": losses.masked_mean(advantages, valid),
+        "std_advantage": losses.deviation(advantages, valid),
+    }

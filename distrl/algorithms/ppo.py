@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from keras import ops
 
+from distrl.algorithms.actor_critic import advantage_metrics
 from distrl.algorithms.algorithm import GradientAlgorithm, Loss
 from distrl.algorithms.epochs import Experience, ProximalUpdate, by_sequences
 from distrl.algorithms.maths import losses
@@ -106,7 +107,8 @@ class Ppo(GradientAlgorithm):
 
         Returns:
             The heads' losses and, over valid steps: policy_loss and value_loss (as minimised, before weights), entropy
-            and kl, KL(old || new), in nats, clip_fraction, mean_ratio, mean_value and explained_variance of the critic.
+            and kl, KL(old || new), in nats, clip_fraction, mean_ratio, mean_value and explained_variance of the critic,
+            and `advantage_metrics` before a minibatch normalises them.
         """
         parameters, valid, made = self.parameters, experience.valid, experience.estimates
         advantages, actions = made["advantages"], experience.actions
@@ -133,6 +135,7 @@ class Ppo(GradientAlgorithm):
             "mean_ratio": losses.masked_mean(ratios, valid),
             "mean_value": losses.masked_mean(outputs["value"], valid),
             "explained_variance": losses.explained_variance(outputs["value"], targets, valid),
+            **advantage_metrics(made["advantages"], valid),
         }
         return Loss({"policy": policy_loss, "value": parameters.value_loss_weight * value_loss}, metrics)
 

@@ -32,6 +32,14 @@ AllowOption = Annotated[
         help="Without the run's key: code that the run may name, like its environment; repeatable.",
     ),
 ]
+EpsilonOption = Annotated[
+    float | None,
+    typer.Option(min=0.0, max=1.0, metavar="E", help="Probability of a random action; else the run's, 0: greedy."),
+]
+BaselineOption = Annotated[
+    str | None,
+    typer.Option(metavar="random|constant", help="A policy that learned nothing, in place of the run's policy."),
+]
 PATIENCE_S = 2.0
 """Evaluations that take longer show their progress."""
 
@@ -53,14 +61,12 @@ def evaluate(
         str | None, typer.Option(metavar="ID", help="For --baseline: an environment, without a run.")
     ] = None,
     sets: Annotated[list[str] | None, set_option("With --env: like environment.kwargs.size=8")] = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option(metavar="random|constant", help="A policy that learned nothing, in place of the run's policy."),
-    ] = None,
+    baseline: BaselineOption = None,
     action: Annotated[
         list[str] | None,
         typer.Option(metavar="[NAME=]VALUE", help="Of --baseline constant; choices count from 0; one for each action."),
     ] = None,
+    epsilon: EpsilonOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Play greedy episodes with a run's policy: mean return ± standard deviation, least, greatest, lengths.
@@ -70,6 +76,8 @@ def evaluate(
     [cyan]distrl evaluate runs/first@1200[/]
 
     [cyan]distrl evaluate runs/first --checkpoint best --video best.webm[/]
+
+    [cyan]distrl evaluate runs/pong --epsilon 0.05[/]
 
     [cyan]distrl evaluate --env CartPole-v1 --baseline random[/]
 
@@ -82,7 +90,7 @@ def evaluate(
     if run is not None:
         run_dir, checkpoint = with_weights(run, checkpoint)
         run = run if is_store_url(run) else str(run_dir)
-    subject = _subject(run_dir, run, checkpoint, env, sets or (), baseline, action or ())
+    subject = _subject(run_dir, run, checkpoint, env, sets or (), baseline, action or (), epsilon)
     if force and video is None:
         raise ConfigError("--force goes with --video FILE.webm")
     film = None if video is None else Video(video, video_episodes, replaced=force)
@@ -120,6 +128,7 @@ def _subject(
     sets: Sequence[str],
     baseline: str | None,
     action: Sequence[str],
+    epsilon: float | None,
 ) -> "Subject":
     """Return the policy and environment of the command line, which names exactly one policy.
 
@@ -137,17 +146,23 @@ def _subject(
     if baseline is None:
         if run is None:
             raise ConfigError("--env needs --baseline random or constant; a policy is evaluated by its run")
-        subject = evaluation.saved_policy(run, checkpoint)
+        subject = evaluation.saved_policy(run, checkpoint, epsilon)
         return replace(subject, name=f"policy of {name}, {checkpoint}") if is_store_url(str(name)) else subject
-    if checkpoint != "newest":
-        raise ConfigError(f"--checkpoint {checkpoint} goes with a run's own policy, not with --baseline")
+    for option, given in (("epsilon", epsilon), ("checkpoint", None if checkpoint == "newest" else checkpoint)):
+        if given is not None:
+            raise ConfigError(f"--{option} {given} goes with a run's own policy, not with --baseline")
+    _check_sets_of_baseline(sets, env)
+    config = evaluation.run_config(run) if run else load(None, None, sets, {"--env": env}).config
+    return evaluation.baseline(baseline, config, _actions(action))
+
+
+def _check_sets_of_baseline(sets: Sequence[str], env: str | None) -> None:
+    """Refuse settings of anything but the environment, and of its id, which `env` is."""
     for dotted in (assignment.partition("=")[0].strip() for assignment in sets):
         if dotted == "environment.id":
             raise ConfigError(f"--set environment.id: --env {env} names the environment")
         if not dotted.startswith("environment."):
             raise ConfigError(f"--set {dotted}: a baseline has an environment alone; set environment.<what>")
-    config = evaluation.run_config(run) if run else load(None, None, sets, {"--env": env}).config
-    return evaluation.baseline(baseline, config, _actions(action))
 
 
 def _actions(given: Sequence[str]) -> dict[str | None, Any]:
@@ -223,6 +238,8 @@ def _report(
     complete: bool,
 ) -> dict[str, Any]:
     """Return the JSON object. Values that need an episode are null before one has ended."""
+    from distrl.serving.evaluation import success_rate
+
     returns, lengths = [episode.total for episode in ended], [episode.length_steps for episode in ended]
     mean = fmean(returns) if returns else None
     return {
@@ -231,6 +248,7 @@ def _report(
         "policy": baseline or checkpoint,
         "weights_version": subject.weights_version,
         "env_steps_trained": subject.env_steps,
+        "epsilon": subject.epsilon,
         "seed": seed,
         "episodes": len(ended),
         "complete": complete,
@@ -239,6 +257,7 @@ def _report(
         "min_return": min(returns, default=None),
         "max_return": max(returns, default=None),
         "mean_length_steps": fmean(lengths) if lengths else None,
+        "success_rate": success_rate(ended),
         "returns": returns,
         "lengths_steps": lengths,
     }
@@ -246,7 +265,8 @@ def _report(
 
 def _text(subject: "Subject", report: Mapping[str, Any], video: Path | None) -> str:
     behind = "" if report["env_steps_trained"] is None else f", {report['env_steps_trained']:,} environment steps"
-    lines = [f"{report['environment']} · {subject.name}{behind}"]
+    chance = f", epsilon {subject.epsilon:g}" if subject.epsilon else ""
+    lines = [f"{report['environment']} · {subject.name}{behind}{chance}"]
     if not report["episodes"]:
         return "\n".join([*lines, "  no episode finished"])
     mean, deviation, least, most = (
@@ -258,6 +278,8 @@ def _text(subject: "Subject", report: Mapping[str, Any], video: Path | None) -> 
     lines.append(
         f"  length   {report['mean_length_steps']:,.1f} steps mean · min {min(lengths):,} · max {max(lengths):,}"
     )
+    if report["success_rate"] is not None:
+        lines.append(f"  success  {report['success_rate']:.1%} of episodes")
     if not report["complete"]:
         lines.append("  stopped before all had ended: short episodes count for more than their share")
     if video is not None:

@@ -123,6 +123,17 @@ class GaussianNoiseParameters(NoiseSection):
     unit: Literal["range", "action"] = "range"
 
 
+class TruncatedGaussianNoiseParameters(ExplorationSection):
+    """The policy's best action with normal noise, drawn again where it would leave the action's bounds: it is never
+    clipped, so that no action is at a bound by chance."""
+
+    tells_probabilities: ClassVar[bool] = False
+
+    kind: Literal["truncated_gaussian_noise"] = "truncated_gaussian_noise"
+    stddev: Schedule = ConstantSchedule(value=0.1)
+    """Standard deviation before the truncation, in units of the distance between the action's bounds."""
+
+
 class OrnsteinUhlenbeckParameters(NoiseSection):
     """x += theta (mean - x) dt + sigma sqrt(dt) N(0, 1) in every environment, from 0 in every episode."""
 
@@ -169,6 +180,7 @@ ActionExploration = Annotated[
     | UcbParameters
     | BoltzmannParameters
     | GaussianNoiseParameters
+    | TruncatedGaussianNoiseParameters
     | OrnsteinUhlenbeckParameters
     | ConstantNoiseParameters,
     Field(discriminator="kind"),

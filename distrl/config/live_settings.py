@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from distrl.config.exploration import EpsilonByEpisode, EpsilonLadder
 from distrl.config.load import validated
 from distrl.config.presets import nearest
 from distrl.config.run import LOG_LEVELS, RunConfig
@@ -16,6 +17,7 @@ _STRENGTHS: Mapping[str, tuple[str, str]] = {
     "epsilon_greedy": ("epsilon", "probability of a random action"),
     "boltzmann": ("temperature", "temperature of the softmax that actions are drawn from"),
     "gaussian_noise": ("stddev", "standard deviation of the noise on actions"),
+    "truncated_gaussian_noise": ("stddev", "standard deviation of the noise on actions"),
     "ornstein_uhlenbeck": ("sigma", "volatility of the noise on actions"),
     "constant_noise": ("value", "what is added to actions"),
     "parameter_noise": ("stddev", "standard deviation of the noise on weights"),
@@ -66,6 +68,23 @@ def steerable(config: RunConfig) -> list[Parameter]:
         Parameter("launch.log_level", "choice", config.launch.log_level, "lowest level that roles log", LOG_LEVELS)
     )
     return found
+
+
+def exploration_strength(config: RunConfig, changed: Mapping[str, Value], env_steps: int) -> float | None:
+    """Return the present epsilon, temperature or size of noise; None if the run has none, or not one for all actors.
+
+    Args:
+        changed: Dotted path -> value of the settings that operators changed.
+        env_steps: Of all actors together, for a schedule.
+    """
+    exploring = config.exploring
+    if exploring is None or exploring.kind not in _STRENGTHS:
+        return None
+    name = _STRENGTHS[exploring.kind][0]
+    strength: Any = changed.get(f"exploration.{name}", getattr(exploring, name))
+    if isinstance(strength, int | float):
+        return float(strength)
+    return None if isinstance(strength, EpsilonLadder | EpsilonByEpisode) else float(strength.at(env_steps))
 
 
 _STALENESS = "algorithm.max_staleness_updates"

@@ -1,13 +1,17 @@
 """Parameters of the replay memory, on the learner's side of the stream: item x sampler x rate limiter."""
 
 import math
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from distrl.config.hindsight import HindsightParameters
+from distrl.config.hindsight import HindsightParameters, check_goals
 from distrl.config.network import NetworkParameters
 from distrl.config.section import Section
+from distrl.errors import ConfigError
+
+if TYPE_CHECKING:  # it brings NumPy, which the command line does without
+    from distrl.types import EnvSpec
 
 
 class TransitionParameters(Section):
@@ -18,6 +22,9 @@ class TransitionParameters(Section):
     kind: Literal["transition"] = "transition"
     n_step: int = Field(1, ge=1)
     """Rewards before the bootstrap; fewer if the episode or the unroll ends earlier."""
+    terminations: bool = True
+    """Sample transitions that end with the episode's termination. false leaves them out, and then neither the reward of
+    an episode's last step nor that nothing follows is learned. Truncated episodes are sampled as a whole."""
 
     def state_rows(self, unroll_length_steps: int) -> range:
         """Return the rows of an unroll before which it holds the policy's recurrent state: of every kind, row 0."""
@@ -120,9 +127,22 @@ class PrioritizedParameters(Section):
     beta_steps: int = Field(100_000, ge=1)
     """Environment steps of all actors."""
     epsilon: float = Field(1e-6, ge=0.0)
+    new_items_first: bool = False
+    """Begin each batch with items that no batch has held yet, the oldest first, and draw only the rest by priority.
+    Actors send no priorities then. Off by default: new items take up to a whole batch whatever their error, and
+    importance weights do not correct for that."""
 
 
-SamplerParameters = Annotated[UniformParameters | PrioritizedParameters, Field(discriminator="kind")]
+class BalancedParameters(Section):
+    """As many items of each choice of the action as of any other, or one more; of those with one choice all are equally
+    likely. For transitions, in environments with a single action, a choice."""
+
+    kind: Literal["balanced"] = "balanced"
+
+
+SamplerParameters = Annotated[
+    UniformParameters | PrioritizedParameters | BalancedParameters, Field(discriminator="kind")
+]
 
 SHARE_OF_GREATEST = 0.9
 """eta of Kapturowski et al. 2019, section 2.3: a sequence's priority is eta max + (1 - eta) mean of its steps'."""
@@ -148,6 +168,11 @@ class ReplayParameters(Section):
     checkpoint: bool | None = None
     """Save the memory with every checkpoint. Otherwise a resumed run fills it again before it continues to learn. null:
     only with actors.count 0, where a resumed run continues exactly."""
+
+    @property
+    def takes_first_priorities(self) -> bool:
+        """Whether it makes a difference which priorities new items come with."""
+        return isinstance(self.sampler, PrioritizedParameters) and not self.sampler.new_items_first
 
     def slots(self, unroll_steps: int) -> int:
         """Return the number of unrolls kept, of `unroll_steps` rows (T x B) each."""
@@ -181,6 +206,21 @@ class ReplayParameters(Section):
                 f"{unroll_steps} steps make {kept} of capacity_steps: {self.capacity_steps}"
             )
 
+    def check_spec(self, spec: "EnvSpec") -> None:
+        """Refuse an environment without the goals or the single choice that hindsight or sampler are made for.
+
+        Raises:
+            ConfigError: It lacks them.
+        """
+        if self.hindsight is not None:
+            check_goals(spec)
+        if self.sampler.kind == "balanced" and [action.kind for action in spec.actions.values()] != ["discrete"]:
+            found = ", ".join(f"{name} ({action.kind})" for name, action in spec.actions.items())
+            raise ConfigError(
+                f"algorithm.replay.sampler.kind: balanced is for a single action, a choice; {spec.id} has {found}; use "
+                "uniform or prioritized"
+            )
+
     @field_validator("sampler", mode="before")
     @classmethod
     def _is_no_item(cls, sampler: Any) -> Any:
@@ -202,10 +242,20 @@ class ReplayParameters(Section):
                 f"hindsight: the rewards of item.n_step: {self.item.n_step} steps are summed for one goal; set "
                 "item.n_step to 1, or hindsight to null"
             )
+        if not self.item.terminations:
+            raise ValueError(
+                "hindsight: transitions with another goal may terminate, and item.terminations: false leaves out those "
+                "that do; set item.terminations to true, or hindsight to null"
+            )
         return self
 
     @model_validator(mode="after")
     def _can_be_sampled(self) -> Self:
+        if self.sampler.kind == "balanced" and self.item.kind != "transition":
+            raise ValueError(
+                f"sampler.kind: balanced needs items with one choice each, and item.kind is {self.item.kind}; use "
+                "transition, or another sampler"
+            )
         if self.min_size_steps > self.capacity_steps:
             raise ValueError(
                 f"min_size_steps: {self.min_size_steps} can never be there with capacity_steps: {self.capacity_steps}"

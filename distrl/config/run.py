@@ -318,6 +318,9 @@ class EvaluationConfig(Section):
     """Episodes of one evaluation."""
     environments: int = Field(10, ge=1)
     """Environments that play them in parallel, at most `episodes`."""
+    epsilon: float = Field(0.0, ge=0.0, le=1.0)
+    """Probability of a random action at every step, as papers on Atari's games have it (.05, .001); 0: greedy.
+    `distrl evaluate` takes it over from the run."""
 
     @property
     def environments_used(self) -> int:
@@ -327,7 +330,7 @@ class EvaluationConfig(Section):
     @model_validator(mode="after")
     def _is_used(self) -> Self:
         if self.every_env_steps is None:
-            for name in ("episodes", "environments"):
+            for name in ("episodes", "environments", "epsilon"):
                 if self.is_changed(name):
                     raise ValueError(f"{name} is of no use while every_env_steps is null; set it, or leave {name} out")
         return self
@@ -342,6 +345,8 @@ class StopConfig(Section):
     """Mean return of an evaluation reaches this, see `evaluation`."""
     env_steps: int | None = Field(None, ge=1)
     """Environment steps that were trained on."""
+    episodes: int | None = Field(None, ge=1)
+    """Episodes of all actors that ended. As for the others, the learner looks after every update."""
     updates: int | None = Field(None, ge=1)
     """Updates of the learner."""
     minutes: float | None = Field(None, gt=0.0)

@@ -20,6 +20,7 @@ from types import FunctionType, ModuleType
 from typing import Any, Literal, TypeVar
 
 import gymnasium
+import numpy as np
 from gymnasium.envs.registration import EnvSpec as Registration
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
@@ -29,12 +30,30 @@ from distrl.environments.extras import OF_MODULE, OF_NAMESPACE
 from distrl.environments.remote import vector as remote_vector
 from distrl.environments.remote.connection import is_remote
 from distrl.errors import ConfigError, MissingExtraError, require
+from distrl.types import BoolArray
 from distrl.user_classes import imported
 
 Result = TypeVar("Result")
 
 VALID = "distrl/valid"
 """In `info` of a step: bool [rows], `Step.valid`. By default a row is not valid right after its episode's end."""
+
+IS_SUCCESS = "is_success"
+"""In `info` of an episode's last step, in many environments: whether the episode reached what it was for."""
+
+
+def success_alone(info: Any) -> dict[str, bool]:
+    """Return an environment's info without all but `IS_SUCCESS`, if that is a single value there."""
+    value = info.get(IS_SUCCESS) if isinstance(info, Mapping) else None
+    return {} if value is None or np.ndim(value) else {IS_SUCCESS: bool(value)}
+
+
+def succeeded(infos: Mapping[str, Any], rows: int) -> BoolArray | None:
+    """Return `IS_SUCCESS` of a vector's infos, bool [rows]; None if it is not there, or not one value for each row."""
+    if IS_SUCCESS not in infos:
+        return None
+    values = np.array(infos[IS_SUCCESS], np.bool_)
+    return values if values.shape == (rows,) else None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from distrl.config import RunConfig
 from distrl.config.action_masks import unused_mask_note
-from distrl.config.hindsight import check_goals
 from distrl.config.load import LoadedConfig
 from distrl.config.run import MemoryConfig
 from distrl.environments.probe import probe
@@ -41,9 +40,8 @@ def check(loaded: LoadedConfig, run_dir: Path, run_id: str, report: Callable[[st
     _check_launchable(config, run_dir, run_id, report)
     spec = probe(config.environment, action_mask=config.network.action_mask)
     config.algorithm.check_actions(spec)
-    replay = config.algorithm.replay_parameters
-    if replay is not None and replay.hindsight is not None:
-        check_goals(spec)
+    if (replay := config.algorithm.replay_parameters) is not None:
+        replay.check_spec(spec)
     check_windows(config.network, spec)
     check_queue(config, spec)
     notes = (

@@ -201,9 +201,10 @@ def _known(snapshot: Snapshot, name: str) -> float:
 
 
 def _words(found: Evaluation) -> str:
+    success = "" if found.success_rate is None else f", {found.success_rate:.1%} of them successful"
     return (
         f"evaluation at {found.env_steps:,} steps: return {return_words(found.mean_return)} ± "
-        f"{return_words(found.std_return)} over {found.episodes} episodes"
+        f"{return_words(found.std_return)} over {found.episodes} episodes{success}"
     )
 
 

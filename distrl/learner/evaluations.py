@@ -35,6 +35,7 @@ class Evaluations:
         found = self._registry.evaluations(self._after)
         for self._after, evaluation in found:
             self._best_unkept |= self._state.observe_evaluation(evaluation.mean_return, evaluation.env_steps)
+            self._state.evaluation_success_rate = evaluation.success_rate
         if not (found and self._best_unkept):
             return
         try:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from distrl.config import RunConfig
-from distrl.config.hindsight import ACHIEVED, check_goals
+from distrl.config.hindsight import ACHIEVED
 from distrl.config.replay import ReplayParameters
 from distrl.data_store import atomic, npz
 from distrl.errors import CheckpointError, ConfigError
@@ -48,13 +48,13 @@ def make_replay(
         updates: Updates at the start of the learner; with the seed they determine the random draws.
 
     Raises:
-        ConfigError: There is not enough memory; or hindsight finds no goals, or not the function of its rewards.
+        ConfigError: There is not enough memory; or the environment has not what hindsight or the sampler needs, or
+            hindsight does not find the function of its rewards.
     """
     parameters = config.algorithm.replay_parameters
     if parameters is None:
         return None
-    if parameters.hindsight is not None:
-        check_goals(spec)
+    parameters.check_spec(spec)
     schema = replay_schema(config, spec, recurrent_state)
     log.info("%s", fitting_replay(parameters, schema))
     seeds = np.random.SeedSequence(config.seed, spawn_key=(2, updates))  # (1, ...) are the actors'

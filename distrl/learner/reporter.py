@@ -3,14 +3,17 @@
 import time
 from collections.abc import Mapping
 
+import numpy as np
+
 from distrl.algorithms.algorithm import Update
 from distrl.config import RunConfig
+from distrl.config.live_settings import exploration_strength
 from distrl.learner.batches import LearnerBatch
 from distrl.learner.preparation import Prepared
 from distrl.learner.rounds import names
 from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.stream import QueueCaps
-from distrl.metrics.counters import LagHistogram, Waits
+from distrl.metrics.counters import IntervalStatistics, LagHistogram, Waits
 from distrl.metrics.snapshot import RELU_ZEROS, TIME
 
 Snapshot = dict[str, float | int | str | None]
@@ -45,6 +48,7 @@ class Reporter:
         self._waits = waits
         self._lags = LagHistogram()
         self._metrics: Mapping[str, float] = {}
+        self._statistics = IntervalStatistics()
         self._incomplete_rounds = 0
         self._missing: str | None = None
         state = self._state = prepared.state
@@ -59,6 +63,7 @@ class Reporter:
         for lag in made.lags_updates:
             self._lags.add(lag)
         self._metrics = update.metrics
+        self._statistics.add(update.metrics)
         if made.missing:
             self._incomplete_rounds += 1
         self._missing = names(made.missing) if made.missing else None
@@ -88,22 +93,16 @@ class Reporter:
             self._waits_since_s += elapsed
         if stop_reason is not None and self._waits_since_s > 0:  # the last word is on the whole run
             wait_share = self._waited_s / self._waits_since_s
-        lengths, returns = state.recent_lengths_steps, state.recent_returns
         return {
             "updates": state.updates,
             "env_steps": state.env_steps,
             "trained_steps": state.trained_steps,
             **self._of_replay(),
             "episodes": state.episodes,
-            "mean_return_100": state.mean_return_100,
-            "min_return_100": min(returns, default=None),
-            "max_return_100": max(returns, default=None),
-            "best_mean_return_100": state.best_mean_return_100,
-            "evaluation_mean_return": state.evaluation_mean_return,
-            "evaluation_env_steps": state.evaluation_env_steps,
-            "best_evaluation_return": state.best_evaluation_return,
-            "mean_length_100_steps": sum(lengths) / len(lengths) if lengths else None,
+            **self._of_episodes(),
             **{name: value for name, value in self._metrics.items() if name != "finite"},
+            **self._statistics.snapshot(),
+            "exploration_strength": self._exploration_strength(),
             "relu_zeros_max": max(self.relu_zeros.values(), default=None),
             **{f"{RELU_ZEROS}/{layer}": share for layer, share in self.relu_zeros.items()},
             **{f"{TIME}/{name}": share for name, share in self.time_shares.items()},
@@ -130,6 +129,26 @@ class Reporter:
             "first_update_unix_s": self._first_update_unix_s,
             "stop_reason": stop_reason,
         }
+
+    def _of_episodes(self) -> Snapshot:
+        state = self._state
+        lengths, returns = state.recent_lengths_steps, state.recent_returns
+        return {
+            "mean_return_100": state.mean_return_100,
+            "min_return_100": min(returns, default=None),
+            "max_return_100": max(returns, default=None),
+            "std_return_100": float(np.std(returns)) if returns else None,
+            "best_mean_return_100": state.best_mean_return_100,
+            "evaluation_mean_return": state.evaluation_mean_return,
+            "evaluation_env_steps": state.evaluation_env_steps,
+            "evaluation_success_rate": state.evaluation_success_rate,
+            "best_evaluation_return": state.best_evaluation_return,
+            "mean_length_100_steps": sum(lengths) / len(lengths) if lengths else None,
+        }
+
+    def _exploration_strength(self) -> float | None:
+        changed = {path: now for path, (_, now) in self._state.settings.items()}
+        return exploration_strength(self._config, changed, self._state.env_steps)
 
     def _of_replay(self) -> Snapshot:
         if self._replay is None:

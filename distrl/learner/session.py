@@ -217,6 +217,7 @@ def stop_reason(stop: StopConfig, state: LearnerState) -> str | None:
         "mean_return": stop.mean_return is not None and full and mean is not None and mean >= stop.mean_return,
         "evaluation_return": _reached(stop.evaluation_return, state.best_evaluation_return),
         "env_steps": stop.env_steps is not None and state.env_steps >= stop.env_steps,
+        "episodes": stop.episodes is not None and state.episodes >= stop.episodes,
         "updates": stop.updates is not None and state.updates >= stop.updates,
         "minutes": stop.minutes is not None and state.wall_s >= 60.0 * stop.minutes,
     }

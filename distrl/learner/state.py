@@ -55,6 +55,7 @@ class LearnerState:
         best_saved_return: Mean return of the best checkpoint.
         evaluation_mean_return: Mean return of the newest evaluation; None before the first.
         evaluation_env_steps: Environment steps behind the weights of that evaluation.
+        evaluation_success_rate: Share of that evaluation's episodes that succeeded; None: the environment does not say.
         best_evaluation_return: Best mean return of all evaluations.
         best_saved_evaluation: Best evaluation when the best checkpoint by evaluation was written.
         recent_returns: Undiscounted returns of the newest 100 episodes, oldest first.
@@ -77,6 +78,7 @@ class LearnerState:
     best_saved_return: _Finite | None = None
     evaluation_mean_return: _Finite | None = None
     evaluation_env_steps: _Count | None = None
+    evaluation_success_rate: _Finite | None = None
     best_evaluation_return: _Finite | None = None
     best_saved_evaluation: _Finite | None = None
     recent_returns: Annotated[list[_Finite], Field(max_length=WINDOW_EPISODES)] = field(default_factory=list)
@@ -162,8 +164,8 @@ class LearnerState:
         Raises:
             CheckpointError: A field is unknown, missing, of another type or out of its range.
         """
-        # Without a launch, in checkpoints from before launches had tokens, the state continues no launch.
-        if missing := {entry.name for entry in fields(LearnerState)} - meta.keys() - {"launch"}:
+        # Checkpoints of earlier versions lack these; without a launch, the state continues no launch.
+        if missing := {entry.name for entry in fields(LearnerState)} - meta.keys() - _LATER:
             raise CheckpointError(f"the checkpoint's learner state has no {', '.join(sorted(missing))}")
         try:
             # By way of JSON, where strict still takes an object for a dataclass.
@@ -174,4 +176,5 @@ class LearnerState:
             raise CheckpointError(f"the checkpoint's learner state is not valid: {where}: {first['msg']}") from error
 
 
+_LATER = {"launch", "evaluation_success_rate"}
 _STATE = TypeAdapter(LearnerState)

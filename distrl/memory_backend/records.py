@@ -159,6 +159,7 @@ class Evaluation:
         env_steps: Environment steps of the training behind these weights, without steps of evaluations.
         std_return: Standard deviation over the episodes, with `episodes` as the divisor.
         wall_s: Duration of the episodes.
+        success_rate: Share of episodes that reached what they were for; None: the environment does not say.
     """
 
     weights_version: int
@@ -170,6 +171,7 @@ class Evaluation:
     max_return: float
     mean_length_steps: float
     wall_s: float
+    success_rate: float | None = None
 
 
 class BestEvaluation(NamedTuple):

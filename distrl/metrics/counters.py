@@ -1,12 +1,14 @@
-"""Counters of a role: shares of its time by name, and a histogram of policy lag."""
+"""Counters of a role: shares of its time by name, statistics of updates, and a histogram of policy lag."""
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import accumulate
+from itertools import accumulate, chain
 
-from distrl.metrics.snapshot import Snapshot
+import numpy as np
+
+from distrl.metrics.snapshot import INTERVAL, Snapshot
 
 Clock = Callable[[], float]
 
@@ -65,6 +67,31 @@ class Waits:
     def _count(self, name: str, began: float, ended: float) -> None:
         for seconds in (self._seconds, self._totals_s):
             seconds[name] = seconds.get(name, 0.0) + ended - began
+
+
+class IntervalStatistics:
+    """Mean, standard deviation, minimum and maximum of each metric over the updates since the last snapshot."""
+
+    def __init__(self) -> None:
+        self._updates: list[Mapping[str, float]] = []
+
+    def add(self, metrics: Mapping[str, float]) -> None:
+        """Add the metrics of one update, of which "finite" is none. Kept, not copied."""
+        self._updates.append(metrics)
+
+    def snapshot(self) -> Snapshot:
+        """Return ``interval/<metric>/mean``, std, min, max of the updates in which each metric was, and begin anew."""
+        updates, self._updates = self._updates, []
+        names = [name for name in dict.fromkeys(chain.from_iterable(updates)) if name != "finite"]
+        values = np.array([[metrics.get(name, np.nan) for name in names] for metrics in updates], np.float64)
+        found: dict[str, float] = {}
+        for name, column in zip(names, values.T, strict=True):
+            there = column[~np.isnan(column)]
+            if not there.size:  # unknown in all of them
+                continue
+            statistics = {"mean": there.mean(), "std": there.std(), "min": there.min(), "max": there.max()}
+            found |= {f"{INTERVAL}/{name}/{word}": float(number) for word, number in statistics.items()}
+        return found
 
 
 class LagHistogram:

@@ -46,9 +46,16 @@ METRICS = (
     Metric("mean_return_100", "return", "", "mean undiscounted return of the last 100 episodes"),
     Metric("min_return_100", "return", "", "lowest return of the last 100 episodes"),
     Metric("max_return_100", "return", "", "highest return of the last 100 episodes"),
+    Metric("std_return_100", "return", "", "standard deviation of the returns of the last 100 episodes"),
     Metric("best_mean_return_100", "return", "", "highest mean return over a full window of 100 episodes"),
     Metric("evaluation_mean_return", "evaluation", "", "mean undiscounted return of the newest evaluation's episodes"),
     Metric("evaluation_env_steps", "evaluation", "steps", "steps of training behind that evaluation's weights"),
+    Metric(
+        "evaluation_success_rate",
+        "evaluation",
+        "share",
+        "share of that evaluation's episodes that reached what they were for, where the environment says it",
+    ),
     Metric("best_evaluation_return", "evaluation", "", "best mean return of an evaluation"),
     Metric("mean_length_100_steps", "return", "steps", "mean length of the last 100 episodes"),
     Metric("loss", "loss", "", "total loss"),
@@ -63,6 +70,14 @@ METRICS = (
     ),
     Metric("kl", "loss", "nats", "KL divergence between the acting and the learning policy, where it is known"),
     Metric("explained_variance", "loss", "", "share of the value targets' variance that the critic explains"),
+    Metric("mean_advantage", "loss", "", "mean advantage of the actions taken, by which the policy moves"),
+    Metric("std_advantage", "loss", "", "standard deviation of these advantages"),
+    Metric(
+        "exploration_strength",
+        "exploration",
+        "",
+        "present epsilon, temperature or size of the noise, where it is one number for all actors",
+    ),
     Metric("relu_zeros_max", "network", "share", "highest share of zeros in the output of a relu layer: 0 to 1"),
     Metric("policy_lag_mean", "lag", "updates", "mean age of the trained unrolls' weights", timed=True),
     Metric("policy_lag_p95", "lag", "updates", "95th percentile of the age of these weights", timed=True),
@@ -126,6 +141,8 @@ X_AXES: Mapping[str, str] = {"steps": "env_steps", "updates": "updates", "episod
 RELU_ZEROS = "network/relu_zeros"
 """First part of the tags of single relu layers, ``network/relu_zeros/<layer>``."""
 
+INTERVAL = "interval"
+"""First part of the tags of an update's metrics over the last interval: ``interval/<metric>/mean``, std, min, max."""
 TIME = "learner_time"
 """First part of the tags of shares of the learner's time in the last interval, ``learner_time/<name>``."""
 

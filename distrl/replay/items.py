@@ -4,6 +4,7 @@ An item lies within one unroll, so that a slot of the ring has a fixed number of
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -33,8 +34,12 @@ class Items(ABC):
     forms: dict[str, Form]
 
     @abstractmethod
-    def present(self, valid: BoolArray) -> BoolArray:
-        """Return which places hold an item: bool [..., T, B] -> [..., per_slot]."""
+    def present(self, arrays: Mapping[str, Array]) -> BoolArray:
+        """Return which places hold an item: bool [..., per_slot].
+
+        Args:
+            arrays: bool [..., T, B] of unrolls by path, as the ring holds them; `valid` and `terminated` are read.
+        """
 
     @abstractmethod
     def priorities(self, steps: FloatArray, valid: BoolArray) -> FloatArray:
@@ -69,12 +74,16 @@ class Transitions(Items):
         shape = (schema.unroll_length_steps, schema.environments)
         self._shape = shape
         self._n_step, self._discount = parameters.n_step, discount
+        self._terminations = parameters.terminations
         self.per_slot = shape[0] * shape[1]
-        self.identity = [parameters.n_step, discount]
+        # A saved memory's priorities are those of its items: with or without terminations.
+        self.identity = [parameters.n_step, discount, *([] if parameters.terminations else [0])]
         self.forms = {"bootstrap_steps": (np.dtype("int32"), shape)}
 
-    def present(self, valid: BoolArray) -> BoolArray:
-        return valid.reshape(*valid.shape[:-2], self.per_slot)
+    def present(self, arrays: Mapping[str, Array]) -> BoolArray:
+        valid = arrays["valid"]
+        there = valid if self._terminations else valid & ~arrays["terminated"]
+        return there.reshape(*valid.shape[:-2], self.per_slot)
 
     def priorities(self, steps: FloatArray, valid: BoolArray) -> FloatArray:
         return steps.reshape(-1)
@@ -121,7 +130,8 @@ class Sequences(Items):
         self.identity = [self._length, parameters.overlap_steps, parameters.burn_in_steps]
         self.forms = {}
 
-    def present(self, valid: BoolArray) -> BoolArray:
+    def present(self, arrays: Mapping[str, Array]) -> BoolArray:
+        valid = arrays["valid"]
         present: BoolArray = np.any(self._trained(valid), axis=-2, keepdims=True)  # [..., S, 1, B]
         return present.reshape(*valid.shape[:-2], self.per_slot)
 

@@ -2,7 +2,8 @@
 
     ring           holds unrolls, each array once; the oldest one makes room
     items          the kinds of items: transitions (n_step), sequences
-    samplers       choose the items of a batch: uniform, prioritised by a sum_tree
+    samplers       choose the items of a batch: uniform, prioritised by a sum_tree with new_items first, balanced over
+                   classes
     hindsight      gives sampled transitions another goal, with the goal_rewards that they get for it
     rate_limiter   ratio of sampled to inserted steps
 
@@ -99,6 +100,7 @@ class Replay:
         further = self._items.forms if self._hindsight is None else self._items.forms | hindsight_forms(schema)
         self._ring = UnrollRing(schema, self._slots, further)
         self._sampler = make_sampler(parameters, self._slots, self._items.per_slot)
+        self._balances = parameters.sampler.kind == "balanced"
         self._steps = np.zeros(self._slots, np.int64)  # valid ones, by slot
         self._present = np.zeros(self._slots, np.int64)  # items, by slot
         self._next = 0  # number of the next unroll; it goes into slot number % slots
@@ -130,9 +132,11 @@ class Replay:
         if self._hindsight is not None:
             further |= self._hindsight.arrays(unroll)
         self._ring.put(slot, unroll, further)
-        present = self._items.present(unroll.valid)
+        present = self._items.present({path: self._ring.arrays[path][slot] for path in ("valid", "terminated")})
         first = None if priorities is None else self._items.priorities(priorities, unroll.valid)
-        self._sampler.put(slot, present, first)
+        # A sampler that balances choices has transitions of one action: `ReplayParameters.check_spec`.
+        choices = next(iter(unroll.actions.values())).reshape(-1) if self._balances else None
+        self._sampler.put(slot, present, first, choices)
         self._steps[slot], self._present[slot] = steps, np.count_nonzero(present)
         self._next += 1
         self.limiter.insert(steps)
@@ -230,11 +234,11 @@ class Replay:
                 )
         for name, array in ring.items():
             arrays.read_into(name, array)
-        valid = self._ring.arrays["valid"][:filled]
-        present = self._items.present(valid)
+        flags = {path: self._ring.arrays[path][:filled] for path in ("valid", "terminated")}
+        present = self._items.present(flags)
         self._sampler.restore({name.removeprefix("sampler/"): arrays[name] for name in sampler}, present)
         self._steps[:], self._present[:] = 0, 0
-        self._steps[:filled] = np.count_nonzero(valid, axis=(1, 2))
+        self._steps[:filled] = np.count_nonzero(flags["valid"], axis=(1, 2))
         self._present[:filled] = np.count_nonzero(present, axis=1)
         self._next = number
         self._rng.bit_generator.state = json.loads(arrays["generator"].tobytes())

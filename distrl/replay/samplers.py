@@ -5,10 +5,12 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from distrl.config.replay import PrioritizedParameters, ReplayParameters
+from distrl.config.replay import BalancedParameters, PrioritizedParameters, ReplayParameters
 from distrl.errors import NonFiniteError
+from distrl.replay.classes import BYTES_PER_POSITION, Classes
+from distrl.replay.new_items import NewItems, new_items_bytes
 from distrl.replay.sum_tree import Indices, SumTree, tree_bytes
-from distrl.types import Array, BoolArray, FloatArray
+from distrl.types import Array, BoolArray, FloatArray, IntArray
 
 
 class Drawn(NamedTuple):
@@ -26,12 +28,15 @@ class Drawn(NamedTuple):
 class Sampler(Protocol):
     """Draws existing items; `put` registers them."""
 
-    def put(self, slot: int, present: BoolArray, priorities: FloatArray | None) -> None:
-        """Replace the items of a slot.
+    def put(
+        self, slot: int, present: BoolArray, priorities: FloatArray | None, choices: IntArray | None = None
+    ) -> None:
+        """Replace the items of a slot; slots follow one another as in a ring.
 
         Args:
             present: bool [items per slot].
             priorities: float32 [items per slot], if the actors sent them; at least 0 where present.
+            choices: int32 [items per slot]. The choice of each item, if the sampler balances them.
         """
 
     def draw(self, rng: np.random.Generator, count: int, env_steps: int) -> Drawn:
@@ -50,13 +55,20 @@ def make_sampler(parameters: ReplayParameters, slots: int, items_per_slot: int) 
     """Make the sampler that `parameters.sampler` describes."""
     if isinstance(parameters.sampler, PrioritizedParameters):
         return PrioritizedSampler(parameters.sampler, slots, items_per_slot)
+    if isinstance(parameters.sampler, BalancedParameters):
+        return BalancedSampler(slots, items_per_slot)
     return UniformSampler(slots, items_per_slot)
 
 
 def sampler_bytes(parameters: ReplayParameters, slots: int, items_per_slot: int) -> int:
     """Return the bytes of the sampler that `make_sampler` makes."""
     items = slots * items_per_slot
-    return tree_bytes(items) if isinstance(parameters.sampler, PrioritizedParameters) else items  # a boolean each
+    if isinstance(parameters.sampler, BalancedParameters):
+        return BYTES_PER_POSITION * items
+    if not isinstance(parameters.sampler, PrioritizedParameters):
+        return items  # a boolean each
+    new = new_items_bytes(slots, items_per_slot) if parameters.sampler.new_items_first else 0
+    return tree_bytes(items) + new
 
 
 class UniformSampler:
@@ -66,7 +78,9 @@ class UniformSampler:
         self._present = np.zeros((slots, items_per_slot), np.bool_)
         self._filled = 0  # slots from 0 on that have been put
 
-    def put(self, slot: int, present: BoolArray, priorities: FloatArray | None) -> None:
+    def put(
+        self, slot: int, present: BoolArray, priorities: FloatArray | None, choices: IntArray | None = None
+    ) -> None:
         self._present[slot] = present
         self._filled = max(self._filled, slot + 1)
 
@@ -90,12 +104,39 @@ class UniformSampler:
         self._present[: self._filled] = present
 
 
+class BalancedSampler:
+    """Draws items of each choice equally often, and those of one choice with equal probability."""
+
+    def __init__(self, slots: int, items_per_slot: int) -> None:
+        self._items_per_slot = items_per_slot
+        self._classes = Classes(slots * items_per_slot)
+
+    def put(
+        self, slot: int, present: BoolArray, priorities: FloatArray | None, choices: IntArray | None = None
+    ) -> None:
+        assert choices is not None  # the memory passes them to this sampler
+        self._classes.replace(slot * self._items_per_slot, choices, present)
+
+    def draw(self, rng: np.random.Generator, count: int, env_steps: int) -> Drawn:
+        return Drawn(self._classes.draw(rng, count), None)
+
+    def reprioritise(self, positions: Indices, priorities: FloatArray) -> None:
+        """Do nothing: there are no priorities."""
+
+    def state_arrays(self) -> dict[str, Array]:
+        return self._classes.state_arrays()
+
+    def restore(self, arrays: Mapping[str, Array], present: BoolArray) -> None:
+        self._classes.restore(arrays)
+
+
 class PrioritizedSampler:
     """Proportional prioritisation with importance weights (Schaul et al. 2016, algorithm 1); draws are stratified.
 
         P(i) = (priority_i + epsilon)^alpha / sum,   w_i = (N P(i))^-beta / max_j w_j
 
-    over all N existing items.
+    over all N existing items. With `new_items_first`, a batch begins with items that no batch has held, and only the
+    rest of it is drawn. The weight of such an item is that of its P(i), as if it had been drawn.
 
     Attributes:
         highest: Highest priority so far, which new items get; 1 at first.
@@ -105,18 +146,27 @@ class PrioritizedSampler:
         self._parameters = parameters
         self._items_per_slot = items_per_slot
         self._tree = SumTree(slots * items_per_slot)
+        self._new = NewItems(slots, items_per_slot) if parameters.new_items_first else None
         self.highest = 1.0
 
-    def put(self, slot: int, present: BoolArray, priorities: FloatArray | None) -> None:
+    def put(
+        self, slot: int, present: BoolArray, priorities: FloatArray | None, choices: IntArray | None = None
+    ) -> None:
         first = slot * self._items_per_slot
         known = np.full(len(present), self.highest) if priorities is None else priorities
         weights = np.where(present, self._weights(np.where(present, known, 0.0)), 0.0)
         if priorities is not None and present.any():
             self.highest = max(self.highest, float(priorities[present].max()))
         self._tree.update(np.arange(first, first + self._items_per_slot), weights)
+        if self._new is not None:
+            self._new.put(slot, present)
 
     def draw(self, rng: np.random.Generator, count: int, env_steps: int) -> Drawn:
-        positions = self._tree.sample(rng, count)
+        if self._new is None:
+            positions = self._tree.sample(rng, count)
+        else:
+            new = self._new.take(count)
+            positions = np.concatenate([new, self._tree.sample(rng, count - len(new))]) if len(new) < count else new
         # N cancels out: weights are divided by the greatest one, that of the least likely item.
         weights = (self._tree[positions] / self._tree.minimum) ** -self.beta(env_steps)
         return Drawn(positions, weights.astype(np.float32))
@@ -149,8 +199,11 @@ class PrioritizedSampler:
         return np.maximum(weights, np.finfo(np.float32).tiny)
 
     def state_arrays(self) -> dict[str, Array]:
-        return {"weights": self._tree.leaves, "highest": np.array(self.highest)}
+        new = {} if self._new is None else {f"new/{name}": array for name, array in self._new.state_arrays().items()}
+        return {"weights": self._tree.leaves, "highest": np.array(self.highest), **new}
 
     def restore(self, arrays: Mapping[str, Array], present: BoolArray) -> None:
         self._tree.restore(arrays["weights"])
         self.highest = float(arrays["highest"])
+        if self._new is not None:
+            self._new.restore({name: arrays[f"new/{name}"] for name in self._new.state_arrays()})

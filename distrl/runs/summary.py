@@ -25,6 +25,7 @@ REASONS: Mapping[str, Reason] = {
     "mean_return": Reason("solved", "solved: the mean return asked for is reached"),
     "evaluation_return": Reason("solved", "solved: an evaluation reached the mean return asked for"),
     "env_steps": Reason("steps spent", "the budget of environment steps is spent"),
+    "episodes": Reason("episodes spent", "the budget of episodes is spent"),
     "updates": Reason("updates spent", "the budget of updates is spent"),
     "minutes": Reason("time up", "the time is up"),
     "asked": Reason("stopped", "stopped as asked"),

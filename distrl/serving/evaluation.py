@@ -1,4 +1,4 @@
-"""`distrl evaluate`: a saved policy, or a baseline, plays greedy episodes in this process."""
+"""`distrl evaluate`: a saved policy, or a baseline, plays episodes in this process."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from distrl.actors.baselines import ConstantPolicy, MemorylessPolicy
-from distrl.actors.evaluator import ActingPolicy, Episode, Evaluator, GreedyPolicy, share_of
+from distrl.actors.evaluator import ActingPolicy, Episode, Evaluator, GreedyPolicy, share_of, success_rate, with_epsilon
 from distrl.actors.policy import Policy
 from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
@@ -22,7 +22,7 @@ from distrl.errors import ConfigError, MissingExtraError
 from distrl.learner.policy_files import read_policy
 from distrl.types import Array, ArraySpec, EnvSpec
 
-__all__ = ["Episode", "Subject", "Video", "baseline", "play", "run_config", "saved_policy"]
+__all__ = ["Episode", "Subject", "Video", "baseline", "play", "run_config", "saved_policy", "success_rate"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class Subject:
         make_policy: Make the policy for an environment of that spec; ConfigError if they do not fit.
         env_steps: Environment steps of its training; None if unknown, and for a baseline.
         weights_version: None for a baseline.
+        epsilon: Probability of a random action at every step.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Subject:
     make_policy: Callable[[EnvSpec, np.random.Generator], ActingPolicy]
     env_steps: int | None = None
     weights_version: int | None = None
+    epsilon: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -81,9 +83,14 @@ def run_config(run_dir: Path) -> RunConfig:
     return config
 
 
-def saved_policy(run_dir: Path, checkpoint: str) -> Subject:
-    """Return a run's policy, greedy, in the environment that it trains in."""
-    environment = run_config(run_dir).environment
+def saved_policy(run_dir: Path, checkpoint: str, epsilon: float | None = None) -> Subject:
+    """Return a run's policy in the environment that it trains in.
+
+    Args:
+        epsilon: Probability of a random action at every step, otherwise the best one; None: `evaluation.epsilon`.
+    """
+    config = run_config(run_dir)
+    chance = config.evaluation.epsilon if epsilon is None else epsilon
     saved = read_policy(run_dir, checkpoint)
     policy = Policy(saved.bundle)
     policy.set_weights(saved.weights)
@@ -94,10 +101,10 @@ def saved_policy(run_dir: Path, checkpoint: str) -> Subject:
             return EarlierPolicy(policy, spec.observations)
         if spec != policy.spec:
             raise ConfigError(f"the policy of {run_dir} was made for {policy.spec}, here the environment is {spec}")
-        return GreedyPolicy(policy)
+        return with_epsilon(GreedyPolicy(policy), spec, config.network.action_mask, chance, rng)
 
     name = f"policy of {run_dir}, {checkpoint}"
-    return Subject(name, environment, make, saved.env_steps, saved.weights.version)
+    return Subject(name, config.environment, make, saved.env_steps, saved.weights.version, chance)
 
 
 def baseline(kind: str, config: RunConfig, values: Mapping[str | None, Any]) -> Subject:

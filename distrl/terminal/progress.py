@@ -68,7 +68,12 @@ def goals(snapshot: Snapshot, config: RunConfig, history: History) -> list[Goal]
     if stop.evaluation_return is not None:
         now = number(snapshot.get("evaluation_mean_return"))
         found.append(Goal("evaluation", now, stop.evaluation_return, None, "return"))
-    for name, column, target in (("steps", "env_steps", stop.env_steps), ("updates", "updates", stop.updates)):
+    budgets = (
+        ("steps", "env_steps", stop.env_steps),
+        ("episodes", "episodes", stop.episodes),
+        ("updates", "updates", stop.updates),
+    )
+    for name, column, target in budgets:
         if target is not None:
             now = amount(snapshot, column)
             found.append(Goal(name, now, target, _eta_s(target - now, number(snapshot.get(f"{column}_per_s")))))

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrl.actors.baselines import ConstantPolicy
-from distrl.actors.evaluator import Episode, Evaluator, GreedyPolicy, evaluation, share_of
+from distrl.actors.evaluator import Episode, Evaluator, GreedyPolicy, evaluation, share_of, success_rate, with_epsilon
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments.vector import Step, VectorEnvironment
 from distrl.networks.actions.categorical import CategoricalSpec
 from distrl.networks.actions.gaussian import GaussianSpec
-from distrl.types import DiscreteSpec
+from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec
 
 
 class Uneven(gymnasium.Env):
@@ -41,10 +41,15 @@ class Uneven(gymnasium.Env):
 
 
 class Scripted:
-    """A vector whose environments have the episodes of a script: lists of rewards, one list for each episode."""
+    """A vector whose environments have the episodes of a script: lists of rewards, one list for each episode.
+
+    If it `says` so, an episode has succeeded if its last reward was more than 5.
+    """
+
+    says = False
 
     def __init__(self, episodes):
-        self.rows = len(episodes)
+        self.rows, self.succeeded = len(episodes), None
         self._episodes = episodes
         self.seeds = []
 
@@ -64,6 +69,7 @@ class Scripted:
             rewards[number], ended[number] = script[done], done + 1 == len(script)
             self._at[number] = (episode, done + 1)
         self._over = ended
+        self.succeeded = rewards > 5 if self.says else None
         none = np.zeros(self.rows, np.bool_)
         return Step(self._observations(), 100 * rewards, ended, none, valid, rewards, ended)
 
@@ -169,6 +175,54 @@ def test_greedy_takes_modes_and_hands_memory_on():
     actions, state = policy.choose({"o": 1}, given_state)
     assert (actions["a"].tolist(), actions["b"].tolist(), state) == ([1, 0], [[0.5], [-2.0]], {"h": "next"})
     assert policy.initial_state(3)["h"].shape == (3, 1)
+
+
+@pytest.mark.row("D85")
+def test_an_epsilon_replaces_all_actions_of_an_environment_by_allowed_ones():
+    spec = EnvSpec(
+        "Toy", {"action_mask": ArraySpec((3,), "int8")}, {"turn": DiscreteSpec(3)}
+    )  # the mask forbids what the policy wants
+    rows, masks = 20_000, np.tile(np.int8([1, 1, 0]), (20_000, 1))
+    greedy = ConstantPolicy(spec.actions, {"turn": 2})
+    policy = with_epsilon(greedy, spec, "action_mask", 0.05, np.random.default_rng(0))
+    turns = policy.choose({"action_mask": masks}, {})[0]["turn"]
+    np.testing.assert_allclose(np.bincount(turns) / rows, [0.025, 0.025, 0.95], atol=0.005)
+    assert with_epsilon(greedy, spec, "action_mask", 0.0, np.random.default_rng(0)) is greedy
+    two = EnvSpec(
+        "Two", {"o": ArraySpec((1,), "float32")}, {"a": DiscreteSpec(1000), "b": BoxSpec((2,), (0.0, 0.0), (1.0, 1.0))}
+    )
+    policy = with_epsilon(
+        ConstantPolicy(two.actions, {"a": 0, "b": [0.0, 0.0]}), two, None, 0.5, np.random.default_rng(0)
+    )
+    actions, state = policy.choose({"o": np.zeros((rows, 1), np.float32)}, {"h": 1})
+    explored = actions["b"].any(axis=1)
+    assert explored.mean() == pytest.approx(0.5, abs=0.02)
+    assert actions["b"].all(axis=1).tolist() == explored.tolist()  # an action of several numbers as a whole
+    assert not actions["a"][~explored].any()
+    assert (actions["a"][explored] > 0).mean() > 0.99
+    assert state == {}
+    assert policy.initial_state(3) == {}
+
+
+@pytest.mark.row("P07.4")
+def test_the_share_of_episodes_that_succeed_is_of_those_that_count():
+    environment = Scripted([[[1, 9], [9, 1]], [[9]]])
+    environment.says = True
+    policy = ConstantPolicy({"action": DiscreteSpec(2)}, {"action": 0})
+    found = [*Evaluator(policy, environment).episodes(5, 0)]
+    assert sorted(found) == [
+        Episode(0, 10.0, 2, False),
+        Episode(0, 10.0, 2, True),
+        Episode(0, 10.0, 2, True),
+        Episode(1, 9.0, 1, True),
+        Episode(1, 9.0, 1, True),
+    ]
+    assert success_rate(found) == 0.8
+    assert evaluation(found, weights_version=7, env_steps=100, wall_s=0.5).success_rate == 0.8
+    environment.says = False
+    silent = [*Evaluator(policy, environment).episodes(5, 0)]
+    assert success_rate(silent) is success_rate([]) is None
+    assert success_rate([*silent, Episode(0, 1.0, 1, False)]) == 0.0
 
 
 def test_what_episodes_come_to():

@@ -139,6 +139,22 @@ def test_the_episodes_depend_on_the_seed_and_the_multiple_alone():
     assert returns(100, 200, seed=2) != one
 
 
+@pytest.mark.row("D85")
+def test_an_evaluation_with_an_epsilon_is_greedy_but_for_its_share():
+    """The best arm pays 1, a random one .5; the same multiple plays the same episodes."""
+
+    def mean_return(epsilon, env_steps=100):
+        world = World(episodes=4000, environments=50, epsilon=epsilon)
+        world.publish(env_steps)
+        world.evaluator().evaluate()
+        return world.told[0].mean_return
+
+    assert mean_return(0.0) == 1.0
+    assert mean_return(0.2) == pytest.approx(0.9, abs=0.02)
+    assert mean_return(1.0) == pytest.approx(0.5, abs=0.03)
+    assert mean_return(0.2) == mean_return(0.2, 150) != mean_return(0.2, 250)
+
+
 def test_one_that_is_stopped_tells_nothing_and_stays_due():
     world = World()
     evaluator = world.evaluator()

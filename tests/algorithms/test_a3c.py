@@ -81,6 +81,8 @@ def test_loss_by_hand():
         "entropy": ln2,
         "mean_value": 1.5,
         "explained_variance": 1.0 - 0.390625 / 0.015625,
+        "mean_advantage": 2.125,
+        "std_advantage": 0.625,
     }
     assert metrics == pytest.approx(expected, rel=1e-5)
     assert terms == pytest.approx({"policy": 2.125 * ln2 - 0.1 * ln2, "value": 0.5 * 2.453125}, rel=1e-5)

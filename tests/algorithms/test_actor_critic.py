@@ -15,6 +15,7 @@ def grid(*values):
     return np.array(values, "float32").reshape(2, 2)
 
 
+@pytest.mark.row("P07.3")
 @pytest.mark.parametrize(("huber", "value_loss"), [(False, 10.5 / 3), (True, 5.5 / 3)])
 def test_every_term_is_the_heads_own_and_a_mean_over_valid_steps(huber, value_loss):
     terms, metrics = actor_critic_loss(
@@ -39,6 +40,9 @@ def test_every_term_is_the_heads_own_and_a_mean_over_valid_steps(huber, value_lo
             "mean_value": 7 / 3,
             # targets 2, 0, 0 have the variance 8/9, the errors 1, -2, -4 the variance 21/3 - (5/3)^2 = 38/9
             "explained_variance": 1 - 38 / 8,
+            # advantages 2, 1, -2
+            "mean_advantage": 1 / 3,
+            "std_advantage": (26 / 9) ** 0.5,
         },
         rel=1e-5,
     )

@@ -321,7 +321,8 @@ def test_apex_is_dqn_with_all_of_it():
     assert parameters.replay.samples_per_insert is None
     assert parameters.tells_priorities
     assert not make().parameters.tells_priorities
-    assert not make(name="apex", replay={"sampler": {"kind": "uniform"}}).parameters.tells_priorities
+    for sampler in ({"kind": "uniform"}, {"kind": "prioritized", "new_items_first": True}):
+        assert not make(name="apex", replay={"sampler": sampler}).parameters.tells_priorities
     assert parameters.exploration.epsilon.kind == "ladder"
     assert type(make(name="apex")) is type(make())
 

@@ -71,6 +71,8 @@ def test_loss_by_hand():
             "mean_rho": 1.0,
             "kl": 0.0,
             "explained_variance": 1.0 - 0.390625 / 0.015625,
+            "mean_advantage": 2.125,
+            "std_advantage": 0.625,
         },
         rel=1e-5,
     )

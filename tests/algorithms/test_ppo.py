@@ -181,6 +181,9 @@ def test_the_loss_is_its_twin(seed, clip_range, value_clip_range):
         "value": 0.5 * sum(value_losses) / count,
     }
     assert terms == pytest.approx(expected, rel=1e-4, abs=1e-5)
+    counted = advantages[batch.valid] if surrogates else np.zeros(1)
+    assert metrics["mean_advantage"] == pytest.approx(np.mean(counted), rel=1e-4, abs=1e-5)
+    assert metrics["std_advantage"] == pytest.approx(np.std(counted), rel=1e-4, abs=1e-5)
     told = {"kl": divergences, "clip_fraction": beyond, "entropy": entropies, "value_loss": value_losses}
     for name, numbers in told.items():
         assert metrics[name] == pytest.approx(sum(numbers) / count, rel=1e-4, abs=1e-5), name

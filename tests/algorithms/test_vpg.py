@@ -112,11 +112,12 @@ def test_less_the_mean_of_other_episodes_at_the_same_step_unless_told_otherwise(
         ({"gae_lambda": 0.8}, [2.12648, 1.634, 0.95]),
         ({"rescaler": "gae", "gae_lambda": 0.8}, [2.12648, 1.634, 0.95]),
         ({"rescaler": "td_residual"}, [0.95, 0.95, 0.95]),
+        ({"rescaler": "td_residual", "discount": 1.0}, [1.0, 1.0, 1.0]),
     ],
 )
 def test_with_a_baseline_the_unrolls_end_bootstraps(settings, expected):
     """r = [1, 1, 1], V = .5, the last one too, gamma .9. The ancestor took 0 for the last value, so .5 was missing."""
-    algorithm = make(discount=0.9, entropy_weight=0.0, **settings)
+    algorithm = make(**{"discount": 0.9, "entropy_weight": 0.0, **settings})
     given, metrics = weights_of(algorithm, make_batch([1.0, 1.0, 1.0]), [0.5] * 4)
     np.testing.assert_allclose(given * 3, expected, rtol=1e-5)
     assert metrics["value_loss"] == pytest.approx(0.5 * np.mean(np.square(expected)), rel=1e-5)

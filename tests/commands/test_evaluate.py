@@ -79,6 +79,7 @@ def test_a_run_is_evaluated_as_text_and_as_json(run_dir, capfd):
         "policy": "newest",
         "weights_version": 5,
         "env_steps_trained": 72,  # 16 unrolls of 2 x 3 rows, of which every fourth is padding after an episode
+        "epsilon": 0.0,
         "seed": 0,
         "episodes": 10,
         "complete": True,
@@ -87,6 +88,7 @@ def test_a_run_is_evaluated_as_text_and_as_json(run_dir, capfd):
         "min_return": min(returns),
         "max_return": max(returns),
         "mean_length_steps": 3.0,
+        "success_rate": None,
         "lengths_steps": [3] * 10,
     }
     code, out, err = run(capfd, run_dir, "--episodes", 10)
@@ -98,6 +100,28 @@ def test_a_run_is_evaluated_as_text_and_as_json(run_dir, capfd):
     ]
 
 
+@pytest.mark.row("D85")
+def test_an_epsilon_is_the_runs_unless_it_is_given(run_dir, capfd, tmp_path):
+    def evaluated(folder, *more):
+        told = json.loads(run(capfd, folder, "--episodes", 200, "--environments", 20, "--json", *more)[1])
+        return told["epsilon"], told["mean_return"]
+
+    greedy = evaluated(run_dir)
+    assert greedy[0] == 0.0
+    epsilon, mean = evaluated(run_dir, "--epsilon", 1)
+    assert epsilon == 1.0
+    assert mean == pytest.approx(1.5, abs=0.25)  # one of two symbols, three times
+    other = tmp_path / "other"
+    shutil.copytree(run_dir, other)
+    config = (other / "config.yaml").read_text()
+    assert "epsilon: 0.0" in config
+    config = config.replace("epsilon: 0.0", "epsilon: 1.0").replace("every_env_steps: null", "every_env_steps: 9")
+    (other / "config.yaml").write_text(config)
+    assert evaluated(other) == (epsilon, mean)
+    assert evaluated(other, "--epsilon", 0) == greedy
+    assert ", epsilon 0.5\n" in run(capfd, run_dir, "--epsilon", 0.5, "--episodes", 1)[1]
+
+
 def test_a_checkpoint_by_its_path_is_the_newest_policy_here(run_dir, capfd):
     def returns(*more):
         return json.loads(run(capfd, run_dir, "--episodes", 5, "--seed", 3, "--json", *more)[1])["returns"]
@@ -106,6 +130,15 @@ def test_a_checkpoint_by_its_path_is_the_newest_policy_here(run_dir, capfd):
     assert returns("--checkpoint", checkpoint) == returns()
     told = json.loads(run(capfd, f"{run_dir}@4", "--episodes", 5, "--seed", 3, "--json")[1])
     assert (told["returns"], told["run"], told["policy"]) == (returns(), str(run_dir), str(checkpoint))
+
+
+@pytest.mark.row("P07.4")
+def test_an_environment_that_says_so_has_its_share_of_successes(capfd):
+    """One bit of one is flipped: every episode succeeds."""
+    flip = ["--env", "distrl.environments.worlds.bit_flip:BitFlip", "--set", "environment.kwargs={n: 1}"]
+    arguments = [*flip, "--baseline", "random", "--episodes", 4]
+    assert json.loads(run(capfd, *arguments, "--json")[1])["success_rate"] == 1.0
+    assert "  success  100.0% of episodes\n" in run(capfd, *arguments)[1]
 
 
 @pytest.mark.row("G33")
@@ -137,6 +170,10 @@ def test_baselines_need_no_run(capfd, run_dir):
         (["--env", "CartPole-v1", "--baseline", "best"], "--baseline best is none of random, constant"),
         (["--env", "CartPole-v1", "--baseline", "constant"], "constant policy: action action has no value"),
         (["--env", "CartPole-v1", "--baseline", "random", "--checkpoint", "best"], "--checkpoint best goes with a run"),
+        (
+            ["--env", "CartPole-v1", "--baseline", "random", "--epsilon", "0.05"],
+            "--epsilon 0.05 goes with a run's own policy, not with --baseline",
+        ),
         (["here", "--action", "1"], "--action goes with --baseline constant"),
         (["here", "--set", "seed=1"], "--set goes with --env; the environment of a run is settled"),
         (

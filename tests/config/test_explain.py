@@ -110,11 +110,11 @@ def test_an_unknown_key_names_the_nearest_valid_one(tree, line):
         (
             {"exploration": 3},
             "exploration: 3 must have a kind of policy, greedy, epsilon_greedy, boltzmann, gaussian_noise, "
-            "ornstein_uhlenbeck, constant_noise, noisy_network, parameter_noise, per_action",
+            "truncated_gaussian_noise, ornstein_uhlenbeck, constant_noise, noisy_network, parameter_noise, per_action",
         ),
         (
             {"algorithm": {"name": "dqn", "replay": {"sampler": None}}},
-            "algorithm.replay.sampler: null must have a kind of uniform, prioritized",
+            "algorithm.replay.sampler: null must have a kind of uniform, prioritized, balanced",
         ),
         (
             {"network": {"middleware_parameters": {"kind": "graph"}}},

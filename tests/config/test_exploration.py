@@ -97,7 +97,8 @@ def test_json_brings_back_what_was_configured():
     [
         (
             {"kind": "epsilon_greedy", "epsilon": CONSTANT, "stddev": CONSTANT},
-            "unknown key exploration.stddev (from here); only kind gaussian_noise or parameter_noise has it",
+            "unknown key exploration.stddev (from here); only kind gaussian_noise or truncated_gaussian_noise or "
+            "parameter_noise has it",
         ),
         (
             {"kind": "gaussian_noise", "stddev": CONSTANT, "epsilon": CONSTANT},
@@ -135,13 +136,15 @@ def test_epsilon_and_noise_exclude_each_other(tmp_path, exploration, line):
         (
             {"kind": "epsilon_gredy"},
             "exploration: {kind: epsilon_gredy} (from here) must have a kind of policy, greedy, epsilon_greedy, "
-            "boltzmann, gaussian_noise, ornstein_uhlenbeck, constant_noise, noisy_network, parameter_noise, "
+            "boltzmann, gaussian_noise, truncated_gaussian_noise, ornstein_uhlenbeck, constant_noise, noisy_network, "
+            "parameter_noise, "
             "per_action; did you mean epsilon_greedy?",
         ),
         (
             {"random_steps": 5},
             "exploration: {random_steps: 5} (from here) must have a kind of policy, greedy, epsilon_greedy, "
-            "boltzmann, gaussian_noise, ornstein_uhlenbeck, constant_noise, noisy_network, parameter_noise, per_action",
+            "boltzmann, gaussian_noise, truncated_gaussian_noise, ornstein_uhlenbeck, constant_noise, noisy_network, "
+            "parameter_noise, per_action",
         ),
         (
             {"kind": "epsilon_greedy", "epsilon": {"kind": "ladder", "base": 0}},

@@ -41,6 +41,11 @@ def test_every_algorithm_that_learns_from_transitions_has_it(name):
             "hindsight to null",
         ),
         (
+            ["algorithm.name=dqn", "algorithm.replay={item: {terminations: false}, hindsight: {}}"],
+            "hindsight: transitions with another goal may terminate, and item.terminations: false leaves out those "
+            "that do; set item.terminations to true, or hindsight to null",
+        ),
+        (
             ["algorithm.name=ppo", "algorithm.replay.hindsight={}"],
             "unknown key algorithm.replay .*; only kind acer or dqn",
         ),

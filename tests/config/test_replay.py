@@ -11,6 +11,7 @@ from distrl.config.load import load
 from distrl.config.replay import ReplayParameters
 from distrl.errors import ConfigError
 from distrl.replay.rate_limiter import RateLimiter
+from distrl.types import BoxSpec, DiscreteSpec, EnvSpec
 
 
 class Parameters(AlgorithmSection):
@@ -49,6 +50,11 @@ def test_defaults_are_possible_and_the_batch_is_of_transitions():
         (
             {"capacity_steps": 5000, "min_size_steps": 5001},
             "min_size_steps: 5001 can never be there with capacity_steps: 5000",
+        ),
+        (
+            {"sampler": {"kind": "balanced"}, "item": {"kind": "sequence"}},
+            "sampler.kind: balanced needs items with one choice each, and item.kind is sequence; use transition, or "
+            "another sampler",
         ),
         (
             {"sampler": {"kind": "sequences"}},
@@ -168,3 +174,18 @@ def test_an_old_key_names_its_new_place(assignment, line):
         load("cartpole-dqn", sets=[assignment])
     assert str(error.value).startswith(line)
     assert "algorithm.replay.item." in str(error.value)
+
+
+@pytest.mark.row("D134")
+@pytest.mark.parametrize(
+    ("actions", "found"),
+    [
+        ({"push": BoxSpec((1,), (None,), (None,))}, "push \\(box\\)"),
+        ({"turn": DiscreteSpec(2), "jump": DiscreteSpec(3)}, "turn \\(discrete\\), jump \\(discrete\\)"),
+    ],
+)
+def test_balanced_sampling_is_of_one_choice(actions, found):
+    replay = ReplayParameters.model_validate({"sampler": {"kind": "balanced"}})
+    replay.check_spec(EnvSpec("Toy-v0", {}, {"turn": DiscreteSpec(2)}))
+    with pytest.raises(ConfigError, match=f"balanced is for a single action, a choice; Toy-v0 has {found}; use unif"):
+        replay.check_spec(EnvSpec("Toy-v0", {}, actions))

@@ -17,10 +17,10 @@ def test_no_more_environments_than_episodes():
     assert EvaluationConfig(every_env_steps=1).environments_used == 10
 
 
-@pytest.mark.parametrize("name", ["episodes", "environments"])
+@pytest.mark.parametrize("name", ["episodes", "environments", "epsilon"])
 def test_what_nobody_would_look_at_is_refused(name):
     with pytest.raises(ConfigError) as caught:
-        load(sets=[f"evaluation.{name}=3"])
+        load(sets=[f"evaluation.{name}=1"])
     assert f"{name} is of no use while every_env_steps is null; set it, or leave {name} out" in str(caught.value)
 
 

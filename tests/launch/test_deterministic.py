@@ -101,6 +101,17 @@ def test_gradient_actors_train_in_one_process_and_every_gradient_is_accounted_fo
     assert (ledger.trained, ledger.produced, ledger.imbalance) == (20, 20, 0)
 
 
+@pytest.mark.row("D21")
+@pytest.mark.parametrize(("wanted", "updates", "episodes"), [(2, 1, 2), (7, 4, 8)])
+def test_a_training_stops_after_so_many_episodes(tmp_path, wanted, updates, episodes):
+    """Every unroll, and so every update, ends an episode of each of the two environments."""
+    run = Training(tmp_path, "run", "a3c")
+    run.stop = {"episodes": wanted}
+    reason, snapshot = run.train(100)
+    assert (reason, snapshot["updates"], snapshot["episodes"]) == ("episodes", updates, episodes)
+    assert snapshot["stop_reason"] == "episodes"
+
+
 def test_episodes_that_end_with_the_last_row_before_a_checkpoint_count(tmp_path):
     """A checkpoint abandons open episodes, and those of 3 steps are never open after an unroll of 3."""
     run = Training(tmp_path, "run", "impala")

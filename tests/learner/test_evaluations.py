@@ -1,5 +1,6 @@
 """Evaluations: each is recorded once, and the registry is not read at every update."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -79,6 +80,18 @@ def test_deterministic_mode_looks_whenever_it_is_asked(registry, seen):
         tell(registry, env_steps)
         made.look()
         assert seen[-1] == env_steps
+
+
+@pytest.mark.row("P07.4")
+def test_the_newest_share_of_successes_is_kept(registry, tmp_path):
+    made = evaluations(registry)
+    registry.add_evaluation(replace(evaluation(10), success_rate=0.75), b"", 1)
+    made._policy_dir = tmp_path
+    made.look(at_once=True)
+    assert made._state.evaluation_success_rate == 0.75
+    tell(registry, 20)
+    made.look(at_once=True)
+    assert made._state.evaluation_success_rate is None
 
 
 def test_a_resumed_training_goes_on_with_what_was_evaluated_and_kept(registry, tmp_path):

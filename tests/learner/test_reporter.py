@@ -52,7 +52,7 @@ class Reporting:
         self.reporter = Reporter(Prepared(config, None, None, None, {}, origin, run.backend, None, None), self.waits)
         self.sequence = 0
 
-    def update(self, waited_s=0.0, worked_s=0.0):
+    def update(self, waited_s=0.0, worked_s=0.0, loss=0.5):
         """One update on two unrolls, of lag 2 and 0."""
         for version in (self.feed._intake.version - 2, self.feed._intake.version):
             self.run.push(0, self.sequence, version, episode_returns=(float(self.sequence),))
@@ -66,7 +66,7 @@ class Reporting:
         self.state.updates += 1
         self.state.env_steps += made.receipts[0].env_steps
         self.state.observe_episodes(made.receipts[0].episode_returns, made.receipts[0].episode_lengths_steps)
-        self.reporter.record(made, UPDATE)
+        self.reporter.record(made, Update({**UPDATE.metrics, "loss": loss}))
 
 
 @pytest.fixture
@@ -173,6 +173,45 @@ def test_a_snapshot_tells_what_happened_since_the_last_one(reporting):
     assert reporting.reporter.env_steps_per_s == 5.0
     assert snapshot["first_update_unix_s"] == first["first_update_unix_s"]
     assert snapshot["queue_bytes"] == reporting.run.ledger.stream_bytes > 0
+
+
+@pytest.mark.row("D31")
+def test_every_signal_of_an_update_has_its_statistics_over_the_interval(reporting):
+    reporting.update(loss=100.0)
+    reporting.reporter.snapshot()
+    reporting.update(loss=1.0)
+    reporting.update(loss=3.0)
+    told = reporting.reporter.snapshot()
+    assert told["loss"] == 3.0  # of the last update, as before
+    assert {name: value for name, value in told.items() if name.startswith("interval/loss")} == {
+        "interval/loss/mean": 2.0,
+        "interval/loss/std": 1.0,
+        "interval/loss/min": 1.0,
+        "interval/loss/max": 3.0,
+    }
+    of = {name.split("/")[1] for name in told if name.startswith("interval/")}
+    assert of == {"loss", "gradient_norm", "learning_rate"}
+    # Six episodes of returns 0 … 5.
+    assert told["std_return_100"] == pytest.approx((35 / 12) ** 0.5)
+
+
+@pytest.mark.row("P07.1")
+def test_the_present_strength_of_exploration(run, clock):
+    def reporting(**exploration):
+        algorithm = {"name": "dqn"} if exploration.get("kind") == "epsilon_greedy" else {"name": "sac"}
+        return Reporting(run, clock, RunConfig.model_validate({"algorithm": algorithm, "exploration": exploration}))
+
+    linear = {"kind": "linear", "start": 1.0, "end": 0.5, "steps": 2000}
+    falling = reporting(kind="epsilon_greedy", epsilon=linear)
+    assert falling.reporter.snapshot()["exploration_strength"] == 0.75  # after 1,000 steps
+    falling.state.env_steps = 1500
+    assert falling.reporter.snapshot()["exploration_strength"] == 0.625
+    falling.state.settings = {"exploration.epsilon": (None, 0.125)}  # an operator's
+    assert falling.reporter.snapshot()["exploration_strength"] == 0.125
+    noise = reporting(kind="ornstein_uhlenbeck", sigma=0.3)
+    assert noise.reporter.snapshot()["exploration_strength"] == 0.3
+    for without in ({"kind": "epsilon_greedy", "epsilon": {"kind": "ladder"}}, {"kind": "policy"}):
+        assert reporting(**without).reporter.snapshot()["exploration_strength"] is None
 
 
 def test_every_name_is_in_the_table_and_no_value_is_nan(reporting):

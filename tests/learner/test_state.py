@@ -146,6 +146,13 @@ def test_another_launch_counts_its_producers_anew(later):
     assert continued == LearnerState(run_id=later[0], launch=later[1], updates=5, wall_s=2.5)
 
 
+def test_a_checkpoint_from_before_there_were_shares_of_successes_has_none():
+    meta = state(evaluation_success_rate=0.5).to_meta()
+    assert LearnerState.from_meta(meta).evaluation_success_rate == 0.5
+    del meta["evaluation_success_rate"]
+    assert LearnerState.from_meta(meta).evaluation_success_rate is None
+
+
 def test_a_checkpoint_from_before_launches_had_tokens_continues_none():
     meta = state(applied={(0, 1): 4}).to_meta()
     del meta["launch"]

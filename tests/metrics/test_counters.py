@@ -1,6 +1,6 @@
 import pytest
 
-from distrl.metrics.counters import LagHistogram, Waits
+from distrl.metrics.counters import IntervalStatistics, LagHistogram, Waits
 
 
 class Clock:
@@ -96,3 +96,21 @@ def test_lag_beyond_the_last_bucket():
 def test_a_lag_from_the_future_is_refused():
     with pytest.raises(ValueError, match="a policy lag of -1 updates"):
         LagHistogram().add(-1)
+
+
+@pytest.mark.row("D31")
+def test_a_loss_of_1_and_3():
+    statistics = IntervalStatistics()
+    statistics.add({"loss": 1.0, "policy_loss": -2.0})
+    statistics.add({"loss": 3.0})  # an update that leaves the policy as it is
+    assert statistics.snapshot() == {
+        "interval/loss/mean": 2.0,
+        "interval/loss/std": 1.0,
+        "interval/loss/max": 3.0,
+        "interval/loss/min": 1.0,
+        "interval/policy_loss/mean": -2.0,
+        "interval/policy_loss/std": 0.0,
+        "interval/policy_loss/max": -2.0,
+        "interval/policy_loss/min": -2.0,
+    }
+    assert statistics.snapshot() == {}  # the next interval begins

@@ -69,6 +69,8 @@ CASES = [
     ({"kind": "transition"}, 5),
     ({"kind": "transition", "n_step": 3}, 7),
     ({"kind": "transition", "n_step": 9}, 4),
+    ({"kind": "transition", "terminations": False}, 5),
+    ({"kind": "transition", "terminations": False, "n_step": 3}, 7),
     ({"kind": "sequence"}, 6),
     ({"kind": "sequence", "length_steps": 2}, 6),
     ({"kind": "sequence", "length_steps": 4, "overlap_steps": 2}, 8),
@@ -121,7 +123,17 @@ class Transition:
     @staticmethod
     def places(item, unroll, index, length, environments):
         for t, b in np.argwhere(unroll.valid):
-            yield (index * length + t) * environments + b, (t, b)
+            if item.get("terminations", True) or not Transition.terminates(item, unroll, t, b):
+                yield (index * length + t) * environments + b, (t, b)
+
+    @staticmethod
+    def terminates(item, unroll, t, b):
+        for row in range(t, min(t + item.get("n_step", 1), len(unroll.valid))):
+            if not unroll.valid[row, b]:
+                return False
+            if unroll.terminated[row, b] or unroll.truncated[row, b]:
+                return unroll.terminated[row, b]
+        return False
 
     @staticmethod
     def check(item, batch, column, unroll, t, b, number):

@@ -1,6 +1,7 @@
 """The replay memory as a whole. With T = B = 1 every unroll is one step, and its reward is its name."""
 
 import dataclasses
+import itertools
 import json
 import tracemalloc
 
@@ -66,6 +67,31 @@ def filled(replay, rewards):
 def drawn(replay, draws=200):
     """Rewards among so many draws."""
     return set(replay.sample(draws).batch.rewards[0].tolist())
+
+
+@pytest.mark.row("D134")
+def test_a_balanced_memory_samples_each_choice_as_often():
+    replay = make(40, 2, 2, sampler={"kind": "balanced"})
+    for number in range(12):  # the first two make room
+        unroll = unroll_of([[number, number], [number, number]], [[True, True], [True, False]])
+        unroll.actions["action"][:] = [[0, 0], [number % 5 == 4, 1]]  # the last one is not valid
+        replay.insert(unroll)
+    batch = replay.sample(100).batch
+    chosen = batch.actions["action"][0]
+    assert np.bincount(chosen).tolist() == [50, 50]
+    assert set(batch.rewards[0, chosen == 1].tolist()) == {4, 9}
+    assert set(batch.rewards[0].tolist()) == {*range(2, 12)}
+
+
+@pytest.mark.row("J10")
+def test_a_memory_samples_each_new_item_before_any_again():
+    replay = make(12, 2, 1, sampler={"kind": "prioritized", "new_items_first": True})
+    for number in range(8):  # two items come and two are sampled
+        replay.insert(unroll_of([[2 * number], [2 * number + 1]]))
+        assert replay.sample(2).batch.rewards[0].tolist() == [2 * number, 2 * number + 1]
+    replay.insert(unroll_of([[16], [17]], [[True], [False]]))
+    assert replay.sample(5).batch.rewards[0, 0] == 16
+    assert replay.sample(5).batch.rewards[0].min() >= 6  # the others have made room
 
 
 @pytest.mark.row("J01")
@@ -157,6 +183,36 @@ def test_sequences_are_consecutive_and_never_reach_from_the_newest_unroll_to_the
     assert (sample.steps, replay.limiter.sampled_steps, replay.steps_of(400)) == (1200, 1200, 1200)
 
 
+@pytest.mark.row("J09")
+@pytest.mark.parametrize("kind", ["uniform", "prioritized"])
+def test_a_memory_without_terminations_samples_all_other_steps(tmp_path, kind):
+    """Episodes of rewards 1 to 3, 4 and 5 (which hits a limit), and 6, which terminates at once."""
+
+    def made():
+        return make(8, 8, 1, item={"terminations": False}, sampler={"kind": kind})
+
+    replay = made()
+    unroll = unroll_of(
+        [[1], [2], [3], [0], [4], [5], [0], [6]], [[True]] * 3 + [[False]] + [[True]] * 2 + [[False], [True]]
+    )
+    unroll.terminated[[2, 7]] = True
+    unroll.truncated[5] = True
+    assert replay.insert(unroll) == 6
+    assert drawn(replay) == {1, 2, 4, 5}
+    other = made()
+    restore(other, replay.state_arrays(), tmp_path)
+    assert drawn(other) == {1, 2, 4, 5}
+    assert other.size_steps == replay.size_steps == 6
+
+
+def test_a_memory_of_terminations_alone_stays_empty():
+    replay = make(2, item={"terminations": False})
+    unroll = unroll_of([[1]])
+    unroll.terminated[:] = True
+    replay.insert(unroll)
+    assert replay.is_empty
+
+
 def test_a_column_without_a_valid_row_is_not_drawn():
     replay = make(4, 1, 2, item={"kind": "sequence"})
     replay.insert(unroll_of([[1, 2]], [[False, True]], state=0))
@@ -164,15 +220,23 @@ def test_a_column_without_a_valid_row_is_not_drawn():
 
 
 @pytest.mark.row("J13", "Q05")
-@pytest.mark.parametrize("item", [{"n_step": 2}, {"kind": "sequence"}])
-@pytest.mark.parametrize("kind", ["uniform", "prioritized"])
+@pytest.mark.parametrize(
+    ("item", "sampler"),
+    [
+        *itertools.product(
+            ({"n_step": 2}, {"kind": "sequence"}),
+            ({"kind": "uniform"}, {"kind": "prioritized"}, {"kind": "prioritized", "new_items_first": True}),
+        ),
+        ({"n_step": 2}, {"kind": "balanced"}),
+    ],
+)
 @pytest.mark.parametrize("unrolls", [2, 7])  # before and after the ring is full
-def test_a_restored_memory_goes_on_bit_by_bit_and_what_was_there_is_gone(tmp_path, item, kind, unrolls):
+def test_a_restored_memory_goes_on_bit_by_bit_and_what_was_there_is_gone(tmp_path, item, sampler, unrolls):
     def unroll(number):
         return unroll_of(100 * number + np.arange(6).reshape(3, 2), state=number if "kind" in item else None)
 
     def made(seed):
-        return make(30, 3, 2, seed, sampler={"kind": kind}, item=item)
+        return make(30, 3, 2, seed, sampler=sampler, item=item)
 
     one, other = made(0), made(1)
     for number in range(unrolls):
@@ -215,6 +279,7 @@ def test_what_is_saved_is_numbers_and_only_what_is_there():
         {"item": {"n_step": 3}},
         {"item": {"kind": "sequence"}},
         {"discount": 0.5},
+        {"item": {"terminations": False}},
     ],
 )
 def test_a_memory_of_another_kind_is_refused(tmp_path, other):
@@ -282,27 +347,45 @@ def test_restoring_takes_no_second_copy_of_the_ring(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("item", "kind", "of_sampler"),
+    ("item", "sampler", "of_sampler"),
     [
-        ("transition", "uniform", 8000),
+        ("transition", {"kind": "uniform"}, 8000),
         # Nodes of 16 on four levels, of sums and of least weights.
-        ("transition", "prioritized", 2 * 8 * 16 * (500 + 32 + 2 + 1)),
-        ("sequence", "uniform", 2000),
-        ("sequence", "prioritized", 2 * 8 * 16 * (125 + 8 + 1)),
+        ("transition", {"kind": "prioritized"}, 2 * 8 * 16 * (500 + 32 + 2 + 1)),
+        ("transition", {"kind": "prioritized", "new_items_first": True}, 2 * 8 * 16 * (500 + 32 + 2 + 1) + 8000),
+        ("sequence", {"kind": "uniform"}, 2000),
+        ("sequence", {"kind": "prioritized"}, 2 * 8 * 16 * (125 + 8 + 1)),
     ],
 )
-def test_what_a_full_memory_takes(item, kind, of_sampler):
+def test_what_a_full_memory_takes(item, sampler, of_sampler):
     """1,000 unrolls of T = 4, B = 2: 5 x 2 observations of 4 bytes, and per step 4 of action and 11 or 15 besides."""
     schema = UnrollSchema.of(SPEC, 4, 2, {})
-    parameters = ReplayParameters.model_validate(
-        {"capacity_steps": 8005, "item": {"kind": item}, "sampler": {"kind": kind}}
-    )
+    parameters = ReplayParameters.model_validate({"capacity_steps": 8005, "item": {"kind": item}, "sampler": sampler})
     of_step = 15 if item == "sequence" else 19
     assert parameters.slots(8) == 1000
     expected = 1000 * (40 + 8 * of_step + 16) + of_sampler
     assert replay_bytes(parameters, schema) == expected
     replay = Replay(parameters, schema, discount=0.9, seeds=np.random.SeedSequence(0))
     assert sum(array.nbytes for array in arrays_in(replay)) == expected
+
+
+def test_what_a_balanced_memory_takes_whatever_comes():
+    """Classes that grow and shrink again; `arrays_in` finds no more than was counted."""
+    parameters = ReplayParameters.model_validate(
+        {"capacity_steps": 800, "min_size_steps": 1, "sampler": {"kind": "balanced"}}
+    )
+    schema = UnrollSchema.of(SPEC, 4, 2, {})
+    replay, rng, most = (
+        Replay(parameters, schema, discount=0.9, seeds=np.random.SeedSequence(0)),
+        np.random.default_rng(0),
+        0,
+    )
+    for number in range(400):
+        unroll = unroll_of(np.zeros((4, 2)))
+        unroll.actions["action"][:] = rng.random((4, 2)) < (0.01 if number // 100 % 2 else 0.99)
+        replay.insert(unroll)
+        most = max(most, sum(array.nbytes for array in arrays_in(replay)))
+    assert 0.8 * replay_bytes(parameters, schema) < most <= replay_bytes(parameters, schema)
 
 
 def arrays_in(held):

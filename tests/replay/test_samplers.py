@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from distrl.config.replay import PrioritizedParameters
 from distrl.errors import NonFiniteError
-from distrl.replay.samplers import PrioritizedSampler, UniformSampler
+from distrl.replay.new_items import NewItems
+from distrl.replay.samplers import BalancedSampler, PrioritizedSampler, UniformSampler
 
 ALL = np.ones(1, np.bool_)
 
@@ -75,13 +78,114 @@ def test_item_0_is_updated_and_new_items_get_the_highest_priority_ever_seen():
 
 @pytest.mark.row("J10")
 def test_new_items_come_first():
-    """Five that were seen and have no error left, five that are new: a batch of five is exactly those."""
+    """Five that were seen have large errors, five are new: a batch of five is exactly those, once."""
+    sampler = prioritized([10] * 5, slots=10, alpha=1.0, epsilon=0.5, new_items_first=True)
+    rng = np.random.default_rng(0)
+    assert sampler.draw(rng, 5, 0).positions.tolist() == [0, 1, 2, 3, 4]
+    for slot in range(5, 10):
+        sampler.put(slot, ALL, np.float32([0.0]))
+    drawn = sampler.draw(rng, 5, 0)
+    assert drawn.positions.tolist() == [5, 6, 7, 8, 9]
+    np.testing.assert_allclose(drawn.importance_weights, np.ones(5))  # the least likely of all: the greatest weight
+    rest = sampler.draw(rng, 1000, 0).positions
+    assert np.count_nonzero(rest >= 5) == pytest.approx(1000 * 0.5 / 11, abs=5)  # priorities + epsilon: 10.5 and .5
+    assert sampler.state_arrays()["weights"].tolist() == [10.5] * 5 + [0.5] * 5
+
+
+@pytest.mark.row("J10")
+def test_the_rest_of_a_batch_is_drawn_by_priority():
+    sampler = prioritized([1, 0, 0], slots=4, alpha=1.0, epsilon=0.0, new_items_first=True)
+    rng = np.random.default_rng(0)
+    sampler.draw(rng, 3, 0)
+    sampler.put(3, ALL, np.float32([0.0]))
+    assert sampler.draw(rng, 4, 0).positions.tolist() == [3, 0, 0, 0]
+    assert sampler.draw(rng, 4, 0).positions.tolist() == [0, 0, 0, 0]
+
+
+def test_without_the_setting_new_items_only_tie_with_the_highest_priority():
     sampler = prioritized([0] * 5, slots=10, alpha=1.0, epsilon=0.0)
     for slot in range(5, 10):
         sampler.put(slot, ALL, None)
     drawn = sampler.draw(np.random.default_rng(0), 5, 0)
-    assert drawn.positions.tolist() == [5, 6, 7, 8, 9]
+    assert drawn.positions.tolist() == [5, 6, 7, 8, 9]  # all others have no error left
     assert np.isfinite(drawn.importance_weights).all()
+    assert prioritized([1] * 8, slots=8).draw(np.random.default_rng(0), 8, 0).positions.tolist() == [*range(8)]
+
+
+@given(
+    slots=st.integers(1, 4),
+    calls=st.lists(st.lists(st.booleans(), min_size=3, max_size=3) | st.integers(0, 7), max_size=30),
+    saved=st.integers(0, 30),
+)
+def test_new_items_are_those_of_a_list(slots, calls, saved):
+    """A list of calls: what a slot now holds, or how many to take. At one of them the state moves to another object."""
+    queue, twin, puts = NewItems(slots, 3), [], 0
+    for number, call in enumerate(calls):
+        if number == saved:
+            state = {name: array.copy() for name, array in queue.state_arrays().items()}
+            queue = NewItems(slots, 3)
+            queue.restore(state)
+        if isinstance(call, list):
+            slot = puts % slots
+            queue.put(slot, np.array(call))
+            twin = [item for item in twin if item // 3 != slot]
+            twin += [3 * slot + place for place in range(3) if call[place]]
+            puts += 1
+        else:
+            assert queue.take(call).tolist() == twin[:call]
+            twin = twin[call:]
+
+
+@pytest.mark.row("D134")
+def test_classes_of_90_and_10_make_halves_of_a_batch():
+    sampler = BalancedSampler(10, 10)
+    for slot in range(10):
+        sampler.put(slot, np.ones(10, np.bool_), None, np.where(np.arange(10) == slot, 1, 0).astype(np.int32))
+    rng, counts = np.random.default_rng(0), np.zeros(100)
+    for _ in range(2000):
+        drawn = sampler.draw(rng, 50, 0)
+        assert drawn.importance_weights is None
+        assert np.count_nonzero(drawn.positions % 11 == 0) == 25  # the tenth that was labelled 1
+        counts += np.bincount(drawn.positions, minlength=100)
+    rare = np.arange(0, 100, 11)
+    statistic = ((counts[rare] - 5000) ** 2 / 5000).sum()
+    assert statistic < 21.67  # 1 % of chi-square with 9 degrees of freedom lies beyond
+    often = np.delete(counts, rare)
+    assert ((often - 50_000 / 90) ** 2 / (50_000 / 90)).sum() < 122.9  # likewise, with 89
+
+
+@pytest.mark.row("D134")
+def test_a_batch_that_cannot_be_halved_favours_no_class():
+    sampler = BalancedSampler(1, 3)
+    sampler.put(0, np.ones(3, np.bool_), None, np.int32([0, 4, 7]))
+    rng, counts = np.random.default_rng(0), np.zeros(3)
+    for _ in range(3000):
+        counts += np.bincount(sampler.draw(rng, 1, 0).positions, minlength=3)
+    np.testing.assert_allclose(counts, 1000, atol=100)
+
+
+@given(
+    slots=st.integers(1, 4),
+    puts=st.lists(st.lists(st.integers(-1, 2), min_size=4, max_size=4), min_size=1, max_size=20),
+    saved=st.integers(0, 20),
+)
+def test_classes_are_those_of_a_list(slots, puts, saved):
+    """Labels of each slot, -1 where no item is. At one put the state moves to another object."""
+    sampler, twin, rng = BalancedSampler(slots, 4), np.full(4 * slots, -1), np.random.default_rng(0)
+    for number, labels in enumerate(puts):
+        if number == saved:
+            state = {name: array.copy() for name, array in sampler.state_arrays().items()}
+            sampler = BalancedSampler(slots, 4)
+            sampler.restore(state, np.zeros((0, 4), np.bool_))
+        slot = number % slots
+        given_labels = np.array(labels, np.int32)
+        sampler.put(slot, given_labels >= 0, None, np.maximum(given_labels, 0))
+        twin[4 * slot : 4 * slot + 4] = labels
+        there = np.unique(twin[twin >= 0])
+        if there.size:
+            drawn = sampler.draw(rng, 300 * len(there), 0).positions
+            assert set(drawn.tolist()) == set(np.flatnonzero(twin >= 0).tolist())
+            assert np.bincount(twin[drawn])[there].tolist() == [300] * len(there)
 
 
 def test_priorities_that_come_with_an_unroll():

@@ -28,6 +28,11 @@ def test_budgets_divide_what_is_left_by_the_rate():
     assert (minutes.name, minutes.now, minutes.fraction, minutes.eta_s) == ("minutes", 1.5, 0.5, 90.0)
 
 
+def test_a_budget_of_episodes_is_a_goal():
+    (goal,) = goals({"episodes": 30, "episodes_per_s": 2.0}, config(episodes=40), History())
+    assert (goal.name, goal.now, goal.target, goal.fraction, goal.eta_s) == ("episodes", 30.0, 40, 0.75, 5.0)
+
+
 def test_a_return_is_extrapolated_from_its_slope():
     (goal,) = goals({"mean_return_100": 90.0}, config(mean_return=475), rising(10))  # 10 per second
     assert (goal.now, goal.target, goal.unit) == (90.0, 475.0, "return")

@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 
+from distrl.actors.exploring.truncated_noise import TruncatedNoise
 from distrl.config.exploration import (
     ActionExploration,
     BoltzmannParameters,
@@ -21,6 +22,7 @@ from distrl.config.exploration import (
     MemberParameters,
     NoiseSection,
     OrnsteinUhlenbeckParameters,
+    TruncatedGaussianNoiseParameters,
     UcbParameters,
 )
 from distrl.config.schedules import Schedule
@@ -294,8 +296,11 @@ def explorer_of(parameters: ActionExploration, spec: FamilySpec, action: ActionS
             return OfEnsemble(spec, reduce, EpsilonGreedyChoice(epsilon_of(source, rows), spec.one))
         case BoltzmannParameters(temperature=temperature):
             return Boltzmann(temperature, spec, rows)
-        case NoiseSection(unit=unit):
+        case TruncatedGaussianNoiseParameters(stddev=stddev):
             assert isinstance(action, BoxSpec)  # `check_exploration` has refused noise on any other
+            return TruncatedNoise(lambda: stddev.at(rows.env_steps), spec, action)
+        case NoiseSection(unit=unit):
+            assert isinstance(action, BoxSpec)  # as above
             return NoisyAction(_noise_of(parameters, action.n, rows), unit, spec, action)
         case _:
             return Greedy(spec)

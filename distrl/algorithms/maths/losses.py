@@ -92,6 +92,11 @@ def explained_variance(values: Tensor, targets: Tensor, valid: Tensor) -> Tensor
     return ops.where(total > 0.0, 1.0 - residual / ops.maximum(total, 1e-12), 0.0)
 
 
+def deviation(values: Tensor, valid: Tensor) -> Tensor:
+    """Standard deviation over valid entries: float32 [T, N], bool [T, N] -> float32 scalar."""
+    return ops.sqrt(_variance(values, valid))
+
+
 def _variance(values: Tensor, valid: Tensor) -> Tensor:
     return masked_mean(ops.square(values - masked_mean(values, valid)), valid)
 

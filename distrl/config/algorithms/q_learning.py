@@ -153,8 +153,8 @@ class ApexParameters(DqnSection):
 
     @property
     def tells_priorities(self) -> bool:
-        """Whether actors compute first priorities (section 3): if the replay memory samples by priorities."""
-        return self.prioritized
+        """Whether actors compute first priorities (section 3): if the replay memory samples by them."""
+        return self.replay.takes_first_priorities
 
 
 class R2d2SequenceParameters(SequenceParameters):
@@ -189,8 +189,8 @@ class R2d2Parameters(DqnSection):
 
     @property
     def tells_priorities(self) -> bool:
-        """Whether actors compute first priorities: if the replay memory samples by priorities."""
-        return self.prioritized
+        """Whether actors compute first priorities: if the replay memory samples by them."""
+        return self.replay.takes_first_priorities
 
     def check(self, context: AlgorithmContext) -> None:
         if not context.network.has_memory:

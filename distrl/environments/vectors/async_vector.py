@@ -181,9 +181,11 @@ class _Reporting(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         try:
-            observation, reward, terminated, truncated, _ = self.env.step(action)
+            observation, reward, terminated, truncated, info = self.env.step(action)
             check_observation("observation", self.env.observation_space, observation)
-            return observation, float(reward), bool(terminated), bool(truncated), {}
+            # The only part of infos in use. All else would be pickled at every step for nothing.
+            kept = gym_adapter.success_alone(info) if terminated or truncated else {}
+            return observation, float(reward), bool(terminated), bool(truncated), kept
         except Exception as error:
             raise _travelling(error) from error
 

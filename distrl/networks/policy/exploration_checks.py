@@ -11,6 +11,7 @@ from distrl.config.exploration import (
     ParameterNoiseParameters,
     PerActionParameters,
     PolicySamplingParameters,
+    TruncatedGaussianNoiseParameters,
     UcbParameters,
 )
 from distrl.errors import ConfigError
@@ -79,10 +80,13 @@ def _check_explored(exploration: ExplorationParameters, action: str, spec: Undra
 
 def _check_action(exploration: ActionExploration, action: str, spec: ActionSpec) -> None:
     continuous = isinstance(spec, BoxSpec)
-    if isinstance(exploration, NoiseSection):
+    if isinstance(exploration, NoiseSection | TruncatedGaussianNoiseParameters):
         if not continuous:
             raise _unfit(exploration, action, f"is {spec.kind}, and noise needs real numbers; use epsilon_greedy")
-        if exploration.unit == "range" and _is_unbounded(spec):
+        if isinstance(exploration, TruncatedGaussianNoiseParameters):
+            if _is_unbounded(spec):
+                raise _unfit(exploration, action, "has no finite bounds to stay within; use gaussian_noise")
+        elif exploration.unit == "range" and _is_unbounded(spec):
             raise _unfit(exploration, action, "has no finite bounds to scale noise by; set unit: action")
     elif exploration.kind == "boltzmann" and continuous:
         raise _unfit(exploration, action, "has real numbers and no choices; use policy, epsilon_greedy or noise")

@@ -52,6 +52,57 @@ def test_gaussian_noise_by_default_is_a_tenth_of_the_range_for_good():
     np.testing.assert_allclose(actions.std(axis=0), [0.4, 0.1], rtol=0.02)
 
 
+@pytest.mark.row("D89")
+@pytest.mark.parametrize("mean", [0.0, 0.04, 0.5, 1.0])
+@pytest.mark.parametrize("stddev", [0.1, 0.4, 0.5, 3.0])
+def test_truncated_noise_has_the_density_of_its_definition(mean, stddev):
+    """1e5 samples against the normal density on [0, 1], scaled to one, in twenty bins."""
+    action = BoxSpec((1,), (0.0,), (1.0,))
+    explorer = noisy({"kind": "truncated_gaussian_noise", "stddev": constant(stddev)}, action)
+    actions, log_probabilities = explorer.sample(means(mean), np.random.default_rng(0))
+    assert (actions.dtype, actions.shape) == (np.float32, (ROWS, 1))
+    assert not log_probabilities.any()
+    assert actions.min() >= 0.0
+    assert actions.max() <= 1.0
+    assert np.count_nonzero((actions == 0.0) | (actions == 1.0)) <= 2  # no mass at the edges
+    middles = (np.arange(2000) + 0.5) / 2000
+    density = np.exp(-0.5 * ((middles - mean) / stddev) ** 2)
+    expected = ROWS * density.reshape(20, 100).sum(axis=1) / density.sum()
+    counts, _ = np.histogram(actions, bins=20, range=(0.0, 1.0))
+    seen = expected >= 5
+    statistic = ((counts - expected)[seen] ** 2 / expected[seen]).sum()
+    assert statistic < 43.8  # .1 % of chi-square with 19 degrees of freedom lies beyond
+
+
+@pytest.mark.row("D89")
+def test_truncated_noise_is_in_units_of_the_range_and_on_a_schedule():
+    rows = Rows(0, 1, 50_000)
+    schedule = {"kind": "linear", "start": 0.02, "end": 0.01, "steps": 100}
+    explorer = noisy(
+        {"kind": "truncated_gaussian_noise", "stddev": schedule}, BoxSpec((2,), (-2.0, 0.0), (2.0, 1.0)), rows=rows
+    )
+    rng, stddevs = np.random.default_rng(0), []
+    for rows.env_steps in (0, 100):
+        stddevs.append(explorer.sample(means(0.5, 50_000, 2), rng)[0].std(axis=0))
+    np.testing.assert_allclose(stddevs, [[0.08, 0.02], [0.04, 0.01]], rtol=0.02)
+
+
+@pytest.mark.row("D89")
+def test_truncated_noise_around_a_policy_beyond_the_bounds_is_around_the_bound():
+    explorer = noisy({"kind": "truncated_gaussian_noise"})
+    actions, _ = explorer.sample(means(7.0), np.random.default_rng(0))
+    assert actions.max() <= 1.0
+    assert actions.mean() == pytest.approx(1.0 - 0.2 * (2 / np.pi) ** 0.5, abs=0.002)  # half a normal distribution
+
+
+@pytest.mark.row("D89")
+def test_truncated_noise_of_0_is_none_and_a_number_that_cannot_move_stays():
+    explorer = noisy({"kind": "truncated_gaussian_noise", "stddev": constant(0.0)}, rows=3)
+    assert explorer.sample(means(0.25, 3), np.random.default_rng(0))[0].tolist() == [[0.25]] * 3
+    fixed = noisy({"kind": "truncated_gaussian_noise"}, BoxSpec((1,), (2.0,), (2.0,)), rows=3)
+    assert fixed.sample(means(0.0, 3), np.random.default_rng(0))[0].tolist() == [[2.0]] * 3
+
+
 @pytest.mark.row("K04")
 def test_gaussian_noise_in_the_actions_own_unit():
     explorer = noisy({"kind": "gaussian_noise", "stddev": constant(1.0), "mean": 0.5, "unit": "action"}, UNBOUNDED)

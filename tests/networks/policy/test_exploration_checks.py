@@ -38,6 +38,7 @@ FITS = {
     "epsilon_greedy": (*CHOICES, "box", "deterministic"),
     "boltzmann": CHOICES,
     "gaussian_noise": ("box", "deterministic"),
+    "truncated_gaussian_noise": ("box", "deterministic"),
     "ornstein_uhlenbeck": (*NUMBERS, "deterministic"),
     "constant_noise": (*NUMBERS, "deterministic"),
     "noisy_network": ("ensemble", *CHOICES, *NUMBERS, "deterministic"),
@@ -84,6 +85,12 @@ def test_random_steps_want_bounds(space):
             ["unbounded"],
             "exploration.kind: gaussian_noise does not fit: action a has no finite bounds to scale noise by; "
             "set unit: action",
+        ),
+        (
+            {"kind": "truncated_gaussian_noise"},
+            ["unbounded"],
+            "exploration.kind: truncated_gaussian_noise does not fit: action a has no finite bounds to stay within; "
+            "use gaussian_noise",
         ),
         (
             {"kind": "constant_noise"},

@@ -2,8 +2,8 @@
 import { h } from "./dom.js";
 
 const REASONS = {
-  mean_return: "solved", evaluation_return: "solved", env_steps: "budget of steps spent", updates: "budget of updates spent",
-  minutes: "time is up", asked: "stopped as asked",
+  mean_return: "solved", evaluation_return: "solved", env_steps: "budget of steps spent",
+  episodes: "budget of episodes spent", updates: "budget of updates spent", minutes: "time is up", asked: "stopped as asked",
 };
 
 export function stateOf(run) {
