@@ -128,6 +128,7 @@ WHOLE_PROJECT_TESTS = {
     "test_stream_protocol.py",
     "test_straight_line.py",
     "algorithms/test_backends.py",  # returns and losses on every Keras backend
+    "algorithms/test_matrix.py",  # every algorithm with every kind of action
     "algorithms/test_fixed_numbers.py",  # weights of every algorithm, as recorded
 }
 WHOLE_PROJECT_FOLDERS = {"cluster", "helm", "learning", "failures", "security"}

@@ -18,6 +18,8 @@ KINDS = {
     "policy": True,
     "greedy": False,
     "epsilon_greedy": True,
+    "member": True,
+    "ucb": True,
     "boltzmann": True,
     "gaussian_noise": False,
     "ornstein_uhlenbeck": False,
@@ -102,7 +104,7 @@ def test_json_brings_back_what_was_configured():
         ),
         (
             {"kind": "gaussian_noise", "stddev": CONSTANT, "epsilon": CONSTANT},
-            "unknown key exploration.epsilon (from here); only kind epsilon_greedy has it",
+            "unknown key exploration.epsilon (from here); only kind epsilon_greedy or member or ucb has it",
         ),
     ],
 )
@@ -136,15 +138,15 @@ def test_epsilon_and_noise_exclude_each_other(tmp_path, exploration, line):
         (
             {"kind": "epsilon_gredy"},
             "exploration: {kind: epsilon_gredy} (from here) must have a kind of policy, greedy, epsilon_greedy, "
-            "boltzmann, gaussian_noise, truncated_gaussian_noise, ornstein_uhlenbeck, constant_noise, noisy_network, "
-            "parameter_noise, "
+            "member, ucb, boltzmann, gaussian_noise, truncated_gaussian_noise, ornstein_uhlenbeck, constant_noise, "
+            "noisy_network, parameter_noise, "
             "per_action; did you mean epsilon_greedy?",
         ),
         (
             {"random_steps": 5},
             "exploration: {random_steps: 5} (from here) must have a kind of policy, greedy, epsilon_greedy, "
-            "boltzmann, gaussian_noise, truncated_gaussian_noise, ornstein_uhlenbeck, constant_noise, noisy_network, "
-            "parameter_noise, per_action",
+            "member, ucb, boltzmann, gaussian_noise, truncated_gaussian_noise, ornstein_uhlenbeck, constant_noise, "
+            "noisy_network, parameter_noise, per_action",
         ),
         (
             {"kind": "epsilon_greedy", "epsilon": {"kind": "ladder", "base": 0}},

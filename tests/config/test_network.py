@@ -92,6 +92,7 @@ TARGETS = {
     "dueling_q": {"actions": CHOICES, "targets": BIG},
     "categorical_q": {"actions": CHOICES, "probabilities": SHARES},
     "rainbow_q": {"actions": CHOICES, "probabilities": SHARES},
+    "ensemble_q": {"actions": CHOICES, "targets": np.stack([BIG, -BIG], axis=1) / 10},
     "quantile_q": {"actions": CHOICES, "targets": np.stack([BIG, -BIG], axis=1) / 10},
     "naf": {"actions": REAL, "targets": BIG},
     "q_value": BIG,
@@ -133,6 +134,9 @@ class Observed:
 
     def shapes(self):
         return {name: array.shape for name, array in self.network.named_weights().items()}
+
+    def actions(self):
+        return self.network.actions
 
     def initial(self):
         return [array.tolist() for array in self.network.get_weights()]
@@ -295,6 +299,7 @@ OWN_FIELDS = {
     "value": {"clip_range": Change(0.1, "step")},
     "q": MASK,
     "dueling_q": MASK,
+    "ensemble_q": {"members": Change(3, "shapes"), "decides": Change("mean", "actions")} | MASK,
     "categorical_q": ATOMS | MASK,
     "rainbow_q": ATOMS | MASK,
     "quantile_q": {"quantiles": Change(3, "shapes"), "huber_kappa": Change(0.1, "step")} | MASK,
@@ -303,6 +308,7 @@ OWN_FIELDS = {
     "embedding": {"embedding_size": Change(4, "shapes")},
 }
 SMALL_HEADS = {
+    "ensemble_q": {"members": 2},
     "categorical_q": {"atoms": 3},
     "dueling_q": {"units": [6]},
     "rainbow_q": {"atoms": 3, "units": [6]},
