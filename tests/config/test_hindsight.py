@@ -40,7 +40,10 @@ def test_every_algorithm_that_learns_from_transitions_has_it(name):
             "hindsight: it gives single transitions another goal, and item.kind is sequence; use transition, or set "
             "hindsight to null",
         ),
-        (["algorithm.name=ppo", "algorithm.replay.hindsight={}"], "unknown key algorithm.replay .*; only kind acer or dqn or "),
+        (
+            ["algorithm.name=ppo", "algorithm.replay.hindsight={}"],
+            "unknown key algorithm.replay .*; only kind acer or dqn or ",
+        ),
         (["algorithm.name=dqn", "algorithm.replay.hindsight.ratio=0"], "hindsight.ratio: 0 .* must be greater than 0"),
         (
             ["algorithm.name=dqn", "algorithm.replay.hindsight.reward={kind: function, function: mine}"],
