@@ -201,7 +201,7 @@ def test_the_shell_completes_values(workplace):
     ("complete", "incomplete", "found"),
     [
         (completion.presets, "halfcheetah-a", ["halfcheetah-appo"]),
-        (completion.algorithms, "a", ["a3c", "a2c", "apex", "appo"]),
+        (completion.algorithms, "a", ["a3c", "a2c", "acer", "apex", "appo"]),
         (completion.assignments, "actors.c", ["actors.count="]),
         (completion.assignments, "actor", ...),
         (completion.runs, "", ["runs/first", "runs/second"]),
