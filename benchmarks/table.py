@@ -65,7 +65,6 @@ ROWS = (
     _row("cartpole-rainbow", "CartPole-v1", "Rainbow", 475, 100_000),
     _row("memory-cue-r2d2", "a cue kept for ten steps", "R2D2", 0.9, 200_000),
     _row("bitflip-dqn-her", "16 bits flipped to a goal", "DQN", -8, 60_000),
-    _row("key-and-door-ppo-rnd", "a key, then a door", "PPO", 0.95, 500_000),
     _row("acrobot-impala", "Acrobot-v1", "IMPALA", -95, 500_000),
     _row("acrobot-a2c", "Acrobot-v1", "A2C", -95, 500_000),
     _row("acrobot-ppo", "Acrobot-v1", "PPO", -95, 500_000),
