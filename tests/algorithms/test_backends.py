@@ -37,15 +37,16 @@ SUITES = {
         HERE / "test_fixed_numbers.py",
         HERE / "test_epochs.py",
         HERE / "test_trpo.py",
-        HERE / "test_curiosity.py",
         HERE / "test_acer.py",
     ],
+    "curiosity": [HERE / "test_curiosity.py"],
 }
 RUN_ON = [
     pytest.param("jax", ("returns", "distributions"), id="jax", marks=pytest.mark.long),
     pytest.param(
         "jax", ("estimates", "heads", "surrogates", "samples", "steps"), id="jax-compiled", marks=pytest.mark.long
     ),
+    pytest.param("jax", ("curiosity",), id="jax-curiosity", marks=pytest.mark.long),
     # Which has no gradients.
     pytest.param(
         "numpy", ("returns", "estimates", "distributions", "samples", "surrogates"), id="numpy", marks=pytest.mark.long

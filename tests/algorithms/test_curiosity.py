@@ -1,118 +1,13 @@
-"""Intrinsic rewards around every algorithm: novelty, its scale, and what it changes of an update. On every backend."""
+"""Intrinsic rewards: novelty, its scale, and what counts. Runs on both backends (see test_backends.py)."""
 
 import numpy as np
 import pytest
 
-from distrl.algorithms import make_algorithm
-from distrl.algorithms.curiosity import Curious
 from distrl.algorithms.predictors import ActionCode
-from distrl.config import RunConfig
-from distrl.config.algorithms import ALGORITHMS
-from distrl.types import ArraySpec, Batch, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec, MultiDiscreteSpec
+from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec, MultiDiscreteSpec
+from tests.algorithms.curious import REAL, VECTOR, N, Recorder, T, assert_equal, make, make_batch, weights_of
 
-T, N = 4, 6
-VECTOR = {"observation": ArraySpec((3,), "float32")}
-CHOICE, REAL = {"action": DiscreteSpec(2)}, {"action": BoxSpec((2,), (-2.0, 0.0), (2.0, 1.0))}
-SMALL = {"scheme": [8], "activation": "tanh"}
-OF_REAL_NUMBERS = ("sac", "tqc", "crossq", "ddpg", "td3", "naf")
-SEPARATE = {"trpo": {"use_separate_networks_per_head": True}}
-FURTHER = {
-    "ppo": {"epochs": 2, "minibatches": 2},
-    "appo": {"epochs": 2, "minibatches": 2},
-    "trpo": {"value_epochs": 1, "value_minibatches": 2},
-    "crossq": {"critic_layers": [8]},
-}
-UNROLLED = [name for name, section in ALGORITHMS.items() if section.ships == "unrolls"]
 KINDS = ["rnd", "icm"]
-
-
-def make(name="ppo", curiosity=None, observations=None, actions=None, network=None, seed=1, **algorithm):
-    """Return an algorithm with its networks."""
-    real = name in OF_REAL_NUMBERS
-    actions = actions or (REAL if real else CHOICE)
-    memory = {"middleware_parameters": {"kind": "lstm", "number_of_lstm_cells": 4}} if name == "r2d2" else {}
-    config = RunConfig.model_validate(
-        {
-            "algorithm": {"name": name, "curiosity": curiosity, **FURTHER.get(name, {}), **algorithm},
-            "network": {"middleware_parameters": SMALL, **SEPARATE.get(name, {}), **memory, **(network or {})},
-            "actors": {"environments": 3, "unroll_length_steps": T},
-            "learner": {"batch_size": N if ALGORITHMS[name].model_fields.get("replay") else 2},
-            "seed": seed,
-        }
-    )
-    made = make_algorithm(config)
-    return made, made.build(EnvSpec("x", observations or VECTOR, actions))
-
-
-def arrays_of(spec, shape, rng):
-    if spec.dtype == "uint8":
-        return rng.integers(0, 256, (*shape, *spec.shape)).astype("uint8")
-    if spec.vocabulary is not None:
-        return rng.integers(0, spec.vocabulary, (*shape, *spec.shape)).astype(spec.dtype)
-    return rng.standard_normal((*shape, *spec.shape)).astype(spec.dtype)
-
-
-def actions_of(action, shape, rng):
-    if isinstance(action, BoxSpec):
-        low, high = np.float32(action.low), np.float32(action.high)
-        return (low + rng.random((*shape, action.n)).astype("float32") * (high - low)).astype("float32")
-    if isinstance(action, MultiDiscreteSpec):
-        return np.stack([rng.integers(0, n, shape) for n in action.choices], -1).astype("int32")
-    if isinstance(action, MultiBinarySpec):
-        return rng.integers(0, 2, (*shape, action.n)).astype("int32")
-    return rng.integers(0, action.n, shape).astype("int32")
-
-
-def make_batch(networks, name="ppo", seed=0, observations=None, actions=None, **fields):
-    rng = np.random.default_rng(seed)
-    sequences = name == "r2d2" or not ALGORITHMS[name].model_fields.get("replay")
-    shape = (T if sequences else 1, N)
-    actions = actions or (REAL if name in OF_REAL_NUMBERS else CHOICE)
-    sampled = {"bootstrap_steps": np.ones(shape, "int32"), "importance_weights": np.ones(N, "float32")}
-    states = networks["main"].online.recurrent_state
-    given = {
-        "observations": {
-            key: arrays_of(spec, (shape[0] + 1, N), rng) for key, spec in (observations or VECTOR).items()
-        },
-        "actions": {key: actions_of(action, shape, rng) for key, action in actions.items()},
-        "rewards": rng.standard_normal(shape).astype("float32"),
-        "terminated": rng.random(shape) < 0.2,
-        "truncated": np.zeros(shape, bool),
-        "valid": rng.random(shape) < 0.8 if sequences else np.ones(shape, bool),
-        "behaviour_log_probabilities": np.full(shape, -0.7, "float32"),
-        "recurrent_state": {key: np.zeros((N, *spec.shape), "float32") for key, spec in states.items()},
-        **({} if sequences else sampled),
-    }
-    return Batch(**(given | fields))
-
-
-def weights_of(networks, *names):
-    return {
-        f"{name}/{key}": np.array(array)
-        for name in (names or networks)
-        for group, arrays in networks[name].state_arrays().items()
-        for key, array in {f"{group}/{path}": value for path, value in arrays.items()}.items()
-    }
-
-
-def assert_equal(one, two):
-    assert one.keys() == two.keys()
-    for key, array in one.items():
-        assert array.tobytes() == two[key].tobytes(), key
-
-
-class Recorder:
-    """Stands in for the algorithm within: it learns nothing and keeps its batches."""
-
-    def __init__(self, algorithm):
-        self._algorithm, self.batches = algorithm, []
-
-    def __getattr__(self, name):
-        return getattr(self._algorithm, name)
-
-    def update(self, networks, batch):
-        self.batches.append(batch)
-        return self._algorithm.update(networks, batch)
 
 
 def recorded(kind="rnd", **settings):
@@ -270,36 +165,6 @@ def test_a_batch_without_valid_steps_trains_nothing():
     made, networks = make(curiosity={"kind": "rnd"})
     told = made.update(networks, make_batch(networks, valid=np.zeros((T, N), bool))).metrics
     assert (told["intrinsic_reward"], told["intrinsic_deviation"], told["predictor_loss"]) == (0.0, 1.0, 0.0)
-
-
-@pytest.mark.row("D175")
-@pytest.mark.parametrize("name", UNROLLED)
-def test_with_weight_0_every_algorithm_learns_as_without_bit_by_bit(name):
-    found = []
-    for curiosity in (None, {"kind": "rnd", "weight": 0.0}):
-        made, networks = make(name, curiosity)
-        assert isinstance(made, Curious) == (curiosity is not None)
-        for seed in range(2):
-            made.update(networks, make_batch(networks, name, seed))
-        found.append(weights_of({key: networks[key] for key in networks if not key.startswith("curiosity")}))
-    assert_equal(*found)
-
-
-@pytest.mark.row("D175")
-@pytest.mark.parametrize("name", UNROLLED)
-def test_every_algorithm_learns_from_it(name):
-    """Its update is that by the sum of both rewards, which its own scale leaves as it is."""
-    made, networks = make(name, {"kind": "rnd", "weight": 0.5}, reward_scale=0.25)
-    recorder = made._algorithm = Recorder(made._algorithm)
-    plain, own = make(name, reward_scale=1.0)
-    told = made.update(networks, make_batch(networks, name)).metrics
-    assert told["finite"]
-    assert told["intrinsic_reward"] > 0.0
-    batch = make_batch(own, name)
-    summed = np.float32(0.25) * batch.rewards + recorder.batches[0].bonus
-    expected = plain.update(own, batch._replace(rewards=summed)).metrics
-    assert told["loss"] == pytest.approx(expected["loss"], rel=1e-5, abs=1e-6)
-    assert told["gradient_norm"] == pytest.approx(expected["gradient_norm"], rel=1e-4, abs=1e-6)
 
 
 def test_it_is_added_after_rewards_are_normalised_clipped_and_scaled():
