@@ -20,7 +20,7 @@ STEPS = 64
 
 @dataclass(frozen=True)
 class Script:
-    """What happens, whatever the actions are.
+    """Observations, rewards and ends of a task that does not depend on the actions.
 
     Attributes:
         observations: float32 [T+1, INPUTS].

@@ -12,9 +12,9 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from distrl.types import Batch
 
 LIKE_KERAS = "Adam's epsilon"
-"""What `Adam` does: see docs/references.md."""
+"""Note of the table for `Adam`; docs/references.md explains it."""
 TOGETHER = "order of steps"
-"""What `move_together` does."""
+"""Note of the table for `move_together`."""
 
 
 class Spaces(gymnasium.Env[Any, Any]):

@@ -44,7 +44,7 @@ def built(name, heads=None, **sections):
 
 
 def rows_of(outputs, batch):
-    """What rlax takes of a transition: the numbers before and after, choices, rewards and discounts."""
+    """A transition as rlax takes it: the numbers before and after, choices, rewards and discounts."""
     numbers = {name: ops.convert_to_numpy(rows) for name, rows in outputs.items()}
     discounts = tasks.GAMMA * (1.0 - batch.terminated[0].astype(np.float32))
     return numbers, batch.actions["action"][0], batch.rewards[0], discounts

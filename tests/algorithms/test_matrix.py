@@ -44,10 +44,12 @@ ACTS = {
     "apex": CHOICES,
     "r2d2": CHOICES,
     "bootstrapped_dqn": {"choice"},
+    "acer": {"choice"},
     "c51": {"choice"},
     "qrdqn": {"choice"},
     "rainbow": {"choice"},
     "sac": {"bounded"},
+    "discrete_sac": {"choice"},
     "tqc": {"bounded"},
     "crossq": {"bounded"},
     "ddpg": {"bounded"},
@@ -58,7 +60,19 @@ ACTS = {
 REPLAY = {"min_size_steps": 32, "capacity_steps": 128, "samples_per_insert": 8.0}
 FURTHER = {"ppo": {"epochs": 2, "minibatches": 2}, "appo": {"minibatches": 2}, "trpo": {"value_minibatches": 2}}
 """Algorithm -> settings without which so small a batch does not fit."""
-NO_MEMORY = {"bootstrapped_dqn", "c51", "qrdqn", "rainbow", "sac", "tqc", "crossq", "ddpg", "td3", "naf"}
+NO_MEMORY = {
+    "bootstrapped_dqn",
+    "c51",
+    "qrdqn",
+    "rainbow",
+    "sac",
+    "discrete_sac",
+    "tqc",
+    "crossq",
+    "ddpg",
+    "td3",
+    "naf",
+}
 """Algorithms that learn from single transitions."""
 SLOW = {"minatar-asterix-ppo", "minatar-freeway-ppo", "minatar-seaquest-ppo", "minatar-space-invaders-ppo", "pong-ppo"}
 """Presets of images that differ from a neighbour's in the game or the algorithm alone."""
