@@ -18,7 +18,7 @@ TOGETHER = "order of steps"
 
 
 class Spaces(gymnasium.Env[Any, Any]):
-    """An environment of given spaces, whose steps nobody takes."""
+    """An environment of given spaces that is never stepped."""
 
     def __init__(self, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:
         self.observation_space, self.action_space = observation_space, action_space

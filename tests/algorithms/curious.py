@@ -61,7 +61,7 @@ def actions_of(action, shape, rng):
 
 def make_batch(networks, name="ppo", seed=0, observations=None, actions=None, **fields):
     rng = np.random.default_rng(seed)
-    sequences = name == "r2d2" or not ALGORITHMS[name].model_fields.get("replay")
+    sequences = name in ("r2d2", "acer") or not ALGORITHMS[name].model_fields.get("replay")
     shape = (T if sequences else 1, N)
     actions = actions or (REAL if name in OF_REAL_NUMBERS else CHOICE)
     sampled = {"bootstrap_steps": np.ones(shape, "int32"), "importance_weights": np.ones(N, "float32")}
@@ -77,6 +77,7 @@ def make_batch(networks, name="ppo", seed=0, observations=None, actions=None, **
         "valid": rng.random(shape) < 0.8 if sequences else np.ones(shape, bool),
         "behaviour_log_probabilities": np.full(shape, -0.7, "float32"),
         "recurrent_state": {key: np.zeros((N, *spec.shape), "float32") for key, spec in states.items()},
+        "extras": {"choice_probabilities": np.full((*shape, 2), 0.5, "float32")} if name == "acer" else {},
         **({} if sequences else sampled),
     }
     return Batch(**(given | fields))
