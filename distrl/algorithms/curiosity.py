@@ -25,8 +25,9 @@ class Curious(Algorithm):
 
     The errors are those of `Predictor`, by its weights before the update. The mean is over all valid steps of all
     batches so far, this one included. The papers divide by the deviation of discounted intrinsic returns; steps that a
-    replay memory samples are in no order from which returns could be made, and about 0 the deviation stays away from 0
-    where errors hardly differ. After that the predictor learns from the same steps, then the algorithm from the batch.
+    replay memory samples are in no order from which returns could be made. The deviation is taken about 0 and not about
+    the mean, so it does not vanish where all errors are alike. Then the predictor learns from the same steps, and the
+    algorithm from the batch.
 
     There is one value function: bonuses end with an episode, where the paper on RND has a second, non-episodic one. It
     does not say what it minimises (`objective`), because its rewards depend on what it has seen.
@@ -76,7 +77,8 @@ class Curious(Algorithm):
         if self._step is None:
             raise RuntimeError("update was called before build")
         assert isinstance(batch, Batch)  # as the section's `check` says
-        rows = self._predictor.rows(batch)
+        rows, statistics = self._predictor.rows(batch), networks[CURIOSITY].statistics
+        before = statistics.state_arrays()
         intrinsic = self._intrinsic_rewards(networks, batch, rows)
         learned = self._step(rows)
         told: dict[str, float | bool] = {
@@ -85,8 +87,9 @@ class Curious(Algorithm):
             "predictor_loss": learned["loss"],
         }
         told |= {name: learned[name] for name in ("inverse_loss", "forward_loss") if name in learned}
-        if not learned["finite"]:
-            return Update(told | {name: learned[name] for name in ("loss", "gradient_norm", "finite")})
+        if not (learned["finite"] and np.isfinite(intrinsic).all()):
+            statistics.restore(before)  # or nothing that comes later would be finite
+            return Update(told | {"loss": learned["loss"], "gradient_norm": learned["gradient_norm"], "finite": False})
         bonus = (np.float32(self._weight) * intrinsic).astype(np.float32)
         update = self._algorithm.update(self._own(networks), batch._replace(bonus=bonus))
         return Update({**update.metrics, **told}, update.priorities)
@@ -102,13 +105,15 @@ class Curious(Algorithm):
         return {name: network for name, network in networks.items() if name not in self._predictor.networks}
 
     def _intrinsic_rewards(self, networks: Networks, batch: Batch, rows: Rows) -> FloatArray:
-        """Return float32 [T, N], 0 where not valid, and add the batch to the statistics.
+        """Return float32 [T, N], 0 where not valid, and add the batch to the statistics; errors that are not finite.
 
         Observations are added first: by statistics of nothing, those of the first batch would not be normalised.
         """
         statistics = networks[CURIOSITY].statistics
         statistics.observe(batch._replace(reward_moments=_moments(np.zeros(0))))
-        errors = self._errors(rows)["errors"].reshape(batch.valid.shape)
+        errors: FloatArray = self._errors(rows)["errors"].reshape(batch.valid.shape)
+        if not np.isfinite(errors).all():
+            return errors
         statistics.observe_rewards(_moments(errors[batch.valid]))
         return statistics.with_normal_rewards(batch._replace(rewards=errors)).rewards
 

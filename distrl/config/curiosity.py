@@ -12,8 +12,8 @@ class CuriositySection(Section):
     """Fields of both kinds. Each has an optimizer of its own, Adam with the constants of its paper."""
 
     weight: float = Field(0.1, ge=0.0)
-    """Factor of the intrinsic reward, whose mean square over the training is 1, beside the environment's reward. It may
-    change while the run trains; at 0 the algorithm learns as without curiosity."""
+    """Factor of the intrinsic reward beside the environment's reward. Its mean square is 1 at first, and falls as the
+    predictor learns. It may change while the run trains; at 0 the algorithm learns as without curiosity."""
     clip: float | None = Field(5.0, gt=0.0)
     """Upper bound of the intrinsic reward, before the weight; null: none."""
     learning_rate: float = Field(1e-4, gt=0.0)

@@ -90,7 +90,7 @@ class MemberParameters(ExplorationSection):
 
 class UcbParameters(ExplorationSection):
     """The choice of the greatest mean + deviations x deviation over the members of an ensemble of values (Chen et al.
-    2017); with probability epsilon a uniformly drawn action instead."""
+    2017); with probability epsilon a uniformly drawn action instead. In evaluations the head's `decides` counts."""
 
     kind: Literal["ucb"] = "ucb"
     deviations: float = Field(0.1, ge=0.0)

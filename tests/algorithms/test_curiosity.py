@@ -284,6 +284,23 @@ def test_a_predictor_that_is_not_finite_refuses_the_update():
     made, networks = make(curiosity={"kind": "rnd"})
     batch = make_batch(networks)
     batch.observations["observation"][1, 0] = np.nan
-    before = weights_of(networks, "main")
+    before = weights_of(networks)
     assert made.update(networks, batch).metrics["finite"] is False
-    assert_equal(before, weights_of(networks, "main"))
+    assert_equal(before, weights_of(networks))
+
+
+def test_a_batch_after_a_refused_one_is_learned_from():
+    made, networks = make(curiosity={"kind": "rnd"})
+    made.update(networks, make_batch(networks))
+    batch = make_batch(networks, seed=1)
+    bias = next(
+        variable for variable in networks["curiosity"].online.model.trainable_variables if "bias" in variable.path
+    )
+    good = np.array(bias)
+    bias.assign(np.full(bias.shape, 3e38, np.float32))
+    assert made.update(networks, batch).metrics["finite"] is False
+    bias.assign(good)
+    told = made.update(networks, batch).metrics
+    assert told["finite"] is True
+    assert np.isfinite(told["intrinsic_deviation"])
+    assert told["intrinsic_reward"] > 0.0

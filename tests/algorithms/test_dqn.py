@@ -542,7 +542,7 @@ def test_advantage_learning_by_hand(learning, next_gap, terminated, target):
 
 @pytest.mark.row("D159")
 @pytest.mark.parametrize("persistent", [False, True])
-def test_advantage_learning_over_sequences_is_the_papers(persistent):
+def test_advantage_learning_over_sequences_is_the_larger_of_two_targets(persistent):
     """max(T Q - alpha gap, r + gamma V' - alpha gap') of each step, one after another."""
     rng = np.random.default_rng(5)
     steps, count, gamma, alpha = 6, 3, 0.9, 0.7

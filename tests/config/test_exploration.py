@@ -22,6 +22,7 @@ KINDS = {
     "ucb": True,
     "boltzmann": True,
     "gaussian_noise": False,
+    "truncated_gaussian_noise": False,
     "ornstein_uhlenbeck": False,
     "constant_noise": False,
     "noisy_network": True,

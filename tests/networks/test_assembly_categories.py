@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from distrl.actors.policy import Policy
-from distrl.config.heads import PolicyHeadParameters, RNDHeadParameters, ValueHeadParameters
+from distrl.config.heads import EmbeddingHeadParameters, PolicyHeadParameters, ValueHeadParameters
 from distrl.errors import ConfigError
 from distrl.networks.policy import bundle
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, OneHot, Weights
@@ -29,7 +29,7 @@ NETWORKS = {
     "lstm": {"middleware_parameters": {"kind": "lstm", "number_of_lstm_cells": 5, "scheme": [6]}},
     "separate": {"use_separate_networks_per_head": True},
 }
-HEADS = (PolicyHeadParameters(), ValueHeadParameters(), RNDHeadParameters())
+HEADS = (PolicyHeadParameters(), ValueHeadParameters(), EmbeddingHeadParameters())
 
 
 def spec_of(name):

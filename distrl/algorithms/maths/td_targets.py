@@ -130,8 +130,8 @@ def action_gaps(values: Tensor, choices: Tensor) -> Tensor:
 def repeated_gaps(values: Tensor, choices: Tensor, terminated: Tensor) -> Tensor:
     """Return the smaller of two gaps of the choice made: now, and if it were repeated in the next state.
 
-    A target that is lowered by this one is that of persistent advantage learning (Bellemare et al. 2016,
-    arXiv:1512.04860, section 3.2): max(T_AL Q(s, a), r + gamma Q(s', a)) with one weight for both gaps, as in Coach.
+    A target less alpha times this gap is that of persistent advantage learning (Bellemare et al. 2016,
+    arXiv:1512.04860, section 3.2) with alpha for both gaps, as in Coach. The paper has the discount for the second one.
 
     Args:
         values: float32 [T+1, N, A].

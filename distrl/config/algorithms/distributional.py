@@ -1,6 +1,6 @@
 """Parameters of algorithms that learn the distribution of returns of every choice: C51, QR-DQN and Rainbow."""
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -15,9 +15,6 @@ from distrl.config.replay import (
     SamplerParameters,
     TransitionParameters,
 )
-
-if TYPE_CHECKING:  # it brings NumPy, which the command line does without
-    pass
 
 
 class DistributionalSection(OneChoiceSection):

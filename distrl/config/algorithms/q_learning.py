@@ -1,4 +1,4 @@
-"""Parameters of algorithms that learn values of choices from a replay memory: DQN, Ape-X and R2D2."""
+"""Parameters of algorithms that learn values of choices from a replay memory: DQN, Ape-X, R2D2 and bootstrapped DQN."""
 
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
@@ -72,7 +72,8 @@ class OneChoiceSection(QLearningSection):
 class AdvantageLearningParameters(Section):
     """Targets that widen the gap between the best choice and the others (Bellemare et al. 2016, arXiv:1512.04860).
 
-    The target of a choice is lowered by alpha (V(s) - Q(s, a)), of the target network's values.
+    The target of a choice is lowered by alpha (V(s) - Q(s, a)), of the target network's values. The persistent form has
+    alpha in place of the paper's discount for the second gap, as Coach does.
     """
 
     alpha: float = Field(0.9, ge=0.0, lt=1.0)

@@ -15,8 +15,8 @@ from gymnasium import Space, spaces
 DETERMINISTIC_SEED = 10
 
 SpaceDescription = Space[Any] | Mapping[str, Any] | int
-"""A gymnasium space; n for Discrete(n); or, as files have it, a map of its `kind` and its arguments: box, discrete,
-multi_discrete, multi_binary, text, and dict and tuple of `spaces`."""
+"""A gymnasium space; n for Discrete(n); or, as files have it, a map of its `kind` and its arguments: box (null is an
+infinite bound), discrete, multi_discrete, multi_binary, text, and dict and tuple of `spaces`."""
 
 _KINDS: Mapping[str, Callable[..., Space[Any]]] = {
     "box": spaces.Box,
@@ -98,4 +98,7 @@ def _space(description: SpaceDescription) -> Space[Any]:
         return spaces.Tuple([_space(part) for part in arguments["spaces"]])
     if kind not in _KINDS:
         raise ValueError(f"there is no kind of space {kind!r}; there are {', '.join([*_KINDS, 'dict', 'tuple'])}")
+    for bound, infinite in (("low", -np.inf), ("high", np.inf)):  # a file cannot say infinity
+        if kind == "box" and arguments.get(bound, 0) is None:
+            arguments[bound] = infinite
     return _KINDS[kind](**arguments)

@@ -183,6 +183,14 @@ class EnsembleQHead(ChoiceHead[EnsembleQHeadParameters]):
     Targets: {"actions": int32 [batch], "targets": float32 [batch, K]} for the chosen actions.
     """
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.network.softmax_temperature != 1.0:
+            raise ConfigError(
+                f"head {self.name}: softmax_temperature: {self.network.softmax_temperature:g} is of one value for each "
+                "choice, and an ensemble has several; leave it out"
+            )
+
     def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         features = with_gradient(features, 1.0 / self.parameters.members)
         members = [

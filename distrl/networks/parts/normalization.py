@@ -236,9 +236,10 @@ class Statistics:
                     raise CheckpointError(f"{where}: {name} must be finite and of shape {expected[name].shape}")
 
     def restore(self, state: Mapping[str, Mapping[str, Array]]) -> None:
-        """Restore the moments that `state_arrays` returned; the layers' weights are part of the copies' state."""
+        """Restore the moments that `state_arrays` returned, and write them into every copy."""
         for name, moments in self.moments.items():
             moments.restore({key: state["statistics"][f"{name}/{key}"] for key in moments.state()})
+            self._write(name)
         if self.rewards is not None:
             self.rewards.restore(dict(state["rewards"]))
 

@@ -92,6 +92,8 @@ def test_the_exploration_chain_pays_at_both_ends():
     assert one_hot.reset()[0].tolist() == [0, 1, 0, 0, 0]
     with pytest.raises(ValueError, match="length: 3; the chain has at least 4 states"):
         ExplorationChain(length=3)
+    with pytest.raises(ValueError, match="max_steps: 0; an episode has at least 1 step"):
+        ExplorationChain(max_steps=0)
 
 
 @pytest.mark.row("D193.2")

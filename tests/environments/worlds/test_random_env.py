@@ -134,3 +134,8 @@ def test_it_steps_as_a_vector() -> None:
     assert len(np.unique(rows)) == 32  # no environment repeats another
     step = environment.step({"action": np.zeros(16, np.int32)})
     assert 0 < step.terminated.sum() < 16
+
+
+def test_null_is_an_infinite_bound():
+    environment = RandomEnv(action_space={"kind": "box", "low": None, "high": None, "shape": (2,)})
+    assert not environment.action_space.is_bounded("both")

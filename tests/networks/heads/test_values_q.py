@@ -4,6 +4,7 @@ import pytest
 from distrl.config.heads import (
     CategoricalQHeadParameters,
     DuelingQHeadParameters,
+    EnsembleQHeadParameters,
     QHeadParameters,
     QuantileQHeadParameters,
     RainbowQHeadParameters,
@@ -164,3 +165,21 @@ def test_masks_of_several_choices_at_once(build, action, mask, forbidden):
 def test_a_mask_that_is_no_observation_is_refused(build, choices):
     with pytest.raises(ConfigError, match="action_mask: no observation 'odd'; there are"):
         build(QHeadParameters(action_mask="odd"), choices(3))
+
+
+@pytest.mark.row("D156")
+def test_the_losses_of_an_ensembles_members_are_summed(build, choices):
+    """Two members value the choices at 1, 2 and 3, 4; the second choice has the targets 5 and 3: (9 + 1) / 2."""
+    built = build(EnsembleQHeadParameters(members=2), choices(2))
+    built.set_constant(ensemble_q_head_0=[1.0, 2.0], ensemble_q_head_1=[3.0, 4.0])
+    targets = {"actions": np.array([1], np.int32), "targets": np.array([[5.0, 3.0]], np.float32)}
+    np.testing.assert_allclose(built.loss(targets, observation=ROWS[:1]), [5.0])
+    gradients = built.gradients(lambda outputs: built.head.loss(outputs, targets), observation=ROWS[:1])
+    np.testing.assert_array_equal(gradients["ensemble_q/q"], [[0.0, -3.0, 0.0, 1.0]])
+    with pytest.raises(ValueError, match="does not fit the head's output"):
+        built.loss({**targets, "targets": np.zeros((1, 3), np.float32)}, observation=ROWS[:1])
+
+
+def test_an_ensemble_has_no_softmax(build, choices):
+    with pytest.raises(ConfigError, match="softmax_temperature: 2 is of one value for each choice"):
+        build(EnsembleQHeadParameters(), choices(2), softmax_temperature=2.0)
