@@ -16,8 +16,13 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 
 import pytest
+import yaml
 
+from distrl.config import RunConfig
 from distrl.config.algorithms import ALGORITHMS
+from distrl.config.explain import known_paths
+from distrl.config.load import load
+from distrl.errors import ConfigError
 from distrl.memory_backend import keys
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -224,3 +229,70 @@ def test_the_table_of_algorithms_has_a_row_for_each():
     page = (ROOT / "docs/algorithms.md").read_text(encoding="utf-8")
     section = page.partition("## Which algorithm for which task")[2].partition("\n## ")[0]
     assert sorted(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == sorted(ALGORITHMS)
+
+
+MIGRATION = ROOT / "docs/stable_baselines.md"
+ALGORITHMS_OF = {
+    "PPO and A2C": ("ppo", "a2c"),
+    "DQN and QR-DQN": ("dqn", "qrdqn"),
+    "SAC, TQC, CrossQ, TD3 and DDPG": ("sac", "tqc", "crossq", "td3", "ddpg"),
+    "Around the algorithm": ("ppo", "a2c"),
+    "Conventions": ("trpo",),
+}
+
+
+def settings_in(markdown):
+    """Every code span outside of fenced blocks that is a setting, alone or with a value: (heading, span)."""
+    text = re.sub(r"^```.*?^```$", "", markdown, flags=re.MULTILINE | re.DOTALL)
+    sections = "|".join(RunConfig.model_fields)
+    for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        heading = part.partition("\n")[0]
+        for span in re.findall(r"`([^`]+)`", part):
+            if re.match(rf"({sections})(\.|: )", span):
+                yield heading, span
+
+
+def tree_of(span):
+    """`a.b: 1` as {a: {b: 1}}."""
+    path, _, value = span.partition(": ")
+    tree = yaml.safe_load(value)
+    for key in reversed(path.split(".")):
+        tree = {key: tree}
+    return tree
+
+
+def refusal(span, algorithm, tmp_path):
+    """The error of a configuration with this setting; None: there is none."""
+    section, values = tree_of(span).popitem()
+    tree = {"environment": {"id": "CartPole-v1"}, "algorithm": {"name": algorithm}}
+    tree[section] = {**tree.get(section, {}), **values}
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump(tree))
+    try:
+        load(file=file)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def test_settings_of_the_migration_page_exist():
+    known = set(known_paths())
+    spans = [span for _, span in settings_in(MIGRATION.read_text(encoding="utf-8"))]
+    assert len(spans) > 60
+    assert sorted({span for span in spans if span.partition(": ")[0] not in known}) == []
+
+
+def test_values_of_the_migration_page_are_accepted_by_an_algorithm_of_their_section(tmp_path):
+    given = {(at, span) for at, span in settings_in(MIGRATION.read_text(encoding="utf-8")) if ": " in span}
+    assert len(given) > 20
+    for heading, span in sorted(given):
+        errors = [refusal(span, algorithm, tmp_path) for algorithm in ALGORITHMS_OF[heading]]
+        assert None in errors, (heading, span, errors)
+
+
+def test_a_setting_that_does_not_exist_is_noticed(tmp_path):
+    page = "## PPO\n| `n` | `learner.batch_sise` | `algorithm.epochs: many` |\n```yaml\nseed: `seed: 1`\n```\n"
+    assert [*settings_in(page)] == [("PPO", "learner.batch_sise"), ("PPO", "algorithm.epochs: many")]
+    assert "learner.batch_sise" not in known_paths()
+    assert "algorithm.epochs: 'many'" in refusal("algorithm.epochs: many", "ppo", tmp_path)
+    assert refusal("algorithm.epochs: 3", "ppo", tmp_path) is None

@@ -1,6 +1,6 @@
 """distrl's losses, targets, gradients and whole updates beside those of rlax, Stable-Baselines3 and others.
 
-    make references                        about two minutes; prints the table
+    make references                        100 s of CPU time; prints the table
     make references ARGS=--publish         also writes benchmarks/results/references.json and docs/references.md
 
 Every comparison is a test, in the modules `test_*.py` of this folder. It runs distrl's own algorithm, and the library's

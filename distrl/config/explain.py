@@ -35,6 +35,7 @@ ALIASES = {
     "hidden_sizes": "network.middleware_parameters.scheme",
     "learning_starts": "algorithm.replay.min_size_steps",
     "lr": "network.learning_rate",
+    "max_episodes": "stop.episodes",
     "max_grad_norm": "network.clip_gradients",
     "n_envs": "actors.environments",
     "n_epochs": "algorithm.epochs",
