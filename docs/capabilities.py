@@ -31,7 +31,8 @@ Generated from the tests' `row` marks by `make capabilities`; a test fails when 
 OTHERWISE_HEADER = """
 ## Met otherwise
 
-Rows whose mechanism is obsolete or belongs to another library, and what serves the need instead.
+Rows whose mechanism is obsolete, belongs to another library or differs in part, and what serves the need instead; or
+what of a row is absent.
 
 | Row | By |
 |---|---|
@@ -40,6 +41,12 @@ OTHERWISE = {
     "A22": "One framework at a time, chosen by `learner.backend`.",
     "C02": "MXNet is retired. Keras runs on TensorFlow or JAX, chosen by `learner.backend`.",
     "C14": "There are no sessions: compiled functions and eager calls share the variables.",
+    "D31": "Statistics are of the updates between two points, not of an episode: episodes are the actors', updates the "
+    "learner's. They are in TensorBoard; `metrics.csv` has the numbers of the last update.",
+    "D85": "In evaluations epsilon is `evaluation.epsilon`, 0 unless set. The policy is evaluated even where chance "
+    "overrides it: all rows share one forward pass, and a recurrent state moves at every step.",
+    "D89": "Evaluations draw no truncated noise: they take the policy's best action, or with `evaluation.epsilon` at "
+    "times a uniformly random one. The bounds are those of the action.",
     "D104": "Observation normalisation is a layer of the network; the learner keeps its statistics and publishes them "
     "with the weights, so that all workers share them: `normalize: true` of an embedder. Cut at ± 10, epsilon 1e-8.",
     "D113": "Reward normalisation is the learner's, which sees the rewards of all actors; no actor normalises.",
@@ -71,6 +78,11 @@ OTHERWISE = {
     "D131": "The replay memory keeps and evicts whole unrolls, which hold pieces of episodes; n-step targets bootstrap "
     "at their ends.",
     "D132": "Streams: with `max_staleness_updates: 0` every unroll is trained on once, under its own policy.",
+    "P07.1": "Absent: shaped and discounted returns, the number of episodes in the replay memory, and updates of "
+    "target networks. Statistics are as in D31, returns of the last 100 episodes.",
+    "P07.2": "Means of a batch: `mean_q` and `mean_td_error` of values of choices, `mean_value` and `critic_loss` or "
+    "`value_loss` of critics. Absent: values of each choice and of each critic, critics' errors, and targets.",
+    "P07.4": "Absent: shaped returns, the distance from the goal, and scores of off-policy evaluation.",
     "I03": "No Horovod: `learner.replicas` shards a batch over devices with JAX.",
 }
 

@@ -160,7 +160,7 @@ class Evaluator:
             for ended in np.flatnonzero(step.ended):
                 if left[ended] > 0:
                     left[ended] -= 1
-                    success = None if succeeded is None else bool(succeeded[ended])
+                    success = None if succeeded is None else succeeded[ended]
                     yield Episode(int(ended), float(totals[ended]), int(lengths[ended]), success)
             totals[step.ended] = 0.0
             lengths[step.ended] = 0

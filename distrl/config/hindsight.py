@@ -101,4 +101,7 @@ def check_goals(spec: "EnvSpec") -> None:
 def _form(array: "ArraySpec") -> str:
     """Return in words what an array must share with another one in whose place it goes."""
     categories = array.categories
-    return f"{array.dtype} {list(array.shape)}" if categories is None else f"of choices {list(categories.choices)}"
+    if categories is None:
+        return f"{array.dtype} {list(array.shape)}"
+    # Both travel counted from 0: with other starts, the same number would be another category.
+    return f"of choices {list(categories.choices)} from {list(categories.starts)}"

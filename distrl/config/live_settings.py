@@ -15,6 +15,8 @@ Kind = Literal["number", "count", "choice"]
 
 _STRENGTHS: Mapping[str, tuple[str, str]] = {
     "epsilon_greedy": ("epsilon", "probability of a random action"),
+    "member": ("epsilon", "probability of a random action"),
+    "ucb": ("epsilon", "probability of a random action"),
     "boltzmann": ("temperature", "temperature of the softmax that actions are drawn from"),
     "gaussian_noise": ("stddev", "standard deviation of the noise on actions"),
     "truncated_gaussian_noise": ("stddev", "standard deviation of the noise on actions"),

@@ -30,7 +30,7 @@ from distrl.environments.extras import OF_MODULE, OF_NAMESPACE
 from distrl.environments.remote import vector as remote_vector
 from distrl.environments.remote.connection import is_remote
 from distrl.errors import ConfigError, MissingExtraError, require
-from distrl.types import BoolArray
+from distrl.types import Array
 from distrl.user_classes import imported
 
 Result = TypeVar("Result")
@@ -48,12 +48,22 @@ def success_alone(info: Any) -> dict[str, bool]:
     return {} if value is None or np.ndim(value) else {IS_SUCCESS: bool(value)}
 
 
-def succeeded(infos: Mapping[str, Any], rows: int) -> BoolArray | None:
-    """Return `IS_SUCCESS` of a vector's infos, bool [rows]; None if it is not there, or not one value for each row."""
+def succeeded(infos: Mapping[str, Any], rows: int) -> Array | None:
+    """Return `IS_SUCCESS` of a vector's infos; None if it is not there, or not one value for each row.
+
+    Returns:
+        object [rows]: True, False, or None of a row that does not say it. Gymnasium fills such rows with zeros, and
+        tells them by a mask.
+    """
     if IS_SUCCESS not in infos:
         return None
-    values = np.array(infos[IS_SUCCESS], np.bool_)
-    return values if values.shape == (rows,) else None
+    values = np.asarray(infos[IS_SUCCESS], np.bool_)
+    if values.shape != (rows,):
+        return None
+    said = np.asarray(infos.get(f"_{IS_SUCCESS}", np.ones(rows)), np.bool_)
+    found = values.astype(np.object_)
+    found[~said] = None
+    return found
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,8 @@ class VectorEnvironment:
         rows: B; `count`, or as many for each environment as it has agents.
         vectorization: The one in use; never "auto".
         vector: Gymnasium's vector of them.
-        succeeded: bool [B]. Whether episodes that ended in the newest step reached what they were for, by `is_success`
-            in the environments' infos; None: the environments do not say.
+        succeeded: object [B]. Whether episodes that ended in the newest step reached what they were for, by
+            `is_success` in the environments' infos: True, False, or None of a row that does not say; None: none does.
     """
 
     def __init__(self, config: EnvironmentConfig, count: int) -> None:
@@ -90,7 +90,7 @@ class VectorEnvironment:
         self._no_rewards = np.zeros(self.rows, np.float32)
         self._ended: BoolArray = np.zeros(self.rows, dtype=np.bool_)
         self._lengths = np.zeros(self.rows, np.int64)  # steps of each row's episode so far
-        self.succeeded: BoolArray | None = None
+        self.succeeded: Array | None = None
 
     def reset(self, seed: int) -> dict[str, Array]:
         """Start a new episode in every row; open episodes are abandoned.

@@ -70,7 +70,10 @@ class Waits:
 
 
 class IntervalStatistics:
-    """Mean, standard deviation, minimum and maximum of each metric over the updates since the last snapshot."""
+    """Mean, standard deviation, minimum and maximum of each metric over the updates since the last snapshot.
+
+    They are of its finite values: an infinite one, as of a divergence, would leave no deviation.
+    """
 
     def __init__(self) -> None:
         self._updates: list[Mapping[str, float]] = []
@@ -80,14 +83,14 @@ class IntervalStatistics:
         self._updates.append(metrics)
 
     def snapshot(self) -> Snapshot:
-        """Return ``interval/<metric>/mean``, std, min, max of the updates in which each metric was, and begin anew."""
+        """Return ``interval/<metric>/mean``, std, min, max of the updates in which it was finite, and begin anew."""
         updates, self._updates = self._updates, []
         names = [name for name in dict.fromkeys(chain.from_iterable(updates)) if name != "finite"]
         values = np.array([[metrics.get(name, np.nan) for name in names] for metrics in updates], np.float64)
         found: dict[str, float] = {}
         for name, column in zip(names, values.T, strict=True):
-            there = column[~np.isnan(column)]
-            if not there.size:  # unknown in all of them
+            there = column[np.isfinite(column)]
+            if not there.size:
                 continue
             statistics = {"mean": there.mean(), "std": there.std(), "min": there.min(), "max": there.max()}
             found |= {f"{INTERVAL}/{name}/{word}": float(number) for word, number in statistics.items()}

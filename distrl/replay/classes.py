@@ -45,7 +45,7 @@ class Classes:
         Returns:
             int64 [count], by class in random order.
         """
-        labels = rng.permutation(list(self._counts))
+        labels = rng.permutation(sorted(self._counts))  # in no order of arrival, of which a restored state knows none
         shares = np.full(len(labels), count // len(labels))
         shares[: count % len(labels)] += 1
         drawn = [

@@ -97,11 +97,13 @@ def saved_policy(run_dir: Path, checkpoint: str, epsilon: float | None = None) -
 
     def make(spec: EnvSpec, rng: np.random.Generator) -> ActingPolicy:
         takes_rows = all(array.categories is None for array in policy.spec.observations.values())
-        if spec != policy.spec and takes_rows and spec.expanded == policy.spec.expanded:
-            return EarlierPolicy(policy, spec.observations)
-        if spec != policy.spec:
+        if spec == policy.spec:
+            greedy = GreedyPolicy(policy)
+        elif takes_rows and spec.expanded == policy.spec.expanded:
+            greedy = EarlierPolicy(policy, spec.observations)
+        else:
             raise ConfigError(f"the policy of {run_dir} was made for {policy.spec}, here the environment is {spec}")
-        return with_epsilon(GreedyPolicy(policy), spec, config.network.action_mask, chance, rng)
+        return with_epsilon(greedy, spec, config.network.action_mask, chance, rng)
 
     name = f"policy of {run_dir}, {checkpoint}"
     return Subject(name, config.environment, make, saved.env_steps, saved.weights.version, chance)

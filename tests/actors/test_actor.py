@@ -477,7 +477,7 @@ def test_the_first_weights_are_taken_whole_and_later_ones_mixed_at_the_rate(make
         assert (actor.weights_version, unroll.header.weights_version) == (version, version)
         twin = Policy(run.bundle)
         twin.set_weights(Weights(1, run.weights(expected)))
-        observations = {"observation": np.eye(3, dtype=np.float32)}
+        observations = {"observation": np.arange(3, dtype=np.uint8)[:, None]}
         found = actor._policy.step(observations, {}).outputs[LOGITS]
         np.testing.assert_allclose(found, twin.step(observations, {}).outputs[LOGITS], rtol=1e-6)
     assert expected == 0.25 * -1.0 + 0.75 * 1.5

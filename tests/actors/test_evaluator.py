@@ -43,10 +43,10 @@ class Uneven(gymnasium.Env):
 class Scripted:
     """A vector whose environments have the episodes of a script: lists of rewards, one list for each episode.
 
-    If it `says` so, an episode has succeeded if its last reward was more than 5.
+    If it `says` so, an episode has succeeded if its last reward was more than 5; it may say so of some rows only.
     """
 
-    says = False
+    says: bool | list[bool] = False
 
     def __init__(self, episodes):
         self.rows, self.succeeded = len(episodes), None
@@ -69,7 +69,7 @@ class Scripted:
             rewards[number], ended[number] = script[done], done + 1 == len(script)
             self._at[number] = (episode, done + 1)
         self._over = ended
-        self.succeeded = rewards > 5 if self.says else None
+        self.succeeded = np.where(self.says, rewards > 5, None) if self.says else None
         none = np.zeros(self.rows, np.bool_)
         return Step(self._observations(), 100 * rewards, ended, none, valid, rewards, ended)
 
@@ -219,6 +219,11 @@ def test_the_share_of_episodes_that_succeed_is_of_those_that_count():
     ]
     assert success_rate(found) == 0.8
     assert evaluation(found, weights_version=7, env_steps=100, wall_s=0.5).success_rate == 0.8
+    environment.says = [True, False]
+    some = [*Evaluator(policy, environment).episodes(5, 0)]
+    assert [episode.success for episode in some if episode.environment == 1] == [None, None]
+    assert success_rate(some) == pytest.approx(2 / 3)
+    assert evaluation(some, weights_version=7, env_steps=100, wall_s=0.5).success_rate == success_rate(some)
     environment.says = False
     silent = [*Evaluator(policy, environment).episodes(5, 0)]
     assert success_rate(silent) is success_rate([]) is None

@@ -152,7 +152,7 @@ def test_the_first_weights_are_taken_whole_and_later_ones_mixed_as_the_policy_do
             np.testing.assert_allclose(array, expected, rtol=1e-6)
         for array in run.network.global_.get_weights():
             np.testing.assert_array_equal(array, given)  # what was published
-        observations = {"observation": np.eye(3, dtype=np.float32)}
+        observations = {"observation": np.arange(3, dtype=np.uint8)[:, None]}
         acted = run.policy.step(observations, {}).outputs["policy/action"]
         np.testing.assert_allclose(acted, run.network.online.predict(observations, ["policy/action"]), atol=1e-5)
 

@@ -94,8 +94,16 @@ def test_goals_fit():
                 achieved_goal=ArraySpec((2,), "uint8", 0.0, 4.0, one_hot=OneHot((2,), (5, 3), (0, 0))),
                 desired_goal=ArraySpec((2,), "uint8", 0.0, 4.0, one_hot=OneHot((2,), (3, 5), (0, 0))),
             ),
-            "environment Task-v0: achieved_goal is of choices [5, 3], desired_goal is of choices [3, 5]; one must be "
-            "able to take the place of the other",
+            "environment Task-v0: achieved_goal is of choices [5, 3] from [0, 0], desired_goal is of choices [3, 5] "
+            "from [0, 0]; one must be able to take the place of the other",
+        ),
+        (
+            spec_of(
+                achieved_goal=ArraySpec((1,), "uint8", 0.0, 4.0, one_hot=OneHot((), (5,), (0,))),
+                desired_goal=ArraySpec((1,), "uint8", 0.0, 4.0, one_hot=OneHot((), (5,), (1,))),
+            ),
+            "environment Task-v0: achieved_goal is of choices [5] from [0], desired_goal is of choices [5] from [1]; "
+            "one must be able to take the place of the other",
         ),
         (
             spec_of(**dict.fromkeys(("achieved_goal", "desired_goal"), ArraySpec((3,), "float32", frames=3))),

@@ -1,9 +1,17 @@
 """Settings that may change while a run goes on: their paths, refused changes, and the effect of the others."""
 
+from typing import get_args
+
 import pytest
 
 from distrl.config import RunConfig
-from distrl.config.live_settings import Parameter, steerable, steered, steered_so_far
+from distrl.config.exploration import (
+    BOUNDS,
+    ActionExploration,
+    NoisyNetworkParameters,
+    ParameterNoiseParameters,
+)
+from distrl.config.live_settings import Parameter, exploration_strength, steerable, steered, steered_so_far
 from distrl.config.load import load
 from distrl.config.presets import presets
 from distrl.errors import ConfigError
@@ -100,6 +108,28 @@ def test_an_algorithms_own_exploration_keeps_what_else_it_says():
     assert now.exploring.random_steps == given.exploring.random_steps
     noisy = config(algorithm={"name": "sac"}, exploration={"kind": "ornstein_uhlenbeck", "theta": 0.5})
     assert steered(noisy, {"exploration.sigma": 0.75}).exploring == noisy.exploration.model_copy(update={"sigma": 0.75})
+
+
+def scheduled():
+    """(kind of exploration, name of its schedule) of all that have one."""
+    sections = (*get_args(get_args(ActionExploration)[0]), NoisyNetworkParameters, ParameterNoiseParameters)
+    return [
+        (section.model_fields["kind"].default, name)
+        for section in sections
+        for name in section.model_fields.keys() & BOUNDS
+    ]
+
+
+def test_every_schedule_of_exploration_is_told_and_changes():
+    assert {("epsilon_greedy", "epsilon"), ("parameter_noise", "stddev")} < {*scheduled()}
+    for kind, name in scheduled():
+        algorithm = {"name": "bootstrapped_dqn" if kind in ("member", "ucb") else "dqn"}
+        linear = {"kind": "linear", "start": 0.75, "end": 0.25, "steps": 100}
+        given = config(algorithm=algorithm, exploration={"kind": kind, name: linear})
+        assert f"exploration.{name}" in paths(given), kind
+        assert exploration_strength(given, {}, 50) == 0.5
+        now = steered(given, {f"exploration.{name}": 0.125})
+        assert (now.exploring.kind, exploration_strength(now, {}, 50)) == (kind, 0.125)
 
 
 def test_what_goes_together_holds_and_the_rest_is_told():

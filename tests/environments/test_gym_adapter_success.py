@@ -30,6 +30,7 @@ class Chosen(gymnasium.Env):
             "bool": {"is_success": bool(action)},
             "float": {"is_success": np.float32(action), "large": np.zeros(3)},
             "nothing": {"other": 1},
+            "sometimes": {"is_success": False} if action else {},
             "several": {"is_success": np.array([1.0, 0.0])},
         }
         return np.zeros(1, np.float32), 1.0, False, self._steps == 2, said[self._form]
@@ -59,6 +60,11 @@ def test_the_last_step_of_an_episode_says_it(form, vectorization):
     assert found[1] == found[4] == [True, False]  # the third step was a reset
 
 
+@pytest.mark.parametrize("vectorization", ["sync", "async"])
+def test_an_environment_that_does_not_say_it_is_not_taken_for_one_that_failed(vectorization):
+    assert ended("sometimes", vectorization)[1] == [False, None]
+
+
 @pytest.mark.parametrize("form", ["nothing", "several"])
 @pytest.mark.parametrize("vectorization", ["sync", "async"])
 def test_what_is_no_single_answer_is_none(form, vectorization):
@@ -69,3 +75,4 @@ def test_only_the_answer_leaves_a_worker():
     assert success_alone({"is_success": np.float32(1.0), "large": np.zeros(1000)}) == {"is_success": True}
     assert success_alone({"is_success": None}) == success_alone({"is_success": [1, 0]}) == success_alone(None) == {}
     assert succeeded({"is_success": [True, False]}, 3) is None
+    assert succeeded({"is_success": np.array([1.0, 0.0])}, 2).tolist() == [True, False]  # a vector without a mask

@@ -29,7 +29,7 @@ def test_the_files_act_as_the_network_does(prepared, tmp_path):
     assert hashlib.sha256(read.graph).digest() == hashlib.sha256(bundle.graph).digest()
     policy = Policy(read)
     policy.set_weights(decode_weights((directory / "weights.msgpack").read_bytes()))
-    observations = {"observation": np.eye(2, dtype=np.float32)}
+    observations = {"observation": np.arange(2, dtype=np.uint8)[:, None]}
     np.testing.assert_allclose(
         policy.step(observations, {}).outputs["policy/action"],
         online.predict(observations, ["policy/action"]),

@@ -114,3 +114,15 @@ def test_a_loss_of_1_and_3():
         "interval/policy_loss/min": -2.0,
     }
     assert statistics.snapshot() == {}  # the next interval begins
+
+
+def test_statistics_are_of_finite_values():
+    statistics = IntervalStatistics()
+    for loss in (1.0, float("inf"), 3.0, float("-inf"), float("nan")):
+        statistics.add({"loss": loss, "kl": float("inf")})
+    assert statistics.snapshot() == {
+        "interval/loss/mean": 2.0,
+        "interval/loss/std": 1.0,
+        "interval/loss/min": 1.0,
+        "interval/loss/max": 3.0,
+    }

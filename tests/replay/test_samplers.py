@@ -188,6 +188,16 @@ def test_classes_are_those_of_a_list(slots, puts, saved):
             assert np.bincount(twin[drawn])[there].tolist() == [300] * len(there)
 
 
+def test_a_restored_balanced_sampler_draws_the_same():
+    """The class of the higher label comes first; a restored state meets classes in the order of their labels."""
+    sampler, restored = BalancedSampler(3, 4), BalancedSampler(3, 4)
+    for slot, label in enumerate((7, 2, 5)):
+        sampler.put(slot, np.ones(4, np.bool_), None, np.full(4, label, np.int32))
+    restored.restore(sampler.state_arrays(), np.zeros((0, 4), np.bool_))
+    drawn = [one.draw(np.random.default_rng(0), 50, 0).positions.tolist() for one in (sampler, restored)]
+    assert drawn[0] == drawn[1]
+
+
 def test_priorities_that_come_with_an_unroll():
     sampler = PrioritizedSampler(PrioritizedParameters(alpha=1.0, epsilon=0.5), 2, 3)
     sampler.put(0, np.array([True, False, True]), np.float32([4, np.nan, 2]))

@@ -110,6 +110,7 @@ def test_a_policy_of_an_earlier_version_gets_categories_one_hot(monkeypatch, tmp
     monkeypatch.setattr(evaluation, "Policy", lambda bundle: policy)
     assert totals(saved_policy(tmp_path, "newest")) == [best] * 7
     assert given[0].dtype == spec.observations["observation"].dtype
+    assert max(totals(saved_policy(tmp_path, "newest", epsilon=1.0))) < best  # random actions
 
 
 def test_the_filmed_environment_must_play_as_many_as_are_filmed(tmp_path):

@@ -16,14 +16,15 @@ def truncated_normal(mean: Array, stddev: float, rng: np.random.Generator) -> Ar
     """Draw from N(mean, stddev^2) truncated to [0, 1], by rejection (Robert 1995, section 2).
 
     Args:
-        mean: float64 [...], from 0 to 1.
+        mean: float64 [...], from 0 to 1, or NaN, which stays.
         stddev: At least 0; 0 returns the mean.
 
     Returns:
         float64 [...].
     """
     drawn = np.array(mean, np.float64)
-    flat, left = drawn.reshape(-1), np.arange(drawn.size)
+    flat = drawn.reshape(-1)
+    left = np.flatnonzero(~np.isnan(flat))  # no proposal around NaN would ever be accepted
     while left.size:
         centre = flat[left]
         if stddev < _WIDE:

@@ -103,6 +103,36 @@ def test_truncated_noise_of_0_is_none_and_a_number_that_cannot_move_stays():
     assert fixed.sample(means(0.0, 3), np.random.default_rng(0))[0].tolist() == [[2.0]] * 3
 
 
+class EndsSoon(np.random.Generator):
+    """Fails at its 1,000th draw, where a loop over draws would not end."""
+
+    draws = 0
+
+    def standard_normal(self, *args, **named):
+        self.count()
+        return super().standard_normal(*args, **named)
+
+    def random(self, *args, **named):
+        self.count()
+        return super().random(*args, **named)
+
+    def count(self):
+        self.draws += 1
+        assert self.draws < 1000
+
+
+@pytest.mark.parametrize("stddev", [0.1, 3.0])
+@pytest.mark.parametrize("kind", ["gaussian_noise", "truncated_gaussian_noise"])
+def test_noise_on_an_action_that_is_no_number_is_none(kind, stddev):
+    """As the action is not finite, its unroll is dropped; the other rows have their noise."""
+    outputs = means(0.5, 3)
+    outputs[1] = np.nan
+    explorer = noisy({"kind": kind, "stddev": constant(stddev)}, rows=3)
+    actions, _ = explorer.sample(outputs, EndsSoon(np.random.PCG64(0)))
+    assert np.isnan(actions[:, 0]).tolist() == [False, True, False]
+    assert np.abs(actions[[0, 2]]).max() <= 1.0
+
+
 @pytest.mark.row("K04")
 def test_gaussian_noise_in_the_actions_own_unit():
     explorer = noisy({"kind": "gaussian_noise", "stddev": constant(1.0), "mean": 0.5, "unit": "action"}, UNBOUNDED)
