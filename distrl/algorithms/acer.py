@@ -14,9 +14,7 @@ from distrl.config.heads import ACERPolicyHeadParameters, HeadParameters, QHeadP
 from distrl.networks.actions.family import Tensor, policy_output
 from distrl.networks.heads.acer import ACERPolicyHead
 from distrl.networks.objective import TARGET
-from distrl.networks.steps import TrainStep
-from distrl.networks.wrapper import NetworkWrapper
-from distrl.types import CHOICE_PROBABILITIES, Batch, Contributions
+from distrl.types import CHOICE_PROBABILITIES, Batch, Contributions, EnvSpec
 
 
 class Acer(GradientAlgorithm):
@@ -36,6 +34,14 @@ class Acer(GradientAlgorithm):
     heads = (ACERPolicyHeadParameters(), QHeadParameters())
     has_target = True
     _policy_head: ACERPolicyHead
+
+    def build(self, spec: EnvSpec) -> Networks:
+        """Build the network "main", with the average policy network as its target copy."""
+        networks = super().build(spec)
+        head = networks["main"].online.heads[0]
+        assert isinstance(head, ACERPolicyHead)
+        self._policy_head = head
+        return networks
 
     def loss(self, outputs: Mapping[str, Tensor], batch: Batch) -> Loss:
         """Return ACER's loss.
@@ -75,7 +81,7 @@ class Acer(GradientAlgorithm):
         if parameters.trust_region_delta is not None:
             given["average_probabilities"] = ops.softmax(acting[TARGET + output], axis=-1)
         terms = self._policy_head.terms(acting, given)
-        policy_loss = losses.masked_mean(self._policy_head.loss(acting, given), valid)
+        policy_loss = losses.masked_mean(self._policy_head.loss_of(terms, acting, given), valid)
         huber = self.context.network.replace_mse_with_huber_loss
         critic_loss = losses.value_loss(taken, targets, valid, huber=huber)
         metrics = {
@@ -97,13 +103,6 @@ class Acer(GradientAlgorithm):
         if update.metrics["finite"]:
             networks["main"].update_target_network(self.parameters.average_policy_rate)
         return update
-
-    def train_step(self, network: NetworkWrapper) -> TrainStep:
-        """Return a step by the gradient of `loss`."""
-        head = network.online.heads[0]
-        assert isinstance(head, ACERPolicyHead)
-        self._policy_head = head
-        return super().train_step(network)
 
     def configured_heads(self) -> list[HeadParameters]:
         """Return the heads, with the loss of the algorithm's parameters."""

@@ -30,7 +30,7 @@ class BootstrappedDqn(QLearning):
         loss = mean of w sum_k (y_k - Q_k(o, a))^2
 
     Without `double`, the argmax is of Q_target,k. All members learn from all transitions (p = 1 in the paper's section
-    5.1); they differ in their first weights and in their targets.
+    6.1); they differ in their first weights and in their targets.
 
     Attributes:
         action, ensemble: The action and where its values are; known after `build`.

@@ -246,8 +246,10 @@ def _network(
     name: str,
     seed: int,
 ) -> NetworkWrapper:
-    # Of this kind is the normalisation that keeps signs and divides by a deviation alone; see `Curious`.
-    normalization = None if section is None else RewardNormalizationParameters(clip=section.clip)
+    # This kind divides by a deviation alone and keeps signs; see `Curious`.
+    normalization = (
+        None if section is None else RewardNormalizationParameters(kind="discounted_return", clip=section.clip)
+    )
     return NetworkWrapper(
         parameters,
         spec,

@@ -135,3 +135,13 @@ def test_a_users_class_declares_that_its_actors_do_not_explore():
     with pytest.raises(ValueError, match="declare learns_from: own policy"):
         Declared(tells_choice_probabilities=True)
     assert Declared(tells_choice_probabilities=True, learns_from="own policy").tells_choice_probabilities
+
+
+def test_rows_of_an_abandoned_unroll_are_forgotten(made):
+    spec, _, ((_, payload), *_) = made
+    told = ChoiceProbabilities("acer", {"action": CategoricalSpec(2)})
+    told.add({"policy/action": np.zeros((2, 2), np.float32)})
+    told.begin()
+    told.add({"policy/action": np.log(np.float32([[1.0, 3.0]] * 2))})
+    unroll = told.added_to(decode_unroll(payload, schema_of(spec)))
+    np.testing.assert_allclose(unroll.extras["choice_probabilities"], [[[0.25, 0.75]] * 2], rtol=1e-6)

@@ -165,7 +165,7 @@ class OfEnsemble:
 
     Args:
         reduce: float32 [B, K, n] -> [B, n].
-        explorer: Of these.
+        explorer: Explores by these.
     """
 
     def __init__(

@@ -97,7 +97,7 @@ class Chain(counted.CountedEnv):
 
 
 class ExplorationChain(counted.CountedEnv):
-    """A chain whose large reward lies far away from a small one (Osband et al. 2016, arXiv:1602.04621, section 4.2).
+    """A chain whose large reward lies far away from a small one (Osband et al. 2016, arXiv:1602.04621, section 5.1).
 
     Action 0 goes left, 1 right. Every step that ends at the left end pays .001, at the right end 1, elsewhere 0. The
     agent starts at state 1, and the episode is truncated after `max_steps`.

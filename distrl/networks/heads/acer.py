@@ -18,11 +18,11 @@ class Terms(NamedTuple):
     """Terms of the objective of each sample, float32 [...], and what the trust region needs, float32 [..., A].
 
     Attributes:
-        probability: Of the action taken, ``min(c, rho) log pi(a) (Q_ret - V)``.
+        probability: Term of the action taken, ``min(c, rho) log pi(a) (Q_ret - V)``.
         bias_correction: The sum over all choices.
         entropy: H, in nats.
         kl: KL(average || pi), in nats; None without an average policy.
-        gradient: Of the whole objective with respect to the logits.
+        gradient: Gradient of the whole objective with respect to the logits.
         probabilities: pi.
     """
 
@@ -70,8 +70,11 @@ class ACERPolicyHead(Head[ACERPolicyHeadParameters]):
         return {self._action: CategoricalSpec(self.choices)} if self.name == self.output_name else {}
 
     def loss(self, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:
+        return self.loss_of(self.terms(outputs, targets), outputs, targets)
+
+    def loss_of(self, terms: Terms, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:
+        """Return the loss from the `terms` of the same outputs and targets."""
         logits, delta = outputs[self._output], self.parameters.trust_region_delta
-        terms = self.terms(outputs, targets)
         loss = -(terms.probability + terms.bias_correction + self.parameters.beta_entropy * terms.entropy)
         if delta is None:
             return loss
