@@ -138,10 +138,10 @@ def test_a_users_class_declares_that_its_actors_do_not_explore():
 
 
 def test_rows_of_an_abandoned_unroll_are_forgotten(made):
-    spec, _, ((_, payload), *_) = made
+    spec, _, ((header, payload), *_) = made
     told = ChoiceProbabilities("acer", {"action": CategoricalSpec(2)})
     told.add({"policy/action": np.zeros((2, 2), np.float32)})
     told.begin()
     told.add({"policy/action": np.log(np.float32([[1.0, 3.0]] * 2))})
-    unroll = told.added_to(decode_unroll(payload, schema_of(spec)))
+    unroll = told.added_to(decode_unroll(header, payload, schema_of(spec)))
     np.testing.assert_allclose(unroll.extras["choice_probabilities"], [[[0.25, 0.75]] * 2], rtol=1e-6)
