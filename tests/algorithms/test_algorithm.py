@@ -393,6 +393,7 @@ def test_what_steers_is_no_part_of_a_checkpoint():
 ONE_STEP = {  # one step of a whole batch, where others are possible
     "impala": {"minibatches": 1},
     "acer": {},
+    "bootstrapped_dqn": {},
     "dqn": {},
     "apex": {},
     "r2d2": {},

@@ -433,7 +433,7 @@ def test_a_batch_that_is_not_finite_is_kept_beside_the_log(train, tmp_path, brok
     assert "\n" not in str(raised.value)
     assert raised.value.exit_code == 5
     with np.load(path, allow_pickle=False) as batch:
-        assert batch["observations.observation"].shape == (5, 4, 2)
+        assert batch["observations.observation"].shape == (5, 4, 1)
         assert batch["rewards"].shape == batch["actions.action"].shape == (4, 4)
         if broken == "loss":
             assert (batch["rewards"] == np.float32(3e38)).all()

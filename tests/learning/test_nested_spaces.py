@@ -118,7 +118,7 @@ def test_names_and_order_are_the_same_from_end_to_end(environment: VectorEnviron
     # the actor: what is read, and what the policy draws
     assert names_in(environment.spec) == names
     assert list(line.observations) == OBSERVATIONS
-    assert [array.shape[1:] for array in line.observations.values()] == [(6,), (3,), (2,), (5,), (2,)]
+    assert [array.shape[1:] for array in line.observations.values()] == [(6,), (1,), (2,), (2,), (2,)]
     assert set(line.observations["mission"].ravel()) <= {
         0,
         *(token(word, 97) for text in MISSIONS for word in text.split()),
