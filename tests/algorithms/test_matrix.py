@@ -130,7 +130,12 @@ def test_an_algorithm_trains_with_what_it_can_act_with(name, kind, tmp_path):
 @pytest.mark.slow
 @pytest.mark.row("R03")
 @pytest.mark.parametrize(
-    ("name", "kind"), [(name, kind) for name, kinds in ACTS.items() for kind in SPACES if kind not in kinds]
+    ("name", "kind"),
+    [
+        pytest.param(name, kind, marks=[pytest.mark.long] if number else [])
+        for name, kinds in ACTS.items()
+        for number, kind in enumerate(kind for kind in SPACES if kind not in kinds)
+    ],
 )
 def test_an_algorithm_refuses_what_it_cannot_act_with(name, kind, tmp_path):
     with pytest.raises(ConfigError) as caught:
