@@ -70,9 +70,18 @@ def client(server, monkeypatch):
     return server
 
 
-def train(server, run_dir, *arguments, prefix=(), **changes):
-    variables = environment(**server.variables, **changes)
-    return Run(run_dir, *arguments, cwd=run_dir.parent, prefix=prefix, env=variables)
+@pytest.fixture
+def train(server):
+    """Start trainings that store on the server, and end those that are left."""
+    runs = []
+
+    def started(run_dir, *arguments):
+        runs.append(Run(run_dir, *arguments, cwd=run_dir.parent, env=environment(**server.variables)))
+        return runs[-1]
+
+    yield started
+    for run in runs:
+        run.end()
 
 
 def events(run_dir):
@@ -159,14 +168,13 @@ def test_the_requests_of_a_checkpoint(client, tmp_path):
 
 
 @pytest.mark.row("D63", "S17")
-def test_another_host_another_user_and_an_empty_disk(server, tmp_path):
+def test_another_host_another_user_and_an_empty_disk(server, train, tmp_path):
     """The first host is lost; what it had trained is not."""
     (tmp_path / "a").mkdir()
     first = train(
-        server,
         tmp_path / "a" / "run",
         *CARTPOLE,
-        *sets(f"checkpoint.store={server.url}", "checkpoint.every_s=1", "environment.kwargs={}"),
+        *sets(f"checkpoint.store={server.url}", "checkpoint.every_s=1", "stop.mean_return=null", "stop.env_steps=null"),
     )
     wait_until(lambda: "000001" in str(server.names("c1")) and first.updates > 12, "it has trained and stored")
     wait_until(lambda: server.has_checkpoint("c1"), "one is whole")
@@ -181,7 +189,10 @@ def test_another_host_another_user_and_an_empty_disk(server, tmp_path):
     home.mkdir()
     shutil.chown(home, 65534, 65534)
     second = subprocess.run(
-        [*ANOTHER_USER, sys.executable, "-m", "distrl", "train", "--plain", "--resume", f"{server.url}/c1"],
+        [
+            *(*ANOTHER_USER, sys.executable, "-m", "distrl", "train", "--plain", "--resume", f"{server.url}/c1"),
+            *sets("stop.mean_return=475"),
+        ],
         cwd=home,
         env=environment(**server.variables, HOME=str(home), XDG_CACHE_HOME=str(home / "cache")),
         capture_output=True,
@@ -217,14 +228,13 @@ def test_another_host_another_user_and_an_empty_disk(server, tmp_path):
 
 
 @pytest.mark.row("D63", "T08")
-def test_a_second_host_takes_over_and_the_first_one_ends_in_one_line(server, tmp_path):
+def test_a_second_host_takes_over_and_the_first_one_ends_in_one_line(server, train, tmp_path):
     slow = sets(
         f"checkpoint.store={server.url}", "checkpoint.every_s=1", "stop.mean_return=null", "stop.updates=100000"
     )
-    first = train(server, tmp_path / "first", *CARTPOLE, *slow, *sets("stop.env_steps=null"))
+    first = train(tmp_path / "first", *CARTPOLE, *slow, *sets("stop.env_steps=null"))
     wait_until(lambda: server.has_checkpoint("c1"), "one is whole")
     second = train(
-        server,
         tmp_path / "second",
         *("--resume", f"{server.url}/c1"),
         *sets("stop.mean_return=null", "stop.env_steps=null", "checkpoint.every_s=1"),
@@ -253,12 +263,12 @@ def test_a_second_host_takes_over_and_the_first_one_ends_in_one_line(server, tmp
 
 @pytest.mark.row("D63", "T08")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["dies", "hangs"])
-def test_a_server_that_goes_away(server, tmp_path, how):
+def test_a_server_that_goes_away(server, train, tmp_path, how):
     """The training goes on, ends with 6 and a complete directory, and the next launch stores it."""
     run_dir = tmp_path / "run"
     limits = sets("checkpoint.every_s=1", "stop.mean_return=null", "stop.env_steps=null")
     store = sets(f"checkpoint.store={server.url}", "checkpoint.store_give_up_s=5")
-    run = train(server, run_dir, *CARTPOLE, *limits, *store)
+    run = train(run_dir, *CARTPOLE, *limits, *store)
     wait_until(lambda: server.has_checkpoint("c1"), "one is whole")
     server.signal(how)
     wait_until(lambda: "the data store lacks the newest checkpoint: " in events(run_dir), "it is reported")
@@ -276,15 +286,15 @@ def test_a_server_that_goes_away(server, tmp_path, how):
         server.start()
     else:
         server.signal(signal.SIGCONT)
-    again = train(server, run_dir, "--resume", str(run_dir), *sets(f"stop.updates={newest.step + 3}"))
+    again = train(run_dir, "--resume", str(run_dir), *sets(f"stop.updates={newest.step + 3}"))
     assert again.finish().exit_code == 0, again.told
     assert f"{newest.step + 3:012d}/manifest.json" in str(server.names("c1"))
 
 
-def test_a_server_that_dies_and_comes_back_gets_what_it_missed(server, tmp_path):
+def test_a_server_that_dies_and_comes_back_gets_what_it_missed(server, train, tmp_path):
     run_dir = tmp_path / "run"
     limits = sets("checkpoint.every_s=1", "stop.mean_return=null", "stop.env_steps=null")
-    run = train(server, run_dir, *CARTPOLE, *limits, *sets(f"checkpoint.store={server.url}"))
+    run = train(run_dir, *CARTPOLE, *limits, *sets(f"checkpoint.store={server.url}"))
     wait_until(lambda: server.has_checkpoint("c1"), "one is whole")
     server.signal(signal.SIGSTOP)
     wait_until(lambda: "the data store lacks the newest checkpoint: " in events(run_dir), "it is reported")
