@@ -149,7 +149,7 @@ def measure(row: Row, seed: int, out: Path) -> Result:
 
 
 def train_command(row: Row, seed: int, run_dir: Path) -> list[str]:
-    """Return the Python interpreter's arguments that train this row's preset up to its budget.
+    """Return the Python interpreter's arguments that train this row up to its budget.
 
     The preset's own `stop.mean_return` may end it earlier, unless the budget is a time.
     """
@@ -158,7 +158,8 @@ def train_command(row: Row, seed: int, run_dir: Path) -> list[str]:
         budget = ["stop.mean_return=null", "stop.env_steps=null", f"stop.minutes={row.minutes:g}"]
     sets = [argument for value in (*budget, *row.sets) for argument in ("--set", value)]
     where = ["--seed", str(seed), "--run-dir", str(run_dir), "--quiet"]
-    return [*row.program, "--preset", row.preset, *where, *sets]
+    preset = [] if row.preset is None else ["--preset", row.preset]
+    return [*row.program, *preset, *where, *sets]
 
 
 def random_return(row: Row, seed: int, out: Path) -> float:

@@ -86,24 +86,22 @@ def score_table(
     """Return a table with every seed's final score and their interquartile mean."""
     heads = ["Task", "Algorithm", "Threshold", *(f"Seed {seed}" for seed in seeds)]
     heads += ["Interquartile mean [95 %]", "Random", ""]
-    lines = [_line(heads), "|---" * len(heads) + "|"]
+    lines = []
     for row in rows:
         by_seed = {result.seed: result for result in by_row[row.name]}
         found = random.get(row.task)
         lines.append(
-            _line(
-                [
-                    row.task,
-                    f"{row.algorithm} (`{row.name}`)",
-                    threshold(row),
-                    *(_seed_cell(row, by_seed.get(seed)) for seed in seeds),
-                    _interval_cell([result.score for result in by_row[row.name]]),
-                    "–" if found is None else number(found),
-                    verdict(row, by_row[row.name], seeds),
-                ]
-            )
+            [
+                row.task,
+                f"{row.algorithm} (`{row.name}`)",
+                threshold(row),
+                *(_seed_cell(row, by_seed.get(seed)) for seed in seeds),
+                _interval_cell([result.score for result in by_row[row.name]]),
+                "–" if found is None else number(found),
+                verdict(row, by_row[row.name], seeds),
+            ]
         )
-    return "\n".join(lines)
+    return table(heads, lines)
 
 
 def threshold(row: Row) -> str:
@@ -146,15 +144,21 @@ def comparison(rows: Sequence[Row], by_row: Mapping[str, Sequence[Result]], seed
     """Return a table of variants of one training at equal environment steps: greedy scores, and training episodes."""
     heads = ["Preset", "Variant", "Settings", "Steps", *(f"Seed {seed}" for seed in seeds)]
     heads += ["Interquartile mean [95 %]", "Of the last 100 training episodes"]
-    lines = [_line(heads), "|---" * len(heads) + "|"]
+    lines = []
     for row in rows:
-        by_seed = {result.seed: result for result in by_row[row.name]}
-        cells = [_score_cell(by_seed.get(seed)) for seed in seeds]
-        around = [_interval_cell([result.score for result in by_seed.values()])]
-        around.append(_interval_cell([training_score(result) for result in by_seed.values()]))
+        results = by_row[row.name]
         sets = ", ".join(f"`{value}`" for value in row.sets) or "–"
-        lines.append(_line([f"`{row.preset}`", row.algorithm, sets, f"{row.env_steps:,}", *cells, *around]))
-    return "\n".join(lines)
+        training = _interval_cell([training_score(result) for result in results])
+        lines.append(
+            [f"`{row.preset}`", row.algorithm, sets, f"{row.env_steps:,}", *seed_cells(results, seeds), training]
+        )
+    return table(heads, lines)
+
+
+def seed_cells(results: Sequence[Result], seeds: Sequence[int]) -> list[str]:
+    """Return the final score of each seed, and their interquartile mean with its interval."""
+    by_seed = {result.seed: result for result in results}
+    return [*(_score_cell(by_seed.get(seed)) for seed in seeds), _interval_cell([result.score for result in results])]
 
 
 def training_score(result: Result) -> float:
@@ -198,8 +202,10 @@ def _runs(count: int) -> str:
     return "one run" if count == 1 else f"{count} runs"
 
 
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    first, *others = (f"| {' | '.join(cells)} |" for cells in [heads, *lines])
+    return "\n".join([first, "|---" * len(heads) + "|", *others])
 
 
 def _seed_cell(row: Row, result: Result | None) -> str:

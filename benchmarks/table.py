@@ -21,7 +21,7 @@ class Row:
 
     Attributes:
         name: Unique name of the row and its results.
-        preset: The preset that it trains.
+        preset: The preset that it trains; None: `sets` have everything.
         task, algorithm: Names in the table.
         mean_return: The threshold; None: there is none, only the curve is shown.
         env_steps: The budget; None: the budget is `minutes`.
@@ -31,7 +31,7 @@ class Row:
     """
 
     name: str
-    preset: str
+    preset: str | None
     task: str
     algorithm: str
     mean_return: float | None

@@ -161,8 +161,9 @@ class Layers:
 
     @property
     def names_nothing(self) -> bool:
-        """Whether neither a file, a preset nor an environment is named."""
-        return self.config is None and self.preset is None and self.env is None
+        """Whether neither a file, a preset nor an environment is named, the last by `--env` or `--set`."""
+        by_set = any(value.startswith("environment.id=") for value in self.sets or ())
+        return self.config is None and self.preset is None and self.env is None and not by_set
 
     def given(self) -> list[str]:
         """The options that the command line has, without those that the process' environment may hold."""

@@ -288,7 +288,14 @@ def test_a_password_on_the_command_line_is_refused(capsys, monkeypatch, words):
 def test_what_to_train(capsys, trained):
     assert refused(capsys, "train") == "what to train? For example: distrl train --preset cartpole-impala"
     assert refused(capsys, "train", "--actors", "2").startswith("what to train?")
+    assert refused(capsys, "train", "--set", "seed=2").startswith("what to train?")
     assert trained.calls == ()
+
+
+def test_a_setting_names_the_environment_as_its_flag_does(capsys, trained):
+    assert run(capsys, "train", "--set", "environment.id=Acrobot-v1", "--quiet")[0] == 0
+    (loaded, *_) = trained.calls[0]
+    assert loaded.config.environment.id == "Acrobot-v1"
 
 
 def test_resuming_uses_the_runs_own_configuration(capsys, trained, workplace):

@@ -1,0 +1,64 @@
+import pytest
+
+from benchmarks import zoo
+from benchmarks.measurement import keep, train_command
+from benchmarks.provenance import resolved
+from benchmarks.report import report_tree
+
+BY_NAME = {entry.name: entry for entry in zoo.ENTRIES}
+
+
+def config(name):
+    return resolved(BY_NAME[name].row)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_every_entry_is_a_configuration_of_one_process(name):
+    assert config(name).actors.count == 0
+    assert config(name).environment.id == BY_NAME[name].task
+
+
+def test_names_are_their_own():
+    assert len(BY_NAME) == len(zoo.ENTRIES)
+
+
+def test_minibatches_are_counted_and_the_learning_rate_ends_with_the_training():
+    ppo = config("ppo-cartpole")
+    assert (ppo.algorithm.minibatches, ppo.algorithm.epochs) == (1, 20)  # 8 x 32 steps in minibatches of 256
+    steps = ppo.actors.environments * ppo.actors.unroll_length_steps
+    updates = -(-BY_NAME["ppo-cartpole"].steps // steps)
+    assert ppo.network.learning_rate_schedule_updates == updates * ppo.algorithm.epochs * ppo.algorithm.minibatches
+    assert config("ppo-lunarlander").algorithm.minibatches == 16 * 1024 // 64
+    assert config("trpo-acrobot").algorithm.value_minibatches == 2 * 1024 // 128
+
+
+def test_values_are_trained_as_often_as_there():
+    dqn = config("dqn-cartpole")
+    assert dqn.algorithm.replay.samples_per_insert == 64 * 128 / 256
+    assert dqn.algorithm.target_update_every_updates == 128  # all that follow each other without a step
+    assert dqn.exploration.epsilon.steps == 0.16 * 50_000
+    assert config("dqn-mountaincar").algorithm.target_update_every_updates == 600 * 8 / 16
+    assert config("qr-dqn-acrobot").network.heads_parameters[0].quantiles == 25
+    assert config("sac-pendulum").algorithm.replay.samples_per_insert == 256.0  # an update a step
+    assert config("ddpg-pendulum").actors.unroll_length_steps == 200  # an episode
+
+
+def test_the_command_names_everything_itself(tmp_path):
+    command = train_command(BY_NAME["td3-pendulum"].row, 3, tmp_path)
+    assert "--preset" not in command
+    assert 'environment.id="Pendulum-v1"' in command
+    assert "stop.env_steps=20000" in command
+
+
+def test_the_table_has_their_scores_beside_ours(result, tmp_path):
+    rows = [BY_NAME["ppo-cartpole"].row, BY_NAME["dqn-acrobot"].row]
+    results = [result("ppo-cartpole", 1, 499.0), result("ppo-cartpole", 2, 500.0)]
+    keep(tmp_path / "zoo.json", report_tree(rows, results, {}, "c", [1, 2]))
+    *_, heads, _, first, second = zoo.block(tmp_path / "zoo.json").splitlines()
+    assert heads.endswith("one training |")
+    assert first == "| CartPole-v1 | PPO | 100,000 | 499 | 500 | 499.5 [499, 500] | 500 ± 0 |"
+    assert second == "| Acrobot-v1 | DQN | 100,000 | – | – | – | −76.6 ± 11.75 |"
+
+
+def test_the_page_is_what_the_committed_report_says(page_agrees):
+    assert page_agrees("zoo", zoo.block)
