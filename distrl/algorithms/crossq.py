@@ -6,8 +6,8 @@ Batch renormalisation takes their place, where actions of the batch and of the p
 from keras import ops
 
 from distrl.algorithms.maths.critic_losses import smallest, soft_value
-from distrl.algorithms.off_policy import Rows
 from distrl.algorithms.sac import SoftActorCritic
+from distrl.algorithms.seen import Rows, Seen, SingleRows
 from distrl.config.algorithms.off_policy import CrossqParameters
 from distrl.config.layers import BatchRenormLayer, LayerParameters
 from distrl.config.network import FCMiddlewareParameters, NetworkParameters
@@ -40,21 +40,23 @@ class Crossq(SoftActorCritic):
     def critic_network(self, network: NetworkParameters) -> NetworkParameters:
         return self._normalized(super().critic_network(network))
 
-    def critic_values(self, before: Rows, taken: Rows, after: Rows) -> tuple[list[Tensor], Tensor]:
+    def critic_values(self, before: Seen, taken: Rows, after: Seen) -> tuple[list[Tensor], Tensor]:
         """Return values of both halves of the joint batch; of the next states soft ones, each of one drawn action."""
         drawn, log_probabilities = self.draw(after, training=False)
-        observations = {name: ops.concatenate([rows, after[name]]) for name, rows in before.items()}
+        assert isinstance(before, SingleRows)  # as the section's `check` says
+        assert isinstance(after, SingleRows)
+        both = SingleRows(
+            {name: ops.concatenate([rows, after.observations[name]]) for name, rows in before.observations.items()}
+        )
         actions = {name: ops.concatenate([rows, drawn[name]]) for name, rows in taken.items()}
-        joint = [
-            ops.split(values, 2) for values in self.values(self.critic.online, observations, actions, training=True)
-        ]
+        joint = [ops.split(values, 2) for values in self.values(self.critic.online, both, actions, training=True)]
         next_values = soft_value(smallest([there for _, there in joint]), log_probabilities, self.temperature)
         return [here for here, _ in joint], next_values
 
-    def held_values(self, observations: Rows, scaled: Rows) -> list[Tensor]:
+    def held_values(self, seen: Seen, scaled: Rows) -> list[Tensor]:
         """Return values of the online critics, held and by their running moments."""
         with held(self.critic.online):
-            return self.values(self.critic.online, observations, scaled)
+            return self.values(self.critic.online, seen, scaled)
 
     def _normalized(self, network: NetworkParameters) -> NetworkParameters:
         """Return the network with a normalisation before its middleware and after each of the middleware's layers."""

@@ -10,13 +10,16 @@ import numpy as np
 from keras import ops
 
 from distrl.algorithms.algorithm import PRIORITIES, Algorithm, Networks, Update
-from distrl.algorithms.maths.critic_losses import critic_targets, expected, weighted_mean
+from distrl.algorithms.maths.critic_losses import critic_targets, expected
+from distrl.algorithms.maths.losses import masked_mean
 from distrl.algorithms.maths.returns import batch_discounts
 from distrl.algorithms.maths.rewards import learned_rewards
+from distrl.algorithms.maths.td_targets import item_priorities
+from distrl.algorithms.seen import Rows, Seen, by_step, steps_of
 from distrl.config.algorithms import AlgorithmContext
 from distrl.config.algorithms.off_policy import CriticsSection, TargetsSection
 from distrl.config.heads import DeterministicPolicyHeadParameters, HeadParameters, QValueHeadParameters
-from distrl.config.network import NetworkParameters
+from distrl.config.network import GRUMiddlewareParameters, LSTMMiddlewareParameters, NetworkParameters
 from distrl.errors import ConfigError
 from distrl.networks.actions.family import Tensor
 from distrl.networks.assembly import Assembly, action_input
@@ -26,9 +29,6 @@ from distrl.networks.objective import regularization
 from distrl.networks.steps import Step, held
 from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import Batch, BoxSpec, Contributions, EnvSpec, FloatArray
-
-Rows = Mapping[str, Tensor]
-"""Name -> [N, ...]."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class PolicyTerms(NamedTuple):
     Attributes:
         worth: float32 [N]. Value of the policy's actions; the policy's loss is minus its mean.
         further: float32 [N]. Added to the loss for variables that are trained beside the networks; None: nothing.
-        metrics: Name -> scalar.
+        metrics: Name -> scalar, or float32 [N], whose mean is meant.
     """
 
     worth: Tensor
@@ -120,16 +120,16 @@ class OffPolicyActorCritic(Algorithm):
         return 1
 
     @abstractmethod
-    def policy_terms(self, observations: Rows) -> PolicyTerms:
+    def policy_terms(self, seen: Seen) -> PolicyTerms:
         """Return the value of the policy's own actions, by critics that are `held`."""
 
     @abstractmethod
-    def critic_values(self, before: Rows, taken: Rows, after: Rows) -> tuple[list[Tensor], Tensor]:
+    def critic_values(self, before: Seen, taken: Rows, after: Seen) -> tuple[list[Tensor], Tensor]:
         """Return what the critics learn from, by the online critics and by the critics that targets come from.
 
         Args:
-            before, after: Observations of the transitions, [N, ...] by name.
-            taken: Their actions, scaled.
+            before, after: Observations before and after N steps.
+            taken: Their actions, scaled, [N, ...] by name.
 
         Returns:
             Every critic's values of the actions taken, float32 [N] each; and the values of the next states, float32
@@ -157,7 +157,7 @@ class OffPolicyActorCritic(Algorithm):
         self.critic = NetworkWrapper(
             self.critic_network(network),
             spec,
-            (self.critic_head,),
+            (self._configured_critic_head(),),
             has_target=isinstance(self.parameters, TargetsSection),
             has_global=False,
             name="critic",
@@ -185,10 +185,21 @@ class OffPolicyActorCritic(Algorithm):
         """Return the structure of every critic and their optimizer."""
         rate = self.parameters.critic_learning_rate or network.learning_rate
         changed: dict[str, object] = {"use_separate_networks_per_head": True, "learning_rate": rate}
-        if self.parameters.critic_layers is not None:
+        if self.parameters.critic_layers is not None and not network.has_memory:
             layers = {"scheme": self.parameters.critic_layers}
             changed["middleware_parameters"] = network.middleware_parameters.model_copy(update=layers)
         return network.model_copy(update=changed)
+
+    def _configured_critic_head(self) -> HeadParameters:
+        """Return the critics' head; behind memory it has layers of its own, as only there the action comes in."""
+        head, middleware = self.critic_head, self.context.network.middleware_parameters
+        if isinstance(middleware, LSTMMiddlewareParameters):
+            width = middleware.number_of_lstm_cells
+        elif isinstance(middleware, GRUMiddlewareParameters):
+            width = middleware.number_of_gru_cells
+        else:
+            return head
+        return head.model_copy(update={"units": self.parameters.critic_layers or (width,)})
 
     def further_parts(self) -> list[Part]:
         """Return variables that are trained beside the networks; `build` calls this once it has made them."""
@@ -198,7 +209,7 @@ class OffPolicyActorCritic(Algorithm):
         """Move the target copies, then all that learns, in one compiled step: hops 7 to 9.
 
         Args:
-            batch: Transitions of a replay memory, T = 1.
+            batch: Transitions of a replay memory, T = 1, or sequences.
         """
         if self._step is None:
             raise RuntimeError("update was called before build")
@@ -225,31 +236,39 @@ class OffPolicyActorCritic(Algorithm):
 
         Returns:
             The sum, and policy_loss, critic_loss, those of `policy_terms`, mean_value and the priorities: the mean of
-            |y - Q_i| over the critics.
+            |y - Q_i| over the critics, of sequences as `item_priorities`.
         """
-        parameters, weights = self.parameters, batch.importance_weights
+        parameters = self.parameters
         self._follow()
-        before, after = ({name: rows[row] for name, rows in batch.observations.items()} for row in (0, 1))
+        acting = [copy for copy in (self.main.online, self.main.target) if copy is not None]
+        steps, before, after = steps_of(batch, parameters.replay.item.burn_in_steps, acting)
         worth, further, told = self.policy_terms(before)
-        taken = self.scaled({name: rows[0] for name, rows in batch.actions.items()})
+        taken = self.scaled({name: by_step(rows) for name, rows in steps.actions.items()})
         values, next_values = self.critic_values(before, taken, after)
         targets = critic_targets(
-            learned_rewards(batch, parameters)[0], batch_discounts(batch, parameters.discount)[0], next_values
+            by_step(learned_rewards(steps, parameters)),
+            by_step(batch_discounts(steps, parameters.discount)),
+            next_values,
         )
+        weights = 1.0 if steps.importance_weights is None else steps.importance_weights
 
-        policy_loss = -weighted_mean(worth, weights)
-        critic_loss = sum(weighted_mean(self.critic_loss(value, targets), weights) for value in values)
+        def mean(rows: Tensor, weights: Tensor | float = weights) -> Tensor:
+            return masked_mean(weights * ops.reshape(rows, steps.valid.shape), steps.valid)
+
+        policy_loss = -mean(worth)
+        critic_loss = sum(mean(self.critic_loss(value, targets)) for value in values)
         total = self.main.online.heads[0].parameters.loss_weight * policy_loss + critic_loss
         if further is not None:
-            total = total + weighted_mean(further, weights)
+            total = total + mean(further)
         for network in (self.main, self.critic):
             total = sum(regularization(network.online), total)
+        errors = sum(ops.abs(expected(targets) - expected(value)) for value in values) / len(values)
         return total, {
             "policy_loss": policy_loss,
             "critic_loss": critic_loss,
-            **told,
-            "mean_value": ops.mean(values[0]),
-            PRIORITIES: sum(ops.abs(expected(targets) - expected(value)) for value in values) / len(values),
+            **{name: mean(value, 1.0) if len(value.shape) else value for name, value in told.items()},
+            "mean_value": mean(expected(values[0]), 1.0),
+            PRIORITIES: item_priorities(ops.reshape(errors, steps.valid.shape), steps.valid),
         }
 
     def critic_loss(self, values: Tensor, targets: Tensor) -> Tensor:
@@ -261,16 +280,15 @@ class OffPolicyActorCritic(Algorithm):
         """Scale actions [N, n] from the environment's bounds to [-1, 1]."""
         return {name: scale(actions[name]) for name, scale in self.scales.items()}
 
-    def values(self, critics: Assembly, observations: Rows, scaled: Rows, *, training: bool = False) -> list[Tensor]:
+    def values(self, critics: Assembly, seen: Seen, scaled: Rows, *, training: bool = False) -> list[Tensor]:
         """Return the output of every critic for actions that `scaled` returned: float32 [N, ...] each."""
-        actions = {action_input(name): rows for name, rows in scaled.items()}
-        outputs = critics.model({**observations, **actions}, training=training)
+        outputs = seen.outputs(critics, {action_input(name): rows for name, rows in scaled.items()}, training=training)
         return [outputs[name] for name in critics.outputs]
 
-    def held_values(self, observations: Rows, scaled: Rows) -> list[Tensor]:
+    def held_values(self, seen: Seen, scaled: Rows) -> list[Tensor]:
         """Return `values` of the online critics, whose gradient reaches only the actions."""
         with held(self.critic.online):
-            return self.values(self.critic.online, observations, scaled, training=True)
+            return self.values(self.critic.online, seen, scaled, training=True)
 
     def _follow(self) -> None:
         """Move the target copies towards the networks after the last update, inside this compiled step."""
@@ -289,17 +307,17 @@ class TargetedActorCritic(OffPolicyActorCritic):
     """Base of actor-critics whose targets come from the target copies; the section has their rate."""
 
     @abstractmethod
-    def next_values(self, observations: Rows) -> Tensor:
+    def next_values(self, seen: Seen) -> Tensor:
         """Return the values of the next states: float32 [N], or [N, K] samples of the distribution of each."""
 
-    def critic_values(self, before: Rows, taken: Rows, after: Rows) -> tuple[list[Tensor], Tensor]:
+    def critic_values(self, before: Seen, taken: Rows, after: Seen) -> tuple[list[Tensor], Tensor]:
         next_values = self.next_values(after)
         return self.values(self.critic.online, before, taken, training=True), next_values
 
-    def target_values(self, observations: Rows, scaled: Rows) -> list[Tensor]:
+    def target_values(self, seen: Seen, scaled: Rows) -> list[Tensor]:
         """Return `values` of the target critics."""
         assert self.critic.target is not None
-        return self.values(self.critic.target, observations, scaled)
+        return self.values(self.critic.target, seen, scaled)
 
 
 class DeterministicActorCritic(TargetedActorCritic):
@@ -311,16 +329,16 @@ class DeterministicActorCritic(TargetedActorCritic):
     heads = (DeterministicPolicyHeadParameters(),)
     policy_has_target = True
 
-    def policy_terms(self, observations: Rows) -> PolicyTerms:
+    def policy_terms(self, seen: Seen) -> PolicyTerms:
         """Return the first critic's values of the policy's actions."""
-        actions = self._actions(self.main.online, observations, training=True)
-        return PolicyTerms(self.held_values(observations, actions)[0])
+        actions = self._actions(self.main.online, seen, training=True)
+        return PolicyTerms(self.held_values(seen, actions)[0])
 
-    def target_actions(self, observations: Rows) -> dict[str, Tensor]:
+    def target_actions(self, seen: Seen) -> dict[str, Tensor]:
         """Return the target policy's actions [N, n] by name, scaled to [-1, 1]."""
         assert self.main.target is not None
-        return self._actions(self.main.target, observations, training=False)
+        return self._actions(self.main.target, seen, training=False)
 
-    def _actions(self, policy: Assembly, observations: Rows, *, training: bool) -> dict[str, Tensor]:
-        outputs = policy.model(dict(observations), training=training)
+    def _actions(self, policy: Assembly, seen: Seen, *, training: bool) -> dict[str, Tensor]:
+        outputs = seen.outputs(policy, {}, training=training)
         return self.scaled({action: outputs[policy.heads[0].name] for action in self.scales})  # there is one

@@ -12,7 +12,8 @@ from keras import ops
 
 from distrl.algorithms.algorithm import Networks
 from distrl.algorithms.maths.critic_losses import smallest, soft_value, temperature_loss
-from distrl.algorithms.off_policy import OffPolicyActorCritic, PolicyTerms, Rows, TargetedActorCritic
+from distrl.algorithms.off_policy import OffPolicyActorCritic, PolicyTerms, TargetedActorCritic
+from distrl.algorithms.seen import Seen
 from distrl.config.algorithms import AlgorithmContext
 from distrl.config.algorithms.off_policy import EntropySection, SacParameters
 from distrl.config.heads import HeadParameters, PolicyHeadParameters
@@ -69,15 +70,15 @@ class SoftActorCritic(EntropyActorCritic):
         self._target_entropy = -float(numbers) if target is None else target
         return super().further_parts()
 
-    def policy_terms(self, observations: Rows) -> PolicyTerms:
+    def policy_terms(self, seen: Seen) -> PolicyTerms:
         """Return soft values of drawn actions, the temperature's loss, and metrics: temperature, entropy (nats)."""
         temperature = self.temperature
-        actions, log_probabilities = self.draw(observations)
-        values = self.held_values(observations, actions)
+        actions, log_probabilities = self.draw(seen)
+        values = self.held_values(seen, actions)
         return PolicyTerms(
             soft_value(self.worth(values), log_probabilities, ops.stop_gradient(temperature)),
             temperature_loss(temperature, log_probabilities, self._target_entropy),
-            {"temperature": temperature, "entropy": -ops.mean(log_probabilities)},
+            {"temperature": temperature, "entropy": -log_probabilities},
         )
 
     def worth(self, values: Sequence[Tensor]) -> Tensor:
@@ -93,9 +94,9 @@ class SoftActorCritic(EntropyActorCritic):
             raise ConfigError(f"network.heads_parameters: policy: distribution: {what}")
         return [head.model_copy(update={"distribution": "squashed_gaussian"})]
 
-    def draw(self, observations: Rows, *, training: bool = True) -> tuple[dict[str, Tensor], Tensor]:
+    def draw(self, seen: Seen, *, training: bool = True) -> tuple[dict[str, Tensor], Tensor]:
         """Draw actions [N, n] by name, scaled to [-1, 1]; return them and their log-densities [N] in that scale."""
-        outputs = self.main.online.model(dict(observations), training=training)
+        outputs = seen.outputs(self.main.online, {}, training=training)
         actions, log_probabilities = self._distribution.sample_with_log_probability(outputs, self.noise)
         return self.scaled(actions), log_probabilities + self._log_scale
 
@@ -106,8 +107,8 @@ class Sac(TargetedActorCritic, SoftActorCritic):
     Parameters = SacParameters
     parameters: SacParameters
 
-    def next_values(self, observations: Rows) -> Tensor:
+    def next_values(self, seen: Seen) -> Tensor:
         """Return soft values, each of one action drawn from the policy."""
-        actions, log_probabilities = self.draw(observations)
-        values = self.target_values(observations, actions)
+        actions, log_probabilities = self.draw(seen)
+        values = self.target_values(seen, actions)
         return soft_value(smallest(values), log_probabilities, self.temperature)

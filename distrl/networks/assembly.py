@@ -95,7 +95,7 @@ class Trunk:
         Returns:
             [N*(T+1), width].
         """
-        embedding = self._encoder(dict(flat), training=training)
+        embedding = self._encoder(self._own(flat), training=training)
         if self._memory is None:
             return embedding
         features = self._memory.sequence(_by_row(embedding, valid.shape[1]), state, valid)
@@ -105,8 +105,11 @@ class Trunk:
         """Return the state after T rows, in inference; empty without memory. `flat` has [N*T, ...]."""
         if self._memory is None:
             return {}
-        embedding = self._encoder(dict(flat), training=False)
+        embedding = self._encoder(self._own(flat), training=False)
         return self._memory.state_after(_by_row(embedding, valid.shape[1]), state, valid)
+
+    def _own(self, flat: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: flat[name] for name in self._met}
 
     def _embedding(self) -> Any:
         parameters, prefix, seed = self._parameters, self._prefix, self._seed
@@ -398,8 +401,15 @@ class Assembly:
     def _assemble(self, parameters: NetworkParameters, name: str, seed: int) -> None:
         separate = parameters.use_separate_networks_per_head and len(self.heads) > 1
         prefixes = [f"{head.name}_" for head in self.heads] if separate else [""]
+
+        def seen(by_name: Mapping[str, Any]) -> dict[str, Any]:
+            # Memory is of observations alone: several actions can be judged after the same ones.
+            return {key: by_name[key] for key in by_name if not parameters.has_memory or key in self.spec.observations}
+
         self._trunks = {
-            f"{prefix}features": Trunk(parameters, self._inputs, self._met, self._arrays, prefix=prefix, seed=seed)
+            f"{prefix}features": Trunk(
+                parameters, seen(self._inputs), seen(self._met), seen(self._arrays), prefix=prefix, seed=seed
+            )
             for prefix in prefixes
         }
         features = {key: ops.cast(trunk.features, "float32") for key, trunk in self._trunks.items()}
@@ -408,6 +418,9 @@ class Assembly:
             for index, head in enumerate(self.heads):
                 of_head = list(features.values())[index if separate else 0]
                 of_head = layers.with_gradient(of_head, head.parameters.rescale_gradient_from_head_by_factor)
+                if head.takes_action and parameters.has_memory:
+                    actions = [self._met[key] for key in self._met if key not in self.spec.observations]
+                    of_head = ops.concatenate([of_head, *(ops.cast(action, "float32") for action in actions)], axis=-1)
                 outputs |= head.build(of_head, self._met)
         self.outputs = {key: tuple(tensor.shape[1:]) for key, tensor in outputs.items()}
         states: dict[str, Any] = {}
@@ -471,8 +484,14 @@ def _input_arrays(parameters: NetworkParameters, spec: EnvSpec, with_actions: bo
     if unknown := sorted(wanted - arrays.keys() - actions.keys()):
         known = ", ".join([*arrays, *(name for name in actions if with_actions and name not in arrays)])
         raise ConfigError(f"network.input_embedders_parameters: no input {unknown[0]!r}; there are {known}")
-    if not with_actions and (useless := [name for name in wanted if name not in arrays]):
+    useless = sorted(name for name in wanted if name not in arrays)
+    if useless and not with_actions:
         raise ConfigError(f"network.input_embedders_parameters: {useless[0]!r}, but no head takes the action")
+    if useless and parameters.has_memory:
+        raise ConfigError(
+            f"network.input_embedders_parameters: {useless[0]!r}, but actions enter behind the memory, in the heads; "
+            "leave it out"
+        )
     left_out = {name for name, embedder in parameters.input_embedders_parameters.items() if embedder is None}
     if action := sorted(left_out - arrays.keys()):
         raise ConfigError(f"network.input_embedders_parameters.{action[0]}: null leaves out an action; give it layers")

@@ -149,5 +149,3 @@ def test_what_it_cannot_train_is_refused():
     with pytest.raises(ConfigError, match="deterministic_policy") as refused:
         arm.make("ddpg", spec=EnvSpec("R", arm.OBSERVATIONS, {"arm": box, "hand": box}))
     assert "\n" not in str(refused.value)
-    with pytest.raises(ValueError, match=r"item\.kind: sequence; ddpg learns from single transitions"):
-        arm.config("ddpg", replay={"item": {"kind": "sequence"}})

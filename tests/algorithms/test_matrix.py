@@ -64,12 +64,7 @@ NO_MEMORY = {
     "c51",
     "qrdqn",
     "rainbow",
-    "sac",
-    "discrete_sac",
-    "tqc",
     "crossq",
-    "ddpg",
-    "td3",
     "naf",
 }
 """Algorithms that learn from single transitions."""

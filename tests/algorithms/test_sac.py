@@ -266,11 +266,6 @@ def test_choices_are_refused_with_what_to_use():
         make_algorithm(config()).build(spec)
 
 
-def test_sequences_are_refused():
-    with pytest.raises(ValueError, match=r"item\.kind: sequence; sac learns from single transitions"):
-        config(replay={"item": {"kind": "sequence"}})
-
-
 def test_update_before_build_is_an_error():
     with pytest.raises(RuntimeError, match="before build"):
         make_algorithm(config()).update({}, transitions())

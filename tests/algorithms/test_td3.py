@@ -201,11 +201,9 @@ def test_actors_get_the_policy_alone_and_add_noise(fresh):
     assert (exploring.kind, exploring.stddev.value, exploring.unit) == ("gaussian_noise", 0.05, "range")
 
 
-def test_choices_sequences_and_several_actions_are_refused():
+def test_choices_and_several_actions_are_refused():
     with pytest.raises(ConfigError, match="algorithm td3: action 'action' of C is discrete"):
         make(spec=EnvSpec("C", OBSERVATIONS, {"action": DiscreteSpec(2)}))
-    with pytest.raises(ValueError, match=r"item\.kind: sequence; td3 learns from single transitions"):
-        config(replay={"item": {"kind": "sequence"}})
     box = BoxSpec((1,), (-1.0,), (1.0,))
     with pytest.raises(ConfigError, match="deterministic_policy"):
         make(spec=EnvSpec("R", OBSERVATIONS, {"arm": box, "hand": box}))

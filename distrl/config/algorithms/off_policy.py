@@ -32,12 +32,14 @@ class OffPolicySection(AlgorithmSection):
 
     batch_size: ClassVar[int] = 256
     learns_from: ClassVar[LearnsFrom] = "anybody"
+    takes_sequences: ClassVar[bool] = False
+    """Whether it learns from sequences, too, and so can have memory."""
 
     replay: ReplayParameters = ReplayParameters(capacity_steps=1_000_000, samples_per_insert=256.0)
     """Updates per environment step are samples_per_insert / learner.batch_size: one by default."""
 
     def check(self, context: AlgorithmContext) -> None:
-        if context.network.has_memory:
+        if context.network.has_memory and not self.takes_sequences:
             raise ValueError(
                 f"network.middleware_parameters: algorithm {self.name} learns from single transitions; use fc"
             )
@@ -59,9 +61,14 @@ class OffPolicySection(AlgorithmSection):
                 )
 
     @model_validator(mode="after")
-    def _samples_transitions(self) -> Self:
-        if self.replay.item.kind != "transition":
-            raise ValueError(f"replay.item.kind: {self.replay.item.kind}; {self.name} learns from single transitions")
+    def _samples_what_it_learns_from(self) -> Self:
+        item = self.replay.item
+        if item.kind == "sequence" and not self.takes_sequences:
+            raise ValueError(f"replay.item.kind: {item.kind}; {self.name} learns from single transitions")
+        if item.kind == "sequence" and item.n_step != 1:
+            raise ValueError(
+                f"replay.item.n_step: {item.n_step}; {self.name} learns from single steps of sequences; use 1"
+            )
         return self
 
 
@@ -73,17 +80,25 @@ class TargetsSection(OffPolicySection):
 
 
 class CriticsSection(OffPolicySection):
-    """Fields of actor-critics."""
+    """Fields of actor-critics.
+
+    A network with memory (`network.middleware_parameters.kind` lstm or gru) learns from sequences, as R2D2's: the
+    policy's memory begins with the actor's state, the critics' at zero, and `replay.item.burn_in_steps` brings both up
+    to date.
+    """
+
+    takes_sequences: ClassVar[bool] = True
 
     critic_learning_rate: float | None = Field(None, gt=0.0)
     """null: as network.learning_rate."""
     critic_layers: tuple[Count, ...] | None = None
-    """Widths of the dense layers of each critic, in place of network.middleware_parameters.scheme; null: that one."""
+    """Widths of the dense layers of each critic, in place of network.middleware_parameters.scheme; null: that one.
+    With memory, of those behind it, where the action comes in; null: one as wide as the memory."""
 
     def check(self, context: AlgorithmContext) -> None:
         super().check(context)
         kind = context.network.middleware_parameters.kind
-        if self.critic_layers is not None and kind != "fc":
+        if self.critic_layers is not None and kind not in ("fc", "lstm", "gru"):
             raise ValueError(
                 f"algorithm.critic_layers: takes the place of an fc middleware's scheme, and this one is {kind}; "
                 "leave it out"
@@ -187,6 +202,7 @@ class CrossqParameters(EntropySection):
     """
 
     implementation: ClassVar[str] = "distrl.algorithms.crossq:Crossq"
+    takes_sequences: ClassVar[bool] = False
 
     name: Literal["crossq"] = "crossq"
     critic_layers: tuple[Count, ...] | None = (2048, 2048)

@@ -1,0 +1,106 @@
+"""What networks see of a batch's steps: rows on their own, or sequences, of which memory makes features."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from keras import ops
+
+from distrl.networks.actions.family import Tensor
+from distrl.networks.assembly import Assembly
+from distrl.networks.objective import after_rows
+from distrl.types import Batch
+
+Rows = Mapping[str, Tensor]
+"""Name -> [M, ...]."""
+
+
+class Seen(ABC):
+    """M observations, with all that a network needs to be called for each of them."""
+
+    @abstractmethod
+    def outputs(self, copy: Assembly, actions: Rows, *, training: bool = False) -> dict[str, Tensor]:
+        """Return the outputs of a network, float32 [M, ...] by name.
+
+        Args:
+            actions: The network's inputs beside the observations, [M, ...] by name.
+            training: As for `Assembly.unroll`.
+        """
+
+
+@dataclass(frozen=True)
+class SingleRows(Seen):
+    """Observations of transitions, [M, ...] by name."""
+
+    observations: Rows
+
+    def outputs(self, copy: Assembly, actions: Rows, *, training: bool = False) -> dict[str, Tensor]:
+        outputs: dict[str, Tensor] = copy.model({**self.observations, **actions}, training=training)
+        return outputs
+
+
+@dataclass(frozen=True)
+class SequenceRows(Seen):
+    """T of the T + 1 rows of N sequences, M = T N of them row by row, which networks with memory see in order.
+
+    Memory begins with the state that the actor had, which the batch has for the policy alone; critics begin at zero.
+    Both go through the rows of the burn-in without a gradient (Kapturowski et al. 2019, section 3).
+
+    Attributes:
+        batch: [burn-in + T, N].
+        first: 0: the rows before steps; 1: those after.
+        acting: Copies of the policy.
+    """
+
+    batch: Batch
+    burn_in_steps: int
+    first: int
+    acting: Collection[Assembly]
+
+    def outputs(self, copy: Assembly, actions: Rows, *, training: bool = False) -> dict[str, Tensor]:
+        trained = after_rows(self.batch, self.burn_in_steps)
+        steps, sequences = trained.valid.shape
+        inputs = trained.observations | {name: self._rows_of(rows, steps, sequences) for name, rows in actions.items()}
+        outputs = copy.unroll(inputs, self._state(copy, sequences), trained.valid, training=training)
+        return {name: by_step(output[self.first : self.first + steps]) for name, output in outputs.items()}
+
+    def _rows_of(self, rows: Tensor, steps: int, sequences: int) -> Tensor:
+        """Return [T N, ...] as [T + 1, N, ...]; the row that is not seen is zero."""
+        by_row = ops.reshape(rows, (steps, sequences, *rows.shape[1:]))
+        unseen = ops.zeros_like(by_row[:1])
+        return ops.concatenate([unseen, by_row] if self.first else [by_row, unseen])
+
+    def _state(self, copy: Assembly, sequences: int) -> Rows:
+        state: Rows = {
+            name: ops.zeros((sequences, *spec.shape), spec.dtype) for name, spec in copy.recurrent_state.items()
+        }
+        if any(copy is one for one in self.acting):
+            state = self.batch.recurrent_state
+        if not self.burn_in_steps:
+            return state
+        first = {name: rows[: self.burn_in_steps] for name, rows in self.batch.observations.items()}
+        return copy.state_after(first, state, self.batch.valid[: self.burn_in_steps])
+
+
+def steps_of(batch: Batch, burn_in_steps: int, acting: Collection[Assembly]) -> tuple[Batch, Seen, Seen]:
+    """Return the steps that losses see, and what networks see before and after each of them.
+
+    Args:
+        batch: Transitions, T = 1, or sequences.
+        burn_in_steps: Rows at the start of sequences that losses do not see.
+        acting: Copies of the policy, which actors run.
+    """
+    steps = after_rows(batch, burn_in_steps)
+    if any(copy.recurrent_state for copy in acting):
+        before, after = (SequenceRows(batch, burn_in_steps, first, acting) for first in (0, 1))
+        return steps, before, after
+
+    def rows(which: slice) -> Seen:
+        return SingleRows({name: by_step(observed[which]) for name, observed in steps.observations.items()})
+
+    return steps, rows(slice(None, -1)), rows(slice(1, None))
+
+
+def by_step(array: Tensor) -> Tensor:
+    """Flatten [T, N, ...] to [T N, ...], row by row."""
+    return ops.reshape(array, (-1, *array.shape[2:]))
