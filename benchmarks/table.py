@@ -66,6 +66,8 @@ ROWS = (
     _row("cartpole-rainbow", "CartPole-v1", "Rainbow", 475, 100_000),
     _row("cartpole-discrete-sac", "CartPole-v1", "Discrete SAC", 475, 100_000),
     _row("memory-cue-r2d2", "a cue kept for ten steps", "R2D2", 0.9, 200_000),
+    _row("masked-cartpole-r2d2", "CartPole-v1 without velocities", "R2D2", 475, 200_000),
+    _row("masked-pendulum-sac", "Pendulum-v1 without its velocity", "SAC", -200, 30_000),
     _row("bitflip-dqn-her", "16 bits flipped to a goal", "DQN", -8, 60_000),
     _row("chain-bootstrapped-dqn", "a reward at the end of a chain", "Bootstrapped DQN", 11, 100_000),
     _row("acrobot-impala", "Acrobot-v1", "IMPALA", -95, 500_000),
@@ -87,7 +89,11 @@ ROWS = (
     _row("halfcheetah-td3", "HalfCheetah-v5", "TD3", 2_000, 100_000),
     _row("mixed-ppo", "every action type at once", "PPO", 7.68, 300_000),
     _row("mixed-impala", "every action type at once", "IMPALA", 7.68, 300_000),
+    _row("minatar-asterix-ppo", "MinAtar/Asterix-v1", "PPO", 1, 1_000_000),
     _row("minatar-breakout-ppo", "MinAtar/Breakout-v1", "PPO", 8, 1_000_000),
+    _row("minatar-freeway-ppo", "MinAtar/Freeway-v1", "PPO", 45, 1_000_000),
+    _row("minatar-seaquest-ppo", "MinAtar/Seaquest-v1", "PPO", 1, 1_000_000),
+    _row("minatar-space-invaders-ppo", "MinAtar/SpaceInvaders-v1", "PPO", 40, 1_000_000),
     Row("pong-impala", "pong-impala", "ALE/Pong-v5", "IMPALA", None, None, minutes=60.0, seeds=(1,)),
 )
 

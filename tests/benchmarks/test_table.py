@@ -24,6 +24,8 @@ def test_tasks_and_algorithms_are_named_as_the_presets_have_them(row):
         config.environment.id,
         "every action type at once",
         "a cue kept for ten steps",
+        "CartPole-v1 without velocities",
+        "Pendulum-v1 without its velocity",
         "16 bits flipped to a goal",
         "a reward at the end of a chain",
     )
