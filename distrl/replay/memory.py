@@ -5,6 +5,7 @@
     samplers       choose the items of a batch: uniform, prioritised by a sum_tree with new_items first, balanced over
                    classes
     hindsight      gives sampled transitions another goal, with the goal_rewards that they get for it
+    masks          say which members of an ensemble learn from an item
     rate_limiter   ratio of sampled to inserted steps
 
 Items have unique numbers: (unroll's number) x (items per slot) + place in the slot. So a late priority of an item that
@@ -21,11 +22,12 @@ from distrl.config.replay import ReplayParameters
 from distrl.errors import CheckpointError
 from distrl.replay.hindsight import Hindsight, hindsight_forms
 from distrl.replay.items import make_items
+from distrl.replay.masks import BootstrapMasks
 from distrl.replay.rate_limiter import RateLimiter
 from distrl.replay.ring import UnrollRing, slot_forms
 from distrl.replay.samplers import make_sampler, sampler_bytes
 from distrl.replay.sum_tree import Indices
-from distrl.types import Array, ArraySpec, Batch, FloatArray, Unroll, UnrollSchema, bytes_of
+from distrl.types import BOOTSTRAP_MASKS, Array, ArraySpec, Batch, FloatArray, Unroll, UnrollSchema, bytes_of
 
 
 class Sample(NamedTuple):
@@ -75,6 +77,7 @@ class Replay:
         discount: Discount of the rewards within a transition.
         seeds: Seeds of the random draws.
         goal: Spec of goals, for hindsight.
+        masks: Masks of an ensemble's members for the extras of batches; None: none.
 
     Raises:
         ConfigError: See `Hindsight`.
@@ -88,6 +91,7 @@ class Replay:
         discount: float,
         seeds: np.random.SeedSequence,
         goal: ArraySpec | None = None,
+        masks: BootstrapMasks | None = None,
     ) -> None:
         self._parameters = parameters
         self._shape = (schema.unroll_length_steps, schema.environments)
@@ -98,6 +102,7 @@ class Replay:
             assert goal is not None  # `check_goals` found it
             self._hindsight = Hindsight(parameters.hindsight, schema, goal)
         further = self._items.forms if self._hindsight is None else self._items.forms | hindsight_forms(schema)
+        self._masks = masks
         self._ring = UnrollRing(schema, self._slots, further)
         self._sampler = make_sampler(parameters, self._slots, self._items.per_slot)
         self._balances = parameters.sampler.kind == "balanced"
@@ -160,7 +165,10 @@ class Replay:
             self._hindsight.relabel(batch, self._ring, drawn.positions, filled, self._rng)
         steps = int(np.count_nonzero(batch.valid[self._items.burn_in_steps :]))
         self.limiter.sample(steps)
-        return Sample(batch, self._numbers(drawn.positions), steps)
+        numbers = self._numbers(drawn.positions)
+        if self._masks is not None:
+            batch = batch._replace(extras={**batch.extras, BOOTSTRAP_MASKS: self._masks.of(numbers)})
+        return Sample(batch, numbers, steps)
 
     def reprioritise(self, items: Array, priorities: FloatArray) -> None:
         """Set the priorities of sampled items; those that have made room since are ignored.
