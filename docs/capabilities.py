@@ -80,8 +80,8 @@ OTHERWISE = {
     "D132": "Streams: with `max_staleness_updates: 0` every unroll is trained on once, under its own policy.",
     "P07.1": "Absent: shaped and discounted returns, the number of episodes in the replay memory, and updates of "
     "target networks. Statistics are as in D31, returns of the last 100 episodes.",
-    "P07.2": "Means of a batch: `mean_q` and `mean_td_error` of values of choices, `mean_value` and `critic_loss` or "
-    "`value_loss` of critics. Absent: values of each choice and of each critic, critics' errors, and targets.",
+    "P07.2": "Means of a batch. Absent: values of each choice, and the targets of state values, of which "
+    "`explained_variance` is reported.",
     "P07.4": "Absent: shaped returns, the distance from the goal, and scores of off-policy evaluation.",
     "I03": "No Horovod: `learner.replicas` shards a batch over devices with JAX.",
 }

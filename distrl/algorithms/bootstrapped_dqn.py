@@ -58,8 +58,8 @@ class BootstrappedDqn(QLearning):
     def temporal_differences(self, outputs: Mapping[str, Tensor], batch: Batch) -> TemporalDifferences:
         """Return the losses of all members' values, "<head>/q", float32 [T+1, N, K A].
 
-        Values and errors are means of all members. Priorities are the mean of m_k |y_k - Q_k|, so that prioritised
-        replay follows what a transition teaches.
+        Values, targets and errors are means of all members. Priorities are the mean of m_k |y_k - Q_k|, so that
+        prioritised replay follows what a transition teaches.
         """
         online, slow = (self._of_members(outputs[prefix + self.ensemble.output]) for prefix in ("", TARGET))
         best = greedy_values(slow[1:], online[1:] if self.parameters.double else None)
@@ -74,7 +74,8 @@ class BootstrappedDqn(QLearning):
         if self.bootstrap is not None:
             masks = batch.extras[BOOTSTRAP_MASKS]
             losses, priorities = masks * losses, ops.mean(masks * sizes, axis=-1)
-        return TemporalDifferences(ops.sum(losses, axis=-1), ops.mean(taken, axis=-1), mean_error, priorities)
+        of_members = [ops.mean(numbers, axis=-1) for numbers in (taken, targets)]
+        return TemporalDifferences(ops.sum(losses, axis=-1), of_members[0], mean_error, priorities, of_members[1])
 
     def _of_members(self, values: Tensor) -> Tensor:
         """[T+1, N, K A] -> [T+1, N, K, A]."""

@@ -224,8 +224,9 @@ class OffPolicyActorCritic(Algorithm):
         """Return the sum of all losses, which `Step` differentiates by the variables of each.
 
         Returns:
-            The sum, and policy_loss, critic_loss, those of `policy_terms`, mean_value and the priorities: the mean of
-            |y - Q_i| over the critics.
+            The sum, and policy_loss, critic_loss, those of `policy_terms`, mean_value (of the first critic),
+            mean_target, mean_td_error (absolute), of each of several critics mean_q_<i> and mean_td_error_<i>, i from
+            1, and the priorities: the mean of |y - Q_i| over the critics.
         """
         parameters, weights = self.parameters, batch.importance_weights
         self._follow()
@@ -249,8 +250,18 @@ class OffPolicyActorCritic(Algorithm):
             "critic_loss": critic_loss,
             **told,
             "mean_value": ops.mean(values[0]),
-            PRIORITIES: sum(ops.abs(expected(targets) - expected(value)) for value in values) / len(values),
+            **self._of_critics(values, targets),
         }
+
+    def _of_critics(self, values: list[Tensor], targets: Tensor) -> dict[str, Tensor]:
+        """Return metrics of the critics' values of the actions taken, and the priorities; see `loss`."""
+        errors = [ops.abs(expected(targets) - expected(value)) for value in values]
+        priorities = sum(errors) / len(errors)
+        metrics = {"mean_target": ops.mean(targets), "mean_td_error": ops.mean(priorities), PRIORITIES: priorities}
+        if len(values) > 1:
+            for number, (value, error) in enumerate(zip(values, errors, strict=True), 1):
+                metrics |= {f"mean_q_{number}": ops.mean(value), f"mean_td_error_{number}": ops.mean(error)}
+        return metrics
 
     def critic_loss(self, values: Tensor, targets: Tensor) -> Tensor:
         """Return the loss of one critic, float32 [N]: half the squared error, or Huber's."""

@@ -61,6 +61,7 @@ def test_each_member_has_a_target_of_its_own_by_hand():
     assert metrics == {
         "td_loss": pytest.approx(13.0),
         "mean_q": pytest.approx(3.0),
+        "mean_target": pytest.approx(2.5),
         "mean_td_error": pytest.approx(2.5),
     }
     np.testing.assert_allclose(gradient[0, 0], [[-4.0, 0.0], [6.0, 0.0]])
