@@ -153,7 +153,11 @@ class Reporter:
     def _of_replay(self) -> Snapshot:
         if self._replay is None:
             return {}
-        return {"sampled_steps": self._replay.limiter.sampled_steps, "replay_steps": self._replay.size_steps}
+        return {
+            "sampled_steps": self._replay.limiter.sampled_steps,
+            "replay_steps": self._replay.size_steps,
+            "replay_episodes": self._replay.size_episodes,
+        }
 
 
 def bottleneck(wait_share: float) -> str:

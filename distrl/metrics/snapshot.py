@@ -42,6 +42,7 @@ METRICS = (
     ),
     Metric("sampled_steps", "progress", "steps", "steps sampled from the replay memory since it was empty"),
     Metric("replay_steps", "progress", "steps", "valid environment steps in the replay memory"),
+    Metric("replay_episodes", "progress", "episodes", "ends of episodes in the replay memory"),
     Metric("episodes", "progress", "episodes", "episodes that ended"),
     Metric("mean_return_100", "return", "", "mean undiscounted return of the last 100 episodes"),
     Metric("min_return_100", "return", "", "lowest return of the last 100 episodes"),

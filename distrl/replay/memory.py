@@ -27,7 +27,7 @@ from distrl.replay.rate_limiter import RateLimiter
 from distrl.replay.ring import UnrollRing, slot_forms
 from distrl.replay.samplers import make_sampler, sampler_bytes
 from distrl.replay.sum_tree import Indices
-from distrl.types import BOOTSTRAP_MASKS, Array, ArraySpec, Batch, FloatArray, Unroll, UnrollSchema, bytes_of
+from distrl.types import BOOTSTRAP_MASKS, Array, ArraySpec, Batch, BoolArray, FloatArray, Unroll, UnrollSchema, bytes_of
 
 
 class Sample(NamedTuple):
@@ -59,11 +59,11 @@ class SavedArrays(Protocol):
 
 
 def replay_bytes(parameters: ReplayParameters, schema: UnrollSchema) -> int:
-    """Return the bytes of a full memory: unrolls, their counts of steps and items, and the sampler's data."""
+    """Return the bytes of a full memory: unrolls, their counts of steps, items and episodes, and the sampler's data."""
     items = make_items(parameters, schema, discount=1.0)
     further = items.forms if parameters.hindsight is None else items.forms | hindsight_forms(schema)
     slots = parameters.slots(schema.unroll_length_steps * schema.environments)
-    return slots * (bytes_of(slot_forms(schema, further)) + 16) + sampler_bytes(parameters, slots, items.per_slot)
+    return slots * (bytes_of(slot_forms(schema, further)) + 24) + sampler_bytes(parameters, slots, items.per_slot)
 
 
 class Replay:
@@ -108,6 +108,7 @@ class Replay:
         self._balances = parameters.sampler.kind == "balanced"
         self._steps = np.zeros(self._slots, np.int64)  # valid ones, by slot
         self._present = np.zeros(self._slots, np.int64)  # items, by slot
+        self._ends = np.zeros(self._slots, np.int64)  # of episodes, by slot
         self._next = 0  # number of the next unroll; it goes into slot number % slots
         self._rng = np.random.default_rng(seeds)
         self.limiter = RateLimiter(parameters.samples_per_insert, parameters.min_size_steps)
@@ -116,6 +117,11 @@ class Replay:
     def size_steps(self) -> int:
         """Number of stored valid steps."""
         return int(self._steps.sum())
+
+    @property
+    def size_episodes(self) -> int:
+        """Number of stored episodes' ends: the rows that are not valid which follow them."""
+        return int(self._ends.sum())
 
     @property
     def is_empty(self) -> bool:
@@ -143,6 +149,7 @@ class Replay:
         choices = next(iter(unroll.actions.values())).reshape(-1) if self._balances else None
         self._sampler.put(slot, present, first, choices)
         self._steps[slot], self._present[slot] = steps, np.count_nonzero(present)
+        self._ends[slot] = _ends(unroll.valid[None])[0]
         self._next += 1
         self.limiter.insert(steps)
         return steps
@@ -245,9 +252,18 @@ class Replay:
         flags = {path: self._ring.arrays[path][:filled] for path in ("valid", "terminated")}
         present = self._items.present(flags)
         self._sampler.restore({name.removeprefix("sampler/"): arrays[name] for name in sampler}, present)
-        self._steps[:], self._present[:] = 0, 0
+        self._steps[:], self._present[:], self._ends[:] = 0, 0, 0
         self._steps[:filled] = np.count_nonzero(flags["valid"], axis=(1, 2))
         self._present[:filled] = np.count_nonzero(present, axis=1)
+        self._ends[:filled] = _ends(flags["valid"])
         self._next = number
         self._rng.bit_generator.state = json.loads(arrays["generator"].tobytes())
         self.limiter.inserted_steps, self.limiter.sampled_steps = inserted, sampled
+
+
+def _ends(valid: BoolArray) -> Indices:
+    """Count the first rows that are not valid, bool [slots, T, B] -> int64 [slots]; an agent may have several."""
+    first = ~valid
+    first[:, 1:] &= valid[:, :-1]
+    counts: Indices = np.count_nonzero(first, axis=(1, 2))
+    return counts

@@ -69,10 +69,10 @@ def rewards(replay):
 
 
 def test_what_it_takes_is_said_at_the_start(caplog):
-    """10 unrolls: 5 x 2 observations of 16 bytes, and per step 4 of action, 15 besides, 1 of the sampler; and 16."""
+    """10 unrolls: 5 x 2 observations of 16 bytes, and per step 4 of action, 15 besides, 1 of the sampler; and 24."""
     with caplog.at_level(logging.INFO):
         replay_of(capacity_steps=87)
-    assert caplog.messages == ["replay: 80 steps, 3.4 KB"]  # 10 x (160 + 8 x 20 + 16) = 3,360
+    assert caplog.messages == ["replay: 80 steps, 3.4 KB"]  # 10 x (160 + 8 x 20 + 24) = 3,440
 
 
 def test_what_does_not_fit_is_refused_and_names_the_key(monkeypatch):
