@@ -80,7 +80,7 @@ OTHERWISE = {
     "D131": "The replay memory keeps and evicts whole unrolls, which hold pieces of episodes; n-step targets bootstrap "
     "at their ends.",
     "D132": "Streams: with `max_staleness_updates: 0` every unroll is trained on once, under its own policy.",
-    "P07.1": "Absent: shaped and discounted returns, and updates of target networks. "
+    "P07.1": "Absent: shaped returns, and updates of target networks. "
     "Statistics are as in D31, returns of the last 100 episodes.",
     "P07.2": "Means of a batch. Absent: values of each choice, and the targets of state values, of which "
     "`explained_variance` is reported.",

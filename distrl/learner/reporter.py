@@ -138,6 +138,8 @@ class Reporter:
             "min_return_100": min(returns, default=None),
             "max_return_100": max(returns, default=None),
             "std_return_100": float(np.std(returns)) if returns else None,
+            "mean_discounted_return_100": state.mean_discounted_return_100,
+            "success_rate_100": state.success_rate_100,
             "best_mean_return_100": state.best_mean_return_100,
             "evaluation_mean_return": state.evaluation_mean_return,
             "evaluation_env_steps": state.evaluation_env_steps,

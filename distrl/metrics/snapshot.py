@@ -48,6 +48,13 @@ METRICS = (
     Metric("min_return_100", "return", "", "lowest return of the last 100 episodes"),
     Metric("max_return_100", "return", "", "highest return of the last 100 episodes"),
     Metric("std_return_100", "return", "", "standard deviation of the returns of the last 100 episodes"),
+    Metric("mean_discounted_return_100", "return", "", "mean discounted return of the last 100 episodes"),
+    Metric(
+        "success_rate_100",
+        "return",
+        "share",
+        "share of the last 100 episodes that reached what they were for, where the environment says it",
+    ),
     Metric("best_mean_return_100", "return", "", "highest mean return over a full window of 100 episodes"),
     Metric("evaluation_mean_return", "evaluation", "", "mean undiscounted return of the newest evaluation's episodes"),
     Metric("evaluation_env_steps", "evaluation", "steps", "steps of training behind that evaluation's weights"),
