@@ -284,6 +284,8 @@ class Unroll:
             of the replay memory starts; empty for feed-forward policies.
         episode_returns: float32 [E]. Undiscounted raw returns of episodes that ended in this unroll.
         episode_lengths_steps: int32 [E]. Their lengths in valid steps.
+        episode_discounted_returns: float32 [E]. Their raw returns, discounted from their first step on.
+        episode_successes: int8 [E]. 1 if they reached what they were for, 0 if not, -1: the environment does not say.
         reward_moments: "count", "mean" and "squares", float64, of the quantity that scales rewards; empty if rewards
             are not normalised.
         priorities: float32 [T, B], at least 0. First priority of each step in the replay memory; None if the algorithm
@@ -303,6 +305,8 @@ class Unroll:
     recurrent_state: dict[str, Array]
     episode_returns: FloatArray
     episode_lengths_steps: IntArray
+    episode_discounted_returns: FloatArray = field(default_factory=lambda: np.zeros(0, np.float32))
+    episode_successes: Array = field(default_factory=lambda: np.zeros(0, np.int8))
     reward_moments: dict[str, Array] = field(default_factory=dict)
     priorities: FloatArray | None = None
     extras: dict[str, Array] = field(default_factory=dict)
@@ -331,8 +335,7 @@ class Contribution:
     Attributes:
         header: Of the unroll that was differentiated.
         differentiated: Its gradient, with metrics and moments.
-        episode_returns: float32 [E]. Undiscounted raw returns of episodes that ended in the unroll.
-        episode_lengths_steps: int32 [E]. Their lengths in valid steps.
+        episode_returns, episode_lengths_steps, episode_discounted_returns, episode_successes: Of the unroll.
         reward_moments: As of an unroll.
     """
 
@@ -340,6 +343,8 @@ class Contribution:
     differentiated: Differentiated
     episode_returns: FloatArray
     episode_lengths_steps: IntArray
+    episode_discounted_returns: FloatArray = field(default_factory=lambda: np.zeros(0, np.float32))
+    episode_successes: Array = field(default_factory=lambda: np.zeros(0, np.int8))
     reward_moments: dict[str, Array] = field(default_factory=dict)
 
 
@@ -355,7 +360,7 @@ class Batch(NamedTuple):
     Attributes:
         bootstrap_steps: int32 [T, N]. Steps k between a row and the next one; None: 1, as in unrolls.
         importance_weights: float32 [N]. Factor of each item in the mean of losses; None: 1, as in unrolls.
-        extras: name -> [T, N, ...], as in unrolls.
+        extras: name -> [T, N, ...], as in unrolls; `bootstrap_masks` of a replay memory that makes them.
         bonus: float32 [T, N]. Intrinsic reward of each step times its weight, 0 where not valid; None: there are none.
             Losses add it to their rewards: see `learned_rewards`.
     """
@@ -404,6 +409,9 @@ PRIORITIES = StepField("priorities", least=0.0)
 CHOICE_PROBABILITIES = "choice_probabilities"
 """Name of the probabilities of all choices under the policy that acted, float32 [T, B, A]: only if the algorithm
 learns from them."""
+BOOTSTRAP_MASKS = "bootstrap_masks"
+"""Name of the masks of an ensemble's members, float32 [1, N, members], in `Batch.extras` alone: only if the replay
+memory makes them."""
 ATTRIBUTES = tuple(entry.name for entry in STEP_FIELDS if entry.name in Batch._fields)
 EXTRAS = tuple(entry.name for entry in STEP_FIELDS if entry.name not in Batch._fields)
 
@@ -425,16 +433,14 @@ def step_arguments(array_of: Callable[[str], Array], extras: Iterable[str] = EXT
     return arguments
 
 
-def choice_probabilities(spec: "EnvSpec") -> StepField:
-    """Return the field `CHOICE_PROBABILITIES` of an environment with one discrete action of A choices."""
-    (action,) = spec.actions.values()
-    assert isinstance(action, DiscreteSpec)  # as `AlgorithmSection.check_actions` says
-    return StepField(CHOICE_PROBABILITIES, shape=(action.n,), least=0.0)
-
-
 GROUPS = ("observations", "actions", "recurrent_state", "reward_moments")
 """Fields of an unroll that map names to arrays."""
-EPISODE_FIELDS = {"episode_returns": np.dtype("float32"), "episode_lengths_steps": np.dtype("int32")}
+EPISODE_FIELDS: Mapping[str, np.dtype[Any]] = {
+    "episode_returns": np.dtype("float32"),
+    "episode_lengths_steps": np.dtype("int32"),
+    "episode_discounted_returns": np.dtype("float32"),
+    "episode_successes": np.dtype("int8"),
+}
 """Fields of an unroll with an entry for every episode that ended in it: [E]."""
 
 _MOST_TEXT_BYTES = 256
@@ -532,7 +538,9 @@ class UnrollSchema:
         highest = {name: _highest_choices(action) for name, action in spec.actions.items()}
         steps = [*STEP_FIELDS, PRIORITIES] if tells_priorities else [*STEP_FIELDS]
         if tells_choice_probabilities:
-            steps.append(choice_probabilities(spec))
+            (action,) = spec.actions.values()
+            assert isinstance(action, DiscreteSpec)  # as `AlgorithmSection.check_actions` says
+            steps.append(StepField(CHOICE_PROBABILITIES, shape=(action.n,), least=0.0))
         return UnrollSchema(
             unroll_length_steps=unroll_length_steps,
             environments=environments,

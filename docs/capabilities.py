@@ -71,6 +71,8 @@ OTHERWISE = {
     "E23": "Nothing infers spaces from operations: Keras infers shapes, and the `EnvSpec` states the inputs.",
     "H03": "Losses are means over valid steps, not sums over time, so that learning rates do not depend on the length "
     "of unrolls.",
+    "H17": "An aggregated baseline is a network whose embedders end in one unit, before an empty middleware. The "
+    "policy has the same structure.",
     "O06": "Unrolls keep their length: their last rows use the steps that are left before the bootstrap.",
     "D162": "Q_VALUE needs a network that learns the values of actions, which `vpg` has not: `sac`, `td3` and `ddpg` "
     "have. DISCOUNTED_TD_RESIDUAL is `td_residual`, TD_RESIDUAL the same with `discount: 1.0`.",
@@ -78,10 +80,10 @@ OTHERWISE = {
     "D131": "The replay memory keeps and evicts whole unrolls, which hold pieces of episodes; n-step targets bootstrap "
     "at their ends.",
     "D132": "Streams: with `max_staleness_updates: 0` every unroll is trained on once, under its own policy.",
-    "P07.1": "Absent: shaped and discounted returns, the number of episodes in the replay memory, and updates of "
-    "target networks. Statistics are as in D31, returns of the last 100 episodes.",
-    "P07.2": "Means of a batch: `mean_q` and `mean_td_error` of values of choices, `mean_value` and `critic_loss` or "
-    "`value_loss` of critics. Absent: values of each choice and of each critic, critics' errors, and targets.",
+    "P07.1": "Absent: shaped returns, and updates of target networks. "
+    "Statistics are as in D31, returns of the last 100 episodes.",
+    "P07.2": "Means of a batch. Absent: values of each choice, and the targets of state values, of which "
+    "`explained_variance` is reported.",
     "P07.4": "Absent: shaped returns, the distance from the goal, and scores of off-policy evaluation.",
     "I03": "No Horovod: `learner.replicas` shards a batch over devices with JAX.",
 }

@@ -15,7 +15,7 @@ from distrl.config import RunConfig
 from distrl.errors import ConfigError
 from distrl.memory_backend.codec import stack
 from distrl.memory_backend.gradient_codec import encode_contribution
-from distrl.types import Contribution, EnvSpec, Unroll, Weights
+from distrl.types import EPISODE_FIELDS, Contribution, EnvSpec, Unroll, Weights
 
 
 class GradientShipper:
@@ -55,8 +55,7 @@ class GradientShipper:
         return Contribution(
             header=unroll.header,
             differentiated=self._algorithm.differentiate(self._networks, stack([unroll], self._frame_counts)),
-            episode_returns=unroll.episode_returns,
-            episode_lengths_steps=unroll.episode_lengths_steps,
+            **{name: getattr(unroll, name) for name in EPISODE_FIELDS},
             reward_moments=unroll.reward_moments,
         )
 

@@ -4,6 +4,7 @@ If the policy sees stacks of frames, an unroll holds every frame once: see `Unro
 """
 
 from collections.abc import Container, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -11,13 +12,13 @@ from distrl import frames
 from distrl.actors.reward_moments import DiscountedReturns
 from distrl.environments.vector import Step
 from distrl.types import (
+    EPISODE_FIELDS,
     STEP_FIELDS,
     Array,
     ArraySpec,
     BoolArray,
     EnvSpec,
     FloatArray,
-    IntArray,
     StepField,
     Unroll,
     UnrollHeader,
@@ -29,6 +30,7 @@ _DTYPES = {
     entry.name: np.dtype(entry.dtype) for entry in (*STEP_FIELDS, StepField("raw_rewards"), StepField("ended", "bool"))
 }
 _OF_STEP = Step._fields[1:]  # all but the observations
+_OF_EPISODE = ("episode_returns", "episode_lengths_steps", "episode_discounted_returns", "episode_successes")
 
 
 class UnrollBuilder:
@@ -38,6 +40,7 @@ class UnrollBuilder:
 
     Args:
         reward_discount: Discount of the returns whose moments unrolls carry; None: unrolls carry no moments.
+        discount: Discount of `episode_discounted_returns`.
         state_rows: Rows before which unrolls hold the recurrent state, row 0 first.
     """
 
@@ -48,12 +51,14 @@ class UnrollBuilder:
         environments: int,
         reward_discount: float | None = None,
         state_rows: Container[int] = (0,),
+        discount: float = 1.0,
     ) -> None:
         self._observation_specs = spec.observations
         self._action_specs = {name: action.array for name, action in spec.actions.items()}
         self._shape = (length_steps, environments)
         self._row = 0
         self._state_rows = state_rows
+        self._discount = discount
         self._discounted = None if reward_discount is None else DiscountedReturns(reward_discount, environments)
 
     def begin(self, observations: dict[str, Array], recurrent_state: dict[str, Array]) -> None:
@@ -65,6 +70,7 @@ class UnrollBuilder:
         """
         environments = self._shape[1]
         self._returns_before = np.zeros(environments, np.float64)
+        self._discounted_before = np.zeros(environments, np.float64)
         self._lengths_before = np.zeros(environments, np.int64)
         if self._discounted is not None:
             self._discounted.reset()
@@ -83,6 +89,7 @@ class UnrollBuilder:
         }
         self._log_probabilities = np.empty(self._shape, np.float32)
         self._steps: list[tuple[Array, ...]] = []  # rows of `_OF_STEP`
+        self._succeeded: list[Array | None] = []
         self._states = [recurrent_state]
         self._row = 0
 
@@ -97,6 +104,7 @@ class UnrollBuilder:
         log_probabilities: FloatArray,
         step: Step,
         recurrent_state: dict[str, Array],
+        succeeded: Array | None = None,
     ) -> None:
         """Record one row.
 
@@ -105,12 +113,14 @@ class UnrollBuilder:
             log_probabilities: [B]. Of all actions together.
             step: The resulting step.
             recurrent_state: The policy's state before the next row, from `restarted`. Kept, not copied.
+            succeeded: [B], `VectorEnvironment.succeeded` of the step.
         """
         row = self._row
         for name, rows in self._actions.items():
             rows[row] = actions[name]
         self._log_probabilities[row] = log_probabilities
         self._steps.append(step[1:])
+        self._succeeded.append(succeeded)
         for name, spec in self._observation_specs.items():
             self._observations[name][row + spec.frames] = frames.newest(step.observations[name], spec.frames)
         self._newest, self._newest_state = step.observations, recurrent_state
@@ -123,7 +133,6 @@ class UnrollBuilder:
         if not self.full:
             raise ValueError(f"an unroll of {self._shape[0]} steps holds {self._row} yet")
         steps = self._joined_steps()
-        returns, lengths = self._ended_episodes(steps)
         header = UnrollHeader(*producer, sequence, weights_version, int(steps["valid"].sum()))
         unroll = Unroll(
             header=header,
@@ -131,8 +140,7 @@ class UnrollBuilder:
             actions=self._actions,
             **step_arguments(steps.__getitem__),
             recurrent_state={name: np.stack([state[name] for state in self._states]) for name in self._states[0]},
-            episode_returns=returns,
-            episode_lengths_steps=lengths,
+            **self._ended_episodes(steps),
             reward_moments=self._reward_moments(steps),
         )
         self._allocate(self._newest, self._newest_state)
@@ -152,26 +160,40 @@ class UnrollBuilder:
             return {}
         return self._discounted.moments(steps["rewards"], steps["terminated"] | steps["truncated"], steps["valid"])
 
-    def _ended_episodes(self, steps: dict[str, Array]) -> tuple[FloatArray, IntArray]:
-        """Return returns and lengths of episodes that end in this unroll, in order of time; open ones continue."""
-        returns = self._returns_before + np.cumsum(steps["raw_rewards"], axis=0, dtype=np.float64)  # [T, B]
-        lengths = self._lengths_before + np.cumsum(steps["valid"], axis=0)
+    def _ended_episodes(self, steps: dict[str, Array]) -> dict[str, Any]:
+        """Return `EPISODE_FIELDS` of episodes that end in this unroll, in order of time; open ones continue."""
+        paid, valid, ended = steps["raw_rewards"], steps["valid"], steps["ended"]
+        lengths = self._lengths_before + np.cumsum(valid, axis=0)  # [T, B]
+        returns = self._returns_before + np.cumsum(paid, axis=0, dtype=np.float64)
+        # Steps before each one's own in its episode: those so far, less those up to the last end before.
+        ends_before = np.zeros_like(lengths)
+        np.maximum.accumulate(np.where(ended, lengths, 0)[:-1], axis=0, out=ends_before[1:])
+        discounts = np.power(self._discount, lengths - valid - ends_before, dtype=np.float64)
+        discounted = self._discounted_before + np.cumsum(discounts * paid, axis=0)
         # Transposed, so that the ends of one environment stand next to each other.
-        environment, time = np.nonzero(steps["ended"].T)
+        environment, time = np.nonzero(ended.T)
         follows = np.zeros(len(environment), np.bool_)
         follows[1:] = environment[1:] == environment[:-1]
-        at_end = (returns[time, environment], lengths[time, environment])
+        last = np.ones(len(environment), np.bool_)
+        last[:-1] = ~follows[1:]
         by_time = np.argsort(time, kind="stable")
-        carried = []
-        for totals, ends in zip((returns, lengths), at_end, strict=True):
-            carry = totals[-1].copy()
-            last = np.ones(len(environment), np.bool_)
-            last[:-1] = ~follows[1:]
+        carried: list[Array] = []
+        found: list[Array] = []
+        for totals in (returns, lengths, discounted):  # as `_OF_EPISODE` has them
+            ends, carry = totals[time, environment], totals[-1].copy()
             carry[environment[last]] -= ends[last]
             carried.append(carry)
-        self._returns_before, self._lengths_before = carried
-        ended_returns, ended_lengths = (np.where(follows, ends - np.roll(ends, 1), ends)[by_time] for ends in at_end)
-        return ended_returns.astype(np.float32), ended_lengths.astype(np.int32)
+            found.append(np.where(follows, ends - np.roll(ends, 1), ends)[by_time])
+        self._returns_before, self._lengths_before, self._discounted_before = carried
+        said = [self._success(*place) for place in zip(time[by_time], environment[by_time], strict=True)]
+        columns: list[Array] = [*found, np.array(said, np.int8)]
+        return {name: column.astype(EPISODE_FIELDS[name]) for name, column in zip(_OF_EPISODE, columns, strict=True)}
+
+    def _success(self, time: int, environment: int) -> int:
+        """Return whether the episode that ended there succeeded: 1, 0, or -1 if the environment does not say."""
+        succeeded = self._succeeded[time]
+        success = None if succeeded is None else succeeded[environment]
+        return -1 if success is None else int(success)
 
 
 def _frames(observations: Array, spec: ArraySpec) -> Array:

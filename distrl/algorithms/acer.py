@@ -91,6 +91,7 @@ class Acer(GradientAlgorithm):
             "entropy": losses.masked_mean(terms.entropy, valid),
             "mean_value": losses.masked_mean(values[:-1], valid),
             "mean_q": losses.masked_mean(taken, valid),
+            "mean_target": losses.masked_mean(targets, valid),
             "mean_rho": losses.masked_mean(ops.exp(ops.minimum(log_rhos, 0.0)), valid),
         }
         if terms.kl is not None:

@@ -55,6 +55,18 @@ class Loss(NamedTuple):
     metrics: dict[str, Tensor]
 
 
+class Bootstrap(NamedTuple):
+    """An ensemble in which each item of the replay memory is learned by some of the members.
+
+    Attributes:
+        members: Members of the ensemble.
+        probability: Probability with which a member learns from an item.
+    """
+
+    members: int
+    probability: float
+
+
 PRIORITIES = "priorities"
 """Name of the metric of a loss that holds the items' new priorities."""
 
@@ -112,6 +124,14 @@ class Algorithm(ABC):
         Args:
             batch: Unrolls, or gradients if `parameters.ships` is "gradients".
         """
+
+    @property
+    def bootstrap(self) -> Bootstrap | None:
+        """The ensemble for which the replay memory adds `bootstrap_masks` to batches; None: it adds none.
+
+        Known after `build`.
+        """
+        return None
 
     def objective(self, networks: Networks) -> Objective | None:
         """Return the loss that `update` differentiates, for diagnostics; None if the algorithm does not provide it.

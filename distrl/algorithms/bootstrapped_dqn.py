@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from keras import ops
 
-from distrl.algorithms.algorithm import Networks
+from distrl.algorithms.algorithm import Bootstrap, Networks
 from distrl.algorithms.maths.critic_losses import critic_targets
 from distrl.algorithms.maths.returns import batch_discounts
 from distrl.algorithms.maths.rewards import learned_rewards
@@ -20,17 +20,18 @@ from distrl.networks.actions.ensemble import EnsembleSpec
 from distrl.networks.actions.family import Tensor
 from distrl.networks.heads.losses import huber
 from distrl.networks.objective import TARGET
-from distrl.types import Batch, EnvSpec
+from distrl.types import BOOTSTRAP_MASKS, Batch, EnvSpec
 
 
 class BootstrappedDqn(QLearning):
     """Q-learning of every member from the target network's same member:
 
         y_k = r + gamma^n (1 - terminated) Q_target,k(o', argmax_a Q_k(o', a))
-        loss = mean of w sum_k (y_k - Q_k(o, a))^2
+        loss = mean of w sum_k m_k (y_k - Q_k(o, a))^2,  m_k ~ Bernoulli(p)
 
-    Without `double`, the argmax is of Q_target,k. All members learn from all transitions (p = 1 in the paper's section
-    6.1); they differ in their first weights and in their targets.
+    Without `double`, the argmax is of Q_target,k. A transition has the same mask m whenever it is sampled; p is
+    `bootstrap_probability` (section 3). With p = 1, as in the paper's section 6.1, there are no masks: members differ
+    in their first weights and in their targets.
 
     Attributes:
         action, ensemble: The action and where its values are; known after `build`.
@@ -49,8 +50,17 @@ class BootstrappedDqn(QLearning):
         self.ensemble = ensemble
         return networks
 
+    @property
+    def bootstrap(self) -> Bootstrap | None:
+        probability = self.parameters.bootstrap_probability
+        return Bootstrap(self.ensemble.members, probability) if probability < 1.0 else None
+
     def temporal_differences(self, outputs: Mapping[str, Tensor], batch: Batch) -> TemporalDifferences:
-        """Return the losses of all members' values, "<head>/q", float32 [T+1, N, K A]; errors are the members' mean."""
+        """Return the losses of all members' values, "<head>/q", float32 [T+1, N, K A].
+
+        Values, targets and errors are means of all members. Priorities are the mean of m_k |y_k - Q_k|, so that
+        prioritised replay follows what a transition teaches.
+        """
         online, slow = (self._of_members(outputs[prefix + self.ensemble.output]) for prefix in ("", TARGET))
         best = greedy_values(slow[1:], online[1:] if self.parameters.double else None)
         rewards = learned_rewards(batch, self.parameters)
@@ -59,8 +69,13 @@ class BootstrappedDqn(QLearning):
         taken = chosen_values(online[:-1], ops.expand_dims(batch.actions[self.action], -1))
         errors = targets - taken  # [T, N, K]
         regression = huber if self.context.network.replace_mse_with_huber_loss else ops.square
-        sizes = ops.mean(ops.abs(errors), axis=-1)
-        return TemporalDifferences(ops.sum(regression(errors), axis=-1), ops.mean(taken, axis=-1), sizes, sizes)
+        losses, sizes = regression(errors), ops.abs(errors)
+        mean_error = priorities = ops.mean(sizes, axis=-1)
+        if self.bootstrap is not None:
+            masks = batch.extras[BOOTSTRAP_MASKS]
+            losses, priorities = masks * losses, ops.mean(masks * sizes, axis=-1)
+        of_members = [ops.mean(numbers, axis=-1) for numbers in (taken, targets)]
+        return TemporalDifferences(ops.sum(losses, axis=-1), of_members[0], mean_error, priorities, of_members[1])
 
     def _of_members(self, values: Tensor) -> Tensor:
         """[T+1, N, K A] -> [T+1, N, K, A]."""

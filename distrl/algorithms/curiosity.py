@@ -6,7 +6,7 @@ import numpy as np
 from keras import ops
 
 from distrl import nest
-from distrl.algorithms.algorithm import Algorithm, Networks, Update
+from distrl.algorithms.algorithm import Algorithm, Bootstrap, Networks, Update
 from distrl.algorithms.epochs import shuffled
 from distrl.algorithms.predictors import CURIOSITY, Predictor, Rows, make_predictor
 from distrl.config.algorithms import AlgorithmContext
@@ -66,6 +66,10 @@ class Curious(Algorithm):
             minibatches=Minibatches(_taken, self._order),
         )
         return networks | predictor.networks
+
+    @property
+    def bootstrap(self) -> Bootstrap | None:
+        return self._algorithm.bootstrap
 
     def update(self, networks: Networks, batch: Batch | Contributions) -> Update:
         """Make one update of the predictor, then one of the algorithm.

@@ -91,8 +91,9 @@ class C51(_Distributional):
         targets = projected(ops.softmax(made.following, axis=-1), support, made.rewards, made.discounts)
         losses = categorical_cross_entropy(made.distributions, targets)
         entropies = -ops.sum(targets * ops.log(ops.maximum(targets, 1e-30)), axis=-1)
-        errors = ops.abs(ops.sum(targets * support, axis=-1) - made.values)
-        return TemporalDifferences(losses, made.values, errors, ops.maximum(losses - entropies, 0.0))
+        means = ops.sum(targets * support, axis=-1)
+        errors, divergences = ops.abs(means - made.values), ops.maximum(losses - entropies, 0.0)
+        return TemporalDifferences(losses, made.values, errors, divergences, means)
 
 
 class QrDqn(_Distributional):
@@ -114,5 +115,6 @@ class QrDqn(_Distributional):
         discounts = ops.expand_dims(made.discounts, -1)
         targets = ops.stop_gradient(ops.expand_dims(made.rewards, -1) + discounts * made.following)
         losses = quantile_regression(made.distributions, targets, self.parameters.huber_kappa)
-        errors = ops.abs(ops.mean(targets, axis=-1) - made.values)
-        return TemporalDifferences(losses, made.values, errors, errors)
+        means = ops.mean(targets, axis=-1)
+        errors = ops.abs(means - made.values)
+        return TemporalDifferences(losses, made.values, errors, errors, means)

@@ -63,7 +63,9 @@ class Dqn(QLearning):
         lowered = [self._lowered(targets, *each, batch) for each in zip(slow, made, strict=True)]
         errors = [target - values for target, values in zip(lowered, taken, strict=True)]
         sizes = mean_over_choices([ops.abs(error) for error in errors])
-        return TemporalDifferences(self._losses(errors), mean_over_choices(taken), sizes, sizes)
+        return TemporalDifferences(
+            self._losses(errors), mean_over_choices(taken), sizes, sizes, mean_over_choices(lowered)
+        )
 
     def _returns(self, best: Tensor, batch: Batch) -> Tensor:
         """Return targets of all steps from the values of the best choices, float32 [T+1, N] -> [T, N]."""

@@ -64,7 +64,8 @@ class Naf(GradientAlgorithm):
                 copy as "target/…".
 
         Returns:
-            The head's loss; mean_value (of the actions taken), mean_td_error (absolute), and the priorities |y - Q|.
+            The head's loss; mean_value (of the actions taken), mean_target (of these), mean_td_error (absolute), and
+            the priorities |y - Q|.
         """
         parameters, weights = self.parameters, batch.importance_weights
         targets = critic_targets(
@@ -77,5 +78,10 @@ class Naf(GradientAlgorithm):
         errors = targets - values
         regression = huber if self.context.network.replace_mse_with_huber_loss else squared_error
         sizes = ops.abs(errors)
-        metrics = {"mean_value": ops.mean(values), "mean_td_error": ops.mean(sizes), PRIORITIES: sizes}
+        metrics = {
+            "mean_value": ops.mean(values),
+            "mean_target": ops.mean(targets),
+            "mean_td_error": ops.mean(sizes),
+            PRIORITIES: sizes,
+        }
         return Loss({"naf": weighted_mean(regression(errors), weights)}, metrics)

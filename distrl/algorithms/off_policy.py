@@ -235,8 +235,9 @@ class OffPolicyActorCritic(Algorithm):
         """Return the sum of all losses, which `Step` differentiates by the variables of each.
 
         Returns:
-            The sum, and policy_loss, critic_loss, those of `policy_terms`, mean_value and the priorities: the mean of
-            |y - Q_i| over the critics, of sequences as `item_priorities`.
+            The sum, and policy_loss, critic_loss, those of `policy_terms`, mean_value (of the first critic),
+            mean_target, mean_td_error (absolute), of each of several critics mean_q_<i> and mean_td_error_<i>, i from
+            1, and the priorities: the mean of |y - Q_i| over the critics, of sequences as `item_priorities`.
         """
         parameters = self.parameters
         self._follow()
@@ -252,23 +253,23 @@ class OffPolicyActorCritic(Algorithm):
         )
         weights = 1.0 if steps.importance_weights is None else steps.importance_weights
 
-        def mean(rows: Tensor, weights: Tensor | float = weights) -> Tensor:
+        def mean(rows: Tensor, weights: Tensor | float = 1.0) -> Tensor:
             return masked_mean(weights * ops.reshape(rows, steps.valid.shape), steps.valid)
 
-        policy_loss = -mean(worth)
-        critic_loss = sum(mean(self.critic_loss(value, targets)) for value in values)
+        policy_loss = -mean(worth, weights)
+        critic_loss = sum(mean(self.critic_loss(value, targets), weights) for value in values)
         total = self.main.online.heads[0].parameters.loss_weight * policy_loss + critic_loss
         if further is not None:
-            total = total + mean(further)
+            total = total + mean(further, weights)
         for network in (self.main, self.critic):
             total = sum(regularization(network.online), total)
-        errors = sum(ops.abs(expected(targets) - expected(value)) for value in values) / len(values)
+        told = {**told, **_of_critics(values, targets)}
+        errors = ops.reshape(told["mean_td_error"], steps.valid.shape)
         return total, {
             "policy_loss": policy_loss,
             "critic_loss": critic_loss,
-            **{name: mean(value, 1.0) if len(value.shape) else value for name, value in told.items()},
-            "mean_value": mean(expected(values[0]), 1.0),
-            PRIORITIES: item_priorities(ops.reshape(errors, steps.valid.shape), steps.valid),
+            **{name: mean(value) if len(value.shape) else value for name, value in told.items()},
+            PRIORITIES: item_priorities(errors, steps.valid),
         }
 
     def critic_loss(self, values: Tensor, targets: Tensor) -> Tensor:
@@ -342,3 +343,14 @@ class DeterministicActorCritic(TargetedActorCritic):
     def _actions(self, policy: Assembly, seen: Seen, *, training: bool) -> dict[str, Tensor]:
         outputs = seen.outputs(policy, {}, training=training)
         return self.scaled({action: outputs[policy.heads[0].name] for action in self.scales})  # there is one
+
+
+def _of_critics(values: list[Tensor], targets: Tensor) -> dict[str, Tensor]:
+    """Return metrics of the critics' values of the actions taken, float32 [N] each; see `OffPolicyActorCritic.loss`."""
+    means, wanted = [expected(value) for value in values], expected(targets)
+    errors = [ops.abs(wanted - mean) for mean in means]
+    metrics = {"mean_value": means[0], "mean_target": wanted, "mean_td_error": sum(errors) / len(errors)}
+    if len(values) > 1:
+        for number, (mean, error) in enumerate(zip(means, errors, strict=True), 1):
+            metrics |= {f"mean_q_{number}": mean, f"mean_td_error_{number}": error}
+    return metrics

@@ -26,12 +26,14 @@ class TemporalDifferences(NamedTuple):
         values: Q(o_t, a_t), of several choices their mean.
         errors: |y - Q(o_t, a_t)|.
         priorities: The sizes that prioritised replay follows.
+        targets: y; of distributions the mean, of several choices or members their mean.
     """
 
     losses: Tensor
     values: Tensor
     errors: Tensor
     priorities: Tensor
+    targets: Tensor
 
 
 class QLearning(GradientAlgorithm):
@@ -86,8 +88,8 @@ class QLearning(GradientAlgorithm):
             batch: [T, N].
 
         Returns:
-            The head's loss; td_loss (the same), mean_q (of the choices made) and mean_td_error (absolute); with
-            prioritised replay, the items' new priorities.
+            The head's loss; td_loss (the same), mean_q (of the choices made), mean_target (of these) and mean_td_error
+            (absolute); with prioritised replay, the items' new priorities.
         """
         found = self.temporal_differences(outputs, batch)
         weights = 1.0 if batch.importance_weights is None else batch.importance_weights
@@ -95,6 +97,7 @@ class QLearning(GradientAlgorithm):
         metrics = {
             TD_LOSS: loss,
             "mean_q": masked_mean(found.values, batch.valid),
+            "mean_target": masked_mean(found.targets, batch.valid),
             "mean_td_error": masked_mean(found.errors, batch.valid),
         }
         if self.parameters.prioritized:

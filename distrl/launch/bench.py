@@ -187,7 +187,9 @@ def record(
         earlier_unrolls: Unrolls to make before it since the reset of the environments, which begin alike.
     """
     length, discount = config.actors.unroll_length_steps, config.algorithm.reward_moments_discount
-    builder = UnrollBuilder(environment.spec, length, environment.rows, discount, config.state_rows)
+    builder = UnrollBuilder(
+        environment.spec, length, environment.rows, discount, config.state_rows, config.algorithm.discount
+    )
     observations = environment.reset(int(random.integers(2**31)))
     state = policy.initial_state(environment.rows)
     selector = ActionSelector(policy.distributions)

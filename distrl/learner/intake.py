@@ -19,7 +19,7 @@ from distrl.memory_backend.inbox import Inbox
 from distrl.memory_backend.layouts import Layouts
 from distrl.memory_backend.records import Producer
 from distrl.memory_backend.stream import Entry
-from distrl.types import Contribution, Unroll, UnrollHeader, UnrollSchema
+from distrl.types import EPISODE_FIELDS, Contribution, Unroll, UnrollHeader, UnrollSchema
 
 BLOCK_S = 0.1
 """Longest wait for an entry before `stop` is read; the end of a run waits for it."""
@@ -55,7 +55,8 @@ class Receipt:
         highest: Producer -> its highest sequence among them.
         env_steps: Valid steps first seen since the last receipt, dropped stale ones included.
         trained_steps: Valid steps of the items.
-        episode_returns, episode_lengths_steps: Results of episodes that ended in the items.
+        episode_returns, episode_lengths_steps, episode_discounted_returns, episode_successes: Results of episodes that
+            ended in the items.
     """
 
     entries: list[Entry]
@@ -64,6 +65,8 @@ class Receipt:
     trained_steps: int
     episode_returns: list[float]
     episode_lengths_steps: list[int]
+    episode_discounted_returns: list[float]
+    episode_successes: list[int]
     _backend: Backend
     _inbox: Inbox
 
@@ -78,7 +81,12 @@ class Receipt:
         state.trained_steps += self.trained_steps
         state.trained_unrolls += len(self.entries)
         state.applied.update(self.highest)
-        state.observe_episodes(self.episode_returns, self.episode_lengths_steps)
+        state.observe_episodes(
+            self.episode_returns,
+            self.episode_lengths_steps,
+            self.episode_discounted_returns,
+            self.episode_successes,
+        )
 
 
 @dataclass
@@ -165,8 +173,7 @@ class Intake:
             highest={item.header.producer: item.header.sequence for item in items},
             env_steps=env_steps,
             trained_steps=sum(item.header.env_steps for item in items),
-            episode_returns=[float(value) for item in items for value in item.episode_returns],
-            episode_lengths_steps=[int(value) for item in items for value in item.episode_lengths_steps],
+            **{name: [value for item in items for value in getattr(item, name).tolist()] for name in EPISODE_FIELDS},
             _backend=self.settling,
             _inbox=self.inbox,
         )

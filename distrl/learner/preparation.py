@@ -158,7 +158,7 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     if config.learner.init_from is not None and not origin.resumed:
         log.info("the learner %s", begin_with(networks, read_source(config.learner.init_from)))
     main = networks["main"]
-    replay = make_replay(config, spec, main.online.recurrent_state, state.updates)
+    replay = make_replay(config, spec, main.online.recurrent_state, state.updates, algorithm.bootstrap)
     if origin.resumed and origin.saved and replay is not None and is_saved(config):
         restore_replay(run_dir / "checkpoints", replay, state)
     restore_evaluations(run_dir / "policy", state, backend.registry, resumed=origin.resumed)

@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,8 +18,12 @@ from distrl.config.replay import ReplayParameters
 from distrl.data_store import atomic, npz
 from distrl.errors import CheckpointError, ConfigError
 from distrl.learner.state import LearnerState
+from distrl.replay.masks import BootstrapMasks
 from distrl.replay.memory import Replay, replay_bytes
 from distrl.types import ArraySpec, EnvSpec, UnrollSchema
+
+if TYPE_CHECKING:  # it brings Keras, and the command line imports this module
+    from distrl.algorithms.algorithm import Bootstrap
 
 log = logging.getLogger(__name__)
 _MEMINFO = Path("/proc/meminfo")
@@ -39,13 +44,18 @@ def replay_schema(config: RunConfig, spec: EnvSpec, recurrent_state: Mapping[str
 
 
 def make_replay(
-    config: RunConfig, spec: EnvSpec, recurrent_state: Mapping[str, ArraySpec], updates: int
+    config: RunConfig,
+    spec: EnvSpec,
+    recurrent_state: Mapping[str, ArraySpec],
+    updates: int,
+    bootstrap: "Bootstrap | None" = None,
 ) -> Replay | None:
     """Make the run's replay memory, empty; None if the algorithm learns from the stream.
 
     Args:
         recurrent_state: The policy's recurrent state by name; empty for a feed-forward policy.
         updates: Updates at the start of the learner; with the seed they determine the random draws.
+        bootstrap: The algorithm's ensemble, whose members get masks; None: none do.
 
     Raises:
         ConfigError: There is not enough memory; or the environment has not what hindsight or the sampler needs, or
@@ -58,8 +68,11 @@ def make_replay(
     schema = replay_schema(config, spec, recurrent_state)
     log.info("%s", fitting_replay(parameters, schema))
     seeds = np.random.SeedSequence(config.seed, spawn_key=(2, updates))  # (1, ...) are the actors'
-    goal = spec.observations.get(ACHIEVED)
-    return Replay(parameters, schema, discount=config.algorithm.discount, seeds=seeds, goal=goal)
+    goal, discount = spec.observations.get(ACHIEVED), config.algorithm.discount
+    masks = None
+    if bootstrap is not None:  # `updates` is no part of their seeds: items of a restored memory keep their masks
+        masks = BootstrapMasks(*bootstrap, np.random.SeedSequence(config.seed, spawn_key=(5,)))
+    return Replay(parameters, schema, discount=discount, seeds=seeds, goal=goal, masks=masks)
 
 
 def fitting_replay(parameters: ReplayParameters, schema: UnrollSchema, *, check: bool = True) -> str:

@@ -138,6 +138,8 @@ class Reporter:
             "min_return_100": min(returns, default=None),
             "max_return_100": max(returns, default=None),
             "std_return_100": float(np.std(returns)) if returns else None,
+            "mean_discounted_return_100": state.mean_discounted_return_100,
+            "success_rate_100": state.success_rate_100,
             "best_mean_return_100": state.best_mean_return_100,
             "evaluation_mean_return": state.evaluation_mean_return,
             "evaluation_env_steps": state.evaluation_env_steps,
@@ -153,7 +155,11 @@ class Reporter:
     def _of_replay(self) -> Snapshot:
         if self._replay is None:
             return {}
-        return {"sampled_steps": self._replay.limiter.sampled_steps, "replay_steps": self._replay.size_steps}
+        return {
+            "sampled_steps": self._replay.limiter.sampled_steps,
+            "replay_steps": self._replay.size_steps,
+            "replay_episodes": self._replay.size_episodes,
+        }
 
 
 def bottleneck(wait_share: float) -> str:

@@ -1,7 +1,7 @@
 """LearnerState: the learner's state beside the networks. Checkpoints hold it as JSON."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Self
 
@@ -15,6 +15,7 @@ WINDOW_EPISODES = 100
 
 _Count = Annotated[int, Field(ge=0)]
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
+_Success = Annotated[int, Field(ge=-1, le=1)]
 _Setting = _Finite | int | str | None
 
 
@@ -60,6 +61,8 @@ class LearnerState:
         best_saved_evaluation: Best evaluation when the best checkpoint by evaluation was written.
         recent_returns: Undiscounted returns of the newest 100 episodes, oldest first.
         recent_lengths_steps: Their lengths in valid steps.
+        recent_discounted_returns: Returns of the newest 100 episodes, discounted from their first step on.
+        recent_successes: Whether the newest 100 episodes succeeded: 1, 0, or -1 where the environment does not say.
         applied: (actor, incarnation) -> highest sequence that entered an update, or the replay memory. It rolls back
             with the weights.
         trained_unrolls: Number of these unrolls. The ledger counts any excess as rolled back.
@@ -83,6 +86,8 @@ class LearnerState:
     best_saved_evaluation: _Finite | None = None
     recent_returns: Annotated[list[_Finite], Field(max_length=WINDOW_EPISODES)] = field(default_factory=list)
     recent_lengths_steps: Annotated[list[_Count], Field(max_length=WINDOW_EPISODES)] = field(default_factory=list)
+    recent_discounted_returns: Annotated[list[_Finite], Field(max_length=WINDOW_EPISODES)] = field(default_factory=list)
+    recent_successes: Annotated[list[_Success], Field(max_length=WINDOW_EPISODES)] = field(default_factory=list)
     applied: Annotated[
         dict[tuple[_Count, _Count], _Count], BeforeValidator(_from_triples), PlainSerializer(_to_triples)
     ] = field(default_factory=dict)
@@ -92,8 +97,17 @@ class LearnerState:
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
 
-    def observe_episodes(self, returns: Iterable[float], lengths_steps: Iterable[int]) -> None:
+    def observe_episodes(
+        self,
+        returns: Sequence[float],
+        lengths_steps: Sequence[int],
+        discounted_returns: Sequence[float] = (),
+        successes: Sequence[int] = (),
+    ) -> None:
         """Count episodes that ended, in order.
+
+        Args:
+            discounted_returns, successes: Of all of them, or none.
 
         Raises:
             ValueError: There are not as many lengths as returns.
@@ -102,6 +116,8 @@ class LearnerState:
         self.episodes += len(ended)
         self.recent_returns = [*self.recent_returns, *(value for value, _ in ended)][-WINDOW_EPISODES:]
         self.recent_lengths_steps = [*self.recent_lengths_steps, *(steps for _, steps in ended)][-WINDOW_EPISODES:]
+        self.recent_discounted_returns = [*self.recent_discounted_returns, *discounted_returns][-WINDOW_EPISODES:]
+        self.recent_successes = [*self.recent_successes, *successes][-WINDOW_EPISODES:]
         mean = self._full_window_mean
         if mean is not None and (self.best_mean_return_100 is None or mean > self.best_mean_return_100):
             self.best_mean_return_100 = mean
@@ -120,6 +136,18 @@ class LearnerState:
         if not self.recent_returns:
             return None
         return sum(self.recent_returns) / len(self.recent_returns)
+
+    @property
+    def mean_discounted_return_100(self) -> float | None:
+        """Mean discounted return of the newest episodes, at most 100; None before the first has ended."""
+        found = self.recent_discounted_returns
+        return sum(found) / len(found) if found else None
+
+    @property
+    def success_rate_100(self) -> float | None:
+        """Share of the newest episodes, at most 100, that succeeded, of those of which the environment says it."""
+        known = [success for success in self.recent_successes if success >= 0]
+        return sum(known) / len(known) if known else None
 
     def take_best(self, *, by_evaluation: bool = False) -> bool:
         """Return whether a checkpoint written now is the best so far; if so, record its return.
@@ -176,5 +204,5 @@ class LearnerState:
             raise CheckpointError(f"the checkpoint's learner state is not valid: {where}: {first['msg']}") from error
 
 
-_LATER = {"launch", "evaluation_success_rate"}
+_LATER = {"launch", "evaluation_success_rate", "recent_discounted_returns", "recent_successes"}
 _STATE = TypeAdapter(LearnerState)

@@ -77,9 +77,7 @@ def decode_unroll(header: UnrollHeader, payload: bytes, schema: UnrollSchema, la
     check_reward_moments(tree["reward_moments"], schema.reward_moments, header)
     for name, (dtype, shape) in schema.steps.items():
         _check_array(name, tree[name], dtype, shape)
-    check_episodes(
-        tree["episode_returns"], tree["episode_lengths_steps"], schema.unroll_length_steps * schema.environments
-    )
+    check_episodes(tree, schema.unroll_length_steps * schema.environments)
     _check_values(tree, schema, header)
     _check_unroll_finite(tree, schema)
     extras = {name: tree.pop(name) for name in schema.extras}
@@ -184,15 +182,20 @@ def _check_array(name: str, array: Any, dtype: np.dtype[Any], shape: tuple[int, 
         raise SchemaError(f"{name} must be {dtype} {shape}, not {found}")
 
 
-def check_episodes(returns: Any, lengths: Any, steps: int) -> None:
-    """Raise SchemaError unless these are returns and lengths of episodes that can end within `steps` steps."""
-    for name, array in (("episode_returns", returns), ("episode_lengths_steps", lengths)):
-        if not isinstance(array, np.ndarray) or array.dtype != EPISODE_FIELDS[name] or array.ndim != 1:
-            raise SchemaError(f"{name} must be {EPISODE_FIELDS[name]} [E]")
-    if len(returns) != len(lengths) or len(returns) > steps:
-        raise SchemaError(f"{len(returns)} episode returns and {len(lengths)} lengths in {steps} steps")
+def check_episodes(tree: Mapping[str, Any], steps: int) -> None:
+    """Raise SchemaError unless `EPISODE_FIELDS` are of episodes that can end within `steps` steps."""
+    for name, dtype in EPISODE_FIELDS.items():
+        if not isinstance(tree[name], np.ndarray) or tree[name].dtype != dtype or tree[name].ndim != 1:
+            raise SchemaError(f"{name} must be {dtype} [E]")
+    counts = [len(tree[name]) for name in EPISODE_FIELDS]
+    if len(set(counts)) > 1 or counts[0] > steps:
+        numbers = ", ".join(f"{count} {name}" for name, count in zip(EPISODE_FIELDS, counts, strict=True))
+        raise SchemaError(f"{numbers} in {steps} steps")
+    lengths, successes = tree["episode_lengths_steps"], tree["episode_successes"]
     if lengths.size and lengths.min() < 1:
         raise SchemaError(f"episode_lengths_steps must be positive, not {lengths.min()}")
+    if successes.size and not (successes.min() >= -1 and successes.max() <= 1):
+        raise SchemaError(f"episode_successes must be -1, 0 or 1, not {successes.min()}…{successes.max()}")
 
 
 def _check_values(tree: dict[str, Any], schema: UnrollSchema, header: UnrollHeader) -> None:
@@ -212,7 +215,7 @@ def _check_values(tree: dict[str, Any], schema: UnrollSchema, header: UnrollHead
 
 def _check_unroll_finite(tree: dict[str, Any], schema: UnrollSchema) -> None:
     arrays = [(name, tree[name]) for name in schema.steps]
-    arrays.append(("episode_returns", tree["episode_returns"]))
+    arrays += [(name, tree[name]) for name in EPISODE_FIELDS]
     arrays += [(f"{group}/{name}", array) for group in GROUPS for name, array in tree[group].items()]
     check_finite(arrays)
 

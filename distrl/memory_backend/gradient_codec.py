@@ -20,9 +20,9 @@ from distrl.memory_backend.codec import (
     check_reward_moments,
     named,
 )
-from distrl.types import MOMENTS, Array, Contribution, Differentiated, Form, UnrollHeader
+from distrl.types import EPISODE_FIELDS, MOMENTS, Array, Contribution, Differentiated, Form, UnrollHeader
 
-_BESIDE = ("episode_returns", "episode_lengths_steps", "reward_moments")
+_BESIDE = (*EPISODE_FIELDS, "reward_moments")
 _FIELDS = frozenset({*Differentiated._fields, *_BESIDE})
 _LOSS = "loss"
 MAX_METRICS = 100
@@ -104,7 +104,7 @@ def decode_contribution(header: UnrollHeader, payload: bytes, schema: GradientSc
     check_group("averages", tree["averages"], schema.averages)
     _check_moments(tree["moments"], schema.moments)
     _check_metrics(tree["metrics"])
-    check_episodes(tree["episode_returns"], tree["episode_lengths_steps"], schema.steps)
+    check_episodes(tree, schema.steps)
     if header.env_steps > schema.steps:
         raise SchemaError(f"the header says {header.env_steps} steps, an unroll has {schema.steps}")
     check_reward_moments(tree["reward_moments"], schema.reward_moments, header)
@@ -145,7 +145,7 @@ def _check_finite(contribution: Contribution) -> None:
         if not math.isfinite(value):
             raise NonFiniteUnrollError(f"metrics/{name[:50]} is not finite")
     arrays: list[tuple[str, Array]] = [
-        ("episode_returns", contribution.episode_returns),
+        *((name, getattr(contribution, name)) for name in EPISODE_FIELDS),
         *((f"reward_moments/{name}", array) for name, array in contribution.reward_moments.items()),
         *((f"gradients/{name}", array) for name, array in taken.gradients.items()),
         *((f"averages/{name}", array) for name, array in taken.averages.items()),

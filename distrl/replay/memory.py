@@ -5,6 +5,7 @@
     samplers       choose the items of a batch: uniform, prioritised by a sum_tree with new_items first, balanced over
                    classes
     hindsight      gives sampled transitions another goal, with the goal_rewards that they get for it
+    masks          say which members of an ensemble learn from an item
     rate_limiter   ratio of sampled to inserted steps
 
 Items have unique numbers: (unroll's number) x (items per slot) + place in the slot. So a late priority of an item that
@@ -21,11 +22,12 @@ from distrl.config.replay import ReplayParameters
 from distrl.errors import CheckpointError
 from distrl.replay.hindsight import Hindsight, hindsight_forms
 from distrl.replay.items import make_items
+from distrl.replay.masks import BootstrapMasks
 from distrl.replay.rate_limiter import RateLimiter
 from distrl.replay.ring import UnrollRing, slot_forms
 from distrl.replay.samplers import make_sampler, sampler_bytes
 from distrl.replay.sum_tree import Indices
-from distrl.types import Array, ArraySpec, Batch, FloatArray, Unroll, UnrollSchema, bytes_of
+from distrl.types import BOOTSTRAP_MASKS, Array, ArraySpec, Batch, BoolArray, FloatArray, Unroll, UnrollSchema, bytes_of
 
 
 class Sample(NamedTuple):
@@ -57,11 +59,11 @@ class SavedArrays(Protocol):
 
 
 def replay_bytes(parameters: ReplayParameters, schema: UnrollSchema) -> int:
-    """Return the bytes of a full memory: unrolls, their counts of steps and items, and the sampler's data."""
+    """Return the bytes of a full memory: unrolls, their counts of steps, items and episodes, and the sampler's data."""
     items = make_items(parameters, schema, discount=1.0)
     further = items.forms if parameters.hindsight is None else items.forms | hindsight_forms(schema)
     slots = parameters.slots(schema.unroll_length_steps * schema.environments)
-    return slots * (bytes_of(slot_forms(schema, further)) + 16) + sampler_bytes(parameters, slots, items.per_slot)
+    return slots * (bytes_of(slot_forms(schema, further)) + 24) + sampler_bytes(parameters, slots, items.per_slot)
 
 
 class Replay:
@@ -75,6 +77,7 @@ class Replay:
         discount: Discount of the rewards within a transition.
         seeds: Seeds of the random draws.
         goal: Spec of goals, for hindsight.
+        masks: Masks of an ensemble's members for the extras of batches; None: none.
 
     Raises:
         ConfigError: See `Hindsight`.
@@ -88,6 +91,7 @@ class Replay:
         discount: float,
         seeds: np.random.SeedSequence,
         goal: ArraySpec | None = None,
+        masks: BootstrapMasks | None = None,
     ) -> None:
         self._parameters = parameters
         self._shape = (schema.unroll_length_steps, schema.environments)
@@ -98,11 +102,13 @@ class Replay:
             assert goal is not None  # `check_goals` found it
             self._hindsight = Hindsight(parameters.hindsight, schema, goal)
         further = self._items.forms if self._hindsight is None else self._items.forms | hindsight_forms(schema)
+        self._masks = masks
         self._ring = UnrollRing(schema, self._slots, further)
         self._sampler = make_sampler(parameters, self._slots, self._items.per_slot)
         self._balances = parameters.sampler.kind == "balanced"
         self._steps = np.zeros(self._slots, np.int64)  # valid ones, by slot
         self._present = np.zeros(self._slots, np.int64)  # items, by slot
+        self._ends = np.zeros(self._slots, np.int64)  # of episodes, by slot
         self._next = 0  # number of the next unroll; it goes into slot number % slots
         self._rng = np.random.default_rng(seeds)
         self.limiter = RateLimiter(parameters.samples_per_insert, parameters.min_size_steps)
@@ -111,6 +117,11 @@ class Replay:
     def size_steps(self) -> int:
         """Number of stored valid steps."""
         return int(self._steps.sum())
+
+    @property
+    def size_episodes(self) -> int:
+        """Number of stored episodes' ends: the rows that are not valid which follow them."""
+        return int(self._ends.sum())
 
     @property
     def is_empty(self) -> bool:
@@ -138,6 +149,7 @@ class Replay:
         choices = next(iter(unroll.actions.values())).reshape(-1) if self._balances else None
         self._sampler.put(slot, present, first, choices)
         self._steps[slot], self._present[slot] = steps, np.count_nonzero(present)
+        self._ends[slot] = _ends(unroll.valid[None])[0]
         self._next += 1
         self.limiter.insert(steps)
         return steps
@@ -160,7 +172,10 @@ class Replay:
             self._hindsight.relabel(batch, self._ring, drawn.positions, filled, self._rng)
         steps = int(np.count_nonzero(batch.valid[self._items.burn_in_steps :]))
         self.limiter.sample(steps)
-        return Sample(batch, self._numbers(drawn.positions), steps)
+        numbers = self._numbers(drawn.positions)
+        if self._masks is not None:
+            batch = batch._replace(extras={**batch.extras, BOOTSTRAP_MASKS: self._masks.of(numbers)})
+        return Sample(batch, numbers, steps)
 
     def reprioritise(self, items: Array, priorities: FloatArray) -> None:
         """Set the priorities of sampled items; those that have made room since are ignored.
@@ -237,9 +252,18 @@ class Replay:
         flags = {path: self._ring.arrays[path][:filled] for path in ("valid", "terminated")}
         present = self._items.present(flags)
         self._sampler.restore({name.removeprefix("sampler/"): arrays[name] for name in sampler}, present)
-        self._steps[:], self._present[:] = 0, 0
+        self._steps[:], self._present[:], self._ends[:] = 0, 0, 0
         self._steps[:filled] = np.count_nonzero(flags["valid"], axis=(1, 2))
         self._present[:filled] = np.count_nonzero(present, axis=1)
+        self._ends[:filled] = _ends(flags["valid"])
         self._next = number
         self._rng.bit_generator.state = json.loads(arrays["generator"].tobytes())
         self.limiter.inserted_steps, self.limiter.sampled_steps = inserted, sampled
+
+
+def _ends(valid: BoolArray) -> Indices:
+    """Count the first rows that are not valid, bool [slots, T, B] -> int64 [slots]; an agent may have several."""
+    first = ~valid
+    first[:, 1:] &= valid[:, :-1]
+    counts: Indices = np.count_nonzero(first, axis=(1, 2))
+    return counts

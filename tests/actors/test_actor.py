@@ -158,6 +158,19 @@ def make_run(parts):
 # ---------------------------------------------------------------------------------------------------------- unrolls
 
 
+@pytest.mark.row("P07.1")
+def test_unrolls_tell_which_episodes_succeeded(make_run):
+    """Two bits, two steps: the reward of a step is 0 if it reached the goal, else -1."""
+    run = make_run(configure({"id": "distrl.environments.worlds.bit_flip:BitFlip", "kwargs": {"n": 2}}))
+    actor = run.actor()
+    run.publish(1)
+    unrolls = [run.step(actor) for _ in range(20)]
+    returns = np.concatenate([unroll.episode_returns for unroll in unrolls])
+    successes = np.concatenate([unroll.episode_successes for unroll in unrolls])
+    assert set(successes.tolist()) == {0, 1}
+    np.testing.assert_array_equal(successes, returns > -2.0)
+
+
 def test_unrolls_follow_each_other_without_a_gap(make_run):
     run = make_run(configure(COUNTER))
     actor = run.actor(number=3)
@@ -172,6 +185,8 @@ def test_unrolls_follow_each_other_without_a_gap(make_run):
         np.testing.assert_array_equal(before.observations["observation"][-1], after.observations["observation"][0])
     assert [unroll.header.env_steps for unroll in unrolls] == [4 * B, 4 * B, 4 * B]
     assert [unroll.episode_returns.tolist() for unroll in unrolls] == [[6.0] * B, [6.0] * B, [6.0] * 2 * B]
+    np.testing.assert_allclose(unrolls[0].episode_discounted_returns, 1.0 + 0.99 * 2.0 + 0.99**2 * 3.0)
+    assert unrolls[0].episode_successes.tolist() == [-1] * B  # the environment does not say
     assert actor.progress.env_steps == 12 * B
     assert run.backend.ledger.counts().imbalance == 0
 

@@ -39,12 +39,15 @@ def a_step(observations, rewards, ended=(), valid=None, raw_rewards=None, life_l
     )
 
 
-def fill(builder: UnrollBuilder, steps: list[Step], states: list[dict[str, np.ndarray]] | None = None) -> None:
-    """`states`: after each step."""
+def fill(
+    builder: UnrollBuilder, steps: list[Step], states: list[dict[str, np.ndarray]] | None = None, succeeded=None
+) -> None:
+    """`states`: after each step; `succeeded`: of each."""
     for row, step in enumerate(steps):
         count = len(step.rewards)
         actions, log_probabilities = {"action": np.full(count, row, np.int32)}, np.full(count, -0.5 * row, np.float32)
-        builder.add(actions, log_probabilities, step, {} if states is None else states[row])
+        success = None if succeeded is None else succeeded[row]
+        builder.add(actions, log_probabilities, step, {} if states is None else states[row], success)
 
 
 def test_rows_hold_what_happened():
@@ -173,6 +176,38 @@ def test_an_episode_over_two_unrolls_is_counted_once_and_whole():
     assert unroll.episode_lengths_steps.tolist() == [3]
 
 
+@pytest.mark.row("P07.1")
+def test_discounted_returns_count_from_the_first_step_of_the_episode():
+    """Gamma .5: 8 + .5 x 4 + .25 x 4 over the seam, then 6 + .5 x 2 of an episode after the row that is not valid."""
+    builder = UnrollBuilder(SPEC, 2, 1, discount=0.5)
+    builder.begin(observe(0), {})
+    fill(builder, [a_step([1], [1], raw_rewards=[8]), a_step([2], [1], raw_rewards=[4])])
+    assert builder.close((0, 1), 0, 1).episode_discounted_returns.tolist() == []
+    fill(builder, [a_step([3], [4], ended=[0]), a_step([0], [0], valid=[False])])
+    assert builder.close((0, 1), 1, 1).episode_discounted_returns.tolist() == [11]
+    fill(builder, [a_step([1], [6]), a_step([2], [2], ended=[0])])
+    assert builder.close((0, 1), 2, 1).episode_discounted_returns.tolist() == [7]
+
+
+@pytest.mark.row("P07.1")
+def test_episodes_succeed_as_their_last_step_says():
+    builder = UnrollBuilder(SPEC, 3, 3)
+    builder.begin(observe(0, 0, 0), {})
+    steps = [
+        a_step([1, 1, 1], [1, 1, 1]),
+        a_step([2, 2, 2], [1, 1, 1], ended=[1, 2]),
+        a_step([3, 0, 0], [1, 0, 0], ended=[0], valid=[True, False, False]),
+    ]
+    said = [None, np.array([True, False, None], object), np.array([True, None, None], object)]
+    fill(builder, steps, succeeded=said)
+    unroll = builder.close((0, 1), 0, 1)
+    assert unroll.episode_lengths_steps.tolist() == [2, 2, 3]
+    assert unroll.episode_successes.tolist() == [0, -1, 1]
+    assert unroll.episode_successes.dtype == np.int8
+    fill(builder, [a_step([1, 1, 1], [1, 1, 1], ended=[0, 1, 2])] * 3, succeeded=[None] * 3)
+    assert set(builder.close((0, 1), 1, 1).episode_successes.tolist()) == {-1}
+
+
 def test_episodes_return_what_the_environment_paid_not_what_is_learned_from():
     builder = UnrollBuilder(SPEC, 2, 1)
     builder.begin(observe(0), {})
@@ -252,16 +287,17 @@ def test_of_stacks_the_newest_frame_travels_and_the_older_ones_once():
 
 
 def slow_episodes(ended, valid, rewards) -> list[tuple[int, int, float, int]]:
-    """(end time, environment, return, length), by walking every environment step by step."""
+    """(end time, environment, return, length, return at .5), by walking every environment step by step."""
     found = []
     for environment in range(ended.shape[1]):
-        total, length = 0.0, 0
+        total, length, discounted = 0.0, 0, 0.0
         for time in range(ended.shape[0]):
             total += rewards[time, environment]
+            discounted += 0.5**length * rewards[time, environment]
             length += int(valid[time, environment])
             if ended[time, environment]:
-                found.append((time, environment, total, length))
-                total, length = 0.0, 0
+                found.append((time, environment, total, length, discounted))
+                total, length, discounted = 0.0, 0, 0.0
     return sorted(found)
 
 
@@ -277,7 +313,7 @@ def test_episode_statistics_equal_the_slow_walk(data):
         valid[time] = ~ended[time - 1]
         ended[time] &= valid[time]
     rewards = np.where(valid, random.integers(-3, 4, (total, count)), 0).astype(np.float32)
-    builder = UnrollBuilder(SPEC, length, count)
+    builder = UnrollBuilder(SPEC, length, count, discount=0.5)
     builder.begin(observe(*np.zeros(count)), {})
     collected: list[Unroll] = []
     for time in range(total):
@@ -293,6 +329,8 @@ def test_episode_statistics_equal_the_slow_walk(data):
     assert [int(value) for unroll in collected for value in unroll.episode_lengths_steps] == [
         row[3] for row in expected
     ]
+    discounted = [float(value) for unroll in collected for value in unroll.episode_discounted_returns]
+    assert discounted == pytest.approx([row[4] for row in expected], abs=1e-5)
 
 
 def test_moments_of_rewards_are_told_where_somebody_asks_and_go_on_over_the_seam():

@@ -112,3 +112,20 @@ def assert_metrics(update, **expected):
     norm = update.metrics["gradient_norm"]
     whole = {"gradient_norm": norm, "learning_rate": 0.01, "finite": True} | expected
     assert update.metrics == pytest.approx(whole, rel=1e-4, abs=1e-6)
+
+
+def of_critics(y, taken):
+    """Metrics of several critics' values of the actions taken, one critic after the other.
+
+    Args:
+        y: Targets [N], or [N, samples].
+        taken: [critics, N], or [critics, N, atoms].
+    """
+    y, taken = np.asarray(y), np.asarray(taken)
+    means = [row.mean() for row in y]
+    found = {"mean_value": taken[0].mean(), "mean_target": np.mean(means)}
+    for number, rows in enumerate(taken, 1):
+        found[f"mean_q_{number}"] = rows.mean()
+        found[f"mean_td_error_{number}"] = np.mean([abs(means[i] - rows[i].mean()) for i in range(len(means))])
+    found["mean_td_error"] = np.mean([found[f"mean_td_error_{number}"] for number in range(1, len(taken) + 1)])
+    return found

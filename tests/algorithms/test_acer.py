@@ -80,7 +80,7 @@ def twin(networks, batch):
         to_numpy(found[name]).astype(float) for name in ("policy/action", "q/q", "target/policy/action")
     )
     pi, average, mu = softmax(logits), softmax(average), batch.extras[CHOICE_PROBABILITIES].astype(float)
-    rows = {name: [] for name in ("policy", "critic", "bias", "entropy", "kl", "value", "q", "rho")}
+    rows = {name: [] for name in ("policy", "critic", "bias", "entropy", "kl", "value", "q", "target", "rho")}
     for n in range(N):
         q_ret = (pi[T, n] * q[T, n]).sum()
         for t in reversed(range(T)):
@@ -102,6 +102,7 @@ def twin(networks, batch):
             rows["kl"].append((average[t, n] * np.log(average[t, n] / pi[t, n])).sum())
             rows["value"].append(value)
             rows["q"].append(q[t, n, action])
+            rows["target"].append(q_ret)
             rows["rho"].append(min(1.0, rho[action]))
             q_ret = min(1.0, rho[action]) * (q_ret - q[t, n, action]) + value
     return {name: np.mean(numbers) for name, numbers in rows.items()}
@@ -124,6 +125,7 @@ def test_the_loss_is_that_of_a_slow_twin(network):
             "kl": expected["kl"],
             "mean_value": expected["value"],
             "mean_q": expected["q"],
+            "mean_target": expected["target"],
             "mean_rho": expected["rho"],
             "loss": expected["policy"] + 0.5 * expected["critic"],
             "gradient_norm": told["gradient_norm"],

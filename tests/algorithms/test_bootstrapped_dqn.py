@@ -48,7 +48,7 @@ def compute(algorithm, batch, online, target):
         tape.watch(given)
         terms, metrics = algorithm.loss({"ensemble_q/q": given, "target/ensemble_q/q": tf.constant(flat[1])}, batch)
     gradient = tape.gradient(terms["ensemble_q"], given).numpy().reshape(online.shape)
-    return float(terms["ensemble_q"]), {name: float(value) for name, value in metrics.items()}, gradient
+    return float(terms["ensemble_q"]), {name: np.asarray(value).tolist() for name, value in metrics.items()}, gradient
 
 
 @pytest.mark.row("D156")
@@ -61,6 +61,7 @@ def test_each_member_has_a_target_of_its_own_by_hand():
     assert metrics == {
         "td_loss": pytest.approx(13.0),
         "mean_q": pytest.approx(3.0),
+        "mean_target": pytest.approx(2.5),
         "mean_td_error": pytest.approx(2.5),
     }
     np.testing.assert_allclose(gradient[0, 0], [[-4.0, 0.0], [6.0, 0.0]])
@@ -85,6 +86,70 @@ def test_the_loss_is_that_of_as_many_networks_one_after_another(seed, double):
         losses[n] += errors[n, k] ** 2
     assert loss == pytest.approx(np.mean(batch.importance_weights * losses), rel=1e-4)
     assert metrics["mean_td_error"] == pytest.approx(np.abs(errors).mean(), rel=1e-4)
+
+
+@pytest.mark.row("D156")
+def test_a_mask_leaves_out_the_members_that_do_not_learn_by_hand():
+    """As the first test; of two equal transitions, the first teaches member 1 and the second teaches none."""
+    online = np.array([[[[1.0, 9.0], [5.0, 9.0]]] * 2, [[[0.0, 1.0], [1.0, 0.0]]] * 2]).reshape(2, 2, 2, 2)
+    target = np.array([[[[7.0, 7.0], [7.0, 7.0]]] * 2, [[[8.0, 4.0], [2.0, 9.0]]] * 2]).reshape(2, 2, 2, 2)
+    masks = np.array([[[0.0, 1.0], [0.0, 0.0]]], np.float32)
+    batch = transitions([1.0, 1.0], [0, 0], [False, False], extras={"bootstrap_masks": masks})
+    replay = {"sampler": {"kind": "prioritized"}}
+    algorithm = make(discount=0.5, bootstrap_probability=0.5, replay=replay)
+    loss, metrics, gradient = compute(algorithm, batch, online, target)
+    assert loss == pytest.approx(3.0**2 / 2)  # a mean over transitions
+    np.testing.assert_allclose(gradient[0], [[[0.0, 0.0], [3.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]]])
+    np.testing.assert_allclose(metrics["mean_td_error"], 2.5)  # all members'
+    np.testing.assert_allclose(metrics["priorities"], [1.5, 0.0])
+
+
+@pytest.mark.row("D156")
+@pytest.mark.parametrize("seed", range(3))
+def test_masked_losses_are_those_of_networks_that_learn_from_their_own_transitions(seed):
+    rng = np.random.default_rng(seed)
+    online, target = rng.normal(0.0, 2.0, (2, 2, 6, 3, 4)).astype(np.float32)
+    rewards, made, over = rng.normal(size=6), rng.integers(0, 4, 6), rng.random(6) < 0.4
+    masks = (rng.random((1, 6, 3)) < 0.5).astype(np.float32)
+    batch = transitions(rewards, made, over, extras={"bootstrap_masks": masks})
+    loss, _, gradient = compute(make(members=3, discount=0.9, bootstrap_probability=0.5), batch, online, target)
+    expected, moved = 0.0, np.zeros_like(online)
+    for k in range(3):  # one network after another, each on its own transitions
+        for n in np.flatnonzero(masks[0, :, k]):
+            y = rewards[n] + 0.9 * (not over[n]) * target[1, n, k, np.argmax(online[1, n, k])]
+            error = y - online[0, n, k, made[n]]
+            expected += error**2 / 6
+            moved[0, n, k, made[n]] = -2.0 * error / 6
+    assert loss == pytest.approx(expected, rel=1e-4)
+    np.testing.assert_allclose(gradient, moved, atol=1e-5)
+
+
+@pytest.mark.row("D156")
+def test_an_update_moves_only_the_members_that_learn():
+    algorithm = make(members=3, network={"middleware_parameters": {"scheme": []}}, bootstrap_probability=0.5)
+    networks = algorithm.build(SPEC)
+    assert algorithm.bootstrap == (3, 0.5)
+    masks = np.broadcast_to(np.array([1.0, 0.0, 1.0], np.float32), (1, 4, 3))
+    batch = transitions([1.0, -1.0, 2.0, 0.5], [0, 1, 0, 1], [True] * 4, extras={"bootstrap_masks": masks})
+    model = networks["main"].online.model
+    heads = {k: [v for v in model.trainable_variables if f"ensemble_q_head_{k}" in v.path] for k in range(3)}
+    before = {k: [np.array(variable) for variable in variables] for k, variables in heads.items()}
+    algorithm.update(networks, batch)
+    moved = {k: np.abs(np.array(heads[k][0]) - before[k][0]).max() > 0.0 for k in range(3)}
+    assert moved == {0: True, 1: False, 2: True}
+    assert np.array_equal(heads[1][1], before[1][1])
+
+
+def test_without_masks_all_members_learn_from_all_transitions():
+    algorithm = make()
+    algorithm.build(SPEC)
+    assert algorithm.bootstrap is None
+
+
+@pytest.mark.parametrize("probability", [0.0, -0.5, 1.5, float("nan")])
+def test_no_other_probability_is_accepted(probability):
+    with pytest.raises(ValueError, match=r"bootstrap_probability\n  Input should be (greater|less) than"):
+        make(bootstrap_probability=probability)
 
 
 @pytest.mark.row("D156")

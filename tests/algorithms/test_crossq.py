@@ -100,7 +100,7 @@ def twin(networks, batch, noises, moments):
         "temperature": -weights * ALPHA * (log_p - 2.0),
         "priorities": 0.5 * (np.abs(y - here[0]) + np.abs(y - here[1])),
     }
-    return rows, -log_p.mean(), here[0].mean(), critic
+    return rows, -log_p.mean(), arm.of_critics(y, here), critic
 
 
 @pytest.mark.parametrize("warm_up", [100_000, 0])
@@ -116,7 +116,7 @@ def test_every_loss_is_that_of_a_twin_in_numpy(warm_up):
                 variable.assign(np.asarray(variable) + shift)
     batch, seeds = arm.transitions(), keras.random.SeedGenerator(3)
     noises = [np.asarray(keras.random.normal((N, 2), seed=seeds)) for _ in range(2)]
-    rows, entropy, mean_value, critic = twin(networks, batch, noises, "corrected" if warm_up == 0 else "batch")
+    rows, entropy, critics, critic = twin(networks, batch, noises, "corrected" if warm_up == 0 else "batch")
     update = algorithm.update(networks, batch)
     arm.assert_metrics(
         update,
@@ -124,7 +124,7 @@ def test_every_loss_is_that_of_a_twin_in_numpy(warm_up):
         critic_loss=rows["critic"].mean(),
         temperature=ALPHA,
         entropy=entropy,
-        mean_value=mean_value,
+        **critics,
         loss=sum(rows[name].mean() for name in ("policy", "critic", "temperature")),
     )
     np.testing.assert_allclose(update.priorities, rows["priorities"], rtol=1e-4)

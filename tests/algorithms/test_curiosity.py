@@ -304,3 +304,12 @@ def test_a_batch_after_a_refused_one_is_learned_from():
     assert told["finite"] is True
     assert np.isfinite(told["intrinsic_deviation"])
     assert told["intrinsic_reward"] > 0.0
+
+
+def test_the_masks_of_an_ensemble_are_the_algorithms():
+    network = {"heads_parameters": [{"kind": "ensemble_q", "members": 3}]}
+    assert make("bootstrapped_dqn", {"kind": "rnd"}, bootstrap_probability=0.5, network=network)[0].bootstrap == (
+        3,
+        0.5,
+    )
+    assert make("ppo", {"kind": "rnd"})[0].bootstrap is None

@@ -51,6 +51,8 @@ def test_every_loss_is_that_of_a_slow_twin(fresh):
         policy_loss=-np.mean(worth),
         critic_loss=np.mean(losses),
         mean_value=taken.mean(),
+        mean_target=np.mean(y),
+        mean_td_error=np.mean(np.abs(y - taken)),
         loss=np.mean(losses) - np.mean(worth),
     )
     np.testing.assert_allclose(update.priorities, np.abs(y - taken), rtol=1e-4)

@@ -74,7 +74,7 @@ def twin(networks, batch, share=0.98):
         "temperature": weights * ALPHA * (entropies - targets),
         "priorities": 0.5 * (np.abs(y - taken[0]) + np.abs(y - taken[1])),
     }
-    return rows, entropies.mean(), taken[0].mean()
+    return rows, entropies.mean(), arm.of_critics(y, taken)
 
 
 @pytest.mark.parametrize("network", [NETWORK, MASKED], ids=["all choices", "a mask"])
@@ -85,7 +85,7 @@ def test_every_loss_is_that_of_a_slow_twin(network):
     if network is MASKED:
         batch.observations["allowed"][:, ::2, 2] = 0
         batch = batch._replace(actions={"action": batch.actions["action"] % 2})
-    rows, entropy, mean_value = twin(networks, batch)
+    rows, entropy, critics = twin(networks, batch)
     update = algorithm.update(networks, batch)
     arm.assert_metrics(
         update,
@@ -93,7 +93,7 @@ def test_every_loss_is_that_of_a_slow_twin(network):
         critic_loss=rows["critic"].mean(),
         temperature=ALPHA,
         entropy=entropy,
-        mean_value=mean_value,
+        **critics,
         loss=sum(rows[name].mean() for name in ("policy", "critic", "temperature")),
     )
     np.testing.assert_allclose(update.priorities, rows["priorities"], rtol=1e-4)

@@ -78,6 +78,7 @@ def test_the_loss_of_c51_by_hand():
     assert loss == pytest.approx(np.log(3.0), rel=1e-5)
     np.testing.assert_allclose(metrics[PRIORITIES], np.log(1.5), rtol=1e-4)
     assert metrics["mean_q"] == pytest.approx(1.0)
+    assert metrics["mean_target"] == pytest.approx((1.5 + 0.5) / 2, rel=1e-5)
     assert metrics["mean_td_error"] == pytest.approx((0.5 + 0.5) / 2, rel=1e-5)  # means 1.5 and .5, from 1
     moved = np.zeros((2, 2, 2, 3), np.float32)
     moved[0, :, 0] = (1 / 3 - np.array([[0.0, 0.5, 0.5], [0.5, 0.5, 0.0]])) / 2
@@ -136,14 +137,16 @@ def test_the_loss_of_qrdqn_is_the_papers(seed, double):
     algorithm = make("qrdqn", double=double, huber_kappa=0.7, replay={"sampler": {"kind": "prioritized"}})
     batch = transitions(rewards, terminated, actions, weights, steps=3)
     loss, metrics, _ = compute(algorithm, batch, online, target, mean_of_quantiles)
-    losses, errors = [], []
+    losses, errors, means = [], [], []
     for n in range(5):
         best = int(np.argmax((online if double else target)[1, n].mean(axis=-1)))
         targets = rewards[n] + GAMMA**3 * (not terminated[n]) * target[1, n, best]
         made = online[0, n, actions[n]]
         losses.append(quantile_loss_slowly(made, targets, 0.7))
         errors.append(abs(targets.mean() - made.mean()))
+        means.append(targets.mean())
     assert loss == pytest.approx(np.mean(weights * losses), rel=1e-4)
+    assert metrics["mean_target"] == pytest.approx(np.mean(means), rel=1e-4)
     np.testing.assert_allclose(metrics[PRIORITIES], errors, rtol=1e-3, atol=1e-5)
 
 

@@ -55,7 +55,7 @@ def compute(algorithm, batch, online, target, choices=None):
     return float(terms["q"]), {name: np.asarray(value) for name, value in metrics.items()}, gradients
 
 
-@pytest.mark.row("D150", "H02")
+@pytest.mark.row("D150", "H02", "P07.2")
 def test_loss_by_hand():
     """y = 1 + .99 x 3 = 3.97, and 1 where terminated; Q(o, 0) = 2: errors 1.97 and -1, (1.97^2 + 1) / 2."""
     online = [[[2.0, 9.0], [2.0, 9.0]], [[0.0, 0.0], [0.0, 0.0]]]
@@ -66,6 +66,7 @@ def test_loss_by_hand():
     assert metrics == {
         "td_loss": pytest.approx(loss),
         "mean_q": pytest.approx(2.0),
+        "mean_target": pytest.approx(4.97 / 2, rel=1e-5),
         "mean_td_error": pytest.approx(2.97 / 2, rel=1e-5),
     }
     # only the choice that was made is moved: -2 error / N

@@ -49,7 +49,10 @@ def test_the_loss_is_that_of_a_slow_twin(fresh, huber):
     assert max(np.abs(y - q)) > 1.0 > min(np.abs(y - q))
     assert np.abs(np.array(v) - q).min() > 1e-3
     update = algorithm.update(networks, batch)
-    arm.assert_metrics(update, loss=np.mean(losses), mean_value=np.mean(q), mean_td_error=np.mean(np.abs(y - q)))
+    errors = np.mean(np.abs(y - q))
+    arm.assert_metrics(
+        update, loss=np.mean(losses), mean_value=np.mean(q), mean_target=np.mean(y), mean_td_error=errors
+    )
     np.testing.assert_allclose(update.priorities, np.abs(y - q), rtol=1e-4)
 
 

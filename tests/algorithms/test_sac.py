@@ -11,7 +11,7 @@ from distrl.config import RunConfig
 from distrl.errors import CheckpointError, ConfigError
 from distrl.networks.framework.backend import Gradients
 from distrl.types import BoxSpec, DiscreteSpec, EnvSpec
-from tests.algorithms.arm import GAMMA, HIGH, LOW, SCALE, SPEC, N, drawn, transitions
+from tests.algorithms.arm import GAMMA, HIGH, LOW, SCALE, SPEC, N, drawn, of_critics, transitions
 from tests.traces import traces
 
 NETWORK = {
@@ -59,7 +59,7 @@ def twin(networks, batch, noises):
     """Every loss and gradient-free number of one update, row by row."""
     main, critic = networks["main"], networks["critic"]
     before, after = batch.observations["observation"]
-    alpha, target_entropy, rows = 0.3, -2.0, {"policy": [], "critic": [], "temperature": [], "priorities": []}
+    alpha, target_entropy, rows = 0.3, -2.0, {"policy": [], "critic": [], "temperature": [], "priorities": [], "y": []}
     actions, log_p = drawn(main, before, noises[0])
     next_actions, next_log_p = drawn(main, after, noises[1])
     taken = (batch.actions["action"][0] - (HIGH + LOW) / 2) / ((HIGH - LOW) / 2)
@@ -73,8 +73,9 @@ def twin(networks, batch, noises):
         rows["critic"].append(weight * 0.5 * ((y - at_taken[0, i]) ** 2 + (y - at_taken[1, i]) ** 2))
         rows["policy"].append(weight * (alpha * log_p[i] - min(at_drawn[:, i])))
         rows["temperature"].append(-weight * alpha * (log_p[i] + target_entropy))
+        rows["y"].append(y)
         rows["priorities"].append(0.5 * (abs(y - at_taken[0, i]) + abs(y - at_taken[1, i])))
-    return {name: np.array(of_rows) for name, of_rows in rows.items()}, -log_p.mean(), at_taken[0].mean()
+    return {name: np.array(of_rows) for name, of_rows in rows.items()}, -log_p.mean(), of_critics(rows["y"], at_taken)
 
 
 @pytest.mark.row("D169")
@@ -90,7 +91,7 @@ def test_every_loss_is_that_of_a_slow_twin(fresh):
         0.005 * fast + 0.995 * slow if rate else fast for fast, slow, rate in zip(online, target, mixed, strict=True)
     ]
     networks["critic"].target.set_weights(followed)
-    rows, entropy, mean_value = twin(networks, batch, noises)
+    rows, entropy, critics = twin(networks, batch, noises)
     networks["critic"].target.set_weights(target)
     update = algorithm.update(networks, batch)
     assert update.metrics == pytest.approx(
@@ -99,7 +100,7 @@ def test_every_loss_is_that_of_a_slow_twin(fresh):
             "critic_loss": rows["critic"].mean(),
             "temperature": 0.3,
             "entropy": entropy,
-            "mean_value": mean_value,
+            **critics,
             "loss": sum(rows[name].mean() for name in ("policy", "critic", "temperature")),
             "gradient_norm": update.metrics["gradient_norm"],
             "learning_rate": 0.01,

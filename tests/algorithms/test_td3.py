@@ -9,6 +9,7 @@ from distrl.config import RunConfig
 from distrl.errors import ConfigError
 from distrl.networks.framework.backend import Gradients
 from distrl.types import ArraySpec, Batch, BoxSpec, DiscreteSpec, EnvSpec
+from tests.algorithms.arm import of_critics
 from tests.traces import traces
 
 N, GAMMA, SCALE, RATE = 6, 0.9, 0.5, 0.25
@@ -81,7 +82,7 @@ def twin(networks, batch, noise, sigma=0.2, clip=0.5):
     before, after = batch.observations["observation"]
     greedy = scaled(main.online.predict({"observation": before}))
     following = scaled(main.target.predict({"observation": after}))
-    rows = {"policy": [], "critic": [], "priorities": []}
+    rows = {"policy": [], "critic": [], "priorities": [], "y": []}
     of_greedy = values(critic.online, before, greedy)
     of_taken = values(critic.online, before, scaled(batch.actions["action"][0]))
     smoothed = np.empty_like(following)
@@ -96,28 +97,29 @@ def twin(networks, batch, noise, sigma=0.2, clip=0.5):
         weight = batch.importance_weights[i]
         rows["policy"].append(-weight * of_greedy[0, i])
         rows["critic"].append(weight * 0.5 * ((y - of_taken[0, i]) ** 2 + (y - of_taken[1, i]) ** 2))
+        rows["y"].append(y)
         rows["priorities"].append(0.5 * (abs(y - of_taken[0, i]) + abs(y - of_taken[1, i])))
-    return {name: np.array(of_rows) for name, of_rows in rows.items()}, of_taken[0].mean()
+    return {name: np.array(of_rows) for name, of_rows in rows.items()}, of_critics(rows["y"], of_taken)
 
 
-@pytest.mark.row("D168")
+@pytest.mark.row("D168", "P07.2")
 def test_every_loss_is_that_of_a_slow_twin(fresh):
     """The noise is three times as large as usual, so that it and the actions are clipped."""
     algorithm, networks = make(target_noise=0.6, target_noise_clip=0.3, target_update_rate=1.0)
     batch, noise = transitions(), np.asarray(keras.random.normal((N, 2), seed=keras.random.SeedGenerator(3)))
     for name in networks:  # policies that differ, and one that reaches its bounds
         networks[name].online.set_weights([4.0 * weight for weight in networks[name].online.get_weights()])
-    rows, mean_value = None, None
+    rows, critics = None, None
     for network in networks.values():
         network.update_target_network()  # as the first update does, at this rate
-    rows, mean_value = twin(networks, batch, noise, 0.6, 0.3)
+    rows, critics = twin(networks, batch, noise, 0.6, 0.3)
     assert (np.abs(0.6 * noise) > 0.3).any()
     update = algorithm.update(networks, batch)
     assert update.metrics == pytest.approx(
         {
             "policy_loss": rows["policy"].mean(),
             "critic_loss": rows["critic"].mean(),
-            "mean_value": mean_value,
+            **critics,
             "loss": rows["policy"].mean() + rows["critic"].mean(),
             "gradient_norm": update.metrics["gradient_norm"],
             "learning_rate": 0.01,

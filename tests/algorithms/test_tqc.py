@@ -60,7 +60,7 @@ def twin(networks, batch, noises):
         rows["policy"].append(weight * (ALPHA * log_p[i] - at_drawn[:, i].mean()))
         rows["temperature"].append(-weight * ALPHA * (log_p[i] - 2.0))
         rows["priorities"].append(np.mean([abs(y[i].mean() - of_critic[i].mean()) for of_critic in at_taken]))
-    return {name: np.array(of_rows) for name, of_rows in rows.items()}, -log_p.mean(), at_taken[0].mean()
+    return {name: np.array(of_rows) for name, of_rows in rows.items()}, -log_p.mean(), arm.of_critics(y, at_taken)
 
 
 def test_every_loss_is_that_of_a_slow_twin(fresh):
@@ -72,7 +72,7 @@ def test_every_loss_is_that_of_a_slow_twin(fresh):
     noises = [np.asarray(keras.random.normal((N, 2), seed=seeds)) for _ in range(2)]
     slow = critic.target.get_weights()
     critic.update_target_network(0.005)
-    rows, entropy, mean_value = twin(networks, batch, noises)
+    rows, entropy, critics = twin(networks, batch, noises)
     critic.target.set_weights(slow)
     update = algorithm.update(networks, batch)
     arm.assert_metrics(
@@ -81,7 +81,7 @@ def test_every_loss_is_that_of_a_slow_twin(fresh):
         critic_loss=rows["critic"].mean(),
         temperature=ALPHA,
         entropy=entropy,
-        mean_value=mean_value,
+        **critics,
         loss=sum(rows[name].mean() for name in ("policy", "critic", "temperature")),
     )
     np.testing.assert_allclose(update.priorities, rows["priorities"], rtol=1e-4)

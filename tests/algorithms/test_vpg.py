@@ -242,16 +242,36 @@ def test_the_shortest_unrolls_of_which_anything_is_learned(rescaler, longest):
             algorithm._check_that_episodes_end(spec_of(longest))
 
 
+JOINT = {"middleware_parameters": {"scheme": [16], "activation": "tanh"}}
+OF_EACH = {"scheme": [8, 1], "activation": "tanh"}
+AGGREGATED = {
+    "input_embedders_parameters": {"left": OF_EACH, "right": OF_EACH},
+    "middleware_parameters": {"scheme": "Empty"},
+}
+TWO = {"left": ArraySpec((2,), "float32"), "right": ArraySpec((1,), "float32")}
+
+
 @pytest.mark.row("H17")
-def test_a_baseline_in_a_network_of_its_own_learns_constant_returns():
+def test_an_aggregated_baseline_is_a_linear_mix_of_baselines_of_single_observations():
+    """Both embedders end in one number; left ones a, b and right ones c, d: V(a, c) - V(b, c) = V(a, d) - V(b, d)."""
+    algorithm = make({"use_separate_networks_per_head": True, **AGGREGATED})
+    online = algorithm.build(spec_of(**TWO))["main"].online
+    left, right = np.float32([[0.3, -1.0], [2.0, 0.5]]), np.float32([[0.7], [-1.5]])
+    values = online.predict({"left": left[[0, 1, 0, 1]], "right": right[[0, 0, 1, 1]]}, ["value"])
+    assert values[0] - values[1] == pytest.approx(values[2] - values[3], abs=1e-6)
+    assert len(np.unique(values)) == 4
+    joint = make({"use_separate_networks_per_head": True, **JOINT}).build(spec_of(**TWO))["main"].online
+    values = joint.predict({"left": left[[0, 1, 0, 1]], "right": right[[0, 0, 1, 1]]}, ["value"])
+    assert abs((values[0] - values[1]) - (values[2] - values[3])) > 1e-3
+
+
+@pytest.mark.row("H17")
+@pytest.mark.parametrize("structure", [JOINT, AGGREGATED], ids=["joint", "aggregated"])
+def test_a_baseline_in_a_network_of_its_own_learns_constant_returns(structure):
     """Every episode is one step that pays 2; two kinds of observation go into one baseline."""
-    network = {
-        "use_separate_networks_per_head": True,
-        "middleware_parameters": {"scheme": [16], "activation": "tanh"},
-        "learning_rate": 0.02,
-    }
+    network = {"use_separate_networks_per_head": True, "learning_rate": 0.02, **structure}
     algorithm = make(network, length=4, discount=0.9)
-    arrays = {"left": ArraySpec((2,), "float32"), "right": ArraySpec((1,), "float32")}
+    arrays = TWO
     networks = algorithm.build(spec_of(**arrays))
     rng = np.random.default_rng(0)
 

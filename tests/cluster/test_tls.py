@@ -116,7 +116,7 @@ KEYS = [RunKeys(f"run-{number}").run for number in range(12)]
 
 def write_all(engine: Engine) -> None:
     for key in KEYS:
-        engine.call("HSET", key, "protocol", 2)
+        engine.call("HSET", key, "protocol", 3)
 
 
 @pytest.mark.parametrize("cluster", [True], indirect=True)

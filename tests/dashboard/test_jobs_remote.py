@@ -127,12 +127,12 @@ def test_an_outage_is_no_end(job, remote_runs, clock, monkeypatch, caplog):
 @pytest.mark.parametrize(
     ("key", "fields"),
     [
-        ("distrl:default:{odd}:run", ("protocol", 2, "config", "no JSON")),
+        ("distrl:default:{odd}:run", ("protocol", 3, "config", "no JSON")),
         ("distrl:default:{older}:run", ("protocol", 1, "config", DESCRIPTION)),
-        ("distrl:default:{without}:run", ("protocol", 2, "config", "{}")),
-        ("distrl:default:{bad id}:run", ("protocol", 2, "config", DESCRIPTION)),
-        ("distrl:default:{deep}:run", ("protocol", 2, "config", "[" * 100_000)),
-        ("distrl:default:{halves}:run", ("protocol", 2, "config", r'{"config": {"a": "\ud83d"}}')),
+        ("distrl:default:{without}:run", ("protocol", 3, "config", "{}")),
+        ("distrl:default:{bad id}:run", ("protocol", 3, "config", DESCRIPTION)),
+        ("distrl:default:{deep}:run", ("protocol", 3, "config", "[" * 100_000)),
+        ("distrl:default:{halves}:run", ("protocol", 3, "config", r'{"config": {"a": "\ud83d"}}')),
     ],
 )
 def test_what_no_distrl_of_this_version_has_written_is_passed_over(job, remote_runs, redis_url, key, fields):

@@ -47,6 +47,8 @@ def make_unroll(actor, sequence, version=1, *, incarnation=1, tag=None, episode_
         recurrent_state={},
         episode_returns=np.array(episode_returns, np.float32),
         episode_lengths_steps=np.array([7] * len(episode_returns), np.int32),
+        episode_discounted_returns=0.5 * np.array(episode_returns, np.float32),
+        episode_successes=np.array([index % 2 for index in range(len(episode_returns))], np.int8),
     )
 
 

@@ -49,7 +49,9 @@ def test_unrolls_become_a_batch_in_order_of_arrival(run):
     assert made.lags_updates == [3, 1, 2]
     assert made.receipts[0].highest == {(1, 1): 1, (0, 1): 0}
     assert (made.receipts[0].env_steps, made.receipts[0].trained_steps) == (3 * STEPS, 3 * STEPS)
-    assert (made.receipts[0].episode_returns, made.receipts[0].episode_lengths_steps) == ([1.5, 2.5, -1.0], [7, 7, 7])
+    receipt = made.receipts[0]
+    assert (receipt.episode_returns, receipt.episode_lengths_steps) == ([1.5, 2.5, -1.0], [7, 7, 7])
+    assert (receipt.episode_discounted_returns, receipt.episode_successes) == ([0.75, 1.25, -0.5], [0, 0, 1])
     assert (run.ledger.in_flight, run.ledger.trained) == (3, 0)
     run.use(made)
     assert (run.ledger.in_flight, run.ledger.trained, run.backend.unrolls.highest()) == (0, 3, made.receipts[0].highest)
@@ -295,6 +297,8 @@ def test_what_cannot_be_trained_on_is_rejected_with_its_reason(run, unroll, reas
     change = dict(change) if change else None
     if change and "episode_returns" in change:
         change["episode_lengths_steps"] = np.array([1], np.int32)
+        change["episode_discounted_returns"] = np.array([1], np.float32)
+        change["episode_successes"] = np.array([1], np.int8)
     run.push(0, 0)
     run.push(0, 1, change=change, payload=payload)
     run.push(0, 2)
@@ -691,6 +695,8 @@ def push_gradient(run, actor, sequence, version=1, value=0.0, incarnation=1, ste
         differentiated=Differentiated({"main/kernel": gradient}, {}, {"loss": 1.0}, {}),
         episode_returns=np.array(ended, np.float32),
         episode_lengths_steps=np.array([3] * len(ended), np.int32),
+        episode_discounted_returns=0.5 * np.array(ended, np.float32),
+        episode_successes=np.array([-1] * len(ended), np.int8),
     )
     run.backend.unrolls.push(contribution.header, encode_contribution(contribution))
 
@@ -714,7 +720,9 @@ def test_gradients_come_as_they_come_and_their_lag_is_that_of_unrolls(run):
     assert values(made) == [1.0, 2.0]
     assert (made.lags_updates, made.missing) == ([3, 1], [])
     assert (made.receipts[0].env_steps, made.receipts[0].trained_steps) == (2 * STEPS, 2 * STEPS)
-    assert (made.receipts[0].episode_returns, made.receipts[0].episode_lengths_steps) == ([2.5], [3])
+    receipt = made.receipts[0]
+    assert (receipt.episode_returns, receipt.episode_lengths_steps) == ([2.5], [3])
+    assert (receipt.episode_discounted_returns, receipt.episode_successes) == ([1.25], [-1])
     run.use(made)
     assert (run.ledger.trained, run.backend.unrolls.highest()) == (2, {(1, 1): 0, (0, 1): 0})
 

@@ -220,6 +220,7 @@ def test_snapshots_tell_of_the_memory(q_run):
     assert run.session.run() == "updates"
     last = run.snapshots[-1]
     assert (last["env_steps"], last["trained_steps"], last["sampled_steps"], last["replay_steps"]) == (36, 36, 32, 36)
+    assert last["replay_episodes"] == run.made.replay.size_episodes
 
 
 # ------------------------------------------------------------------------------------------------ after a restart

@@ -5,6 +5,7 @@ import logging
 import numpy as np
 import pytest
 
+from distrl.algorithms.algorithm import Bootstrap
 from distrl.config import RunConfig
 from distrl.config.replay import ReplayParameters
 from distrl.errors import CheckpointError, ConfigError
@@ -68,10 +69,10 @@ def rewards(replay):
 
 
 def test_what_it_takes_is_said_at_the_start(caplog):
-    """10 unrolls: 5 x 2 observations of 16 bytes, and per step 4 of action, 15 besides, 1 of the sampler; and 16."""
+    """10 unrolls: 5 x 2 observations of 16 bytes, and per step 4 of action, 15 besides, 1 of the sampler; and 24."""
     with caplog.at_level(logging.INFO):
         replay_of(capacity_steps=87)
-    assert caplog.messages == ["replay: 80 steps, 3.4 KB"]  # 10 x (160 + 8 x 20 + 16) = 3,360
+    assert caplog.messages == ["replay: 80 steps, 3.4 KB"]  # 10 x (160 + 8 x 20 + 24) = 3,440
 
 
 def test_what_does_not_fit_is_refused_and_names_the_key(monkeypatch):
@@ -137,6 +138,19 @@ def test_what_is_drawn_depends_on_the_seed_and_on_when_the_learner_began():
     assert items(0) == items(0)
     assert items(0) != items(1)
     assert items(0) != items(0, seed=2)
+
+
+def test_masks_depend_on_the_seed_alone_so_that_a_resumed_training_keeps_them():
+    def masks(updates, seed=1, probability=0.5):
+        config = config_of().model_copy(update={"seed": seed})
+        replay = make_replay(config, SPEC, {}, updates, Bootstrap(5, probability))
+        replay.insert(unroll(1))
+        sample = replay.sample(200)
+        return dict(zip(sample.items.tolist(), sample.batch.extras["bootstrap_masks"][0].tolist(), strict=True))
+
+    assert masks(0) == masks(7)
+    assert masks(0) != masks(0, seed=2)
+    assert all(mask == [1.0] * 5 for mask in masks(0, probability=1.0).values())
 
 
 def test_hindsight_without_goals_is_refused():

@@ -65,7 +65,13 @@ class Reporting:
         self.run.use(made)
         self.state.updates += 1
         self.state.env_steps += made.receipts[0].env_steps
-        self.state.observe_episodes(made.receipts[0].episode_returns, made.receipts[0].episode_lengths_steps)
+        receipt = made.receipts[0]
+        self.state.observe_episodes(
+            receipt.episode_returns,
+            receipt.episode_lengths_steps,
+            receipt.episode_discounted_returns,
+            receipt.episode_successes,
+        )
         self.reporter.record(made, Update({**UPDATE.metrics, "loss": loss}))
 
 
@@ -193,6 +199,7 @@ def test_every_signal_of_an_update_has_its_statistics_over_the_interval(reportin
     assert of == {"loss", "gradient_norm", "learning_rate"}
     # Six episodes of returns 0 … 5.
     assert told["std_return_100"] == pytest.approx((35 / 12) ** 0.5)
+    assert (told["mean_discounted_return_100"], told["success_rate_100"]) == (1.25, 0.0)  # as `make_unroll` says
 
 
 @pytest.mark.row("P07.1")

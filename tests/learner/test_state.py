@@ -27,6 +27,8 @@ STATES = st.builds(
     best_saved_evaluation=st.none() | FLOATS,
     recent_returns=st.lists(FLOATS, max_size=100),
     recent_lengths_steps=st.lists(COUNTS, max_size=100),
+    recent_discounted_returns=st.lists(FLOATS, max_size=100),
+    recent_successes=st.lists(st.integers(-1, 1), max_size=100),
     applied=st.dictionaries(st.tuples(COUNTS, COUNTS), COUNTS, max_size=5),
     trained_unrolls=COUNTS,
     wall_s=st.floats(0.0, 1e12),
@@ -60,6 +62,7 @@ def test_meta_is_what_a_reader_of_the_file_expects():
         ({"run_id": None}, "run_id: Input should be a valid string"),
         ({"wall_s": float("nan")}, "wall_s: Input should be a finite number"),
         ({"recent_returns": [0.0] * 101}, "recent_returns: List should have at most 100"),
+        ({"recent_successes": [2]}, "recent_successes.0: Input should be less than or equal to 1"),
         ({"applied": [[0, 1]]}, "applied: Value error"),
         ({"applied": [[0, 1, 2], [0, 1, 3]]}, "a producer is named twice"),
         ({"applied": [["0", 1, 2]]}, "valid integer"),
@@ -157,3 +160,23 @@ def test_a_checkpoint_from_before_launches_had_tokens_continues_none():
     meta = state(applied={(0, 1): 4}).to_meta()
     del meta["launch"]
     assert LearnerState.from_meta(meta).for_launch("run", "a").applied == {}
+
+
+@pytest.mark.row("P07.1")
+def test_discounted_returns_and_successes_are_of_the_newest_episodes():
+    learner = state()
+    assert (learner.mean_discounted_return_100, learner.success_rate_100) == (None, None)
+    learner.observe_episodes([3.0, 5.0], [7, 8], [1.0, 2.0], [-1, -1])
+    assert (learner.mean_discounted_return_100, learner.success_rate_100) == (1.5, None)
+    learner.observe_episodes([3.0, 5.0, 1.0], [7, 8, 9], [1.0, 2.0, 6.0], [1, 0, 0])
+    assert learner.mean_discounted_return_100 == pytest.approx(12.0 / 5)
+    assert learner.success_rate_100 == pytest.approx(1 / 3)
+    learner.observe_episodes([0.0] * 100, [1] * 100, [4.0] * 100, [1] * 100)
+    assert (learner.mean_discounted_return_100, learner.success_rate_100) == (4.0, 1.0)
+
+
+def test_a_checkpoint_of_an_earlier_version_has_no_discounted_returns():
+    meta = state(recent_returns=[1.0], recent_lengths_steps=[1]).to_meta()
+    del meta["recent_discounted_returns"], meta["recent_successes"]
+    resumed = LearnerState.from_meta(meta)
+    assert (resumed.mean_return_100, resumed.mean_discounted_return_100, resumed.success_rate_100) == (1.0, None, None)

@@ -123,7 +123,7 @@ def test_an_actor_and_a_viewer_write_nothing_of_the_learners(login):
 @pytest.mark.row("S06")
 def test_the_learner_and_the_operator_end_a_run_and_the_operator_steers_it(login):
     learner, operator = login("learner", password="learner"), login("operator", password="operator")
-    learner.execute_command("HSET", OWN.run, "protocol", 2)
+    learner.execute_command("HSET", OWN.run, "protocol", 3)
     operator.execute_command("HSET", OWN.control, "paused", 1)
     operator.execute_command("UNLINK", OWN.run)
     assert not learner.execute_command("EXISTS", OWN.run)

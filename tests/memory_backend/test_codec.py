@@ -11,6 +11,7 @@ from distrl import wire
 from distrl.errors import DecodeError, NonFiniteUnrollError, SchemaError
 from distrl.memory_backend.codec import decode_unroll, decode_weights, encode_unroll, encode_weights
 from distrl.types import (
+    EPISODE_FIELDS,
     ArraySpec,
     BoxSpec,
     DiscreteSpec,
@@ -60,6 +61,8 @@ def make_unroll(seed=0):
         recurrent_state={"lstm": rng.normal(size=(1, B, 4)).astype(np.float32)},
         episode_returns=np.array([1.5, -2.0], np.float32),
         episode_lengths_steps=np.array([1, 9], np.int32),
+        episode_discounted_returns=np.array([1.5, -1.5], np.float32),
+        episode_successes=np.array([1, -1], np.int8),
     )
 
 
@@ -127,9 +130,7 @@ def test_stacks_travel_as_single_frames():
 
 
 def test_no_episode_may_have_ended():
-    unroll = replace(
-        make_unroll(), episode_returns=np.zeros(0, np.float32), episode_lengths_steps=np.zeros(0, np.int32)
-    )
+    unroll = replace(make_unroll(), **{name: np.zeros(0, dtype) for name, dtype in EPISODE_FIELDS.items()})
     assert decode(unroll).episode_returns.shape == (0,)
 
 
@@ -177,7 +178,13 @@ FAULTS = {
     "more episodes than steps": {
         "episode_returns": np.zeros(7, np.float32),
         "episode_lengths_steps": np.ones(7, np.int32),
+        "episode_discounted_returns": np.ones(7, np.float32),
+        "episode_successes": np.ones(7, np.int8),
     },
+    "more lengths than successes": {"episode_successes": np.ones(1, np.int8)},
+    "a success of another dtype": {"episode_successes": np.ones(2, bool)},
+    "a success that is none of three": {"episode_successes": np.array([1, 2], np.int8)},
+    "discounted returns in float64": {"episode_discounted_returns": np.ones(2)},
 }
 
 

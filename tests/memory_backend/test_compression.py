@@ -46,6 +46,8 @@ def make_unroll(episodes: int = 0, *, camera: int = 7) -> Unroll:
         recurrent_state={"lstm": np.zeros((1, B, 5), np.float32)},
         episode_returns=np.ones(episodes, np.float32),
         episode_lengths_steps=np.ones(episodes, np.int32),
+        episode_discounted_returns=np.ones(episodes, np.float32),
+        episode_successes=np.ones(episodes, np.int8),
         reward_moments={
             name: np.array(float(T * B) if name == "count" else 0.0) for name in ("count", "mean", "squares")
         },

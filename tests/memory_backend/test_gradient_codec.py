@@ -8,7 +8,7 @@ import pytest
 from distrl import types, wire
 from distrl.errors import DecodeError, NonFiniteUnrollError, SchemaError
 from distrl.memory_backend.gradient_codec import GradientSchema, decode_contribution, encode_contribution
-from distrl.types import Contribution, Differentiated, UnrollHeader
+from distrl.types import EPISODE_FIELDS, Contribution, Differentiated, UnrollHeader
 
 HEADER = UnrollHeader(actor=1, incarnation=2, sequence=3, weights_version=4, env_steps=5)
 SCHEMA = GradientSchema.of(6, {"b/kernel": (2, 3), "a/bias": (3,)}, {"norm/mean": (2,)}, {"observation": (2,)})
@@ -36,6 +36,8 @@ def make():
         ),
         episode_returns=np.array([1.5, -2.0], np.float32),
         episode_lengths_steps=np.array([3, 1], np.int32),
+        episode_discounted_returns=np.array([1.25, -2.0], np.float32),
+        episode_successes=np.array([0, 1], np.int8),
     )
 
 
@@ -59,8 +61,8 @@ def test_every_field_survives_in_the_networks_order():
     assert decoded.differentiated.metrics == {"loss": -1.25, "entropy": 0.5}
     for name, array in made.differentiated.moments["observation"].items():
         np.testing.assert_array_equal(decoded.differentiated.moments["observation"][name], array, strict=True)
-    np.testing.assert_array_equal(decoded.episode_returns, made.episode_returns, strict=True)
-    np.testing.assert_array_equal(decoded.episode_lengths_steps, made.episode_lengths_steps, strict=True)
+    for name in EPISODE_FIELDS:
+        np.testing.assert_array_equal(getattr(decoded, name), getattr(made, name), strict=True)
 
 
 KERNEL = np.ones((2, 3), np.float32)
@@ -96,8 +98,9 @@ def test_headers_and_episodes_must_be_possible():
     assert decode(make(), replace(HEADER, env_steps=6)).header.env_steps == 6
     with pytest.raises(SchemaError, match="the header says 7 steps, an unroll has 6"):
         decode(make(), replace(HEADER, env_steps=7))
-    with pytest.raises(SchemaError, match="7 episode returns"):
-        decode(replace(make(), episode_returns=np.ones(7, np.float32), episode_lengths_steps=np.ones(7, np.int32)))
+    seven = {name: np.ones(7, dtype) for name, dtype in EPISODE_FIELDS.items()}
+    with pytest.raises(SchemaError, match=r"7 episode_returns, .* in 6 steps"):
+        decode(replace(make(), **seven))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -203,6 +203,24 @@ def test_a_memory_without_terminations_samples_all_other_steps(tmp_path, kind):
     restore(other, replay.state_arrays(), tmp_path)
     assert drawn(other) == {1, 2, 4, 5}
     assert other.size_steps == replay.size_steps == 6
+    assert other.size_episodes == replay.size_episodes == 2
+
+
+@pytest.mark.row("P07.1")
+def test_it_counts_the_ends_of_episodes_that_it_holds(tmp_path):
+    """The row after an end is not valid; it may be the first of the next unroll. An agent may wait for several rows."""
+    replay = make(8, 2, 2)  # two unrolls
+    assert replay.size_episodes == 0
+    replay.insert(unroll_of([[1, 1], [0, 1]], [[True, True], [False, True]]))
+    assert replay.size_episodes == 1
+    replay.insert(unroll_of([[1, 0], [1, 0]], [[True, False], [True, False]]))
+    assert replay.size_episodes == 2
+    restored = make(8, 2, 2)
+    restored.insert(unroll_of([[0, 0], [1, 1]], [[False, False], [True, True]]))
+    restore(restored, replay.state_arrays(), tmp_path)
+    assert restored.size_episodes == 2
+    replay.insert(unroll_of([[1, 1], [1, 1]]))
+    assert replay.size_episodes == 1
 
 
 def test_a_memory_of_terminations_alone_stays_empty():
@@ -363,7 +381,7 @@ def test_what_a_full_memory_takes(item, sampler, of_sampler):
     parameters = ReplayParameters.model_validate({"capacity_steps": 8005, "item": {"kind": item}, "sampler": sampler})
     of_step = 15 if item == "sequence" else 19
     assert parameters.slots(8) == 1000
-    expected = 1000 * (40 + 8 * of_step + 16) + of_sampler
+    expected = 1000 * (40 + 8 * of_step + 24) + of_sampler
     assert replay_bytes(parameters, schema) == expected
     replay = Replay(parameters, schema, discount=0.9, seeds=np.random.SeedSequence(0))
     assert sum(array.nbytes for array in arrays_in(replay)) == expected

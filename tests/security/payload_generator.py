@@ -91,6 +91,8 @@ def _unroll(rng: np.random.Generator, episodes: int, *, tells_priorities: bool) 
             recurrent_state={"h": rng.standard_normal((1, B, 6)).astype(single)},
             episode_returns=rng.standard_normal(episodes).astype(single),
             episode_lengths_steps=np.full(episodes, 7, np.int32),
+            episode_discounted_returns=np.zeros(episodes, np.float32),
+            episode_successes=np.ones(episodes, np.int8),
             reward_moments={"count": np.array(float(T * B)), "mean": np.array(0.5), "squares": np.array(2.0)},
             priorities=np.full((T, B), 0.25, single) if tells_priorities else None,
         )
@@ -112,6 +114,8 @@ def _contribution(rng: np.random.Generator, episodes: int) -> bytes:
             differentiated,
             episode_returns=rng.standard_normal(episodes).astype(np.float32),
             episode_lengths_steps=np.full(episodes, 7, np.int32),
+            episode_discounted_returns=np.zeros(episodes, np.float32),
+            episode_successes=np.ones(episodes, np.int8),
             reward_moments={},
         )
     )

@@ -211,6 +211,9 @@ class BootstrappedDqnParameters(OneChoiceSection):
 
     name: Literal["bootstrapped_dqn"] = "bootstrapped_dqn"
     double: bool = True
+    bootstrap_probability: float = Field(1.0, gt=0.0, le=1.0)
+    """Probability with which a member learns from a transition, drawn once per transition and member (section 3); 1:
+    all members learn from all transitions."""
 
     @property
     def masked_head(self) -> str | None:
