@@ -15,7 +15,7 @@ NEEDS_VENV   := $(PYTHON) lacks its venv module: sudo apt-get install python3-ve
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: one-python help install train test check long cluster part pythons format bench learning performance endurance references capabilities settings lock image clean
+.PHONY: one-python help install train test check long cluster part pythons format bench learning performance endurance references capabilities settings algorithms lock image clean
 
 help:  ## Lists the targets.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -86,6 +86,9 @@ capabilities: $(VENV)/installed-dev  ## Writes docs/capabilities.md anew from th
 
 settings: $(VENV)/installed-dev  ## Writes docs/settings.md anew from the sections' docstrings.
 	$(BIN)/python docs/settings.py
+
+algorithms: $(VENV)/installed-dev  ## Writes the table at the top of docs/algorithms.md anew from the sections.
+	$(BIN)/python docs/algorithms.py
 
 # One numpy and one TensorFlow for all: the other locks are selections from the dev lock. gpu.lock adds CUDA's libraries.
 COMPILE := $(BIN)/uv pip compile --no-config --universal --python-version 3.11 --fork-strategy fewest \

@@ -24,11 +24,20 @@ from distrl.errors import ConfigError
 from distrl.types import EnvSpec
 
 _PATIENCE_S = 2.0
+_POLL_S = 0.05
+MADE = "reset"
+"""The first stage after import and construction."""
 EPISODE_S = 1.0
 """The episode of a trial is cut short after this long, or half of the time that is left, if that is less."""
 
 
-def probe(config: EnvironmentConfig, *, action_mask: str | None = None, timeout_s: float | None = None) -> EnvSpec:
+def probe(
+    config: EnvironmentConfig,
+    *,
+    action_mask: str | None = None,
+    making_s: float | None = None,
+    timeout_s: float | None = None,
+) -> EnvSpec:
     """Return the environment's spec: from `spec_file`, or found out in a subprocess without a numeric framework.
 
     The subprocess has this process's `sys.path` and working directory, as actors will. It plays one episode with random
@@ -37,8 +46,10 @@ def probe(config: EnvironmentConfig, *, action_mask: str | None = None, timeout_
     Args:
         config: The environment, as actors will make it.
         action_mask: `NetworkParameters.action_mask`: random actions are drawn from what it allows.
-        timeout_s: The subprocess and whatever it started are killed after this long; None: `step_timeout_s`, and for a
-            remote environment also as long as its own time-outs may take, so that it is these that say what is wrong.
+        making_s: The subprocess and whatever it started are killed if import and construction take longer; None: as
+            `timeout_s`.
+        timeout_s: The same for all that follows; None: `step_timeout_s`, and for a remote environment also as long as
+            its own time-outs may take, so that it is these that say what is wrong.
 
     Raises:
         ConfigError: In one line, with the environment's own traceback or output as a note.
@@ -46,9 +57,10 @@ def probe(config: EnvironmentConfig, *, action_mask: str | None = None, timeout_
     if config.spec_file is not None:
         return given_spec(config.id, Path(config.spec_file))
     timeout_s = _limit_s(config) if timeout_s is None else timeout_s
-    spec, failure = _try(config, action_mask, timeout_s, seed=0)
+    limits_s = timeout_s if making_s is None else making_s, timeout_s
+    spec, failure = _try(config, action_mask, limits_s, seed=0)
     if failure is not None:
-        if spec is None or str(_try(config, action_mask, timeout_s, seed=1)[1]) == str(failure):
+        if spec is None or str(_try(config, action_mask, limits_s, seed=1)[1]) == str(failure):
             raise failure
         print(f"{failure}; a second trial did not fail in that way: going on", file=sys.stderr, flush=True)
     assert spec is not None
@@ -74,7 +86,7 @@ def given_spec(environment: str, path: Path) -> EnvSpec:
 
 
 def _try(
-    config: EnvironmentConfig, action_mask: str | None, timeout_s: float, seed: int
+    config: EnvironmentConfig, action_mask: str | None, limits_s: tuple[float, float], seed: int
 ) -> tuple[EnvSpec | None, ConfigError | None]:
     """Return the spec once the first step was made, and the error unless the episode ended or was cut short."""
     request = {
@@ -82,17 +94,18 @@ def _try(
         "action_mask": action_mask,
         "seed": seed,
         "episode_s": EPISODE_S,
+        "timeout_s": limits_s[1],
     }
-    with Child("distrl.environments.probe:try_out", request, timeout_s=timeout_s) as child:
-        exit_code = _wait(child, config, timeout_s)
-        messages, output = child.messages(), child.output()
+    with Child("distrl.environments.probe:try_out", request, timeout_s=limits_s[0]) as child:
+        exit_code, messages, limit_s = _wait(child, config, limits_s)
+        output = child.output()
     last = messages[-1] if messages else {"stage": "start"}
     spec = next((EnvSpec.from_json(message["spec"]) for message in messages if "spec" in message), None)
     if exit_code == 0 and spec is not None:
         return spec, None
     if "error" in last:
         return spec, with_detail(ConfigError(last["error"]), last["detail"])
-    ended = ending(exit_code, f"in {last['stage']}", timeout_s)
+    ended = ending(exit_code, f"in {last['stage']}", limit_s)
     return spec, with_detail(ConfigError(f"environment {config.id} {ended}"), output)
 
 
@@ -107,16 +120,31 @@ def _limit_s(config: EnvironmentConfig) -> float:
     return config.step_timeout_s + connect_s + given.give_up_s + given.message_timeout_s
 
 
-def _wait(child: Child, config: EnvironmentConfig, timeout_s: float) -> int | None:
-    """Wait for the child's exit code, and print what takes so long; None when the time is over."""
-    if timeout_s > _PATIENCE_S:
-        exit_code = child.wait(_PATIENCE_S)
-        if exit_code is not None:
-            return exit_code
-        with contextlib.suppress(OSError):  # a terminal that takes no more is no reason to stop
-            print(f"{_doing(config)} …", file=sys.stderr, flush=True)
-        timeout_s -= _PATIENCE_S
-    return child.wait(timeout_s)
+def _wait(
+    child: Child, config: EnvironmentConfig, limits_s: tuple[float, float]
+) -> tuple[int | None, list[dict[str, Any]], float]:
+    """Wait for the child's exit code, and print what takes so long.
+
+    Args:
+        limits_s: Of making the environment, and of all that follows.
+
+    Returns:
+        The exit code, None when the time is over; all messages; and the limit that held at the end.
+    """
+    began = since = time.monotonic()
+    limit_s, made, told, messages = limits_s[0], False, False, list[dict[str, Any]]()
+    while True:
+        now = time.monotonic()
+        exit_code = child.wait(min(_POLL_S, max(since + limit_s - now, 0.0)))
+        messages += child.messages()
+        if exit_code is not None or time.monotonic() >= since + limit_s:
+            return exit_code, messages, limit_s
+        if not made and any(message.get("stage") == MADE for message in messages):
+            made, since, limit_s = True, time.monotonic(), limits_s[1]
+        if not told and now - began >= _PATIENCE_S:
+            told = True
+            with contextlib.suppress(OSError):  # a terminal that takes no more is no reason to stop
+                print(f"{_doing(config)} …", file=sys.stderr, flush=True)
 
 
 def _doing(config: EnvironmentConfig) -> str:
@@ -147,7 +175,8 @@ def _play(config: EnvironmentConfig, request: Mapping[str, Any], parent: Parent)
     parent.say(stage="import and construction")
     environment = VectorEnvironment(config, 1)
     draw = RandomActions(environment.spec, np.random.default_rng(request["seed"]), request["action_mask"])
-    parent.say(stage="reset")
+    parent.limit(request["timeout_s"])
+    parent.say(stage=MADE)
     observations = environment.reset(seed=request["seed"])
     until = time.monotonic() + request["episode_s"]
     for number in itertools.count(1):

@@ -6,10 +6,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import IO, Any, Protocol
+from typing import IO, Any, NamedTuple, Protocol
 
+from distrl.config import RunConfig
 from distrl.learner.intake import DEATHS
 from distrl.memory_backend.records import RoleStatus
+from distrl.roles.join import MAKING
 from distrl.roles.plan import Role
 from distrl.roles.suspend_clock import AwakeClock
 
@@ -49,7 +51,7 @@ class Launcher(Protocol):
 
 SAME_ERROR = DEATHS + 1
 """Equal errors in a row that are hopeless: once more than learners may die of one unroll, which the next one drops."""
-BUSY = ("starting", "acting", "evaluating")
+BUSY = (MAKING, "starting", "acting", "evaluating")
 """States in which a role runs its environment; in all others it waits for another role."""
 
 
@@ -158,17 +160,25 @@ class Fleet:
         return member
 
 
+class Overdue(NamedTuple):
+    """A role that hangs: seconds without a sign of work, and the reason to kill it."""
+
+    age_s: float
+    why: str
+
+
 class HangWatch:
     """Remembers when each role's newest heartbeat was first seen."""
 
-    def __init__(self, limit_s: float, awake: AwakeClock) -> None:
-        self._limit_s = limit_s
+    def __init__(self, config: RunConfig, awake: AwakeClock) -> None:
+        self._step_s = config.environment.step_timeout_s
+        self._making_s = config.learner.stall_timeout_s
         self._awake = awake
         self._seen: dict[Role, tuple[int, int, float]] = {}  # incarnation, beat, when it was first seen
         self._ended: dict[Role, RoleStatus] = {}
 
-    def overdue_s(self, status: RoleStatus) -> float | None:
-        """Return seconds without an environment step or heartbeat if they exceed the limit, else None."""
+    def overdue(self, status: RoleStatus) -> Overdue | None:
+        """Return how long the role has made no environment step or sent no heartbeat if that is too long, else None."""
         role, now = Role.of(status), self._awake.look()
         if not self.is_current(status):
             return None
@@ -177,7 +187,11 @@ class HangWatch:
             since = now
             self._seen[role] = (status.incarnation, status.beat, since)
         age_s = self._awake.age_s(since) + (status.last_step_age_s if status.state in BUSY else 0.0)
-        return age_s if age_s > self._limit_s else None
+        if status.state == MAKING:
+            why = f"no environment was made in {age_s:.0f} s (learner.stall_timeout_s)"
+            return Overdue(age_s, why) if age_s > self._making_s else None
+        why = f"no environment step for {age_s:.0f} s (environment.step_timeout_s)"
+        return Overdue(age_s, why) if age_s > self._step_s else None
 
     def is_current(self, status: RoleStatus) -> bool:
         """Return whether the heartbeat's incarnation is not known to have ended.

@@ -236,9 +236,9 @@ class JoinedActors:
 
     def _kill_if_hung(self, status: RoleStatus) -> None:
         member = self._fleet.members[Role.of(status)]
-        if member.handle is None or member.killed_for or (age_s := self._watch.overdue_s(status)) is None:
+        if member.handle is None or member.killed_for or (overdue := self._watch.overdue(status)) is None:
             return
-        member.killed_for = f"no environment step for {age_s:.0f} s (environment.step_timeout_s)"
+        member.killed_for = overdue.why
         member.handle.kill()
 
     def _report_states(self) -> None:
@@ -265,7 +265,7 @@ class JoinedActors:
             self._report(f"{_actors(len(members))} of this host {'has' if len(members) == 1 else 'have'} left")
 
     def _new_watch(self) -> HangWatch:
-        return HangWatch(self._run.config.environment.step_timeout_s, self._awake)
+        return HangWatch(self._run.config, self._awake)
 
 
 def _actors(count: int) -> str:

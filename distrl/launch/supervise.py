@@ -56,7 +56,7 @@ class Supervisor:
         self._log_dir = log_dir
         self._interrupt = interrupt
         self._awake = AwakeClock()
-        self._watch = HangWatch(config.environment.step_timeout_s, self._awake)
+        self._watch = HangWatch(config, self._awake)
         self._learner_trains = False
         self._is_first_start = True  # no learner has trained yet
         self._target, self._most = config.started_actors, most_actors(config)
@@ -336,16 +336,16 @@ class Supervisor:
         member = self.fleet.members.get(role)
         if role.kind == "learner" or (member is not None and (member.handle is None or member.killed_for)):
             return
-        age_s = self._watch.overdue_s(status)
-        if age_s is None:
+        overdue = self._watch.overdue(status)
+        if overdue is None:
             return
         if member is None:  # joined by hand: it cannot be ended from here, but its tickets go back
             self._let_go(role)
             if role.kind == "actor":
                 self._backend.registry.forget_actor(role.id)
-            self._monitor.event(f"{role.name}, joined by hand, has been silent for {age_s:.0f} s: forgotten")
+            self._monitor.event(f"{role.name}, joined by hand, has been silent for {overdue.age_s:.0f} s: forgotten")
         elif member.handle is not None:
-            member.killed_for = f"no environment step for {age_s:.0f} s (environment.step_timeout_s)"
+            member.killed_for = overdue.why
             member.handle.kill()
 
     def _awaits_actors(self, statuses: Sequence[RoleStatus]) -> bool:

@@ -17,7 +17,7 @@ from distrl.errors import ConfigError
 from distrl.memory_backend.records import RoleStatus
 from distrl.roles.description import RunAddress
 from distrl.roles.framework import import_framework
-from distrl.roles.join import JoinedRole, await_bundle, log, make_environment
+from distrl.roles.join import MAKING, JoinedRole, await_bundle, log, make_environment
 from distrl.roles.plan import Role
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class ActorRole(JoinedRole):
 
     def _work(self, cleanup: ExitStack) -> None:
         config = self._run.config
+        self._enter(MAKING)
         environment = make_environment(config.environment, config.actors.environments, self._incarnation)
         cleanup.callback(environment.close)
         shipper = self._make_shipper(environment)
@@ -55,7 +56,7 @@ class ActorRole(JoinedRole):
         """The heartbeat; while the environment is made and reset, its age counts as that of a step."""
         now = self._awake.look()
         if self._actor is None:
-            age_s = self._awake.age_s(self._entered_at) if self._state == "starting" else 0.0
+            age_s = self._awake.age_s(self._entered_at) if self._state in ("starting", MAKING) else 0.0
             return replace(self._identity(), last_step_age_s=age_s)
         progress, waits = self._actor.progress, self._actor.waits.shares()
         since, steps = self._rate_from

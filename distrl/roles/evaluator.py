@@ -9,7 +9,7 @@ from distrl.actors.policy import Policy
 from distrl.errors import ConfigError, FencedError
 from distrl.memory_backend.records import RoleStatus
 from distrl.roles.description import RunAddress
-from distrl.roles.join import JoinedRole, await_bundle, log, make_environment
+from distrl.roles.join import MAKING, JoinedRole, await_bundle, log, make_environment
 from distrl.roles.plan import Role
 
 POLL_S = 0.1
@@ -32,6 +32,7 @@ class EvaluatorRole(JoinedRole):
     def _work(self, cleanup: ExitStack) -> None:
         """Evaluate until stopped, or until another evaluator has taken over."""
         config = self._run.config
+        self._enter(MAKING)
         environment = make_environment(config.environment, config.evaluation.environments_used, self._incarnation)
         cleanup.callback(environment.close)
         self._enter("waiting: policy")
@@ -69,7 +70,7 @@ class EvaluatorRole(JoinedRole):
         state, since, evaluator = self._state, self._entered_at, self._evaluator
         if evaluator is not None and state == "evaluating":
             since = max(since, evaluator.last_step_at)
-        busy = state in ("starting", "evaluating")
+        busy = state in ("starting", MAKING, "evaluating")
         return replace(
             self._identity(),
             env_steps=0 if evaluator is None else evaluator.env_steps,

@@ -118,6 +118,10 @@ def await_bundle(backend: Backend, stop: threading.Event) -> PolicyBundle | None
     return None
 
 
+MAKING = "starting: making the environment"
+"""The state of a role while it imports and makes its environment."""
+
+
 def make_environment(config: EnvironmentConfig, count: int, incarnation: int) -> VectorEnvironment:
     """Make the role's environments; at a later start of the role a failure may pass."""
     try:

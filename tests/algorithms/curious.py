@@ -1,43 +1,89 @@
 """Algorithms with curiosity, and batches for them."""
 
+from functools import cache
+
 import numpy as np
 
 from distrl.algorithms import make_algorithm
 from distrl.config import RunConfig
 from distrl.config.algorithms import ALGORITHMS
+from distrl.errors import ConfigError
 from distrl.types import ArraySpec, Batch, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec, MultiDiscreteSpec
 
-T, N = 4, 6
+T, N = 4, 8
 VECTOR = {"observation": ArraySpec((3,), "float32")}
 CHOICE, REAL = {"action": DiscreteSpec(2)}, {"action": BoxSpec((2,), (-2.0, 0.0), (2.0, 1.0))}
 SMALL = {"scheme": [8], "activation": "tanh"}
-OF_REAL_NUMBERS = ("sac", "tqc", "crossq", "ddpg", "td3", "naf")
-SEPARATE = {"trpo": {"use_separate_networks_per_head": True}}
-FURTHER = {
+NETWORKS = (
+    {},
+    {"use_separate_networks_per_head": True},
+    {"middleware_parameters": {"kind": "lstm", "number_of_lstm_cells": 4}},
+)
+"""An algorithm gets the first that its section does not refuse."""
+QUICK = {
     "ppo": {"epochs": 2, "minibatches": 2},
     "appo": {"epochs": 2, "minibatches": 2},
     "trpo": {"value_epochs": 1, "value_minibatches": 2},
     "crossq": {"critic_layers": [8]},
 }
-UNROLLED = [name for name, section in ALGORITHMS.items() if section.ships == "unrolls"]
+"""Algorithm -> settings in place of its defaults, which suit larger batches and machines."""
+
+
+def configured(name, network=None, curiosity=None, seed=1, **algorithm):
+    section = ALGORITHMS[name]()
+    sized = {"batch_size": N if section.replay_parameters else 2}
+    return RunConfig.model_validate(
+        {
+            "algorithm": {"name": name, "curiosity": curiosity, **QUICK.get(name, {}), **algorithm},
+            "network": {"middleware_parameters": SMALL, **(network or {})},
+            "actors": {"environments": 4, "unroll_length_steps": T},
+            "learner": {} if section.rounds else sized,
+            "seed": seed,
+        }
+    )
+
+
+@cache
+def network_of(name):
+    """Return the first of NETWORKS that the algorithm takes."""
+    refused = ""
+    for network in NETWORKS:
+        try:
+            configured(name, network)
+        except ValueError as error:
+            refused = str(error)
+        else:
+            return network
+    raise AssertionError(f"{name} takes none of these networks: {refused}")
+
+
+@cache
+def actions_taken(name):
+    """Return CHOICE, or REAL if the algorithm refuses choices."""
+    try:
+        ALGORITHMS[name]().check_actions(EnvSpec("x", VECTOR, CHOICE))
+    except ConfigError:
+        return REAL
+    return CHOICE
+
+
+def takes_curiosity(name):
+    try:
+        configured(name, network_of(name), {"kind": "rnd"})
+    except ValueError as error:
+        if "algorithm.curiosity" not in str(error):
+            raise
+        return False
+    return True
+
+
+CURIOUS = [name for name in ALGORITHMS if takes_curiosity(name)]
 
 
 def make(name="ppo", curiosity=None, observations=None, actions=None, network=None, seed=1, **algorithm):
     """Return an algorithm with its networks."""
-    real = name in OF_REAL_NUMBERS
-    actions = actions or (REAL if real else CHOICE)
-    memory = {"middleware_parameters": {"kind": "lstm", "number_of_lstm_cells": 4}} if name == "r2d2" else {}
-    config = RunConfig.model_validate(
-        {
-            "algorithm": {"name": name, "curiosity": curiosity, **FURTHER.get(name, {}), **algorithm},
-            "network": {"middleware_parameters": SMALL, **SEPARATE.get(name, {}), **memory, **(network or {})},
-            "actors": {"environments": 3, "unroll_length_steps": T},
-            "learner": {"batch_size": N if ALGORITHMS[name].model_fields.get("replay") else 2},
-            "seed": seed,
-        }
-    )
-    made = make_algorithm(config)
-    return made, made.build(EnvSpec("x", observations or VECTOR, actions))
+    made = make_algorithm(configured(name, network_of(name) | (network or {}), curiosity, seed, **algorithm))
+    return made, made.build(EnvSpec("x", observations or VECTOR, actions or actions_taken(name)))
 
 
 def arrays_of(spec, shape, rng):
@@ -61,9 +107,11 @@ def actions_of(action, shape, rng):
 
 def make_batch(networks, name="ppo", seed=0, observations=None, actions=None, **fields):
     rng = np.random.default_rng(seed)
-    sequences = name in ("r2d2", "acer") or not ALGORITHMS[name].model_fields.get("replay")
+    section = ALGORITHMS[name]()
+    sequences = section.replay_parameters is None or section.replay_parameters.item.kind == "sequence"
     shape = (T if sequences else 1, N)
-    actions = actions or (REAL if name in OF_REAL_NUMBERS else CHOICE)
+    actions = actions or actions_taken(name)
+    probabilities = {"choice_probabilities": np.full((*shape, 2), 0.5, "float32")}
     sampled = {"bootstrap_steps": np.ones(shape, "int32"), "importance_weights": np.ones(N, "float32")}
     states = networks["main"].online.recurrent_state
     given = {
@@ -77,7 +125,7 @@ def make_batch(networks, name="ppo", seed=0, observations=None, actions=None, **
         "valid": rng.random(shape) < 0.8 if sequences else np.ones(shape, bool),
         "behaviour_log_probabilities": np.full(shape, -0.7, "float32"),
         "recurrent_state": {key: np.zeros((N, *spec.shape), "float32") for key, spec in states.items()},
-        "extras": {"choice_probabilities": np.full((*shape, 2), 0.5, "float32")} if name == "acer" else {},
+        "extras": probabilities if section.tells_choice_probabilities else {},
         **({} if sequences else sampled),
     }
     return Batch(**(given | fields))

@@ -253,7 +253,7 @@ def test_actions_as_one_vector():
 @pytest.mark.row("D175", "Q03")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_resumed_training_goes_on_bit_by_bit(kind):
-    settings = {"kind": kind, "epochs": 2, "minibatches": 3}
+    settings = {"kind": kind, "epochs": 2, "minibatches": 4}
     made, networks = make(curiosity=settings)
     for seed in range(3):
         made.update(networks, make_batch(networks, seed=seed))

@@ -1,14 +1,15 @@
-"""Curiosity around every algorithm that ships unrolls: it changes rewards, and at weight 0 nothing."""
+"""Curiosity around every algorithm that takes it: it changes rewards, and at weight 0 nothing."""
 
 import numpy as np
 import pytest
 
 from distrl.algorithms.curiosity import Curious
-from tests.algorithms.curious import UNROLLED, Recorder, assert_equal, make, make_batch, weights_of
+from distrl.config.algorithms import ALGORITHMS
+from tests.algorithms.curious import CURIOUS, Recorder, assert_equal, make, make_batch, weights_of
 
 
 @pytest.mark.row("D175")
-@pytest.mark.parametrize("name", UNROLLED)
+@pytest.mark.parametrize("name", CURIOUS)
 def test_with_weight_0_every_algorithm_learns_as_without_bit_by_bit(name):
     found = []
     for curiosity in (None, {"kind": "rnd", "weight": 0.0}):
@@ -21,7 +22,7 @@ def test_with_weight_0_every_algorithm_learns_as_without_bit_by_bit(name):
 
 
 @pytest.mark.row("D175")
-@pytest.mark.parametrize("name", UNROLLED)
+@pytest.mark.parametrize("name", CURIOUS)
 def test_every_algorithm_learns_from_it(name):
     """Its update is that by the sum of both rewards, which its own scale leaves as it is."""
     made, networks = make(name, {"kind": "rnd", "weight": 0.5}, reward_scale=0.25)
@@ -35,3 +36,36 @@ def test_every_algorithm_learns_from_it(name):
     expected = plain.update(own, batch._replace(rewards=summed)).metrics
     assert told["loss"] == pytest.approx(expected["loss"], rel=1e-5, abs=1e-6)
     assert told["gradient_norm"] == pytest.approx(expected["gradient_norm"], rel=1e-4, abs=1e-6)
+
+
+def test_algorithms_whose_actors_ship_unrolls_take_it():
+    assert [name for name, section in ALGORITHMS.items() if section.ships == "unrolls"] == CURIOUS
+
+
+def weights_after(name, *bonuses):
+    """Return the weights after one update by the same batch, from the same state, with each bonus."""
+    made, networks = make(name)
+    batch = make_batch(networks, name)
+    before = {key: network.state_arrays() for key, network in networks.items()}
+    after = []
+    for bonus in bonuses:
+        for key, network in networks.items():
+            network.restore(before[key])
+        made.update(networks, batch._replace(bonus=np.where(batch.valid, np.float32(bonus), np.float32(0))))
+        after.append(weights_of(networks))
+    return after
+
+
+@pytest.mark.row("D175")
+@pytest.mark.parametrize("name", CURIOUS)
+def test_intrinsic_rewards_change_the_update_of_every_algorithm(name):
+    one, again, other = weights_after(name, 0.5, 0.5, 1.5)
+    assert_equal(one, again)
+    with pytest.raises(AssertionError):
+        assert_equal(one, other)
+
+
+def test_a_loss_of_plain_rewards_changes_with_nothing(monkeypatch):
+    """The test above would notice it."""
+    monkeypatch.setattr("distrl.algorithms.dqn.learned_rewards", lambda batch, parameters: batch.rewards)
+    assert_equal(*weights_after("dqn", 0.5, 1.5))

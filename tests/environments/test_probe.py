@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -267,20 +268,37 @@ def test_remote_environments_have_as_long_as_their_own_time_outs(monkeypatch, co
         ("CartPole-v1", "trying out CartPole-v1 …\n"),
     ],
 )
-@pytest.mark.parametrize("looks", [1, 2])
-def test_what_takes_longer_is_told_of(capsys, id_, line, looks) -> None:
-    waits: list[float] = []
+@pytest.mark.parametrize("slow", [False, True])
+def test_what_takes_longer_is_told_of(capsys, monkeypatch, id_, line, slow) -> None:
+    monkeypatch.setattr(probing, "_PATIENCE_S", 0.0 if slow else 1e6)
 
     class Ending:
-        """A child that ends at that look."""
+        """A child that ends at the third look."""
+
+        looks = 0
 
         def wait(self, timeout_s: float) -> int | None:
-            waits.append(timeout_s)
-            return 0 if len(waits) == looks else None
+            self.looks += 1
+            return 0 if self.looks == 3 else None
 
-    assert probing._wait(Ending(), EnvironmentConfig(id=id_), 30.0) == 0
-    assert waits == [2.0, 28.0][:looks]
-    assert capsys.readouterr().err == (line if looks == 2 else "")
+        def messages(self) -> list[dict[str, Any]]:
+            return [{"look": self.looks}]
+
+    looks = [{"look": number} for number in (1, 2, 3)]
+    assert probing._wait(Ending(), EnvironmentConfig(id=id_), (30.0, 20.0)) == (0, looks, 30.0)
+    assert capsys.readouterr().err == (line if slow else "")
+
+
+def test_import_and_construction_have_a_limit_of_their_own() -> None:
+    """An import of five seconds, and steps that may take four."""
+    source = HEAD.format(reset="pass", step="time.sleep(600)")
+    Path("my_module.py").write_text(f"import time\ntime.sleep(5)\n{source}")
+    with pytest.raises(ConfigError) as caught:
+        probe(EnvironmentConfig(id="my_module:Mine", step_timeout_s=4.0), making_s=100.0)
+    assert str(caught.value) == "environment my_module:Mine hung in step: killed after 4 s"
+    with pytest.raises(ConfigError) as caught:
+        probe(EnvironmentConfig(id="my_module:Mine", step_timeout_s=100.0), making_s=4.0)
+    assert str(caught.value) == "environment my_module:Mine hung in import and construction: killed after 4 s"
 
 
 def test_a_host_without_the_environment_takes_its_spec_from_a_file(tmp_path):

@@ -216,6 +216,17 @@ def test_workers_of_a_hanging_environment_end_with_their_actor(start_run, module
     run.wait_until(lambda: not any(run.alive(process.pid) for process in before), "all workers have ended")
 
 
+def test_an_environment_may_take_longer_to_be_made_than_a_step(start_run):
+    """In the trial before the launch, and in both actors."""
+    slow = ["--env", "tests.faults.environments:Slow", "--set", "environment.kwargs={making_s: 10}"]
+    run = start_run(
+        *(*slow, "--set", "environment.step_timeout_s=8", "--set", "learner.batch_size=1", "--set", "stop.updates=20"),
+        *("--set", "actors.environments=1", "--set", "actors.unroll_length_steps=16"),
+    )
+    summary = run.finish()
+    assert (run.process.returncode, summary.updates, summary.restarts, summary.imbalance) == (0, 20, 0, 0)
+
+
 @pytest.mark.long
 def test_an_environment_that_hangs_in_reset_is_as_one_that_hangs_in_step(start_run, module):
     flag = module / "reset"

@@ -20,6 +20,14 @@ class Absent(Sleeping):
         super().__init__(step_s)
 
 
+class Slow(Sleeping):
+    """Takes long to be made, and its steps are quick."""
+
+    def __init__(self, making_s: float, step_s: float = 0.005) -> None:
+        time.sleep(making_s)
+        super().__init__(step_s)
+
+
 class Stuck(Sleeping):
     """Its thousandth step, which the trial before the launch does not reach, takes longer than any test waits."""
 

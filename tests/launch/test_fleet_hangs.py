@@ -4,10 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from distrl.config import RunConfig
 from distrl.launch.fleet import HangWatch
 from distrl.memory_backend.records import RoleStatus
+from distrl.roles.join import MAKING
 from distrl.roles.suspend_clock import AwakeClock
 
+CONFIG = RunConfig.model_validate({"environment": {"step_timeout_s": 10.0}, "learner": {"stall_timeout_s": 40.0}})
 STATUS = RoleStatus("actor", 0, 1, "host", 1, "acting", beat=1, last_step_age_s=4.0)
 
 
@@ -18,7 +21,7 @@ def awake(clock):
 
 @pytest.fixture
 def watch(awake):
-    return HangWatch(10.0, awake)
+    return HangWatch(CONFIG, awake)
 
 
 @pytest.fixture
@@ -34,54 +37,66 @@ def until(clock, awake):
 
 
 def test_the_age_goes_on_while_no_heartbeat_comes(watch, until):
-    assert watch.overdue_s(STATUS) is None  # 4 s, says the actor
+    assert watch.overdue(STATUS) is None  # 4 s, says the actor
     until(6.0)
-    assert watch.overdue_s(STATUS) is None  # 4 s and 6 s of silence: the limit itself
+    assert watch.overdue(STATUS) is None  # 4 s and 6 s of silence: the limit itself
     until(7.0)
-    assert watch.overdue_s(STATUS) == 11.0
-    assert watch.overdue_s(replace(STATUS, beat=2)) is None  # a new heartbeat: 4 s again
+    assert watch.overdue(STATUS).age_s == 11.0
+    assert watch.overdue(replace(STATUS, beat=2)) is None  # a new heartbeat: 4 s again
 
 
 @pytest.mark.parametrize("state", ["starting", "acting"])
 def test_an_environment_that_hangs_shows_in_every_heartbeat(watch, state):
-    assert watch.overdue_s(replace(STATUS, state=state, last_step_age_s=10.5)) == 10.5
+    assert watch.overdue(replace(STATUS, state=state, last_step_age_s=10.5)).age_s == 10.5
+
+
+def test_making_an_environment_may_take_longer_than_a_step(watch, until):
+    """40 s here, also in silence: an import may hold the interpreter."""
+    making = replace(STATUS, state=MAKING, last_step_age_s=30.0)
+    assert watch.overdue(making) is None
+    until(10.0)
+    assert watch.overdue(making) is None
+    until(11.0)
+    assert watch.overdue(making) == (41.0, "no environment was made in 41 s (learner.stall_timeout_s)")
+    acting = replace(STATUS, beat=2, last_step_age_s=11.0)
+    assert watch.overdue(acting) == (11.0, "no environment step for 11 s (environment.step_timeout_s)")
 
 
 @pytest.mark.parametrize("state", ["waiting: policy", "waiting: room", "waiting: ticket", "paused", "stopping"])
 def test_waiting_is_not_hanging_but_silence_is(watch, until, state):
     status = replace(STATUS, state=state, last_step_age_s=1e6)
-    assert watch.overdue_s(status) is None
+    assert watch.overdue(status) is None
     until(11.0)
-    assert watch.overdue_s(status) == 11.0
+    assert watch.overdue(status).age_s == 11.0
 
 
 def test_the_heartbeat_of_an_incarnation_that_has_ended_says_nothing(watch, until):
-    watch.overdue_s(STATUS)
+    watch.overdue(STATUS)
     watch.ended(STATUS)
     until(100.0)
-    assert watch.overdue_s(STATUS) is None
+    assert watch.overdue(STATUS) is None
     successor = replace(STATUS, incarnation=2)
-    assert watch.overdue_s(successor) is None
+    assert watch.overdue(successor) is None
     until(107.0)
-    assert watch.overdue_s(successor) == 11.0
+    assert watch.overdue(successor).age_s == 11.0
 
 
 def test_actors_are_watched_apart(watch, until):
     other = replace(STATUS, id=1)
-    watch.overdue_s(STATUS)
+    watch.overdue(STATUS)
     until(5.0)
-    watch.overdue_s(other)
+    watch.overdue(other)
     until(7.0)
-    assert (watch.overdue_s(STATUS), watch.overdue_s(other)) == (11.0, None)
+    assert (watch.overdue(STATUS).age_s, watch.overdue(other)) == (11.0, None)
 
 
 def test_nobody_was_silent_while_the_watcher_itself_was_stopped(watch, clock, until):
-    watch.overdue_s(STATUS)
+    watch.overdue(STATUS)
     until(5.0)
     clock.now = 300.0  # SIGSTOP, SIGCONT
-    assert watch.overdue_s(STATUS) is None  # 4 s, and 5 s of silence that it saw
+    assert watch.overdue(STATUS) is None  # 4 s, and 5 s of silence that it saw
     until(302.0)
-    assert watch.overdue_s(STATUS) == 11.0
+    assert watch.overdue(STATUS).age_s == 11.0
 
 
 def test_another_process_with_the_number_of_one_that_has_ended_is_current(watch):

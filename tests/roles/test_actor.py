@@ -12,6 +12,7 @@ import redis
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.roles.actor import ActorRole
 from distrl.roles.description import RunAddress
+from distrl.roles.join import MAKING
 from distrl.roles.plan import Role
 from distrl.roles.trust import Trust, new_key, signature
 
@@ -31,7 +32,9 @@ def test_an_actor_waits_for_the_policy_and_ends_when_asked(described_run, redis_
     role = ActorRole(Role("actor", 3), RunAddress(redis_url, tmp_path.name, Trust()), stop)
     thread = threading.Thread(target=role.run)
     thread.start()
-    wait_until(lambda: [status.state for status in backend.registry.roles()] and role.status().state != "starting")
+    wait_until(
+        lambda: [status.state for status in backend.registry.roles()] and not role.status().state.startswith("starting")
+    )
     status = role.status()
     assert (status.role, status.id, status.incarnation, status.state) == ("actor", 3, 1, "waiting: policy")
     assert status.last_step_age_s == 0.0  # it waits for the learner, not for its environment
@@ -94,9 +97,9 @@ def test_while_its_environment_is_made_the_age_goes_on(described_run, redis_url,
     thread.start()
     assert entered.wait(20)
     first = role.status()
-    assert first.state == "starting"
+    assert first.state == MAKING
     wait_until(lambda: role.status().last_step_age_s > first.last_step_age_s + 0.05)
-    assert backend.registry.roles()[0].state == "starting"
+    wait_until(lambda: backend.registry.roles()[0].state == MAKING)
     stop.set()
     leave.set()
     thread.join(timeout=60)

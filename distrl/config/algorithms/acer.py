@@ -17,7 +17,10 @@ class AcerReplayParameters(ReplayParameters):
 
 
 class AcerParameters(AlgorithmSection):
-    """ACER (Wang et al. 2017, arXiv:1611.01224): an actor-critic that learns from replayed unrolls of one choice."""
+    """ACER (Wang et al. 2017, arXiv:1611.01224): an actor-critic that learns from replayed unrolls of one choice.
+
+    Use it for an actor-critic in few environment steps, also with memory.
+    """
 
     implementation: ClassVar[str] = "distrl.algorithms.acer:Acer"
     batch_size: ClassVar[int] = 16

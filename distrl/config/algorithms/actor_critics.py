@@ -9,7 +9,10 @@ from distrl.config.algorithms.section import AlgorithmContext, LearnsFrom, Ships
 
 
 class ImpalaParameters(PolicyGradientSection):
-    """IMPALA (Espeholt et al. 2018): an actor-critic with V-trace off-policy correction."""
+    """IMPALA (Espeholt et al. 2018, arXiv:1802.01561): an actor-critic with V-trace off-policy correction.
+
+    Use it for fast environments and many actors: most steps per second.
+    """
 
     implementation: ClassVar[str] = "distrl.algorithms.impala:Impala"
 
@@ -46,13 +49,19 @@ class ActorCriticSection(PolicyGradientSection):
 
 
 class A3cParameters(ActorCriticSection):
-    """A3C (Mnih et al. 2016): every gradient is applied as it comes."""
+    """A3C (Mnih et al. 2016, arXiv:1602.01783): every gradient is applied as it comes.
+
+    Use it for few environments per actor; actors need the framework.
+    """
 
     name: Literal["a3c"] = "a3c"
 
 
 class A2cParameters(ActorCriticSection):
-    """A2C: A3C in rounds, one gradient of every worker in each."""
+    """A2C: A3C (Mnih et al. 2016, arXiv:1602.01783) in rounds, one gradient of every worker in each.
+
+    Use it as `a3c`, without stale gradients.
+    """
 
     rounds: ClassVar[bool] = True
 

@@ -47,7 +47,10 @@ class C51Section(DistributionalSection):
 
 
 class C51Parameters(C51Section):
-    """C51 (Bellemare, Dabney and Munos 2017): probabilities of returns on fixed atoms."""
+    """C51 (Bellemare, Dabney and Munos 2017, arXiv:1707.06887): probabilities of returns on fixed atoms.
+
+    Use it as `dqn`, with probabilities of returns.
+    """
 
     name: Literal["c51"] = "c51"
 
@@ -60,7 +63,12 @@ class RainbowReplayParameters(ReplayParameters):
 
 
 class RainbowParameters(C51Section):
-    """Rainbow (Hessel et al. 2018): C51 with double Q-learning, dueling, three steps, priorities and noisy layers."""
+    """Rainbow (Hessel et al. 2018, arXiv:1710.02298): C51 with all of DQN's extensions.
+
+    They are double Q-learning, dueling, three steps, priorities and noisy layers.
+
+    Use it as `c51`, with all extensions of `dqn`.
+    """
 
     exploration: ClassVar[ExplorationParameters | None] = NoisyNetworkParameters()
     dense_layer: ClassVar[DenseKind] = "noisy_dense"
@@ -74,7 +82,10 @@ class RainbowParameters(C51Section):
 
 
 class QrDqnParameters(DistributionalSection):
-    """QR-DQN (Dabney et al. 2018): quantiles of returns. Their number is that of the head quantile_q."""
+    """QR-DQN (Dabney et al. 2018, arXiv:1710.10044): quantiles of returns. Their number is that of the head quantile_q.
+
+    Use it as `dqn`, with quantiles of returns.
+    """
 
     implementation: ClassVar[str] = "distrl.algorithms.distributional:QrDqn"
 

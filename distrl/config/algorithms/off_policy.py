@@ -79,6 +79,30 @@ class TargetsSection(OffPolicySection):
     """Rate of the target copies: target = rate * online + (1 - rate) * target."""
 
 
+class OneActionSection(TargetsSection):
+    """Algorithms whose best action is an output of the network: of one action of real numbers within bounds."""
+
+    def check_actions(self, spec: "EnvSpec") -> None:
+        super().check_actions(spec)
+        if len(spec.actions) > 1:
+            raise ConfigError(
+                f"algorithm {self.name}: {spec.id} has the actions {', '.join(spec.actions)}, and it takes a single "
+                "one; use algorithm sac"
+            )
+
+
+class PlainTargetsSection(OneActionSection):
+    """Defaults that DDPG and NAF share: those of DDPG's paper, and random steps first."""
+
+    batch_size: ClassVar[int] = 64
+    exploration: ClassVar[ExplorationParameters | None] = OrnsteinUhlenbeckParameters(
+        theta=0.15, sigma=0.1, dt=1.0, unit="range", random_steps=1_000
+    )
+
+    replay: ReplayParameters = ReplayParameters(capacity_steps=1_000_000, samples_per_insert=64.0)
+    target_update_rate: float = Field(0.001, gt=0.0, le=1.0)
+
+
 class CriticsSection(OffPolicySection):
     """Fields of actor-critics.
 
@@ -122,6 +146,8 @@ class SacParameters(TargetsSection, EntropySection):
     """SAC (Haarnoja et al. 2018, arXiv:1812.05905): off-policy, continuous actions, entropy held at a target.
 
     The optimizer of the policy is the section `network`'s; the critics have another one like it, the temperature Adam.
+
+    Use it for continuous control in few environment steps.
     """
 
     implementation: ClassVar[str] = "distrl.algorithms.sac:Sac"
@@ -133,6 +159,8 @@ class DiscreteSacParameters(TargetsSection, EntropySection):
     """Discrete SAC (Christodoulou 2019, arXiv:1910.07207): SAC for one choice, whose entropy is held at a target.
 
     The optimizer of the policy is the section `network`'s; the critics have another one like it, the temperature Adam.
+
+    Use it as `sac`: a policy that is drawn from, with its entropy held at a target.
     """
 
     implementation: ClassVar[str] = "distrl.algorithms.discrete_sac:DiscreteSac"
@@ -166,6 +194,8 @@ class TqcParameters(TargetsSection, EntropySection):
     """TQC (Kuznetsov et al. 2020, arXiv:2005.04269): SAC with critics of the distribution of returns, truncated.
 
     The optimizer of the policy is the section `network`'s; the critics have another one like it, the temperature Adam.
+
+    Use it as `sac`, with a distribution of returns; slower updates.
     """
 
     implementation: ClassVar[str] = "distrl.algorithms.tqc:Tqc"
@@ -199,6 +229,8 @@ class CrossqParameters(EntropySection):
 
     Every layer of the policy and of the critics, and what enters the first one, is normalised. The optimizer of the
     policy is the section `network`'s; the critics have another one like it, the temperature Adam.
+
+    Use it as `sac`, in fewer environment steps and with more work for each.
     """
 
     implementation: ClassVar[str] = "distrl.algorithms.crossq:Crossq"
@@ -228,48 +260,40 @@ class CrossqParameters(EntropySection):
             raise ValueError("network.create_target_network: crossq has no target copies; leave it out")
 
 
-class DdpgParameters(TargetsSection, CriticsSection):
+class DdpgParameters(PlainTargetsSection, CriticsSection):
     """DDPG (Lillicrap et al. 2016, arXiv:1509.02971): off-policy, continuous actions, a deterministic policy.
 
     The optimizer of the policy is the section `network`'s; the critic has another one like it. The policy takes one
     action of real numbers within bounds.
+
+    Use it as the plain form of `td3`: a baseline.
     """
 
     implementation: ClassVar[str] = "distrl.algorithms.ddpg:Ddpg"
-    batch_size: ClassVar[int] = 64
-    exploration: ClassVar[ExplorationParameters | None] = OrnsteinUhlenbeckParameters(
-        theta=0.15, sigma=0.1, dt=1.0, unit="range", random_steps=1_000
-    )
 
     name: Literal["ddpg"] = "ddpg"
-    replay: ReplayParameters = ReplayParameters(capacity_steps=1_000_000, samples_per_insert=64.0)
-    """Updates per environment step are samples_per_insert / learner.batch_size: one by default."""
-    target_update_rate: float = Field(0.001, gt=0.0, le=1.0)
 
 
-class NafParameters(TargetsSection):
+class NafParameters(PlainTargetsSection):
     """NAF (Gu et al. 2016, arXiv:1603.00748): Q-learning of one action of real numbers within bounds.
 
     One network has the best action, its value, and how values fall off around it: the head naf.
+
+    Use it for Q-learning instead of an actor-critic: one network, cheap updates.
     """
 
     implementation: ClassVar[str] = "distrl.algorithms.naf:Naf"
-    batch_size: ClassVar[int] = 64
-    exploration: ClassVar[ExplorationParameters | None] = OrnsteinUhlenbeckParameters(
-        theta=0.15, sigma=0.1, dt=1.0, unit="range", random_steps=1_000
-    )
 
     name: Literal["naf"] = "naf"
-    replay: ReplayParameters = ReplayParameters(capacity_steps=1_000_000, samples_per_insert=64.0)
-    """Updates per environment step are samples_per_insert / learner.batch_size: one by default."""
-    target_update_rate: float = Field(0.001, gt=0.0, le=1.0)
 
 
-class Td3Parameters(TargetsSection, CriticsSection):
+class Td3Parameters(OneActionSection, CriticsSection):
     """TD3 (Fujimoto et al. 2018, arXiv:1802.09477): off-policy, continuous actions, a deterministic policy.
 
     The optimizer of the policy is the section `network`'s; the critics have another one like it. The policy takes one
     action of real numbers within bounds.
+
+    Use it as `sac`, with a deterministic policy.
     """
 
     implementation: ClassVar[str] = "distrl.algorithms.td3:Td3"

@@ -84,7 +84,10 @@ _OF_A_BASELINE = ("a_value", "td_residual", "gae")
 
 
 class VpgParameters(PolicyGradientSection):
-    """Vanilla policy gradient: REINFORCE (Williams 1992), with a baseline or without."""
+    """Vanilla policy gradient: REINFORCE (Williams 1992, doi:10.1007/BF00992696), with a baseline or without.
+
+    Use it as the simplest policy gradient: a baseline.
+    """
 
     implementation: ClassVar[str] = "distrl.algorithms.vpg:Vpg"
     learns_from: ClassVar[LearnsFrom] = "own policy"

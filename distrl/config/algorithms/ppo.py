@@ -76,7 +76,10 @@ class ProximalSection(PolicyGradientSection):
 
 
 class PpoParameters(ProximalSection):
-    """PPO (Schulman et al. 2017): several epochs on every batch, within a distance of the policy that acted."""
+    """PPO (Schulman et al. 2017, arXiv:1707.06347): several epochs on every batch, near the policy that acted.
+
+    Use it for environments that cost more than an update; a safe first choice.
+    """
 
     implementation: ClassVar[str] = "distrl.algorithms.ppo:Ppo"
 
@@ -85,7 +88,10 @@ class PpoParameters(ProximalSection):
 
 
 class AppoParameters(ProximalSection):
-    """Asynchronous PPO (Petrenko et al. 2020): actors go on while the learner learns."""
+    """Asynchronous PPO (Petrenko et al. 2020, arXiv:2006.11751): actors go on while the learner learns.
+
+    Use it as `ppo`, with slow or uneven actors.
+    """
 
     implementation: ClassVar[str] = "distrl.algorithms.appo:Appo"
 

@@ -126,7 +126,10 @@ class DqnSection(QLearningSection):
 
 
 class DqnParameters(DqnSection):
-    """DQN (Mnih et al. 2015)."""
+    """DQN (Mnih et al. 2015, doi:10.1038/nature14236).
+
+    Use it for tasks of choices in few environment steps.
+    """
 
     name: Literal["dqn"] = "dqn"
 
@@ -140,7 +143,10 @@ class ApexReplayParameters(ReplayParameters):
 
 
 class ApexParameters(DqnSection):
-    """Ape-X (Horgan et al. 2018): DQN with all of these, whose actors explore differently and prioritise first."""
+    """Ape-X (Horgan et al. 2018, arXiv:1803.00933): DQN whose actors explore differently and prioritise first.
+
+    Use it as `dqn`, with many actors.
+    """
 
     batch_size: ClassVar[int] = 512
     exploration: ClassVar[ExplorationParameters | None] = EpsilonGreedyParameters(epsilon=EpsilonLadder())
@@ -174,7 +180,10 @@ class R2d2ReplayParameters(ReplayParameters):
 
 
 class R2d2Parameters(DqnSection):
-    """R2D2 (Kapturowski et al. 2019): Ape-X of a recurrent network, which learns from sequences with stored states."""
+    """R2D2 (Kapturowski et al. 2019): Ape-X of a recurrent network, which learns from sequences with stored states.
+
+    Use it as `apex`, where the task needs memory.
+    """
 
     batch_size: ClassVar[int] = 64
     exploration: ClassVar[ExplorationParameters | None] = EpsilonGreedyParameters(epsilon=EpsilonLadder())
@@ -204,7 +213,10 @@ class R2d2Parameters(DqnSection):
 
 
 class BootstrappedDqnParameters(OneChoiceSection):
-    """Bootstrapped DQN (Osband et al. 2016): an ensemble of values, one member of which leads each episode."""
+    """Bootstrapped DQN (Osband et al. 2016, arXiv:1602.04621): values by an ensemble; a member leads each episode.
+
+    Use it as `dqn`, where rewards are far away: an ensemble explores consistently.
+    """
 
     implementation: ClassVar[str] = "distrl.algorithms.bootstrapped_dqn:BootstrappedDqn"
     exploration: ClassVar[ExplorationParameters | None] = MemberParameters()

@@ -10,10 +10,12 @@ from distrl.config.algorithms.section import AlgorithmContext
 
 
 class TrpoParameters(PolicySection):
-    """TRPO (Schulman et al. 2015): natural gradient steps of the policy, of bounded divergence.
+    """TRPO (Schulman et al. 2015, arXiv:1502.05477): natural gradient steps of the policy, of bounded divergence.
 
     The optimizer of section `network` moves the value function alone, so that needs a network of its own:
     `network.use_separate_networks_per_head: true`.
+
+    Use it for steps of the policy that need no learning rate.
     """
 
     implementation: ClassVar[str] = "distrl.algorithms.trpo:Trpo"

@@ -79,6 +79,18 @@ def test_actions_that_it_cannot_choose_are_refused_by_name(name, action, message
     assert str(refused.value) == f"algorithm {name}: action 'action' of Arm-v0 {message}"
 
 
+@pytest.mark.parametrize("name", ["ddpg", "td3", "naf"])
+def test_several_actions_are_refused_where_the_network_has_one(name):
+    arms = {"left": BoxSpec((1,), (-1.0,), (1.0,)), "right": BoxSpec((1,), (-1.0,), (1.0,))}
+    spec = EnvSpec("Arms-v0", {"observation": ArraySpec((3,), "float32")}, arms)
+    make({"name": "sac"}).algorithm.check_actions(spec)
+    with pytest.raises(ConfigError) as refused:
+        make({"name": name}).algorithm.check_actions(spec)
+    assert str(refused.value) == (
+        f"algorithm {name}: Arms-v0 has the actions left, right, and it takes a single one; use algorithm sac"
+    )
+
+
 @pytest.mark.parametrize(("name", "actions"), [("sac", REAL), ("dqn", CHOICE), ("ppo", REAL), ("impala", CHOICE)])
 def test_other_actions_are_not(name, actions):
     spec = EnvSpec("Arm-v0", {"observation": ArraySpec((3,), "float32")}, actions)
