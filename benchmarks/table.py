@@ -89,7 +89,7 @@ ROWS = (
     _row("halfcheetah-td3", "HalfCheetah-v5", "TD3", 2_000, 100_000),
     _row("mixed-ppo", "every action type at once", "PPO", 7.68, 300_000),
     _row("mixed-impala", "every action type at once", "IMPALA", 7.68, 300_000),
-    _row("minatar-asterix-ppo", "MinAtar/Asterix-v1", "PPO", 1, 1_000_000),
+    _row("minatar-asterix-ppo", "MinAtar/Asterix-v1", "PPO", 4, 1_000_000),
     _row("minatar-breakout-ppo", "MinAtar/Breakout-v1", "PPO", 8, 1_000_000),
     _row("minatar-freeway-ppo", "MinAtar/Freeway-v1", "PPO", 45, 1_000_000),
     _row("minatar-seaquest-ppo", "MinAtar/Seaquest-v1", "PPO", 1, 1_000_000),
