@@ -24,12 +24,14 @@ class CsvSink:
     """metrics.csv: one row per snapshot, written at once; unknown values are empty cells.
 
     The columns are those of the table in `snapshot.py`, then other names of the first snapshot. An existing file is
-    continued under its own header, with the columns that an earlier version of distrl did not have. `updates` never
+    continued under its own header, with the columns that an earlier version of distrl, or its algorithm, did not have:
+    those of the table, and names of the first snapshot after it was opened. `updates` never
     decreases: when training resumes from a checkpoint, the rows of repeated updates are replaced.
     """
 
     def __init__(self, path: Path) -> None:
         self._columns: list[str] = []
+        self._is_first = True  # of the snapshots since the file was opened
         # Updates of every row and its first byte, in order; as arrays, since days of training make many rows.
         self._updates, self._begins = array("q"), array("q")
         path.touch()
@@ -42,10 +44,11 @@ class CsvSink:
             self._columns = [*COLUMNS, *sorted(columns_of(snapshot) - set(COLUMNS))]
             self._append(self._columns)
         unknown = sorted(columns_of(snapshot) - set(self._columns))
-        if unknown and set(unknown) <= set(COLUMNS):
+        if unknown and (self._is_first or set(unknown) <= set(COLUMNS)):
             self._widen(unknown)
         elif unknown:
             raise ValueError(f"no column of {self._file.name} is named {', '.join(unknown)}")
+        self._is_first = False
         updates = int(snapshot.get("updates") or 0)
         self._take_back(updates)
         self._note(updates, self._file.tell())

@@ -3,6 +3,7 @@
 import pytest
 
 from distrl.errors import FencedError, MemoryBackendError
+from distrl.memory_backend.keys import PROTOCOL_VERSION
 from tests.faults.failover import promote, replica_of
 
 
@@ -82,7 +83,7 @@ def test_reads_come_before_what_is_prepared_from_them(backend):
     engine.call("HSET", keys.control, "a", 5)
 
     def doubled(protocol, replies):
-        assert protocol == b"2"
+        assert protocol == b"%d" % PROTOCOL_VERSION
         return [("HSET", keys.control, "b", 2 * int(replies[0]))]
 
     guard = ("HGET", keys.run, "protocol")

@@ -54,6 +54,24 @@ def test_the_first_snapshots_own_metrics_get_columns_and_later_ones_are_refused(
     assert column(path, "updates") == ["1"]
 
 
+def test_a_resumed_file_gets_the_columns_that_its_algorithm_reports_by_now(path):
+    earlier = CsvSink(path)
+    earlier.write({"updates": 1, "zeta": 1.0})
+    earlier.close()
+    resumed = CsvSink(path)
+    resumed.write({"updates": 2, "alpha": 3.0, "zeta": 2.0})
+    with pytest.raises(ValueError, match=r"no column of .*metrics\.csv is named beta"):
+        resumed.write({"updates": 3, "beta": 1.0})
+    resumed.write({"updates": 3, "alpha": 5.0})
+    resumed.close()
+    assert path.read_text().splitlines()[0] == ",".join([*COLUMNS, "zeta", "alpha"])
+    assert [column(path, name) for name in ("updates", "zeta", "alpha")] == [
+        ["1", "2", "3"],
+        ["1.0", "2.0", ""],
+        ["", "3.0", "5.0"],
+    ]
+
+
 @pytest.mark.row("L16")
 def test_what_every_network_has_others_of_gets_no_column(path):
     sink = CsvSink(path)
