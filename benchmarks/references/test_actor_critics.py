@@ -18,57 +18,29 @@ def soft_sides(monkeypatch, **options):
     return pair_up(SAC, "sac", critics=2, settings={"ent_coef": "auto"}, **options)
 
 
-def assert_soft(group, reference, sides, updates, note, losses=1.0):
-    """Losses, temperature and all weights.
+def assert_loss(group, reference, sides, updates, note, times, allowed):
+    """The critics' loss of every update; distrl's is so many `times` the reference's."""
+    expected = [times * loss for loss in sides.logged["train/critic_loss"]]
+    what = f"critics' loss of {updates} updates"
+    agree(group, what, reference, sides.metrics["critic_loss"], expected, allowed=allowed, note=note)
 
-    Args:
-        losses: distrl's critic loss is so many times the reference's.
-    """
-    critic_losses = [losses * loss for loss in sides.logged["train/critic_loss"]]
-    after = f"after {updates} updates"
-    agree(
-        group,
-        f"critics' loss of {updates} updates",
-        reference,
-        sides.metrics["critic_loss"],
-        critic_losses,
-        allowed=5e-5,
-        note=note,
-    )
-    policy_losses = [  # distrl reports the policy's loss as the reference does: alpha log pi - Q
-        sides.metrics["policy_loss"],
-        sides.logged["train/actor_loss"],
-    ]
-    agree(group, f"policy's loss of {updates} updates", reference, *policy_losses, allowed=2e-5, note=note)
-    agree(
-        group,
-        f"temperature {after}",
-        reference,
-        sides.metrics["temperature"],
-        sides.logged["train/ent_coef"],
-        allowed=1e-6,
-        note=note,
-    )
-    agree(
-        group,
-        f"every weight of the critics {after}",
-        reference,
-        sides.critic.found,
-        sides.critic.expected,
-        allowed=5e-6,
-        of=sides.critic.moved,
-        note=note,
-    )
-    agree(
-        group,
-        f"every weight of the policy {after}",
-        reference,
-        sides.policy.found,
-        sides.policy.expected,
-        allowed=2e-5,
-        of=sides.policy.moved,
-        note=note,
-    )
+
+def assert_weights(group, reference, sides, updates, note, critics, policy):
+    """All weights; `critics` and `policy` are the allowed differences."""
+    for name, twins, allowed in (("critics", sides.critic, critics), ("policy", sides.policy, policy)):
+        what = f"every weight of the {name} after {updates} updates"
+        agree(group, what, reference, twins.found, twins.expected, allowed=allowed, of=twins.moved, note=note)
+
+
+def assert_soft(group, reference, sides, updates, note, times=1.0):
+    """Losses, temperature and all weights."""
+    assert_loss(group, reference, sides, updates, note, times, 5e-5)
+    for what, found, expected, allowed in (  # distrl reports the policy's loss as the reference does: alpha log pi - Q
+        (f"policy's loss of {updates} updates", "policy_loss", "train/actor_loss", 2e-5),
+        (f"temperature after {updates} updates", "temperature", "train/ent_coef", 1e-6),
+    ):
+        agree(group, what, reference, sides.metrics[found], sides.logged[expected], allowed=allowed, note=note)
+    assert_weights(group, reference, sides, updates, note, critics=5e-6, policy=2e-5)
 
 
 def test_sac(monkeypatch):
@@ -121,41 +93,14 @@ def test_tqc(monkeypatch):
     )
     as_the_paper(sides.theirs)
     sides.train(30)
-    assert_soft("TQC", "sb3-contrib TQC.train()", sides, 30, f"{SOFT}; sum over critics", losses=critics)
+    assert_soft("TQC", "sb3-contrib TQC.train()", sides, 30, f"{SOFT}; sum over critics", times=critics)
 
 
-@pytest.mark.parametrize(
-    ("class_", "name", "critics", "sections"),
-    [(TD3, "td3", 2, {}), (DDPG, "ddpg", 1, {})],
-    ids=["td3", "ddpg"],
-)
-def test_deterministic(monkeypatch, class_, name, critics, sections):
+@pytest.mark.parametrize(("class_", "name", "critics"), [(TD3, "td3", 2), (DDPG, "ddpg", 1)], ids=["td3", "ddpg"])
+def test_deterministic(monkeypatch, class_, name, critics):
     set_noise(monkeypatch, tasks.noise())
-    sides = pair_up(class_, name, critics=critics, gradient_scale=0.5, **sections)
+    sides = pair_up(class_, name, critics=critics, gradient_scale=0.5)
     sides.train(40)
-    group, reference, after = name.upper(), f"SB3 {class_.__name__}.train()", "after 40 updates"
-    note = f"{LIKE_KERAS}; {TOGETHER}; ½ of critics' loss"
-    halves = [0.5 * loss for loss in sides.logged["train/critic_loss"]]
-    agree(
-        group, "critics' loss of 40 updates", reference, sides.metrics["critic_loss"], halves, allowed=2e-6, note=note
-    )
-    agree(
-        group,
-        f"every weight of the critics {after}",
-        reference,
-        sides.critic.found,
-        sides.critic.expected,
-        allowed=1e-6,
-        of=sides.critic.moved,
-        note=note,
-    )
-    agree(
-        group,
-        f"every weight of the policy {after}",
-        reference,
-        sides.policy.found,
-        sides.policy.expected,
-        allowed=1e-6,
-        of=sides.policy.moved,
-        note=note,
-    )
+    told = name.upper(), f"SB3 {class_.__name__}.train()", sides, 40, f"{LIKE_KERAS}; {TOGETHER}; ½ of critics' loss"
+    assert_loss(*told, 0.5, 2e-6)
+    assert_weights(*told, critics=1e-6, policy=1e-6)

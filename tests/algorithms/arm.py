@@ -1,13 +1,16 @@
 """An environment with one bounded action, and batches of it, for the tests of algorithms for continuous actions."""
 
 import math
+from functools import cache
 
 import numpy as np
 import pytest
 
 from distrl.algorithms import make_algorithm
 from distrl.config import RunConfig
+from distrl.networks.framework.backend import Gradients
 from distrl.types import ArraySpec, Batch, BoxSpec, EnvSpec
+from tests.algorithms.states import assert_same, restore, states
 
 N, GAMMA, SCALE = 6, 0.9, 0.5
 LOW, HIGH = np.float32([-2.0, 0.0]), np.float32([2.0, 1.0])
@@ -76,34 +79,31 @@ def trained(copy):
     return [np.array(variable) for variable in copy.model.trainable_variables]
 
 
-def states(networks):
-    return {name: network.state_arrays() for name, network in networks.items()}
+def fresh_build(name, **algorithm):
+    """Return a fixture: an algorithm and its networks as they began. Compiling them takes longer than most tests."""
+
+    @cache
+    def compiled():
+        return *(built := make(name, **algorithm)), states(built[1])
+
+    @pytest.fixture
+    def fresh():
+        made, networks, initial = compiled()
+        restore(networks, initial)
+        return made, networks
+
+    return fresh
 
 
-def restore(networks, saved):
-    for name, network in networks.items():
-        network.restore(saved[name])
-
-
-def assert_same(one, other):
-    """Two `states` are equal, bit by bit."""
-    assert one.keys() == other.keys()
-    for name, groups in one.items():
-        assert groups.keys() == other[name].keys()
-        for group, arrays in groups.items():
-            for path, array in arrays.items():
-                np.testing.assert_array_equal(array, other[name][group][path], err_msg=f"{group}: {path}")
-
-
-def assert_goes_on_bit_by_bit(algorithm, networks):
-    """Three updates, then two, and the same two after a restoration."""
+def assert_goes_on_bit_by_bit(algorithm, networks, batches=transitions):
+    """Three updates, then two, and the same two after a restoration; `batches`: seed -> batch."""
     for seed in range(3):
-        algorithm.update(networks, transitions(seed))
+        algorithm.update(networks, batches(seed))
     saved = states(networks)
-    expected = [algorithm.update(networks, transitions(seed)).metrics for seed in (3, 4)]
+    expected = [algorithm.update(networks, batches(seed)).metrics for seed in (3, 4)]
     after = states(networks)
     restore(networks, saved)
-    assert [algorithm.update(networks, transitions(seed)).metrics for seed in (3, 4)] == expected
+    assert [algorithm.update(networks, batches(seed)).metrics for seed in (3, 4)] == expected
     assert_same(states(networks), after)
 
 
@@ -129,3 +129,41 @@ def of_critics(y, taken):
         found[f"mean_td_error_{number}"] = np.mean([abs(means[i] - rows[i].mean()) for i in range(len(means))])
     found["mean_td_error"] = np.mean([found[f"mean_td_error_{number}"] for number in range(1, len(taken) + 1)])
     return found
+
+
+def assert_soft_update(update, rows, entropy, critics, temperature):
+    """An update of a soft actor-critic is that of a twin: `rows` has every loss, and the priorities, row by row."""
+    losses = {name: rows[name].mean() for name in ("policy", "critic", "temperature")}
+    assert_metrics(
+        update,
+        policy_loss=losses["policy"],
+        critic_loss=losses["critic"],
+        temperature=temperature,
+        entropy=entropy,
+        **critics,
+        loss=sum(losses.values()),
+    )
+    np.testing.assert_allclose(update.priorities, rows["priorities"], rtol=1e-4)
+
+
+def assert_each_loss_moves_its_own_variables_alone(algorithm, batch):
+    """The gradient of the sum is, for each part, the gradient of that part's loss, and that loss has no other.
+
+    Returns:
+        The metrics, and the gradient of the last variable: of a soft actor-critic the log of the temperature.
+    """
+    step = algorithm._step._compiled
+    objective, parts = step._loss._function, step._parts
+    trainable = [variable for part in parts for variable in part.trainable]
+    of_part = np.repeat(["policy", "critic", "temperature"][: len(parts)], [len(part.trainable) for part in parts])
+
+    def gradients(function):
+        return Gradients(function, trainable, step._loss.others)(batch)[1:]
+
+    told, together = gradients(objective)
+    for name in ("policy", "critic"):
+        _, apart = gradients(lambda given, name=name: (objective(given)[1][f"{name}_loss"], {}))
+        for part, whole, alone in zip(of_part, together, apart, strict=True):
+            np.testing.assert_allclose(alone, whole if part == name else 0.0 * whole, rtol=1e-5, atol=1e-7)
+            assert alone.any() == (part == name)
+    return told, together[-1]

@@ -131,21 +131,6 @@ def make_batch(networks, name="ppo", seed=0, observations=None, actions=None, **
     return Batch(**(given | fields))
 
 
-def weights_of(networks, *names):
-    return {
-        f"{name}/{key}": np.array(array)
-        for name in (names or networks)
-        for group, arrays in networks[name].state_arrays().items()
-        for key, array in {f"{group}/{path}": value for path, value in arrays.items()}.items()
-    }
-
-
-def assert_equal(one, two):
-    assert one.keys() == two.keys()
-    for key, array in one.items():
-        assert array.tobytes() == two[key].tobytes(), key
-
-
 class Recorder:
     """Stands in for the algorithm within: it learns nothing and keeps its batches."""
 

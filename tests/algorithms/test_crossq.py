@@ -16,17 +16,7 @@ N, ALPHA, EPSILON = arm.N, 0.3, 1e-3
 SMALL = {"critic_layers": [8, 7], "initial_temperature": ALPHA}
 
 
-@pytest.fixture(scope="module")
-def compiled():
-    return *(built := arm.make("crossq", **SMALL)), arm.states(built[1])
-
-
-@pytest.fixture
-def fresh(compiled):
-    """A build of the default settings as it began; compiling one takes longer than most tests."""
-    algorithm, networks, initial = compiled
-    arm.restore(networks, initial)
-    return algorithm, networks
+fresh = arm.fresh_build("crossq", **SMALL)
 
 
 def forward(weights, prefix, hidden, x, moments):
@@ -118,16 +108,7 @@ def test_every_loss_is_that_of_a_twin_in_numpy(warm_up):
     noises = [np.asarray(keras.random.normal((N, 2), seed=seeds)) for _ in range(2)]
     rows, entropy, critics, critic = twin(networks, batch, noises, "corrected" if warm_up == 0 else "batch")
     update = algorithm.update(networks, batch)
-    arm.assert_metrics(
-        update,
-        policy_loss=rows["policy"].mean(),
-        critic_loss=rows["critic"].mean(),
-        temperature=ALPHA,
-        entropy=entropy,
-        **critics,
-        loss=sum(rows[name].mean() for name in ("policy", "critic", "temperature")),
-    )
-    np.testing.assert_allclose(update.priorities, rows["priorities"], rtol=1e-4)
+    arm.assert_soft_update(update, rows, entropy, critics, ALPHA)
     after = networks["critic"].online.named_weights()
     running = [name for name in after if "/moving_" in name]
     assert len(running) == 2 * 3 * 2  # critics, normalisations, moments

@@ -5,7 +5,8 @@ import pytest
 
 from distrl.algorithms.predictors import ActionCode
 from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec, MultiDiscreteSpec
-from tests.algorithms.curious import REAL, VECTOR, N, Recorder, T, assert_equal, make, make_batch, weights_of
+from tests.algorithms.curious import REAL, VECTOR, N, Recorder, T, make, make_batch
+from tests.algorithms.states import assert_same, states
 
 KINDS = ["rnd", "icm"]
 
@@ -156,9 +157,11 @@ def test_invalid_steps_count_nowhere(kind):
     names = [name for name in first if name.startswith("curiosity")]
     told, told_too = one.update(first, batch).metrics, two.update(second, other).metrics
     assert told["intrinsic_reward"] == pytest.approx(told_too["intrinsic_reward"], rel=1e-6)
-    mine, its = weights_of(first, *names), weights_of(second, *names)
-    for key, array in mine.items():
-        np.testing.assert_allclose(array, its[key], rtol=1e-5, atol=1e-7, err_msg=key)
+    for name in names:
+        its = second[name].state_arrays()
+        for group, arrays in first[name].state_arrays().items():
+            for path, array in arrays.items():
+                np.testing.assert_allclose(array, its[group][path], rtol=1e-5, atol=1e-7, err_msg=path)
 
 
 def test_a_batch_without_valid_steps_trains_nothing():
@@ -264,7 +267,7 @@ def test_a_resumed_training_goes_on_bit_by_bit(kind):
     for seed in (3, 4):
         told = made.update(networks, make_batch(networks, seed=seed)).metrics
         assert told == resumed.update(others, make_batch(others, seed=seed)).metrics
-    assert_equal(weights_of(networks), weights_of(others))
+    assert_same(states(networks), states(others))
 
 
 def test_the_weight_changes_between_two_updates():
@@ -284,9 +287,9 @@ def test_a_predictor_that_is_not_finite_refuses_the_update():
     made, networks = make(curiosity={"kind": "rnd"})
     batch = make_batch(networks)
     batch.observations["observation"][1, 0] = np.nan
-    before = weights_of(networks)
+    before = states(networks)
     assert made.update(networks, batch).metrics["finite"] is False
-    assert_equal(before, weights_of(networks))
+    assert_same(before, states(networks))
 
 
 def test_a_batch_after_a_refused_one_is_learned_from():

@@ -5,7 +5,8 @@ import pytest
 
 from distrl.algorithms.curiosity import Curious
 from distrl.config.algorithms import ALGORITHMS
-from tests.algorithms.curious import CURIOUS, Recorder, assert_equal, make, make_batch, weights_of
+from tests.algorithms.curious import CURIOUS, Recorder, make, make_batch
+from tests.algorithms.states import assert_same, states
 
 
 @pytest.mark.row("D175")
@@ -17,8 +18,8 @@ def test_with_weight_0_every_algorithm_learns_as_without_bit_by_bit(name):
         assert isinstance(made, Curious) == (curiosity is not None)
         for seed in range(2):
             made.update(networks, make_batch(networks, name, seed))
-        found.append(weights_of({key: networks[key] for key in networks if not key.startswith("curiosity")}))
-    assert_equal(*found)
+        found.append(states({key: networks[key] for key in networks if not key.startswith("curiosity")}))
+    assert_same(*found)
 
 
 @pytest.mark.row("D175")
@@ -52,7 +53,7 @@ def weights_after(name, *bonuses):
         for key, network in networks.items():
             network.restore(before[key])
         made.update(networks, batch._replace(bonus=np.where(batch.valid, np.float32(bonus), np.float32(0))))
-        after.append(weights_of(networks))
+        after.append(states(networks))
     return after
 
 
@@ -60,12 +61,12 @@ def weights_after(name, *bonuses):
 @pytest.mark.parametrize("name", CURIOUS)
 def test_intrinsic_rewards_change_the_update_of_every_algorithm(name):
     one, again, other = weights_after(name, 0.5, 0.5, 1.5)
-    assert_equal(one, again)
+    assert_same(one, again)
     with pytest.raises(AssertionError):
-        assert_equal(one, other)
+        assert_same(one, other)
 
 
 def test_a_loss_of_plain_rewards_changes_with_nothing(monkeypatch):
     """The test above would notice it."""
     monkeypatch.setattr("distrl.algorithms.dqn.learned_rewards", lambda batch, parameters: batch.rewards)
-    assert_equal(*weights_after("dqn", 0.5, 1.5))
+    assert_same(*weights_after("dqn", 0.5, 1.5))

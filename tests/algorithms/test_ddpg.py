@@ -11,17 +11,7 @@ from tests.traces import traces
 N, RATE = arm.N, 0.25
 
 
-@pytest.fixture(scope="module")
-def compiled():
-    return *(built := arm.make("ddpg", target_update_rate=RATE)), arm.states(built[1])
-
-
-@pytest.fixture
-def fresh(compiled):
-    """A build of the default settings as it began; compiling one takes longer than most tests."""
-    algorithm, networks, initial = compiled
-    arm.restore(networks, initial)
-    return algorithm, networks
+fresh = arm.fresh_build("ddpg", target_update_rate=RATE)
 
 
 def values(copy, observation, actions):
@@ -148,6 +138,8 @@ def test_what_it_cannot_train_is_refused():
     with pytest.raises(ConfigError, match="algorithm ddpg: action 'action' of U has no bounds"):
         arm.make("ddpg", spec=EnvSpec("U", arm.OBSERVATIONS, {"action": BoxSpec((1,), (None,), (1.0,))}))
     box = BoxSpec((1,), (-1.0,), (1.0,))
-    with pytest.raises(ConfigError, match="deterministic_policy") as refused:
+    with pytest.raises(
+        ConfigError, match="algorithm ddpg: R has the actions arm, hand, and it takes a single one; use algorithm sac"
+    ) as refused:
         arm.make("ddpg", spec=EnvSpec("R", arm.OBSERVATIONS, {"arm": box, "hand": box}))
     assert "\n" not in str(refused.value)

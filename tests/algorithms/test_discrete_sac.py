@@ -7,7 +7,6 @@ from distrl.algorithms import make_algorithm
 from distrl.config import RunConfig
 from distrl.config.action_masks import unused_mask_note
 from distrl.errors import ConfigError
-from distrl.networks.framework.backend import Gradients
 from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec
 from tests.algorithms import arm
 from tests.traces import traces
@@ -87,38 +86,15 @@ def test_every_loss_is_that_of_a_slow_twin(network):
         batch = batch._replace(actions={"action": batch.actions["action"] % 2})
     rows, entropy, critics = twin(networks, batch)
     update = algorithm.update(networks, batch)
-    arm.assert_metrics(
-        update,
-        policy_loss=rows["policy"].mean(),
-        critic_loss=rows["critic"].mean(),
-        temperature=ALPHA,
-        entropy=entropy,
-        **critics,
-        loss=sum(rows[name].mean() for name in ("policy", "critic", "temperature")),
-    )
-    np.testing.assert_allclose(update.priorities, rows["priorities"], rtol=1e-4)
+    arm.assert_soft_update(update, rows, entropy, critics, ALPHA)
 
 
 def test_each_loss_moves_its_own_variables_alone():
-    """The gradient of the sum is, for each part, the gradient of that part's loss, and that loss has no other."""
     algorithm, _ = make()
-    step = algorithm._step._compiled
-    objective, parts = step._loss._function, step._parts
-    trainable = [variable for part in parts for variable in part.trainable]
-    of_part = np.repeat(["policy", "critic", "temperature"], [len(part.trainable) for part in parts])
     batch = transitions(importance_weights=np.ones(N, "float32"))
-
-    def gradients(function):
-        return Gradients(function, trainable, step._loss.others)(batch)[1:]
-
-    told, together = gradients(objective)
-    for name in ("policy", "critic"):
-        _, apart = gradients(lambda given, name=name: (objective(given)[1][f"{name}_loss"], {}))
-        for part, whole, alone in zip(of_part, together, apart, strict=True):
-            np.testing.assert_allclose(alone, whole if part == name else 0.0 * whole, rtol=1e-5, atol=1e-7)
-            assert alone.any() == (part == name)
+    told, of_temperature = arm.assert_each_loss_moves_its_own_variables_alone(algorithm, batch)
     # d/d log alpha of mean(alpha (H - target))
-    assert together[-1] == pytest.approx(ALPHA * (float(told["entropy"]) - 0.98 * np.log(A)), rel=1e-4)
+    assert of_temperature == pytest.approx(ALPHA * (float(told["entropy"]) - 0.98 * np.log(A)), rel=1e-4)
 
 
 def test_a_forbidden_choice_gets_no_gradient():
@@ -145,15 +121,7 @@ def test_the_temperature_grows_while_the_entropy_is_below_its_target():
 
 
 def test_a_restored_training_goes_on_bit_by_bit():
-    algorithm, networks = make()
-    for seed in range(2):
-        algorithm.update(networks, transitions(seed))
-    saved = arm.states(networks)
-    expected = [algorithm.update(networks, transitions(seed)).metrics for seed in (3, 4)]
-    after = arm.states(networks)
-    arm.restore(networks, saved)
-    assert [algorithm.update(networks, transitions(seed)).metrics for seed in (3, 4)] == expected
-    arm.assert_same(arm.states(networks), after)
+    arm.assert_goes_on_bit_by_bit(*make(), transitions)
 
 
 def test_actors_draw_from_the_policy_and_critics_are_two_networks():

@@ -10,6 +10,7 @@ from distrl.algorithms import make_algorithm
 from distrl.algorithms.epochs import shuffled
 from distrl.config import RunConfig
 from distrl.types import ArraySpec, Batch, BoxSpec, DiscreteSpec, EnvSpec
+from tests.algorithms.states import assert_same, states
 from tests.traces import traces
 
 T, N = 4, 6
@@ -59,17 +60,6 @@ def make_batch(networks, spec=SPEC, seed=0, **fields):
         "recurrent_state": {name: np.zeros((N, *state.shape), "float32") for name, state in states.items()},
     }
     return Batch(**(given | fields))
-
-
-def state_of(networks):
-    groups = networks["main"].state_arrays()
-    return {(group, name): array for group, arrays in groups.items() for name, array in arrays.items()}
-
-
-def assert_equal(one, two):
-    assert one.keys() == two.keys()
-    for key, array in one.items():
-        assert array.tobytes() == two[key].tobytes(), key
 
 
 def probability(networks, batch):
@@ -169,12 +159,12 @@ def test_an_update_that_is_not_finite_changes_nothing():
     normalized = {"input_embedders_parameters": {"observation": {"normalize": True}}}
     algorithm, networks = make(kl_penalty={}, normalize_advantages=None, discount=0.0, network=normalized)
     algorithm.update(networks, make_batch(networks))
-    before, batch = state_of(networks), make_batch(networks, valid=np.ones((T, N), bool))
+    before, batch = states(networks), make_batch(networks, valid=np.ones((T, N), bool))
     for bad in (np.nan, np.inf):
         batch.rewards[0, 0] = bad
         metrics = algorithm.update(networks, batch).metrics
         assert metrics["finite"] is False
-        assert_equal(before, state_of(networks))
+        assert_same(before, states(networks))
     assert algorithm.update(networks, make_batch(networks)).metrics["finite"] is True
 
 
@@ -189,8 +179,8 @@ def test_what_was_ignored_does_not_count(middleware):
         batch.actions["steer"][~batch.valid] = action
         batch.behaviour_log_probabilities[~batch.valid] = log_probability
         algorithm.update(networks, batch)
-        told.append(state_of(networks))
-    assert_equal(*told)
+        told.append(states(networks))
+    assert_same(*told)
 
 
 def test_old_outputs_of_memory_are_those_of_whole_sequences():
@@ -228,10 +218,10 @@ def test_a_restored_update_goes_on_bit_by_bit():
     for _ in range(2):
         networks["main"].restore(saved)
         algorithm.update(networks, make_batch(networks, seed=2))
-        after.append(state_of(networks))
+        after.append(states(networks))
         assert networks["main"].online.get_variable_value("policy/kl_coefficient") == 2.25
         algorithm.update(networks, make_batch(networks, seed=3))  # something else, before it is repeated
-    assert_equal(*after)
+    assert_same(*after)
 
 
 def test_one_epoch_of_one_minibatch_is_a_plain_step():

@@ -10,17 +10,7 @@ from tests.algorithms import arm
 N, RATE = arm.N, 0.25
 
 
-@pytest.fixture(scope="module")
-def compiled():
-    return *(built := arm.make("naf", target_update_rate=RATE)), arm.states(built[1])
-
-
-@pytest.fixture
-def fresh(compiled):
-    """A build of the default settings as it began; compiling one takes longer than most tests."""
-    algorithm, networks, initial = compiled
-    arm.restore(networks, initial)
-    return algorithm, networks
+fresh = arm.fresh_build("naf", target_update_rate=RATE)
 
 
 def outputs(copy, observation):
@@ -142,7 +132,9 @@ def test_what_it_cannot_train_is_refused():
     with pytest.raises(ConfigError, match="algorithm naf: action 'action' of U has no bounds"):
         arm.make("naf", spec=EnvSpec("U", arm.OBSERVATIONS, {"action": BoxSpec((1,), (None,), (1.0,))}))
     box = BoxSpec((1,), (-1.0,), (1.0,))
-    with pytest.raises(ConfigError, match="head naf: needs one") as refused:
+    with pytest.raises(
+        ConfigError, match="algorithm naf: R has the actions arm, hand, and it takes a single one; use algorithm sac"
+    ) as refused:
         arm.make("naf", spec=EnvSpec("R", arm.OBSERVATIONS, {"arm": box, "hand": box}))
     assert "\n" not in str(refused.value)
     with pytest.raises(ValueError, match=r"item\.kind: sequence; naf learns from single transitions"):

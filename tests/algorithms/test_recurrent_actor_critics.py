@@ -8,7 +8,8 @@ from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
 from distrl.networks.assembly import Assembly
 from distrl.types import Batch
-from tests.algorithms.arm import GAMMA, HIGH, LOW, SCALE, SPEC, config, make, scaled, states, trained
+from tests.algorithms.arm import GAMMA, HIGH, LOW, SCALE, SPEC, config, make, scaled, trained
+from tests.algorithms.states import restore, states
 
 BURN_IN, T, N = 2, 5, 4
 MEMORY = {"middleware_parameters": {"kind": "lstm", "scheme": [], "number_of_lstm_cells": 6}}
@@ -123,8 +124,7 @@ def test_what_the_loss_does_not_see_changes_nothing_in_it(recurrent):
     saved = states(networks)
 
     def losses(given):
-        for key, network in networks.items():
-            network.restore(saved[key])
+        restore(networks, saved)
         metrics = algorithm.update(networks, given).metrics
         return [metrics["policy_loss"], metrics["critic_loss"]]
 
@@ -145,8 +145,7 @@ def test_everything_learns_and_a_restored_training_goes_on_bit_by_bit(recurrent,
         assert all(moved), key
     saved = states(networks)
     expected = algorithm.update(networks, sequences(7)).metrics
-    for key, network in networks.items():
-        network.restore(saved[key])
+    restore(networks, saved)
     assert algorithm.update(networks, sequences(7)).metrics == expected
 
 

@@ -7,48 +7,21 @@ import numpy as np
 import pytest
 
 from distrl.algorithms import make_algorithm
-from distrl.config import RunConfig
 from distrl.errors import CheckpointError, ConfigError
-from distrl.networks.framework.backend import Gradients
 from distrl.types import BoxSpec, DiscreteSpec, EnvSpec
-from tests.algorithms.arm import GAMMA, HIGH, LOW, SCALE, SPEC, N, drawn, of_critics, transitions
+from tests.algorithms import arm
+from tests.algorithms.arm import GAMMA, HIGH, LOW, SCALE, SPEC, N, drawn, transitions
+from tests.algorithms.states import assert_same, states
 from tests.traces import traces
 
-NETWORK = {
-    "input_embedders_parameters": {"observation": {"normalize": True}},
-    "middleware_parameters": {"scheme": [8], "activation": "tanh"},
-    "learning_rate": 0.01,
-}
+ALPHA = 0.3
 
 
-def config(network=None, seed=3, **algorithm):
-    return RunConfig.model_validate(
-        {
-            "seed": seed,
-            "algorithm": {"name": "sac", "discount": GAMMA, "reward_scale": SCALE, "initial_temperature": 0.3}
-            | algorithm,
-            "network": NETWORK | (network or {}),
-        }
-    )
+def make(network=None, spec=SPEC, **algorithm):
+    return arm.make("sac", network, spec, initial_temperature=ALPHA, **algorithm)
 
 
-def make(network=None, **algorithm):
-    algorithm = make_algorithm(config(network, **algorithm))
-    return algorithm, algorithm.build(SPEC)
-
-
-@pytest.fixture(scope="module")
-def compiled():
-    return *(built := make()), {name: network.state_arrays() for name, network in built[1].items()}
-
-
-@pytest.fixture
-def fresh(compiled):
-    """A build of the default settings as it began; compiling one takes longer than most tests."""
-    algorithm, networks, initial = compiled
-    for name, network in networks.items():
-        network.restore(initial[name])
-    return algorithm, networks
+fresh = arm.fresh_build("sac", initial_temperature=ALPHA)
 
 
 def values(copy, observation, scaled):
@@ -75,7 +48,11 @@ def twin(networks, batch, noises):
         rows["temperature"].append(-weight * alpha * (log_p[i] + target_entropy))
         rows["y"].append(y)
         rows["priorities"].append(0.5 * (abs(y - at_taken[0, i]) + abs(y - at_taken[1, i])))
-    return {name: np.array(of_rows) for name, of_rows in rows.items()}, -log_p.mean(), of_critics(rows["y"], at_taken)
+    return (
+        {name: np.array(of_rows) for name, of_rows in rows.items()},
+        -log_p.mean(),
+        arm.of_critics(rows["y"], at_taken),
+    )
 
 
 @pytest.mark.row("D169")
@@ -94,47 +71,18 @@ def test_every_loss_is_that_of_a_slow_twin(fresh):
     rows, entropy, critics = twin(networks, batch, noises)
     networks["critic"].target.set_weights(target)
     update = algorithm.update(networks, batch)
-    assert update.metrics == pytest.approx(
-        {
-            "policy_loss": rows["policy"].mean(),
-            "critic_loss": rows["critic"].mean(),
-            "temperature": 0.3,
-            "entropy": entropy,
-            **critics,
-            "loss": sum(rows[name].mean() for name in ("policy", "critic", "temperature")),
-            "gradient_norm": update.metrics["gradient_norm"],
-            "learning_rate": 0.01,
-            "finite": True,
-        },
-        rel=1e-4,
-    )
-    np.testing.assert_allclose(update.priorities, rows["priorities"], rtol=1e-4)
+    arm.assert_soft_update(update, rows, entropy, critics, ALPHA)
     for slow, expected, trained in zip(networks["critic"].target.get_weights(), followed, mixed, strict=True):
         if trained:
             np.testing.assert_allclose(slow, expected, rtol=1e-6)
 
 
 def test_each_loss_moves_its_own_variables_alone(fresh):
-    """The gradient of the sum is, for each part, the gradient of that part's loss, and that loss has no other."""
-    step = fresh[0]._step._compiled
-    objective, parts = step._loss._function, step._parts
-    trainable = [variable for part in parts for variable in part.trainable]
-    of_part = np.repeat(["policy", "critic", "temperature"], [len(part.trainable) for part in parts])
-    batch = transitions()
-
-    def gradients(function):
-        return Gradients(function, trainable, step._loss.others)(batch)[1:]
-
-    told, together = gradients(objective)
-    for name in ("policy", "critic"):
-        _, apart = gradients(lambda given, name=name: (objective(given)[1][f"{name}_loss"], {}))
-        for part, whole, alone in zip(of_part, together, apart, strict=True):
-            np.testing.assert_allclose(alone, whole if part == name else 0.0 * whole, rtol=1e-5, atol=1e-7)
-            assert alone.any() == (part == name)
+    algorithm, _ = fresh
+    arm.assert_each_loss_moves_its_own_variables_alone(algorithm, transitions())
     # d/d log alpha of mean(-alpha (log pi + target)), without importance weights
-    _, (*_, of_temperature) = Gradients(objective, trainable, step._loss.others)(
-        batch._replace(importance_weights=np.ones(N, np.float32))
-    )[1:]
+    batch = transitions(importance_weights=np.ones(N, np.float32))
+    told, of_temperature = arm.assert_each_loss_moves_its_own_variables_alone(algorithm, batch)
     assert of_temperature == pytest.approx(0.3 * (float(told["entropy"]) + 2.0), rel=1e-5)
 
 
@@ -165,8 +113,7 @@ def test_without_rates_of_their_own_all_learn_at_the_networks(fresh):
 def test_the_unit_of_actions_changes_nothing(fresh):
     """The same environment in millimetres."""
     low, high = (tuple(1000.0 * float(bound) for bound in bounds) for bounds in (LOW, HIGH))
-    other = make_algorithm(config())
-    others = other.build(EnvSpec("Arm-v0", SPEC.observations, {"action": BoxSpec((2,), low, high)}))
+    other, others = make(spec=EnvSpec("Arm-v0", SPEC.observations, {"action": BoxSpec((2,), low, high)}))
     algorithm, networks = fresh
     for seed in range(3):
         batch = transitions(seed)
@@ -178,36 +125,19 @@ def test_the_unit_of_actions_changes_nothing(fresh):
 def test_an_update_that_is_not_finite_changes_nothing(fresh):
     algorithm, networks = fresh
     algorithm.update(networks, transitions())
-    before = {name: network.state_arrays() for name, network in networks.items()}
+    before = states(networks)
     bad = transitions(1, rewards=np.full((1, N), np.nan, "float32"))
     assert algorithm.update(networks, bad).metrics["finite"] is False
-    for name, network in networks.items():
-        assert_equal(network.state_arrays(), before[name])
-
-
-def assert_equal(one, other):
-    assert one.keys() == other.keys()
-    for group, arrays in one.items():
-        assert arrays.keys() == other[group].keys()
-        for name, array in arrays.items():
-            np.testing.assert_array_equal(array, other[group][name], err_msg=f"{group}: {name}")
+    assert_same(states(networks), before)
 
 
 def test_a_restored_training_goes_on_bit_by_bit(fresh):
     """Weights, target, three optimizers' moments, temperature, statistics and the generator of the noise."""
     algorithm, networks = fresh
-    for seed in range(3):
-        algorithm.update(networks, transitions(seed))
-    saved = {name: network.state_arrays() for name, network in networks.items()}
+    arm.assert_goes_on_bit_by_bit(algorithm, networks)
+    saved = states(networks)
     assert list(saved["main"]) == ["online", "temperature", "noise", "optimizer", "statistics"]
     assert list(saved["critic"]) == ["online", "target", "optimizer", "statistics"]
-    expected = [algorithm.update(networks, transitions(seed)).metrics for seed in (3, 4)]
-    after = {name: network.state_arrays() for name, network in networks.items()}
-    for name, network in networks.items():
-        network.restore(saved[name])
-    assert [algorithm.update(networks, transitions(seed)).metrics for seed in (3, 4)] == expected
-    for name, network in networks.items():
-        assert_equal(network.state_arrays(), after[name])
     with pytest.raises(CheckpointError, match="the checkpoint has"):
         networks["main"].restore({group: arrays for group, arrays in saved["main"].items() if group != "temperature"})
 
@@ -229,8 +159,7 @@ def test_actors_get_the_policy_alone(fresh):
 
 def test_several_boxes_are_one_action():
     actions = {"arm": BoxSpec((2,), (-1.0, -1.0), (1.0, 1.0)), "hand": BoxSpec((1,), (0.0,), (4.0,))}
-    algorithm = make_algorithm(config())
-    networks = algorithm.build(EnvSpec("Robot-v0", SPEC.observations, actions))
+    algorithm, networks = make(spec=EnvSpec("Robot-v0", SPEC.observations, actions))
     rng = np.random.default_rng(0)
     given = {"arm": rng.uniform(-1, 1, (1, N, 2)).astype("float32"), "hand": rng.random((1, N, 1)).astype("float32")}
     told = algorithm.update(networks, transitions(actions=given)).metrics
@@ -264,9 +193,9 @@ def test_what_cannot_work_is_refused(network, algorithm, message):
 def test_choices_are_refused_with_what_to_use():
     spec = EnvSpec("CartPole-v1", SPEC.observations, {"action": DiscreteSpec(2)})
     with pytest.raises(ConfigError, match="is discrete, which it does not take; use algorithm discrete_sac"):
-        make_algorithm(config()).build(spec)
+        make(spec=spec)
 
 
 def test_update_before_build_is_an_error():
     with pytest.raises(RuntimeError, match="before build"):
-        make_algorithm(config()).update({}, transitions())
+        make_algorithm(arm.config("sac")).update({}, transitions())

@@ -13,17 +13,7 @@ N, CRITICS, QUANTILES, DROPPED, ALPHA = arm.N, 3, 4, 1, 0.3
 SMALL = {"critics": CRITICS, "quantiles": QUANTILES, "dropped_quantiles": DROPPED, "initial_temperature": ALPHA}
 
 
-@pytest.fixture(scope="module")
-def compiled():
-    return *(built := arm.make("tqc", **SMALL)), arm.states(built[1])
-
-
-@pytest.fixture
-def fresh(compiled):
-    """A build of the default settings as it began; compiling one takes longer than most tests."""
-    algorithm, networks, initial = compiled
-    arm.restore(networks, initial)
-    return algorithm, networks
+fresh = arm.fresh_build("tqc", **SMALL)
 
 
 def quantiles(copy, observation, actions):
@@ -75,16 +65,7 @@ def test_every_loss_is_that_of_a_slow_twin(fresh):
     rows, entropy, critics = twin(networks, batch, noises)
     critic.target.set_weights(slow)
     update = algorithm.update(networks, batch)
-    arm.assert_metrics(
-        update,
-        policy_loss=rows["policy"].mean(),
-        critic_loss=rows["critic"].mean(),
-        temperature=ALPHA,
-        entropy=entropy,
-        **critics,
-        loss=sum(rows[name].mean() for name in ("policy", "critic", "temperature")),
-    )
-    np.testing.assert_allclose(update.priorities, rows["priorities"], rtol=1e-4)
+    arm.assert_soft_update(update, rows, entropy, critics, ALPHA)
     assert traces(algorithm._step) == 1
 
 

@@ -13,6 +13,7 @@ from distrl.errors import ConfigError
 from distrl.networks.framework.backend import Outputs, hessian_product
 from distrl.networks.framework.differentiation import PureLoss
 from distrl.types import ArraySpec, Batch, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec, MultiDiscreteSpec
+from tests.algorithms.states import assert_same, states
 from tests.traces import traces
 
 T, N, INPUTS = 4, 6, 3
@@ -83,17 +84,6 @@ def acted(algorithm, networks, batch):
 
     found = Outputs(function, [*online.model.variables, *online.state_variables])(batch)
     return batch._replace(behaviour_log_probabilities=found["acted"])
-
-
-def state_of(networks):
-    groups = networks["main"].state_arrays()
-    return {(group, name): array for group, arrays in groups.items() for name, array in arrays.items()}
-
-
-def assert_equal(one, two):
-    assert one.keys() == two.keys()
-    for key, array in one.items():
-        assert array.tobytes() == two[key].tobytes(), key
 
 
 def weights_of(networks, head):
@@ -420,11 +410,11 @@ def test_an_update_that_is_not_finite_changes_nothing(bad, field):
     normalized = {"input_embedders_parameters": {"observation": {"normalize": True}}}
     algorithm, networks = make(network=normalized)
     algorithm.update(networks, make_batch(networks))
-    before, batch = state_of(networks), make_batch(networks, valid=np.ones((T, N), bool))
+    before, batch = states(networks), make_batch(networks, valid=np.ones((T, N), bool))
     getattr(batch, field)[0, 0] = -bad  # exp(inf)
     metrics = algorithm.update(networks, batch).metrics
     assert metrics["finite"] is False
-    assert_equal(before, state_of(networks))
+    assert_same(before, states(networks))
     assert algorithm.update(networks, make_batch(networks)).metrics["finite"] is True
 
 
@@ -441,8 +431,8 @@ def test_what_was_ignored_does_not_count(middleware):
         batch.actions["action"][~batch.valid] = action
         batch.behaviour_log_probabilities[~batch.valid] = log_probability
         algorithm.update(networks, batch)
-        told.append(state_of(networks))
-    assert_equal(*told)
+        told.append(states(networks))
+    assert_same(*told)
 
 
 @pytest.mark.slow
@@ -465,9 +455,9 @@ def test_a_restored_update_goes_on_bit_by_bit():
     for _ in range(2):
         networks["main"].restore(saved)
         algorithm.update(networks, make_batch(networks, seed=2))
-        after.append(state_of(networks))
+        after.append(states(networks))
         algorithm.update(networks, make_batch(networks, seed=3))  # something else, before it is repeated
-    assert_equal(*after)
+    assert_same(*after)
 
 
 def test_the_region_and_the_bonus_may_change_while_training():
