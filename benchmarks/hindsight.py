@@ -1,4 +1,4 @@
-"""What hindsight is worth: DQN on 10, 16 and 25 bits that must be flipped to a goal, with and without it.
+"""The worth of hindsight: DQN on 10, 16 and 25 bits that must be flipped to a goal, with and without it.
 
     python -m benchmarks.hindsight
 
@@ -10,7 +10,7 @@ judge it.
 from pathlib import Path
 
 from benchmarks.publishing import measure_and_report, parser
-from benchmarks.report import comparison, heading, read_report
+from benchmarks.report import heading, read_report, score_table
 from benchmarks.table import Row
 
 BUDGETS = {10: 30_000, 16: 60_000, 25: 120_000}
@@ -40,7 +40,7 @@ def block(report: Path) -> str:
     tree, measured, by_row = read_report(report)
     if not tree["results"]:
         return heading(tree, by_row)
-    return f"{heading(tree, by_row)}\n\n{comparison(measured, by_row, tree['seeds'])}"
+    return f"{heading(tree, by_row)}\n\n{score_table(measured, by_row, tree['random'], tree['seeds'])}"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -2,7 +2,9 @@
 
     python -m benchmarks.zoo --only 'ppo-*' --out runs/zoo
 
-The settings stand here under RL Zoo's names, as in its `hyperparams/*.yml`, and this module converts them as
+The settings stand here under RL Zoo's names, as in its `hyperparams/*.yml` (ppo.yml at commit 208b6fd, dqn.yml at
+ce95481, qrdqn.yml at 04640c9, trpo.yml at 13a3fe7, sac.yml at c94924e, td3.yml at a02f4fb and ddpg.yml at 1159e28; the
+last two have Pendulum-v0), with the defaults of Stable-Baselines3 at that time. This module converts them as
 docs/stable_baselines.md says. Steps and updates alternate in one process, as they do in Stable-Baselines3. 100 greedy
 episodes judge the final weights. RL Zoo's score is of one training, by greedy episodes over 150,000 steps.
 """
@@ -147,7 +149,7 @@ def _replay(buffer_size: int, batch_size: int, starts: int, ratio: float, train_
     """Return settings of every replay memory; `ratio`: updates for each step."""
     return {
         "algorithm.replay.capacity_steps": buffer_size,
-        "algorithm.replay.min_size_steps": max(starts, batch_size),
+        "algorithm.replay.min_size_steps": max(starts, 1),
         "algorithm.replay.samples_per_insert": batch_size * ratio,
         "exploration.random_steps": starts,
         "actors.environments": 1,
@@ -217,6 +219,7 @@ def pendulum_td3(name: str) -> Sets:
         **_network((400, 300), "relu", 1e-3, 1e-8),
         **_replay(200_000, 100, 10_000, 1.0, 200),
         "algorithm.discount": 0.98,
+        "algorithm.target_update_rate": 0.005,
         "exploration.kind": "gaussian_noise",
         "exploration.stddev": {"kind": "constant", "value": 0.05},  # of the range, 2 for SB3's scaled actions: its 0.1
     }

@@ -285,7 +285,7 @@ class Unroll:
         episode_returns: float32 [E]. Undiscounted raw returns of episodes that ended in this unroll.
         episode_lengths_steps: int32 [E]. Their lengths in valid steps.
         episode_discounted_returns: float32 [E]. Their raw returns, discounted from their first step on.
-        episode_successes: int8 [E]. 1 if they reached what they were for, 0 if not, -1: the environment does not say.
+        episode_successes: int8 [E]. 1 if they succeeded, 0 if not, -1: the environment does not say.
         reward_moments: "count", "mean" and "squares", float64, of the quantity that scales rewards; empty if rewards
             are not normalised.
         priorities: float32 [T, B], at least 0. First priority of each step in the replay memory; None if the algorithm

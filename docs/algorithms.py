@@ -41,6 +41,7 @@ WORDS = {
     frozenset({"bounded"}): "one action of real numbers within bounds",
 }
 NETWORKS = {"dense": "fc", "recurrent": "lstm"}
+ITEMS = ("transition", "sequence")
 LINKS = {"arXiv": "https://arxiv.org/abs/", "doi": "https://doi.org/"}
 PAPER = re.compile(r"\(([A-Z][^()]* \d{4})(?:, (arXiv|doi):([^()\s]+))?\)")
 
@@ -76,7 +77,10 @@ def told(section: type[AlgorithmSection]) -> tuple[str, str]:
 
 def actions(section: type[AlgorithmSection]) -> str:
     """The actions that the section does not refuse, in words."""
-    return WORDS[frozenset(kind for kind, given in ACTIONS.items() if _takes(section, given))]
+    taken = frozenset(kind for kind, given in ACTIONS.items() if _takes(section, given))
+    if taken not in WORDS:
+        raise ValueError(f"{section.__name__} takes {', '.join(sorted(taken))}: docs/algorithms.py has no words for it")
+    return WORDS[taken]
 
 
 def _takes(section: type[AlgorithmSection], given: Sequence[ActionSpec]) -> bool:
@@ -90,33 +94,38 @@ def _takes(section: type[AlgorithmSection], given: Sequence[ActionSpec]) -> bool
 
 def networks(name: str) -> str:
     """The networks that the algorithm does not refuse, of transitions or of sequences, in words."""
-    items: list[dict[str, Any]] = [{}]
-    if "replay" in ALGORITHMS[name].model_fields:
-        items.append({"replay": {"item": {"kind": "sequence"}}})
+    from_replay = "replay" in ALGORITHMS[name].model_fields
+    items = ITEMS if from_replay else (None,)
     taken = [words for words, kind in NETWORKS.items() if any(_learns(name, kind, item) for item in items)]
     if not taken:
         raise ValueError(f"algorithm {name} refuses every network that docs/algorithms.py knows")
     return " or ".join(taken)
 
 
-def _learns(name: str, kind: str, item: dict[str, Any]) -> bool:
-    network = {"middleware_parameters": {"kind": kind}, "use_separate_networks_per_head": True}
+def _learns(name: str, network: str, item: str | None) -> bool:
+    """Whether the algorithm learns with a network of this kind, from a replay memory's items of that kind."""
+    algorithm: dict[str, Any] = {"name": name} if item is None else {"name": name, "replay": {"item": {"kind": item}}}
+    section = {"middleware_parameters": {"kind": network}, "use_separate_networks_per_head": True}
     try:
-        RunConfig.model_validate({"algorithm": {"name": name, **item}, "network": network})
-    except ValueError:
+        RunConfig.model_validate({"algorithm": algorithm, "network": section})
+    except ValueError as error:
+        if not re.search(r"middleware|replay\.item", str(error)):
+            raise
         return False
     return True
 
 
 def learns_from(section: type[AlgorithmSection]) -> str:
-    """What its updates are made of, in words."""
+    """Return the data of its updates, in words."""
     if section.ships == "gradients":
         return f"gradients of actors, {'in rounds' if section.rounds else 'applied as they come'}"
     replay = section().replay_parameters
     if replay is None:
         return "unrolls, also slightly old ones" if section().max_staleness_updates is None else "fresh unrolls"
     sampled = "prioritised " if replay.sampler.kind == "prioritized" else ""
-    return f"{sampled}{replay.item.kind}s of a replay memory"
+    name = section.model_fields["name"].default
+    items = [f"{item}s" for item in ITEMS if any(_learns(name, network, item) for network in NETWORKS.values())]
+    return f"{sampled}{' or '.join(items)} of a replay memory"
 
 
 if __name__ == "__main__":

@@ -58,8 +58,8 @@ class BootstrappedDqn(QLearning):
     def temporal_differences(self, outputs: Mapping[str, Tensor], batch: Batch) -> TemporalDifferences:
         """Return the losses of all members' values, "<head>/q", float32 [T+1, N, K A].
 
-        Values, targets and errors are means of all members. Priorities are the mean of m_k |y_k - Q_k|, so that
-        prioritised replay follows what a transition teaches.
+        Values, targets, errors and priorities are means of all members, masked or not: an item that teaches none would
+        have priority 0, and the greatest importance weight, by which all others are divided.
         """
         online, slow = (self._of_members(outputs[prefix + self.ensemble.output]) for prefix in ("", TARGET))
         best = greedy_values(slow[1:], online[1:] if self.parameters.double else None)
@@ -70,12 +70,10 @@ class BootstrappedDqn(QLearning):
         errors = targets - taken  # [T, N, K]
         regression = huber if self.context.network.replace_mse_with_huber_loss else ops.square
         losses, sizes = regression(errors), ops.abs(errors)
-        mean_error = priorities = ops.mean(sizes, axis=-1)
         if self.bootstrap is not None:
-            masks = batch.extras[BOOTSTRAP_MASKS]
-            losses, priorities = masks * losses, ops.mean(masks * sizes, axis=-1)
-        of_members = [ops.mean(numbers, axis=-1) for numbers in (taken, targets)]
-        return TemporalDifferences(ops.sum(losses, axis=-1), of_members[0], mean_error, priorities, of_members[1])
+            losses = batch.extras[BOOTSTRAP_MASKS] * losses
+        values, wanted, mean_error = (ops.mean(numbers, axis=-1) for numbers in (taken, targets, sizes))
+        return TemporalDifferences(ops.sum(losses, axis=-1), values, mean_error, mean_error, wanted)
 
     def _of_members(self, values: Tensor) -> Tensor:
         """[T+1, N, K A] -> [T+1, N, K, A]."""

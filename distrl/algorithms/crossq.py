@@ -7,7 +7,7 @@ from keras import ops
 
 from distrl.algorithms.maths.critic_losses import smallest, soft_value
 from distrl.algorithms.sac import SoftActorCritic
-from distrl.algorithms.seen import Rows, Seen, SingleRows
+from distrl.algorithms.views import Rows, RowView, StepView
 from distrl.config.algorithms.off_policy import CrossqParameters
 from distrl.config.layers import BatchRenormLayer, LayerParameters
 from distrl.config.network import FCMiddlewareParameters, NetworkParameters
@@ -40,12 +40,12 @@ class Crossq(SoftActorCritic):
     def critic_network(self, network: NetworkParameters) -> NetworkParameters:
         return self._normalized(super().critic_network(network))
 
-    def critic_values(self, before: Seen, taken: Rows, after: Seen) -> tuple[list[Tensor], Tensor]:
+    def critic_values(self, before: StepView, taken: Rows, after: StepView) -> tuple[list[Tensor], Tensor]:
         """Return values of both halves of the joint batch; of the next states soft ones, each of one drawn action."""
         drawn, log_probabilities = self.draw(after, training=False)
-        assert isinstance(before, SingleRows)  # as the section's `check` says
-        assert isinstance(after, SingleRows)
-        both = SingleRows(
+        assert isinstance(before, RowView)  # as the section's `check` says
+        assert isinstance(after, RowView)
+        both = RowView(
             {name: ops.concatenate([rows, after.observations[name]]) for name, rows in before.observations.items()}
         )
         actions = {name: ops.concatenate([rows, drawn[name]]) for name, rows in taken.items()}
@@ -53,10 +53,10 @@ class Crossq(SoftActorCritic):
         next_values = soft_value(smallest([there for _, there in joint]), log_probabilities, self.temperature)
         return [here for here, _ in joint], next_values
 
-    def held_values(self, seen: Seen, scaled: Rows) -> list[Tensor]:
+    def held_values(self, view: StepView, scaled: Rows) -> list[Tensor]:
         """Return values of the online critics, held and by their running moments."""
         with held(self.critic.online):
-            return self.values(self.critic.online, seen, scaled)
+            return self.values(self.critic.online, view, scaled)
 
     def _normalized(self, network: NetworkParameters) -> NetworkParameters:
         """Return the network with a normalisation before its middleware and after each of the middleware's layers."""

@@ -1,7 +1,7 @@
 """DDPG (Lillicrap et al. 2016, arXiv:1509.02971): a deterministic policy for continuous actions, and one critic."""
 
 from distrl.algorithms.off_policy import DeterministicActorCritic
-from distrl.algorithms.seen import Seen
+from distrl.algorithms.views import StepView
 from distrl.config.algorithms.off_policy import DdpgParameters
 from distrl.config.heads import QValueHeadParameters
 from distrl.networks.actions.family import Tensor
@@ -20,7 +20,7 @@ class Ddpg(DeterministicActorCritic):
     parameters: DdpgParameters
     critic_head = QValueHeadParameters()
 
-    def next_values(self, seen: Seen) -> Tensor:
+    def next_values(self, view: StepView) -> Tensor:
         """Return the target critic's values of the target policy's actions."""
-        (values,) = self.target_values(seen, self.target_actions(seen))
+        (values,) = self.target_values(view, self.target_actions(view))
         return values

@@ -6,7 +6,7 @@ from distrl.algorithms.maths.critic_losses import expected_soft_value, smallest,
 from distrl.algorithms.maths.td_targets import chosen_values
 from distrl.algorithms.off_policy import ActionScale, PolicyTerms, TargetedActorCritic
 from distrl.algorithms.sac import EntropyActorCritic
-from distrl.algorithms.seen import Rows, Seen
+from distrl.algorithms.views import Rows, StepView
 from distrl.config.algorithms.off_policy import ENTROPY_SHARE, DiscreteSacParameters
 from distrl.config.heads import HeadParameters, PolicyHeadParameters, QHeadParameters
 from distrl.networks.actions.family import MASKED, Tensor, policy_output
@@ -43,12 +43,12 @@ class DiscreteSac(TargetedActorCritic, EntropyActorCritic):
         """Return choices as they are."""
         return dict(actions)
 
-    def policy_terms(self, seen: Seen) -> PolicyTerms:
+    def policy_terms(self, view: StepView) -> PolicyTerms:
         """Return soft values of the states, the temperature's loss, and metrics: temperature, entropy (nats)."""
-        temperature, logits = self.temperature, self._logits(seen)
+        temperature, logits = self.temperature, self._logits(view)
         log_probabilities = ops.log_softmax(logits, axis=-1)
         with held(self.critic.online):
-            values = smallest(self.all_values(self.critic.online, seen, training=True))
+            values = smallest(self.all_values(self.critic.online, view, training=True))
         entropies = -ops.sum(ops.exp(log_probabilities) * log_probabilities, axis=-1)
         return PolicyTerms(
             expected_soft_value(values, log_probabilities, ops.stop_gradient(temperature)),
@@ -56,26 +56,26 @@ class DiscreteSac(TargetedActorCritic, EntropyActorCritic):
             {"temperature": temperature, "entropy": entropies},
         )
 
-    def next_values(self, seen: Seen) -> Tensor:
+    def next_values(self, view: StepView) -> Tensor:
         """Return soft values of the states, by the target critics."""
         assert self.critic.target is not None
-        log_probabilities = ops.log_softmax(self._logits(seen), axis=-1)
-        values = smallest(self.all_values(self.critic.target, seen))
+        log_probabilities = ops.log_softmax(self._logits(view), axis=-1)
+        values = smallest(self.all_values(self.critic.target, view))
         return expected_soft_value(values, log_probabilities, self.temperature)
 
-    def values(self, critics: Assembly, seen: Seen, scaled: Rows, *, training: bool = False) -> list[Tensor]:
+    def values(self, critics: Assembly, view: StepView, scaled: Rows, *, training: bool = False) -> list[Tensor]:
         """Return every critic's values of the choices made, float32 [N] each."""
         made = scaled[self._action]
-        return [chosen_values(values, made) for values in self.all_values(critics, seen, training=training)]
+        return [chosen_values(values, made) for values in self.all_values(critics, view, training=training)]
 
-    def all_values(self, critics: Assembly, seen: Seen, *, training: bool = False) -> list[Tensor]:
+    def all_values(self, critics: Assembly, view: StepView, *, training: bool = False) -> list[Tensor]:
         """Return every critic's values of all choices, float32 [N, A] each."""
-        outputs = seen.outputs(critics, {}, training=training)
+        outputs = view.outputs(critics, {}, training=training)
         return [outputs[f"{head.name}/q"] for head in critics.heads]
 
-    def _logits(self, seen: Seen) -> Tensor:
+    def _logits(self, view: StepView) -> Tensor:
         """Return the policy's logits, float32 [N, A]."""
-        return seen.outputs(self.main.online, {}, training=True)[policy_output(self._action)]
+        return view.outputs(self.main.online, {}, training=True)[policy_output(self._action)]
 
     def _target_entropies(self, logits: Tensor) -> Tensor | float:
         """Return the target of all states, or of each by its number of allowed choices, float32 [N]."""

@@ -15,7 +15,7 @@ from distrl.algorithms.maths.losses import masked_mean
 from distrl.algorithms.maths.returns import batch_discounts
 from distrl.algorithms.maths.rewards import learned_rewards
 from distrl.algorithms.maths.td_targets import item_priorities
-from distrl.algorithms.seen import Rows, Seen, by_step, steps_of
+from distrl.algorithms.views import Rows, StepView, by_step, steps_of
 from distrl.config.algorithms import AlgorithmContext
 from distrl.config.algorithms.off_policy import CriticsSection, TargetsSection
 from distrl.config.heads import DeterministicPolicyHeadParameters, HeadParameters, QValueHeadParameters
@@ -120,11 +120,11 @@ class OffPolicyActorCritic(Algorithm):
         return 1
 
     @abstractmethod
-    def policy_terms(self, seen: Seen) -> PolicyTerms:
+    def policy_terms(self, view: StepView) -> PolicyTerms:
         """Return the value of the policy's own actions, by critics that are `held`."""
 
     @abstractmethod
-    def critic_values(self, before: Seen, taken: Rows, after: Seen) -> tuple[list[Tensor], Tensor]:
+    def critic_values(self, before: StepView, taken: Rows, after: StepView) -> tuple[list[Tensor], Tensor]:
         """Return what the critics learn from, by the online critics and by the critics that targets come from.
 
         Args:
@@ -243,7 +243,7 @@ class OffPolicyActorCritic(Algorithm):
         self._follow()
         acting = [copy for copy in (self.main.online, self.main.target) if copy is not None]
         steps, before, after = steps_of(batch, parameters.replay.item.burn_in_steps, acting)
-        worth, further, told = self.policy_terms(before)
+        worth, further, metrics = self.policy_terms(before)
         taken = self.scaled({name: by_step(rows) for name, rows in steps.actions.items()})
         values, next_values = self.critic_values(before, taken, after)
         targets = critic_targets(
@@ -263,12 +263,12 @@ class OffPolicyActorCritic(Algorithm):
             total = total + mean(further, weights)
         for network in (self.main, self.critic):
             total = sum(regularization(network.online), total)
-        told = {**told, **_of_critics(values, targets)}
-        errors = ops.reshape(told["mean_td_error"], steps.valid.shape)
+        metrics = {**metrics, **_of_critics(values, targets)}
+        errors = ops.reshape(metrics["mean_td_error"], steps.valid.shape)
         return total, {
             "policy_loss": policy_loss,
             "critic_loss": critic_loss,
-            **{name: mean(value) if len(value.shape) else value for name, value in told.items()},
+            **{name: mean(value) if len(value.shape) else value for name, value in metrics.items()},
             PRIORITIES: item_priorities(errors, steps.valid),
         }
 
@@ -281,15 +281,15 @@ class OffPolicyActorCritic(Algorithm):
         """Scale actions [N, n] from the environment's bounds to [-1, 1]."""
         return {name: scale(actions[name]) for name, scale in self.scales.items()}
 
-    def values(self, critics: Assembly, seen: Seen, scaled: Rows, *, training: bool = False) -> list[Tensor]:
+    def values(self, critics: Assembly, view: StepView, scaled: Rows, *, training: bool = False) -> list[Tensor]:
         """Return the output of every critic for actions that `scaled` returned: float32 [N, ...] each."""
-        outputs = seen.outputs(critics, {action_input(name): rows for name, rows in scaled.items()}, training=training)
+        outputs = view.outputs(critics, {action_input(name): rows for name, rows in scaled.items()}, training=training)
         return [outputs[name] for name in critics.outputs]
 
-    def held_values(self, seen: Seen, scaled: Rows) -> list[Tensor]:
+    def held_values(self, view: StepView, scaled: Rows) -> list[Tensor]:
         """Return `values` of the online critics, whose gradient reaches only the actions."""
         with held(self.critic.online):
-            return self.values(self.critic.online, seen, scaled, training=True)
+            return self.values(self.critic.online, view, scaled, training=True)
 
     def _follow(self) -> None:
         """Move the target copies towards the networks after the last update, inside this compiled step."""
@@ -308,17 +308,17 @@ class TargetedActorCritic(OffPolicyActorCritic):
     """Base of actor-critics whose targets come from the target copies; the section has their rate."""
 
     @abstractmethod
-    def next_values(self, seen: Seen) -> Tensor:
+    def next_values(self, view: StepView) -> Tensor:
         """Return the values of the next states: float32 [N], or [N, K] samples of the distribution of each."""
 
-    def critic_values(self, before: Seen, taken: Rows, after: Seen) -> tuple[list[Tensor], Tensor]:
+    def critic_values(self, before: StepView, taken: Rows, after: StepView) -> tuple[list[Tensor], Tensor]:
         next_values = self.next_values(after)
         return self.values(self.critic.online, before, taken, training=True), next_values
 
-    def target_values(self, seen: Seen, scaled: Rows) -> list[Tensor]:
+    def target_values(self, view: StepView, scaled: Rows) -> list[Tensor]:
         """Return `values` of the target critics."""
         assert self.critic.target is not None
-        return self.values(self.critic.target, seen, scaled)
+        return self.values(self.critic.target, view, scaled)
 
 
 class DeterministicActorCritic(TargetedActorCritic):
@@ -330,18 +330,18 @@ class DeterministicActorCritic(TargetedActorCritic):
     heads = (DeterministicPolicyHeadParameters(),)
     policy_has_target = True
 
-    def policy_terms(self, seen: Seen) -> PolicyTerms:
+    def policy_terms(self, view: StepView) -> PolicyTerms:
         """Return the first critic's values of the policy's actions."""
-        actions = self._actions(self.main.online, seen, training=True)
-        return PolicyTerms(self.held_values(seen, actions)[0])
+        actions = self._actions(self.main.online, view, training=True)
+        return PolicyTerms(self.held_values(view, actions)[0])
 
-    def target_actions(self, seen: Seen) -> dict[str, Tensor]:
+    def target_actions(self, view: StepView) -> dict[str, Tensor]:
         """Return the target policy's actions [N, n] by name, scaled to [-1, 1]."""
         assert self.main.target is not None
-        return self._actions(self.main.target, seen, training=False)
+        return self._actions(self.main.target, view, training=False)
 
-    def _actions(self, policy: Assembly, seen: Seen, *, training: bool) -> dict[str, Tensor]:
-        outputs = seen.outputs(policy, {}, training=training)
+    def _actions(self, policy: Assembly, view: StepView, *, training: bool) -> dict[str, Tensor]:
+        outputs = view.outputs(policy, {}, training=training)
         return self.scaled({action: outputs[policy.heads[0].name] for action in self.scales})  # there is one
 
 

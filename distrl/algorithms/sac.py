@@ -13,7 +13,7 @@ from keras import ops
 from distrl.algorithms.algorithm import Networks
 from distrl.algorithms.maths.critic_losses import smallest, soft_value, temperature_loss
 from distrl.algorithms.off_policy import OffPolicyActorCritic, PolicyTerms, TargetedActorCritic
-from distrl.algorithms.seen import Seen
+from distrl.algorithms.views import StepView
 from distrl.config.algorithms import AlgorithmContext
 from distrl.config.algorithms.off_policy import EntropySection, SacParameters
 from distrl.config.heads import HeadParameters, PolicyHeadParameters
@@ -70,11 +70,11 @@ class SoftActorCritic(EntropyActorCritic):
         self._target_entropy = -float(numbers) if target is None else target
         return super().further_parts()
 
-    def policy_terms(self, seen: Seen) -> PolicyTerms:
+    def policy_terms(self, view: StepView) -> PolicyTerms:
         """Return soft values of drawn actions, the temperature's loss, and metrics: temperature, entropy (nats)."""
         temperature = self.temperature
-        actions, log_probabilities = self.draw(seen)
-        values = self.held_values(seen, actions)
+        actions, log_probabilities = self.draw(view)
+        values = self.held_values(view, actions)
         return PolicyTerms(
             soft_value(self.worth(values), log_probabilities, ops.stop_gradient(temperature)),
             temperature_loss(temperature, log_probabilities, self._target_entropy),
@@ -94,9 +94,9 @@ class SoftActorCritic(EntropyActorCritic):
             raise ConfigError(f"network.heads_parameters: policy: distribution: {what}")
         return [head.model_copy(update={"distribution": "squashed_gaussian"})]
 
-    def draw(self, seen: Seen, *, training: bool = True) -> tuple[dict[str, Tensor], Tensor]:
+    def draw(self, view: StepView, *, training: bool = True) -> tuple[dict[str, Tensor], Tensor]:
         """Draw actions [N, n] by name, scaled to [-1, 1]; return them and their log-densities [N] in that scale."""
-        outputs = seen.outputs(self.main.online, {}, training=training)
+        outputs = view.outputs(self.main.online, {}, training=training)
         actions, log_probabilities = self._distribution.sample_with_log_probability(outputs, self.noise)
         return self.scaled(actions), log_probabilities + self._log_scale
 
@@ -107,8 +107,8 @@ class Sac(TargetedActorCritic, SoftActorCritic):
     Parameters = SacParameters
     parameters: SacParameters
 
-    def next_values(self, seen: Seen) -> Tensor:
+    def next_values(self, view: StepView) -> Tensor:
         """Return soft values, each of one action drawn from the policy."""
-        actions, log_probabilities = self.draw(seen)
-        values = self.target_values(seen, actions)
+        actions, log_probabilities = self.draw(view)
+        values = self.target_values(view, actions)
         return soft_value(smallest(values), log_probabilities, self.temperature)

@@ -8,7 +8,7 @@ from keras import ops
 
 from distrl.algorithms.maths.critic_losses import smallest, smoothed_actions
 from distrl.algorithms.off_policy import DeterministicActorCritic
-from distrl.algorithms.seen import Seen
+from distrl.algorithms.views import StepView
 from distrl.config.algorithms.off_policy import Td3Parameters
 from distrl.networks.actions.family import Tensor
 
@@ -29,7 +29,7 @@ class Td3(DeterministicActorCritic):
     def policy_period(self) -> int:
         return self.parameters.policy_every_updates
 
-    def next_values(self, seen: Seen) -> Tensor:
+    def next_values(self, view: StepView) -> Tensor:
         """Return the smaller value of the target policy's actions, with noise."""
         parameters = self.parameters
         noisy = {
@@ -38,6 +38,6 @@ class Td3(DeterministicActorCritic):
                 parameters.target_noise * keras.random.normal(ops.shape(rows), seed=self.noise),
                 parameters.target_noise_clip,
             )
-            for name, rows in self.target_actions(seen).items()
+            for name, rows in self.target_actions(view).items()
         }
-        return smallest(self.target_values(seen, noisy))
+        return smallest(self.target_values(view, noisy))

@@ -10,7 +10,7 @@ from keras import ops
 from distrl.algorithms.maths.critic_losses import expected, soft_value, truncated_mixture
 from distrl.algorithms.off_policy import TargetedActorCritic
 from distrl.algorithms.sac import SoftActorCritic
-from distrl.algorithms.seen import Seen
+from distrl.algorithms.views import StepView
 from distrl.config.algorithms.off_policy import TqcParameters
 from distrl.config.heads import HeadParameters, QuantileQValueHeadParameters
 from distrl.networks.actions.family import Tensor
@@ -33,10 +33,10 @@ class Tqc(TargetedActorCritic, SoftActorCritic):
         parameters = self.parameters
         return QuantileQValueHeadParameters(quantiles=parameters.quantiles, num_output_head_copies=parameters.critics)
 
-    def next_values(self, seen: Seen) -> Tensor:
+    def next_values(self, view: StepView) -> Tensor:
         """Return the atoms of the truncated mixture with their share of the entropy: float32 [N, atoms]."""
-        actions, log_probabilities = self.draw(seen)
-        atoms = self.target_values(seen, actions)
+        actions, log_probabilities = self.draw(view)
+        atoms = self.target_values(view, actions)
         mixture = truncated_mixture(atoms, self.parameters.dropped_quantiles)
         return soft_value(mixture, log_probabilities, self.temperature)
 

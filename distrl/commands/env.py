@@ -60,7 +60,8 @@ def check(
     if as_json:
         from distrl.environments.probe import probe
 
-        typer.echo(probe(config.environment, action_mask=config.network.action_mask, timeout_s=timeout).to_json())
+        mask, making_s = config.network.action_mask, config.making_timeout_s
+        typer.echo(probe(config.environment, action_mask=mask, making_s=making_s, timeout_s=timeout).to_json())
         return
     print_findings(
         check_environment(

@@ -45,4 +45,4 @@ class EnvironmentConfig(Section):
     starts no actors (`launch.start_actors: false`); null: the environment is tried before the launch."""
     step_timeout_s: float = Field(60.0, gt=0.0, allow_inf_nan=False)
     """An actor whose last environment step is older than this is killed, counted and replaced. Importing and making the
-    environment has a limit of its own: `learner.stall_timeout_s`."""
+    environment may take longer: up to half of `learner.stall_timeout_s`."""

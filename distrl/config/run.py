@@ -225,8 +225,9 @@ class LearnerConfig(Section):
     directory, a file of `distrl export`, or a run's policy/. A path on the learner's host; a relative one is made
     absolute where the configuration is loaded. Resumed launches do not use it again. null: fresh weights."""
     stall_timeout_s: float = Field(300.0, gt=0.0)
-    """After so long without an update, the run ends with exit code 4. A role that takes longer to import and make its
-    environment is killed, counted and replaced, and the trial before the launch fails then."""
+    """After so long without an update, the run ends with exit code 4. A role that takes longer than half of it, and
+    than `environment.step_timeout_s`, to import and make its environment is killed, counted and replaced, and the
+    trial before the launch fails then."""
 
     @field_validator("init_from")
     @classmethod
@@ -454,6 +455,11 @@ class RunConfig(Section):
     def deterministic(self) -> bool:
         """One process, in-memory backend, no threads, deterministic operations."""
         return self.actors.count == 0
+
+    @property
+    def making_timeout_s(self) -> float:
+        """Longest time to import and make an environment: a role that hangs is replaced before the run stalls."""
+        return max(self.environment.step_timeout_s, 0.5 * self.learner.stall_timeout_s)
 
     @property
     def started_actors(self) -> int:

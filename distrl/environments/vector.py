@@ -50,7 +50,7 @@ class VectorEnvironment:
         rows: B; `count`, or as many for each environment as it has agents.
         vectorization: The one in use; never "auto".
         vector: Gymnasium's vector of them.
-        succeeded: object [B]. Whether episodes that ended in the newest step reached what they were for, by
+        succeeded: object [B]. Whether episodes that ended in the newest step succeeded, by
             `is_success` in the environments' infos: True, False, or None of a row that does not say; None: none does.
     """
 

@@ -38,7 +38,7 @@ def check(loaded: LoadedConfig, run_dir: Path, run_id: str, report: Callable[[st
     loaded = settled(loaded)
     config = loaded.config
     _check_launchable(config, run_dir, run_id, report)
-    making_s = config.learner.stall_timeout_s
+    making_s = config.making_timeout_s
     spec = probe(config.environment, action_mask=config.network.action_mask, making_s=making_s)
     config.algorithm.check_actions(spec)
     if (replay := config.algorithm.replay_parameters) is not None:

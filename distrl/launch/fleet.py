@@ -172,7 +172,7 @@ class HangWatch:
 
     def __init__(self, config: RunConfig, awake: AwakeClock) -> None:
         self._step_s = config.environment.step_timeout_s
-        self._making_s = config.learner.stall_timeout_s
+        self._making_s = config.making_timeout_s
         self._awake = awake
         self._seen: dict[Role, tuple[int, int, float]] = {}  # incarnation, beat, when it was first seen
         self._ended: dict[Role, RoleStatus] = {}
@@ -188,7 +188,7 @@ class HangWatch:
             self._seen[role] = (status.incarnation, status.beat, since)
         age_s = self._awake.age_s(since) + (status.last_step_age_s if status.state in BUSY else 0.0)
         if status.state == MAKING:
-            why = f"no environment was made in {age_s:.0f} s (learner.stall_timeout_s)"
+            why = f"no environment was made in {age_s:.0f} s (half of learner.stall_timeout_s)"
             return Overdue(age_s, why) if age_s > self._making_s else None
         why = f"no environment step for {age_s:.0f} s (environment.step_timeout_s)"
         return Overdue(age_s, why) if age_s > self._step_s else None

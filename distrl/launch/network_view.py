@@ -13,7 +13,7 @@ from distrl.roles.framework import import_framework, require_framework
 def network_view(config: RunConfig) -> str:
     """Return every network as a tree of layers with shapes and numbers of weights, and the copies there are of it."""
     require_framework(config.learner.backend)
-    making_s = config.learner.stall_timeout_s
+    making_s = config.making_timeout_s
     spec = probe(config.environment, action_mask=config.network.action_mask, making_s=making_s)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     with tempfile.TemporaryDirectory() as folder, standard_error_in(Path(folder) / "framework.log"):

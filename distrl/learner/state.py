@@ -110,9 +110,12 @@ class LearnerState:
             discounted_returns, successes: Of all of them, or none.
 
         Raises:
-            ValueError: There are not as many lengths as returns.
+            ValueError: There are not as many lengths as returns, or not as many of the others, or none.
         """
         ended = [(float(value), int(steps)) for value, steps in zip(returns, lengths_steps, strict=True)]
+        for numbers in (discounted_returns, successes):
+            if len(numbers) not in (0, len(ended)):
+                raise ValueError(f"{len(numbers)} discounted returns or successes of {len(ended)} episodes")
         self.episodes += len(ended)
         self.recent_returns = [*self.recent_returns, *(value for value, _ in ended)][-WINDOW_EPISODES:]
         self.recent_lengths_steps = [*self.recent_lengths_steps, *(steps for _, steps in ended)][-WINDOW_EPISODES:]

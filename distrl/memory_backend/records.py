@@ -159,7 +159,7 @@ class Evaluation:
         env_steps: Environment steps of the training behind these weights, without steps of evaluations.
         std_return: Standard deviation over the episodes, with `episodes` as the divisor.
         wall_s: Duration of the episodes.
-        success_rate: Share of episodes that reached what they were for; None: the environment does not say.
+        success_rate: Share of episodes that succeeded; None: the environment does not say.
     """
 
     weights_version: int

@@ -149,7 +149,7 @@ class Replay:
         choices = next(iter(unroll.actions.values())).reshape(-1) if self._balances else None
         self._sampler.put(slot, present, first, choices)
         self._steps[slot], self._present[slot] = steps, np.count_nonzero(present)
-        self._ends[slot] = _ends(unroll.valid[None])[0]
+        self._ends[slot] = _ends(unroll.valid[None], (unroll.terminated | unroll.truncated)[None])[0]
         self._next += 1
         self.limiter.insert(steps)
         return steps
@@ -249,21 +249,28 @@ class Replay:
                 )
         for name, array in ring.items():
             arrays.read_into(name, array)
-        flags = {path: self._ring.arrays[path][:filled] for path in ("valid", "terminated")}
+        flags = {path: self._ring.arrays[path][:filled] for path in ("valid", "terminated", "truncated")}
         present = self._items.present(flags)
         self._sampler.restore({name.removeprefix("sampler/"): arrays[name] for name in sampler}, present)
         self._steps[:], self._present[:], self._ends[:] = 0, 0, 0
         self._steps[:filled] = np.count_nonzero(flags["valid"], axis=(1, 2))
         self._present[:filled] = np.count_nonzero(present, axis=1)
-        self._ends[:filled] = _ends(flags["valid"])
+        self._ends[:filled] = _ends(flags["valid"], flags["terminated"] | flags["truncated"])
         self._next = number
         self._rng.bit_generator.state = json.loads(arrays["generator"].tobytes())
         self.limiter.inserted_steps, self.limiter.sampled_steps = inserted, sampled
 
 
-def _ends(valid: BoolArray) -> Indices:
-    """Count the first rows that are not valid, bool [slots, T, B] -> int64 [slots]; an agent may have several."""
-    first = ~valid
-    first[:, 1:] &= valid[:, :-1]
-    counts: Indices = np.count_nonzero(first, axis=(1, 2))
+def _ends(valid: BoolArray, over: BoolArray) -> Indices:
+    """Count the valid rows before one that is not, and those at an unroll's end that terminated or were truncated.
+
+    Args:
+        valid, over: bool [slots, T, B]. An agent that waits has many rows that are not valid.
+
+    Returns:
+        int64 [slots].
+    """
+    last = valid & over
+    last[:, :-1] = valid[:, :-1] & ~valid[:, 1:]
+    counts: Indices = np.count_nonzero(last, axis=(1, 2))
     return counts

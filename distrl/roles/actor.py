@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 class ActorRole(JoinedRole):
     """One actor of a run; its incarnation comes from the registry."""
 
+    first_state = MAKING
+
     def __init__(self, role: Role, address: RunAddress, stop: threading.Event) -> None:
         super().__init__(role, address, stop)
         self._incarnation = self._backend.registry.register_actor(role.id)
@@ -36,7 +38,6 @@ class ActorRole(JoinedRole):
 
     def _work(self, cleanup: ExitStack) -> None:
         config = self._run.config
-        self._enter(MAKING)
         environment = make_environment(config.environment, config.actors.environments, self._incarnation)
         cleanup.callback(environment.close)
         shipper = self._make_shipper(environment)

@@ -22,6 +22,8 @@ class EvaluatorRole(JoinedRole):
     has no keys any more ends too: they may be removed before a heartbeat reads that the run ends.
     """
 
+    first_state = MAKING
+
     def __init__(self, role: Role, address: RunAddress, stop: threading.Event) -> None:
         super().__init__(role, address, stop)
         if self._run.config.evaluation.every_env_steps is None:
@@ -32,7 +34,6 @@ class EvaluatorRole(JoinedRole):
     def _work(self, cleanup: ExitStack) -> None:
         """Evaluate until stopped, or until another evaluator has taken over."""
         config = self._run.config
-        self._enter(MAKING)
         environment = make_environment(config.environment, config.evaluation.environments_used, self._incarnation)
         cleanup.callback(environment.close)
         self._enter("waiting: policy")

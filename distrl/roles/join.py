@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 from setproctitle import setproctitle
 
@@ -133,7 +134,14 @@ def make_environment(config: EnvironmentConfig, count: int, incarnation: int) ->
 
 
 class JoinedRole(ABC):
-    """One role of a run, from joining it to its end; `stop` ends it in order."""
+    """One role of a run, from joining it to its end; `stop` ends it in order.
+
+    Attributes:
+        first_state: Its state in the first heartbeat, which may be the last for long: an import that holds the
+            interpreter lets none go out.
+    """
+
+    first_state: ClassVar[str] = "starting"
 
     def __init__(self, role: Role, address: RunAddress, stop: threading.Event) -> None:
         self._role, self._stop = role, stop
@@ -141,7 +149,7 @@ class JoinedRole(ABC):
         self._steered = self._run.config
         self._incarnation = 0  # until it is registered
         self._awake = AwakeClock()
-        self._enter("starting")
+        self._enter(self.first_state)
 
     def run(self) -> object:
         """Do the role's work until it is done or asked to stop."""

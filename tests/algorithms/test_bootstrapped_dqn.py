@@ -101,7 +101,7 @@ def test_a_mask_leaves_out_the_members_that_do_not_learn_by_hand():
     assert loss == pytest.approx(3.0**2 / 2)  # a mean over transitions
     np.testing.assert_allclose(gradient[0], [[[0.0, 0.0], [3.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]]])
     np.testing.assert_allclose(metrics["mean_td_error"], 2.5)  # all members'
-    np.testing.assert_allclose(metrics["priorities"], [1.5, 0.0])
+    np.testing.assert_allclose(metrics["priorities"], [2.5, 2.5])  # also of what teaches none: no weight is extreme
 
 
 @pytest.mark.row("D156")

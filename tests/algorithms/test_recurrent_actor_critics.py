@@ -7,8 +7,20 @@ from distrl.config.heads import QValueHeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
 from distrl.networks.assembly import Assembly
+from distrl.networks.framework.backend import Gradients
 from distrl.types import Batch
-from tests.algorithms.arm import GAMMA, HIGH, LOW, SCALE, SPEC, config, make, scaled, trained
+from tests.algorithms.arm import (
+    GAMMA,
+    HIGH,
+    LOW,
+    SCALE,
+    SPEC,
+    assert_each_loss_moves_its_own_variables_alone,
+    config,
+    make,
+    scaled,
+    trained,
+)
 from tests.algorithms.states import restore, states
 
 BURN_IN, T, N = 2, 5, 4
@@ -130,6 +142,22 @@ def test_what_the_loss_does_not_see_changes_nothing_in_it(recurrent):
 
     np.testing.assert_allclose(losses(batch._replace(**others)), losses(batch), rtol=1e-6)
     assert not np.allclose(losses(batch._replace(observations=changed)), losses(batch), rtol=1e-6)
+
+
+def test_each_loss_moves_its_own_variables_alone_and_weights_count_in_all(recurrent):
+    algorithm, _ = recurrent("sac")
+    batch = sequences()
+    assert_each_loss_moves_its_own_variables_alone(algorithm, batch)
+    half = batch._replace(importance_weights=0.5 * batch.importance_weights)
+    gradients = [gradient_of(algorithm, given) for given in (batch, half)]
+    for whole, halved in zip(*gradients, strict=True):
+        np.testing.assert_allclose(halved, 0.5 * whole, rtol=1e-4, atol=1e-7)
+
+
+def gradient_of(algorithm, batch):
+    step = algorithm._step._compiled
+    trainable = [variable for part in step._parts for variable in part.trainable]
+    return Gradients(step._loss._function, trainable, step._loss.others)(batch)[2]
 
 
 @pytest.mark.parametrize("name", ["tqc", "ddpg"])

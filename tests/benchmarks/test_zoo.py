@@ -40,6 +40,9 @@ def test_values_are_trained_as_often_as_there():
     assert config("dqn-mountaincar").algorithm.target_update_every_updates == 600 * 8 / 16
     assert config("qr-dqn-acrobot").network.heads_parameters[0].quantiles == 25
     assert config("sac-pendulum").algorithm.replay.samples_per_insert == 256.0  # an update a step
+    assert config("sac-pendulum").algorithm.replay.min_size_steps == 100
+    rates = {config(f"{name}-pendulum").algorithm.target_update_rate for name in ("sac", "td3", "ddpg")}
+    assert rates == {0.005}  # Stable-Baselines3's tau, of every one of them
     assert config("ddpg-pendulum").actors.unroll_length_steps == 200  # an episode
 
 

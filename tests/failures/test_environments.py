@@ -10,6 +10,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
 # Importable from the working directory of the run, as a user's own environment would be.
 MODULE = '''
+import ctypes
 import os
 import time
 
@@ -37,6 +38,20 @@ class HangsOnce(StepCounter):
                 time.sleep(3600)
             except FileExistsError:
                 pass
+        return super().step(action)
+
+
+class HangsInConstruction(StepCounter):
+    """While a file is there, the next instance removes it and hangs, holding the interpreter."""
+
+    def __init__(self, flag):
+        super().__init__(truncate_at_steps=20, terminate_at_steps=None)
+        if os.path.exists(flag):
+            os.remove(flag)
+            ctypes.PyDLL(None).sleep(3600)
+
+    def step(self, action):
+        time.sleep(0.001)
         return super().step(action)
 
 
@@ -225,6 +240,28 @@ def test_an_environment_may_take_longer_to_be_made_than_a_step(start_run):
     )
     summary = run.finish()
     assert (run.process.returncode, summary.updates, summary.restarts, summary.imbalance) == (0, 20, 0, 0)
+
+
+@pytest.mark.long
+def test_an_actor_that_hangs_in_construction_is_replaced_before_the_run_stalls(start_run, module):
+    """The only actor, so that no update is made meanwhile."""
+    flag = module / "construction"
+    run = start_run(
+        *("--env", "my_environments:HangsInConstruction", "--set", f"environment.kwargs={{flag: {flag}}}", *SMALL),
+        *("--set", "environment.step_timeout_s=8", "--set", "learner.stall_timeout_s=60", "--set", "stop.minutes=10"),
+        *("--actors", "1"),
+    )
+    run.wait_for_updates(5)
+    flag.touch()
+    run.kill("actor")
+    run.wait_until(lambda: "started again (restart 2)" in run.told, "its successor is replaced, too", LONG_S)
+    assert not flag.exists()
+    updates = run.updates
+    run.wait_until(lambda: run.updates > updates + 50, "training goes on", LONG_S)
+    run.process.terminate()
+    summary = run.finish(LONG_S)
+    assert (summary.exit_code, summary.restarts, summary.imbalance) == (0, 2, 0)
+    assert "(half of learner.stall_timeout_s)" in run.told
 
 
 @pytest.mark.long

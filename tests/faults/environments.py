@@ -1,5 +1,6 @@
 """Environments that fail; named as `tests.faults.environments:Absent`."""
 
+import ctypes
 import os
 import subprocess
 import time
@@ -21,10 +22,10 @@ class Absent(Sleeping):
 
 
 class Slow(Sleeping):
-    """Takes long to be made, and its steps are quick."""
+    """Takes long to be made, holding the interpreter as imports do, and its steps are quick."""
 
-    def __init__(self, making_s: float, step_s: float = 0.005) -> None:
-        time.sleep(making_s)
+    def __init__(self, making_s: int, step_s: float = 0.005) -> None:
+        ctypes.PyDLL(None).sleep(making_s)
         super().__init__(step_s)
 
 

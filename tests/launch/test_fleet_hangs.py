@@ -10,7 +10,7 @@ from distrl.memory_backend.records import RoleStatus
 from distrl.roles.join import MAKING
 from distrl.roles.suspend_clock import AwakeClock
 
-CONFIG = RunConfig.model_validate({"environment": {"step_timeout_s": 10.0}, "learner": {"stall_timeout_s": 40.0}})
+CONFIG = RunConfig.model_validate({"environment": {"step_timeout_s": 10.0}, "learner": {"stall_timeout_s": 80.0}})
 STATUS = RoleStatus("actor", 0, 1, "host", 1, "acting", beat=1, last_step_age_s=4.0)
 
 
@@ -50,6 +50,13 @@ def test_an_environment_that_hangs_shows_in_every_heartbeat(watch, state):
     assert watch.overdue(replace(STATUS, state=state, last_step_age_s=10.5)).age_s == 10.5
 
 
+def test_a_role_that_hangs_while_it_makes_its_environment_is_replaced_before_the_run_stalls():
+    stall_s = RunConfig().learner.stall_timeout_s
+    assert RunConfig().making_timeout_s == stall_s / 2
+    patient = {"environment": {"step_timeout_s": 200.0}}
+    assert RunConfig.model_validate(patient).making_timeout_s == 200.0  # never less than a step's limit
+
+
 def test_making_an_environment_may_take_longer_than_a_step(watch, until):
     """40 s here, also in silence: an import may hold the interpreter."""
     making = replace(STATUS, state=MAKING, last_step_age_s=30.0)
@@ -57,7 +64,7 @@ def test_making_an_environment_may_take_longer_than_a_step(watch, until):
     until(10.0)
     assert watch.overdue(making) is None
     until(11.0)
-    assert watch.overdue(making) == (41.0, "no environment was made in 41 s (learner.stall_timeout_s)")
+    assert watch.overdue(making) == (41.0, "no environment was made in 41 s (half of learner.stall_timeout_s)")
     acting = replace(STATUS, beat=2, last_step_age_s=11.0)
     assert watch.overdue(acting) == (11.0, "no environment step for 11 s (environment.step_timeout_s)")
 

@@ -102,6 +102,8 @@ def test_lengths_must_match_returns():
     learner = state()
     with pytest.raises(ValueError, match="shorter"):
         learner.observe_episodes([1.0, 2.0], [3])
+    with pytest.raises(ValueError, match=r"^1 discounted returns or successes of 2 episodes$"):
+        learner.observe_episodes([1.0, 2.0], [3, 4], [1.0], [1])
     assert learner.episodes == 0
 
 

@@ -19,7 +19,7 @@ SPEC = EnvSpec("Toy", {"observation": ArraySpec((1,), "float32")}, {"action": Di
 STATE = {"h": ArraySpec((1,), "float32")}
 
 
-def unroll_of(rewards, valid=None, state=None):
+def unroll_of(rewards, valid=None, state=None, truncated=None):
     """rewards: [T, B]; the observation of a row is 100 x its reward."""
     rewards = np.array(rewards, np.float32)
     valid = np.ones(rewards.shape, np.bool_) if valid is None else np.array(valid, np.bool_)
@@ -30,7 +30,7 @@ def unroll_of(rewards, valid=None, state=None):
         actions={"action": np.zeros(rewards.shape, np.int32)},
         rewards=rewards,
         terminated=np.zeros(rewards.shape, np.bool_),
-        truncated=np.zeros(rewards.shape, np.bool_),
+        truncated=np.zeros(rewards.shape, np.bool_) if truncated is None else np.array(truncated, np.bool_),
         valid=valid,
         behaviour_log_probabilities=np.zeros(rewards.shape, np.float32),
         recurrent_state={"h": np.full((1, rewards.shape[1], 1), state, np.float32)} if state is not None else {},
@@ -203,17 +203,18 @@ def test_a_memory_without_terminations_samples_all_other_steps(tmp_path, kind):
     restore(other, replay.state_arrays(), tmp_path)
     assert drawn(other) == {1, 2, 4, 5}
     assert other.size_steps == replay.size_steps == 6
-    assert other.size_episodes == replay.size_episodes == 2
+    assert other.size_episodes == replay.size_episodes == 3
 
 
 @pytest.mark.row("P07.1")
 def test_it_counts_the_ends_of_episodes_that_it_holds(tmp_path):
-    """The row after an end is not valid; it may be the first of the next unroll. An agent may wait for several rows."""
+    """The row after an end is not valid; it may be the first of the next unroll. An agent may wait over their seam."""
     replay = make(8, 2, 2)  # two unrolls
     assert replay.size_episodes == 0
     replay.insert(unroll_of([[1, 1], [0, 1]], [[True, True], [False, True]]))
     assert replay.size_episodes == 1
-    replay.insert(unroll_of([[1, 0], [1, 0]], [[True, False], [True, False]]))
+    waits = [[False, False], [False, True]]  # the first agent, from one unroll into the next
+    replay.insert(unroll_of([[0, 0], [0, 1]], waits, truncated=[[False, False], [False, True]]))
     assert replay.size_episodes == 2
     restored = make(8, 2, 2)
     restored.insert(unroll_of([[0, 0], [1, 1]], [[False, False], [True, True]]))

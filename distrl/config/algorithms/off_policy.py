@@ -36,7 +36,8 @@ class OffPolicySection(AlgorithmSection):
     """Whether it learns from sequences, too, and so can have memory."""
 
     replay: ReplayParameters = ReplayParameters(capacity_steps=1_000_000, samples_per_insert=256.0)
-    """Updates per environment step are samples_per_insert / learner.batch_size: one by default."""
+    """Updates per environment step are samples_per_insert / learner.batch_size: one by default. An update of sequences
+    counts each of their steps without the burn-in."""
 
     def check(self, context: AlgorithmContext) -> None:
         if context.network.has_memory and not self.takes_sequences:
@@ -117,7 +118,7 @@ class CriticsSection(OffPolicySection):
     """null: as network.learning_rate."""
     critic_layers: tuple[Count, ...] | None = None
     """Widths of the dense layers of each critic, in place of network.middleware_parameters.scheme; null: that one.
-    With memory, of those behind it, where the action comes in; null: one as wide as the memory."""
+    With memory, of those behind it, beside the action if critics take one; null: one as wide as the memory."""
 
     def check(self, context: AlgorithmContext) -> None:
         super().check(context)

@@ -1,4 +1,4 @@
-"""What networks see of a batch's steps: rows on their own, or sequences, of which memory makes features."""
+"""Views of a batch's steps, by which networks are called: rows on their own, or sequences that memory goes through."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
@@ -15,7 +15,7 @@ Rows = Mapping[str, Tensor]
 """Name -> [M, ...]."""
 
 
-class Seen(ABC):
+class StepView(ABC):
     """M observations, with all that a network needs to be called for each of them."""
 
     @abstractmethod
@@ -29,7 +29,7 @@ class Seen(ABC):
 
 
 @dataclass(frozen=True)
-class SingleRows(Seen):
+class RowView(StepView):
     """Observations of transitions, [M, ...] by name."""
 
     observations: Rows
@@ -40,7 +40,7 @@ class SingleRows(Seen):
 
 
 @dataclass(frozen=True)
-class SequenceRows(Seen):
+class SequenceView(StepView):
     """T of the T + 1 rows of N sequences, M = T N of them row by row, which networks with memory see in order.
 
     Memory begins with the state that the actor had, which the batch has for the policy alone; critics begin at zero.
@@ -50,40 +50,49 @@ class SequenceRows(Seen):
         batch: [burn-in + T, N].
         first: 0: the rows before steps; 1: those after.
         acting: Copies of the policy.
+        known: Outputs of these for all T + 1 rows, which both views share: a copy goes through the rows once.
     """
 
     batch: Batch
     burn_in_steps: int
     first: int
     acting: Collection[Assembly]
+    known: dict[tuple[int, bool], dict[str, Tensor]]
 
     def outputs(self, copy: Assembly, actions: Rows, *, training: bool = False) -> dict[str, Tensor]:
+        steps = self.batch.valid.shape[0] - self.burn_in_steps
+        if any(copy is one for one in self.acting):
+            key = id(copy), training
+            if key not in self.known:
+                self.known[key] = self._unrolled(copy, actions, self.batch.recurrent_state, training)
+            outputs = self.known[key]
+        else:
+            outputs = self._unrolled(copy, actions, self._zeros(copy), training)
+        return {name: by_step(output[self.first : self.first + steps]) for name, output in outputs.items()}
+
+    def _unrolled(self, copy: Assembly, actions: Rows, state: Rows, training: bool) -> dict[str, Tensor]:
+        """Return the outputs of all T + 1 rows, from a state before the burn-in."""
         trained = after_rows(self.batch, self.burn_in_steps)
         steps, sequences = trained.valid.shape
         inputs = trained.observations | {name: self._rows_of(rows, steps, sequences) for name, rows in actions.items()}
-        outputs = copy.unroll(inputs, self._state(copy, sequences), trained.valid, training=training)
-        return {name: by_step(output[self.first : self.first + steps]) for name, output in outputs.items()}
+        if self.burn_in_steps:
+            first = {name: rows[: self.burn_in_steps] for name, rows in self.batch.observations.items()}
+            state = copy.state_after(first, state, self.batch.valid[: self.burn_in_steps])
+        return copy.unroll(inputs, state, trained.valid, training=training)
 
     def _rows_of(self, rows: Tensor, steps: int, sequences: int) -> Tensor:
-        """Return [T N, ...] as [T + 1, N, ...]; the row that is not seen is zero."""
+        """Return [T N, ...] as [T + 1, N, ...]; the row that is not in view is zero."""
         by_row = ops.reshape(rows, (steps, sequences, *rows.shape[1:]))
-        unseen = ops.zeros_like(by_row[:1])
-        return ops.concatenate([unseen, by_row] if self.first else [by_row, unseen])
+        zero = ops.zeros_like(by_row[:1])
+        return ops.concatenate([zero, by_row] if self.first else [by_row, zero])
 
-    def _state(self, copy: Assembly, sequences: int) -> Rows:
-        state: Rows = {
-            name: ops.zeros((sequences, *spec.shape), spec.dtype) for name, spec in copy.recurrent_state.items()
-        }
-        if any(copy is one for one in self.acting):
-            state = self.batch.recurrent_state
-        if not self.burn_in_steps:
-            return state
-        first = {name: rows[: self.burn_in_steps] for name, rows in self.batch.observations.items()}
-        return copy.state_after(first, state, self.batch.valid[: self.burn_in_steps])
+    def _zeros(self, copy: Assembly) -> Rows:
+        sequences = self.batch.valid.shape[1]
+        return {name: ops.zeros((sequences, *spec.shape), spec.dtype) for name, spec in copy.recurrent_state.items()}
 
 
-def steps_of(batch: Batch, burn_in_steps: int, acting: Collection[Assembly]) -> tuple[Batch, Seen, Seen]:
-    """Return the steps that losses see, and what networks see before and after each of them.
+def steps_of(batch: Batch, burn_in_steps: int, acting: Collection[Assembly]) -> tuple[Batch, StepView, StepView]:
+    """Return the steps that losses see, and views of the rows before and after each of them.
 
     Args:
         batch: Transitions, T = 1, or sequences.
@@ -92,11 +101,12 @@ def steps_of(batch: Batch, burn_in_steps: int, acting: Collection[Assembly]) -> 
     """
     steps = after_rows(batch, burn_in_steps)
     if any(copy.recurrent_state for copy in acting):
-        before, after = (SequenceRows(batch, burn_in_steps, first, acting) for first in (0, 1))
+        known: dict[tuple[int, bool], dict[str, Tensor]] = {}
+        before, after = (SequenceView(batch, burn_in_steps, first, acting, known) for first in (0, 1))
         return steps, before, after
 
-    def rows(which: slice) -> Seen:
-        return SingleRows({name: by_step(observed[which]) for name, observed in steps.observations.items()})
+    def rows(which: slice) -> StepView:
+        return RowView({name: by_step(observed[which]) for name, observed in steps.observations.items()})
 
     return steps, rows(slice(None, -1)), rows(slice(1, None))
 
