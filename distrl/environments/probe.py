@@ -106,8 +106,8 @@ def _try(
     if "error" in last:
         return spec, with_detail(ConfigError(last["error"]), last["detail"])
     ended = ending(exit_code, f"in {last['stage']}", limit_s)
-    if exit_code is None:
-        ended += f" ({'environment.step_timeout_s' if limit_s == limits_s[1] else 'half of learner.stall_timeout_s'})"
+    if exit_code is None and limit_s == limits_s[0] != limits_s[1]:
+        ended += " (half of learner.stall_timeout_s)"
     return spec, with_detail(ConfigError(f"environment {config.id} {ended}"), output)
 
 

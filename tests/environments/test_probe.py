@@ -298,7 +298,9 @@ def test_import_and_construction_have_a_limit_of_their_own() -> None:
     assert str(caught.value) == "environment my_module:Mine hung in step: killed after 4 s"
     with pytest.raises(ConfigError) as caught:
         probe(EnvironmentConfig(id="my_module:Mine", step_timeout_s=100.0), making_s=4.0)
-    assert str(caught.value) == "environment my_module:Mine hung in import and construction: killed after 4 s"
+    assert str(caught.value) == (
+        "environment my_module:Mine hung in import and construction: killed after 4 s (half of learner.stall_timeout_s)"
+    )
 
 
 def test_a_host_without_the_environment_takes_its_spec_from_a_file(tmp_path):

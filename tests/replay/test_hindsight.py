@@ -286,7 +286,7 @@ def test_bounds_take_eight_bytes_a_step():
     ]
     assert sizes[1] - sizes[0] == 80 * 8
     replay = make(4, 2, slots=10, strategy="future")
-    assert sum(array.nbytes for array in replay._ring.arrays.values()) + 10 * 16 + 80 == sizes[1]
+    assert sum(array.nbytes for array in replay._ring.arrays.values()) + 10 * 24 + 80 == sizes[1]
 
 
 # ------------------------------------------------------------------------------------------- the environment's own pay

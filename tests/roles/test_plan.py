@@ -119,7 +119,7 @@ TOY = EnvSpec("Toy", {"observation": ArraySpec((1,), "float32")}, {"action": Dis
 
 
 def test_what_the_replay_memory_takes_is_refused_only_where_the_learner_will_be(monkeypatch):
-    """Ten million steps of one float, one choice and 16 bytes besides: 24 each, and a row of observations more."""
+    """Ten million steps of one float, one choice and 24 bytes besides: 24 each, and a row of observations more."""
     assert replay_note(config(2), TOY) is None
     given = config(2)
 
@@ -127,12 +127,12 @@ def test_what_the_replay_memory_takes_is_refused_only_where_the_learner_will_be(
         replay: ReplayParameters = ReplayParameters(capacity_steps=2048 * 5000)
 
     given = given.model_copy(update={"algorithm": WithReplay()})
-    assert replay_note(given, TOY) == "replay: 10,240,000 steps, 247.1 MB"  # 5,000 x (33 x 64 x 4 + 2,048 x 20 + 16)
+    assert replay_note(given, TOY) == "replay: 10,240,000 steps, 247.2 MB"  # 5,000 x (33 x 64 x 4 + 2,048 x 20 + 24)
     monkeypatch.setattr("distrl.learner.replay_set_up.available_bytes", lambda: 1000)
     with pytest.raises(ConfigError, match=r"lower algorithm\.replay\.capacity_steps: 10240000"):
         replay_note(given, TOY)
     on_ray = given.model_copy(update={"launch": given.launch.model_copy(update={"launcher": "ray"})})
-    assert replay_note(on_ray, TOY) == "replay: 10,240,000 steps, 247.1 MB"
+    assert replay_note(on_ray, TOY) == "replay: 10,240,000 steps, 247.2 MB"
 
 
 def test_weights_that_are_published_rarely_are_told_of():
