@@ -28,11 +28,11 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-def parser(description: str, name: str, seeds: Sequence[int] = SEEDS) -> argparse.ArgumentParser:
-    """Return the parser of the options that all benchmarks share; `seeds` is the default."""
+def parser(description: str, name: str) -> argparse.ArgumentParser:
+    """Return the parser of the options that all benchmarks share."""
     made = argparse.ArgumentParser(description=description)
     made.add_argument("--only", nargs="+", default=[], metavar="ROW", help="names of rows; * stands for anything")
-    made.add_argument("--seeds", nargs="+", type=int, default=[*seeds], metavar="N")
+    made.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS), metavar="N")
     made.add_argument("--out", type=Path, default=Path("runs") / name, metavar="DIR")
     made.add_argument("--publish", action="store_true", help="into the committed report and docs/results.md")
     return made
