@@ -110,7 +110,7 @@ class LearnerState:
             discounted_returns, successes: Of all of them, or none.
 
         Raises:
-            ValueError: There are not as many lengths as returns, or not as many of the others, or none.
+            ValueError: The numbers of values differ.
         """
         ended = [(float(value), int(steps)) for value, steps in zip(returns, lengths_steps, strict=True)]
         for numbers in (discounted_returns, successes):

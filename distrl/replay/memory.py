@@ -5,7 +5,7 @@
     samplers       choose the items of a batch: uniform, prioritised by a sum_tree with new_items first, balanced over
                    classes
     hindsight      gives sampled transitions another goal, with the goal_rewards that they get for it
-    masks          say which members of an ensemble learn from an item
+    masks          of the members of an ensemble that learn from an item
     rate_limiter   ratio of sampled to inserted steps
 
 Items have unique numbers: (unroll's number) x (items per slot) + place in the slot. So a late priority of an item that
@@ -120,7 +120,7 @@ class Replay:
 
     @property
     def size_episodes(self) -> int:
-        """Number of stored episodes' ends: the rows that are not valid which follow them."""
+        """Number of episodes whose last step is stored."""
         return int(self._ends.sum())
 
     @property
