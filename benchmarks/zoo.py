@@ -146,9 +146,11 @@ def trpo(
 
 def _replay(buffer_size: int, batch_size: int, starts: int, ratio: float, train_freq: int) -> Sets:
     """Return settings of every replay memory; `ratio`: updates for each step."""
+    # SB3 first learns at the first multiple of train_freq beyond `starts`: from the multiple before it, so many updates
+    # are due. Other numbers put DQN's new target networks within the rounds of updates, not between them.
     return {
         "algorithm.replay.capacity_steps": buffer_size,
-        "algorithm.replay.min_size_steps": max(starts, 1),
+        "algorithm.replay.min_size_steps": max(starts // train_freq, 1) * train_freq,
         "algorithm.replay.samples_per_insert": batch_size * ratio,
         "exploration.random_steps": starts,
         "actors.environments": 1,

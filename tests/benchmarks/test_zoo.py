@@ -4,6 +4,7 @@ from benchmarks import zoo
 from benchmarks.measurement import keep, train_command
 from benchmarks.provenance import resolved
 from benchmarks.report import report_tree
+from distrl.replay.rate_limiter import RateLimiter
 
 BY_NAME = {entry.name: entry for entry in zoo.ENTRIES}
 
@@ -44,6 +45,31 @@ def test_values_are_trained_as_often_as_there():
     rates = {config(f"{name}-pendulum").algorithm.target_update_rate for name in ("sac", "td3", "ddpg")}
     assert rates == {0.005}  # Stable-Baselines3's tau, of every one of them
     assert config("ddpg-pendulum").actors.unroll_length_steps == 200  # an episode
+
+
+@pytest.mark.parametrize("name", ["dqn-cartpole", "dqn-mountaincar", "dqn-acrobot", "qr-dqn-cartpole"])
+def test_a_new_target_network_comes_between_two_rounds_of_updates(name):
+    algorithm, actors, learner = (getattr(config(name), section) for section in ("algorithm", "actors", "learner"))
+    per_round = algorithm.replay.samples_per_insert * actors.unroll_length_steps / learner.batch_size
+    limiter = RateLimiter(algorithm.replay.samples_per_insert, algorithm.replay.min_size_steps)
+    for _ in range(100):
+        limiter.insert(actors.unroll_length_steps)
+        updates = 0
+        while limiter.may_sample(learner.batch_size):
+            limiter.sample(learner.batch_size)
+            updates += 1
+        assert updates in (0, per_round)
+    assert algorithm.target_update_every_updates >= per_round
+
+
+def test_updates_begin_where_they_begin_there():
+    """1,024 is CartPole's first multiple of 256 steps beyond its 1,000."""
+    replay = config("dqn-cartpole").algorithm.replay
+    limiter = RateLimiter(replay.samples_per_insert, replay.min_size_steps)
+    limiter.insert(3 * 256)
+    assert not limiter.may_sample(64)
+    limiter.insert(256)
+    assert limiter.may_sample(64)
 
 
 def test_the_command_names_everything_itself(tmp_path):
