@@ -153,6 +153,7 @@ def _replay(buffer_size: int, batch_size: int, starts: int, ratio: float, train_
         "algorithm.replay.min_size_steps": max(starts // train_freq, 1) * train_freq,
         "algorithm.replay.samples_per_insert": batch_size * ratio,
         "exploration.random_steps": starts,
+        "network.middleware_parameters.initial_weights": "uniform",
         "actors.environments": 1,
         "actors.unroll_length_steps": train_freq,
         "learner.batch_size": batch_size,

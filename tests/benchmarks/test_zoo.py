@@ -47,6 +47,13 @@ def test_values_are_trained_as_often_as_there():
     assert config("ddpg-pendulum").actors.unroll_length_steps == 200  # an episode
 
 
+def test_values_begin_as_pytorchs_layers_and_policy_gradients_orthogonal():
+    begins = {name: config(name).network.middleware_parameters.initial_weights for name in BY_NAME}
+    orthogonal = {name for name in begins if name.startswith(("ppo-", "trpo-"))}
+    assert {name for name, weights in begins.items() if weights == "orthogonal"} == orthogonal
+    assert {begins[name] for name in begins.keys() - orthogonal} == {"uniform"}
+
+
 @pytest.mark.parametrize("name", ["dqn-cartpole", "dqn-mountaincar", "dqn-acrobot", "qr-dqn-cartpole"])
 def test_a_new_target_network_comes_between_two_rounds_of_updates(name):
     algorithm, actors, learner = (getattr(config(name), section) for section in ("algorithm", "actors", "learner"))

@@ -231,6 +231,7 @@ LAYERS = {
     "batchnorm": Change(True, "shapes", {"scheme": [5]}),
     "dropout_rate": Change(0.5, "step", {"scheme": [64]}),
     "dense_layer": Change("noisy_dense", "shapes", {"scheme": [5]}),
+    "initial_weights": Change("uniform", "initial", {"scheme": [5]}),
 }
 BLOCK = LAYERS | {"scheme": Change([3], "shapes")}
 CONV = [{"kind": "conv2d", "filters": 2}]

@@ -351,6 +351,26 @@ def _finish(x: Any, activation: Activation | None, place: _Place) -> Any:
     return x
 
 
+def _initial_weights(given: Any, inputs: int, place: _Place) -> dict[str, Any]:
+    """Return initialisers of kernel and bias.
+
+    Where observations are near 0, rectified layers without biases can hardly tell two of them apart.
+
+    Args:
+        given: The layer's own `kernel_initializer`, or None.
+        inputs: Numbers that each unit takes.
+    """
+    if place.block.initial_weights == "orthogonal":
+        return {"kernel_initializer": initializer(given, gain=HIDDEN_GAIN, seed=place.seed)}
+    kernel, bias = (
+        keras.initializers.RandomUniform(-1.0 / math.sqrt(inputs), 1.0 / math.sqrt(inputs), seed=seed)
+        for seed in (place.seed, layer_seed(place.network_seed, f"{place.name}_bias"))
+    )
+    if given is not None:
+        kernel = initializer(given, gain=HIDDEN_GAIN, seed=place.seed)
+    return {"kernel_initializer": kernel, "bias_initializer": bias}
+
+
 def _dense(x: Any, parameters: config.DenseLayer | config.NoisyDenseLayer, place: _Place) -> Any:
     width = x.shape[-1]
     units = width if parameters.units is None else parameters.units
@@ -364,23 +384,24 @@ def _dense(x: Any, parameters: config.DenseLayer | config.NoisyDenseLayer, place
     if isinstance(parameters, config.NoisyDenseLayer):
         layer = NoisyDense(units, sigma0=parameters.sigma0, seed=place.seed, **shared)
     else:
-        kernel = initializer(parameters.kernel_initializer, gain=HIDDEN_GAIN, seed=place.seed)
-        layer = keras.layers.Dense(units, kernel_initializer=kernel, **shared)
+        layer = keras.layers.Dense(units, **_initial_weights(parameters.kernel_initializer, width, place), **shared)
     y = _finish(layer(x), parameters.activation, place)
     return keras.layers.Add(name=f"{place.name}_skip")([x, y]) if parameters.skip else y
 
 
 def _convolution(x: Any, parameters: config.Conv1DLayer | config.Conv2DLayer, place: _Place) -> Any:
     class_ = keras.layers.Conv1D if isinstance(parameters, config.Conv1DLayer) else keras.layers.Conv2D
+    size = parameters.kernel_size
+    window = size if isinstance(size, tuple) else (size,) * (len(x.shape) - 2)
     convolution = class_(
         parameters.filters,
         parameters.kernel_size,
         strides=parameters.strides,
         padding=parameters.padding,
         use_bias=parameters.bias,
-        kernel_initializer=initializer(parameters.kernel_initializer, gain=HIDDEN_GAIN, seed=place.seed),
         kernel_regularizer=regularization(parameters.l1, parameters.l2),
         name=place.name,
+        **_initial_weights(parameters.kernel_initializer, math.prod(window) * x.shape[-1], place),
     )
     return _finish(convolution(x), parameters.activation, place)
 
