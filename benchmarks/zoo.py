@@ -92,27 +92,37 @@ def ppo(
     gamma: float,
     gae_lambda: float,
     batch_size: int = 64,
+    clip_range: float = 0.2,
     ent_coef: float = 0.0,
+    vf_coef: float = 0.5,
+    max_grad_norm: float = 0.5,
     learning_rate: float = 3e-4,
     linear_updates: int | None = None,
     normalize: bool = False,
+    wide: bool = False,
 ) -> Sets:
     """Convert settings of `PPO`, with SB3's other defaults.
 
     Args:
         linear_updates: Optimizer steps in which the learning rate falls to 0, all of the training; None: it stays.
+        wide: RL Zoo's `policy_kwargs` for MuJoCo: two rectified layers of 256 that begin as PyTorch's do
+            (ortho_init=False), and actions that begin with a deviation of exp(-2).
     """
     minibatches = n_envs * n_steps // batch_size
     sets = {
         "algorithm.name": "ppo",
         **_vector(n_envs, n_steps, gamma, gae_lambda, normalize),
-        **_network((64, 64), "tanh", learning_rate, 1e-5),
+        **_network((256, 256) if wide else (64, 64), "relu" if wide else "tanh", learning_rate, 1e-5),
         "algorithm.epochs": n_epochs,
         "algorithm.minibatches": minibatches,
+        "algorithm.clip_range": clip_range,
         "algorithm.entropy_weight": ent_coef,
-        "algorithm.value_loss_weight": 1.0,  # twice SB3's vf_coef
-        "network.clip_gradients": 0.5,
+        "algorithm.value_loss_weight": 2.0 * vf_coef,
+        "network.clip_gradients": max_grad_norm,
     }
+    if wide:
+        sets["network.middleware_parameters.initial_weights"] = "uniform"
+        sets["network.heads_parameters"] = [{"kind": "ppo", "initial_log_sigma": -2.0}, {"kind": "value"}]
     if linear_updates is not None:
         sets["network.learning_rate_schedule"] = "linear"
         sets["network.learning_rate_schedule_updates"] = linear_updates
@@ -254,6 +264,11 @@ def acrobot_dqn(n_quantiles: int | None = None) -> Sets:
     )
 
 
+def mujoco_ppo(**given: Any) -> Sets:
+    """Convert MuJoCo's entries in `ppo.yml`, whose observations and rewards are normalised."""
+    return ppo(**{"n_envs": 1, "normalize": True, **given})
+
+
 ENTRIES = (
     Entry(
         *("CartPole-v1", "PPO", 100_000, (500.0, 0.0)),
@@ -273,6 +288,40 @@ ENTRIES = (
     Entry(
         *("LunarLander-v3", "PPO", 1_000_000, (242.119, 31.823)),
         ppo(n_envs=16, n_steps=1024, n_epochs=4, gamma=0.999, gae_lambda=0.98, ent_coef=0.01),
+    ),
+    Entry(
+        *("HalfCheetah-v5", "PPO", 1_000_000, (5819.099, 663.530)),
+        mujoco_ppo(
+            **{"n_steps": 512, "batch_size": 64, "n_epochs": 20, "gamma": 0.98, "gae_lambda": 0.92, "clip_range": 0.1},
+            **{"learning_rate": 2.0633e-5, "ent_coef": 0.000401762, "max_grad_norm": 0.8, "vf_coef": 0.58096},
+            wide=True,
+        ),
+    ),
+    Entry(
+        *("Hopper-v5", "PPO", 1_000_000, (2410.435, 10.026)),
+        mujoco_ppo(
+            **{"n_steps": 512, "batch_size": 32, "n_epochs": 5, "gamma": 0.999, "gae_lambda": 0.99},
+            **{"learning_rate": 9.80828e-5, "ent_coef": 0.00229519, "max_grad_norm": 0.7, "vf_coef": 0.835671},
+            wide=True,
+        ),
+    ),
+    Entry(
+        *("Walker2d-v5", "PPO", 1_000_000, (3478.798, 821.708)),
+        mujoco_ppo(
+            **{"n_steps": 512, "batch_size": 32, "n_epochs": 20, "gamma": 0.99, "gae_lambda": 0.95, "clip_range": 0.1},
+            **{"learning_rate": 5.05041e-5, "ent_coef": 0.000585045, "max_grad_norm": 1.0, "vf_coef": 0.871923},
+        ),
+    ),
+    Entry(
+        *("Ant-v5", "PPO", 1_000_000, (1327.158, 451.577)),
+        mujoco_ppo(n_steps=2048, n_epochs=10, gamma=0.99, gae_lambda=0.95),
+    ),
+    Entry(
+        *("Swimmer-v5", "PPO", 1_000_000, (281.561, 9.671)),
+        mujoco_ppo(
+            **{"n_envs": 4, "n_steps": 1024, "batch_size": 256, "n_epochs": 10, "gamma": 0.9999, "gae_lambda": 0.98},
+            learning_rate=6e-4,
+        ),
     ),
     Entry(
         *("CartPole-v1", "TRPO", 100_000, (500.0, 0.0)),

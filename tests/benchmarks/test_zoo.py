@@ -47,11 +47,21 @@ def test_values_are_trained_as_often_as_there():
     assert config("ddpg-pendulum").actors.unroll_length_steps == 200  # an episode
 
 
-def test_values_begin_as_pytorchs_layers_and_policy_gradients_orthogonal():
+def test_layers_begin_as_theirs():
     begins = {name: config(name).network.middleware_parameters.initial_weights for name in BY_NAME}
-    orthogonal = {name for name in begins if name.startswith(("ppo-", "trpo-"))}
+    orthogonal = {name for name in begins if name.startswith(("ppo-", "trpo-"))} - {"ppo-halfcheetah", "ppo-hopper"}
     assert {name for name, weights in begins.items() if weights == "orthogonal"} == orthogonal
     assert {begins[name] for name in begins.keys() - orthogonal} == {"uniform"}
+
+
+def test_mujocos_policies_are_theirs():
+    cheetah, walker = config("ppo-halfcheetah"), config("ppo-walker2d")
+    assert [head.kind for head in cheetah.network.heads_parameters] == ["ppo", "value"]
+    assert cheetah.network.heads_parameters[0].initial_log_sigma == -2.0
+    assert (cheetah.algorithm.minibatches, walker.algorithm.minibatches) == (512 // 64, 512 // 32)
+    assert cheetah.algorithm.value_loss_weight == 2 * 0.58096
+    assert walker.network.middleware_parameters.activation == "tanh"
+    assert config("ppo-swimmer").algorithm.minibatches == 4 * 1024 // 256
 
 
 @pytest.mark.parametrize("name", ["dqn-cartpole", "dqn-mountaincar", "dqn-acrobot", "qr-dqn-cartpole"])
