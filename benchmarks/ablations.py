@@ -10,7 +10,7 @@ Curiosity: the presets with random network distillation. 100 greedy episodes jud
 from pathlib import Path
 
 from benchmarks.publishing import measure_and_report, parser
-from benchmarks.report import comparison, heading, read_report
+from benchmarks.report import heading, read_report, score_table
 from benchmarks.table import Row
 
 BITS = {10: 30_000, 16: 60_000, 25: 120_000}
@@ -49,7 +49,7 @@ def block(report: Path) -> str:
     tree, measured, by_row = read_report(report)
     if not tree["results"]:
         return heading(tree, by_row)
-    return f"{heading(tree, by_row)}\n\n{comparison(measured, by_row, tree['seeds'])}"
+    return f"{heading(tree, by_row)}\n\n{score_table(measured, by_row, tree['random'], tree['seeds'])}"
 
 
 def main(arguments: list[str] | None = None) -> int:

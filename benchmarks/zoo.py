@@ -58,8 +58,9 @@ class Entry:
         return Row(self.name, None, self.task, self.algorithm, None, self.steps, sets=sets)
 
 
-def _network(layers: Sequence[int], activation: str, learning_rate: float, epsilon: float) -> Sets:
+def _network(layers: Sequence[int], activation: str, initial: str, learning_rate: float, epsilon: float) -> Sets:
     return {
+        "network.initial_weights": initial,
         "network.middleware_parameters.scheme": [*layers],
         "network.middleware_parameters.activation": activation,
         "network.learning_rate": learning_rate,
@@ -109,10 +110,11 @@ def ppo(
             (ortho_init=False), and actions that begin with a deviation of exp(-2).
     """
     minibatches = n_envs * n_steps // batch_size
+    shape = ((256, 256), "relu", "uniform") if wide else ((64, 64), "tanh", "orthogonal")
     sets = {
         "algorithm.name": "ppo",
         **_vector(n_envs, n_steps, gamma, gae_lambda, normalize),
-        **_network((256, 256) if wide else (64, 64), "relu" if wide else "tanh", learning_rate, 1e-5),
+        **_network(*shape, learning_rate, 1e-5),
         "algorithm.epochs": n_epochs,
         "algorithm.minibatches": minibatches,
         "algorithm.clip_range": clip_range,
@@ -121,7 +123,6 @@ def ppo(
         "network.clip_gradients": max_grad_norm,
     }
     if wide:
-        sets["network.middleware_parameters.initial_weights"] = "uniform"
         sets["network.heads_parameters"] = [{"kind": "ppo", "initial_log_sigma": -2.0}, {"kind": "value"}]
     if linear_updates is not None:
         sets["network.learning_rate_schedule"] = "linear"
@@ -144,7 +145,7 @@ def trpo(
     return {
         "algorithm.name": "trpo",
         **_vector(2, n_steps, gamma, gae_lambda, normalize),
-        **_network((64, 64), "tanh", 1e-3, 1e-5),
+        **_network((64, 64), "tanh", "orthogonal", 1e-3, 1e-5),
         "algorithm.max_kl": 0.01,
         "algorithm.damping": cg_damping,
         "algorithm.conjugate_gradient_iterations": 15,
@@ -156,14 +157,14 @@ def trpo(
 
 def _replay(buffer_size: int, batch_size: int, starts: int, ratio: float, train_freq: int) -> Sets:
     """Return settings of every replay memory; `ratio`: updates for each step."""
-    # SB3 first learns at the first multiple of train_freq beyond `starts`: from the multiple before it, so many updates
-    # are due. Other numbers put DQN's new target networks within the rounds of updates, not between them.
+    # SB3 first learns after the first round of `train_freq` steps that ends beyond `starts`. With the end of the round
+    # before it as the least size, the updates of one whole round are due then. A size of 0 is not allowed: with
+    # `starts` 0 this learns one round later.
     return {
         "algorithm.replay.capacity_steps": buffer_size,
         "algorithm.replay.min_size_steps": max(starts // train_freq, 1) * train_freq,
         "algorithm.replay.samples_per_insert": batch_size * ratio,
         "exploration.random_steps": starts,
-        "network.middleware_parameters.initial_weights": "uniform",
         "actors.environments": 1,
         "actors.unroll_length_steps": train_freq,
         "learner.batch_size": batch_size,
@@ -200,10 +201,11 @@ def dqn(
     )
     return {
         **own,
-        **_network((256, 256), "relu", learning_rate, 1e-8 if n_quantiles is None else 0.01 / batch_size),
+        **_network((256, 256), "relu", "uniform", learning_rate, 1e-8 if n_quantiles is None else 0.01 / batch_size),
         **_replay(buffer_size, batch_size, learning_starts, ratio, train_freq),
         "algorithm.discount": gamma,
-        "algorithm.target_update_every_updates": max(round(target_update_interval * ratio), gradient_steps),
+        # SB3 copies while it collects, so between two rounds of updates.
+        "algorithm.target_update_every_updates": max(round(target_update_interval / train_freq), 1) * gradient_steps,
         "exploration.kind": "epsilon_greedy",
         "exploration.epsilon": {
             "kind": "linear",
@@ -218,7 +220,7 @@ def pendulum_sac() -> Sets:
     """Convert Pendulum's entry in `sac.yml`: SB3's defaults but for the learning rate."""
     return {
         "algorithm.name": "sac",
-        **_network((256, 256), "relu", 1e-3, 1e-8),
+        **_network((256, 256), "relu", "uniform", 1e-3, 1e-8),
         **_replay(1_000_000, 256, 100, 1.0, 1),
         "exploration.kind": "policy",
     }
@@ -228,7 +230,7 @@ def pendulum_td3(name: str) -> Sets:
     """Convert Pendulum's in `td3.yml` and `ddpg.yml`, which learn after each episode of 200 steps."""
     return {
         "algorithm.name": name,
-        **_network((400, 300), "relu", 1e-3, 1e-8),
+        **_network((400, 300), "relu", "uniform", 1e-3, 1e-8),
         **_replay(200_000, 100, 10_000, 1.0, 200),
         "algorithm.discount": 0.98,
         "algorithm.target_update_rate": 0.005,

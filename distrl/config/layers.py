@@ -15,7 +15,6 @@ Activation = Literal[
     "none", "relu", "tanh", "elu", "selu", "gelu", "silu", "leaky_relu", "sigmoid", "softplus", "softmax"
 ]
 DenseKind = Literal["dense", "noisy_dense"]
-InitialWeights = Literal["orthogonal", "uniform"]
 SchemeName = Literal["Empty", "Shallow", "Medium", "Deep"]
 InitializerName = Literal[
     "orthogonal", "glorot_uniform", "glorot_normal", "he_uniform", "he_normal", "lecun_uniform", "lecun_normal"
@@ -88,7 +87,7 @@ class DenseLayer(_AnyDenseLayer):
 
     kind: Literal["dense"] = "dense"
     kernel_initializer: MatrixInitializer | None = None
-    """null: the block's `initial_weights`."""
+    """null: as `network.initial_weights` has it."""
 
 
 class NoisyDenseLayer(_AnyDenseLayer):
@@ -108,7 +107,7 @@ class Conv1DLayer(WeightedLayer):
     strides: Count = 1
     padding: Literal["valid", "same"] = "valid"
     kernel_initializer: KernelInitializer | None = None
-    """null: the block's `initial_weights`."""
+    """null: as `network.initial_weights` has it."""
 
 
 class Conv2DLayer(WeightedLayer):
@@ -120,7 +119,7 @@ class Conv2DLayer(WeightedLayer):
     strides: Pair = 1
     padding: Literal["valid", "same"] = "valid"
     kernel_initializer: KernelInitializer | None = None
-    """null: the block's `initial_weights`."""
+    """null: as `network.initial_weights` has it."""
 
 
 class Pool2DLayer(Section):
@@ -319,6 +318,3 @@ class LayerDefaults(Section):
     """Dropout after every dense layer and convolution, while training."""
     dense_layer: DenseKind = "dense"
     """Kind of the block's dense layers."""
-    initial_weights: InitialWeights = "orthogonal"
-    """Of dense layers and convolutions. orthogonal: kernels with gain sqrt(2), biases 0. uniform: kernels and biases
-    within ±1 / sqrt(inputs), as in PyTorch. Noisy layers are always uniform; a `kernel_initializer` goes before."""

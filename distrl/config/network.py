@@ -10,6 +10,8 @@ from distrl.config.layers import EmbedderScheme, Layer, LayerDefaults, Scheme
 from distrl.config.optimizers import OptimizerParameters
 from distrl.config.section import Section
 
+InitialWeights = Literal["orthogonal", "uniform"]
+
 
 class BlockParameters(LayerDefaults):
     """Fields of embedders and middlewares."""
@@ -162,6 +164,10 @@ class NetworkParameters(OptimizerParameters):
     """The layers between the embedders and the heads."""
     heads_parameters: tuple[HeadParameters, ...] = ()
     """Heads by kind; they replace the algorithm's default heads of the same kind."""
+    initial_weights: InitialWeights = "orthogonal"
+    """orthogonal: all dense layers and convolutions, those of heads too, begin with orthogonal kernels and biases of 0.
+    uniform: kernels and biases begin within ±1 / sqrt(inputs), as in PyTorch. A `kernel_initializer` takes the place of
+    its layer's kernel alone. Noisy layers and recurrent cells always begin as their papers have it."""
     use_separate_networks_per_head: bool = False
     """Give every head its own embedders and middleware."""
     create_target_network: bool = False

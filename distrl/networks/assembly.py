@@ -113,9 +113,9 @@ class Trunk:
 
     def _embedding(self) -> Any:
         parameters, prefix, seed = self._parameters, self._prefix, self._seed
-        middleware = parameters.middleware_parameters
+        middleware, initial = parameters.middleware_parameters, parameters.initial_weights
         if isinstance(middleware, GraphMiddlewareParameters):
-            return middlewares.build(self._embeddings(), middleware, prefix=prefix, seed=seed)
+            return middlewares.build(self._embeddings(), middleware, prefix=prefix, seed=seed, initial=initial)
         if parameters.model is not None:
             merged = layers.users_model(parameters.model, parameters.model_arguments, self._met, f"{prefix}model", seed)
         else:
@@ -128,7 +128,13 @@ class Trunk:
         stack = resolve(middleware.scheme, "middleware")
         layers.check_block(middleware, stack, path)
         return layers.apply_scheme(
-            merged, stack, block=middleware, prefix=f"{prefix}middleware", seed=seed, path=f"{path}.scheme"
+            merged,
+            stack,
+            block=middleware,
+            prefix=f"{prefix}middleware",
+            seed=seed,
+            path=f"{path}.scheme",
+            initial=initial,
         )
 
     def _embeddings(self) -> dict[str, Any]:
@@ -150,6 +156,7 @@ class Trunk:
             vocabulary=embedders.vocabulary_of(self._arrays[name], parameters, name),
             highest=self._arrays[name].high,
             prefix=self._prefix,
+            initial=self._parameters.initial_weights,
         )
 
 

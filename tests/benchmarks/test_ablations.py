@@ -1,7 +1,9 @@
 import pytest
 
 from benchmarks import ablations
+from benchmarks.measurement import keep
 from benchmarks.provenance import resolved
+from benchmarks.report import report_tree
 from distrl.environments.worlds.bit_flip import BitFlip
 
 ROWS = {row.name: row for row in ablations.rows()}
@@ -21,13 +23,24 @@ def test_bits_end_at_the_environments_threshold(name):
     assert (config.algorithm.replay.hindsight is None) == name.endswith("plain")
 
 
-@pytest.mark.parametrize("name", [name for name in ROWS if "bits" not in name])
+@pytest.mark.parametrize("name", ablations.CURIOUS)
 def test_curiosity_is_all_that_differs(name):
-    with_it, this = resolved(ROWS[name.replace("plain", "rnd")]), resolved(ROWS[name])
-    assert (this.algorithm.curiosity is None) == name.endswith("plain")
-    assert this.algorithm.model_copy(update={"curiosity": with_it.algorithm.curiosity}) == with_it.algorithm
-    assert this.environment == with_it.environment
-    assert this.stop.env_steps == ROWS[name].env_steps == with_it.stop.env_steps
+    with_it, without = (resolved(ROWS[row]).model_dump() for row in (name, name.replace("rnd", "plain")))
+    assert with_it["stop"]["env_steps"] == ROWS[name].env_steps
+    assert with_it["algorithm"].pop("curiosity") is not None
+    assert without["algorithm"].pop("curiosity") is None
+    assert with_it == without
+
+
+def test_the_table_says_when_a_training_ended(result, tmp_path):
+    rows = [ROWS["mountaincar-ppo-rnd"], ROWS["mountaincar-ppo-plain"]]
+    results = [result("mountaincar-ppo-rnd", 1, -119.0), result("mountaincar-ppo-plain", 1, -200.0, env_steps=500_001)]
+    keep(tmp_path / "ablations.json", report_tree(rows, results, {"MountainCar-v0": -200.0}, "c", [1]))
+    *_, first, second = ablations.block(tmp_path / "ablations.json").splitlines()
+    assert first.startswith(
+        "| MountainCar-v0 | with curiosity (`mountaincar-ppo-rnd`) | none, 500,000 steps | −119 after 200,000 |"
+    )
+    assert "−200 after 500,001" in second
 
 
 def test_the_page_is_what_the_committed_report_says(page_agrees):

@@ -222,6 +222,7 @@ NETWORK = {
         False, GRADIENT_ACTORS.format("scale_down_gradients_by_number_of_workers_for_sync_training")
     ),
     "compute_dtype": Change("bfloat16", "outputs"),
+    "initial_weights": Change("uniform", "initial"),
     "wire_dtype": Change("float16", "published"),
     "model": Change("examples.own_network:Attention", "shapes", spec=PICTURE),
     "model_arguments": Change({"filters": 4}, "shapes", OWN, PICTURE),
@@ -231,7 +232,6 @@ LAYERS = {
     "batchnorm": Change(True, "shapes", {"scheme": [5]}),
     "dropout_rate": Change(0.5, "step", {"scheme": [64]}),
     "dense_layer": Change("noisy_dense", "shapes", {"scheme": [5]}),
-    "initial_weights": Change("uniform", "initial", {"scheme": [5]}),
 }
 BLOCK = LAYERS | {"scheme": Change([3], "shapes")}
 CONV = [{"kind": "conv2d", "filters": 2}]

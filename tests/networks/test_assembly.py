@@ -74,6 +74,32 @@ def test_networks_of_their_own_start_apart(build):
     assert np.abs(kernels[0] - kernels[1]).max() > 1e-2
 
 
+TWO_INPUTS = {"kind": "graph", "blocks": {"output": {"inputs": ["camera", "speed"], "layers": [6]}}}
+RESIDUAL = {"scheme": [6, {"kind": "residual", "layers": [6]}, {"kind": "dueling", "units": 6, "bias": True}]}
+
+
+@pytest.mark.parametrize(
+    "middleware", [TWO_INPUTS, RESIDUAL, {"kind": "gru", "scheme": [6]}], ids=lambda given: str(given)
+)
+def test_every_dense_layer_and_convolution_may_begin_uniform(build, middleware):
+    embedders = {"camera": {"scheme": [{"kind": "conv2d", "filters": 3}, 5]}, "speed": {"scheme": [5]}}
+    network = build(
+        spec=PICTURE,
+        heads=(QHeadParameters(units=(4,)), ValueHeadParameters()),
+        input_embedders_parameters=embedders,
+        middleware_parameters=middleware,
+        initial_weights="uniform",
+    )
+    weights = network.named_weights()
+    begun = [name.removesuffix("/kernel") for name in weights if name.endswith("/kernel") and "_gru/" not in name]
+    assert len(begun) >= 6  # a convolution, embedders, middleware and heads
+    for layer in begun:
+        kernel, bias = weights[f"{layer}/kernel"], weights[f"{layer}/bias"]
+        bound = np.prod(kernel.shape[:-1]) ** -0.5
+        assert 0.0 < np.abs(bias).max() <= bound, layer
+        assert 0.5 * bound < np.abs(kernel).max() <= bound, layer
+
+
 def test_one_head_alone_is_as_without(build):
     alone = build(heads=(ValueHeadParameters(),), use_separate_networks_per_head=True)
     assert list(alone.named_weights()) == list(build(heads=(ValueHeadParameters(),)).named_weights())

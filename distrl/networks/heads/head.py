@@ -14,7 +14,8 @@ from distrl.errors import ConfigError
 from distrl.networks.actions import FamilySpec
 from distrl.networks.actions.family import MASKED, Tensor
 from distrl.networks.heads.losses import Regression, huber, squared_error
-from distrl.networks.parts.layers import HIDDEN_GAIN, dense
+from distrl.networks.parts.initializers import HIDDEN_GAIN
+from distrl.networks.parts.layers import dense
 from distrl.types import BoxSpec, DiscreteSpec, EnvSpec
 
 Targets: TypeAlias = Mapping[str, Any] | Tensor
@@ -94,7 +95,15 @@ class Head(ABC, Generic[Parameters]):
     def _dense(self, units: int, part: str = "", *, gain: float = HIDDEN_GAIN, activation: Activation = "none") -> Any:
         """Return a layer of the head, called ``<name>_head`` or ``<name>_head_<part>``."""
         name = f"{self.name}_head_{part}" if part else f"{self.name}_head"
-        return dense(units, activation, name=name, seed=self.seed, gain=gain, kind=self.parameters.dense_layer)
+        return dense(
+            units,
+            activation,
+            name=name,
+            seed=self.seed,
+            gain=gain,
+            kind=self.parameters.dense_layer,
+            initial=self.network.initial_weights,
+        )
 
     def _hidden(self, features: Any, part: str = "hidden") -> Any:
         """Apply the head's own hidden layers, called ``<name>_head_<part>_<index>``."""

@@ -11,9 +11,10 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
-from distrl.config.network import EmbedderParameters
+from distrl.config.network import EmbedderParameters, InitialWeights
 from distrl.errors import ConfigError
-from distrl.networks.parts.layers import apply_scheme, check_block, layer_seed
+from distrl.networks.parts.initializers import layer_seed
+from distrl.networks.parts.layers import apply_scheme, check_block
 from distrl.networks.parts.schemes import image_scheme, resolve
 from distrl.types import ArraySpec
 
@@ -40,6 +41,7 @@ def embed(
     vocabulary: int | None = None,
     highest: float | None = None,
     prefix: str = "",
+    initial: InitialWeights = "orthogonal",
 ) -> Any:
     """Apply the embedder of one observation: cast, normalise, rescale, offset, clip, layers, flatten.
 
@@ -49,6 +51,7 @@ def embed(
         name: Name of the observation; layers are called ``<prefix>embedder_<name>_…``.
         normalization: The layer that normalises this observation by running statistics, if there is one.
         highest: Upper bound of the observation; images of bytes are divided by it.
+        initial: How dense layers and convolutions begin.
 
     Returns:
         Keras tensor float32 [batch, width].
@@ -72,7 +75,7 @@ def embed(
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
     check_block(parameters, layers, path.removesuffix(".scheme"))
-    x = apply_scheme(x, layers, block=parameters, prefix=prefix, seed=seed, path=path)
+    x = apply_scheme(x, layers, block=parameters, prefix=prefix, seed=seed, path=path, initial=initial)
     return x if len(x.shape) == 2 else keras.layers.Flatten(name=f"{prefix}_flatten")(x)
 
 

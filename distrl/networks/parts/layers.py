@@ -1,6 +1,5 @@
 """Layers from their configuration, named and seeded; Keras' own layers do the work."""
 
-import math
 import random
 import re
 import traceback
@@ -11,34 +10,15 @@ from pathlib import Path
 from typing import Any, get_args
 
 import keras
-import numpy as np
 
 from distrl.config import layers as config
 from distrl.config.layers import Activation, DenseKind, LayerDefaults, LayerParameters
+from distrl.config.network import InitialWeights
 from distrl.errors import ConfigError
+from distrl.networks.parts.initializers import HIDDEN_GAIN, initializers, layer_seed
 from distrl.networks.parts.own_layers import BatchRenormalization, Dropout, NoisyDense, SequenceLSTM
 from distrl.networks.parts.schemes import resolve, window_of
 from distrl.user_classes import own_class
-
-HIDDEN_GAIN = math.sqrt(2.0)
-"""Scale of orthogonal kernels before hidden activations."""
-
-_INITIALIZERS: dict[str, Any] = {
-    "glorot_uniform": keras.initializers.GlorotUniform,
-    "glorot_normal": keras.initializers.GlorotNormal,
-    "he_uniform": keras.initializers.HeUniform,
-    "he_normal": keras.initializers.HeNormal,
-    "lecun_uniform": keras.initializers.LecunUniform,
-    "lecun_normal": keras.initializers.LecunNormal,
-}
-
-
-def layer_seed(seed: int, name: str) -> int:
-    """Return the seed, in [0, 2**31), of one layer's initialiser, from the network's seed and the layer's name.
-
-    Layers are independent of each other: adding one leaves the initial weights of the others as they were.
-    """
-    return int(np.random.SeedSequence([seed, *name.encode()]).generate_state(1)[0] >> 1)
 
 
 def regularization(l1: float, l2: float) -> Any:
@@ -78,36 +58,6 @@ def activation_function(
     if activation not in get_args(Activation):
         raise ValueError(f"unknown activation {activation!r}; choose one of {', '.join(get_args(Activation))}")
     return _tanh_gelu if activation == "gelu" else keras.activations.get(activation)
-
-
-def initializer(given: str | float | tuple[tuple[float, ...], ...] | None, *, gain: float, seed: int) -> Any:
-    """Return a Keras initialiser from its configuration.
-
-    Orthogonal kernels (Saxe et al. 2014) with gain sqrt(2) in hidden layers are the field's practice for policy
-    gradients (Andrychowicz et al. 2021, section 3.2).
-
-    Args:
-        given: A name of `InitializerName`, one number for all elements, or a matrix [inputs][units]; None: orthogonal.
-    """
-    if given is None or given == "orthogonal":
-        return keras.initializers.Orthogonal(gain=gain, seed=seed)
-    if isinstance(given, str):
-        return _INITIALIZERS[given](seed=seed)
-    if isinstance(given, tuple):
-        return _Given(np.asarray(given, np.float32))
-    return keras.initializers.Constant(given)
-
-
-class _Given(keras.initializers.Initializer):  # type: ignore[misc]
-    """One fixed array, which must have the kernel's shape: nothing is broadcast."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __call__(self, shape: tuple[int, ...], dtype: Any = None) -> Any:
-        if tuple(shape) != self.value.shape:
-            raise ValueError(f"the given kernel has shape {list(self.value.shape)}, this layer needs {list(shape)}")
-        return keras.ops.convert_to_tensor(self.value, dtype)
 
 
 def custom_layer(parameters: config.CustomLayer, *, name: str) -> Any:
@@ -185,17 +135,19 @@ def dense(
     seed: int,
     gain: float = HIDDEN_GAIN,
     kind: DenseKind = "dense",
+    initial: InitialWeights = "orthogonal",
 ) -> Any:
-    """Return a dense layer with an orthogonal kernel and zero bias, or a noisy one.
+    """Return a dense layer, or a noisy one.
 
     Args:
-        gain: Scale of the orthogonal kernel. Noisy layers start at the scale of their paper.
+        gain: Scale of an orthogonal kernel. Noisy layers start at the scale of their paper.
+        initial: How kernel and bias of a dense layer begin.
     """
     function, own_seed = activation_function(activation), layer_seed(seed, name)
     if kind == "noisy_dense":
         return NoisyDense(units, function, seed=own_seed, name=name)
-    kernel = initializer(None, gain=gain, seed=own_seed)
-    return keras.layers.Dense(units, activation=function, kernel_initializer=kernel, name=name)
+    begins = initializers(initial, seed=own_seed, gain=gain)
+    return keras.layers.Dense(units, activation=function, name=name, **begins)
 
 
 def dueling(value: Any, advantages: Any, axis: int = -1) -> Any:
@@ -275,6 +227,7 @@ def apply_scheme(
     prefix: str,
     seed: int,
     path: str = "scheme",
+    initial: InitialWeights = "orthogonal",
 ) -> Any:
     """Apply layers in order.
 
@@ -282,6 +235,7 @@ def apply_scheme(
         layers: The result of `schemes.resolve`.
         prefix: Layers are called ``<prefix>_<kind>_<index>``, and so are their weights.
         path: Where the configuration has these layers, for errors.
+        initial: How dense layers and convolutions begin.
 
     Returns:
         Keras tensor [batch, ...], whose shape is known without data.
@@ -296,7 +250,7 @@ def apply_scheme(
         if block.dense_layer == "noisy_dense" and isinstance(parameters, config.DenseLayer):
             parameters = _as_noisy(parameters, f"{path}.{index}")
         name = f"{prefix}_{parameters.kind}_{index}"
-        place = _Place(name, layer_seed(seed, name), seed, block, f"{path}.{index}")
+        place = _Place(name, layer_seed(seed, name), seed, block, f"{path}.{index}", initial)
         try:
             _check_shape(x.shape[1:], parameters)
             x = _APPLY[type(parameters)](x, parameters, place)
@@ -315,6 +269,7 @@ class _Place:
     network_seed: int
     block: LayerDefaults
     path: str
+    initial: InitialWeights
 
 
 def _as_noisy(parameters: config.DenseLayer, path: str) -> config.NoisyDenseLayer:
@@ -351,26 +306,6 @@ def _finish(x: Any, activation: Activation | None, place: _Place) -> Any:
     return x
 
 
-def _initial_weights(given: Any, inputs: int, place: _Place) -> dict[str, Any]:
-    """Return initialisers of kernel and bias.
-
-    Where observations are near 0, rectified layers without biases can hardly tell two of them apart.
-
-    Args:
-        given: The layer's own `kernel_initializer`, or None.
-        inputs: Numbers that each unit takes.
-    """
-    if place.block.initial_weights == "orthogonal":
-        return {"kernel_initializer": initializer(given, gain=HIDDEN_GAIN, seed=place.seed)}
-    kernel, bias = (
-        keras.initializers.RandomUniform(-1.0 / math.sqrt(inputs), 1.0 / math.sqrt(inputs), seed=seed)
-        for seed in (place.seed, layer_seed(place.network_seed, f"{place.name}_bias"))
-    )
-    if given is not None:
-        kernel = initializer(given, gain=HIDDEN_GAIN, seed=place.seed)
-    return {"kernel_initializer": kernel, "bias_initializer": bias}
-
-
 def _dense(x: Any, parameters: config.DenseLayer | config.NoisyDenseLayer, place: _Place) -> Any:
     width = x.shape[-1]
     units = width if parameters.units is None else parameters.units
@@ -384,15 +319,14 @@ def _dense(x: Any, parameters: config.DenseLayer | config.NoisyDenseLayer, place
     if isinstance(parameters, config.NoisyDenseLayer):
         layer = NoisyDense(units, sigma0=parameters.sigma0, seed=place.seed, **shared)
     else:
-        layer = keras.layers.Dense(units, **_initial_weights(parameters.kernel_initializer, width, place), **shared)
+        begins = initializers(place.initial, seed=place.seed, given=parameters.kernel_initializer)
+        layer = keras.layers.Dense(units, **begins, **shared)
     y = _finish(layer(x), parameters.activation, place)
     return keras.layers.Add(name=f"{place.name}_skip")([x, y]) if parameters.skip else y
 
 
 def _convolution(x: Any, parameters: config.Conv1DLayer | config.Conv2DLayer, place: _Place) -> Any:
     class_ = keras.layers.Conv1D if isinstance(parameters, config.Conv1DLayer) else keras.layers.Conv2D
-    size = parameters.kernel_size
-    window = size if isinstance(size, tuple) else (size,) * (len(x.shape) - 2)
     convolution = class_(
         parameters.filters,
         parameters.kernel_size,
@@ -401,7 +335,7 @@ def _convolution(x: Any, parameters: config.Conv1DLayer | config.Conv2DLayer, pl
         use_bias=parameters.bias,
         kernel_regularizer=regularization(parameters.l1, parameters.l2),
         name=place.name,
-        **_initial_weights(parameters.kernel_initializer, math.prod(window) * x.shape[-1], place),
+        **initializers(place.initial, seed=place.seed, given=parameters.kernel_initializer),
     )
     return _finish(convolution(x), parameters.activation, place)
 
@@ -429,9 +363,9 @@ def _dueling(x: Any, parameters: config.DuelingLayer, place: _Place) -> Any:
         return keras.layers.Dense(
             units,
             use_bias=parameters.bias,
-            kernel_initializer=initializer(None, gain=1.0, seed=layer_seed(place.network_seed, name)),
             kernel_regularizer=regularization(parameters.l1, parameters.l2),
             name=name,
+            **initializers(place.initial, seed=layer_seed(place.network_seed, name), gain=1.0),
         )(x)
 
     joined = dueling(stream(1, f"{place.name}_value"), stream(parameters.units, f"{place.name}_advantages"))
@@ -443,7 +377,13 @@ def _residual(x: Any, parameters: config.ResidualLayer, place: _Place) -> Any:
     for repeat in range(parameters.repeats):
         prefix = f"{place.name}_{repeat}"
         y = apply_scheme(
-            x, unit, block=place.block, prefix=prefix, seed=place.network_seed, path=f"{place.path}.layers"
+            x,
+            unit,
+            block=place.block,
+            prefix=prefix,
+            seed=place.network_seed,
+            path=f"{place.path}.layers",
+            initial=place.initial,
         )
         if y.shape != x.shape:
             raise ValueError(f"its layers end in {list(y.shape[1:])}, which cannot be added to it")

@@ -14,11 +14,13 @@ from distrl.config.network import (
     OUTPUT,
     GraphMiddlewareParameters,
     GRUMiddlewareParameters,
+    InitialWeights,
     LSTMMiddlewareParameters,
     order,
 )
 from distrl.errors import ConfigError
-from distrl.networks.parts.layers import apply_scheme, layer_seed
+from distrl.networks.parts.initializers import layer_seed
+from distrl.networks.parts.layers import apply_scheme
 from distrl.networks.parts.schemes import resolve
 
 
@@ -133,11 +135,19 @@ class _RestartingCell(keras.layers.Layer):  # type: ignore[misc]
 PATH = "network.middleware_parameters.blocks"
 
 
-def build(embeddings: Mapping[str, Any], parameters: GraphMiddlewareParameters, *, seed: int, prefix: str = "") -> Any:
+def build(
+    embeddings: Mapping[str, Any],
+    parameters: GraphMiddlewareParameters,
+    *,
+    seed: int,
+    prefix: str = "",
+    initial: InitialWeights = "orthogonal",
+) -> Any:
     """Return the result of the block `output`, [batch, features]; layers are called ``<prefix>middleware_<block>_…``.
 
     Args:
         embeddings: Observation name -> Keras tensor float32 [batch, width].
+        initial: How dense layers and convolutions begin.
 
     Raises:
         ConfigError: A block names an unknown input, has the name of an observation, or does not fit its inputs; or no
@@ -153,7 +163,9 @@ def build(embeddings: Mapping[str, Any], parameters: GraphMiddlewareParameters, 
             raise ConfigError(f"{PATH}.{name}: {error}") from error
         layers = resolve(block.layers, "middleware")
         path = f"{PATH}.{name}.layers"
-        values[name] = apply_scheme(merged, layers, block=parameters, prefix=own_prefix, seed=seed, path=path)
+        values[name] = apply_scheme(
+            merged, layers, block=parameters, prefix=own_prefix, seed=seed, path=path, initial=initial
+        )
     return values[OUTPUT]
 
 

@@ -78,10 +78,6 @@ def test_a_noisy_dense_layer_of_a_head_has_its_name_and_weights():
     ]
 
 
-def test_layer_seed_fits_every_backend():
-    assert all(0 <= layers.layer_seed(seed, "x" * seed) < 2**31 for seed in range(50))
-
-
 @pytest.mark.row("L04.3", "L12.6")
 @pytest.mark.parametrize(("given", "x", "expected"), [(1.0, [1, 2], 3.0), ([[1], [2]], [1, 1], 3.0)])
 def test_given_kernels(given, x, expected):
@@ -99,37 +95,6 @@ def test_given_kernels(given, x, expected):
 def test_initialisers_by_name(name, deviation):
     model = build({"units": 100, "kernel_initializer": name}, shape=(200,))
     assert np.std(np.asarray(model.weights[0])) == pytest.approx(deviation, rel=0.03)
-
-
-WEIGHTED = {
-    "dense": ({"units": 500}, (16,), 16),
-    "conv1d": ({"kind": "conv1d", "filters": 500, "kernel_size": 4}, (9, 4), 16),
-    "conv2d": ({"kind": "conv2d", "filters": 500, "kernel_size": (2, 4)}, (9, 9, 2), 16),
-    "square": ({"kind": "conv2d", "filters": 500, "kernel_size": 2}, (9, 9, 4), 16),
-}
-
-
-@pytest.mark.parametrize("name", WEIGHTED)
-def test_uniform_weights_are_within_the_root_of_the_inputs(name):
-    layer, shape, inputs = WEIGHTED[name]
-    kernel, bias = (np.asarray(weight) for weight in build(layer, shape=shape, initial_weights="uniform").weights)
-    bound = 1.0 / inputs**0.5
-    for drawn in (kernel, bias):
-        assert np.abs(drawn).max() <= bound
-        assert np.std(drawn) == pytest.approx(bound / 3**0.5, rel=0.1)
-    assert np.abs(kernel.reshape(inputs, -1)[0] - bias).max() > 0.1 * bound
-    again, other = (build(layer, shape=shape, initial_weights="uniform", seed=seed).weights for seed in (1, 2))
-    np.testing.assert_array_equal(bias, np.asarray(again[1]))
-    assert np.abs(bias - np.asarray(other[1])).max() > 0.1 * bound
-
-
-def test_a_layers_own_initialiser_goes_before_the_blocks():
-    described = {"units": 3, "kernel_initializer": 2.0}
-    kernel, bias = (np.asarray(weight) for weight in build(described, initial_weights="uniform").weights)
-    assert (kernel == 2.0).all()
-    assert np.abs(bias).min() > 0.0
-    (alone,) = build({"units": 3, "bias": False}, initial_weights="uniform").weights
-    assert np.abs(np.asarray(alone)).max() <= 0.5**0.5
 
 
 def test_a_given_kernel_of_another_shape_is_refused():

@@ -1,12 +1,11 @@
 from typing import get_args
 
-import keras
 import numpy as np
 import pytest
 from scipy import special
 
 from distrl.config.layers import Activation
-from distrl.networks.parts.layers import activation_function, initializer
+from distrl.networks.parts.layers import activation_function
 
 X = np.array([[-1.0, 0.0, 1.0]], np.float32)
 SELU = (1.6732632423543772, 1.0507009873554805)
@@ -46,14 +45,3 @@ def test_none_is_linear_a_function_is_itself_and_a_slope_is_leaky_relu_s():
 def test_an_unknown_activation_lists_what_there_is():
     with pytest.raises(ValueError, match="unknown activation 'relv'; choose one of none, relu, tanh, elu"):
         activation_function("relv")
-
-
-def test_initialisers():
-    assert np.asarray(initializer(2.5, gain=1.0, seed=1)((2, 2))).tolist() == [[2.5, 2.5], [2.5, 2.5]]
-    assert np.asarray(initializer(((1.0, 2.0),), gain=1.0, seed=1)((1, 2), "float32")).tolist() == [[1.0, 2.0]]
-    with pytest.raises(ValueError, match=r"the given kernel has shape \[1, 1\], this layer needs \[2, 1\]"):
-        initializer(((1.0,),), gain=1.0, seed=1)((2, 1))
-    one, again, other = (np.asarray(initializer("he_normal", gain=1.0, seed=seed)((9, 9))) for seed in (1, 1, 2))
-    np.testing.assert_array_equal(one, again)
-    assert np.abs(one - other).max() > 0.1
-    assert isinstance(initializer("orthogonal", gain=1.0, seed=1), keras.initializers.Orthogonal)
