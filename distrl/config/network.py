@@ -165,9 +165,9 @@ class NetworkParameters(OptimizerParameters):
     heads_parameters: tuple[HeadParameters, ...] = ()
     """Heads by kind; they replace the algorithm's default heads of the same kind."""
     initial_weights: InitialWeights = "orthogonal"
-    """orthogonal: all dense layers and convolutions, those of heads too, begin with orthogonal kernels and biases of 0.
-    uniform: kernels and biases begin within ±1 / sqrt(inputs), as in PyTorch. A `kernel_initializer` takes the place of
-    its layer's kernel alone. Noisy layers and recurrent cells always begin as their papers have it."""
+    """orthogonal: dense layers and convolutions, those of heads too, begin with orthogonal kernels (gain sqrt(2) in
+    hidden layers) and biases of 0. uniform: kernels and biases begin within ±1 / sqrt(inputs), as in PyTorch. A
+    `kernel_initializer` replaces its layer's kernel alone. Noisy layers, recurrent cells and your own keep theirs."""
     use_separate_networks_per_head: bool = False
     """Give every head its own embedders and middleware."""
     create_target_network: bool = False
