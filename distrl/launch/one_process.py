@@ -23,11 +23,13 @@ from distrl.roles.description import RunDescription
 from distrl.roles.framework import select_framework
 from distrl.roles.join import memory_mb
 from distrl.roles.log_lines import RoleLines
-from distrl.roles.plan import Role, replayed_updates_per_unroll
+from distrl.roles.plan import Role, replayed_updates_per_unroll, unroll_steps
 from distrl.runs.run_directory import write_run_json
 
 SAVE_EVERY_UNROLLS = 100
-"""Unrolls between two checkpoints. A checkpoint abandons open episodes, so there must not be many."""
+"""Unrolls between two checkpoints, at least. A checkpoint abandons open episodes, so there must not be many."""
+SAVE_EVERY_STEPS = 25_000
+"""Environment steps between two checkpoints, at least: many episodes, also where an unroll has one step."""
 
 
 def train_here(description: RunDescription, monitor: Monitor, interrupt: Interrupt) -> Outcome:
@@ -72,7 +74,8 @@ def save_by_updates(description: RunDescription) -> RunDescription:
     """Replace checkpoints by the clock: each abandons open episodes, which must happen at the same updates."""
     checkpoint = description.config.checkpoint
     updates_per_unroll = max(1, replayed_updates_per_unroll(description.config, description.spec))
-    every = checkpoint.every_updates or SAVE_EVERY_UNROLLS * updates_per_unroll
+    unrolls = max(SAVE_EVERY_UNROLLS, -(-SAVE_EVERY_STEPS // unroll_steps(description.config, description.spec)))
+    every = checkpoint.every_updates or unrolls * updates_per_unroll
     checkpoint = checkpoint.model_copy(update={"every_s": None, "every_updates": every})
     config = description.config.model_copy(update={"checkpoint": checkpoint})
     return description.model_copy(update={"config": config})

@@ -107,10 +107,11 @@ def replayed_updates_per_unroll(config: RunConfig, spec: EnvSpec) -> int:
     if parameters is None or parameters.samples_per_insert is None:
         return 0
     batch_steps = parameters.steps_of(config.batch_size, config.actors.unroll_length_steps)
-    return int(parameters.samples_per_insert * _unroll_steps(config, spec) / batch_steps)
+    return int(parameters.samples_per_insert * unroll_steps(config, spec) / batch_steps)
 
 
-def _unroll_steps(config: RunConfig, spec: EnvSpec) -> int:
+def unroll_steps(config: RunConfig, spec: EnvSpec) -> int:
+    """Return the steps of one unroll, over all its environments."""
     return config.actors.environments * spec.rows * config.actors.unroll_length_steps
 
 
@@ -120,7 +121,7 @@ def publication_note(config: RunConfig, spec: EnvSpec) -> str | None:
     if updates < UPDATES_PER_VERSION:
         return None
     return (
-        f"weights are published once per unroll of {_unroll_steps(config, spec):,} steps, every {updates:,} updates; "
+        f"weights are published once per unroll of {unroll_steps(config, spec):,} steps, every {updates:,} updates; "
         f"for newer ones in actors lower actors.environments: {actors.environments}, actors.unroll_length_steps: "
         f"{actors.unroll_length_steps} or memory.queue_batches: {config.memory.queue_batches}"
     )
@@ -136,7 +137,7 @@ def replay_note(config: RunConfig, spec: EnvSpec) -> str | None:
     if parameters is None:
         return None
     try:
-        parameters.check_capacity(max(config.actors.count, 1), _unroll_steps(config, spec))
+        parameters.check_capacity(max(config.actors.count, 1), unroll_steps(config, spec))
     except ValueError as error:
         raise ConfigError(f"{spec.id} has {spec.rows} rows in each environment: {error}") from error
     here = config.launch.launcher != "ray"

@@ -40,12 +40,13 @@ def test_standard_error_comes_back_after_an_error(tmp_path, capfd):
     [
         (None, "cartpole-impala", 100),
         (7, "cartpole-impala", 7),
-        (None, "cartpole-dqn", 3200),  # an unroll of 8 x 16 steps, each sampled 16 times, in batches of 64
+        (None, "cartpole-dqn", 196 * 32),  # 196 unrolls of 128 steps, each with 32 updates, are 25,088 steps
+        (None, "pendulum-sac", 782 * 32),  # 32 steps and as many updates
         (7, "cartpole-dqn", 7),
     ],
 )
 def test_checkpoints_come_by_updates_alone(given, preset, every):
-    """And after a hundred unrolls: episodes that are open then are abandoned."""
+    """After a hundred unrolls and 25,000 steps at least: episodes that are open then are abandoned."""
     config = load(preset, sets=[f"checkpoint.every_updates={'null' if given is None else given}"]).config
     config = config.model_copy(update={"checkpoint": config.checkpoint.model_copy(update={"every_s": 60.0, "keep": 3})})
     description = RunDescription(run_id="r", run_dir="/r", config=config, spec=SPEC)
