@@ -49,7 +49,7 @@ def block(report: Path) -> str:
     tree, measured, by_row = read_report(report)
     if not tree["results"]:
         return heading(tree, by_row)
-    return f"{heading(tree, by_row)}\n\n{score_table(measured, by_row, tree['random'], tree['seeds'])}"
+    return f"{heading(tree, by_row)}\n\n{score_table(measured, by_row, tree['random'], tree['seeds'], training=True)}"
 
 
 def main(arguments: list[str] | None = None) -> int:

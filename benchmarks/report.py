@@ -82,10 +82,16 @@ def score_table(
     by_row: Mapping[str, Sequence[Result]],
     random: Mapping[str, float],
     seeds: Sequence[int],
+    *,
+    training: bool = False,
 ) -> str:
-    """Return a table with every seed's final score and their interquartile mean."""
+    """Return a table with every seed's final score and their interquartile mean.
+
+    Args:
+        training: The last column has the training's last 100 episodes, not the verdict on a threshold.
+    """
     heads = ["Task", "Algorithm", "Threshold", *(f"Seed {seed}" for seed in seeds)]
-    heads += ["Interquartile mean [95 %]", "Random", ""]
+    heads += ["Interquartile mean [95 %]", "Random", "Last 100 episodes of the training" if training else ""]
     lines = []
     for row in rows:
         by_seed = {result.seed: result for result in by_row[row.name]}
@@ -98,7 +104,9 @@ def score_table(
                 *(_seed_cell(row, by_seed.get(seed)) for seed in seeds),
                 _interval_cell([result.score for result in by_row[row.name]]),
                 "–" if found is None else number(found),
-                verdict(row, by_row[row.name], seeds),
+                _interval_cell([training_score(result) for result in by_row[row.name]])
+                if training
+                else verdict(row, by_row[row.name], seeds),
             ]
         )
     return table(heads, lines)

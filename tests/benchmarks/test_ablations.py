@@ -34,12 +34,16 @@ def test_curiosity_is_all_that_differs(name):
 
 def test_the_table_says_when_a_training_ended(result, tmp_path):
     rows = [ROWS["mountaincar-ppo-rnd"], ROWS["mountaincar-ppo-plain"]]
-    results = [result("mountaincar-ppo-rnd", 1, -119.0), result("mountaincar-ppo-plain", 1, -200.0, env_steps=500_001)]
+    results = [
+        result("mountaincar-ppo-rnd", 1, -119.0, training_mean_return=-125.0),
+        result("mountaincar-ppo-plain", 1, -200.0, env_steps=500_001),
+    ]
     keep(tmp_path / "ablations.json", report_tree(rows, results, {"MountainCar-v0": -200.0}, "c", [1]))
     *_, first, second = ablations.block(tmp_path / "ablations.json").splitlines()
     assert first.startswith(
         "| MountainCar-v0 | with curiosity (`mountaincar-ppo-rnd`) | none, 500,000 steps | −119 after 200,000 |"
     )
+    assert first.endswith("| −119 [−119, −119] | −200 | −125 [−125, −125] |")
     assert "−200 after 500,001" in second
 
 
