@@ -272,9 +272,11 @@ class CheckpointConfig(Section):
     """When to save and how much to keep."""
 
     every_s: float | None = Field(60.0, gt=0.0)
-    """Seconds from one checkpoint to the next; null: not by time."""
+    """Seconds from one checkpoint to the next; null: not by time. With actors.count: 0 never by time, so that a run is
+    repeatable."""
     every_updates: int | None = Field(None, ge=1)
-    """Updates from one checkpoint to the next; null: not by updates."""
+    """Updates from one checkpoint to the next; null: not by updates. With actors.count: 0, null means after 100
+    unrolls, or after more where these have fewer than 25,000 steps."""
     keep: int = Field(5, ge=1)
     """Number of newest checkpoints kept, in addition to the best one, by the newest evaluation or, without
     `evaluation`, by the mean return of the last 100 episodes."""
