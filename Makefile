@@ -15,7 +15,7 @@ NEEDS_VENV   := $(PYTHON) lacks its venv module: sudo apt-get install python3-ve
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: one-python help install train test check long cluster part pythons format bench learning performance endurance references capabilities settings algorithms lock image clean
+.PHONY: one-python help install train test check long cluster part pythons format bench learning performance endurance references behaviour capabilities settings algorithms lock image clean
 
 help:  ## Lists the targets.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -80,6 +80,9 @@ endurance: $(VENV)/installed-dev  ## Kills, starves and feeds it anything for tw
 
 references: build/references/installed  ## Compares losses and updates with SB3's and rlax's, 100 s of CPU time; ARGS=--publish writes docs/references.md.
 	build/references/bin/python -m benchmarks.references $(ARGS)
+
+behaviour: build/references/installed  ## Trains bsuite's own agents and distrl on its tasks, hours; ARGS="--only '*memory_len*'" selects.
+	build/references/bin/python -m benchmarks.behaviour $(ARGS)
 
 capabilities: $(VENV)/installed-dev  ## Writes docs/capabilities.md anew from the tests' marks.
 	$(BIN)/python docs/capabilities.py

@@ -52,7 +52,7 @@ def measure_all(
             told = f"failed: {error}"
             failures.append(f"{row.name} seed {seed}: {error}")
         left = remaining_s(todo[index + 1 :], kept_results(out, rows, seeds))
-        tell(f"{name}: {told} in {_minutes(time.monotonic() - began)}" + (f" · {_minutes(left)} to go" if left else ""))
+        tell(f"{name}: {told} in {in_words(time.monotonic() - began)}" + (f" · {in_words(left)} to go" if left else ""))
     results = kept_results(out, rows, seeds)
     return results, failures + measure_random(rows, results, out)
 
@@ -82,6 +82,7 @@ def result_words(row: Row, result: Result) -> str:
     return f"mean return {result.mean_return:,.1f}{goal} after {result.env_steps:,} steps"
 
 
-def _minutes(seconds: float) -> str:
+def in_words(seconds: float) -> str:
+    """Return a duration as '100 s', '7 min' or '2.5 h'."""
     whole = round(seconds)
     return f"{whole} s" if whole < 100 else f"{whole / 60:.0f} min" if whole < 6000 else f"{whole / 3600:.1f} h"

@@ -87,4 +87,4 @@ def test_all_are_measured_and_a_second_time_only_what_failed(measured, row, tmp_
 
 @pytest.mark.parametrize(("seconds", "words"), [(99.4, "99 s"), (150, "2 min"), (5999, "100 min"), (9000, "2.5 h")])
 def test_times_are_told_roughly(seconds, words):
-    assert schedule._minutes(seconds) == words
+    assert schedule.in_words(seconds) == words

@@ -1,0 +1,164 @@
+"""The tasks: experiments of bsuite, the agents that learn them, and what bsuite counts as learned.
+
+An agent learns for the number of episodes that bsuite sets, in one environment, and what counts is the mean over all of
+these episodes (Osband et al. 2020, arXiv:1908.03568). bsuite has an agent for each task here; distrl's settings are
+those of bsuite's agent (`bsuite/baselines/jax/*/agent.py` of bsuite 0.3.6), as far as distrl has them.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.table import Row
+
+Sets = Mapping[str, Any]
+"""Dotted path of a setting -> its value."""
+Log = Sequence[Mapping[str, float]]
+"""Rows of bsuite's log of one training: totals since the start, after certain numbers of episodes."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One of bsuite's experiments.
+
+    Attributes:
+        episodes: Episodes of a training.
+        measure: Meaning of the value.
+        value: The value of a row of the log, the mean since the start.
+        learned_above: Least value that bsuite counts as learned; None: it has none, its score grows with the value.
+        at_any_time: Whether the value may be of any row of the log; else only the last one counts.
+    """
+
+    episodes: int
+    measure: str
+    value: Callable[[Mapping[str, float]], float]
+    learned_above: float | None
+    at_any_time: bool = False
+
+    def outcome(self, log: Log) -> tuple[float, bool | None]:
+        """Return the value after all episodes, and whether bsuite counts the task as learned (None: it does not say).
+
+        Raises:
+            ValueError: The log ends before the last episode.
+        """
+        until = [row for row in log if row["episode"] <= self.episodes]
+        if not until or until[-1]["episode"] != self.episodes:
+            raise ValueError(f"the log has {until[-1]['episode'] if until else 0:,.0f} of {self.episodes:,} episodes")
+        values = [self.value(row) for row in until]
+        if self.learned_above is None:
+            return values[-1], None
+        return values[-1], (max(values) if self.at_any_time else values[-1]) > self.learned_above
+
+
+EXPERIMENTS = {
+    # bsuite: errors per episode over 0.5, those of random answers, are below 0.75.
+    "memory_len": Experiment(10_000, "right answers", lambda row: row["total_perfect"] / row["episode"], 0.625),
+    # bsuite: less than 0.9 of the episodes since the start were bad, at any time.
+    "deep_sea": Experiment(
+        *(10_000, "episodes with the treasure", lambda row: 1.0 - row["total_bad_episodes"] / row["episode"], 0.1),
+        at_any_time=True,
+    ),
+    # bsuite: a score from 1.0, any of five rewards, to 1.1, the greatest of them.
+    "discounting_chain": Experiment(1_000, "mean return", lambda row: row["total_return"] / row["episode"], None),
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """One setting of an experiment, with the agent that learns it.
+
+    Attributes:
+        bsuite_id: Such as `memory_len/2`.
+        what: The setting in words.
+        agent: Name of bsuite's agent, of the module in `bsuite.baselines.jax`.
+        episode_steps: Environment steps of every episode.
+        settings: distrl's.
+    """
+
+    bsuite_id: str
+    what: str
+    agent: str
+    episode_steps: int
+    settings: Sets
+
+    @property
+    def experiment(self) -> Experiment:
+        """The experiment."""
+        return EXPERIMENTS[self.bsuite_id.partition("/")[0]]
+
+    @property
+    def name(self) -> str:
+        """Return 'boot_dqn-deep_sea-0'."""
+        return f"{self.agent}-{self.bsuite_id.replace('/', '-')}"
+
+    @property
+    def row(self) -> Row:
+        """Return distrl's training, a hundredth longer than the episodes: a checkpoint abandons the one under way."""
+        given = {
+            "environment.id": "benchmarks.behaviour.environment:recorded",
+            "environment.kwargs.bsuite_id": self.bsuite_id,
+            "actors.count": 0,
+            "actors.environments": 1,
+            **self.settings,
+        }
+        sets = tuple(f"{path}={json.dumps(value)}" for path, value in given.items())
+        steps = self.experiment.episodes * self.episode_steps * 101 // 100
+        return Row(self.name, None, self.bsuite_id, self.settings["algorithm.name"], None, steps, sets=sets)
+
+
+def actor_critic_rnn(episode_steps: int) -> Sets:
+    """Convert the settings of `actor_critic_rnn`, which learns after each episode or 32 steps of it."""
+    return {
+        "algorithm.name": "a2c",
+        "algorithm.discount": 0.99,
+        "algorithm.gae_lambda": 0.9,
+        "algorithm.entropy_weight": 0.0,
+        "algorithm.value_loss_weight": 2.0,
+        "network.middleware_parameters": {
+            **{"kind": "lstm", "scheme": [256, 256], "number_of_lstm_cells": 256, "activation": "relu"},
+        },
+        "network.optimizer_type": "Adam",
+        "network.learning_rate": 3e-3,
+        "network.clip_gradients": None,
+        "actors.unroll_length_steps": min(episode_steps + 1, 32),  # an episode and the row after it
+    }
+
+
+def boot_dqn() -> Sets:
+    """Convert the settings of `boot_dqn` without its random prior functions, which distrl does not have."""
+    return {
+        "algorithm.name": "bootstrapped_dqn",
+        "algorithm.target_update_every_updates": 4,
+        "network.middleware_parameters.scheme": [],
+        "network.heads_parameters": [{"kind": "ensemble_q", "members": 20, "units": [50, 50]}],
+        "algorithm.discount": 0.99,
+        "algorithm.replay.capacity_steps": 10_000,
+        "algorithm.replay.min_size_steps": 128,
+        "algorithm.replay.samples_per_insert": 128,  # an update for every step
+        "network.optimizer_type": "Adam",
+        "network.learning_rate": 1e-3,
+        "network.clip_gradients": None,
+        "actors.unroll_length_steps": 1,
+        "learner.batch_size": 128,
+    }
+
+
+MEMORIES = {2: 3, 9: 10, 13: 20, 15: 30}
+"""Index of a setting of memory_len -> length of the memory."""
+SEAS = {0: 10, 5: 20}
+"""Index of a setting of deep_sea -> size."""
+HORIZONS = (1, 3, 10, 30, 100)
+"""discounting_chain's steps until the greatest reward, by the index of the setting."""
+
+TASKS = (
+    *(
+        Task(f"memory_len/{index}", f"{length} steps", "actor_critic_rnn", length + 1, actor_critic_rnn(length + 1))
+        for index, length in MEMORIES.items()
+    ),
+    *(
+        Task(f"discounting_chain/{index}", f"after {steps} steps", "actor_critic_rnn", 100, actor_critic_rnn(100))
+        for index, steps in enumerate(HORIZONS)
+    ),
+    *(Task(f"deep_sea/{index}", f"{size} × {size}", "boot_dqn", size, boot_dqn()) for index, size in SEAS.items()),
+)
