@@ -2,7 +2,7 @@
 
 An agent learns for the number of episodes that bsuite sets, in one environment, and what counts is the mean over all of
 these episodes (Osband et al. 2020, arXiv:1908.03568). bsuite has an agent for each task here; distrl's settings are
-those of bsuite's agent (`bsuite/baselines/jax/*/agent.py` of bsuite 0.3.6), as far as distrl has them.
+those of bsuite's agent (`bsuite/baselines/jax/*/agent.py` of bsuite 0.3.6); its layers begin otherwise.
 """
 
 import json
@@ -126,12 +126,12 @@ def actor_critic_rnn(episode_steps: int) -> Sets:
 
 
 def boot_dqn() -> Sets:
-    """Convert the settings of `boot_dqn` without its random prior functions, which distrl does not have."""
+    """Convert the settings of `boot_dqn`."""
     return {
         "algorithm.name": "bootstrapped_dqn",
         "algorithm.target_update_every_updates": 4,
         "network.middleware_parameters.scheme": [],
-        "network.heads_parameters": [{"kind": "ensemble_q", "members": 20, "units": [50, 50]}],
+        "network.heads_parameters": [{"kind": "ensemble_q", "members": 20, "units": [50, 50], "prior_scale": 5.0}],
         "algorithm.discount": 0.99,
         "algorithm.replay.capacity_steps": 10_000,
         "algorithm.replay.min_size_steps": 128,

@@ -136,6 +136,14 @@ class EnsembleQHeadParameters(ChoiceSection):
     """Number of members."""
     decides: Literal["vote", "mean"] = "vote"
     """Choice without exploration. vote: the one that most members value highest; mean: the one of greatest mean."""
+    prior_scale: float = Field(0.0, ge=0.0)
+    """Factor of a random function that each member adds to its values and that never learns; 0: none."""
+
+    @model_validator(mode="after")
+    def _priors_have_no_noise(self) -> Self:
+        if self.prior_scale > 0.0 and self.dense_layer == "noisy_dense":
+            raise ValueError("prior_scale adds functions that never change, and dense_layer is noisy_dense; use dense")
+        return self
 
 
 class AtomsSection(ChoiceSection):

@@ -188,6 +188,22 @@ def test_an_update_moves_every_member_towards_its_targets():
     np.testing.assert_allclose(chosen, np.repeat([[1.0], [-1.0], [2.0], [0.5]], 4, axis=1), atol=0.1)
 
 
+@pytest.mark.row("D156")
+def test_priors_stay_and_are_the_same_in_the_target_network():
+    algorithm = make(head={"prior_scale": 2.0}, target_update_every_updates=2, target_update_rate=0.5)
+    networks = algorithm.build(SPEC)
+    copies = {"online": networks["main"].online, "target": networks["main"].target}
+    before = {name: value for name, value in copies["online"].named_weights().items() if "prior" in name}
+    assert len(before) == 4  # kernel and bias of each member
+    for _ in range(3):
+        algorithm.update(networks, transitions([1.0, -1.0], [0, 1], [True] * 2))
+    for copy in copies.values():
+        after = copy.named_weights()
+        for name, value in before.items():
+            np.testing.assert_array_equal(after[name], value)
+    assert before.keys() <= copies["online"].policy_weights().keys()  # actors need them
+
+
 def test_members_differ_before_the_first_update():
     network = make(members=3).build(SPEC)["main"].online
     values = network.predict({"observation": np.ones((1, 3), np.float32)}, ["ensemble_q/q"]).reshape(3, 2)

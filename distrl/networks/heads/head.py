@@ -92,10 +92,18 @@ class Head(ABC, Generic[Parameters]):
         del outputs, targets
         return {}
 
-    def _dense(self, units: int, part: str = "", *, gain: float = HIDDEN_GAIN, activation: Activation = "none") -> Any:
+    def _dense(
+        self,
+        units: int,
+        part: str = "",
+        *,
+        gain: float = HIDDEN_GAIN,
+        activation: Activation = "none",
+        learns: bool = True,
+    ) -> Any:
         """Return a layer of the head, called ``<name>_head`` or ``<name>_head_<part>``."""
         name = f"{self.name}_head_{part}" if part else f"{self.name}_head"
-        return dense(
+        layer = dense(
             units,
             activation,
             name=name,
@@ -104,11 +112,14 @@ class Head(ABC, Generic[Parameters]):
             kind=self.parameters.dense_layer,
             initial=self.network.initial_weights,
         )
+        layer.trainable = learns
+        return layer
 
-    def _hidden(self, features: Any, part: str = "hidden") -> Any:
+    def _hidden(self, features: Any, part: str = "hidden", *, learns: bool = True) -> Any:
         """Apply the head's own hidden layers, called ``<name>_head_<part>_<index>``."""
         for index, units in enumerate(self.parameters.units):
-            features = self._dense(units, f"{part}_{index}", activation=self.parameters.activation)(features)
+            layer = self._dense(units, f"{part}_{index}", activation=self.parameters.activation, learns=learns)
+            features = layer(features)
         return features
 
     @property

@@ -178,6 +178,9 @@ class EnsembleQHead(ChoiceHead[EnsembleQHeadParameters]):
     Output `<name>/q`: float32 [batch, K A], the members one after the other. The gradient into the trunk is divided by
     K (the paper's appendix D.2, "gradient normalization").
 
+    With `prior_scale` beta, Q_k = f_k + beta p_k, where p_k has the layers of f_k, other weights, and never learns
+    (Osband et al. 2018, arXiv:1806.03335, equation 2). No gradient of p_k reaches the trunk.
+
     The loss is half the squared error, or Huber's, summed over the members.
 
     Targets: {"actions": int32 [batch], "targets": float32 [batch, K]} for the chosen actions.
@@ -192,15 +195,26 @@ class EnsembleQHead(ChoiceHead[EnsembleQHeadParameters]):
             )
 
     def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        features = with_gradient(features, 1.0 / self.parameters.members)
+        shared = with_gradient(features, 1.0 / self.parameters.members)
         members = [
-            self._dense(self.choices, str(member), gain=VALUE_GAIN)(self._hidden(features, f"{member}_hidden"))
+            self._dense(self.choices, str(member), gain=VALUE_GAIN)(self._hidden(shared, f"{member}_hidden"))
             for member in range(self.parameters.members)
         ]
+        if self.parameters.prior_scale > 0.0:
+            fixed = ops.stop_gradient(features)
+            members = [
+                values + self.parameters.prior_scale * self._prior(fixed, member)
+                for member, values in enumerate(members)
+            ]
         if self.parameters.action_mask is not None:
             lowered = MASKED * (1.0 - self._allowed(inputs[self.parameters.action_mask]))
             members = [values - lowered for values in members]
         return {f"{self.name}/q": ops.concatenate(members, axis=-1)}
+
+    def _prior(self, features: Any, member: int) -> Any:
+        """Return the member's p_k of the features, [batch, A]."""
+        hidden = self._hidden(features, f"{member}_prior_hidden", learns=False)
+        return self._dense(self.choices, f"{member}_prior", gain=VALUE_GAIN, learns=False)(hidden)
 
     def actions(self) -> dict[str, FamilySpec]:
         ((action, values),) = self.action_values.items()

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from distrl.config.heads import (
     CategoricalQHeadParameters,
@@ -183,3 +184,46 @@ def test_the_losses_of_an_ensembles_members_are_summed(build, choices):
 def test_an_ensemble_has_no_softmax(build, choices):
     with pytest.raises(ConfigError, match="softmax_temperature: 2 is of one value for each choice"):
         build(EnsembleQHeadParameters(), choices(2), softmax_temperature=2.0)
+
+
+@pytest.mark.row("D156")
+def test_a_prior_adds_a_random_function_that_never_learns(build, choices):
+    """Q_k = f_k + 3 p_k, as a twin in NumPy has it; training moves f_k alone."""
+    built = build(EnsembleQHeadParameters(members=2, prior_scale=3.0, units=(4,)), choices(2))
+    weights = {path.path.removeprefix("main/"): np.asarray(path) for path in built.model.weights}
+
+    rows = np.random.default_rng(0).standard_normal((5, ROWS.shape[1])).astype(np.float32)
+    expected, priors = np.zeros((5, 4)), np.zeros((5, 4))
+    for member, part in enumerate((slice(0, 2), slice(2, 4))):
+        hidden = rows @ weights[f"ensemble_q_head_{member}_hidden_0/kernel"]
+        own = np.maximum(hidden, 0.0) @ weights[f"ensemble_q_head_{member}/kernel"]
+        hidden = rows @ weights[f"ensemble_q_head_{member}_prior_hidden_0/kernel"]
+        priors[:, part] = np.maximum(hidden, 0.0) @ weights[f"ensemble_q_head_{member}_prior/kernel"]
+        expected[:, part] = own + 3.0 * priors[:, part]
+    np.testing.assert_allclose(built.outputs(observation=rows)["ensemble_q/q"], expected, rtol=1e-5, atol=1e-6)
+    assert np.abs(priors[:, :2] - priors[:, 2:]).max() > 0.1
+    targets = {"actions": np.zeros(5, np.int32), "targets": np.zeros((5, 2), np.float32)}
+    built.train(targets, steps=300, rate=0.05, observation=rows)
+    for weight in built.model.weights:
+        kept = np.array_equal(weights[weight.path.removeprefix("main/")], np.asarray(weight))
+        assert kept == ("prior" in weight.path)
+    learned = np.asarray(built.outputs(observation=rows)["ensemble_q/q"])[:, [0, 2]]
+    assert np.abs(learned).max() < 0.5 * np.abs(expected[:, [0, 2]]).max()
+
+
+def test_a_prior_sends_nothing_into_the_trunk(build, choices):
+    built = build(EnsembleQHeadParameters(members=2, prior_scale=3.0), choices(2))
+    observation = tf.constant(ROWS[:1])
+    for weight in built.model.weights:
+        if "prior" not in weight.path:
+            weight.assign(0.0 * weight)
+    with tf.GradientTape() as tape:
+        tape.watch(observation)
+        values = built.model({"observation": observation})["ensemble_q/q"]
+    assert np.abs(values).max() > 0.0
+    np.testing.assert_array_equal(tape.gradient(values, observation, unconnected_gradients="zero"), 0.0)
+
+
+def test_priors_with_noise_are_refused():
+    with pytest.raises(ValueError, match="never change, and dense_layer is noisy_dense; use dense"):
+        EnsembleQHeadParameters(prior_scale=1.0, dense_layer="noisy_dense")
