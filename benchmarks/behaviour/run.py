@@ -38,7 +38,7 @@ class Outcome:
         task, learner: Name of the task, and one of `LEARNERS`.
         value: Mean over all episodes; its meaning is the experiment's.
         learned: Whether bsuite counts the task as learned; None: it has a score only.
-        configuration: See `provenance.configuration`.
+        configuration: See `provenance.configuration`; of a training of bsuite's agent, its name.
         commit, date, machine: Origin of the measurement.
     """
 
@@ -112,10 +112,14 @@ def measure(task: Task, learner: str, seed: int, out: Path) -> Outcome:
         value, learned = task.experiment.outcome(read_log(log))
     except ValueError as error:
         raise FailedError(str(error)) from error
-    origin = (provenance.configuration(task.row), commit, time.strftime("%Y-%m-%d"), provenance.machine())
+    origin = (_configuration(task, learner), commit, time.strftime("%Y-%m-%d"), provenance.machine())
     outcome = Outcome(task.name, learner, seed, value, learned, time.monotonic() - began, *origin)
     keep(_path((task, learner, seed), out), asdict(outcome))
     return outcome
+
+
+def _configuration(task: Task, learner: str) -> str:
+    return provenance.configuration(task.row) if learner == "distrl" else task.agent
 
 
 def kept(one: Run, out: Path) -> Outcome | None:
@@ -124,7 +128,7 @@ def kept(one: Run, out: Path) -> Outcome | None:
     if not path.exists():
         return None
     outcome = Outcome(**json.loads(path.read_text("utf-8")))
-    return outcome if outcome.configuration == provenance.configuration(one[0].row) else None
+    return outcome if outcome.configuration == _configuration(*one[:2]) else None
 
 
 def _path(one: Run, out: Path) -> Path:

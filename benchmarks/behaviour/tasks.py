@@ -118,9 +118,7 @@ def actor_critic_rnn(episode_steps: int) -> Sets:
         "network.middleware_parameters": {
             **{"kind": "lstm", "scheme": [256, 256], "number_of_lstm_cells": 256, "activation": "relu"},
         },
-        "network.optimizer_type": "Adam",
-        "network.learning_rate": 3e-3,
-        "network.clip_gradients": None,
+        **_adam(3e-3),
         "actors.unroll_length_steps": min(episode_steps + 1, 32),  # an episode and the row after it
     }
 
@@ -129,6 +127,7 @@ def boot_dqn() -> Sets:
     """Convert the settings of `boot_dqn`."""
     return {
         "algorithm.name": "bootstrapped_dqn",
+        "algorithm.double": False,
         "algorithm.target_update_every_updates": 4,
         "network.middleware_parameters.scheme": [],
         "network.heads_parameters": [{"kind": "ensemble_q", "members": 20, "units": [50, 50], "prior_scale": 5.0}],
@@ -136,11 +135,20 @@ def boot_dqn() -> Sets:
         "algorithm.replay.capacity_steps": 10_000,
         "algorithm.replay.min_size_steps": 128,
         "algorithm.replay.samples_per_insert": 128,  # an update for every step
-        "network.optimizer_type": "Adam",
-        "network.learning_rate": 1e-3,
-        "network.clip_gradients": None,
+        **_adam(1e-3),
         "actors.unroll_length_steps": 1,
         "learner.batch_size": 128,
+    }
+
+
+def _adam(learning_rate: float) -> Sets:
+    """Return optax's Adam."""
+    return {
+        "network.optimizer_type": "Adam",
+        "network.learning_rate": learning_rate,
+        "network.optimizer_epsilon": 1e-8,
+        "network.adam_optimizer_beta2": 0.999,
+        "network.clip_gradients": None,
     }
 
 

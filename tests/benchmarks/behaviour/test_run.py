@@ -54,6 +54,8 @@ def test_a_result_of_another_configuration_is_measured_again(ran, tmp_path):
     other = Task(MEMORY.bsuite_id, MEMORY.what, MEMORY.agent, 4, {**MEMORY.settings, "algorithm.discount": 0.9})
     assert run.kept((other, "distrl", 1), tmp_path) is None
     assert run.kept((MEMORY, "bsuite", 1), tmp_path) is None
+    theirs = run.measure(MEMORY, "bsuite", 1, tmp_path)
+    assert run.kept((other, "bsuite", 1), tmp_path) == theirs  # it knows none of our settings
 
 
 def test_a_failed_training_is_reported_and_not_kept(monkeypatch, tmp_path, capsys):

@@ -12,7 +12,8 @@ def test_every_task_is_a_configuration_of_one_environment_in_one_process(task):
     assert (config.actors.count, config.actors.environments) == (0, 1)
     assert config.environment.kwargs == {"bsuite_id": task.bsuite_id}
     assert config.algorithm.discount == 0.99
-    assert config.network.clip_gradients is None
+    network = config.network  # optax's Adam
+    assert (network.clip_gradients, network.optimizer_epsilon, network.adam_optimizer_beta2) == (None, 1e-8, 0.999)
 
 
 def test_names_are_their_own():
@@ -38,7 +39,7 @@ def test_values_learn_as_often_as_there():
     config = resolved(task.row)
     assert config.algorithm.replay.samples_per_insert == config.learner.batch_size == 128
     assert config.actors.unroll_length_steps == 1
-    assert config.algorithm.target_update_every_updates == 4
+    assert (config.algorithm.target_update_every_updates, config.algorithm.double) == (4, False)
 
 
 def logged(experiment, **totals):
