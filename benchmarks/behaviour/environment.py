@@ -17,7 +17,13 @@ def recorded(bsuite_id: str, folder: str) -> gymnasium.Env[Any, Any]:
 
 
 def read_log(folder: Path) -> Sequence[Mapping[str, float]]:
-    """Return the rows of the one log in this folder."""
-    (path,) = folder.glob("*.csv")
-    with path.open(encoding="utf-8") as file:
+    """Return the rows of the log in this folder.
+
+    Raises:
+        ValueError: There is none.
+    """
+    paths = list(folder.glob("*.csv"))
+    if not paths:
+        raise ValueError(f"no log in {folder}")
+    with paths[0].open(encoding="utf-8") as file:
         return [{name: float(value) for name, value in row.items() if name} for row in csv.DictReader(file)]

@@ -12,8 +12,7 @@ import shlex
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from fnmatch import fnmatchcase
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from benchmarks.measurement import FailedError, keep, run, train_command
 from benchmarks.publishing import PAGE, RESULTS, parser, say
 from benchmarks.report import number, published, table
 from benchmarks.schedule import in_words
+from benchmarks.table import selected
 
 LEARNERS = ("distrl", "bsuite")
 """Names of the two sides, in the order of the table."""
@@ -38,7 +38,7 @@ class Outcome:
         task, learner: Name of the task, and one of `LEARNERS`.
         value: Mean over all episodes; its meaning is the experiment's.
         learned: Whether bsuite counts the task as learned; None: it has a score only.
-        configuration: See `provenance.configuration`; of a training of bsuite's agent, its name.
+        configuration: See `provenance.configuration`; of bsuite's agent, its name and episodes.
         commit, date, machine: Origin of the measurement.
     """
 
@@ -60,8 +60,13 @@ Run = tuple[Task, str, int]
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure what is missing, and report; return 1 if a training failed."""
-    given = parser((__doc__ or "").splitlines()[0], "behaviour").parse_args(arguments)
-    tasks = [task for task in TASKS if not given.only or any(fnmatchcase(task.name, one) for one in given.only)]
+    options = parser((__doc__ or "").splitlines()[0], "behaviour")
+    given = options.parse_args(arguments)
+    try:
+        names = {row.name for row in selected([task.row for task in TASKS], given.only)}
+    except ValueError as error:
+        options.error(str(error))
+    tasks = [task for task in TASKS if task.name in names]
     runs = [(task, learner, seed) for seed in given.seeds for task in tasks for learner in LEARNERS]
     failures = measure_missing(runs, given.out)
     outcomes = [found for found in (kept(one, given.out) for one in runs) if found is not None]
@@ -105,11 +110,19 @@ def measure(task: Task, learner: str, seed: int, out: Path) -> Outcome:
     shutil.rmtree(folder, ignore_errors=True)
     log = (folder / "log").resolve()
     row = replace(task.row, sets=(*task.row.sets, f"environment.kwargs.folder={json.dumps(str(log))}"))
-    theirs = ["-m", "benchmarks.behaviour.agent", task.agent, task.bsuite_id, str(seed), str(log)]
+    theirs = [
+        "-m",
+        "benchmarks.behaviour.agent",
+        task.agent,
+        task.bsuite_id,
+        str(seed),
+        str(task.experiment.episodes),
+        str(log),
+    ]
     began, commit = time.monotonic(), provenance.commit()
     run(train_command(row, seed, folder / "run") if learner == "distrl" else theirs)
     try:
-        value, learned = task.experiment.outcome(read_log(log))
+        value, learned = task.experiment.outcome(read_log(log), task.before)
     except ValueError as error:
         raise FailedError(str(error)) from error
     origin = (_configuration(task, learner), commit, time.strftime("%Y-%m-%d"), provenance.machine())
@@ -119,16 +132,21 @@ def measure(task: Task, learner: str, seed: int, out: Path) -> Outcome:
 
 
 def _configuration(task: Task, learner: str) -> str:
-    return provenance.configuration(task.row) if learner == "distrl" else task.agent
+    return (
+        provenance.configuration(task.row)
+        if learner == "distrl"
+        else f"{task.agent}, {task.experiment.episodes} episodes"
+    )
 
 
 def kept(one: Run, out: Path) -> Outcome | None:
     """Return the stored result of the task's current configuration."""
     path = _path(one, out)
-    if not path.exists():
-        return None
-    outcome = Outcome(**json.loads(path.read_text("utf-8")))
-    return outcome if outcome.configuration == _configuration(*one[:2]) else None
+    tree = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    same = tree.keys() == {field.name for field in fields(Outcome)} and tree["configuration"] == _configuration(
+        *one[:2]
+    )
+    return Outcome(**tree) if same else None
 
 
 def _path(one: Run, out: Path) -> Path:

@@ -260,8 +260,8 @@ class Assembly:
 
     @property
     def relu_layers(self) -> list[str]:
-        """Names of the layers whose activation is relu, without those inside a user's own model."""
-        return [layer.name for layer in self.model.layers if layers.is_relu(layer)]
+        """Names of the layers that learn with activation relu, without those inside a user's own model."""
+        return [layer.name for layer in self.model.layers if layers.is_relu(layer) and layer.trainable]
 
     @property
     def actions(self) -> dict[str, FamilySpec]:
@@ -365,7 +365,7 @@ class Assembly:
 
     @property
     def moving_averages(self) -> dict[str, Any]:
-        """The weights that batch normalisation moves while training, by name."""
+        """The weights that no gradient moves, by name: batch normalisation's, and the fixed ones of priors."""
         statistics = {id(weight) for _, layer in self.normalizations for weight in layer.weights}
         averages = [weight for weight in self.model.non_trainable_weights if id(weight) not in statistics]
         return dict(zip(self.names_of(averages), averages, strict=True))

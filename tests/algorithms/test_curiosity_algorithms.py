@@ -8,14 +8,14 @@ from distrl.config.algorithms import ALGORITHMS
 from tests.algorithms.curious import CURIOUS, Recorder, make, make_batch
 from tests.algorithms.states import assert_same, states
 
-FIRST = ("impala", "ppo", "dqn", "r2d2", "sac")
-"""One algorithm of each kind of update: once over unrolls, in epochs, from transitions, from sequences, of several
+ONE_OF_EACH_KIND = ("impala", "ppo", "dqn", "r2d2", "sac")
+"""Algorithms whose updates differ in kind: once over unrolls, in epochs, from transitions, from sequences, of several
 networks."""
 
 
 @pytest.mark.row("D175")
 @pytest.mark.parametrize(
-    "name", [name if name in FIRST else pytest.param(name, marks=pytest.mark.long) for name in CURIOUS]
+    "name", [name if name in ONE_OF_EACH_KIND else pytest.param(name, marks=pytest.mark.long) for name in CURIOUS]
 )
 def test_with_weight_0_every_algorithm_learns_as_without_bit_by_bit(name):
     found = []

@@ -14,5 +14,5 @@ def test_rows_are_numbers(tmp_path):
 
 
 def test_a_folder_without_a_log_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match="not enough values"):
+    with pytest.raises(ValueError, match="no log in "):
         read_log(tmp_path)

@@ -36,7 +36,7 @@ def test_both_sides_train_the_same_task_once(ran, tmp_path, capsys):
     ours, theirs = ran
     assert ours[:3] == ["-m", "distrl", "train"]
     assert 'environment.kwargs.bsuite_id="memory_len/2"' in ours
-    assert theirs[:5] == ["-m", "benchmarks.behaviour.agent", "actor_critic_rnn", "memory_len/2", "7"]
+    assert theirs[:6] == ["-m", "benchmarks.behaviour.agent", "actor_critic_rnn", "memory_len/2", "7", "10000"]
     printed = capsys.readouterr().out
     assert "[2/2] actor_critic_rnn-memory_len-2 bsuite seed 7: right answers 0.90" in printed
     assert (
@@ -76,7 +76,7 @@ def test_a_training_that_ended_early_is_a_failure(monkeypatch, tmp_path):
         return ""
 
     monkeypatch.setattr(run, "run", write)
-    with pytest.raises(FailedError, match=r"the log has 5,000 of 10,000 episodes"):
+    with pytest.raises(FailedError, match=r"last row is of episode 5,000, and 10,000 are needed"):
         run.measure(MEMORY, "bsuite", 1, tmp_path)
 
 
@@ -113,3 +113,10 @@ def test_the_page_has_what_the_committed_report_says():
     first, last = markers("behaviour")
     written = PAGE.read_text("utf-8").partition(first)[2].partition(last)[0].strip()
     assert written == run.block(json.loads((RESULTS / "behaviour.json").read_text("utf-8")))
+
+
+def test_a_name_without_a_task_is_refused(capsys):
+    with pytest.raises(SystemExit) as caught:
+        run.main(["--only", "typo"])
+    assert caught.value.code == 2
+    assert "no row is named typo; there are actor_critic_rnn-memory_len-2" in capsys.readouterr().err
