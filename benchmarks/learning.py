@@ -16,6 +16,7 @@ from benchmarks.pictures import draw_curves, draw_scores
 from benchmarks.published import equal_steps
 from benchmarks.publishing import measure_and_report, parser
 from benchmarks.report import heading, read_report, score_table
+from benchmarks.slm_lab import beside_slm_lab
 from benchmarks.table import ROWS
 
 CURVES = "![Mean return of the last 100 training episodes over environment steps](images/learning-curves.svg)"
@@ -34,7 +35,9 @@ def block(report: Path) -> str:
     if not tree["results"]:
         return heading(tree, by_row)
     table = score_table(rows, by_row, tree["random"], tree["seeds"])
-    return "\n\n".join([heading(tree, by_row), table, CURVES, SCORES, *equal_steps(rows, by_row)])
+    return "\n\n".join(
+        [heading(tree, by_row), table, CURVES, SCORES, *beside_slm_lab(rows, by_row), *equal_steps(rows, by_row)]
+    )
 
 
 def draw(report: Path, folder: Path) -> None:
