@@ -175,10 +175,11 @@ def block(report: Mapping[str, Any]) -> str:
         ", ".join(sorted({getattr(one, name) for one in outcomes})) for name in ("date", "commit", "machine")
     )
     hours = sum(one.wall_s for one in outcomes) / 3600.0
-    trainings = f"{len(outcomes)} trainings on {machines}, {hours:.2g} hours together"
+    trainings = f"{len(outcomes)} trainings on {machines}, {hours:.2g} h together"
     origin = f"`{report['command']}` on {dates}, commit {commits}: {trainings}."
     heads = ["Experiment", "Setting", "Mean over all episodes of", "Agent", "distrl", "bsuite's own agent"]
-    return f"{origin}\n\n{table(heads, [_line(task, outcomes) for task in TASKS])}"
+    measured = {one.task for one in outcomes}
+    return f"{origin}\n\n{table(heads, [_line(task, outcomes) for task in TASKS if task.name in measured])}"
 
 
 def _line(task: Task, outcomes: Sequence[Outcome]) -> list[str]:
