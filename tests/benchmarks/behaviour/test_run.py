@@ -43,6 +43,7 @@ def test_both_sides_train_the_same_task_once(ran, tmp_path, capsys):
         "| memory_len | 3 steps (`memory_len/2`) | right answers | `actor_critic_rnn` | 0.90, learned | 0.90, learned |"
         in printed
     )
+    assert "deep_sea" not in printed  # not measured
     assert run.main(given) == 0
     assert len(ran) == 2
     assert "2 of 2 are there already" in capsys.readouterr().out
