@@ -8,7 +8,6 @@ interruption. `--publish` adds the measured tasks to the committed report and wr
 """
 
 import json
-import shlex
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -70,8 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
     runs = [(task, learner, seed) for seed in given.seeds for task in tasks for learner in LEARNERS]
     failures = measure_missing(runs, given.out)
     outcomes = [found for found in (kept(one, given.out) for one in runs) if found is not None]
-    words = ["make", "behaviour", *([f"ARGS={shlex.join(['--only', *given.only])}"] if given.only else [])]
-    report = {"command": shlex.join(words), "outcomes": [asdict(one) for one in outcomes]}
+    report = {"outcomes": [asdict(one) for one in outcomes]}
     say(f"\n{block(report)}\n")
     if given.publish:
         publish(report)
@@ -110,15 +108,8 @@ def measure(task: Task, learner: str, seed: int, out: Path) -> Outcome:
     shutil.rmtree(folder, ignore_errors=True)
     log = (folder / "log").resolve()
     row = replace(task.row, sets=(*task.row.sets, f"environment.kwargs.folder={json.dumps(str(log))}"))
-    theirs = [
-        "-m",
-        "benchmarks.behaviour.agent",
-        task.agent,
-        task.bsuite_id,
-        str(seed),
-        str(task.experiment.episodes),
-        str(log),
-    ]
+    given = (task.agent, task.bsuite_id, seed, task.experiment.episodes, log)
+    theirs = ["-m", "benchmarks.behaviour.agent", *map(str, given)]
     began, commit = time.monotonic(), provenance.commit()
     run(train_command(row, seed, folder / "run") if learner == "distrl" else theirs)
     try:
@@ -132,21 +123,18 @@ def measure(task: Task, learner: str, seed: int, out: Path) -> Outcome:
 
 
 def _configuration(task: Task, learner: str) -> str:
-    return (
-        provenance.configuration(task.row)
-        if learner == "distrl"
-        else f"{task.agent}, {task.experiment.episodes} episodes"
-    )
+    if learner == "distrl":
+        return provenance.configuration(task.row)
+    return f"{task.agent}, {task.experiment.episodes} episodes"
 
 
 def kept(one: Run, out: Path) -> Outcome | None:
     """Return the stored result of the task's current configuration."""
     path = _path(one, out)
     tree = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    same = tree.keys() == {field.name for field in fields(Outcome)} and tree["configuration"] == _configuration(
-        *one[:2]
-    )
-    return Outcome(**tree) if same else None
+    if tree.keys() != {field.name for field in fields(Outcome)}:
+        return None
+    return Outcome(**tree) if tree["configuration"] == _configuration(*one[:2]) else None
 
 
 def _path(one: Run, out: Path) -> Path:
@@ -157,11 +145,9 @@ def _path(one: Run, out: Path) -> Path:
 def publish(report: Mapping[str, Any]) -> None:
     """Merge the report into the committed one, and write the page's part."""
     path = RESULTS / "behaviour.json"
-    tree = {"command": report["command"], "outcomes": []}
-    if path.exists():
-        tree = {**json.loads(path.read_text("utf-8")), "command": "make behaviour"}
-    by_run = {(one["task"], one["learner"], one["seed"]): one for one in [*tree["outcomes"], *report["outcomes"]]}
-    tree["outcomes"] = [by_run[key] for key in sorted(by_run)]
+    earlier = json.loads(path.read_text("utf-8"))["outcomes"] if path.exists() else []
+    by_run = {(one["task"], one["learner"], one["seed"]): one for one in [*earlier, *report["outcomes"]]}
+    tree = {"outcomes": [by_run[key] for key in sorted(by_run)]}
     keep(path, tree)
     PAGE.write_text(published(PAGE.read_text("utf-8"), "behaviour", block(tree)), encoding="utf-8")
 
@@ -175,10 +161,13 @@ def block(report: Mapping[str, Any]) -> str:
         ", ".join(sorted({getattr(one, name) for one in outcomes})) for name in ("date", "commit", "machine")
     )
     hours = sum(one.wall_s for one in outcomes) / 3600.0
-    trainings = f"{len(outcomes)} trainings on {machines}, {hours:.2g} h together"
-    origin = f"`{report['command']}` on {dates}, commit {commits}: {trainings}."
-    heads = ["Experiment", "Setting", "Mean over all episodes of", "Agent", "distrl", "bsuite's own agent"]
     measured = {one.task for one in outcomes}
+    seeds = ", ".join(str(seed) for seed in sorted({one.seed for one in outcomes}))
+    origin = (
+        f"`make behaviour` on {dates}, commit {commits}: {len(measured)} of {len(TASKS)} tasks, seed {seeds}, on "
+        f"{machines}, {hours:.2g} h together."
+    )
+    heads = ["Experiment", "Setting", "Mean over all episodes of", "Agent", "distrl", "bsuite's own agent"]
     return f"{origin}\n\n{table(heads, [_line(task, outcomes) for task in TASKS if task.name in measured])}"
 
 

@@ -58,6 +58,9 @@ class Experiment:
         return value, any(self.value(row) > self.learned_above for row in judged)
 
 
+NEVER = 10**9
+"""Updates until a checkpoint: it would abandon the episode under way, whose rewards bsuite's log keeps."""
+
 EXPERIMENTS = {
     # bsuite: errors per episode over 0.5, those of random answers, are below 0.75.
     "memory_len": Experiment(10_000, "right answers", lambda row: row["total_perfect"] / row["episode"], 0.625),
@@ -112,8 +115,7 @@ class Task:
             "environment.kwargs.bsuite_id": self.bsuite_id,
             "actors.count": 0,
             "actors.environments": 1,
-            "checkpoint.every_updates": 10
-            ** 9,  # one would abandon the episode under way, whose reward bsuite's log keeps
+            "checkpoint.every_updates": NEVER,
             **self.settings,
         }
         sets = tuple(f"{path}={json.dumps(value)}" for path, value in given.items())

@@ -104,10 +104,12 @@ def test_published_tasks_stay_when_others_are_measured(monkeypatch, tmp_path):
     monkeypatch.setattr(run, "PAGE", tmp_path / "results.md")
     run.PAGE.write_text("\n".join(["before", *markers("behaviour"), "after"]))
     for one in (outcome(1, 0.5, False), outcome(2, 0.9, True), outcome(1, 0.8, True)):
-        run.publish({"command": "make behaviour", "outcomes": [run.asdict(one)]})
+        run.publish({"outcomes": [run.asdict(one)]})
     kept = json.loads((tmp_path / "behaviour.json").read_text())["outcomes"]
     assert [(one["seed"], one["value"]) for one in kept] == [(1, 0.8), (2, 0.9)]
-    assert "0.85 (0.80, 0.90), learned 2 of 2" in run.PAGE.read_text()
+    page = run.PAGE.read_text()
+    assert "0.85 (0.80, 0.90), learned 2 of 2" in page
+    assert f"commit abc: 1 of {len(TASKS)} tasks, seed 1, 2, on a machine, 0.033 h together." in page
 
 
 def test_the_page_has_what_the_committed_report_says():
