@@ -300,7 +300,10 @@ OWN_FIELDS = {
     "value": {"clip_range": Change(0.1, "step")},
     "q": MASK,
     "dueling_q": MASK,
-    "ensemble_q": {"members": Change(3, "shapes"), "decides": Change("mean", "actions")} | MASK,
+    "ensemble_q": {
+        **{"members": Change(3, "shapes"), "decides": Change("mean", "actions"), "prior_scale": Change(2.0, "shapes")},
+        **MASK,
+    },
     "categorical_q": ATOMS | MASK,
     "rainbow_q": ATOMS | MASK,
     "quantile_q": {"quantiles": Change(3, "shapes"), "huber_kappa": Change(0.1, "step")} | MASK,
