@@ -14,7 +14,8 @@ import onnxruntime
 from distrl.config.exploration import ExplorationParameters
 from distrl.errors import DistrlError
 from distrl.networks.actions import FamilySpec
-from distrl.networks.policy.description import BundleDescription, WeightSpec, are_inputs
+from distrl.networks.policy.description import BundleDescription, WeightSpec
+from distrl.networks.policy.protobuf import graph_inputs
 from distrl.types import Array, EnvSpec, FloatArray, PolicyBundle, Weights
 
 NOWHERE = "/dev/null"
@@ -66,7 +67,7 @@ class Policy:
         self._outputs = list(self._description.outputs)
         self._next_state = {f"next_{name}": name for name in self._description.recurrent_state}
         self._output_names = [*self._outputs, *self._next_state]
-        self._feeds = are_inputs(self._description.weights)
+        self._feeds = self.weight_names <= _inputs_of(self._graph)
         # With zeros where weights are initializers, so that a bad graph is refused here and not at the first weights.
         self._session: onnxruntime.InferenceSession | None = _open_session(
             self._graph, {} if self._feeds else self._zeros()
@@ -172,10 +173,7 @@ class Policy:
     def _check_signature(self, session: onnxruntime.InferenceSession) -> None:
         """Raise DistrlError unless the graph's inputs and outputs are the described ones."""
         inputs = {tensor.name for tensor in session.get_inputs()}
-        fed = self.weight_names if self._feeds else frozenset()
-        if ignored := sorted(fed - inputs):
-            raise DistrlError(f"policy bundle: the graph does not take the weight {ignored[0]!r}")
-        inputs -= fed
+        inputs -= self.weight_names
         described = self._description.inputs.keys() | self._description.recurrent_state.keys()
         if inputs != described:
             raise DistrlError(f"policy bundle: the graph takes {sorted(inputs)}, described are {sorted(described)}")
@@ -185,6 +183,13 @@ class Policy:
             raise DistrlError(
                 f"policy bundle: the graph puts out {sorted(outputs)}, described are {self._output_names}"
             )
+
+
+def _inputs_of(graph: bytes) -> frozenset[str]:
+    try:
+        return graph_inputs(graph)
+    except DistrlError as error:
+        raise DistrlError(f"policy bundle: {error}") from error
 
 
 def _open_session(graph: bytes, weights: Mapping[str, Array]) -> onnxruntime.InferenceSession:

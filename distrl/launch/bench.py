@@ -115,7 +115,7 @@ def measure_parts(config: RunConfig) -> dict[str, float]:
     environment = VectorEnvironment(config.environment, config.actors.environments)
     algorithm = make_algorithm(config)
     networks = algorithm.build(environment.spec)
-    policy = Policy(export_bundle(networks["main"].online))
+    policy = Policy(export_bundle(networks["main"].online, unroll_steps=config.actors.unroll_length_steps))
     policy.set_weights(Weights(1, networks["main"].online.policy_weights()))
     random = np.random.default_rng(config.seed)
     observations = environment.reset(config.seed)

@@ -163,7 +163,8 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
         restore_replay(run_dir / "checkpoints", replay, state)
     restore_evaluations(run_dir / "policy", state, backend.registry, resumed=origin.resumed)
     rewards = None if main.rewards is None else main.rewards.described()
-    bundle = export_bundle(main.online, exploration=config.exploring, rewards=rewards)
+    steps = config.actors.unroll_length_steps
+    bundle = export_bundle(main.online, exploration=config.exploring, rewards=rewards, unroll_steps=steps)
     write_bundle(run_dir / "policy", bundle)
     backend.weights.put_bundle(bundle)
     backend = backend.become_learner()

@@ -41,10 +41,10 @@ def bundle(network, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """A network whose weights are initializers, 65,536 numbers and more, and its bundle."""
+    """A network and a bundle of it whose weights are external initializers."""
     parameters = NetworkParameters(middleware_parameters={"scheme": [256, 256], "activation": "tanh"})
     network = Architecture(parameters, SPEC, HEADS, "main", 1)
-    return network, export_bundle(network, cache_dir=tmp_path_factory.mktemp("bundles"))
+    return network, export_bundle(network, unroll_steps=10**6, cache_dir=tmp_path_factory.mktemp("bundles"))
 
 
 def filled(network, value, version=1):
@@ -205,7 +205,7 @@ def test_a_graph_that_is_not_the_described_one_is_refused(bundle):
         Policy(PolicyBundle(bundle.graph + b"\0", bundle.description))
     with pytest.raises(DistrlError, match="description is not valid"):
         Policy(PolicyBundle(bundle.graph, "{}"))
-    with pytest.raises(DistrlError, match="refuses the graph"):
+    with pytest.raises(DistrlError, match="policy bundle: it is no ONNX model"):
         Policy(tampered(bundle, b"garbage"))
 
 
@@ -240,17 +240,13 @@ def test_a_graph_that_reads_files_is_refused(bundle, tmp_path, monkeypatch, loca
 
 def test_a_described_weight_that_is_not_external_is_refused(bundle, large):
     """Replacing an ordinary initializer could be silently without effect, so it must not come to that."""
-    refusals = (
-        (bundle, "input", f"does not take the weight '{BIAS}'"),
-        (large[1], "initializer", "refuses the graph"),
-    )
-    for made, place, message in refusals:
+    for made, place in ((bundle, "input"), (large[1], "initializer")):
         model = onnx.load_from_string(made.graph)
         weights = getattr(model.graph, place)
         (weight,) = [weight for weight in weights if weight.name == BIAS]
         weights.remove(weight)
         model.graph.initializer.append(helper.make_tensor(BIAS, TensorProto.FLOAT, [2], [1.0, 2.0]))
-        with pytest.raises(DistrlError, match=message):
+        with pytest.raises(DistrlError, match="refuses the graph"):
             Policy(tampered(made, model.SerializeToString()))
 
 

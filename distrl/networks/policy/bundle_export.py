@@ -19,6 +19,7 @@ def export(request: Any, _: Parent) -> None:
     from distrl.networks.assembly import Assembly
     from distrl.networks.policy.bundle import export_graph
 
-    # Weights are inputs of the graph: their values are not in it. The caller verifies it against its own network.
+    # The weights' values are not in the graph. The caller verifies it against its own network.
     network = Assembly(given.parameters, given.spec, given.heads, given.name, seed=0)
-    Path(given.path).write_bytes(export_graph(network.model, network.policy_variables))
+    graph = export_graph(network.model, network.policy_variables, as_inputs=given.as_inputs)
+    Path(given.path).write_bytes(graph)

@@ -4,7 +4,7 @@
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import starmap
 from typing import Literal, TypeVar
@@ -42,21 +42,6 @@ class WeightSpec:
     shape: tuple[int, ...]
     dtype: str
     mixed: bool
-
-
-MOST_INPUTS = 65_536
-
-
-def are_inputs(weights: Iterable[WeightSpec]) -> bool:
-    """Return whether a graph takes these weights as inputs; otherwise they are external initializers.
-
-    New values of inputs cost nothing; new values of initializers need a new session, 0.8 ms or more. In return ONNX
-    Runtime prepares initializers for convolutions, which have the only kernels of more than two axes, and for products
-    of matrices. With inputs, a step of 64 rows through two layers of 64 takes 25 µs instead of 20; a step of 8 rows
-    through two layers of 256 takes 40 instead of 23. Unrolls of 32 steps break even at `MOST_INPUTS` numbers.
-    """
-    shapes = [spec.shape for spec in weights]
-    return all(len(shape) <= 2 for shape in shapes) and sum(map(math.prod, shapes)) <= MOST_INPUTS
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ class ExportRequest:
 
     Attributes:
         name: First part of every weight's path.
+        as_inputs: Weights are inputs of the graph; otherwise they are external initializers.
         path: The file to write.
     """
 
@@ -40,6 +41,7 @@ class ExportRequest:
     heads: tuple[HeadParameters, ...]
     spec: EnvSpec
     name: str
+    as_inputs: bool
     path: str
 
     def to_json(self) -> Any:
@@ -54,7 +56,7 @@ _REQUEST = TypeAdapter(ExportRequest)
 
 
 def export_in_child(
-    parameters: NetworkParameters, heads: tuple[HeadParameters, ...], spec: EnvSpec, name: str
+    parameters: NetworkParameters, heads: tuple[HeadParameters, ...], spec: EnvSpec, name: str, as_inputs: bool
 ) -> bytes:
     """Return the graph of the network as `bundle.export_graph` makes it. It is not verified yet.
 
@@ -66,7 +68,7 @@ def export_in_child(
     require("tf2onnx", "tf2onnx, which exports policies,", "cpu")
     with tempfile.TemporaryDirectory(prefix="distrl-export-") as directory:
         path = Path(directory) / "policy.onnx"
-        request = ExportRequest(parameters, heads, spec, name, str(path)).to_json()
+        request = ExportRequest(parameters, heads, spec, name, as_inputs, str(path)).to_json()
         function = "distrl.networks.policy.bundle_export:export"
         with Child(function, request, timeout_s=TIMEOUT_S, variables=VARIABLES) as child:
             exit_code = child.wait(TIMEOUT_S)

@@ -7,13 +7,13 @@ a file is interpreted, let alone run, before the file is known to be whole. The 
 """
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter
 
 from distrl.errors import DistrlError
 from distrl.networks.policy.description import FORMAT, BundleDescription, check_description, parsed
+from distrl.networks.policy.protobuf import BYTES, fields, written
 from distrl.types import PolicyBundle
 
 KEY = "distrl"
@@ -24,7 +24,6 @@ EXPORT_FORMAT = 1
 # onnx.proto: ModelProto.metadata_props, and StringStringEntryProto's two fields.
 _METADATA_PROPS, _ENTRY_KEY, _ENTRY_VALUE = 14, 1, 2
 _FUNCTIONS = 25  # of ModelProto
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 @dataclass(frozen=True)
@@ -70,9 +69,9 @@ def opened(content: bytes) -> tuple[PolicyBundle, Exported]:
             itself. The message does not contain the file's name.
     """
     rest, own = [], {KEY.encode(): b"", HASH_KEY.encode(): b""}
-    for number, wire_type, begin, body, end in _fields(content):
-        if number == _METADATA_PROPS and wire_type == _BYTES:
-            entry = {inner: content[at:stop] for inner, _, _, at, stop in _fields(content, body, end)}
+    for number, wire_type, begin, body, end in fields(content):
+        if number == _METADATA_PROPS and wire_type == BYTES:
+            entry = {inner: content[at:stop] for inner, _, _, at, stop in fields(content, body, end)}
             if (key := entry.get(_ENTRY_KEY)) in own:
                 own[key] = entry.get(_ENTRY_VALUE, b"")
                 continue
@@ -105,49 +104,4 @@ def _read(described: bytes) -> Exported:
 
 
 def _entry(key: str, value: bytes) -> bytes:
-    return _field(_METADATA_PROPS, _field(_ENTRY_KEY, key.encode()) + _field(_ENTRY_VALUE, value))
-
-
-def _field(number: int, body: bytes) -> bytes:
-    return _varint(number << 3 | _BYTES) + _varint(len(body)) + body
-
-
-def _varint(value: int) -> bytes:
-    groups = [value >> shift & 0x7F for shift in range(0, max(value.bit_length(), 1), 7)]
-    return bytes([group | 0x80 for group in groups[:-1]] + groups[-1:])
-
-
-def _fields(content: bytes, begin: int = 0, end: int | None = None) -> Iterator[tuple[int, int, int, int, int]]:
-    """Yield (number, wire type, start, start of the value, end) of every field of a message.
-
-    Raises:
-        DistrlError: The bytes are not a whole message.
-    """
-    end = len(content) if end is None else end
-    while begin < end:
-        tag, at = _read_varint(content, begin, end)
-        number, wire_type = tag >> 3, tag & 7
-        if wire_type == _VARINT:
-            _, stop = _read_varint(content, at, end)
-        elif wire_type == _BYTES:
-            length, at = _read_varint(content, at, end)
-            stop = at + length
-        else:
-            stop = at + {_FIXED64: 8, _FIXED32: 4}.get(wire_type, end + 1)  # other types: past any end
-        if number == 0 or stop > end:
-            raise DistrlError("it is no ONNX model, or not a whole one")
-        yield number, wire_type, begin, at, stop
-        begin = stop
-
-
-def _read_varint(content: bytes, at: int, end: int) -> tuple[int, int]:
-    """Return (value, end)."""
-    value = 0
-    for shift in range(0, 70, 7):
-        if at + shift // 7 >= end:
-            break
-        byte = content[at + shift // 7]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at + shift // 7 + 1
-    raise DistrlError("it is no ONNX model, or not a whole one")
+    return written(_METADATA_PROPS, written(_ENTRY_KEY, key.encode()) + written(_ENTRY_VALUE, value))

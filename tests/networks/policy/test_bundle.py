@@ -315,24 +315,33 @@ def test_weights_swap_on_convolution_bias_and_batch_normalisation():
     assert np.abs(seen[0] - seen[1]).max() > 0.1
 
 
-@pytest.mark.parametrize(("units", "inputs"), [(8, True), (300, False)])
-def test_weights_are_inputs_or_external_initializers_under_their_paths(build, units, inputs):
-    """65,536 numbers may be inputs: 300 x 300 are more."""
-    network = build(middleware_parameters={"scheme": [units, units], "activation": "tanh"})
-    graph = onnx.load_from_string(bundle.export_graph(network.model)).graph
-    weights = list(network.named_weights())
-    external = [tensor for tensor in graph.initializer if tensor.external_data]
+@pytest.mark.parametrize(("steps", "inputs"), [(1, True), (14_820, True), (14_821, False)])
+def test_weights_are_inputs_unless_an_actor_acts_for_long_with_each_version(build, tmp_path, steps, inputs):
+    """283 numbers may be fed 14,820 times: 2^22 numbers in all."""
+    network = build(middleware_parameters={"scheme": [16, 10], "activation": "tanh"})
+    weights = network.policy_weights()
+    assert sum(array.size for array in weights.values()) == 283
+    model = onnx.load_from_string(bundle.export_bundle(network, unroll_steps=steps, cache_dir=tmp_path).graph)
+    external = [tensor for tensor in model.graph.initializer if tensor.external_data]
     assert sorted(tensor.name for tensor in external) == ([] if inputs else sorted(weights))
-    assert [tensor.name for tensor in graph.input] == ["observation", *(weights if inputs else [])]
-    assert graph.input[0].type.tensor_type.shape.dim[0].dim_value == 0  # the batch axis is free
+    assert [tensor.name for tensor in model.graph.input] == ["observation", *(weights if inputs else [])]
+    assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_value == 0  # the batch axis is free
     assert not any(tensor.raw_data for tensor in external)
 
 
-def test_kernels_of_convolutions_are_external_initializers(build):
+def test_both_forms_of_a_graph_act_equally_and_are_cached_side_by_side(build, tmp_path):
     spec, made, parameters = KINDS["image"]
-    graph = onnx.load_from_string(bundle.export_graph(build(spec, made, **parameters).model)).graph
-    assert any("conv" in tensor.name for tensor in graph.initializer if tensor.external_data)
-    assert not any("/" in tensor.name for tensor in graph.input)
+    network = build(spec, made, **parameters)
+    forms = [bundle.export_bundle(network, unroll_steps=steps, cache_dir=tmp_path) for steps in (1, 10**9)]
+    assert len(list(tmp_path.iterdir())) == 2
+    images = np.random.default_rng(0).integers(0, 256, (3, *spec.observations["camera"].shape)).astype(np.uint8)
+    outputs = []
+    for form in forms:
+        policy = Policy(form)
+        policy.set_weights(Weights(1, network.policy_weights()))
+        outputs.append(policy.step({"camera": images}, {}).outputs)
+    for name, fed in outputs[0].items():
+        np.testing.assert_allclose(fed, outputs[1][name], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["noisy", "dropout", "ppo"])
@@ -384,9 +393,9 @@ class Exports:
         self._export = bundle.export_graph
         monkeypatch.setattr(bundle, "export_graph", self)
 
-    def __call__(self, *arguments):
+    def __call__(self, *arguments, **options):
         self.count += 1
-        return self._export(*arguments)
+        return self._export(*arguments, **options)
 
 
 def test_cache_is_keyed_by_structure_and_not_by_weights(build, tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ HEADS = (PolicyHeadParameters(), ValueHeadParameters())
 
 
 def request(path, **parameters):
-    return ExportRequest(NetworkParameters.model_validate(parameters), HEADS, SPEC, "main", str(path))
+    return ExportRequest(NetworkParameters.model_validate(parameters), HEADS, SPEC, "main", False, str(path))
 
 
 def test_the_graph_is_that_of_the_network_asked_for(tmp_path):
@@ -42,5 +42,6 @@ def test_what_cannot_be_exported_is_one_line(tmp_path):
 def test_requests_come_back_from_json(kind, tmp_path):
     spec = EnvSpec("x", {"a/b": ArraySpec((2, 2), "uint8", 0, 255)}, {"action": DiscreteSpec(3, 1)}, 475.0, 500)
     parameters = NetworkParameters.model_validate({"middleware_parameters": {"kind": kind}, "clip_gradients": 0.5})
-    given = ExportRequest(parameters, (ValueHeadParameters(units=(3,)), PolicyHeadParameters()), spec, "main", "/x")
+    heads = (ValueHeadParameters(units=(3,)), PolicyHeadParameters())
+    given = ExportRequest(parameters, heads, spec, "main", True, "/x")
     assert ExportRequest.from_json(json.loads(json.dumps(given.to_json()))) == given

@@ -58,7 +58,7 @@ verify()
 for attempt in (
     lambda: verify(softmax_temperature=3.0),
     lambda: bundle.export_graph(network().model),
-    lambda: export_process.export_in_child(network().parameters, (), spec, "main"),
+    lambda: export_process.export_in_child(network().parameters, (), spec, "main", True),
 ):
     try:
         attempt()
@@ -94,7 +94,7 @@ class Double:
 
 def export(monkeypatch, child):
     monkeypatch.setattr(export_process, "Child", child)
-    return export_in_child(NetworkParameters.model_validate(SMALL), HEADS, SPEC, "main")
+    return export_in_child(NetworkParameters.model_validate(SMALL), HEADS, SPEC, "main", as_inputs=False)
 
 
 def test_the_child_is_told_the_structure_and_runs_on_tensorflow(monkeypatch):
@@ -103,6 +103,7 @@ def test_the_child_is_told_the_structure_and_runs_on_tensorflow(monkeypatch):
     assert child.function == "distrl.networks.policy.bundle_export:export"
     assert child.request.parameters == NetworkParameters.model_validate(SMALL)
     assert (child.request.heads, child.request.spec, child.request.name) == (HEADS, SPEC, "main")
+    assert not child.request.as_inputs
     assert not Path(child.request.path).parent.exists()
     assert child.variables["KERAS_BACKEND"] == "tensorflow"
     assert (child.variables["CUDA_VISIBLE_DEVICES"], child.variables["XLA_FLAGS"]) == ("", None)
