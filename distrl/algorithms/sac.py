@@ -33,8 +33,8 @@ class EntropyActorCritic(OffPolicyActorCritic):
     def further_parts(self) -> list[Part]:
         """Return the temperature, which moves when the policy does."""
         parameters = self.parameters
-        rate = parameters.temperature_learning_rate or self.context.network.learning_rate
-        self._log_temperature = TrainedNumber("log_temperature", math.log(parameters.initial_temperature), rate)
+        initial, rate = math.log(parameters.initial_temperature), self._temperature_rate(self.context)
+        self._log_temperature = TrainedNumber("log_temperature", initial, rate)
         self.main.beside = {"temperature": self._log_temperature.variables} | self.main.beside
         return [replace(self._log_temperature.part, every=self.policy_period)]
 
@@ -45,8 +45,11 @@ class EntropyActorCritic(OffPolicyActorCritic):
 
     def steer(self, networks: Networks, context: AlgorithmContext) -> None:
         super().steer(networks, context)
+        self._log_temperature.set_learning_rate(self._temperature_rate(context))
+
+    def _temperature_rate(self, context: AlgorithmContext) -> float:
         own = self.parameters.temperature_learning_rate
-        self._log_temperature.set_learning_rate(own or context.network.learning_rate)
+        return context.network.learning_rate if own is None else own
 
 
 class SoftActorCritic(EntropyActorCritic):

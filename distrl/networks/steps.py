@@ -166,14 +166,14 @@ class TrainedNumber:
 
     Args:
         initial: Value before the first update.
+        learning_rate: 0 keeps it there.
     """
 
     def __init__(self, name: str, initial: float, learning_rate: float) -> None:
         self.variable = keras.Variable(np.float32(initial), name=name)
-        self.optimizer = create_optimizer(
-            OptimizerParameters(learning_rate=learning_rate, adam_optimizer_beta2=0.999, optimizer_epsilon=1e-8)
-        )
+        self.optimizer = create_optimizer(OptimizerParameters(adam_optimizer_beta2=0.999, optimizer_epsilon=1e-8))
         self.optimizer.build([self.variable])
+        self.set_learning_rate(learning_rate)
 
     def set_learning_rate(self, rate: float) -> None:
         """Set the rate of the updates from now on."""

@@ -105,6 +105,12 @@ def test_rates_are_those_of_the_section():
     assert traces(algorithm._step) == 1
 
 
+def test_a_temperature_with_the_learning_rate_0_stays():
+    algorithm, networks = make(target_entropy=-20.0, temperature_learning_rate=0.0)
+    told = [algorithm.update(networks, transitions(seed)).metrics["temperature"] for seed in range(3)]
+    assert told == pytest.approx([0.3] * 3, rel=1e-6)
+
+
 def test_without_rates_of_their_own_all_learn_at_the_networks(fresh):
     assert [float(network.optimizer.learning_rate) for network in fresh[1].values()] == pytest.approx([0.01, 0.01])
     assert float(fresh[0]._step._compiled._parts[2].optimizer.learning_rate) == pytest.approx(0.01)

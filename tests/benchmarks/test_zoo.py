@@ -101,11 +101,11 @@ def test_the_table_has_their_scores_beside_ours(result, tmp_path):
     rows = [BY_NAME["ppo-cartpole"].row, BY_NAME["dqn-acrobot"].row]
     results = [result("ppo-cartpole", 1, 499.0), result("ppo-cartpole", 2, 500.0)]
     keep(tmp_path / "zoo.json", report_tree(rows, results, {}, "c", [1, 2]))
-    *_, heads, _, first, second = zoo.block(tmp_path / "zoo.json").splitlines()
+    *_, heads, _, first, second = zoo.SCORES.block(tmp_path / "zoo.json").splitlines()
     assert heads.endswith("one training |")
     assert first == "| CartPole-v1 | PPO | 100,000 | 499 | 500 | 499.5 [499, 500] | 500 ± 0 |"
     assert second == "| Acrobot-v1 | DQN | 100,000 | – | – | – | −76.6 ± 11.75 |"
 
 
 def test_the_page_is_what_the_committed_report_says(page_agrees):
-    assert page_agrees("zoo", zoo.block)
+    assert page_agrees("zoo", zoo.SCORES.block)

@@ -135,8 +135,8 @@ class EntropySection(CriticsSection):
 
     exploration: ClassVar[ExplorationParameters | None] = PolicySamplingParameters(random_steps=1_000)
 
-    temperature_learning_rate: float | None = Field(None, gt=0.0)
-    """null: as network.learning_rate."""
+    temperature_learning_rate: float | None = Field(None, ge=0.0)
+    """null: as network.learning_rate; 0: the temperature stays as it is."""
     initial_temperature: float = Field(1.0, gt=0.0)
     """Factor of the entropy beside the return, before it is tuned."""
     target_entropy: float | None = None
