@@ -32,8 +32,8 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """Return 'ppo-cartpole'."""
-        return f"{self.algorithm}-{self.task.rpartition('-')[0]}".lower()
+        """Return 'ppo-cartpole' for CartPole-v1, 'dqn-breakout' for MinAtar/Breakout-v1."""
+        return f"{self.algorithm}-{self.task.rpartition('/')[2].rpartition('-')[0]}".lower()
 
     @property
     def row(self) -> Row:
