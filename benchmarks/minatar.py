@@ -4,8 +4,8 @@
 
 The settings are those of `scripts/train_dqn_minatar.py` of "reg-duel-q" (commit 55abf1f): Adam, an update for every
 fourth step. 100 greedy episodes judge the final weights. The published scores are means of 1,000 episodes with epsilon
-0.01 of each of 30 trainings with their standard error, as a file of rl-jax (`PINNED`) has computed them from reg-duel-q's
-results.
+0.01 of each of 30 trainings with their standard error, as a file of rl-jax (`PINNED`) has computed them from
+reg-duel-q's results.
 """
 
 from benchmarks.converted import Sets, network, replay

@@ -73,12 +73,12 @@ OTHERWISE = {
     "of unrolls.",
     "H17": "An aggregated baseline is a network whose embedders end in one unit, before an empty middleware. The "
     "policy has the same structure.",
-    "I06": "No optimizer wraps another: `trpo` joins the natural gradient and the line search, `algorithm.epochs` repeats "
-    "steps.",
+    "I06": "No optimizer wraps another: `trpo` joins the natural gradient and the line search, `algorithm.epochs` "
+    "repeats steps.",
     "I07": "`algorithm.epochs` of `ppo` and `algorithm.value_epochs` of `trpo`: so many steps on the same unrolls.",
     "I09": "Absent: gradients are clipped, steps are not.",
-    "I10": "`algorithm.target_update_every_updates` and `algorithm.target_update_rate`. A target begins equal to its source "
-    "and moves for the first time after so many updates, not at the first.",
+    "I10": "`algorithm.target_update_every_updates` and `algorithm.target_update_rate`. A target begins equal to its "
+    "source and moves for the first time after so many updates, not at the first.",
     "I16": "Solvers are functions in `algorithms/maths/trust_region.py`, without a base class.",
     "O06": "Unrolls keep their length: their last rows use the steps that are left before the bootstrap.",
     "D162": "Q_VALUE needs a network that learns the values of actions, which `vpg` has not: `sac`, `td3` and `ddpg` "

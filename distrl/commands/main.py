@@ -39,6 +39,7 @@ from distrl.commands import (
     redis,
     runs,
     submit,
+    sweep,
 )
 from distrl.commands.help import App, takes
 from distrl.commands.options import JoinedRedisOption, Layers, RunDirOption
@@ -104,6 +105,11 @@ def train(
         bool, typer.Option("--dated", help="Plain lines that begin with date and time, for a log.")
     ] = False,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Also serve the dashboard, on this machine.")] = False,
+    seeds: Annotated[
+        str | None,
+        typer.Option(metavar="1..5|1,4,9", help="Train under each of these seeds, as a sweep in --run-dir."),
+    ] = None,
+    parallel: sweep.ParallelOption = 1,
 ) -> None:
     """Train until a stop condition holds.
 
@@ -116,6 +122,8 @@ def train(
     [cyan]distrl train --resume s3://bucket/runs/cartpole-1[/]
 
     [cyan]distrl train --preset cartpole-impala --init-from runs/first@best[/]
+
+    [cyan]distrl train --preset cartpole-ppo --seeds 1..5 --parallel 2[/]
     """
     if layers.names_nothing and resume is not None and "://" in resume:
         loaded = stored_configuration(layers, resume)
@@ -123,6 +131,9 @@ def train(
         if layers.names_nothing:
             layers = replace(layers, config=_config_to_resume(run_dir, resume))
         loaded = layers.load()
+    if seeds is not None or parallel > 1:
+        others = {"--resume": resume, "--run-id": run_id, "--seed": layers.seed, "--dashboard": dashboard or None}
+        raise typer.Exit(sweep.train_seeds(loaded, seeds, parallel, run_dir, others))
     _end(_train(loaded, run_dir, resume, run_id, plain=plain, quiet=quiet, dated=dated, dashboard=dashboard))
 
 
@@ -158,6 +169,7 @@ def learner(
     raise typer.Exit(run_here(Role("learner"), redis_url=redis_url, run_id=run_id))
 
 
+app.command(rich_help_panel="Train")(sweep.sweep)
 app.command(rich_help_panel="Train")(submit.submit)
 app.command(rich_help_panel="Train")(actors.actors)
 app.command(rich_help_panel="Train")(evaluate.evaluator)
@@ -285,8 +297,10 @@ def _train(
     dated: bool,
     dashboard: bool,
 ) -> "Summary":
+    from distrl.roles.lifeline import watch_lifeline
     from distrl.terminal.console import make_view
 
+    watch_lifeline()  # of a sweep, which may be killed
     folder = distrl.run_directory(loaded.config, run_dir, resume)
     view = make_view(plain=plain, quiet=quiet, dated=dated, run_dir=folder)
     try:

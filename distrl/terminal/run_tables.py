@@ -71,7 +71,7 @@ def stored_runs_table(runs: Sequence[Mapping[str, Any]]) -> str:
         expires = "never" if run["expires_s"] is None else duration(run["expires_s"])
         words = (run["run_id"], run["namespace"], run["state"], run["env"] or UNKNOWN, run["algorithm"] or UNKNOWN)
         lines.append((*words, *ages, str(run["actors"]), expires))
-    return _aligned(lines)
+    return aligned(lines)
 
 
 def jobs_table(jobs: Sequence[Mapping[str, Any]], now: float) -> str:
@@ -81,10 +81,10 @@ def jobs_table(jobs: Sequence[Mapping[str, Any]], now: float) -> str:
         submitted = f"{age(now - job['submitted'])} ago" if job["submitted"] else "-"
         reason = printable(" ".join(job["reason"].split()))
         lines.append((job["run_id"], job["target"], job["state"], str(job["actors"]), submitted, reason))
-    return _aligned(lines)
+    return aligned(lines)
 
 
-def _aligned(lines: Sequence[tuple[str, ...]]) -> str:
+def aligned(lines: Sequence[tuple[str, ...]]) -> str:
     """Pad the cells of each column to one width."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(

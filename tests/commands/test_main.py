@@ -123,6 +123,7 @@ def test_the_commands_are_those_that_are_built(capsys):
             "stop",
             "chaos",
             "dashboard",
+            "sweep",
         ),
         *("autoscale", "health", "set", "checkpoint", "evaluate-now", "submit", "jobs", "logs"),
         *("bench", "doctor", "presets", "config", "network", "env", "evaluate", "evaluator", "export"),
@@ -634,6 +635,7 @@ def test_show_and_bench_take_what_train_takes(capsys, measured, workplace):
         for name, command in typer.main.get_command(main.app).commands.items()
     }
     of_the_run = {"--run-dir", "--resume", "--run-id", "--plain", "--quiet", "--dated", "--dashboard"}
+    of_the_run |= {"--seeds", "--parallel"}
     assert taken["train"] - of_the_run <= taken["bench"]
 
 

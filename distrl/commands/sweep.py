@@ -1,0 +1,167 @@
+"""`distrl sweep`: many runs that differ in settings and seeds; also `distrl train --seeds`."""
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from distrl.commands import completion
+from distrl.config.load import LoadedConfig, load, validated
+from distrl.errors import ConfigError, printable
+from distrl.experiments.directory import Run, SweepDirectory, read_sweep
+from distrl.experiments.running import check_runs, run_sweep
+from distrl.experiments.sweep import Sweep, number_of_runs, planned_runs
+from distrl.metrics.phrases import return_words
+from distrl.terminal.run_tables import aligned
+
+ParallelOption = Annotated[
+    int,
+    typer.Option("--parallel", min=1, metavar="N", help="Runs at once, which share the cores out."),
+]
+SHOWN = 20
+"""Most combinations in the table at the end, and most runs of --dry-run."""
+
+
+def sweep(
+    target: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SWEEP.yaml|DIR",
+            help="A new sweep's file, or a sweep's directory, to go on.",
+            autocompletion=completion.runs_and_files,
+        ),
+    ],
+    directory: Annotated[
+        Path | None,
+        typer.Option("--dir", metavar="DIR", help="The sweep's own directory. [dim]Default: a new one under runs/.[/]"),
+    ] = None,
+    parallel: ParallelOption = 1,
+    runs: Annotated[int | None, typer.Option(min=1, metavar="N", help="Most runs, in place of budget.runs.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(metavar="M", help="Most minutes of all launches, in place of budget.minutes.")
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Also train the runs that failed.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs, and check their configurations.")] = False,
+) -> None:
+    """Train many runs that differ in settings and seeds. Ctrl-C stops them in order; the same command goes on.
+
+    [cyan]distrl sweep learning_rates.yaml --parallel 2[/]
+
+    [cyan]distrl sweep runs/learning_rates[/]
+
+    Exit code: 0; 1 if runs have failed; 130 after Ctrl-C.
+    """
+    changed = {name: value for name, value in (("runs", runs), ("minutes", minutes)) if value is not None}
+    goes_on = target.is_dir()
+    if goes_on and directory is not None and directory.resolve() != target.resolve():
+        raise ConfigError(f"{target} is a sweep's directory, which --dir {directory} contradicts; leave one out")
+    place = SweepDirectory(target if goes_on else directory or _new_directory(target.stem))
+    if not goes_on and place.exists:
+        raise ConfigError(f"{place.path} already holds a sweep; go on with: distrl sweep {place.path}")
+    described, shared = read_sweep(target / "sweep.yaml" if goes_on else target)
+    described = _with_budget(described, changed)
+    base = load(file=place.base) if goes_on else _base(shared, target)
+    check_runs(described, base)
+    if dry_run:
+        _say(_listed(described, place))
+        return
+    if not goes_on:
+        place.create(described, base)
+    raise typer.Exit(_train(described, place, parallel, again=again))
+
+
+def train_seeds(
+    loaded: LoadedConfig, seeds: str | None, parallel: int, run_dir: Path | None, others: Mapping[str, Any]
+) -> int:
+    """Train one configuration under several seeds, as a sweep in `run_dir`; return the exit code.
+
+    Args:
+        others: Options of `distrl train` that are for one run -> their value, or None.
+
+    Raises:
+        ConfigError: `seeds` names none, another option contradicts it, or the directory holds something else.
+    """
+    if seeds is None:
+        raise ConfigError(f"--parallel {parallel} is for several runs; add --seeds")
+    if excluded := [name for name, value in others.items() if value is not None]:
+        raise ConfigError(f"--seeds {seeds} begins several new runs, which {excluded[0]} contradicts; leave one out")
+    described = validated(Sweep, {"seeds": seeds}, {"seeds": "flag --seeds"})
+    place = SweepDirectory(run_dir or _new_directory(f"seeds-{loaded.config.environment.id.replace('/', '-')}"))
+    if place.exists:
+        raise ConfigError(f"{place.path} already holds a sweep; go on with: distrl sweep {place.path}")
+    place.create(described, loaded)
+    return _train(described, place, parallel)
+
+
+def _train(described: Sweep, place: SweepDirectory, parallel: int, *, again: bool = False) -> int:
+    """Train the runs, print how it goes and the outcome, and return the exit code."""
+    _say(f"sweep in {place.path}")
+    ending = run_sweep(described, place, parallel, _say, again=again)
+    _say(standings(ending.runs))
+    if ending.left:
+        left = "1 run is left" if ending.left == 1 else f"{ending.left} runs are left"
+        _say(f"{left}; go on with: distrl sweep {place.path}")
+    _say(f"all runs: {place.path}/sweep.json; distrl compare {place.path}; distrl plot {place.path}")
+    return ending.exit_code
+
+
+def _with_budget(described: Sweep, changed: Mapping[str, Any]) -> Sweep:
+    """Return the sweep with another budget."""
+    budget = {**described.budget.model_dump(), **changed}
+    tree = described.model_dump(mode="json") | {"budget": budget}
+    return validated(Sweep, tree, {f"budget.{name}": f"flag --{name}" for name in changed})
+
+
+def standings(runs: Sequence[Run]) -> str:
+    """Return the combinations with their mean returns over the seeds, the best first."""
+    of: dict[str, list[float]] = {}
+    failed: dict[str, int] = {}
+    for planned, outcome in runs:
+        name = planned.combination or "every seed"
+        returns = of.setdefault(name, [])
+        if outcome.state == "done" and outcome.mean_return is not None:
+            returns.append(outcome.mean_return)
+        failed[name] = failed.get(name, 0) + (outcome.state == "failed")
+    best = sorted(of, key=lambda name: -statistics.mean(of[name]) if of[name] else float("inf"))
+    rows = [_row(printable(name), of[name], failed[name]) for name in best[:SHOWN]]
+    rest = f"\n… and {len(best) - SHOWN} more combinations" if len(best) > SHOWN else ""
+    return aligned([("settings", "runs", "mean return", "least", "greatest", "failed"), *rows]) + rest
+
+
+def _row(name: str, returns: list[float], failed: int) -> tuple[str, ...]:
+    numbers = [statistics.mean(returns), min(returns), max(returns)] if returns else []
+    told = [return_words(number) for number in numbers] or ["–"] * 3
+    return (name, str(len(returns)), *told, str(failed) if failed else "")
+
+
+def _base(shared: dict[str, Any], target: Path) -> LoadedConfig:
+    """Return the configuration that all runs share; a file that it names lies beside the sweep's."""
+    sets = shared.get("set") or {}
+    if not isinstance(sets, dict):
+        raise ConfigError(f"set (from file {target}) must be a mapping of dotted paths to values, not {sets!r}")
+    file = shared.get("config")
+    path = target.parent / str(file) if file is not None else None
+    return load(shared.get("preset"), path, [f"{key}={json.dumps(value)}" for key, value in sets.items()])
+
+
+def _new_directory(stem: str) -> Path:
+    return Path("runs") / f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def _listed(described: Sweep, place: SweepDirectory) -> str:
+    """Return the first runs, with their states where the sweep goes on."""
+    rows = [(each.name, each.words, place.outcome(each).state) for each in islice(planned_runs(described), SHOWN)]
+    total = number_of_runs(described)
+    rest = "… until the budget is spent" if total is None else f"{total} runs"
+    return f"{aligned([('run', 'settings', 'state'), *rows])}\n{rest}"
+
+
+def _say(text: str) -> None:
+    typer.echo(text)
+    sys.stdout.flush()

@@ -1,0 +1,1 @@
+"""Several runs that belong together: sweeps over settings and seeds."""

@@ -1,0 +1,224 @@
+"""The directory of a sweep: its runs are ordinary run directories, and one file lists them.
+
+base.yaml        the configuration that all runs share
+sweep.yaml       what varies; the budget there may be changed between two launches
+sweep.json       the list of runs: settings, seed, state, outcome; written anew whenever one of them changes
+0001/ 0002/ …    a run each
+logs/0001.log    its output
+"""
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import yaml
+
+from distrl.config.document import parse_mapping
+from distrl.config.load import LoadedConfig, dump_given, validated
+from distrl.data_store.atomic import put_file
+from distrl.errors import ConfigError, DistrlError
+from distrl.experiments.sweep import Planned, Sweep
+from distrl.runs.summary import REASONS, Summary
+
+FORMAT = 1
+PATIENCE_S = 30.0
+"""Time in which the runs of a sweep that was killed end themselves."""
+State = Literal["waiting", "running", "done", "failed", "interrupted"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run of a sweep, as its directory shows it.
+
+    Attributes:
+        state: interrupted: it has not ended in order, and goes on with the next launch.
+        mean_return: That of the newest evaluation, or else of the last 100 episodes.
+        error: In one line, of a failed run.
+    """
+
+    state: State = "waiting"
+    env_steps: int = 0
+    wall_s: float = 0.0
+    mean_return: float | None = None
+    error: str | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ("done", "failed")
+
+
+class Run(NamedTuple):
+    """A run of a sweep, and what has become of it."""
+
+    planned: Planned
+    outcome: Outcome
+
+
+class SweepDirectory:
+    """The files of a sweep."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def exists(self) -> bool:
+        return (self.path / "sweep.yaml").is_file()
+
+    @property
+    def base(self) -> Path:
+        """The configuration that all runs share."""
+        return self.path / "base.yaml"
+
+    def run(self, planned: Planned) -> Path:
+        """Return the directory of a run."""
+        return self.path / planned.name
+
+    def log(self, planned: Planned) -> Path:
+        """Return the file with a run's output."""
+        return self.path / "logs" / f"{planned.name}.log"
+
+    def create(self, sweep: Sweep, base: LoadedConfig) -> None:
+        """Write the files of a new sweep.
+
+        Raises:
+            ConfigError: The directory holds something else already, or cannot be written.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            if any(path.name != "sweep.lock" for path in self.path.iterdir()):
+                raise ConfigError(f"{self.path} is not empty; choose another --dir")
+            (self.path / "logs").mkdir()
+            put_file(self.base, dump_given(base).encode(), private=True)
+            tree = sweep.model_dump(mode="json", exclude_defaults=True)
+            put_file(self.path / "sweep.yaml", yaml.safe_dump(tree, sort_keys=False, allow_unicode=True).encode())
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be used: {error.strerror}; choose another --dir") from error
+
+    def read(self) -> Sweep:
+        """Read what varies.
+
+        Raises:
+            ConfigError: There is no sweep, or its file is not valid.
+        """
+        return read_sweep(self.path / "sweep.yaml")[0]
+
+    @contextmanager
+    def locked(self, say: Callable[[str], None]) -> Iterator[int]:
+        """Hold the lock of the sweep, which its runs inherit; yield its file descriptor.
+
+        Raises:
+            ConfigError: Another process works on the sweep, or the directory cannot be used.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = os.open(self.path / "sweep.lock", os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be used: {error.strerror}; choose another --dir") from error
+        try:
+            deadline, told = time.monotonic() + PATIENCE_S, False
+            while not _taken(lock):
+                if time.monotonic() > deadline:
+                    raise ConfigError(f"another process works on the sweep in {self.path}; wait for it, or stop it")
+                if not told:
+                    say("waiting for the runs of an earlier launch to end …")
+                told = True
+                time.sleep(0.2)
+            yield lock
+        finally:
+            os.close(lock)
+
+    def outcome(self, planned: Planned) -> Outcome:
+        """Return the outcome of a run; waiting before its first launch."""
+        if not self.run(planned).is_dir():
+            return Outcome()
+        try:
+            summary = Summary.read(self.run(planned) / "summary.json")
+        except (ConfigError, FileNotFoundError):
+            return Outcome("interrupted")
+        evaluated = summary.evaluation_mean_return
+        mean = summary.mean_return_100 if evaluated is None else evaluated
+        wall_s = summary.resumed_wall_s + summary.wall_s
+        state: State = "failed"
+        if summary.exit_code == 0:
+            state = "done" if summary.stop_reason in REASONS else "interrupted"
+        elif summary.exit_code == 130:
+            state = "interrupted"
+        return Outcome(state, summary.env_steps, wall_s, mean, summary.error if state == "failed" else None)
+
+    def write_index(self, runs: Iterable[Run], minutes: float) -> None:
+        """Write sweep.json.
+
+        Args:
+            minutes: Time that all launches have taken.
+
+        Raises:
+            DistrlError: It cannot be written, as on a full disk.
+        """
+        entries = [
+            {
+                "run": planned.name,
+                "seed": planned.seed,
+                "settings": dict(planned.values),
+                "state": outcome.state,
+                "mean_return": outcome.mean_return,
+                "env_steps": outcome.env_steps,
+                "wall_s": round(outcome.wall_s, 1),
+                "error": outcome.error,
+            }
+            for planned, outcome in runs
+        ]
+        lines = ",\n  ".join(json.dumps(entry) for entry in entries)
+        text = f'{{"format": {FORMAT}, "minutes": {minutes:.3f}, "runs": [\n  {lines}\n]}}\n'
+        try:
+            put_file(self.path / "sweep.json", text.encode())
+        except OSError as error:
+            raise DistrlError(
+                f"{self.path}/sweep.json cannot be written: {error.strerror}; make room and go on with: "
+                f"distrl sweep {self.path}"
+            ) from error
+
+    def minutes(self) -> float:
+        """Return the time that earlier launches have taken."""
+        try:
+            return float(json.loads((self.path / "sweep.json").read_text("utf-8"))["minutes"])
+        except FileNotFoundError:
+            return 0.0
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"{self.path}/sweep.json is damaged: {error}; remove it, it is written anew") from error
+
+
+_SHARED = ("preset", "config", "set")
+
+
+def read_sweep(path: Path) -> tuple[Sweep, dict[str, Any]]:
+    """Read a sweep's file: what varies, and `preset`, `config` and `set`, which all runs share.
+
+    Raises:
+        ConfigError: One line with the problem and the value.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"file {path} is not UTF-8 text") from error
+    except FileNotFoundError as error:
+        raise ConfigError(f"there is no {path}; name the file of a sweep, or a sweep's directory") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    tree = parse_mapping(text, f"file {path}")
+    shared = {name: tree.pop(name) for name in _SHARED if name in tree}
+    origins = {str(key): f"file {path}" for key in tree}
+    return validated(Sweep, tree, origins), shared
+
+
+def _taken(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

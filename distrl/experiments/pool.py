@@ -1,0 +1,113 @@
+"""Trainings beside each other, each a process of its own with its share of this machine's cores."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from distrl.roles.lifeline import LIFELINE_VARIABLE, Lifeline
+
+GRACE_S = 60.0
+"""Time in which a training that is asked to stop stores its last checkpoint."""
+_POLL_S = 0.1
+
+
+@dataclass
+class _Place:
+    """A share of the cores, and the training in it.
+
+    Attributes:
+        cores: Numbers of its cores; empty where the system cannot assign them.
+    """
+
+    cores: frozenset[int]
+    process: "subprocess.Popen[bytes] | None" = None
+    name: str = ""
+
+
+class Pool:
+    """Runs up to so many trainings at once. Leaving the context stops those that still run, and waits for them.
+
+    Should this process be killed, its trainings stop by themselves.
+
+    Args:
+        places: Most trainings at once.
+        inherited: File descriptors that the trainings keep open.
+    """
+
+    def __init__(self, places: int, inherited: Sequence[int] = ()) -> None:
+        cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+        self._places = [_Place(frozenset(share)) for share in shares(cores, places)]
+        self._inherited = inherited
+        self._lifeline = Lifeline()
+
+    def __enter__(self) -> "Pool":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        deadline = time.monotonic() + GRACE_S
+        while self.running and time.monotonic() < deadline:
+            for _name, _code in self.ended():
+                pass
+            time.sleep(_POLL_S)
+        for place in self._places:
+            if place.process is not None:
+                place.process.kill()
+                place.process.wait()
+        self._lifeline.close()
+
+    @property
+    def running(self) -> list[str]:
+        """Names of the trainings that have not been reported as ended."""
+        return [place.name for place in self._places if place.process is not None]
+
+    @property
+    def has_room(self) -> bool:
+        return any(place.process is None for place in self._places)
+
+    def start(self, name: str, arguments: Sequence[str], log: Path) -> None:
+        """Start `distrl ARGUMENTS` in a free place; its output is appended to `log`.
+
+        Raises:
+            OSError: The log cannot be written, or no process can be started.
+        """
+        place = next(place for place in self._places if place.process is None)
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "distrl", *arguments],  # -P: as with the command `distrl`
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, LIFELINE_VARIABLE: str(self._lifeline.read_fd)},
+                pass_fds=(self._lifeline.read_fd, *self._inherited),
+                start_new_session=True,  # Ctrl-C reaches this process alone, which stops them in order
+            )
+        if place.cores:
+            os.sched_setaffinity(process.pid, place.cores)  # at once: what it starts later inherits them
+        place.process, place.name = process, name
+
+    def ended(self) -> Iterator[tuple[str, int]]:
+        """Yield the name and exit code of every training that has ended, once."""
+        for place in self._places:
+            code = None if place.process is None else place.process.poll()
+            if code is not None:
+                place.process = None
+                yield place.name, code
+
+    def stop(self) -> None:
+        """Ask every training to stop after a last checkpoint."""
+        for place in self._places:
+            if place.process is not None and place.process.poll() is None:
+                place.process.send_signal(signal.SIGTERM)
+
+
+def shares(cores: Sequence[int], count: int) -> list[list[int]]:
+    """Deal cores out evenly; where there are fewer than shares, several shares have the same core."""
+    if not cores:
+        return [[] for _ in range(count)]
+    return [[*cores[index::count]] or [cores[index % len(cores)]] for index in range(count)]

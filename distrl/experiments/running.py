@@ -1,0 +1,215 @@
+"""Train the runs of a sweep, several at a time, and go on where an earlier launch ended."""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from distrl.config.document import parse_mapping
+from distrl.config.load import LoadedConfig, dump_given, load
+from distrl.data_store.atomic import remove_temporaries
+from distrl.errors import EXIT_OK, ConfigError, DistrlError
+from distrl.experiments.directory import Outcome, Run, SweepDirectory
+from distrl.experiments.pool import Pool
+from distrl.experiments.sweep import Planned, Sweep, number_of_runs, planned_runs
+from distrl.interrupt import Interrupt, interruptible
+from distrl.metrics.phrases import return_words
+from distrl.runs.summary import duration
+
+_POLL_S = 0.1
+Say = Callable[[str], None]
+
+
+class Ending(NamedTuple):
+    """The end of a launch of a sweep.
+
+    Attributes:
+        runs: Every run that has begun, in the order of their numbers.
+        left: Runs that have not ended; None where only time or steps limit them.
+        exit_code: 0; 1 if runs have failed; 130 after Ctrl-C.
+    """
+
+    runs: list[Run]
+    left: int | None
+    exit_code: int
+
+
+def check_runs(sweep: Sweep, base: LoadedConfig) -> None:
+    """Check the configuration of every combination before anything is trained; of random ones, of the first hundred.
+
+    Raises:
+        ConfigError: One line that names the combination.
+    """
+    checked: set[str] = set()
+    tree = parse_mapping(dump_given(base), "the shared configuration")
+    for planned in planned_runs(sweep):
+        if len(checked) >= 100 and sweep.method == "random":
+            break
+        if planned.combination not in checked:
+            checked.add(planned.combination)
+            try:
+                load(file=tree, sets=planned.sets)
+            except ConfigError as error:
+                raise ConfigError(f"run {planned.name} ({planned.words}): {error}") from error
+
+
+def run_sweep(sweep: Sweep, directory: SweepDirectory, parallel: int, say: Say, *, again: bool = False) -> Ending:
+    """Train every run that has not ended yet. A run that fails ends nothing but itself.
+
+    Args:
+        parallel: Most runs at once, which share the cores out.
+        again: Also train runs that failed in an earlier launch.
+
+    Raises:
+        ConfigError: Another process works on the sweep.
+        DistrlError: The list of runs cannot be written.
+    """
+    with directory.locked(say) as lock, interruptible(sigterm_code=EXIT_OK) as interrupt:
+        remove_temporaries(directory.path)
+        with Pool(parallel, [lock]) as pool:
+            return _Launch(sweep, directory, pool, parallel, interrupt, say, again).run()
+
+
+class _Launch:
+    def __init__(
+        self,
+        sweep: Sweep,
+        directory: SweepDirectory,
+        pool: Pool,
+        parallel: int,
+        interrupt: Interrupt,
+        say: Say,
+        again: bool,
+    ) -> None:
+        self._sweep, self._directory, self._pool, self._parallel = sweep, directory, pool, parallel
+        self._interrupt, self._say, self._again = interrupt, say, again
+        self._total = number_of_runs(sweep)
+        self._began, self._minutes_before = time.monotonic(), directory.minutes()
+        self._runs: dict[str, Run] = {}
+        self._stopping = False
+
+    def run(self) -> Ending:
+        waiting = self._open_runs()
+        more = True
+        while more or self._pool.running:
+            self._stop_in_time()
+            while more and self._pool.has_room and not self._stopping and not self._steps_are_spent:
+                planned = next(waiting, None)
+                more = planned is not None
+                if planned is not None:
+                    self._start(planned)
+            for name, code in [*self._pool.ended()]:
+                self._note_end(self._runs[name].planned, code)
+            more = more and not self._stopping and not self._steps_are_spent
+            time.sleep(_POLL_S)
+        self._write()
+        failed = any(run.outcome.state == "failed" for run in self._runs.values())
+        code = int(failed) if self._interrupt.code is None else self._interrupt.code
+        return Ending(self._in_order, self._left, code)
+
+    @property
+    def _in_order(self) -> list[Run]:
+        return [self._runs[name] for name in sorted(self._runs)]
+
+    def _open_runs(self) -> Iterator[Planned]:
+        """Yield the runs to train; note the others, which have ended."""
+        ended = 0
+        for planned in planned_runs(self._sweep):
+            outcome = self._directory.outcome(planned)
+            if outcome.has_ended and not (self._again and outcome.state == "failed"):
+                self._runs[planned.name] = Run(planned, outcome)
+                ended += 1
+                continue
+            if ended:
+                self._say(f"{_runs(ended)} ended already")
+                ended = 0
+            yield planned
+        if ended:
+            self._say(f"{_runs(ended)} ended already")
+
+    def _start(self, planned: Planned) -> None:
+        place = self._directory.run(planned)
+        goes_on = " goes on" if place.is_dir() else ""
+        sets = [argument for value in planned.sets for argument in ("--set", value)]
+        where = ["--seed", str(planned.seed), "--run-dir", str(place), "--resume", "auto", "--dated"]
+        self._runs[planned.name] = Run(planned, Outcome("running"))
+        self._write()
+        command = ["train", str(self._directory.base), *where, *sets]
+        try:
+            self._pool.start(planned.name, command, self._directory.log(planned))
+        except OSError as error:
+            raise DistrlError(f"run {planned.name} cannot be started: {error}") from error
+        self._say(f"{self._heading(planned)}{goes_on} …")
+
+    def _note_end(self, planned: Planned, code: int) -> None:
+        outcome = self._directory.outcome(planned)
+        if not outcome.has_ended and not self._stopping:
+            error = outcome.error or _last_line(self._directory, planned) or f"exit code {code}"
+            outcome = replace(outcome, state="failed", error=error)
+        self._runs[planned.name] = Run(planned, outcome)
+        self._write()
+        self._say(f"{self._heading(planned)}: {_outcome_words(outcome)}{self._time_left()}")
+
+    def _heading(self, planned: Planned) -> str:
+        total = "" if self._total is None else f"/{self._total}"
+        return f"[{planned.number}{total}] {planned.words}"
+
+    def _stop_in_time(self) -> None:
+        """Stop the runs after Ctrl-C or SIGTERM, and once the time is up."""
+        if self._stopping:
+            return
+        limit = self._sweep.budget.minutes
+        time_is_up = limit is not None and self._minutes >= limit
+        if self._interrupt.code is None and not time_is_up:
+            return
+        self._stopping = True
+        if self._pool.running:
+            why = f"the {limit:g} minutes are over" if time_is_up else self._interrupt.name
+            self._say(f"{why}: stopping {_runs(len(self._pool.running))} after a last checkpoint …")
+        self._pool.stop()
+
+    @property
+    def _steps_are_spent(self) -> bool:
+        limit = self._sweep.budget.env_steps
+        return limit is not None and sum(run.outcome.env_steps for run in self._runs.values()) >= limit
+
+    @property
+    def _minutes(self) -> float:
+        return self._minutes_before + (time.monotonic() - self._began) / 60.0
+
+    @property
+    def _left(self) -> int | None:
+        ended = sum(run.outcome.has_ended for run in self._runs.values())
+        return None if self._total is None else self._total - ended
+
+    def _time_left(self) -> str:
+        """Return ' · about 4:10 to go'; empty at the end, and where only time or steps limit the runs."""
+        left, walls = self._left, [run.outcome.wall_s for run in self._runs.values() if run.outcome.wall_s]
+        if not left or not walls or self._stopping:
+            return ""
+        seconds = statistics.mean(walls) * left / min(self._parallel, left)
+        return f" · {left} to go, about {duration(seconds)}"
+
+    def _write(self) -> None:
+        self._directory.write_index(self._in_order, self._minutes)
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"
+
+
+def _outcome_words(outcome: Outcome) -> str:
+    if outcome.state == "interrupted":
+        return "stopped; it goes on with the next launch"
+    if outcome.state == "failed":
+        return f"FAILED: {outcome.error}"
+    mean = "no episode finished" if outcome.mean_return is None else f"mean return {return_words(outcome.mean_return)}"
+    return f"{mean} after {outcome.env_steps:,} steps in {duration(outcome.wall_s)}"
+
+
+def _last_line(directory: SweepDirectory, planned: Planned) -> str | None:
+    """Return the last error in a run's output, or else its last line."""
+    lines = directory.log(planned).read_text("utf-8", errors="replace").strip().splitlines()
+    told = [line.partition("error: ")[2] for line in lines if "error: " in line]
+    return next(iter(reversed(told or lines)), None)

@@ -1,0 +1,225 @@
+"""A sweep as its file describes it: the settings that vary, the seeds, the budget; and the runs that follow from it.
+
+preset: cartpole-ppo
+set: {stop.env_steps: 50000}
+method: random
+vary:
+  network.learning_rate: {low: 1e-4, high: 1e-2, log: true}
+  algorithm.name: [ppo, a2c]
+  algorithm.clip_range: {values: [0.1, 0.2], when: {algorithm.name: ppo}}
+seeds: 1..3
+budget: {runs: 24}
+"""
+
+import json
+import math
+import random
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count, islice
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from distrl.config.section import Section
+from distrl.errors import ConfigError
+
+MOST_RUNS = 100_000
+"""Most runs of a grid."""
+_SEEDS = re.compile(r"(\d+)\.\.(\d+)")
+
+
+def seeds_of(text: Any) -> Any:
+    """Return the seeds that '1..5' or '1,4,9' names; anything else as it is.
+
+    Raises:
+        ValueError: The text names none.
+    """
+    if not isinstance(text, str):
+        return text
+    if interval := _SEEDS.fullmatch(text.strip()):
+        first, last = (int(number) for number in interval.groups())
+        if first > last or last - first >= MOST_RUNS:
+            raise ValueError(f"{text} names no seeds: write the smaller number first, as in 1..5")
+        return tuple(range(first, last + 1))
+    try:
+        return tuple(int(number) for number in text.split(","))
+    except ValueError:
+        raise ValueError(f"{text!r} names no seeds; write 1..5, or 1,4,9") from None
+
+
+class Varied(Section):
+    """Values that one setting takes."""
+
+    values: tuple[Any, ...] | None = None
+    """All of them, in a grid's order."""
+    low: int | float | None = None
+    high: int | float | None = None
+    """Bounds of an interval, both included. If both are whole numbers, whole numbers are drawn."""
+    log: bool = False
+    """Draw the logarithm evenly."""
+    when: Mapping[str, Any] = Field(default_factory=dict)
+    """Earlier setting -> its value, or a list of values, with which this one varies; else it keeps its default."""
+
+    @model_validator(mode="after")
+    def _names_values(self) -> "Varied":
+        if (self.values is None) == (self.low is None and self.high is None):
+            raise ValueError("give either a list of values, or low and high")
+        if self.values is not None:
+            if not self.values:
+                raise ValueError("the list of values is empty")
+            return self
+        if self.low is None or self.high is None:
+            raise ValueError("low and high belong together")
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise ValueError(f"low must be less than high, not {self.low} and {self.high}")
+        if self.log and self.low <= 0:
+            raise ValueError(f"log needs a low above 0, not {self.low}")
+        return self
+
+    def draw(self, chance: random.Random) -> Any:
+        """Draw one value."""
+        if self.values is not None:
+            return self.values[int(chance.random() * len(self.values))]
+        assert self.low is not None
+        assert self.high is not None
+        whole = isinstance(self.low, int) and isinstance(self.high, int)
+        low, high = (self.low - 0.5, self.high + 0.5) if whole else (self.low, self.high)
+        drawn = math.exp(chance.uniform(math.log(low), math.log(high))) if self.log else chance.uniform(low, high)
+        return min(max(round(drawn), self.low), self.high) if whole else float(drawn)
+
+
+def _written_short(value: Any) -> Any:
+    return {"values": value} if isinstance(value, list | tuple) else value
+
+
+class Budget(Section):
+    """Limits of the whole sweep; null: none."""
+
+    runs: int | None = Field(None, ge=1)
+    """Runs of all settings and seeds together."""
+    minutes: float | None = Field(None, gt=0.0)
+    """Minutes of all launches together; runs that are under way then are stopped, and go on if this is raised."""
+    env_steps: int | None = Field(None, ge=1)
+    """Environment steps of all runs together, after which none begins."""
+
+
+class Sweep(Section):
+    """Settings that vary, seeds, and the budget."""
+
+    method: Literal["grid", "random"] = "grid"
+    """grid: every combination; random: combinations are drawn until the budget is spent."""
+    vary: dict[str, Annotated[Varied, BeforeValidator(_written_short)]] = Field(default_factory=dict)
+    """Dotted path of a setting -> a list of values, or {low, high, log}, or {values, when}."""
+    seeds: Annotated[tuple[int, ...], BeforeValidator(seeds_of)] = (1,)
+    """A run for each, of every combination: a list, or 1..5."""
+    draw_seed: int = Field(0, ge=0)
+    """Seed of the combinations that random draws."""
+    budget: Budget = Budget()
+
+    @model_validator(mode="after")
+    def _compares(self) -> "Sweep":
+        if len(set(self.seeds)) < len(self.seeds) or not self.seeds:
+            raise ValueError(f"seeds must differ, and there must be one: {list(self.seeds)}")
+        if not self.vary and len(self.seeds) == 1:
+            raise ValueError("vary names no setting and seeds one seed, so there is nothing to compare; name some")
+        earlier: set[str] = set()
+        for path, varied in self.vary.items():
+            if path == "seed":
+                raise ValueError("vary.seed: name them under seeds")
+            if self.method == "grid" and varied.values is None:
+                raise ValueError(f"vary.{path}: a grid needs a list of values; or set method: random")
+            if unknown := sorted(varied.when.keys() - earlier):
+                raise ValueError(f"vary.{path}.when: {unknown[0]} is no setting that varies before it")
+            earlier.add(path)
+        limits = self.budget.model_dump().values()
+        if self.method == "random" and (not self.vary or all(limit is None for limit in limits)):
+            raise ValueError("method random needs settings to draw and a budget, such as budget: {runs: 24}")
+        return self
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run of a sweep before it is trained.
+
+    Attributes:
+        number: Counted from 1, in the order in which runs begin.
+        values: Dotted path -> value, of the settings that vary.
+    """
+
+    number: int
+    values: Mapping[str, Any]
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Return '0007', the name of its directory."""
+        return f"{self.number:04}"
+
+    @property
+    def sets(self) -> list[str]:
+        """The values as --set takes them."""
+        return [f"{path}={json.dumps(value)}" for path, value in self.values.items()]
+
+    @property
+    def combination(self) -> str:
+        """Return 'network.learning_rate=0.001'; empty where only seeds vary."""
+        return " ".join(self.sets)
+
+    @property
+    def words(self) -> str:
+        """Return 'network.learning_rate=0.001 seed 2'."""
+        return f"{self.combination} seed {self.seed}".strip()
+
+
+def planned_runs(sweep: Sweep) -> Iterator[Planned]:
+    """Yield the runs in order: each combination under every seed. Without `budget.runs`, random never ends."""
+    combinations = _grid(sweep, {}, [*sweep.vary]) if sweep.method == "grid" else _draws(sweep)
+    pairs = ((values, seed) for values in combinations for seed in sweep.seeds)
+    runs = (Planned(number, values, seed) for number, (values, seed) in enumerate(pairs, 1))
+    return islice(runs, sweep.budget.runs)
+
+
+def number_of_runs(sweep: Sweep) -> int | None:
+    """Return the number of runs; None where only time or steps limit it.
+
+    Raises:
+        ConfigError: A grid has too many.
+    """
+    if sweep.method == "random":
+        return sweep.budget.runs
+    found = sum(1 for _ in islice(planned_runs(sweep), MOST_RUNS + 1))
+    if found > MOST_RUNS:
+        raise ConfigError(f"the grid has more than {MOST_RUNS:,} runs; set budget.runs, or method: random")
+    return found
+
+
+def _grid(sweep: Sweep, chosen: Mapping[str, Any], paths: list[str]) -> Iterator[Mapping[str, Any]]:
+    if not paths:
+        yield chosen
+        return
+    path, *rest = paths
+    varied = sweep.vary[path]
+    if not _applies(varied, chosen):
+        yield from _grid(sweep, chosen, rest)
+        return
+    for value in varied.values or ():
+        yield from _grid(sweep, {**chosen, path: value}, rest)
+
+
+def _draws(sweep: Sweep) -> Iterator[Mapping[str, Any]]:
+    for index in count():
+        # A generator of its own: another budget changes no combination.
+        chance = random.Random(f"{sweep.draw_seed} {index}")
+        chosen: dict[str, Any] = {}
+        for path, varied in sweep.vary.items():
+            value = varied.draw(chance)  # drawn in any case: a condition changes no later draw
+            if _applies(varied, chosen):
+                chosen[path] = value
+        yield chosen
+
+
+def _applies(varied: Varied, chosen: Mapping[str, Any]) -> bool:
+    wanted = {path: values if isinstance(values, list | tuple) else [values] for path, values in varied.when.items()}
+    return all(path in chosen and chosen[path] in values for path, values in wanted.items())

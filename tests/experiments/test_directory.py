@@ -1,0 +1,152 @@
+import fcntl
+import json
+import os
+
+import pytest
+
+from distrl.config.load import load
+from distrl.errors import ConfigError, DistrlError
+from distrl.experiments import directory as module
+from distrl.experiments.directory import Outcome, Run, SweepDirectory, read_sweep
+from distrl.experiments.sweep import Planned, Sweep
+from distrl.runs.summary import Summary
+
+PLANNED = Planned(3, {"a": 1}, 2)
+SWEEP = Sweep(vary={"network.learning_rate": [1e-4, 1e-3]}, seeds=(1, 2))
+
+
+@pytest.fixture
+def place(tmp_path):
+    return SweepDirectory(tmp_path / "sweep")
+
+
+def finish(place, **changes):
+    """A run's summary."""
+    facts = {
+        **{"run_id": "x", "algorithm": "ppo", "env": "E-v0", "seed": 2, "env_steps": 500, "updates": 5, "episodes": 9},
+        **{"mean_return_100": 12.5, "best_mean_return_100": 13.0, "wall_s": 4.0, "time_to_first_update_s": 1.0},
+        **{"env_steps_per_s": 1.0, "updates_per_s": 1.0, "trained_steps": 500, "stop_reason": "env_steps"},
+        **{"exit_code": 0, "weights_version": 5, "produced": 5, "foreign": 0, "trained": 5, "queued": 0},
+        **{"in_flight": 0, "dropped": {}, "lost": 0, "rolled_back": 0, "policy_lag": {}, "bottleneck": "actors"},
+        **{"peak_rss_mb": {}, "restarts": 0, **changes},
+    }
+    place.run(PLANNED).mkdir(parents=True, exist_ok=True)
+    Summary(**facts).write(place.run(PLANNED) / "summary.json")
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, Outcome("done", 500, 4.0, 12.5)),
+        ({"evaluation_mean_return": 14.0, "resumed_wall_s": 3.0}, Outcome("done", 500, 7.0, 14.0)),
+        ({"stop_reason": "asked"}, Outcome("done", 500, 4.0, 12.5)),
+        ({"stop_reason": "SIGTERM"}, Outcome("interrupted", 500, 4.0, 12.5)),
+        ({"stop_reason": "Ctrl-C", "exit_code": 130}, Outcome("interrupted", 500, 4.0, 12.5)),
+        (
+            {"stop_reason": "the learner failed", "exit_code": 3, "error": "not finite", "mean_return_100": None},
+            Outcome("failed", 500, 4.0, None, "not finite"),
+        ),
+    ],
+)
+def test_the_outcome_is_that_of_the_runs_own_summary(place, changes, expected):
+    finish(place, **changes)
+    assert place.outcome(PLANNED) == expected
+
+
+def test_a_run_without_a_summary_was_interrupted_or_has_not_begun(place):
+    assert place.outcome(PLANNED) == Outcome("waiting")
+    place.run(PLANNED).mkdir(parents=True)
+    assert place.outcome(PLANNED) == Outcome("interrupted")
+    (place.run(PLANNED) / "summary.json").write_text("{")
+    assert place.outcome(PLANNED) == Outcome("interrupted")
+
+
+def test_what_is_created_is_read_back(place):
+    base = load(flags={"--env": "CartPole-v1"}, sets=["stop.env_steps=100"])
+    place.create(SWEEP, base)
+    assert place.exists
+    assert place.read() == SWEEP
+    assert load(file=place.base).config == base.config
+    assert (place.base.stat().st_mode & 0o777) == 0o600  # as config.yaml of a run: it may hold secrets
+
+
+def test_a_folder_with_other_files_is_refused(place):
+    place.path.mkdir()
+    (place.path / "mine.txt").touch()
+    with pytest.raises(ConfigError, match="is not empty; choose another --dir"):
+        place.create(SWEEP, load())
+    with pytest.raises(ConfigError, match=r"Not a directory; choose another --dir"):
+        SweepDirectory(place.path / "mine.txt" / "sweep").create(SWEEP, load())
+
+
+def test_the_list_has_every_run_and_the_time(place):
+    place.create(SWEEP, load())
+    assert place.minutes() == 0.0
+    place.write_index([Run(PLANNED, Outcome("failed", 10, 2.04, None, "it broke"))], 1.5)
+    tree = json.loads((place.path / "sweep.json").read_text())
+    assert tree == {
+        "format": 1,
+        "minutes": 1.5,
+        "runs": [
+            {
+                **{"run": "0003", "seed": 2, "settings": {"a": 1}, "state": "failed", "mean_return": None},
+                **{"env_steps": 10, "wall_s": 2.0, "error": "it broke"},
+            }
+        ],
+    }
+    assert place.minutes() == 1.5
+    (place.path / "sweep.json").write_text("[]")
+    with pytest.raises(ConfigError, match=r"sweep\.json is damaged"):
+        place.minutes()
+
+
+def test_a_full_disk_is_one_line_that_says_how_to_go_on(place, monkeypatch):
+    place.create(SWEEP, load())
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "put_file", full)
+    with pytest.raises(DistrlError, match=r"No space left on device; make room and go on with: distrl sweep .*/sweep$"):
+        place.write_index([], 0.0)
+
+
+def test_a_second_launch_waits_for_the_lock_and_then_says_so(place, monkeypatch):
+    place.create(SWEEP, load())
+    monkeypatch.setattr(module, "PATIENCE_S", 0.3)
+    said = []
+    refused = pytest.raises(ConfigError, match="another process works on the sweep")
+    with place.locked(said.append), refused, place.locked(said.append):
+        pass
+    assert said == ["waiting for the runs of an earlier launch to end …"]
+    with place.locked(said.append) as lock:
+        assert os.fstat(lock).st_ino == (place.path / "sweep.lock").stat().st_ino
+        with (place.path / "sweep.lock").open() as other, pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_file_has_what_varies_and_what_runs_share(tmp_path):
+    file = tmp_path / "sweep.yaml"
+    file.write_text("preset: cartpole-ppo\nset: {stop.env_steps: 9}\nvary: {network.learning_rate: [1e-3, 1e-4]}\n")
+    described, shared = read_sweep(file)
+    assert described.vary["network.learning_rate"].values == (1e-3, 1e-4)
+    assert shared == {"preset": "cartpole-ppo", "set": {"stop.env_steps": 9}}
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"\xff", "is not UTF-8 text"),
+        (b"vary: [1", "sweep.yaml"),
+        (b"[1]", "sweep.yaml"),
+        (b"budjet: {}", "did you mean budget"),
+        (None, "name the file of a sweep, or a sweep's directory"),
+    ],
+)
+def test_bad_files_are_one_line(tmp_path, content, told):
+    file = tmp_path / "sweep.yaml"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ConfigError, match=told) as caught:
+        read_sweep(file)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,199 @@
+import contextlib
+import json
+import os
+import signal
+
+import pytest
+
+from distrl.config.load import load, validated
+from distrl.errors import ConfigError
+from distrl.experiments import running
+from distrl.experiments.directory import SweepDirectory
+from distrl.experiments.running import check_runs, run_sweep
+from distrl.experiments.sweep import Sweep
+from distrl.runs.summary import Summary
+
+FACTS = {
+    **{"run_id": "x", "algorithm": "ppo", "env": "E-v0", "updates": 5, "episodes": 9, "best_mean_return_100": None},
+    **{"wall_s": 4.0, "time_to_first_update_s": 1.0, "env_steps_per_s": 1.0, "updates_per_s": 1.0, "trained_steps": 5},
+    **{"weights_version": 5, "produced": 5, "foreign": 0, "trained": 5, "queued": 0, "in_flight": 0, "dropped": {}},
+    **{"lost": 0, "rolled_back": 0, "policy_lag": {}, "bottleneck": "actors", "peak_rss_mb": {}, "restarts": 0},
+}
+
+
+class Trainings:
+    """In place of `Pool`: every training ends at the next look, with what `ends` says of its number."""
+
+    def __init__(self, ends=None):
+        self.ends, self.started, self.at_once, self.stopped = ends or {}, [], 0, False
+        self._running = {}
+
+    def __call__(self, places, inherited):
+        self.places = places
+        return contextlib.nullcontext(self)
+
+    @property
+    def running(self):
+        return [*self._running]
+
+    @property
+    def has_room(self):
+        return len(self._running) < self.places
+
+    def start(self, name, arguments, log):
+        self.started.append(name)
+        self._running[name] = (arguments, log)
+        self.at_once = max(self.at_once, len(self._running))
+
+    def ended(self):
+        for name, (arguments, log) in [*self._running.items()]:
+            end = self.ends.get(name, {})
+            if callable(end):
+                end = end()
+            if end is None:
+                continue
+            del self._running[name]
+            folder = log.parent.parent / name
+            folder.mkdir(exist_ok=True)
+            if "log" in end:
+                log.write_text(end["log"])
+            else:
+                facts = {
+                    "seed": int(arguments[arguments.index("--seed") + 1]),
+                    "env_steps": 100,
+                    "mean_return_100": 7.0,
+                }
+                Summary(**FACTS, **{**facts, "stop_reason": "env_steps", "exit_code": 0, **end}).write(
+                    folder / "summary.json"
+                )
+            yield name, end.get("exit_code", 0)
+
+    def stop(self):
+        self.stopped = True
+
+
+@pytest.fixture
+def launch(tmp_path, monkeypatch):
+    """launch(trainings, **sweep) -> (ending, lines); the directory stays the same."""
+    place = SweepDirectory(tmp_path / "sweep")
+
+    def run(trainings, parallel=1, again=False, **tree):
+        sweep = validated(Sweep, {"vary": {"network.learning_rate": [1e-3, 1e-4]}, "seeds": "1..2", **tree}, {})
+        if not place.exists:
+            place.create(sweep, load())
+        monkeypatch.setattr(running, "Pool", trainings)
+        monkeypatch.setattr(running, "_POLL_S", 0.001)
+        said = []
+        ending = run_sweep(sweep, place, parallel, said.append, again=again)
+        return ending, said
+
+    run.place = place
+    return run
+
+
+def test_every_run_is_trained_once_with_its_settings_and_seed(launch):
+    trainings = Trainings()
+    start, commands = trainings.start, {}
+
+    def note(name, arguments, log):
+        commands[name] = arguments
+        start(name, arguments, log)
+
+    trainings.start = note
+    ending, said = launch(trainings, parallel=2)
+    assert trainings.started == ["0001", "0002", "0003", "0004"]
+    assert trainings.at_once == 2
+    place = launch.place
+    assert commands["0002"] == [
+        *("train", str(place.base), "--seed", "2", "--run-dir", str(place.run(ending.runs[1].planned))),
+        *("--resume", "auto", "--dated", "--set", "network.learning_rate=0.001"),
+    ]
+    assert (ending.exit_code, ending.left) == (0, 0)
+    assert [run["state"] for run in json.loads((place.path / "sweep.json").read_text())["runs"]] == ["done"] * 4
+    assert said[0] == "[1/4] network.learning_rate=0.001 seed 1 …"
+    assert (
+        "[1/4] network.learning_rate=0.001 seed 1: mean return 7.00 after 100 steps in 4.0 s · 3 to go, about 6.0 s"
+        in said
+    )
+
+    again = Trainings()
+    ending, said = launch(again)
+    assert (again.started, ending.exit_code, said) == ([], 0, ["4 runs ended already"])
+
+
+def test_a_run_that_fails_ends_nothing_but_itself(launch):
+    trainings = Trainings(
+        {
+            "0001": {"exit_code": 3, "stop_reason": "the learner failed", "error": "losses are not finite"},
+            "0003": {"exit_code": 2, "log": "noise\ndistrl: error: no such environment\nmore noise\n"},
+            "0004": {"exit_code": -9, "log": "killed in the middle\n"},
+        }
+    )
+    ending, said = launch(trainings)
+    assert [run.outcome.state for run in ending.runs] == ["failed", "done", "failed", "failed"]
+    assert [run.outcome.error for run in ending.runs] == [
+        *("losses are not finite", None, "no such environment", "killed in the middle")
+    ]
+    assert (ending.exit_code, ending.left) == (1, 0)
+    assert any(line.endswith("seed 1: FAILED: losses are not finite · 3 to go, about 12 s") for line in said)
+
+    # The next launch leaves what failed in order; those that left no summary begin again.
+    again = Trainings()
+    launch(again)
+    assert again.started == ["0003", "0004"]
+    (launch.place.path / "0003" / "summary.json").unlink()
+    every = Trainings()
+    assert launch(every, again=True)[0].exit_code == 0
+    assert every.started == ["0001", "0003"]
+
+
+def test_a_budget_of_steps_begins_no_further_run(launch):
+    ending, _ = launch(Trainings(), budget={"env_steps": 150})
+    assert [run.planned.name for run in ending.runs] == ["0001", "0002"]
+    assert (ending.left, ending.exit_code) == (2, 0)
+
+
+def test_when_the_time_is_up_runs_are_stopped_and_go_on_with_more_time(launch):
+    trainings = Trainings()
+    trainings.ends = {
+        "0002": lambda: {"stop_reason": "SIGTERM"} if trainings.stopped else None,
+    }
+    ending, said = launch(trainings, budget={"minutes": 0.005})
+    assert [run.outcome.state for run in ending.runs] == ["done", "interrupted"]
+    assert "the 0.005 minutes are over: stopping 1 run after a last checkpoint …" in said
+    assert (ending.left, ending.exit_code) == (3, 0)
+    assert launch.place.minutes() >= 0.005
+
+    more = Trainings()
+    ending, said = launch(more, budget={"minutes": 10})
+    assert more.started == ["0002", "0003", "0004"]
+    assert "[2/4] network.learning_rate=0.001 seed 2 goes on …" in said
+    assert ending.exit_code == 0
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_a_signal_stops_the_runs_in_order(launch, number, code):
+    trainings = Trainings()
+
+    def interrupt():
+        if not trainings.stopped:
+            os.kill(os.getpid(), number)
+            return None
+        return {"stop_reason": "SIGTERM"}
+
+    trainings.ends = {"0002": interrupt}
+    ending, said = launch(trainings)
+    assert [run.outcome.state for run in ending.runs] == ["done", "interrupted"]
+    assert (ending.exit_code, ending.left) == (code, 3)
+    assert said[-1] == "[2/4] network.learning_rate=0.001 seed 2: stopped; it goes on with the next launch"
+
+
+def test_a_configuration_that_is_not_valid_is_found_before_anything_is_trained():
+    base = load(flags={"--env": "CartPole-v1"})
+    good = validated(Sweep, {"vary": {"algorithm.name": ["ppo", "a2c"]}}, {})
+    check_runs(good, base)
+    vary = {"algorithm.name": ["ppo", "a2c"], "algorithm.clip_range": [0.1]}
+    with pytest.raises(
+        ConfigError, match=r'^run 0002 \(algorithm\.name="a2c" .* seed 1\): unknown key algorithm\.clip_r'
+    ):
+        check_runs(validated(Sweep, {"vary": vary}, {}), base)

@@ -1,0 +1,94 @@
+"""Sweeps that are killed at any moment and continued: every run ends, and none that had ended is trained again."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
+def start(arguments, log):
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "distrl", "sweep", *arguments, "--parallel", "2"],
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+
+
+def trainings_of(place):
+    """Processes that train in the sweep's directory."""
+    found = subprocess.run(["pgrep", "-f", f"distrl train {place}/base.yaml"], capture_output=True, text=True)
+    return found.stdout.split()
+
+
+def states(place):
+    return {run["run"]: run["state"] for run in json.loads((place / "sweep.json").read_text())["runs"]}
+
+
+@pytest.mark.parametrize(("settings", "seeds"), [(2, "1..2"), pytest.param(8, "1..3", marks=pytest.mark.long)])
+def test_a_sweep_that_is_killed_and_continued(tmp_path, settings, seeds):
+    file, place, log = tmp_path / "sweep.yaml", tmp_path / "sweep", tmp_path / "log"
+    rates = [1e-4 * (index + 1) for index in range(settings)]
+    file.write_text(
+        "set: {environment.id: CartPole-v1, actors.count: 0, stop.env_steps: 2000, checkpoint.every_updates: 1}\n"
+        f"vary: {{network.learning_rate: {rates}}}\nseeds: {seeds}\n"
+    )
+    seed = int.from_bytes(os.urandom(2))
+    print("moments by seed", seed)  # shown if the test fails
+    moments = random.Random(seed)
+    process, ended, kills = start([str(file), "--dir", str(place)], log), {}, 0
+    while True:
+        if kills < 3:
+            deadline = time.monotonic() + moments.uniform(6.0, 12.0)
+            while process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.1)
+        else:
+            process.wait(timeout=600)
+        if process.poll() is not None:
+            break
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        kills += 1
+        done = [name for name, state in states(place).items() if state == "done"]
+        ended |= {name: (place / name / "summary.json").stat().st_mtime_ns for name in done if name not in ended}
+        process = start([str(place)], log)
+    told = log.read_text()
+    assert process.returncode == 0, told
+    assert kills >= 1
+    count = settings * len(seeds.split("..")) if settings == 2 else 24
+    assert [*states(place).values()] == ["done"] * count
+    for name, written in ended.items():
+        assert (place / name / "summary.json").stat().st_mtime_ns == written, f"{name} was trained again"
+    for name in states(place):
+        summary = json.loads((place / name / "summary.json").read_text())
+        assert summary["env_steps"] >= 2000
+        assert summary["imbalance"] == 0
+    assert not trainings_of(place)
+
+
+def test_trainings_end_when_their_sweep_is_killed(tmp_path):
+    file, place = tmp_path / "sweep.yaml", tmp_path / "sweep"
+    file.write_text("set: {environment.id: CartPole-v1, actors.count: 1}\nseeds: 1..2\n")
+    process = start([str(file), "--dir", str(place)], tmp_path / "log")
+    deadline = time.monotonic() + 120.0
+    while not all((place / name / "metrics.csv").exists() for name in ("0001", "0002")):
+        assert time.monotonic() < deadline, (tmp_path / "log").read_text()
+        time.sleep(0.2)
+    assert len(trainings_of(place)) >= 2
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    deadline = time.monotonic() + 60.0
+    while trainings_of(place):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    for name in ("0001", "0002"):
+        summary = json.loads((place / name / "summary.json").read_text())
+        assert (summary["stop_reason"], summary["imbalance"]) == ("SIGTERM", 0)
