@@ -24,6 +24,8 @@ from distrl.config.load import LoadedConfig, dump_given, validated
 from distrl.data_store.atomic import put_file
 from distrl.errors import ConfigError, DistrlError
 from distrl.experiments.sweep import Planned, Sweep
+from distrl.metrics.phrases import return_words
+from distrl.runs.last_row import last_row
 from distrl.runs.summary import REASONS, Summary
 
 FORMAT = 1
@@ -150,6 +152,18 @@ class SweepDirectory:
         elif summary.exit_code == 130:
             state = "interrupted"
         return Outcome(state, summary.env_steps, wall_s, mean, summary.error if state == "failed" else None)
+
+    def progress(self, planned: Planned) -> str:
+        """Return 'at 12,300 steps, mean return 45.1' of a run that trains; 'beginning' before its first numbers."""
+        try:
+            row = last_row(self.run(planned) / "metrics.csv")
+        except (ConfigError, OSError):
+            return "beginning"
+        steps, mean = row.get("env_steps"), row.get("mean_return_100")
+        if not isinstance(steps, int | float):
+            return "beginning"
+        told = f", mean return {return_words(mean)}" if isinstance(mean, int | float) else ""
+        return f"at {steps:,.0f} steps{told}"
 
     def write_index(self, runs: Iterable[Run], minutes: float) -> None:
         """Write sweep.json.

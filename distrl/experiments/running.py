@@ -18,6 +18,8 @@ from distrl.metrics.phrases import return_words
 from distrl.runs.summary import duration
 
 _POLL_S = 0.1
+PROGRESS_S = 30.0
+"""Time between two lines about the runs under way."""
 Say = Callable[[str], None]
 
 
@@ -88,6 +90,7 @@ class _Launch:
         self._began, self._minutes_before = time.monotonic(), directory.minutes()
         self._runs: dict[str, Run] = {}
         self._stopping = False
+        self._told = time.monotonic()
 
     def run(self) -> Ending:
         waiting = self._open_runs()
@@ -102,6 +105,7 @@ class _Launch:
             for name, code in [*self._pool.ended()]:
                 self._note_end(self._runs[name].planned, code)
             more = more and not self._stopping and not self._steps_are_spent
+            self._tell_progress()
             time.sleep(_POLL_S)
         self._write()
         failed = any(run.outcome.state == "failed" for run in self._runs.values())
@@ -140,7 +144,7 @@ class _Launch:
             self._pool.start(planned.name, command, self._directory.log(planned))
         except OSError as error:
             raise DistrlError(f"run {planned.name} cannot be started: {error}") from error
-        self._say(f"{self._heading(planned)}{goes_on} …")
+        self._tell(f"{self._heading(planned)}{goes_on} …")
 
     def _note_end(self, planned: Planned, code: int) -> None:
         outcome = self._directory.outcome(planned)
@@ -149,7 +153,17 @@ class _Launch:
             outcome = replace(outcome, state="failed", error=error)
         self._runs[planned.name] = Run(planned, outcome)
         self._write()
-        self._say(f"{self._heading(planned)}: {_outcome_words(outcome)}{self._time_left()}")
+        self._tell(f"{self._heading(planned)}: {_outcome_words(outcome)}{self._time_left()}")
+
+    def _tell(self, line: str) -> None:
+        self._told = time.monotonic()
+        self._say(line)
+
+    def _tell_progress(self) -> None:
+        """Print where the runs are, unless something has been printed a moment ago."""
+        if self._pool.running and time.monotonic() - self._told >= PROGRESS_S:
+            at = [f"{name} {self._directory.progress(self._runs[name].planned)}" for name in self._pool.running]
+            self._tell(f"under way: {' · '.join(at)}")
 
     def _heading(self, planned: Planned) -> str:
         total = "" if self._total is None else f"/{self._total}"

@@ -147,6 +147,23 @@ def test_a_run_that_fails_ends_nothing_but_itself(launch):
     assert every.started == ["0001", "0003"]
 
 
+def test_a_line_now_and_then_says_where_the_runs_are(launch, monkeypatch):
+    monkeypatch.setattr(running, "PROGRESS_S", 0.05)
+    looks = []
+
+    def late():
+        looks.append(1)
+        folder = launch.place.path / "0001"
+        folder.mkdir(exist_ok=True)
+        if len(looks) > 60:
+            (folder / "metrics.csv").write_text("env_steps,mean_return_100\n100,\n12300,45.125\n")
+        return None if len(looks) < 300 else {}
+
+    _, said = launch(Trainings({"0001": late}))
+    assert "under way: 0001 beginning" in said
+    assert "under way: 0001 at 12,300 steps, mean return 45.1" in said
+
+
 def test_a_budget_of_steps_begins_no_further_run(launch):
     ending, _ = launch(Trainings(), budget={"env_steps": 150})
     assert [run.planned.name for run in ending.runs] == ["0001", "0002"]
