@@ -10,10 +10,10 @@ number of environment steps, too few to finish learning. 100 greedy episodes jud
 import itertools
 from pathlib import Path
 
-from benchmarks.intervals import interval
 from benchmarks.publishing import measure_and_report, parser, scores
 from benchmarks.report import comparison, heading, missing, read_report
 from benchmarks.table import Row
+from distrl.runs.intervals import interval
 
 VARIANTS = {
     "in-memory": ("one process, in memory", ("actors.count=0",)),

@@ -9,11 +9,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from benchmarks.intervals import interval
 from benchmarks.measurement import Result
 from benchmarks.published import published_curves
 from benchmarks.report import mean_curve
 from benchmarks.table import Row
+from distrl.runs.intervals import interval
 
 STYLE = {"svg.hashsalt": "distrl", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False}
 STYLE |= {"axes.spines.right": False, "legend.frameon": False}

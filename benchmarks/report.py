@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.intervals import Interval, bootstrap, interquartile_mean, interval
 from benchmarks.measurement import Result
 from benchmarks.table import Row
+from distrl.runs.intervals import Interval, bootstrap, interquartile_mean, interval
 
 GRID = 120
 """Points of a curve over all seeds."""

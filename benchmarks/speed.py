@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import provenance
-from benchmarks.intervals import Interval
 from benchmarks.measurement import keep
 from benchmarks.publishing import RESULTS, say
 from benchmarks.report import published
+from distrl.runs.intervals import Interval
 
 PAGE = provenance.ROOT / "docs" / "performance.md"
 NOTHING = "Not measured yet."

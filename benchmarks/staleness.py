@@ -12,11 +12,11 @@ less. Two measures judge every run: 100 greedy episodes, and its last 100 traini
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.intervals import interval
 from benchmarks.measurement import Result
 from benchmarks.publishing import measure_and_report, parser
 from benchmarks.report import comparison, heading, missing, read_report, training_score
 from benchmarks.table import Row
+from distrl.runs.intervals import interval
 
 LAG_UPDATES = 10
 ENV_STEPS = 800_000

@@ -23,12 +23,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.intervals import Interval, median_interval, ratio_of_medians
 from benchmarks.measurement import FailedError, keep, run
 from benchmarks.publishing import say
 from benchmarks.speed import Entry, around, chosen, finish, goal, listed, parser, stamp
 from distrl.config.load import load
 from distrl.config.presets import presets as all_presets
+from distrl.runs.intervals import Interval, median_interval, ratio_of_medians
 from distrl.runs.summary import duration
 
 PRESETS = ("cartpole-impala", "halfcheetah-appo", "pong-impala")

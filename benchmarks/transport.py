@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import redis
 
-from benchmarks.intervals import median_interval
 from benchmarks.publishing import say
 from benchmarks.speed import Entry, around, chosen, finish, goal, listed, parser, stamp
 from distrl.memory_backend.backend import connect
@@ -28,6 +27,7 @@ from distrl.memory_backend.codec import decode_unroll, encode_unroll, stack
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
 from distrl.memory_backend.layouts import Layouts
 from distrl.memory_backend.stream import QueueCaps
+from distrl.runs.intervals import median_interval
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader, UnrollSchema
 
 T, B = 32, 64

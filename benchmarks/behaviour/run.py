@@ -18,12 +18,12 @@ from typing import Any
 from benchmarks import provenance
 from benchmarks.behaviour.environment import read_log
 from benchmarks.behaviour.tasks import TASKS, Task
-from benchmarks.intervals import interquartile_mean
 from benchmarks.measurement import FailedError, keep, run, train_command
 from benchmarks.publishing import PAGE, RESULTS, parser, say
 from benchmarks.report import number, published, table
 from benchmarks.schedule import in_words
 from benchmarks.table import selected
+from distrl.runs.intervals import interquartile_mean
 
 LEARNERS = ("distrl", "bsuite")
 """Names of the two sides, in the order of the table."""

@@ -1,13 +1,14 @@
 """`distrl sweep`: many runs that differ in settings and seeds; also `distrl train --seeds`."""
 
 import json
-import statistics
+import math
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +20,9 @@ from distrl.experiments.running import check_runs, run_sweep
 from distrl.experiments.sweep import Sweep, number_of_runs, planned_runs
 from distrl.metrics.phrases import return_words
 from distrl.terminal.run_tables import aligned
+
+if TYPE_CHECKING:
+    from distrl.runs.intervals import Interval
 
 ParallelOption = Annotated[
     int,
@@ -119,25 +123,30 @@ def _with_budget(described: Sweep, changed: Mapping[str, Any]) -> Sweep:
 
 
 def standings(runs: Sequence[Run]) -> str:
-    """Return the combinations with their mean returns over the seeds, the best first."""
-    of: dict[str, list[float]] = {}
-    failed: dict[str, int] = {}
+    """Return the combinations by the interquartile means of their seeds' returns, the best first."""
+    from distrl.runs.intervals import interval  # brings NumPy
+
+    returns: dict[str, list[float]] = {}
+    failed: Counter[str] = Counter()
     for planned, outcome in runs:
-        name = planned.combination or "every seed"
-        returns = of.setdefault(name, [])
+        of_combination = returns.setdefault(planned.combination or "every seed", [])
+        failed[planned.combination or "every seed"] += outcome.state == "failed"
         if outcome.state == "done" and outcome.mean_return is not None:
-            returns.append(outcome.mean_return)
-        failed[name] = failed.get(name, 0) + (outcome.state == "failed")
-    best = sorted(of, key=lambda name: -statistics.mean(of[name]) if of[name] else float("inf"))
-    rows = [_row(printable(name), of[name], failed[name]) for name in best[:SHOWN]]
+            of_combination.append(outcome.mean_return)
+    found = {name: interval(values) if values else None for name, values in returns.items()}
+    best = sorted(found, key=lambda name: -math.inf if (one := found[name]) is None else one.centre, reverse=True)
+    rows = [_row(printable(name), returns[name], found[name], failed[name]) for name in best[:SHOWN]]
     rest = f"\n… and {len(best) - SHOWN} more combinations" if len(best) > SHOWN else ""
-    return aligned([("settings", "runs", "mean return", "least", "greatest", "failed"), *rows]) + rest
+    heads = ("settings", "runs", "mean return", "95 % interval", "least", "greatest", "failed")
+    return aligned([heads, *rows]) + rest
 
 
-def _row(name: str, returns: list[float], failed: int) -> tuple[str, ...]:
-    numbers = [statistics.mean(returns), min(returns), max(returns)] if returns else []
-    told = [return_words(number) for number in numbers] or ["–"] * 3
-    return (name, str(len(returns)), *told, str(failed) if failed else "")
+def _row(name: str, returns: Sequence[float], found: "Interval | None", failed: int) -> tuple[str, ...]:
+    if found is None:
+        return (name, "0", *["–"] * 4, str(failed) if failed else "")
+    least, greatest, centre, low, high = map(return_words, (min(returns), max(returns), *found))
+    between = f"{low} … {high}" if len(returns) > 1 else "–"
+    return (name, str(len(returns)), centre, between, least, greatest, str(failed) if failed else "")
 
 
 def _base(shared: dict[str, Any], target: Path) -> LoadedConfig:

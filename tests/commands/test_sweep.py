@@ -1,7 +1,5 @@
 """`distrl sweep` and `distrl train --seeds`; tests/failures/test_sweep.py trains."""
 
-import json
-
 import pytest
 
 from distrl.commands import sweep as module
@@ -52,10 +50,10 @@ def test_a_new_sweep_gets_a_directory_and_ends_with_the_best_first(file, launche
     assert (place.read(), sweep.seeds) == (sweep, (1, 2))
     assert capsys.readouterr().out.splitlines() == [
         "sweep in rates",
-        "settings  runs  mean return  least  greatest  failed",
-        "a=2       1     8.50         8.50   8.50      1",
-        "a=1       2     8.00         7.00   9.00",
-        "a=3       0     –            –      –",
+        "settings  runs  mean return  95 % interval  least  greatest  failed",
+        "a=2       1     8.50         –              8.50   8.50      1",
+        "a=1       2     8.00         7.00 … 9.00    7.00   9.00",
+        "a=3       0     –            –              –      –",
         "1 run is left; go on with: distrl sweep rates",
         "all runs: rates/sweep.json; distrl compare rates; distrl plot rates",
     ]
@@ -142,6 +140,15 @@ def test_train_with_seeds_is_a_sweep_of_one_configuration(file, launches, capsys
 
 
 def test_only_seeds_are_one_line_of_the_table():
-    runs = [Run(Planned(number, {}, number), Outcome("done", 1, 1.0, float(number))) for number in (1, 2, 3)]
-    assert module.standings(runs).splitlines()[1] == "every seed  3     2.00         1.00   3.00"
-    assert json.dumps(module.SHOWN)
+    """The interquartile mean of 1, 2 and 6: (1/4 + 2 + 6/4) / 1.5."""
+    returns = {1: 1.0, 2: 2.0, 3: 6.0}
+    runs = [Run(Planned(seed, {}, seed), Outcome("done", 1, 1.0, mean)) for seed, mean in returns.items()]
+    assert module.standings(runs).splitlines()[1] == "every seed  3     2.50         1.00 … 6.00    1.00   6.00"
+
+
+def test_a_long_table_is_cut():
+    runs = [Run(Planned(number, {"a": number}, 1), Outcome("done", 1, 1.0, float(number))) for number in range(1, 26)]
+    lines = module.standings(runs).splitlines()
+    assert lines[1].startswith("a=25 ")
+    assert lines[-2].startswith("a=6 ")
+    assert lines[-1] == "… and 5 more combinations"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.intervals import (
+from distrl.runs.intervals import (
     Interval,
     bootstrap,
     interquartile_mean,

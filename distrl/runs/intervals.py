@@ -59,7 +59,7 @@ def bootstrap(
 def interval(scores: Sequence[float]) -> Interval:
     """Interquartile mean of one score per seed, with its 95 % interval."""
     low, high = bootstrap(scores)
-    return Interval(float(interquartile_mean(scores)), float(low), float(high))
+    return Interval(float(interquartile_mean(np.asarray(scores, np.float64))), float(low), float(high))
 
 
 def median_interval(values: Sequence[float]) -> Interval:
