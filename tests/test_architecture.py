@@ -79,6 +79,7 @@ WALLS: Mapping[str, tuple[str, ...]] = {
     "ray": ("jobs/ray_client.py", "launch/ray_actors.py", "launch/ray_cluster.py"),
     "onnxruntime": ("actors/policy.py", "networks/policy/bundle.py"),
     "matplotlib": ("runs/pictures.py",),
+    "optuna": ("experiments/tuning.py",),
     "zstandard": ("memory_backend/compression.py",),
     "fsspec": ("data_store/remote_objects.py",),
     "s3fs": (),  # fsspec imports the library of a URL's scheme

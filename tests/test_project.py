@@ -27,7 +27,7 @@ LOCKS = {
     "environments": {"atari", "mujoco", "compression"},
     "dashboard": {"dashboard"},
     "dev": {"cpu", "jax", "ray", "atari", "mujoco", "envpool", "gym", "dm-control", "minatar", "compression", "plot"}
-    | {"dashboard", "dev", "s3", "gcs", "azure"},
+    | {"tune", "dashboard", "dev", "s3", "gcs", "azure"},
 }
 ACCELERATOR = re.compile(r"nvidia|cuda|torch|triton|jax-cuda")
 SELF = {"distrl[cpu]", "distrl[image]", "distrl[plot]"}
@@ -81,6 +81,7 @@ def test_every_extra_that_users_are_promised():
         "minatar",
         "compression",
         "plot",
+        "tune",
     }
     assert PROJECT["optional-dependencies"].keys() == promised
 

@@ -40,6 +40,7 @@ from distrl.commands import (
     runs,
     submit,
     sweep,
+    tune,
 )
 from distrl.commands.help import App, takes
 from distrl.commands.options import JoinedRedisOption, Layers, RunDirOption
@@ -170,6 +171,7 @@ def learner(
 
 
 app.command(rich_help_panel="Train")(sweep.sweep)
+app.command(rich_help_panel="Train")(tune.tune)
 app.command(rich_help_panel="Train")(submit.submit)
 app.command(rich_help_panel="Train")(actors.actors)
 app.command(rich_help_panel="Train")(evaluate.evaluator)

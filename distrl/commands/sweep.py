@@ -15,7 +15,7 @@ import typer
 from distrl.commands import completion
 from distrl.config.load import LoadedConfig, load, validated
 from distrl.errors import ConfigError, printable
-from distrl.experiments.directory import Run, SweepDirectory, read_sweep
+from distrl.experiments.directory import Run, SweepDirectory, read_file
 from distrl.experiments.running import check_runs, run_sweep
 from distrl.experiments.sweep import Sweep, number_of_runs, planned_runs
 from distrl.metrics.phrases import return_words
@@ -65,15 +65,15 @@ def sweep(
     goes_on = target.is_dir()
     if goes_on and directory is not None and directory.resolve() != target.resolve():
         raise ConfigError(f"{target} is a sweep's directory, which --dir {directory} contradicts; leave one out")
-    place = SweepDirectory(target if goes_on else directory or _new_directory(target.stem))
+    place = SweepDirectory(target if goes_on else directory or new_directory(target.stem))
     if not goes_on and place.exists:
         raise ConfigError(f"{place.path} already holds a sweep; go on with: distrl sweep {place.path}")
-    described, shared = read_sweep(target / "sweep.yaml" if goes_on else target)
+    described, shared = read_file(place.file if goes_on else target, Sweep)
     described = _with_budget(described, changed)
-    base = load(file=place.base) if goes_on else _base(shared, target)
+    base = load(file=place.base) if goes_on else shared_configuration(shared, target)
     check_runs(described, base)
     if dry_run:
-        _say(_listed(described, place))
+        say(_listed(described, place))
         return
     if not goes_on:
         place.create(described, base)
@@ -96,7 +96,7 @@ def train_seeds(
     if excluded := [name for name, value in others.items() if value is not None]:
         raise ConfigError(f"--seeds {seeds} begins several new runs, which {excluded[0]} contradicts; leave one out")
     described = validated(Sweep, {"seeds": seeds}, {"seeds": "flag --seeds"})
-    place = SweepDirectory(run_dir or _new_directory(f"seeds-{loaded.config.environment.id.replace('/', '-')}"))
+    place = SweepDirectory(run_dir or new_directory(f"seeds-{loaded.config.environment.id.replace('/', '-')}"))
     if place.exists:
         raise ConfigError(f"{place.path} already holds a sweep; go on with: distrl sweep {place.path}")
     place.create(described, loaded)
@@ -105,13 +105,13 @@ def train_seeds(
 
 def _train(described: Sweep, place: SweepDirectory, parallel: int, *, again: bool = False) -> int:
     """Train the runs, print how it goes and the outcome, and return the exit code."""
-    _say(f"sweep in {place.path}")
-    ending = run_sweep(described, place, parallel, _say, again=again)
-    _say(standings(ending.runs))
+    say(f"sweep in {place.path}")
+    ending = run_sweep(described, place, parallel, say, again=again)
+    say(standings(ending.runs))
     if ending.left:
         left = "1 run is left" if ending.left == 1 else f"{ending.left} runs are left"
-        _say(f"{left}; go on with: distrl sweep {place.path}")
-    _say(f"all runs: {place.path}/sweep.json; distrl compare {place.path}; distrl plot {place.path}")
+        say(f"{left}; go on with: distrl sweep {place.path}")
+    say(f"all runs: {place.path}/sweep.json; distrl compare {place.path}; distrl plot {place.path}")
     return ending.exit_code
 
 
@@ -149,7 +149,7 @@ def _row(name: str, returns: Sequence[float], found: "Interval | None", failed: 
     return (name, str(len(returns)), centre, between, least, greatest, str(failed) if failed else "")
 
 
-def _base(shared: dict[str, Any], target: Path) -> LoadedConfig:
+def shared_configuration(shared: dict[str, Any], target: Path) -> LoadedConfig:
     """Return the configuration that all runs share; a file that it names lies beside the sweep's."""
     sets = shared.get("set") or {}
     if not isinstance(sets, dict):
@@ -159,7 +159,8 @@ def _base(shared: dict[str, Any], target: Path) -> LoadedConfig:
     return load(shared.get("preset"), path, [f"{key}={json.dumps(value)}" for key, value in sets.items()])
 
 
-def _new_directory(stem: str) -> Path:
+def new_directory(stem: str) -> Path:
+    """Return the path of a new directory under runs/."""
     return Path("runs") / f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
@@ -171,6 +172,7 @@ def _listed(described: Sweep, place: SweepDirectory) -> str:
     return f"{aligned([('run', 'settings', 'state'), *rows])}\n{rest}"
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Print a line at once, also into a pipe."""
     typer.echo(text)
     sys.stdout.flush()

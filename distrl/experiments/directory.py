@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import yaml
 
@@ -23,7 +23,7 @@ from distrl.config.document import parse_mapping
 from distrl.config.load import LoadedConfig, dump_given, validated
 from distrl.data_store.atomic import put_file
 from distrl.errors import ConfigError, DistrlError
-from distrl.experiments.sweep import Planned, Sweep
+from distrl.experiments.sweep import Planned, Varying
 from distrl.metrics.phrases import return_words
 from distrl.runs.last_row import last_row
 from distrl.runs.summary import REASONS, Summary
@@ -62,15 +62,23 @@ class Run(NamedTuple):
     outcome: Outcome
 
 
-class SweepDirectory:
-    """The files of a sweep."""
+Described = TypeVar("Described", bound=Varying)
 
-    def __init__(self, path: Path) -> None:
+
+class SweepDirectory:
+    """The files of a sweep, or of a search.
+
+    Args:
+        file: Name of the file that says what varies.
+    """
+
+    def __init__(self, path: Path, file: str = "sweep.yaml") -> None:
         self.path = path
+        self.file = path / file
 
     @property
     def exists(self) -> bool:
-        return (self.path / "sweep.yaml").is_file()
+        return self.file.is_file()
 
     @property
     def base(self) -> Path:
@@ -85,8 +93,8 @@ class SweepDirectory:
         """Return the file with a run's output."""
         return self.path / "logs" / f"{planned.name}.log"
 
-    def create(self, sweep: Sweep, base: LoadedConfig) -> None:
-        """Write the files of a new sweep.
+    def create(self, described: Varying, base: LoadedConfig) -> None:
+        """Write the files of a new sweep or search.
 
         Raises:
             ConfigError: The directory holds something else already, or cannot be written.
@@ -97,18 +105,10 @@ class SweepDirectory:
                 raise ConfigError(f"{self.path} is not empty; choose another --dir")
             (self.path / "logs").mkdir()
             put_file(self.base, dump_given(base).encode(), private=True)
-            tree = sweep.model_dump(mode="json", exclude_defaults=True)
-            put_file(self.path / "sweep.yaml", yaml.safe_dump(tree, sort_keys=False, allow_unicode=True).encode())
+            tree = described.model_dump(mode="json", exclude_defaults=True)
+            put_file(self.file, yaml.safe_dump(tree, sort_keys=False, allow_unicode=True).encode())
         except OSError as error:
             raise ConfigError(f"{self.path} cannot be used: {error.strerror}; choose another --dir") from error
-
-    def read(self) -> Sweep:
-        """Read what varies.
-
-        Raises:
-            ConfigError: There is no sweep, or its file is not valid.
-        """
-        return read_sweep(self.path / "sweep.yaml")[0]
 
     @contextmanager
     def locked(self, say: Callable[[str], None]) -> Iterator[int]:
@@ -152,6 +152,15 @@ class SweepDirectory:
         elif summary.exit_code == 130:
             state = "interrupted"
         return Outcome(state, summary.env_steps, wall_s, mean, summary.error if state == "failed" else None)
+
+    def last_line(self, planned: Planned) -> str | None:
+        """Return the last error in a run's output, or else its last line."""
+        try:
+            lines = self.log(planned).read_text("utf-8", errors="replace").strip().splitlines()
+        except OSError:
+            return None
+        told = [line.partition("error: ")[2] for line in lines if "error: " in line]
+        return next(iter(reversed(told or lines)), None)
 
     def progress(self, planned: Planned) -> str:
         """Return 'at 12,300 steps, mean return 45.1' of a run that trains; 'beginning' before its first numbers."""
@@ -210,8 +219,8 @@ class SweepDirectory:
 _SHARED = ("preset", "config", "set")
 
 
-def read_sweep(path: Path) -> tuple[Sweep, dict[str, Any]]:
-    """Read a sweep's file: what varies, and `preset`, `config` and `set`, which all runs share.
+def read_file(path: Path, kind: type[Described]) -> tuple[Described, dict[str, Any]]:
+    """Read the file of a sweep or search: what varies, and `preset`, `config` and `set`, which all runs share.
 
     Raises:
         ConfigError: One line with the problem and the value.
@@ -221,13 +230,14 @@ def read_sweep(path: Path) -> tuple[Sweep, dict[str, Any]]:
     except UnicodeDecodeError as error:
         raise ConfigError(f"file {path} is not UTF-8 text") from error
     except FileNotFoundError as error:
-        raise ConfigError(f"there is no {path}; name the file of a sweep, or a sweep's directory") from error
+        what = kind.__name__.lower()
+        raise ConfigError(f"there is no {path}; name the file of a {what}, or a {what}'s directory") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     tree = parse_mapping(text, f"file {path}")
     shared = {name: tree.pop(name) for name in _SHARED if name in tree}
     origins = {str(key): f"file {path}" for key in tree}
-    return validated(Sweep, tree, origins), shared
+    return validated(kind, tree, origins), shared
 
 
 def _taken(lock: int) -> bool:

@@ -36,13 +36,11 @@ class Pool:
 
     Args:
         places: Most trainings at once.
-        inherited: File descriptors that the trainings keep open.
     """
 
-    def __init__(self, places: int, inherited: Sequence[int] = ()) -> None:
+    def __init__(self, places: int) -> None:
         cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
         self._places = [_Place(frozenset(share)) for share in shares(cores, places)]
-        self._inherited = inherited
         self._lifeline = Lifeline()
 
     def __enter__(self) -> "Pool":
@@ -70,8 +68,11 @@ class Pool:
     def has_room(self) -> bool:
         return any(place.process is None for place in self._places)
 
-    def start(self, name: str, arguments: Sequence[str], log: Path) -> None:
+    def start(self, name: str, arguments: Sequence[str], log: Path, inherited: Sequence[int] = ()) -> None:
         """Start `distrl ARGUMENTS` in a free place; its output is appended to `log`.
+
+        Args:
+            inherited: File descriptors that it keeps open.
 
         Raises:
             OSError: The log cannot be written, or no process can be started.
@@ -84,7 +85,7 @@ class Pool:
                 stdout=output,
                 stderr=output,
                 env={**os.environ, LIFELINE_VARIABLE: str(self._lifeline.read_fd)},
-                pass_fds=(self._lifeline.read_fd, *self._inherited),
+                pass_fds=(self._lifeline.read_fd, *inherited),
                 start_new_session=True,  # Ctrl-C reaches this process alone, which stops them in order
             )
         if place.cores:
@@ -99,10 +100,11 @@ class Pool:
                 place.process = None
                 yield place.name, code
 
-    def stop(self) -> None:
-        """Ask every training to stop after a last checkpoint."""
+    def stop(self, name: str | None = None) -> None:
+        """Ask a training, or all of them, to stop after a last checkpoint."""
         for place in self._places:
-            if place.process is not None and place.process.poll() is None:
+            chosen = name is None or place.name == name
+            if chosen and place.process is not None and place.process.poll() is None:
                 place.process.send_signal(signal.SIGTERM)
 
 

@@ -69,8 +69,8 @@ def run_sweep(sweep: Sweep, directory: SweepDirectory, parallel: int, say: Say, 
     """
     with directory.locked(say) as lock, interruptible(sigterm_code=EXIT_OK) as interrupt:
         remove_temporaries(directory.path)
-        with Pool(parallel, [lock]) as pool:
-            return _Launch(sweep, directory, pool, parallel, interrupt, say, again).run()
+        with Pool(parallel) as pool:
+            return _Launch(sweep, directory, pool, lock, parallel, interrupt, say, again).run()
 
 
 class _Launch:
@@ -79,12 +79,14 @@ class _Launch:
         sweep: Sweep,
         directory: SweepDirectory,
         pool: Pool,
+        lock: int,
         parallel: int,
         interrupt: Interrupt,
         say: Say,
         again: bool,
     ) -> None:
         self._sweep, self._directory, self._pool, self._parallel = sweep, directory, pool, parallel
+        self._lock = lock
         self._interrupt, self._say, self._again = interrupt, say, again
         self._total = number_of_runs(sweep)
         self._began, self._minutes_before = time.monotonic(), directory.minutes()
@@ -141,7 +143,7 @@ class _Launch:
         self._write()
         command = ["train", str(self._directory.base), *where, *sets]
         try:
-            self._pool.start(planned.name, command, self._directory.log(planned))
+            self._pool.start(planned.name, command, self._directory.log(planned), [self._lock])
         except OSError as error:
             raise DistrlError(f"run {planned.name} cannot be started: {error}") from error
         self._tell(f"{self._heading(planned)}{goes_on} …")
@@ -149,7 +151,7 @@ class _Launch:
     def _note_end(self, planned: Planned, code: int) -> None:
         outcome = self._directory.outcome(planned)
         if not outcome.has_ended and not self._stopping:
-            error = outcome.error or _last_line(self._directory, planned) or f"exit code {code}"
+            error = outcome.error or self._directory.last_line(planned) or f"exit code {code}"
             outcome = replace(outcome, state="failed", error=error)
         self._runs[planned.name] = Run(planned, outcome)
         self._write()
@@ -220,10 +222,3 @@ def _outcome_words(outcome: Outcome) -> str:
         return f"FAILED: {outcome.error}"
     mean = "no episode finished" if outcome.mean_return is None else f"mean return {return_words(outcome.mean_return)}"
     return f"{mean} after {outcome.env_steps:,} steps in {duration(outcome.wall_s)}"
-
-
-def _last_line(directory: SweepDirectory, planned: Planned) -> str | None:
-    """Return the last error in a run's output, or else its last line."""
-    lines = directory.log(planned).read_text("utf-8", errors="replace").strip().splitlines()
-    told = [line.partition("error: ")[2] for line in lines if "error: " in line]
-    return next(iter(reversed(told or lines)), None)

@@ -15,7 +15,7 @@ import json
 import math
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count, islice
 from typing import Annotated, Any, Literal
@@ -89,6 +89,11 @@ class Varied(Section):
         drawn = math.exp(chance.uniform(math.log(low), math.log(high))) if self.log else chance.uniform(low, high)
         return min(max(round(drawn), self.low), self.high) if whole else float(drawn)
 
+    def applies(self, chosen: Mapping[str, Any]) -> bool:
+        """Return whether the condition holds with the values that were chosen for earlier settings."""
+        allowed = {path: one if isinstance(one, list | tuple) else [one] for path, one in self.when.items()}
+        return all(path in chosen and chosen[path] in values for path, values in allowed.items())
+
 
 def _written_short(value: Any) -> Any:
     return {"values": value} if isinstance(value, list | tuple) else value
@@ -105,13 +110,41 @@ class Budget(Section):
     """Environment steps of all runs together, after which none begins."""
 
 
-class Sweep(Section):
+class Varying(Section):
+    """Settings that vary between runs."""
+
+    vary: dict[str, Annotated[Varied, BeforeValidator(_written_short)]] = Field(default_factory=dict)
+    """Dotted path of a setting -> a list of values, or {low, high, log}, or {values, when}."""
+
+    @model_validator(mode="after")
+    def _has_conditions_on_earlier_settings(self) -> "Varying":
+        earlier: set[str] = set()
+        for path, varied in self.vary.items():
+            if path == "seed":
+                raise ValueError("vary.seed: every run has a seed already; leave it out")
+            if unknown := sorted(varied.when.keys() - earlier):
+                raise ValueError(f"vary.{path}.when: {unknown[0]} is no setting that varies before it")
+            earlier.add(path)
+        return self
+
+    def chosen(self, choose: Callable[[str, Varied], Any]) -> dict[str, Any]:
+        """Return a value for each setting whose condition holds.
+
+        Args:
+            choose: Takes the path of a setting, and returns one of its values.
+        """
+        found: dict[str, Any] = {}
+        for path, varied in self.vary.items():
+            if varied.applies(found):
+                found[path] = choose(path, varied)
+        return found
+
+
+class Sweep(Varying):
     """Settings that vary, seeds, and the budget."""
 
     method: Literal["grid", "random"] = "grid"
     """grid: every combination; random: combinations are drawn until the budget is spent."""
-    vary: dict[str, Annotated[Varied, BeforeValidator(_written_short)]] = Field(default_factory=dict)
-    """Dotted path of a setting -> a list of values, or {low, high, log}, or {values, when}."""
     seeds: Annotated[tuple[int, ...], BeforeValidator(seeds_of)] = (1,)
     """A run for each, of every combination: a list, or 1..5."""
     draw_seed: int = Field(0, ge=0)
@@ -124,15 +157,8 @@ class Sweep(Section):
             raise ValueError(f"seeds must differ, and there must be one: {list(self.seeds)}")
         if not self.vary and len(self.seeds) == 1:
             raise ValueError("vary names no setting and seeds one seed, so there is nothing to compare; name some")
-        earlier: set[str] = set()
-        for path, varied in self.vary.items():
-            if path == "seed":
-                raise ValueError("vary.seed: name them under seeds")
-            if self.method == "grid" and varied.values is None:
-                raise ValueError(f"vary.{path}: a grid needs a list of values; or set method: random")
-            if unknown := sorted(varied.when.keys() - earlier):
-                raise ValueError(f"vary.{path}.when: {unknown[0]} is no setting that varies before it")
-            earlier.add(path)
+        if intervals := [path for path, varied in self.vary.items() if varied.values is None and self.method == "grid"]:
+            raise ValueError(f"vary.{intervals[0]}: a grid needs a list of values; or set method: random")
         limits = self.budget.model_dump().values()
         if self.method == "random" and (not self.vary or all(limit is None for limit in limits)):
             raise ValueError("method random needs settings to draw and a budget, such as budget: {runs: 24}")
@@ -201,7 +227,7 @@ def _grid(sweep: Sweep, chosen: Mapping[str, Any], paths: list[str]) -> Iterator
         return
     path, *rest = paths
     varied = sweep.vary[path]
-    if not _applies(varied, chosen):
+    if not varied.applies(chosen):
         yield from _grid(sweep, chosen, rest)
         return
     for value in varied.values or ():
@@ -212,14 +238,5 @@ def _draws(sweep: Sweep) -> Iterator[Mapping[str, Any]]:
     for index in count():
         # A generator of its own: another budget changes no combination.
         chance = random.Random(f"{sweep.draw_seed} {index}")
-        chosen: dict[str, Any] = {}
-        for path, varied in sweep.vary.items():
-            value = varied.draw(chance)  # drawn in any case: a condition changes no later draw
-            if _applies(varied, chosen):
-                chosen[path] = value
-        yield chosen
-
-
-def _applies(varied: Varied, chosen: Mapping[str, Any]) -> bool:
-    wanted = {path: values if isinstance(values, list | tuple) else [values] for path, values in varied.when.items()}
-    return all(path in chosen and chosen[path] in values for path, values in wanted.items())
+        drawn = {path: varied.draw(chance) for path, varied in sweep.vary.items()}  # a condition changes no other draw
+        yield sweep.chosen(lambda path, _, drawn=drawn: drawn[path])  # type: ignore[misc]

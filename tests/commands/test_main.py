@@ -124,6 +124,7 @@ def test_the_commands_are_those_that_are_built(capsys):
             "chaos",
             "dashboard",
             "sweep",
+            "tune",
         ),
         *("autoscale", "health", "set", "checkpoint", "evaluate-now", "submit", "jobs", "logs"),
         *("bench", "doctor", "presets", "config", "network", "env", "evaluate", "evaluator", "export"),

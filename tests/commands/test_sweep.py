@@ -4,9 +4,9 @@ import pytest
 
 from distrl.commands import sweep as module
 from distrl.commands.main import main
-from distrl.experiments.directory import Outcome, Run, SweepDirectory
+from distrl.experiments.directory import Outcome, Run, SweepDirectory, read_file
 from distrl.experiments.running import Ending
-from distrl.experiments.sweep import Planned
+from distrl.experiments.sweep import Planned, Sweep
 
 SWEEP = """\
 set: {environment.id: CartPole-v1, stop.env_steps: 100}
@@ -47,7 +47,7 @@ def test_a_new_sweep_gets_a_directory_and_ends_with_the_best_first(file, launche
     assert main(["sweep", str(file), "--dir", "rates", "--parallel", "2"]) == 1
     ((sweep, place, parallel, again),) = launches
     assert (place.path.name, parallel, again) == ("rates", 2, False)
-    assert (place.read(), sweep.seeds) == (sweep, (1, 2))
+    assert (read_file(place.file, Sweep)[0], sweep.seeds) == (sweep, (1, 2))
     assert capsys.readouterr().out.splitlines() == [
         "sweep in rates",
         "settings  runs  mean return  95 % interval  least  greatest  failed",
@@ -64,7 +64,7 @@ def test_a_directory_goes_on_with_another_budget(file, launches):
     assert main(["sweep", "rates", "--runs", "3", "--minutes", "5", "--again"]) == 1
     sweep, place, parallel, again = launches[1]
     assert (sweep.budget.runs, sweep.budget.minutes, parallel, again) == (3, 5.0, 1, True)
-    assert place.read().budget.runs is None  # the file stays as it was written
+    assert read_file(place.file, Sweep)[0].budget.runs is None  # the file stays as it was written
 
 
 def test_a_default_directory_is_a_new_one_under_runs(file, launches):

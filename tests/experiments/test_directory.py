@@ -7,7 +7,7 @@ import pytest
 from distrl.config.load import load
 from distrl.errors import ConfigError, DistrlError
 from distrl.experiments import directory as module
-from distrl.experiments.directory import Outcome, Run, SweepDirectory, read_sweep
+from distrl.experiments.directory import Outcome, Run, SweepDirectory, read_file
 from distrl.experiments.sweep import Planned, Sweep
 from distrl.runs.summary import Summary
 
@@ -65,7 +65,7 @@ def test_what_is_created_is_read_back(place):
     base = load(flags={"--env": "CartPole-v1"}, sets=["stop.env_steps=100"])
     place.create(SWEEP, base)
     assert place.exists
-    assert place.read() == SWEEP
+    assert read_file(place.file, Sweep) == (SWEEP, {})
     assert load(file=place.base).config == base.config
     assert (place.base.stat().st_mode & 0o777) == 0o600  # as config.yaml of a run: it may hold secrets
 
@@ -128,7 +128,7 @@ def test_a_second_launch_waits_for_the_lock_and_then_says_so(place, monkeypatch)
 def test_a_file_has_what_varies_and_what_runs_share(tmp_path):
     file = tmp_path / "sweep.yaml"
     file.write_text("preset: cartpole-ppo\nset: {stop.env_steps: 9}\nvary: {network.learning_rate: [1e-3, 1e-4]}\n")
-    described, shared = read_sweep(file)
+    described, shared = read_file(file, Sweep)
     assert described.vary["network.learning_rate"].values == (1e-3, 1e-4)
     assert shared == {"preset": "cartpole-ppo", "set": {"stop.env_steps": 9}}
 
@@ -148,5 +148,5 @@ def test_bad_files_are_one_line(tmp_path, content, told):
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(ConfigError, match=told) as caught:
-        read_sweep(file)
+        read_file(file, Sweep)
     assert "\n" not in str(caught.value)

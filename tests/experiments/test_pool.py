@@ -73,6 +73,19 @@ def test_leaving_stops_them_in_order(script, tmp_path):
     assert log.read_text() == "ready\na last checkpoint\n"
 
 
+def test_one_alone_is_stopped(script, tmp_path):
+    script("import time\nprint('ready', flush=True)\ntime.sleep(60)")
+    with Pool(2) as pool:
+        for name in ("a", "b"):
+            pool.start(name, [], tmp_path / name)
+        wait_for(lambda: all("ready" in (tmp_path / name).read_text() for name in ("a", "b")))
+        pool.stop("b")
+        found = []
+        wait_for(lambda: found.extend(pool.ended()) or found)
+        assert found == [("b", -signal.SIGTERM)]
+        assert pool.running == ["a"]
+
+
 def test_one_that_does_not_stop_is_killed(script, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "GRACE_S", 0.5)
     script(
@@ -94,8 +107,8 @@ def test_the_lifeline_and_inherited_files_reach_them(script, tmp_path):
     held = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
     os.environ["HELD"] = str(held)
     try:
-        with Pool(1, [held]) as pool:
-            pool.start("a", [], tmp_path / "a.log")
+        with Pool(1) as pool:
+            pool.start("a", [], tmp_path / "a.log", [held])
             wait_for(lambda: [*pool.ended()])
     finally:
         del os.environ["HELD"]

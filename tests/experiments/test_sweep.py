@@ -120,7 +120,7 @@ def test_seeds(text, seeds):
         ({"vary": {"a": {"values": [1], "low": 0.0}}}, "vary.a: give either a list of values, or low and high"),
         ({"vary": {"a": {"low": 0.0, "high": 1.0}}}, "vary.a: a grid needs a list of values; or set method: random"),
         ({"vary": {"a": {"values": [1], "when": {"b": 2}}}}, "vary.a.when: b is no setting that varies before it"),
-        ({"vary": {"seed": [1, 2]}}, "vary.seed: name them under seeds"),
+        ({"vary": {"seed": [1, 2]}}, "vary.seed: every run has a seed already"),
         ({"vary": {"a": [1, 2]}, "method": "random"}, "method random needs settings to draw and a budget"),
         ({"vary": {"a": {"lo": 1}}}, "unknown key vary.a.lo"),
         ({"vary": {"a": [1]}, "budget": {"minutes": 0}}, "budget.minutes"),

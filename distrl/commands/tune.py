@@ -1,0 +1,70 @@
+"""`distrl tune`: search for good settings."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from distrl.commands import completion
+from distrl.commands.sweep import ParallelOption, new_directory, say, shared_configuration
+from distrl.config.load import load, validated
+from distrl.errors import ConfigError, MissingExtraError, require
+from distrl.experiments.directory import SweepDirectory, read_file
+from distrl.experiments.search import Search
+
+
+def tune(
+    target: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SEARCH.yaml|DIR",
+            help="A new search's file, or a search's directory, to go on or to help another worker.",
+            autocompletion=completion.runs_and_files,
+        ),
+    ],
+    directory: Annotated[
+        Path | None,
+        typer.Option("--dir", metavar="DIR", help="The search's directory. [dim]Default: a new one under runs/.[/]"),
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Trials of all workers together, in place of the file's.")
+    ] = None,
+    minutes: Annotated[float | None, typer.Option(metavar="M", help="Most minutes of this launch.")] = None,
+    parallel: ParallelOption = 1,
+) -> None:
+    """Search for the settings with the greatest mean return, with Optuna. The best configuration is DIR/best.yaml.
+
+    [cyan]distrl tune search.yaml --trials 40 --parallel 2[/]
+
+    [cyan]distrl tune runs/search[/]    go on; or, from another terminal, a second worker
+
+    Exit code: 0; 1 if no trial is complete; 130 after Ctrl-C.
+    """
+    require("optuna", "Optuna, which proposes settings,", "tune")
+    goes_on = target.is_dir()
+    if goes_on and directory is not None and directory.resolve() != target.resolve():
+        raise ConfigError(f"{target} is a search's directory, which --dir {directory} contradicts; leave one out")
+    place = SweepDirectory(target if goes_on else directory or new_directory(target.stem), "search.yaml")
+    if not goes_on and place.exists:
+        raise ConfigError(f"{place.path} already holds a search; go on with: distrl tune {place.path}")
+    search, shared = read_file(place.file if goes_on else target, Search)
+    changed = {name: value for name, value in (("trials", trials), ("minutes", minutes)) if value is not None}
+    search = validated(Search, search.model_dump(mode="json") | changed, {name: f"flag --{name}" for name in changed})
+    base = load(file=place.base) if goes_on else shared_configuration(shared, target)
+    from distrl.experiments import tuning  # brings Optuna
+
+    tuning.check_search(search, base)
+    if not goes_on:
+        place.create(search, base)
+    say(f"search in {place.path}")
+    code = tuning.tune(search, place, parallel, say)
+    for line in tuning.outcome_lines(search, place):
+        say(line)
+    if (place.path / "best.yaml").exists():
+        say(f"train with it: distrl train {place.path / 'best.yaml'}")
+    try:
+        if drawn := tuning.draw_pictures(search, place):
+            say(f"pictures: {', '.join(map(str, drawn))}")
+    except MissingExtraError as error:
+        say(f"no pictures: {error}")
+    raise typer.Exit(code)

@@ -1,0 +1,27 @@
+import pytest
+
+from distrl.config.load import validated
+from distrl.errors import ConfigError
+from distrl.experiments.search import Search
+
+
+@pytest.mark.parametrize(
+    ("tree", "told"),
+    [
+        ({}, "vary names no setting to search"),
+        ({"vary": {"a": [1]}, "trials": 0}, "trials"),
+        ({"vary": {"a": [1]}, "sampler": "tp"}, "sampler"),
+        ({"vary": {"a": {"low": 1, "high": 1}}}, "vary.a: low must be less than high"),
+        ({"vary": {"a": {"values": [1], "when": {"b": 1}}}}, "vary.a.when: b is no setting that varies before it"),
+        ({"vary": {"a": [1]}, "seeds": [1]}, "unknown key seeds"),
+    ],
+)
+def test_bad_searches_are_one_line(tree, told):
+    with pytest.raises(ConfigError, match=told) as caught:
+        validated(Search, tree, {})
+    assert "\n" not in str(caught.value)
+
+
+def test_an_interval_needs_no_method():
+    found = validated(Search, {"vary": {"a": {"low": 1, "high": 4}, "b": ["x", "y"]}}, {})
+    assert (found.vary["a"].low, found.vary["b"].values, found.trials) == (1, ("x", "y"), 30)

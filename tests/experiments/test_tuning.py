@@ -1,0 +1,207 @@
+"""Searches with Optuna's own store on disk, and trainings that end as a test says."""
+
+import fcntl
+import os
+import signal
+
+import pytest
+import yaml
+
+from distrl.config.load import load, validated
+from distrl.errors import ConfigError
+from distrl.experiments import tuning
+from distrl.experiments.directory import SweepDirectory
+from distrl.experiments.search import Search
+from distrl.experiments.tuning import check_search, draw_pictures, open_study, outcome_lines, tune
+from tests.experiments.trainings import Trainings
+
+VARY = {"network.learning_rate": {"low": 1e-4, "high": 1e-2, "log": True}, "algorithm.entropy_weight": [0.0, 0.01]}
+
+
+@pytest.fixture
+def launch(tmp_path, monkeypatch):
+    """launch(trainings, **search) -> (exit code, lines, study)."""
+    place = SweepDirectory(tmp_path / "search", "search.yaml")
+
+    def run(trainings, parallel=1, **tree):
+        search = validated(Search, {"vary": VARY, "trials": 4, **tree}, {})
+        if not place.exists:
+            place.create(search, load())
+        monkeypatch.setattr(tuning, "Pool", trainings)
+        monkeypatch.setattr(tuning, "_POLL_S", 0.001)
+        monkeypatch.setattr(tuning, "LOOK_S", 0.01)
+        said = []
+        code = tune(search, place, parallel, said.append)
+        return code, said, open_study(search, place)
+
+    run.place = place
+    return run
+
+
+def states(study):
+    return [trial.state.name for trial in study.get_trials()]
+
+
+def test_the_study_has_every_trial_and_best_yaml_the_best(launch):
+    returns = {"0001": 5.0, "0002": 9.0, "0003": 7.0, "0004": 8.0}
+    trainings = Trainings({name: {"mean_return_100": mean} for name, mean in returns.items()})
+    code, said, study = launch(trainings, parallel=2)
+    assert (code, trainings.started, trainings.at_once) == (0, [*returns], 2)
+    assert [trial.value for trial in study.get_trials()] == [*returns.values()]
+    assert [line for line in said if "the best so far" in line] == [
+        line for line in said if "mean return 5.00" in line or "mean return 9.00" in line
+    ]
+    best = study.best_params
+    tree = yaml.safe_load((launch.place.path / "best.yaml").read_text())
+    assert tree["network"]["learning_rate"] == best["network.learning_rate"]
+    assert 1e-4 <= best["network.learning_rate"] <= 1e-2
+    assert load(file=launch.place.path / "best.yaml").config.network.learning_rate == best["network.learning_rate"]
+    search = validated(Search, {"vary": VARY}, {})
+    assert outcome_lines(search, launch.place)[0] == "trials: 4 complete"
+    assert outcome_lines(search, launch.place)[1].startswith("best: trial 2, mean return 9.00: network.learning_rate=")
+    pictures = draw_pictures(search, launch.place)
+    assert pictures[0].name == "history.svg"
+    assert all(path.read_text().startswith("<?xml") for path in pictures)
+
+
+def test_more_trials_go_on_and_propose_other_values(launch):
+    one, _, study = launch(Trainings(), trials=3)
+    more = Trainings()
+    code, _, study = launch(more, trials=6)
+    assert (one, code, more.started) == (0, 0, ["0004", "0005", "0006"])
+    rates = [trial.params["network.learning_rate"] for trial in study.get_trials()]
+    assert len(set(rates)) == 6
+    none = Trainings()
+    assert launch(none, trials=6)[0] == 0
+    assert none.started == []
+
+
+def test_what_one_worker_proposes_two_launches_propose_as_well(launch, tmp_path):
+    """A random sampler: TPE's proposals depend on the outcomes, which are equal here, too."""
+    launch(Trainings(), trials=2, sampler="random")
+    _, _, study = launch(Trainings(), trials=4, sampler="random")
+    whole = SweepDirectory(tmp_path / "whole", "search.yaml")
+    search = validated(Search, {"vary": VARY, "trials": 4, "sampler": "random"}, {})
+    whole.create(search, load())
+    tune(search, whole, 1, lambda line: None)
+    assert [trial.params for trial in open_study(search, whole).get_trials()] == [
+        trial.params for trial in study.get_trials()
+    ]
+
+
+def test_a_trial_of_a_dead_worker_goes_on_with_its_values(launch):
+    def die():
+        raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        launch(Trainings({"0002": die}))
+    search = validated(Search, {"vary": VARY, "trials": 4}, {})
+    before = open_study(search, launch.place).get_trials()[1]
+    assert before.state.name == "RUNNING"
+    (launch.place.path / "0002").mkdir()
+    again = Trainings()
+    code, said, study = launch(again)
+    assert (code, again.started) == (0, ["0002", "0003", "0004"])
+    assert study.get_trials()[1].params == before.params
+    assert states(study) == ["COMPLETE"] * 4
+    assert any(line.startswith("[2/4]") and line.endswith("goes on …") for line in said)
+
+
+def test_a_trial_that_another_process_holds_is_left_alone_until_it_is_free(launch, monkeypatch):
+    launch(Trainings(), trials=1)
+    search = validated(Search, {"vary": VARY, "trials": 2}, {})
+    other = open_study(search, launch.place).ask()  # another worker's, which has not drawn yet
+    lock = os.open(launch.place.path / "locks" / "0002", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    trainings = Trainings()
+    said = []
+
+    def say(line):
+        said.append(line)
+        if line.startswith("waiting for"):
+            assert trainings.started == []
+            os.close(lock)  # the other worker dies
+
+    monkeypatch.setattr(tuning, "Pool", trainings)
+    assert tune(search, launch.place, 1, say) == 0
+    assert said[0] == "waiting for the last trials of other workers …"
+    assert trainings.started == [f"{other.number + 1:04}"]
+
+
+def evaluations(place, name, rows):
+    """Makes an end of a training that shows one more evaluation at each look."""
+    looks = iter(rows)
+
+    def end():
+        row = next(looks, None)
+        if row is None:
+            return {"evaluation_mean_return": rows[-1][1]}
+        folder = place.path / name
+        folder.mkdir(exist_ok=True)
+        (folder / "metrics.csv").write_text(f"evaluation_env_steps,evaluation_mean_return\n{row[0]},{row[1]}\n")
+        return None
+
+    return end
+
+
+def test_a_trial_below_the_median_is_stopped_and_pruned(launch):
+    trainings = Trainings()
+    good = {f"{number:04}": [(100, 10.0 + number), (200, 20.0 + number)] for number in range(1, 5)}
+    trainings.ends = {name: evaluations(launch.place, name, rows) for name, rows in good.items()}
+    slow = evaluations(launch.place, "0005", [(100, 1.0), (200, 30.0), (200, 30.0)])
+    trainings.ends["0005"] = lambda: {"stop_reason": "SIGTERM"} if "0005" in trainings.stopped else slow()
+    _, said, study = launch(trainings, trials=5, pruner="median")
+    assert states(study) == ["COMPLETE"] * 4 + ["PRUNED"]
+    assert trainings.stopped == ["0005"]
+    assert said[-1].endswith("pruned after the evaluation at 100 steps")
+    assert study.get_trials()[0].intermediate_values == {100: 11.0, 200: 21.0}
+
+
+def test_failed_trials_end_nothing_but_themselves(launch):
+    ends = {"0001": {"exit_code": 3, "stop_reason": "x", "error": "not finite"}, "0002": {"mean_return_100": None}}
+    code, said, study = launch(Trainings(ends), trials=3)
+    assert (code, states(study)) == (0, ["FAIL", "FAIL", "COMPLETE"])
+    assert any(line.endswith("FAILED: not finite") for line in said)
+    every = {f"{number:04}": {"exit_code": 2, "log": "distrl: error: no such thing\n"} for number in (4, 5)}
+    assert launch(Trainings(every), trials=5)[0] == 0  # one is complete
+    assert not [
+        line for line in outcome_lines(validated(Search, {"vary": VARY}, {}), launch.place) if "under way" in line
+    ]
+
+
+def test_without_a_complete_trial_the_exit_code_is_1(launch):
+    assert launch(Trainings({"0001": {"exit_code": 2, "log": "no\n"}}), trials=1)[0] == 1
+    assert not (launch.place.path / "best.yaml").exists()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_a_signal_stops_trials_which_go_on_with_the_next_launch(launch, number, code):
+    trainings = Trainings()
+
+    def interrupted():
+        if not trainings.stopped:
+            os.kill(os.getpid(), number)
+            return None
+        return {"stop_reason": "SIGTERM"}
+
+    trainings.ends = {"0002": interrupted}
+    found, said, study = launch(trainings)
+    assert (found, states(study)) == (code, ["COMPLETE", "RUNNING"])
+    assert said[-1].endswith("stopped; it goes on with the next launch")
+    again = Trainings()
+    assert launch(again)[0] == 0
+    assert again.started == ["0002", "0003", "0004"]
+
+
+def test_settings_that_do_not_fit_are_found_before_anything_is_trained():
+    base = load(flags={"--env": "CartPole-v1"})
+    check_search(validated(Search, {"vary": VARY}, {}), base)
+    for tree, told in (
+        ({"vary": {"network.lerning_rate": [1]}}, "a trial with network.lerning_rate=1: unknown key"),
+        (
+            {"vary": VARY, "pruner": "median"},
+            "pruner: median compares evaluations, and evaluation.every_env_steps is null",
+        ),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            check_search(validated(Search, tree, {}), base)

@@ -1,0 +1,57 @@
+"""Two workers of one search, of which one is killed: every trial is trained, and none twice."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+
+import pytest
+
+from distrl.config.load import validated
+from distrl.experiments.directory import SweepDirectory
+from distrl.experiments.search import Search
+from distrl.experiments.tuning import open_study
+
+pytestmark = pytest.mark.slow
+
+VARY = {"network.learning_rate": {"low": 1e-4, "high": 1e-2, "log": True}}
+
+
+def worker(target, log, *options):
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "distrl", "tune", str(target), *options],
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+
+
+def test_two_workers_share_a_study_and_one_takes_over_from_the_other(tmp_path):
+    file, place = tmp_path / "search.yaml", tmp_path / "search"
+    shared = "environment.id: CartPole-v1, actors.count: 0, stop.env_steps: 3000, checkpoint.every_updates: 1"
+    file.write_text(f"set: {{{shared}}}\nvary: {VARY}\ntrials: 5\n".replace("'", "").replace("True", "true"))
+    logs = [tmp_path / "first.log", tmp_path / "second.log"]
+    first = worker(file, logs[0], "--dir", str(place))
+    deadline = time.monotonic() + 60.0
+    while not (place / "0001").exists():
+        assert time.monotonic() < deadline, logs[0].read_text()
+        time.sleep(0.1)
+    second = worker(place, logs[1])
+    while not (place / "0002" / "metrics.csv").exists():
+        assert time.monotonic() < deadline, logs[1].read_text()
+        time.sleep(0.1)
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    assert second.wait(timeout=300) == 0, logs[1].read_text()
+    study = open_study(validated(Search, {"vary": VARY}, {}), SweepDirectory(place, "search.yaml"))
+    trials = study.get_trials()
+    assert [trial.state.name for trial in trials] == ["COMPLETE"] * 5
+    assert len({trial.params["network.learning_rate"] for trial in trials}) == 5
+    assert (place / "best.yaml").exists()
+    begun = [line for log in logs for line in log.read_text().splitlines() if line.endswith(" …") and "[" in line]
+    numbers = sorted(line.split("]")[0] for line in begun if not line.endswith("goes on …"))
+    assert all(left != right for left, right in pairwise(numbers))
+    assert len(numbers) == 5
