@@ -299,10 +299,11 @@ def _train(
     dated: bool,
     dashboard: bool,
 ) -> "Summary":
-    from distrl.roles.lifeline import watch_lifeline
+    from distrl.roles.lifeline import LIFELINE_VARIABLE, watch_lifeline
     from distrl.terminal.console import make_view
 
     watch_lifeline()  # of a sweep, which may be killed
+    os.environ.pop(LIFELINE_VARIABLE, None)  # what the training starts has none, or the training's
     folder = distrl.run_directory(loaded.config, run_dir, resume)
     view = make_view(plain=plain, quiet=quiet, dated=dated, run_dir=folder)
     try:

@@ -53,13 +53,13 @@ def sweep(
     again: Annotated[bool, typer.Option("--again", help="Also train the runs that failed.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs, and check their configurations.")] = False,
 ) -> None:
-    """Train many runs that differ in settings and seeds. Ctrl-C stops them in order; the same command goes on.
+    """Train many runs that differ in settings and seeds. Ctrl-C stops them in order; distrl sweep DIR continues.
 
     [cyan]distrl sweep learning_rates.yaml --parallel 2[/]
 
     [cyan]distrl sweep runs/learning_rates[/]
 
-    Exit code: 0; 1 if runs have failed; 130 after Ctrl-C.
+    Exit code: 0, also if runs are left because the budget is spent; 1 if runs have failed; 130 after Ctrl-C.
     """
     changed = {name: value for name, value in (("runs", runs), ("minutes", minutes)) if value is not None}
     goes_on = target.is_dir()
@@ -110,7 +110,8 @@ def _train(described: Sweep, place: SweepDirectory, parallel: int, *, again: boo
     say(standings(ending.runs))
     if ending.left:
         left = "1 run is left" if ending.left == 1 else f"{ending.left} runs are left"
-        say(f"{left}; go on with: distrl sweep {place.path}")
+        at_once = f" --parallel {parallel}" if parallel > 1 else ""
+        say(f"{left}; go on with: distrl sweep {place.path}{at_once}")
     say(f"all runs: {place.path}/sweep.json; distrl compare {place.path}; distrl plot {place.path}")
     return ending.exit_code
 
@@ -154,6 +155,8 @@ def shared_configuration(shared: dict[str, Any], target: Path) -> LoadedConfig:
     sets = shared.get("set") or {}
     if not isinstance(sets, dict):
         raise ConfigError(f"set (from file {target}) must be a mapping of dotted paths to values, not {sets!r}")
+    if "seed" in sets:
+        raise ConfigError(f"set (from file {target}) has a seed, and every run has its own; leave it out")
     file = shared.get("config")
     path = target.parent / str(file) if file is not None else None
     return load(shared.get("preset"), path, [f"{key}={json.dumps(value)}" for key, value in sets.items()])

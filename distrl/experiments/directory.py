@@ -21,16 +21,19 @@ import yaml
 
 from distrl.config.document import parse_mapping
 from distrl.config.load import LoadedConfig, dump_given, validated
-from distrl.data_store.atomic import put_file
-from distrl.errors import ConfigError, DistrlError
+from distrl.data_store.atomic import TEMPORARY, put_file
+from distrl.errors import ConfigError, DistrlError, printable
 from distrl.experiments.sweep import Planned, Varying
 from distrl.metrics.phrases import return_words
 from distrl.runs.last_row import last_row
 from distrl.runs.summary import REASONS, Summary
 
 FORMAT = 1
+LOG_TAIL_BYTES = 65_536
 PATIENCE_S = 30.0
 """Time in which the runs of a sweep that was killed end themselves."""
+_BEGUN = {"sweep.lock", "base.yaml", "logs"}
+"""Files of a sweep whose creation was interrupted: the file that says what varies comes last."""
 State = Literal["waiting", "running", "done", "failed", "interrupted"]
 
 
@@ -41,7 +44,7 @@ class Outcome:
     Attributes:
         state: interrupted: it has not ended in order, and goes on with the next launch.
         mean_return: That of the newest evaluation, or else of the last 100 episodes.
-        error: In one line, of a failed run.
+        error: In one line, of a failed run; of an interrupted one that ended in order, its stop reason.
     """
 
     state: State = "waiting"
@@ -101,9 +104,10 @@ class SweepDirectory:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            if any(path.name != "sweep.lock" for path in self.path.iterdir()):
+            others = [path for path in self.path.iterdir() if path.name not in _BEGUN]
+            if any(not path.name.startswith(TEMPORARY) for path in others):
                 raise ConfigError(f"{self.path} is not empty; choose another --dir")
-            (self.path / "logs").mkdir()
+            (self.path / "logs").mkdir(exist_ok=True)
             put_file(self.base, dump_given(base).encode(), private=True)
             tree = described.model_dump(mode="json", exclude_defaults=True)
             put_file(self.file, yaml.safe_dump(tree, sort_keys=False, allow_unicode=True).encode())
@@ -151,16 +155,28 @@ class SweepDirectory:
             state = "done" if summary.stop_reason in REASONS else "interrupted"
         elif summary.exit_code == 130:
             state = "interrupted"
-        return Outcome(state, summary.env_steps, wall_s, mean, summary.error if state == "failed" else None)
+        why = {"failed": summary.error, "interrupted": summary.stop_reason}.get(state)
+        return Outcome(state, summary.env_steps, wall_s, mean, why)
 
-    def last_line(self, planned: Planned) -> str | None:
-        """Return the last error in a run's output, or else its last line."""
-        try:
-            lines = self.log(planned).read_text("utf-8", errors="replace").strip().splitlines()
-        except OSError:
-            return None
-        told = [line.partition("error: ")[2] for line in lines if "error: " in line]
-        return next(iter(reversed(told or lines)), None)
+    def log_bytes(self, planned: Planned) -> int:
+        """Return the length of a run's output so far."""
+        return self.log(planned).stat().st_size if self.log(planned).exists() else 0
+
+    def cause(self, planned: Planned, code: int, start: int) -> str:
+        """Return why a run ended that left no summary: the last error in its output, or how its process ended.
+
+        Args:
+            code: The exit code of its process; negative: a signal.
+            start: Length of its output before this launch.
+        """
+        if code < 0:
+            return f"killed by signal {-code}"
+        size = self.log_bytes(planned)
+        with self.log(planned).open("rb") as file:
+            file.seek(max(start, size - LOG_TAIL_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+        errors = [printable(line.partition("error: ")[2]) for line in lines if "error: " in line]
+        return errors[-1] if errors else f"exit code {code}; its output is in {self.log(planned)}"
 
     def progress(self, planned: Planned) -> str:
         """Return 'at 12,300 steps, mean return 45.1' of a run that trains; 'beginning' before its first numbers."""
@@ -206,14 +222,28 @@ class SweepDirectory:
                 f"distrl sweep {self.path}"
             ) from error
 
-    def minutes(self) -> float:
-        """Return the time that earlier launches have taken."""
+    def index(self) -> tuple[list[Run], float]:
+        """Return the runs that earlier launches have begun, as they are now, and the minutes of all launches.
+
+        A run that failed before it left a summary is still a failed one.
+
+        Raises:
+            ConfigError: sweep.json is damaged.
+        """
         try:
-            return float(json.loads((self.path / "sweep.json").read_text("utf-8"))["minutes"])
+            tree = json.loads((self.path / "sweep.json").read_text("utf-8"))
+            runs = []
+            for entry in tree["runs"]:
+                planned = Planned(int(entry["run"]), entry["settings"], entry["seed"])
+                outcome = self.outcome(planned)
+                if entry["state"] == "failed" and not outcome.has_ended:
+                    outcome = Outcome("failed", error=entry["error"])
+                runs.append(Run(planned, outcome))
+            return runs, float(tree["minutes"])
         except FileNotFoundError:
-            return 0.0
+            return [], 0.0
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"{self.path}/sweep.json is damaged: {error}; remove it, it is written anew") from error
+            raise ConfigError(f"{self.path}/sweep.json is damaged: {error!r}; restore it, or begin another") from error
 
 
 _SHARED = ("preset", "config", "set")
@@ -235,6 +265,9 @@ def read_file(path: Path, kind: type[Described]) -> tuple[Described, dict[str, A
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     tree = parse_mapping(text, f"file {path}")
+    for name in ("preset", "config"):
+        if not isinstance(tree.get(name, "x"), str) or tree.get(name) == "":
+            raise ConfigError(f"{name} (from file {path}) must be a name, not {tree[name]!r}")
     shared = {name: tree.pop(name) for name in _SHARED if name in tree}
     origins = {str(key): f"file {path}" for key in tree}
     return validated(kind, tree, origins), shared

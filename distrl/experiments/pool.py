@@ -1,5 +1,7 @@
 """Trainings beside each other, each a process of its own with its share of this machine's cores."""
 
+import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -22,11 +24,13 @@ class _Place:
 
     Attributes:
         cores: Numbers of its cores; empty where the system cannot assign them.
+        stop_by: Monotonic time at which it is killed.
     """
 
     cores: frozenset[int]
     process: "subprocess.Popen[bytes] | None" = None
     name: str = ""
+    stop_by: float = math.inf
 
 
 class Pool:
@@ -48,15 +52,10 @@ class Pool:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-        deadline = time.monotonic() + GRACE_S
-        while self.running and time.monotonic() < deadline:
+        while self.running:
             for _name, _code in self.ended():
                 pass
             time.sleep(_POLL_S)
-        for place in self._places:
-            if place.process is not None:
-                place.process.kill()
-                place.process.wait()
         self._lifeline.close()
 
     @property
@@ -88,24 +87,28 @@ class Pool:
                 pass_fds=(self._lifeline.read_fd, *inherited),
                 start_new_session=True,  # Ctrl-C reaches this process alone, which stops them in order
             )
+        place.process, place.name, place.stop_by = process, name, math.inf
         if place.cores:
-            os.sched_setaffinity(process.pid, place.cores)  # at once: what it starts later inherits them
-        place.process, place.name = process, name
+            with contextlib.suppress(OSError):  # it has ended, or another program has changed what may be used
+                os.sched_setaffinity(process.pid, place.cores)  # at once: what it starts later inherits them
 
     def ended(self) -> Iterator[tuple[str, int]]:
-        """Yield the name and exit code of every training that has ended, once."""
+        """Yield the name and exit code of every training that has ended, once; kill those that do not stop."""
         for place in self._places:
+            if place.process is not None and time.monotonic() > place.stop_by:
+                place.process.kill()
             code = None if place.process is None else place.process.poll()
             if code is not None:
                 place.process = None
                 yield place.name, code
 
     def stop(self, name: str | None = None) -> None:
-        """Ask a training, or all of them, to stop after a last checkpoint."""
+        """Make a training, or all of them, stop after a last checkpoint, within `GRACE_S`."""
         for place in self._places:
             chosen = name is None or place.name == name
             if chosen and place.process is not None and place.process.poll() is None:
                 place.process.send_signal(signal.SIGTERM)
+                place.stop_by = min(place.stop_by, time.monotonic() + GRACE_S)
 
 
 def shares(cores: Sequence[int], count: int) -> list[list[int]]:

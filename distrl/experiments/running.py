@@ -2,8 +2,9 @@
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import NamedTuple
 
 from distrl.config.document import parse_mapping
@@ -12,12 +13,15 @@ from distrl.data_store.atomic import remove_temporaries
 from distrl.errors import EXIT_OK, ConfigError, DistrlError
 from distrl.experiments.directory import Outcome, Run, SweepDirectory
 from distrl.experiments.pool import Pool
-from distrl.experiments.sweep import Planned, Sweep, number_of_runs, planned_runs
+from distrl.experiments.sweep import Planned, Sweep, every_run, number_of_runs, planned_runs
 from distrl.interrupt import Interrupt, interruptible
 from distrl.metrics.phrases import return_words
 from distrl.runs.summary import duration
 
 _POLL_S = 0.1
+CHECKED = 500
+BARREN = 10
+"""Runs in a row that fail before their first step, after which a sweep without a number of runs ends."""
 PROGRESS_S = 30.0
 """Time between two lines about the runs under way."""
 Say = Callable[[str], None]
@@ -38,15 +42,16 @@ class Ending(NamedTuple):
 
 
 def check_runs(sweep: Sweep, base: LoadedConfig) -> None:
-    """Check the configuration of every combination before anything is trained; of random ones, of the first hundred.
+    """Check the configurations of the first `CHECKED` combinations before anything is trained.
 
     Raises:
-        ConfigError: One line that names the combination.
+        ConfigError: One line that names the combination; or a grid has too many.
     """
+    number_of_runs(sweep)
     checked: set[str] = set()
     tree = parse_mapping(dump_given(base), "the shared configuration")
     for planned in planned_runs(sweep):
-        if len(checked) >= 100 and sweep.method == "random":
+        if len(checked) >= CHECKED:
             break
         if planned.combination not in checked:
             checked.add(planned.combination)
@@ -89,24 +94,28 @@ class _Launch:
         self._lock = lock
         self._interrupt, self._say, self._again = interrupt, say, again
         self._total = number_of_runs(sweep)
-        self._began, self._minutes_before = time.monotonic(), directory.minutes()
-        self._runs: dict[str, Run] = {}
+        begun, self._minutes_before = directory.index()
+        self._runs = {run.planned.name: run for run in _unchanged(begun, sweep, directory)}
+        self._began, self._barren = time.monotonic(), 0
+        self._log_starts: dict[str, int] = {}
         self._stopping = False
         self._told = time.monotonic()
 
     def run(self) -> Ending:
-        waiting = self._open_runs()
+        if ended := sum(run.outcome.has_ended for run in self._runs.values()):
+            self._say(f"{_runs(ended)} ended already")
+        waiting = (planned for planned in planned_runs(self._sweep) if self._is_open(planned))
         more = True
         while more or self._pool.running:
             self._stop_in_time()
-            while more and self._pool.has_room and not self._stopping and not self._steps_are_spent:
+            while more and self._pool.has_room and not self._begins_none:
                 planned = next(waiting, None)
                 more = planned is not None
                 if planned is not None:
                     self._start(planned)
             for name, code in [*self._pool.ended()]:
                 self._note_end(self._runs[name].planned, code)
-            more = more and not self._stopping and not self._steps_are_spent
+            more = more and not self._begins_none
             self._tell_progress()
             time.sleep(_POLL_S)
         self._write()
@@ -116,23 +125,18 @@ class _Launch:
 
     @property
     def _in_order(self) -> list[Run]:
-        return [self._runs[name] for name in sorted(self._runs)]
+        return sorted(self._runs.values(), key=lambda run: run.planned.number)
 
-    def _open_runs(self) -> Iterator[Planned]:
-        """Yield the runs to train; note the others, which have ended."""
-        ended = 0
-        for planned in planned_runs(self._sweep):
-            outcome = self._directory.outcome(planned)
-            if outcome.has_ended and not (self._again and outcome.state == "failed"):
-                self._runs[planned.name] = Run(planned, outcome)
-                ended += 1
-                continue
-            if ended:
-                self._say(f"{_runs(ended)} ended already")
-                ended = 0
-            yield planned
-        if ended:
-            self._say(f"{_runs(ended)} ended already")
+    def _is_open(self, planned: Planned) -> bool:
+        """Whether a run is to be trained."""
+        begun = self._runs.get(planned.name)
+        if begun is None or not begun.outcome.has_ended:
+            return True
+        return self._again and begun.outcome.state == "failed"
+
+    @property
+    def _begins_none(self) -> bool:
+        return self._stopping or self._steps_are_spent or (self._total is None and self._barren >= BARREN)
 
     def _start(self, planned: Planned) -> None:
         place = self._directory.run(planned)
@@ -142,6 +146,7 @@ class _Launch:
         self._runs[planned.name] = Run(planned, Outcome("running"))
         self._write()
         command = ["train", str(self._directory.base), *where, *sets]
+        self._log_starts[planned.name] = self._directory.log_bytes(planned)
         try:
             self._pool.start(planned.name, command, self._directory.log(planned), [self._lock])
         except OSError as error:
@@ -150,12 +155,15 @@ class _Launch:
 
     def _note_end(self, planned: Planned, code: int) -> None:
         outcome = self._directory.outcome(planned)
-        if not outcome.has_ended and not self._stopping:
-            error = outcome.error or self._directory.last_line(planned) or f"exit code {code}"
+        if not outcome.has_ended and not outcome.error and not self._stopping:
+            error = self._directory.cause(planned, code, self._log_starts[planned.name])
             outcome = replace(outcome, state="failed", error=error)
+        self._barren = 0 if outcome.env_steps else self._barren + 1
         self._runs[planned.name] = Run(planned, outcome)
         self._write()
         self._tell(f"{self._heading(planned)}: {_outcome_words(outcome)}{self._time_left()}")
+        if self._total is None and self._barren == BARREN:
+            self._tell(f"the last {BARREN} runs ended before their first step, so no further one begins")
 
     def _tell(self, line: str) -> None:
         self._told = time.monotonic()
@@ -166,6 +174,7 @@ class _Launch:
         if self._pool.running and time.monotonic() - self._told >= PROGRESS_S:
             at = [f"{name} {self._directory.progress(self._runs[name].planned)}" for name in self._pool.running]
             self._tell(f"under way: {' · '.join(at)}")
+            self._write()  # with the time so far, should this process be killed
 
     def _heading(self, planned: Planned) -> str:
         total = "" if self._total is None else f"/{self._total}"
@@ -197,7 +206,7 @@ class _Launch:
     @property
     def _left(self) -> int | None:
         ended = sum(run.outcome.has_ended for run in self._runs.values())
-        return None if self._total is None else self._total - ended
+        return None if self._total is None else max(self._total - ended, 0)
 
     def _time_left(self) -> str:
         """Return ' · about 4:10 to go'; empty at the end, and where only time or steps limit the runs."""
@@ -211,13 +220,31 @@ class _Launch:
         self._directory.write_index(self._in_order, self._minutes)
 
 
+def _unchanged(begun: Sequence[Run], sweep: Sweep, directory: SweepDirectory) -> Sequence[Run]:
+    """Return the runs that have begun.
+
+    Raises:
+        ConfigError: The sweep's file has changed so that one of them would be another.
+    """
+    last = max((run.planned.number for run in begun), default=0)
+    planned = {each.number: each for each in islice(every_run(sweep), last)}
+    for run in begun:
+        now = planned.get(run.planned.number)
+        if now is None or (now.sets, now.seed) != (run.planned.sets, run.planned.seed):
+            raise ConfigError(
+                f"{directory.file} has changed: run {run.planned.name} was {run.planned.words} and would be "
+                f"{'none' if now is None else now.words}; change only its budget, or begin another sweep"
+            )
+    return begun
+
+
 def _runs(count: int) -> str:
     return "1 run" if count == 1 else f"{count} runs"
 
 
 def _outcome_words(outcome: Outcome) -> str:
     if outcome.state == "interrupted":
-        return "stopped; it goes on with the next launch"
+        return f"stopped ({outcome.error or 'killed'}); it goes on with the next launch"
     if outcome.state == "failed":
         return f"FAILED: {outcome.error}"
     mean = "no episode finished" if outcome.mean_return is None else f"mean return {return_words(outcome.mean_return)}"

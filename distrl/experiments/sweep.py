@@ -15,7 +15,8 @@ import json
 import math
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
 from typing import Annotated, Any, Literal
@@ -27,6 +28,10 @@ from distrl.errors import ConfigError
 
 MOST_RUNS = 100_000
 """Most runs of a grid."""
+MOST = 1e300
+"""Greatest bound of an interval."""
+REPEATS = 1000
+"""Draws in a row of combinations that were drawn before, after which there are no others."""
 _SEEDS = re.compile(r"(\d+)\.\.(\d+)")
 
 
@@ -49,6 +54,17 @@ def seeds_of(text: Any) -> Any:
         raise ValueError(f"{text!r} names no seeds; write 1..5, or 1,4,9") from None
 
 
+def _check_values(values: Sequence[Any]) -> None:
+    if not values:
+        raise ValueError("the list of values is empty")
+    try:
+        texts = [json.dumps(value, allow_nan=False) for value in values]
+    except ValueError:
+        raise ValueError(f"values must be finite, not {list(values)}") from None
+    if twice := [text for text, number in Counter(texts).items() if number > 1]:
+        raise ValueError(f"{twice[0]} is there twice")
+
+
 class Varied(Section):
     """Values that one setting takes."""
 
@@ -67,13 +83,14 @@ class Varied(Section):
         if (self.values is None) == (self.low is None and self.high is None):
             raise ValueError("give either a list of values, or low and high")
         if self.values is not None:
-            if not self.values:
-                raise ValueError("the list of values is empty")
+            _check_values(self.values)
+            if self.log:
+                raise ValueError("log is for low and high, not for a list of values")
             return self
         if self.low is None or self.high is None:
             raise ValueError("low and high belong together")
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
-            raise ValueError(f"low must be less than high, not {self.low} and {self.high}")
+        if max(abs(self.low), abs(self.high)) > MOST or not self.low < self.high:
+            raise ValueError(f"low must be less than high, and both finite, not {self.low!s:.20} and {self.high!s:.20}")
         if self.log and self.low <= 0:
             raise ValueError(f"log needs a low above 0, not {self.low}")
         return self
@@ -124,6 +141,10 @@ class Varying(Section):
                 raise ValueError("vary.seed: every run has a seed already; leave it out")
             if unknown := sorted(varied.when.keys() - earlier):
                 raise ValueError(f"vary.{path}.when: {unknown[0]} is no setting that varies before it")
+            for other, one in varied.when.items():
+                allowed, taken = one if isinstance(one, list | tuple) else [one], self.vary[other].values
+                if taken is not None and (never := [value for value in allowed if value not in taken]):
+                    raise ValueError(f"vary.{path}.when: {other} never is {never[0]!r}")
             earlier.add(path)
         return self
 
@@ -145,7 +166,7 @@ class Sweep(Varying):
 
     method: Literal["grid", "random"] = "grid"
     """grid: every combination; random: combinations are drawn until the budget is spent."""
-    seeds: Annotated[tuple[int, ...], BeforeValidator(seeds_of)] = (1,)
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(seeds_of)] = (1,)
     """A run for each, of every combination: a list, or 1..5."""
     draw_seed: int = Field(0, ge=0)
     """Seed of the combinations that random draws."""
@@ -199,12 +220,16 @@ class Planned:
         return f"{self.combination} seed {self.seed}".strip()
 
 
-def planned_runs(sweep: Sweep) -> Iterator[Planned]:
-    """Yield the runs in order: each combination under every seed. Without `budget.runs`, random never ends."""
+def every_run(sweep: Sweep) -> Iterator[Planned]:
+    """Yield the runs in order, whatever the budget: each combination under every seed. Random may never end."""
     combinations = _grid(sweep, {}, [*sweep.vary]) if sweep.method == "grid" else _draws(sweep)
     pairs = ((values, seed) for values in combinations for seed in sweep.seeds)
-    runs = (Planned(number, values, seed) for number, (values, seed) in enumerate(pairs, 1))
-    return islice(runs, sweep.budget.runs)
+    return (Planned(number, values, seed) for number, (values, seed) in enumerate(pairs, 1))
+
+
+def planned_runs(sweep: Sweep) -> Iterator[Planned]:
+    """Yield the first `budget.runs` runs, or all of them."""
+    return islice(every_run(sweep), sweep.budget.runs)
 
 
 def number_of_runs(sweep: Sweep) -> int | None:
@@ -235,8 +260,17 @@ def _grid(sweep: Sweep, chosen: Mapping[str, Any], paths: list[str]) -> Iterator
 
 
 def _draws(sweep: Sweep) -> Iterator[Mapping[str, Any]]:
+    """Yield combinations, each once; end when `REPEATS` draws in a row were there already."""
+    seen: set[str] = set()
+    repeats = 0
     for index in count():
         # A generator of its own: another budget changes no combination.
         chance = random.Random(f"{sweep.draw_seed} {index}")
         drawn = {path: varied.draw(chance) for path, varied in sweep.vary.items()}  # a condition changes no other draw
-        yield sweep.chosen(lambda path, _, drawn=drawn: drawn[path])  # type: ignore[misc]
+        chosen = sweep.chosen(lambda path, _, drawn=drawn: drawn[path])  # type: ignore[misc]
+        repeats = repeats + 1 if (key := json.dumps(chosen)) in seen else 0
+        if repeats > REPEATS:
+            return
+        if not repeats:
+            seen.add(key)
+            yield chosen

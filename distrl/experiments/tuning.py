@@ -47,6 +47,7 @@ class _Running:
     Attributes:
         claim: File descriptor of its lock.
         told_steps: Environment steps of the newest evaluation that the study knows.
+        log_start: Length of its output before this launch.
     """
 
     trial: optuna.Trial
@@ -54,6 +55,7 @@ class _Running:
     claim: int
     told_steps: int = 0
     is_pruned: bool = False
+    log_start: int = 0
 
 
 def check_search(search: Search, base: LoadedConfig) -> None:
@@ -206,6 +208,7 @@ class _Worker:
         sets = [argument for value in planned.sets for argument in ("--set", value)]
         where = ["--seed", str(planned.seed), "--run-dir", str(place), "--resume", "auto", "--dated"]
         command = ["train", str(self._directory.base), *where, *sets]
+        running.log_start = self._directory.log_bytes(planned)
         try:
             self._pool.start(planned.name, command, self._directory.log(planned), [running.claim])
         except OSError as error:
@@ -240,11 +243,14 @@ class _Worker:
             self._study.tell(running.trial, outcome.mean_return)
             told = f"mean return {return_words(outcome.mean_return)} after {outcome.env_steps:,} steps"
             told += self._kept_if_best(running)
-        elif not outcome.has_ended and self._stopping:
-            told = "stopped; it goes on with the next launch"
+        elif not outcome.has_ended and (self._stopping or outcome.error):
+            told = f"stopped ({outcome.error or 'killed'}); it goes on with the next launch"
+        elif outcome.state == "done":
+            self._study.tell(running.trial, state=TrialState.FAIL)
+            told = "FAILED: no episode finished"
         else:
             self._study.tell(running.trial, state=TrialState.FAIL)
-            told = f"FAILED: {outcome.error or self._directory.last_line(planned) or f'exit code {code}'}"
+            told = f"FAILED: {outcome.error or self._directory.cause(planned, code, running.log_start)}"
         os.close(running.claim)
         self._say(f"{self._heading(planned)}: {told}")
 

@@ -54,7 +54,7 @@ def test_a_new_sweep_gets_a_directory_and_ends_with_the_best_first(file, launche
         "a=2       1     8.50         –              8.50   8.50      1",
         "a=1       2     8.00         7.00 … 9.00    7.00   9.00",
         "a=3       0     –            –              –      –",
-        "1 run is left; go on with: distrl sweep rates",
+        "1 run is left; go on with: distrl sweep rates --parallel 2",
         "all runs: rates/sweep.json; distrl compare rates; distrl plot rates",
     ]
 
@@ -93,6 +93,7 @@ def test_a_dry_run_lists_the_runs_and_writes_nothing(file, launches, capsys):
         ("vary: {network.lerning_rate: [1, 2]}", "did you mean network.learning_rate?"),
         ("set: {environment.id: CartPole-v1}", "nothing to compare"),
         ("set: [1]\nseeds: 1..2", "set (from file rates.yaml) must be a mapping of dotted paths to values, not [1]"),
+        ("set: {seed: 4}\nseeds: 1..2", "has a seed, and every run has its own; leave it out"),
         ("preset: cartpole-pp\nseeds: 1..2", "cartpole-ppo"),
         ("config: other.yaml\nseeds: 1..2", "file other.yaml does not exist"),
         ("vary: {network.learning_rate: [-1.0]}", "run 0001 (network.learning_rate=-1.0 seed 1)"),

@@ -40,8 +40,8 @@ def finish(place, **changes):
         ({}, Outcome("done", 500, 4.0, 12.5)),
         ({"evaluation_mean_return": 14.0, "resumed_wall_s": 3.0}, Outcome("done", 500, 7.0, 14.0)),
         ({"stop_reason": "asked"}, Outcome("done", 500, 4.0, 12.5)),
-        ({"stop_reason": "SIGTERM"}, Outcome("interrupted", 500, 4.0, 12.5)),
-        ({"stop_reason": "Ctrl-C", "exit_code": 130}, Outcome("interrupted", 500, 4.0, 12.5)),
+        ({"stop_reason": "SIGTERM"}, Outcome("interrupted", 500, 4.0, 12.5, "SIGTERM")),
+        ({"stop_reason": "Ctrl-C", "exit_code": 130}, Outcome("interrupted", 500, 4.0, 12.5, "Ctrl-C")),
         (
             {"stop_reason": "the learner failed", "exit_code": 3, "error": "not finite", "mean_return_100": None},
             Outcome("failed", 500, 4.0, None, "not finite"),
@@ -79,9 +79,30 @@ def test_a_folder_with_other_files_is_refused(place):
         SweepDirectory(place.path / "mine.txt" / "sweep").create(SWEEP, load())
 
 
+def test_a_creation_that_was_interrupted_is_done_again(place):
+    (place.path / "logs").mkdir(parents=True)
+    for name in ("base.yaml", "sweep.lock", ".tmp-sweep.yaml"):
+        (place.path / name).touch()
+    place.create(SWEEP, load())
+    assert place.exists
+
+
+def test_the_cause_is_in_the_output_of_this_launch(place):
+    place.create(SWEEP, load())
+    log = place.log(PLANNED)
+    assert place.log_bytes(PLANNED) == 0
+    log.write_text("distrl: error: of an earlier launch\n")
+    start = place.log_bytes(PLANNED)
+    assert place.cause(PLANNED, 1, start) == f"exit code 1; its output is in {log}"
+    with log.open("a") as file:
+        file.write("noise\ndistrl: error: no such \x1b[31mthing\nmore noise\n")
+    assert place.cause(PLANNED, 2, start) == "no such ?[31mthing"
+    assert place.cause(PLANNED, -9, start) == "killed by signal 9"
+
+
 def test_the_list_has_every_run_and_the_time(place):
     place.create(SWEEP, load())
-    assert place.minutes() == 0.0
+    assert place.index() == ([], 0.0)
     place.write_index([Run(PLANNED, Outcome("failed", 10, 2.04, None, "it broke"))], 1.5)
     tree = json.loads((place.path / "sweep.json").read_text())
     assert tree == {
@@ -94,10 +115,14 @@ def test_the_list_has_every_run_and_the_time(place):
             }
         ],
     }
-    assert place.minutes() == 1.5
+    # It failed before it left a summary, which nothing but the list knows; later its own summary counts.
+    failed = Outcome("failed", error="it broke")
+    assert place.index() == ([Run(PLANNED, failed)], 1.5)
+    finish(place)
+    assert place.index() == ([Run(PLANNED, Outcome("done", 500, 4.0, 12.5))], 1.5)
     (place.path / "sweep.json").write_text("[]")
     with pytest.raises(ConfigError, match=r"sweep\.json is damaged"):
-        place.minutes()
+        place.index()
 
 
 def test_a_full_disk_is_one_line_that_says_how_to_go_on(place, monkeypatch):
@@ -140,6 +165,8 @@ def test_a_file_has_what_varies_and_what_runs_share(tmp_path):
         (b"vary: [1", "sweep.yaml"),
         (b"[1]", "sweep.yaml"),
         (b"budjet: {}", "did you mean budget"),
+        (b"preset: 5", "preset .* must be a name, not 5"),
+        (b"config: ''", "config .* must be a name, not ''"),
         (None, "name the file of a sweep, or a sweep's directory"),
     ],
 )

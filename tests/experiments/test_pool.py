@@ -91,12 +91,13 @@ def test_one_that_does_not_stop_is_killed(script, tmp_path, monkeypatch):
     script(
         "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(60)"
     )
-    log = tmp_path / "a.log"
+    log, found = tmp_path / "a.log", []
     with Pool(1) as pool:
         pool.start("a", [], log)
         wait_for(lambda: "ready" in log.read_text())
-        process = pool._places[0].process
-    assert process.returncode == -signal.SIGKILL
+        pool.stop()
+        wait_for(lambda: found.extend(pool.ended()) or found)
+    assert found == [("a", -signal.SIGKILL)]
 
 
 def test_the_lifeline_and_inherited_files_reach_them(script, tmp_path):

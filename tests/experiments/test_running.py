@@ -74,19 +74,63 @@ def test_a_run_that_fails_ends_nothing_but_itself(launch):
     ending, said = launch(trainings)
     assert [run.outcome.state for run in ending.runs] == ["failed", "done", "failed", "failed"]
     assert [run.outcome.error for run in ending.runs] == [
-        *("losses are not finite", None, "no such environment", "killed in the middle")
+        *("losses are not finite", None, "no such environment", "killed by signal 9")
     ]
     assert (ending.exit_code, ending.left) == (1, 0)
     assert any(line.endswith("seed 1: FAILED: losses are not finite · 3 to go, about 12 s") for line in said)
 
-    # The next launch leaves what failed in order; those that left no summary begin again.
+    # The next launch leaves what failed, also what left no summary.
+    none = Trainings()
+    assert launch(none)[0].exit_code == 1
+    assert none.started == []
+    every = Trainings()
+    ending, _ = launch(every, again=True)
+    assert (ending.exit_code, every.started) == (0, ["0001", "0003", "0004"])
+
+
+def test_another_file_is_refused_and_another_budget_is_not(launch):
+    launch(Trainings())
+    for tree, told in (
+        ({"seeds": "1..3"}, r"run 0003 was network\.learning_rate=0\.0001 seed 1 and would be .*=0\.001 seed 3"),
+        (
+            {"vary": {"network.learning_rate": [1e-4, 1e-3]}},
+            "run 0001 was .*=0.001 seed 1 and would be .*=0.0001 ",
+        ),
+        ({"vary": {"network.learning_rate": [1e-3]}}, "run 0003 was .* and would be none"),
+    ):
+        with pytest.raises(ConfigError, match=f"sweep.yaml has changed: {told}.*; change only its budget"):
+            launch(Trainings(), **tree)
+    fewer = Trainings()
+    ending, said = launch(fewer, budget={"runs": 2})
+    assert (fewer.started, len(ending.runs), ending.left, said) == ([], 4, 0, ["4 runs ended already"])
+    assert len(json.loads((launch.place.path / "sweep.json").read_text())["runs"]) == 4
+
+
+def test_a_launch_that_trains_nothing_keeps_the_list(launch):
+    launch(Trainings())
+    ending, _ = launch(Trainings(), budget={"minutes": 1e-9})
+    assert len(json.loads((launch.place.path / "sweep.json").read_text())["runs"]) == 4
+    assert (ending.exit_code, ending.left) == (0, 0)
+
+
+def test_a_run_that_another_program_stops_goes_on_with_the_next_launch(launch):
+    ending, said = launch(Trainings({"0001": {"stop_reason": "SIGTERM"}}))
+    assert [run.outcome.state for run in ending.runs] == ["interrupted", "done", "done", "done"]
+    assert any("seed 1: stopped (SIGTERM); it goes on with the next launch" in line for line in said)
+    assert (ending.exit_code, ending.left) == (0, 1)
     again = Trainings()
     launch(again)
-    assert again.started == ["0003", "0004"]
-    (launch.place.path / "0003" / "summary.json").unlink()
-    every = Trainings()
-    assert launch(every, again=True)[0].exit_code == 0
-    assert every.started == ["0001", "0003"]
+    assert again.started == ["0001"]
+
+
+def test_without_a_number_of_runs_ten_that_do_not_begin_are_the_last(launch):
+    ends = {f"{number:04}": {"exit_code": 2, "log": "distrl: error: no such thing\n"} for number in range(1, 99)}
+    trainings = Trainings(ends)
+    vary = {"network.learning_rate": {"low": 1e-4, "high": 1e-2}}
+    ending, said = launch(trainings, vary=vary, method="random", budget={"env_steps": 1000})
+    assert len(trainings.started) == running.BARREN
+    assert said[-1] == "the last 10 runs ended before their first step, so no further one begins"
+    assert ending.exit_code == 1
 
 
 def test_a_line_now_and_then_says_where_the_runs_are(launch, monkeypatch):
@@ -110,6 +154,9 @@ def test_a_budget_of_steps_begins_no_further_run(launch):
     ending, _ = launch(Trainings(), budget={"env_steps": 150})
     assert [run.planned.name for run in ending.runs] == ["0001", "0002"]
     assert (ending.left, ending.exit_code) == (2, 0)
+    again = Trainings()
+    launch(again, budget={"env_steps": 150})
+    assert again.started == []
 
 
 def test_when_the_time_is_up_runs_are_stopped_and_go_on_with_more_time(launch):
@@ -121,7 +168,7 @@ def test_when_the_time_is_up_runs_are_stopped_and_go_on_with_more_time(launch):
     assert [run.outcome.state for run in ending.runs] == ["done", "interrupted"]
     assert "the 0.005 minutes are over: stopping 1 run after a last checkpoint …" in said
     assert (ending.left, ending.exit_code) == (3, 0)
-    assert launch.place.minutes() >= 0.005
+    assert launch.place.index()[1] >= 0.005
 
     more = Trainings()
     ending, said = launch(more, budget={"minutes": 10})
@@ -144,7 +191,7 @@ def test_a_signal_stops_the_runs_in_order(launch, number, code):
     ending, said = launch(trainings)
     assert [run.outcome.state for run in ending.runs] == ["done", "interrupted"]
     assert (ending.exit_code, ending.left) == (code, 3)
-    assert said[-1] == "[2/4] network.learning_rate=0.001 seed 2: stopped; it goes on with the next launch"
+    assert said[-1] == "[2/4] network.learning_rate=0.001 seed 2: stopped (SIGTERM); it goes on with the next launch"
 
 
 def test_a_configuration_that_is_not_valid_is_found_before_anything_is_trained():

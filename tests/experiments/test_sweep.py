@@ -59,6 +59,7 @@ def test_a_budget_of_runs_ends_a_grid_and_random():
     vary = {"a": {"values": [1, 2, 3]}}
     assert len(words(vary=vary, budget={"runs": 2})) == 2
     assert len(words(vary=vary, seeds="1..3", method="random", budget={"runs": 7})) == 7
+    assert len(words(vary=vary, method="random", budget={"runs": 7})) == 3
     assert number_of_runs(sweep(vary=vary, method="random", budget={"minutes": 1})) is None
 
 
@@ -70,6 +71,12 @@ def test_a_larger_budget_keeps_the_first_runs_and_another_draw_seed_changes_them
     )
     assert few == many
     assert few != other
+
+
+def test_random_draws_nothing_twice_and_ends_when_all_is_drawn():
+    tree = {"method": "random", "vary": {"a": ["x", "y"], "b": [1, 2, 3]}, "budget": {"runs": 50}}
+    found = words(**tree)
+    assert len(found) == len(set(found)) == 6
 
 
 def test_a_condition_changes_no_later_draw():
@@ -115,11 +122,17 @@ def test_seeds(text, seeds):
         ({"seeds": [1, 1]}, r"seeds must differ, and there must be one: \[1, 1\]"),
         ({"vary": {"a": []}}, "vary.a: the list of values is empty"),
         ({"vary": {"a": {"low": 1.0}}}, "vary.a: low and high belong together"),
-        ({"vary": {"a": {"low": 2, "high": 1}}}, "vary.a: low must be less than high, not 2 and 1"),
+        ({"vary": {"a": {"low": 2, "high": 1}}}, "vary.a: low must be less than high, and both finite, not 2 and 1"),
         ({"vary": {"a": {"low": 0.0, "high": 1.0, "log": True}}}, "vary.a: log needs a low above 0, not 0.0"),
         ({"vary": {"a": {"values": [1], "low": 0.0}}}, "vary.a: give either a list of values, or low and high"),
         ({"vary": {"a": {"low": 0.0, "high": 1.0}}}, "vary.a: a grid needs a list of values; or set method: random"),
         ({"vary": {"a": {"values": [1], "when": {"b": 2}}}}, "vary.a.when: b is no setting that varies before it"),
+        ({"vary": {"a": [float("inf"), 1.0]}}, "vary.a: values must be finite"),
+        ({"vary": {"a": [1e-3, 0.001]}}, "vary.a: 0.001 is there twice"),
+        ({"vary": {"a": {"low": 1, "high": 10**400}}}, "vary.a: low must be less than high, and both finite"),
+        ({"vary": {"a": {"values": [1], "log": True}}}, "vary.a: log is for low and high"),
+        ({"vary": {"a": ["x"], "b": {"values": [1], "when": {"a": "y"}}}}, "vary.b.when: a never is 'y'"),
+        ({"seeds": [-1, 2]}, "seeds"),
         ({"vary": {"seed": [1, 2]}}, "vary.seed: every run has a seed already"),
         ({"vary": {"a": [1, 2]}, "method": "random"}, "method random needs settings to draw and a budget"),
         ({"vary": {"a": {"lo": 1}}}, "unknown key vary.a.lo"),

@@ -187,7 +187,7 @@ def test_a_signal_stops_trials_which_go_on_with_the_next_launch(launch, number, 
     trainings.ends = {"0002": interrupted}
     found, said, study = launch(trainings)
     assert (found, states(study)) == (code, ["COMPLETE", "RUNNING"])
-    assert said[-1].endswith("stopped; it goes on with the next launch")
+    assert said[-1].endswith("stopped (SIGTERM); it goes on with the next launch")
     again = Trainings()
     assert launch(again)[0] == 0
     assert again.started == ["0002", "0003", "0004"]

@@ -79,7 +79,8 @@ def test_trainings_end_when_their_sweep_is_killed(tmp_path):
     file.write_text("set: {environment.id: CartPole-v1, actors.count: 1}\nseeds: 1..2\n")
     process = start([str(file), "--dir", str(place)], tmp_path / "log")
     deadline = time.monotonic() + 120.0
-    while not all((place / name / "metrics.csv").exists() for name in ("0001", "0002")):
+    tables = [place / name / "metrics.csv" for name in ("0001", "0002")]
+    while not all(table.exists() and len(table.read_text().splitlines()) > 2 for table in tables):
         assert time.monotonic() < deadline, (tmp_path / "log").read_text()
         time.sleep(0.2)
     assert len(trainings_of(place)) >= 2
