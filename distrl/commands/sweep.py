@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ParallelOption = Annotated[
     int,
-    typer.Option("--parallel", min=1, metavar="N", help="Runs at once, which share the cores out."),
+    typer.Option("--parallel", min=1, metavar="N", help="Runs at the same time; they share the cores."),
 ]
 SHOWN = 20
 """Most combinations in the table at the end, and most runs of --dry-run."""
