@@ -80,6 +80,7 @@ WALLS: Mapping[str, tuple[str, ...]] = {
     "onnxruntime": ("actors/policy.py", "networks/policy/bundle.py"),
     "matplotlib": ("runs/pictures.py",),
     "optuna": ("experiments/tuning.py",),
+    "sqlalchemy": ("experiments/tuning.py",),  # Optuna's
     "zstandard": ("memory_backend/compression.py",),
     "fsspec": ("data_store/remote_objects.py",),
     "s3fs": (),  # fsspec imports the library of a URL's scheme

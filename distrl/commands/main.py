@@ -134,6 +134,7 @@ def train(
         loaded = layers.load()
     if seeds is not None or parallel > 1:
         others = {"--resume": resume, "--run-id": run_id, "--seed": layers.seed, "--dashboard": dashboard or None}
+        others |= {"--plain": plain or None, "--quiet": quiet or None, "--dated": dated or None}
         raise typer.Exit(sweep.train_seeds(loaded, seeds, parallel, run_dir, others))
     _end(_train(loaded, run_dir, resume, run_id, plain=plain, quiet=quiet, dated=dated, dashboard=dashboard))
 

@@ -94,7 +94,7 @@ def train_seeds(
     if seeds is None:
         raise ConfigError(f"--parallel {parallel} is for several runs; add --seeds")
     if excluded := [name for name, value in others.items() if value is not None]:
-        raise ConfigError(f"--seeds {seeds} begins several new runs, which {excluded[0]} contradicts; leave one out")
+        raise ConfigError(f"--seeds {seeds} begins several new runs, and {excluded[0]} is for one; leave one out")
     described = validated(Sweep, {"seeds": seeds}, {"seeds": "flag --seeds"})
     place = SweepDirectory(run_dir or new_directory(f"seeds-{loaded.config.environment.id.replace('/', '-')}"))
     if place.exists:

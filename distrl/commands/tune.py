@@ -8,7 +8,7 @@ import typer
 from distrl.commands import completion
 from distrl.commands.sweep import ParallelOption, new_directory, say, shared_configuration
 from distrl.config.load import load, validated
-from distrl.errors import ConfigError, MissingExtraError, require
+from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError, require
 from distrl.experiments.directory import SweepDirectory, read_file
 from distrl.experiments.search import Search
 
@@ -55,16 +55,18 @@ def tune(
 
     tuning.check_search(search, base)
     if not goes_on:
-        place.create(search, base)
+        place.create(search.model_copy(update={"minutes": read_file(target, Search)[0].minutes}), base)
     say(f"search in {place.path}")
     code = tuning.tune(search, place, parallel, say)
     for line in tuning.outcome_lines(search, place):
         say(line)
     if (place.path / "best.yaml").exists():
         say(f"train with it: distrl train {place.path / 'best.yaml'}")
+    if code == EXIT_INTERRUPTED or minutes is not None:
+        say(f"go on with: distrl tune {place.path}")
     try:
         if drawn := tuning.draw_pictures(search, place):
             say(f"pictures: {', '.join(map(str, drawn))}")
-    except MissingExtraError as error:
+    except DistrlError as error:
         say(f"no pictures: {error}")
     raise typer.Exit(code)

@@ -158,6 +158,18 @@ class SweepDirectory:
         why = {"failed": summary.error, "interrupted": summary.stop_reason}.get(state)
         return Outcome(state, summary.env_steps, wall_s, mean, why)
 
+    def train_arguments(self, planned: Planned) -> list[str]:
+        """Return the arguments of `distrl` that train a run, or go on with it."""
+        # In order is in order, whatever the exit code that a cluster wants after SIGTERM.
+        sets = [argument for one in (*planned.sets, "launch.sigterm_exit_code=0") for argument in ("--set", one)]
+        where = ["--seed", str(planned.seed), "--run-dir", str(self.run(planned)), "--resume", "auto", "--dated"]
+        return ["train", str(self.base), *where, *sets]
+
+    def begin(self, planned: Planned) -> int:
+        """Remove the summary of an earlier launch of a run, and return the length of its output so far."""
+        (self.run(planned) / "summary.json").unlink(missing_ok=True)
+        return self.log_bytes(planned)
+
     def log_bytes(self, planned: Planned) -> int:
         """Return the length of a run's output so far."""
         return self.log(planned).stat().st_size if self.log(planned).exists() else 0

@@ -106,9 +106,12 @@ class Pool:
         """Make a training, or all of them, stop after a last checkpoint, within `GRACE_S`."""
         for place in self._places:
             chosen = name is None or place.name == name
-            if chosen and place.process is not None and place.process.poll() is None:
-                place.process.send_signal(signal.SIGTERM)
-                place.stop_by = min(place.stop_by, time.monotonic() + GRACE_S)
+            process = place.process
+            if not chosen or process is None or process.poll() is not None:
+                continue
+            if place.stop_by == math.inf:  # a second SIGTERM would cost the last checkpoint
+                process.send_signal(signal.SIGTERM)
+                place.stop_by = time.monotonic() + GRACE_S
 
 
 def shares(cores: Sequence[int], count: int) -> list[list[int]]:

@@ -139,16 +139,13 @@ class _Launch:
         return self._stopping or self._steps_are_spent or (self._total is None and self._barren >= BARREN)
 
     def _start(self, planned: Planned) -> None:
-        place = self._directory.run(planned)
-        goes_on = " goes on" if place.is_dir() else ""
-        sets = [argument for value in planned.sets for argument in ("--set", value)]
-        where = ["--seed", str(planned.seed), "--run-dir", str(place), "--resume", "auto", "--dated"]
+        goes_on = " goes on" if self._directory.run(planned).is_dir() else ""
         self._runs[planned.name] = Run(planned, Outcome("running"))
         self._write()
-        command = ["train", str(self._directory.base), *where, *sets]
-        self._log_starts[planned.name] = self._directory.log_bytes(planned)
         try:
-            self._pool.start(planned.name, command, self._directory.log(planned), [self._lock])
+            self._log_starts[planned.name] = self._directory.begin(planned)
+            arguments, log = self._directory.train_arguments(planned), self._directory.log(planned)
+            self._pool.start(planned.name, arguments, log, [self._lock])
         except OSError as error:
             raise DistrlError(f"run {planned.name} cannot be started: {error}") from error
         self._tell(f"{self._heading(planned)}{goes_on} …")

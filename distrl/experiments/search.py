@@ -22,14 +22,15 @@ class Search(Varying):
     sampler: Literal["tpe", "random"] = "tpe"
     """tpe: the Tree-structured Parzen Estimator (Bergstra et al. 2011), which learns from earlier trials."""
     pruner: Literal["none", "median"] = "none"
-    """median: stop a trial whose best evaluation so far is below the median of the others' at the same step. It needs
-    `evaluation.every_env_steps`."""
+    """median: stop a trial whose best evaluation so far is below the median of the others' evaluations of that number,
+    from four complete trials on. It needs `evaluation.every_env_steps`."""
     draw_seed: int = Field(0, ge=0)
     """Seed of the sampler."""
     trials: int = Field(30, ge=1)
     """Trials of all workers together."""
     minutes: float | None = Field(None, gt=0.0)
-    """Minutes of one launch, after which its trials are stopped; they go on with the next launch. null: no limit."""
+    """Minutes of one launch, after which its trials are stopped; the next launch, or another worker, goes on with them.
+    null: no limit."""
 
     @model_validator(mode="after")
     def _searches(self) -> "Search":

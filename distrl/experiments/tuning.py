@@ -15,13 +15,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import optuna
 from optuna.trial import TrialState
+from sqlalchemy.exc import SQLAlchemyError
 
 from distrl.config.document import parse_mapping
 from distrl.config.load import LoadedConfig, dump_given, load
-from distrl.data_store.atomic import put_file
+from distrl.data_store.atomic import file, put_file
 from distrl.errors import EXIT_OK, ConfigError, DistrlError, require
 from distrl.experiments.directory import SweepDirectory
 from distrl.experiments.pool import Pool
@@ -46,35 +48,45 @@ class _Running:
 
     Attributes:
         claim: File descriptor of its lock.
-        told_steps: Environment steps of the newest evaluation that the study knows.
+        reported: Number of the newest evaluation that the study knows, from 1; 0: none.
         log_start: Length of its output before this launch.
     """
 
     trial: optuna.Trial
     planned: Planned
     claim: int
-    told_steps: int = 0
+    reported: int = 0
     is_pruned: bool = False
     log_start: int = 0
 
 
 def check_search(search: Search, base: LoadedConfig) -> None:
-    """Check the configuration of a trial, with the first or least value of every setting, before anything is trained.
+    """Check every value of every setting, with the first ones of the others, before anything is trained.
 
     Raises:
-        ConfigError: It is not valid, or a pruner is given and there are no evaluations.
+        ConfigError: A configuration is not valid; or a pruner is given and evaluations are missing or differ.
     """
-    if search.pruner != "none" and base.config.evaluation.every_env_steps is None:
-        raise ConfigError(
-            f"pruner: {search.pruner} compares evaluations, and evaluation.every_env_steps is null; set it, or set "
-            "pruner: none"
-        )
-    values = search.chosen(lambda _, varied: varied.low if varied.values is None else varied.values[0])
-    planned = Planned(1, values, 1)
-    try:
-        load(file=parse_mapping(dump_given(base), "the shared configuration"), sets=planned.sets)
-    except ConfigError as error:
-        raise ConfigError(f"a trial with {planned.combination}: {error}") from error
+    if search.pruner != "none":
+        if base.config.evaluation.every_env_steps is None:
+            raise ConfigError(
+                f"pruner: {search.pruner} compares evaluations, and evaluation.every_env_steps is null; set it, or "
+                "set pruner: none"
+            )
+        if "evaluation.every_env_steps" in search.vary:
+            raise ConfigError(f"vary: pruner: {search.pruner} compares evaluations, so every_env_steps must not vary")
+    tree = parse_mapping(dump_given(base), "the shared configuration")
+    for path, varied in search.vary.items():
+        for value in (varied.low, varied.high) if varied.values is None else varied.values:
+            chosen = search.chosen(lambda name, one, path=path, value=value: value if name == path else _first(one))  # type: ignore[misc]
+            planned = Planned(1, chosen, 1)
+            try:
+                load(file=tree, sets=planned.sets)
+            except ConfigError as error:
+                raise ConfigError(f"a trial with {planned.combination}: {error}") from error
+
+
+def _first(varied: Varied) -> Any:
+    return varied.low if varied.values is None else varied.values[0]
 
 
 def tune(search: Search, directory: SweepDirectory, parallel: int, say: Say) -> int:
@@ -85,21 +97,40 @@ def tune(search: Search, directory: SweepDirectory, parallel: int, say: Say) -> 
 
     Returns:
         0; 1 if no trial is complete; 130 after Ctrl-C.
+
+    Raises:
+        ConfigError: The settings that vary are not those that the study began with.
+        DistrlError: The study or best.yaml cannot be written.
     """
-    with interruptible(sigterm_code=EXIT_OK) as interrupt, Pool(parallel) as pool:
-        worker = _Worker(search, directory, pool, interrupt, say)
+    every = load(file=directory.base).config.evaluation.every_env_steps
+    with _one_line(directory), interruptible(sigterm_code=EXIT_OK) as interrupt, Pool(parallel) as pool:
+        worker = _Worker(search, directory, pool, interrupt, say, every)
         try:
             return worker.run()
         finally:
             worker.release()
 
 
+@contextmanager
+def _one_line(directory: SweepDirectory) -> Iterator[None]:
+    """Turn an error of Optuna or of the disk into one line."""
+    try:
+        yield
+    except (optuna.exceptions.OptunaError, SQLAlchemyError, OSError) as error:
+        cause = getattr(error, "orig", None) or getattr(error.__cause__, "orig", None) or error
+        raise DistrlError(
+            f"the search in {directory.path} cannot be used: {str(cause).splitlines()[0]}; mend it, and go on with: "
+            f"distrl tune {directory.path}"
+        ) from error
+
+
 def open_study(search: Search, directory: SweepDirectory) -> optuna.Study:
     """Open the study of a directory, or create it."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     median = optuna.pruners.MedianPruner(n_startup_trials=4)
+    url = f"sqlite:///{quote(str((directory.path / 'study.db').resolve()))}"
     return optuna.create_study(
-        storage=f"sqlite:///{(directory.path / 'study.db').resolve()}",
+        storage=optuna.storages.RDBStorage(url, engine_kwargs={"connect_args": {"timeout": 60}}),
         study_name="distrl",
         direction="maximize",
         load_if_exists=True,
@@ -117,12 +148,22 @@ def sampler(search: Search, number: int) -> optuna.samplers.BaseSampler:
 
 
 class _Worker:
-    def __init__(self, search: Search, directory: SweepDirectory, pool: Pool, interrupt: Interrupt, say: Say) -> None:
+    def __init__(
+        self,
+        search: Search,
+        directory: SweepDirectory,
+        pool: Pool,
+        interrupt: Interrupt,
+        say: Say,
+        every_steps: int | None,
+    ) -> None:
         self._search, self._directory, self._pool = search, directory, pool
-        self._interrupt, self._say = interrupt, say
+        self._interrupt, self._say, self._every_steps = interrupt, say, every_steps
+        self._left: set[int] = set()  # trials that another program has stopped
         (directory.path / "locks").mkdir(exist_ok=True)
         with self._mutex():
             self._study = open_study(search, directory)
+            self._require_same_settings()
         self._running: dict[str, _Running] = {}
         self._began, self._stopping, self._waits = time.monotonic(), False, False
 
@@ -139,12 +180,14 @@ class _Worker:
                     break
             if self._stopping and not self._running:
                 break
-            for running in self._running.values():
+            for running in () if self._stopping else self._running.values():
                 self._report(running)
             for name, code in [*self._pool.ended()]:
                 self._note_end(self._running.pop(name), code)
                 look_at = 0.0
             time.sleep(_POLL_S)
+        with self._mutex():
+            write_best(self._study, self._search, self._directory)
         if self._interrupt.code is not None:
             return self._interrupt.code
         return 0 if self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)) else 1
@@ -156,7 +199,8 @@ class _Worker:
 
     def _others_train(self) -> bool:
         """Whether other workers have trials under way: this one takes them over should their worker die."""
-        if not self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        under_way = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        if all(trial.number in self._left for trial in under_way):
             return False
         if not self._waits:
             self._say("waiting for the last trials of other workers …")
@@ -167,9 +211,13 @@ class _Worker:
         """Claim a trial that a dead worker has left, or else a new one; None if there are enough."""
         with self._mutex():
             for left in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-                if (claim := self._claim(left.number)) is not None:
+                if left.number in self._left or (claim := self._claim(left.number)) is None:
+                    continue
+                if self._study.get_trials(deepcopy=False)[left.number].state == TrialState.RUNNING:
+                    self._study.sampler = sampler(self._search, left.number)
                     # Optuna has no other way to go on with a trial of another process.
                     return self._described(optuna.Trial(self._study, left._trial_id), claim)
+                os.close(claim)  # its worker has just ended it
             number = len(self._study.get_trials(deepcopy=False))
             if number >= self._search.trials:
                 return None
@@ -179,11 +227,23 @@ class _Worker:
             assert claim is not None  # it is new, and the mutex is held
             return self._described(trial, claim)
 
+    def _require_same_settings(self) -> None:
+        """Raise ConfigError unless the settings that vary are those with which the study began."""
+        now = json.dumps(self._search.model_dump(mode="json")["vary"])
+        began = self._study.user_attrs.get("vary")
+        if began is None:
+            self._study.set_user_attr("vary", now)
+        elif began != now:
+            raise ConfigError(
+                f"vary (from file {self._directory.file}) has changed since the search began; change only trials, "
+                "minutes, sampler and pruner, or begin another search"
+            )
+
     def _described(self, trial: optuna.Trial, claim: int) -> _Running:
         values = self._search.chosen(lambda path, varied: _suggested(trial, path, varied))
-        told = max(self._study.get_trials(deepcopy=False)[trial.number].intermediate_values, default=0)
+        reported = max(self._study.get_trials(deepcopy=False)[trial.number].intermediate_values, default=0)
         number = trial.number + 1
-        return _Running(trial, Planned(number, values, seed=number), claim, told)
+        return _Running(trial, Planned(number, values, seed=number), claim, reported)
 
     def _claim(self, number: int) -> int | None:
         """Lock a trial; None if a process holds it."""
@@ -203,16 +263,11 @@ class _Worker:
             yield
 
     def _start(self, running: _Running) -> None:
-        planned, place = running.planned, self._directory.run(running.planned)
-        goes_on = " goes on" if place.is_dir() else ""
-        sets = [argument for value in planned.sets for argument in ("--set", value)]
-        where = ["--seed", str(planned.seed), "--run-dir", str(place), "--resume", "auto", "--dated"]
-        command = ["train", str(self._directory.base), *where, *sets]
-        running.log_start = self._directory.log_bytes(planned)
-        try:
-            self._pool.start(planned.name, command, self._directory.log(planned), [running.claim])
-        except OSError as error:
-            raise DistrlError(f"trial {planned.name} cannot be started: {error}") from error
+        planned = running.planned
+        goes_on = " goes on" if self._directory.run(planned).is_dir() else ""
+        running.log_start = self._directory.begin(planned)
+        arguments, log = self._directory.train_arguments(planned), self._directory.log(planned)
+        self._pool.start(planned.name, arguments, log, [running.claim])
         self._running[planned.name] = running
         self._say(f"{self._heading(planned)}{goes_on} …")
 
@@ -226,10 +281,14 @@ class _Worker:
         except ConfigError:  # half written, or of a run that begins
             return
         steps, mean = row.get("evaluation_env_steps"), row.get("evaluation_mean_return")
-        if not isinstance(steps, int | float) or not isinstance(mean, int | float) or steps <= running.told_steps:
+        if self._every_steps is None or not isinstance(steps, int | float) or not isinstance(mean, int | float):
             return
-        running.told_steps = int(steps)
-        running.trial.report(float(mean), running.told_steps)
+        # Evaluations are of the first weights after so many steps, which differ a little between trials.
+        number = int(steps // self._every_steps)
+        if number <= running.reported:
+            return
+        running.reported = number
+        running.trial.report(float(mean), number)
         if running.trial.should_prune() and not running.is_pruned:
             running.is_pruned = True
             self._pool.stop(running.planned.name)
@@ -238,13 +297,14 @@ class _Worker:
         planned, outcome = running.planned, self._directory.outcome(running.planned)
         if running.is_pruned and outcome.state == "interrupted":
             self._study.tell(running.trial, state=TrialState.PRUNED)
-            told = f"pruned after the evaluation at {running.told_steps:,} steps"
+            told = f"pruned after evaluation {running.reported}"
         elif outcome.state == "done" and outcome.mean_return is not None:
             self._study.tell(running.trial, outcome.mean_return)
             told = f"mean return {return_words(outcome.mean_return)} after {outcome.env_steps:,} steps"
             told += self._kept_if_best(running)
         elif not outcome.has_ended and (self._stopping or outcome.error):
-            told = f"stopped ({outcome.error or 'killed'}); it goes on with the next launch"
+            self._left.add(running.trial.number)
+            told = f"stopped ({outcome.error or 'killed'}); another worker or the next launch goes on with it"
         elif outcome.state == "done":
             self._study.tell(running.trial, state=TrialState.FAIL)
             told = "FAILED: no episode finished"
@@ -259,7 +319,7 @@ class _Worker:
         with self._mutex():
             if self._study.best_trial.number != running.trial.number:
                 return ""
-            write_best(self._directory, running.planned, self._study.best_value)
+            write_best(self._study, self._search, self._directory)
         return ", the best so far"
 
     def _stop_in_time(self) -> None:
@@ -270,7 +330,7 @@ class _Worker:
         self._stopping = True
         if self._running:
             why = f"the {minutes:g} minutes are over" if time_is_up else self._interrupt.name
-            self._say(f"{why}: stopping {len(self._running)} of the trials after a last checkpoint …")
+            self._say(f"{why}: stopping {len(self._running)} under way after a last checkpoint …")
         self._pool.stop()
 
 
@@ -285,10 +345,17 @@ def _suggested(trial: optuna.Trial, path: str, varied: Varied) -> Any:
     return trial.suggest_float(path, varied.low, varied.high, log=varied.log)
 
 
-def write_best(directory: SweepDirectory, planned: Planned, value: float) -> None:
-    """Write best.yaml, which `distrl train` takes."""
+def write_best(study: optuna.Study, search: Search, directory: SweepDirectory) -> None:
+    """Write best.yaml, which `distrl train` takes, if a trial is complete."""
+    if not study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+        return
+    best = study.best_trial
+    values = search.chosen(
+        lambda path, varied: best.params[path] if varied.values is None else json.loads(best.params[path])
+    )
+    planned = Planned(best.number + 1, values, seed=best.number + 1)
     loaded = load(file=directory.base, sets=planned.sets)
-    heading = f"# trial {planned.number}: mean return {return_words(value)} under seed {planned.seed}\n"
+    heading = f"# trial {planned.number}: mean return {return_words(study.best_value)} under seed {planned.seed}\n"
     put_file(directory.path / "best.yaml", f"{heading}{dump_given(loaded)}".encode(), private=True)
 
 
@@ -315,18 +382,20 @@ def draw_pictures(search: Search, directory: SweepDirectory) -> list[Path]:
     for name, axes in drawn.items():
         figure = axes.get_figure(root=True)
         assert figure is not None
-        figure.savefig(directory.path / name, bbox_inches="tight")
+        with _one_line(directory), file(directory.path / name) as picture:
+            figure.savefig(picture, format="svg", bbox_inches="tight")
     return [directory.path / name for name in drawn]
 
 
 def outcome_lines(search: Search, directory: SweepDirectory) -> list[str]:
     """Return the best trial and the numbers of trials by their ends."""
-    study = open_study(search, directory)
+    with _one_line(directory):
+        study = open_study(search, directory)
     trials = study.get_trials(deepcopy=False)
     counts = {state: sum(trial.state == state for trial in trials) for state in (*_ENDED, TrialState.RUNNING)}
     names = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "under way"}
     told = ", ".join(f"{count} {names[state.name]}" for state, count in counts.items() if count)
-    lines = [f"trials: {told}"]
+    lines = [f"trials: {told or 'none'}"]
     if counts[TrialState.COMPLETE]:
         best = study.best_trial
         values = " ".join(f"{path}={value}" for path, value in best.params.items())

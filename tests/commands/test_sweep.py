@@ -129,8 +129,9 @@ def test_train_with_seeds_is_a_sweep_of_one_configuration(file, launches, capsys
     capsys.readouterr()
     for further, told in (
         (["--run-dir", "seeds"], "already holds a sweep; go on with: distrl sweep seeds"),
-        (["--seed", "4"], "--seeds 1..3 begins several new runs, which --seed contradicts"),
-        (["--resume", "auto"], "which --resume contradicts"),
+        (["--seed", "4"], "--seeds 1..3 begins several new runs, and --seed is for one"),
+        (["--resume", "auto"], "and --resume is for one"),
+        (["--quiet"], "and --quiet is for one"),
     ):
         assert main([*arguments, *further]) == 2
         assert told in capsys.readouterr().err

@@ -4,8 +4,7 @@ import pytest
 
 from distrl.commands.main import main
 from distrl.experiments import tuning
-from distrl.experiments.directory import SweepDirectory, read_file
-from distrl.experiments.search import Search
+from distrl.experiments.directory import SweepDirectory
 
 SEARCH = """\
 set: {environment.id: CartPole-v1, stop.env_steps: 100}
@@ -46,11 +45,11 @@ def test_a_new_search_a_launch_that_goes_on_and_their_words(file, launches, caps
     told = capsys.readouterr().out.splitlines()
     assert told[:2] == ["search in rates", "trials: 1 complete"]
     assert told[2].startswith("best: trial 1, mean return 7.00: network.learning_rate=")
-    assert told[-1] == "pictures: rates/history.svg"
+    assert told[3:] == ["go on with: distrl tune rates", "pictures: rates/history.svg"]
     (place.path / "best.yaml").touch()
     assert main(["tune", "rates"]) == 0
     assert launches[1][0].trials == 9  # the file in the directory has it
-    assert read_file(place.file, Search)[0] == search
+    assert launches[1][0].minutes is None  # those were the first launch's
     assert "train with it: distrl train rates/best.yaml" in capsys.readouterr().out
 
 

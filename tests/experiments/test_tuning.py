@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from distrl.config.load import load, validated
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, DistrlError
 from distrl.experiments import tuning
 from distrl.experiments.directory import SweepDirectory
 from distrl.experiments.search import Search
@@ -26,7 +26,8 @@ def launch(tmp_path, monkeypatch):
     def run(trainings, parallel=1, **tree):
         search = validated(Search, {"vary": VARY, "trials": 4, **tree}, {})
         if not place.exists:
-            place.create(search, load())
+            sets = ["evaluation.every_env_steps=100"] if search.pruner != "none" else []
+            place.create(search, load(sets=sets))
         monkeypatch.setattr(tuning, "Pool", trainings)
         monkeypatch.setattr(tuning, "_POLL_S", 0.001)
         monkeypatch.setattr(tuning, "LOOK_S", 0.01)
@@ -145,16 +146,76 @@ def evaluations(place, name, rows):
 
 
 def test_a_trial_below_the_median_is_stopped_and_pruned(launch):
+    """Evaluations come a few steps after every hundredth, which differ between the trials."""
     trainings = Trainings()
-    good = {f"{number:04}": [(100, 10.0 + number), (200, 20.0 + number)] for number in range(1, 5)}
+    good = {f"{number:04}": [(100 + number, 10.0 + number), (203 + number, 20.0 + number)] for number in range(1, 5)}
     trainings.ends = {name: evaluations(launch.place, name, rows) for name, rows in good.items()}
-    slow = evaluations(launch.place, "0005", [(100, 1.0), (200, 30.0), (200, 30.0)])
+    slow = evaluations(launch.place, "0005", [(177, 1.0), (200, 30.0), (200, 30.0)])
     trainings.ends["0005"] = lambda: {"stop_reason": "SIGTERM"} if "0005" in trainings.stopped else slow()
     _, said, study = launch(trainings, trials=5, pruner="median")
     assert states(study) == ["COMPLETE"] * 4 + ["PRUNED"]
     assert trainings.stopped == ["0005"]
-    assert said[-1].endswith("pruned after the evaluation at 100 steps")
-    assert study.get_trials()[0].intermediate_values == {100: 11.0, 200: 21.0}
+    assert said[-1].endswith("pruned after evaluation 1")
+    assert study.get_trials()[0].intermediate_values == {1: 11.0, 2: 21.0}
+
+
+def test_a_trial_that_another_program_stops_is_left_to_the_next_launch(launch):
+    code, said, study = launch(Trainings({"0001": {"stop_reason": "SIGTERM"}}))
+    assert (code, states(study)) == (0, ["RUNNING"] + ["COMPLETE"] * 3)
+    # The summary that it left says nothing about a launch that fails at once.
+    again = Trainings({"0001": {"exit_code": 2, "log": "distrl: error: no such thing\n"}})
+    code, said, study = launch(again)
+    assert (again.started, states(study)) == (["0001"], ["FAIL"] + ["COMPLETE"] * 3)
+    assert said[-1].endswith("FAILED: no such thing")
+
+
+def test_a_trial_that_ends_while_it_is_claimed_is_not_trained_again(launch, monkeypatch):
+    launch(Trainings(), trials=1)
+    search = validated(Search, {"vary": VARY, "trials": 2}, {})
+    trial = open_study(search, launch.place).ask()
+    claim = tuning._Worker._claim
+
+    def late(worker, number):
+        if number == trial.number and claim(worker, number) is not None:
+            open_study(search, launch.place).tell(trial, state=tuning.TrialState.PRUNED)
+        return os.open(launch.place.path / "locks" / "free", os.O_RDWR | os.O_CREAT)
+
+    monkeypatch.setattr(tuning._Worker, "_claim", late)
+    trainings = Trainings()
+    code, _, study = launch(trainings, trials=2)
+    assert (code, trainings.started, states(study)) == (0, [], ["COMPLETE", "PRUNED"])
+
+
+def test_a_trial_that_was_left_before_it_had_values_gets_its_own(launch):
+    launch(Trainings(), trials=1)
+    search = validated(Search, {"vary": VARY, "trials": 2}, {})
+    open_study(search, launch.place).ask()
+    _, _, study = launch(Trainings(), trials=2)
+    first, second = (trial.params["network.learning_rate"] for trial in study.get_trials())
+    assert first != second
+
+
+def test_another_vary_is_refused(launch):
+    launch(Trainings(), trials=1)
+    with pytest.raises(ConfigError, match=r"^vary \(from file .*search\.yaml\) has changed since"):
+        launch(Trainings(), trials=2, vary={"network.learning_rate": [1e-3]})
+
+
+def test_a_study_that_cannot_be_written_is_one_line(launch):
+    launch(Trainings(), trials=1)
+    (launch.place.path / "study.db").write_bytes(b"no database")
+    with pytest.raises(
+        DistrlError, match=r"^the search in .* cannot be used: .*; mend it, and go on with: distrl tune"
+    ) as e:
+        launch(Trainings(), trials=2)
+    assert "\n" not in str(e.value)
+
+
+def test_best_yaml_is_written_again_where_a_worker_died_before(launch):
+    launch(Trainings(), trials=1)
+    (launch.place.path / "best.yaml").unlink()
+    launch(Trainings(), trials=1)
+    assert (launch.place.path / "best.yaml").exists()
 
 
 def test_failed_trials_end_nothing_but_themselves(launch):
@@ -187,7 +248,7 @@ def test_a_signal_stops_trials_which_go_on_with_the_next_launch(launch, number, 
     trainings.ends = {"0002": interrupted}
     found, said, study = launch(trainings)
     assert (found, states(study)) == (code, ["COMPLETE", "RUNNING"])
-    assert said[-1].endswith("stopped (SIGTERM); it goes on with the next launch")
+    assert said[-1].endswith("stopped (SIGTERM); another worker or the next launch goes on with it")
     again = Trainings()
     assert launch(again)[0] == 0
     assert again.started == ["0002", "0003", "0004"]
