@@ -74,6 +74,7 @@ def test_a_sweep_that_is_killed_and_continued(tmp_path, settings, seeds):
     assert not trainings_of(place)
 
 
+@pytest.mark.long
 def test_trainings_end_when_their_sweep_is_killed(tmp_path):
     file, place = tmp_path / "sweep.yaml", tmp_path / "sweep"
     file.write_text("set: {environment.id: CartPole-v1, actors.count: 1}\nseeds: 1..2\n")
