@@ -13,10 +13,12 @@ ONE_OF_EACH_KIND = ("impala", "ppo", "dqn", "r2d2", "sac")
 networks."""
 
 
+SOME = [name if name in ONE_OF_EACH_KIND else pytest.param(name, marks=pytest.mark.long) for name in CURIOUS]
+"""Every algorithm; those beside `ONE_OF_EACH_KIND` in `make long`."""
+
+
 @pytest.mark.row("D175")
-@pytest.mark.parametrize(
-    "name", [name if name in ONE_OF_EACH_KIND else pytest.param(name, marks=pytest.mark.long) for name in CURIOUS]
-)
+@pytest.mark.parametrize("name", SOME)
 def test_with_weight_0_every_algorithm_learns_as_without_bit_by_bit(name):
     found = []
     for curiosity in (None, {"kind": "rnd", "weight": 0.0}):
@@ -29,7 +31,7 @@ def test_with_weight_0_every_algorithm_learns_as_without_bit_by_bit(name):
 
 
 @pytest.mark.row("D175")
-@pytest.mark.parametrize("name", CURIOUS)
+@pytest.mark.parametrize("name", SOME)
 def test_every_algorithm_learns_from_it(name):
     """Its update is that by the sum of both rewards, which its own scale leaves as it is."""
     made, networks = make(name, {"kind": "rnd", "weight": 0.5}, reward_scale=0.25)
