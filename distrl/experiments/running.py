@@ -155,12 +155,13 @@ class _Launch:
         if not outcome.has_ended and not outcome.error and not self._stopping:
             error = self._directory.cause(planned, code, self._log_starts[planned.name])
             outcome = replace(outcome, state="failed", error=error)
-        self._barren = 0 if outcome.env_steps else self._barren + 1
+        failed_at_once = outcome.state == "failed" and not outcome.env_steps
+        self._barren = self._barren + 1 if failed_at_once else 0
         self._runs[planned.name] = Run(planned, outcome)
         self._write()
         self._tell(f"{self._heading(planned)}: {_outcome_words(outcome)}{self._time_left()}")
         if self._total is None and self._barren == BARREN:
-            self._tell(f"the last {BARREN} runs ended before their first step, so no further one begins")
+            self._tell(f"the last {BARREN} runs failed before their first step, so no further one begins")
 
     def _tell(self, line: str) -> None:
         self._told = time.monotonic()

@@ -130,7 +130,7 @@ def test_without_a_number_of_runs_ten_that_do_not_begin_are_the_last(launch):
     vary = {"network.learning_rate": {"low": 1e-4, "high": 1e-2}}
     ending, said = launch(trainings, vary=vary, method="random", budget={"env_steps": 1000})
     assert len(trainings.started) == running.BARREN
-    assert said[-1] == "the last 10 runs ended before their first step, so no further one begins"
+    assert said[-1] == "the last 10 runs failed before their first step, so no further one begins"
     assert ending.exit_code == 1
 
 
