@@ -47,7 +47,7 @@ part: $(VENV)/installed-dev  ## Those tests of `make cluster` for which CI has t
 # `make test` runs on one Python; these are the others. pyenv's are taken too, as its commands on PATH may be out of use.
 PYTHONS := 3.12 3.13
 
-pythons:  ## Trains, and tests what Redis serves, on every other supported Python that this machine has.
+pythons:  ## Trains, and tests what Redis serves, on the other supported Pythons that this machine has.
 	@for version in $(PYTHONS); do \
 		for python in python$$version $$HOME/.pyenv/versions/$$version.*/bin/python$$version; do \
 			if $$python -c '' 2> /dev/null; then break; fi; \
@@ -59,7 +59,8 @@ pythons:  ## Trains, and tests what Redis serves, on every other supported Pytho
 
 one-python: $(VENV)/installed-dev
 	PATH=/usr/bin:/bin $(BIN)/distrl train --plain --preset cartpole-impala --run-dir $(VENV)/run-$$$$
-	$(BIN)/python -m pytest -q -n 2 tests/memory_backend tests/config tests/test_wire.py tests/test_project.py
+	@# 3.12 lies between two versions that are tested: a training and its kills suffice there.
+	case $(VENV) in *3.12) ;; *) $(BIN)/python -m pytest -q -n 2 tests/memory_backend tests/config tests/test_wire.py tests/test_project.py ;; esac
 	$(BIN)/python -m pytest -q tests/failures/test_kills.py -k 'killed_actor or killed_learner'
 
 format: $(VENV)/installed-dev  ## Formats the code and applies safe lint fixes.

@@ -61,7 +61,7 @@ def submit(
         raise ConfigError("what to train? For example: distrl submit --preset cartpole-impala --on here")
     target = open_target(on)
     loaded = layers.load()
-    _refuse_sections_of_others(loaded, on)
+    refuse_sections_of_others(loaded, on)
     job = _job(loaded, run_id, run_dir, address, dry=dry_run, wait=wait)
     with answering(on):
         plan = target.plan(job)
@@ -71,7 +71,7 @@ def submit(
         _print_files(files(job, plan), plan_json(job, on, plan) if as_json else None)
         return
     if not yes:
-        _ask(as_json=as_json)
+        ask_consent("--json asks nothing" if as_json else None)
     with interruptible() as interrupt:  # half a submission would be a job without a record
         record = _submitted(job, target, on, quiet=as_json)
     if as_json:
@@ -85,7 +85,7 @@ def submit(
         raise typer.Exit(_follow(target, record, job.run_dir, name))
 
 
-def _refuse_sections_of_others(loaded: LoadedConfig, on: str) -> None:
+def refuse_sections_of_others(loaded: LoadedConfig, on: str) -> None:
     """Raise ConfigError if the configuration sets something of the section of another target."""
     for path, origin in loaded.given.items():
         section = path.partition(".")[0]
@@ -117,9 +117,15 @@ def _print_files(texts: dict[str, str], facts: "dict[str, object] | None") -> No
         typer.echo(f"# ---- {name}\n{text}", nl=False)
 
 
-def _ask(*, as_json: bool) -> None:
-    if as_json or not sys.stdin.isatty():
-        why = "--json asks nothing" if as_json else "standard input is no terminal, which could answer"
+def ask_consent(why: str | None = None) -> None:
+    """Ask before anything is submitted.
+
+    Args:
+        why: Reason not to ask, and to raise ConfigError instead.
+    """
+    if why is None and not sys.stdin.isatty():
+        why = "standard input is no terminal, which could answer"
+    if why is not None:
         raise ConfigError(f"nothing is submitted without your consent, and {why}: add --yes")
     typer.confirm("Submit?", default=True, abort=True)
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from distrl.commands import completion
+from distrl.commands.help import takes
+from distrl.commands.sweep_jobs import JobOptions, runs_as_jobs
 from distrl.config.load import LoadedConfig, load, validated
 from distrl.errors import ConfigError, printable
 from distrl.experiments.directory import Run, SweepDirectory, read_file
@@ -22,6 +24,7 @@ from distrl.metrics.phrases import return_words
 from distrl.terminal.run_tables import aligned
 
 if TYPE_CHECKING:
+    from distrl.experiments.runs_here import Runs
     from distrl.runs.intervals import Interval
 
 ParallelOption = Annotated[
@@ -32,7 +35,9 @@ SHOWN = 20
 """Most combinations in the table at the end, and most runs of --dry-run."""
 
 
+@takes(JobOptions)
 def sweep(
+    jobs: JobOptions,
     target: Annotated[
         Path,
         typer.Argument(
@@ -59,6 +64,8 @@ def sweep(
 
     [cyan]distrl sweep runs/learning_rates[/]
 
+    [cyan]distrl sweep learning_rates.yaml --on slurm --parallel 8[/] Ctrl-C leaves the jobs alone.
+
     Exit code: 0, also if runs are left because the budget is spent; 1 if runs have failed; 130 after Ctrl-C.
     """
     changed = {name: value for name, value in (("runs", runs), ("minutes", minutes)) if value is not None}
@@ -75,9 +82,10 @@ def sweep(
     if dry_run:
         say(_listed(described, place))
         return
+    elsewhere = runs_as_jobs(jobs, place, described, base, parallel)
     if not goes_on:
         place.create(described, base)
-    raise typer.Exit(_train(described, place, parallel, again=again))
+    raise typer.Exit(_train(described, place, parallel, again=again, elsewhere=elsewhere))
 
 
 def train_seeds(
@@ -103,10 +111,12 @@ def train_seeds(
     return _train(described, place, parallel)
 
 
-def _train(described: Sweep, place: SweepDirectory, parallel: int, *, again: bool = False) -> int:
+def _train(
+    described: Sweep, place: SweepDirectory, parallel: int, *, again: bool = False, elsewhere: "Runs | None" = None
+) -> int:
     """Train the runs, print how it goes and the outcome, and return the exit code."""
     say(f"sweep in {place.path}")
-    ending = run_sweep(described, place, parallel, say, again=again)
+    ending = run_sweep(described, place, parallel, say, again=again, elsewhere=elsewhere)
     say(standings(ending.runs))
     if ending.left:
         left = "1 run is left" if ending.left == 1 else f"{ending.left} runs are left"

@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
@@ -10,9 +11,9 @@ from typing import NamedTuple
 from distrl.config.document import parse_mapping
 from distrl.config.load import LoadedConfig, dump_given, load
 from distrl.data_store.atomic import remove_temporaries
-from distrl.errors import EXIT_OK, ConfigError, DistrlError
+from distrl.errors import EXIT_OK, ConfigError
 from distrl.experiments.directory import Outcome, Run, SweepDirectory
-from distrl.experiments.pool import Pool
+from distrl.experiments.runs_here import Runs, runs_here
 from distrl.experiments.sweep import Planned, Sweep, every_run, number_of_runs, planned_runs
 from distrl.interrupt import Interrupt, interruptible
 from distrl.metrics.phrases import return_words
@@ -24,6 +25,7 @@ BARREN = 10
 """Runs in a row that fail before their first step, after which a sweep without a number of runs ends."""
 PROGRESS_S = 30.0
 """Time between two lines about the runs under way."""
+_IN_ORDER = " after a last checkpoint"
 Say = Callable[[str], None]
 
 
@@ -61,21 +63,30 @@ def check_runs(sweep: Sweep, base: LoadedConfig) -> None:
                 raise ConfigError(f"run {planned.name} ({planned.words}): {error}") from error
 
 
-def run_sweep(sweep: Sweep, directory: SweepDirectory, parallel: int, say: Say, *, again: bool = False) -> Ending:
+def run_sweep(
+    sweep: Sweep,
+    directory: SweepDirectory,
+    parallel: int,
+    say: Say,
+    *,
+    again: bool = False,
+    elsewhere: Runs | None = None,
+) -> Ending:
     """Train every run that has not ended yet. A run that fails ends nothing but itself.
 
     Args:
         parallel: Most runs at once, which share the cores out.
         again: Also train runs that failed in an earlier launch.
+        elsewhere: Place where the runs train; None: they are processes of this machine.
 
     Raises:
-        ConfigError: Another process works on the sweep.
+        ConfigError: Another process works on the sweep, or the target refuses a run.
         DistrlError: The list of runs cannot be written.
     """
-    with directory.locked(say) as lock, interruptible(sigterm_code=EXIT_OK) as interrupt:
+    with directory.locked(say) as lock, interruptible(sigterm_code=EXIT_OK) as interrupt, ExitStack() as held:
         remove_temporaries(directory.path)
-        with Pool(parallel) as pool:
-            return _Launch(sweep, directory, pool, lock, parallel, interrupt, say, again).run()
+        runs = elsewhere or held.enter_context(runs_here(directory, parallel, lock))
+        return _Launch(sweep, directory, runs, parallel, interrupt, say, again).run()
 
 
 class _Launch:
@@ -83,37 +94,37 @@ class _Launch:
         self,
         sweep: Sweep,
         directory: SweepDirectory,
-        pool: Pool,
-        lock: int,
+        runs_under_way: Runs,
         parallel: int,
         interrupt: Interrupt,
         say: Say,
         again: bool,
     ) -> None:
-        self._sweep, self._directory, self._pool, self._parallel = sweep, directory, pool, parallel
-        self._lock = lock
+        self._sweep, self._directory, self._under_way, self._parallel = sweep, directory, runs_under_way, parallel
         self._interrupt, self._say, self._again = interrupt, say, again
         self._total = number_of_runs(sweep)
         begun, self._minutes_before = directory.index()
         self._runs = {run.planned.name: run for run in _unchanged(begun, sweep, directory)}
         self._began, self._barren = time.monotonic(), 0
-        self._log_starts: dict[str, int] = {}
-        self._stopping = False
+        self._stopping = self._detached = False
         self._told = time.monotonic()
+        for name, run in self._runs.items():
+            if not run.outcome.has_ended and runs_under_way.take_up(run.planned):
+                self._runs[name] = Run(run.planned, Outcome("running"))
 
     def run(self) -> Ending:
         if ended := sum(run.outcome.has_ended for run in self._runs.values()):
             self._say(f"{_runs(ended)} ended already")
         waiting = (planned for planned in planned_runs(self._sweep) if self._is_open(planned))
         more = True
-        while more or self._pool.running:
+        while (more or self._under_way.running) and not self._detached:
             self._stop_in_time()
-            while more and self._pool.has_room and not self._begins_none:
+            while more and self._under_way.has_room and not self._begins_none:
                 planned = next(waiting, None)
                 more = planned is not None
                 if planned is not None:
                     self._start(planned)
-            for name, code in [*self._pool.ended()]:
+            for name, code in [*self._under_way.ended()]:
                 self._note_end(self._runs[name].planned, code)
             more = more and not self._begins_none
             self._tell_progress()
@@ -130,6 +141,8 @@ class _Launch:
     def _is_open(self, planned: Planned) -> bool:
         """Whether a run is to be trained."""
         begun = self._runs.get(planned.name)
+        if planned.name in self._under_way.running:
+            return False
         if begun is None or not begun.outcome.has_ended:
             return True
         return self._again and begun.outcome.state == "failed"
@@ -139,22 +152,15 @@ class _Launch:
         return self._stopping or self._steps_are_spent or (self._total is None and self._barren >= BARREN)
 
     def _start(self, planned: Planned) -> None:
-        goes_on = " goes on" if self._directory.run(planned).is_dir() else ""
         self._runs[planned.name] = Run(planned, Outcome("running"))
         self._write()
-        try:
-            self._log_starts[planned.name] = self._directory.begin(planned)
-            arguments, log = self._directory.train_arguments(planned), self._directory.log(planned)
-            self._pool.start(planned.name, arguments, log, [self._lock])
-        except OSError as error:
-            raise DistrlError(f"run {planned.name} cannot be started: {error}") from error
-        self._tell(f"{self._heading(planned)}{goes_on} …")
+        goes_on = self._under_way.start(planned)
+        self._tell(f"{self._heading(planned)}{' goes on' if goes_on else ''} …")
 
-    def _note_end(self, planned: Planned, code: int) -> None:
+    def _note_end(self, planned: Planned, code: int | None) -> None:
         outcome = self._directory.outcome(planned)
         if not outcome.has_ended and not outcome.error and not self._stopping:
-            error = self._directory.cause(planned, code, self._log_starts[planned.name])
-            outcome = replace(outcome, state="failed", error=error)
+            outcome = replace(outcome, state="failed", error=self._under_way.cause(planned, code))
         failed_at_once = outcome.state == "failed" and not outcome.env_steps
         self._barren = self._barren + 1 if failed_at_once else 0
         self._runs[planned.name] = Run(planned, outcome)
@@ -169,8 +175,8 @@ class _Launch:
 
     def _tell_progress(self) -> None:
         """Print where the runs are, unless something has been printed a moment ago."""
-        if self._pool.running and time.monotonic() - self._told >= PROGRESS_S:
-            at = [f"{name} {self._directory.progress(self._runs[name].planned)}" for name in self._pool.running]
+        if self._under_way.running and time.monotonic() - self._told >= PROGRESS_S:
+            at = [f"{name} {self._directory.progress(self._runs[name].planned)}" for name in self._under_way.running]
             self._tell(f"under way: {' · '.join(at)}")
             self._write()  # with the time so far, should this process be killed
 
@@ -179,18 +185,20 @@ class _Launch:
         return f"[{planned.number}{total}] {planned.words}"
 
     def _stop_in_time(self) -> None:
-        """Stop the runs after Ctrl-C or SIGTERM, and once the time is up."""
-        if self._stopping:
-            return
+        """Begin no further run after Ctrl-C or SIGTERM, and once the time is up. Jobs outlive both."""
+        under_way, outlive = _runs(len(self._under_way.running)), self._under_way.outlive
+        if self._interrupt.code is not None and outlive and not self._detached:
+            self._detached = self._stopping = True
+            self._say(f"{self._interrupt.name}: {under_way} under way as jobs, which go on; distrl stop RUN ends one")
         limit = self._sweep.budget.minutes
         time_is_up = limit is not None and self._minutes >= limit
-        if self._interrupt.code is None and not time_is_up:
+        if self._stopping or (self._interrupt.code is None and not time_is_up):
             return
         self._stopping = True
-        if self._pool.running:
+        if self._under_way.running:
             why = f"the {limit:g} minutes are over" if time_is_up else self._interrupt.name
-            self._say(f"{why}: stopping {_runs(len(self._pool.running))} after a last checkpoint …")
-        self._pool.stop()
+            self._say(f"{why}: {'waiting for' if outlive else 'stopping'} {under_way}{'' if outlive else _IN_ORDER} …")
+        self._under_way.stop()
 
     @property
     def _steps_are_spent(self) -> bool:

@@ -21,6 +21,7 @@ from distrl.types import (
     EnvSpec,
     UnrollHeader,
 )
+from tests.algorithms.one_of_each_kind import others_in_long
 from tests.traces import traces
 
 SPEC = EnvSpec(id="toy", observations={"observation": ArraySpec((2,), "float32")}, actions={"action": DiscreteSpec(2)})
@@ -328,7 +329,7 @@ STEERED = {
 }
 
 
-@pytest.mark.parametrize("how", STEERED)
+@pytest.mark.parametrize("how", others_in_long(STEERED, ["schedule", "warm-up"]))
 @pytest.mark.parametrize(
     "section",
     [
@@ -448,7 +449,7 @@ def test_all_that_ship_unrolls_are_here():
     assert ships == ONE_STEP.keys()
 
 
-@pytest.mark.parametrize("name", ONE_STEP)
+@pytest.mark.parametrize("name", others_in_long(ONE_STEP))
 def test_the_loss_is_the_one_that_the_update_tells(name):
     action = BoxSpec((2,), (-1.0, -1.0), (1.0, 1.0)) if name in CONTINUOUS else DiscreteSpec(2)
     spec = EnvSpec("x", {"observation": ArraySpec((3,), "float32")}, {"action": action})

@@ -6,15 +6,10 @@ import pytest
 from distrl.algorithms.curiosity import Curious
 from distrl.config.algorithms import ALGORITHMS
 from tests.algorithms.curious import CURIOUS, Recorder, make, make_batch
+from tests.algorithms.one_of_each_kind import others_in_long
 from tests.algorithms.states import assert_same, states
 
-ONE_OF_EACH_KIND = ("impala", "ppo", "dqn", "r2d2", "sac")
-"""Algorithms whose updates differ in kind: once over unrolls, in epochs, from transitions, from sequences, of several
-networks."""
-
-
-SOME = [name if name in ONE_OF_EACH_KIND else pytest.param(name, marks=pytest.mark.long) for name in CURIOUS]
-"""Every algorithm; those beside `ONE_OF_EACH_KIND` in `make long`."""
+SOME = others_in_long(CURIOUS)
 
 
 @pytest.mark.row("D175")

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from distrl.runs.summary import Summary
 from tests.faults.arguments import environment, sets
 from tests.faults.ray_cluster import ClusterWithJobs
 from tests.faults.slurm import SlurmCluster
@@ -328,3 +329,38 @@ def test_a_job_outlives_its_terminal(here_bed, tmp_path):
         process.kill()
         process.wait()
         here_bed.run("stop", RUN_ID, "--now")
+
+
+SWEEP = """\
+vary: {environment.id: ["benchmarks.sleeping:Sleeping", "benchmarks.sleeping:Missing"]}
+seeds: 1..2
+set:
+  environment.kwargs: {step_s: 0.01}
+  actors.count: 1
+  actors.environments: 1
+  actors.unroll_length_steps: 8
+  learner.batch_size: 1
+  learner.device: cpu
+  stop.updates: 20
+"""
+
+
+def test_a_sweep_of_jobs_outlives_its_command_and_one_that_fails_ends_no_other(bed, follow):
+    (bed.folder / "envs.yaml").write_text(SWEEP)
+    where = ["--on", bed.on, *bed.options, "--yes", "--dir", "envs", "--parallel", "2"]
+    first = follow("sweep", "envs.yaml", *where)
+    first.wait_for(r"\[2/4\] .* …")
+    first.process.kill()
+    first.process.wait()
+
+    done = bed.run("sweep", "envs", "--parallel", "2")
+    assert (done.returncode, done.stderr) == (1, ""), done.stdout
+    runs = json.loads((bed.folder / "envs" / "sweep.json").read_text())["runs"]
+    assert [run["state"] for run in runs] == ["done", "done", "failed", "failed"], done.stdout
+    assert all("benchmarks.sleeping:Missing" in run["error"] for run in runs[2:])
+    jobs = [json.loads((bed.folder / "envs" / run["run"] / "job.json").read_text()) for run in runs]
+    assert [job["target"] for job in jobs] == [bed.on] * 4
+    for run in runs[:2]:
+        summary = Summary.read(bed.folder / "envs" / run["run"] / "summary.json")
+        assert (summary.seed, summary.resumed_wall_s, summary.imbalance) == (run["seed"], 0.0, 0)
+    assert not [*(bed.folder / "envs").glob("*.1")]  # none was submitted twice

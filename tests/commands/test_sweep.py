@@ -28,7 +28,8 @@ def launches(monkeypatch):
     """Calls of `run_sweep`, which trains nothing."""
     calls = []
 
-    def run_sweep(sweep, place, parallel, say, *, again):
+    def run_sweep(sweep, place, parallel, say, *, again, elsewhere):
+        assert elsewhere is None
         calls.append((sweep, place, parallel, again))
         runs = [
             Run(Planned(1, {"a": 1}, 1), Outcome("done", 100, 1.0, 7.0)),

@@ -6,7 +6,7 @@ import pytest
 
 from distrl.config.load import load, validated
 from distrl.errors import ConfigError
-from distrl.experiments import running
+from distrl.experiments import running, runs_here
 from distrl.experiments.directory import SweepDirectory
 from distrl.experiments.running import check_runs, run_sweep
 from distrl.experiments.sweep import Sweep
@@ -22,7 +22,7 @@ def launch(tmp_path, monkeypatch):
         sweep = validated(Sweep, {"vary": {"network.learning_rate": [1e-3, 1e-4]}, "seeds": "1..2", **tree}, {})
         if not place.exists:
             place.create(sweep, load())
-        monkeypatch.setattr(running, "Pool", trainings)
+        monkeypatch.setattr(runs_here, "Pool", trainings)
         monkeypatch.setattr(running, "_POLL_S", 0.001)
         said = []
         ending = run_sweep(sweep, place, parallel, said.append, again=again)

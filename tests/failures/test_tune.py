@@ -14,7 +14,7 @@ from distrl.experiments.directory import SweepDirectory
 from distrl.experiments.search import Search
 from distrl.experiments.tuning import open_study
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 VARY = {"network.learning_rate": {"low": 1e-4, "high": 1e-2, "log": True}}
 

@@ -139,7 +139,9 @@ def compare(whole, halves):
 
 
 @pytest.mark.row("Q03")
-@pytest.mark.parametrize(("algorithm", "rate"), [("a3c", 1.0), ("a3c", 0.3), ("a2c", 1.0)])
+@pytest.mark.parametrize(
+    ("algorithm", "rate"), [("a3c", 0.3), *(pytest.param(name, 1.0, marks=pytest.mark.long) for name in ("a3c", "a2c"))]
+)
 def test_a_resumed_run_of_gradient_actors_goes_on_bit_by_bit(tmp_path, algorithm, rate):
     """Dropout draws in the actor, averages move there, statistics and optimizers live in the learner."""
     options = {
@@ -191,7 +193,7 @@ def test_a_resumed_run_explores_on_bit_by_bit(tmp_path, exploration, dense_layer
 
 
 @pytest.mark.row("Q03", "D175")
-@pytest.mark.parametrize("kind", ["rnd", "icm"])
+@pytest.mark.parametrize("kind", ["icm", pytest.param("rnd", marks=pytest.mark.long)])
 def test_a_resumed_run_with_curiosity_goes_on_bit_by_bit(tmp_path, kind):
     """Predictors, their optimizers, statistics of observations and the scale of intrinsic rewards."""
     parameters = {"epochs": 2, "minibatches": 4, "curiosity": {"kind": kind, "epochs": 2, "minibatches": 2}}

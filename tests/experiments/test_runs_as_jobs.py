@@ -1,0 +1,174 @@
+"""Sweeps whose runs are jobs of a target that does as a test says; tests/cluster/test_jobs.py has real targets."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from distrl.config.load import load, validated
+from distrl.errors import ConfigError
+from distrl.experiments import running, runs_as_jobs
+from distrl.experiments.directory import SweepDirectory
+from distrl.experiments.running import run_sweep
+from distrl.experiments.runs_as_jobs import Place, RunsAsJobs, place_of
+from distrl.experiments.sweep import Sweep
+from distrl.jobs import targets
+from distrl.jobs.record import JobRecord
+from distrl.jobs.target import JobState, NoAnswerError
+from distrl.runs.summary import Summary
+from tests.experiments.trainings import FACTS
+
+
+class Cluster:
+    """A target: each job has the next of its states at each look, and leaves a summary when it ends with code 0."""
+
+    def __init__(self, **states):
+        self.states = {name: [*its] for name, its in states.items()}
+        self.submitted, self.leaves_summaries = [], True
+
+    def submit(self, job, report):
+        assert (job.wait, job.address) == (True, "there")
+        name = job.run_dir.name
+        self.submitted.append((name, job.loaded.config.seed, job.loaded.config.network.learning_rate))
+        return JobRecord(
+            **{"run_id": job.run_id, "target": "ray", "address": "there", "run_dir": str(job.run_dir), "store": None},
+            **{"actors": 2, "submitted": time.time(), "handles": {"name": name}},
+        )
+
+    def state(self, record):
+        name = record.handles["name"]
+        states = self.states.get(name) or [JobState("ended", exit_code=0)]
+        found = states.pop(0) if len(states) > 1 else states[0]
+        if isinstance(found, Exception):
+            raise found
+        if found.state == "ended" and self.leaves_summaries:
+            facts = {"seed": 1, "env_steps": 100, "mean_return_100": 7.0, "stop_reason": "env_steps", "exit_code": 0}
+            Summary(**FACTS, **facts).write(Path(record.run_dir) / "summary.json")
+        return found
+
+
+RUNNING = JobState("running")
+
+
+@pytest.fixture
+def launch(tmp_path, monkeypatch):
+    """launch(cluster, **sweep) -> (ending, lines); the directory stays the same."""
+    directory = SweepDirectory(tmp_path / "sweep")
+    monkeypatch.setattr(running, "_POLL_S", 0.001)
+    monkeypatch.setattr(runs_as_jobs, "LOOK_S", 0.0)
+
+    def run(cluster, parallel=2, again=False, **tree):
+        monkeypatch.setattr(targets, "TARGETS", {"ray": lambda: cluster})
+        sweep = validated(Sweep, {"vary": {"network.learning_rate": [1e-3, 1e-4]}, "seeds": "1..2", **tree}, {})
+        if not directory.exists:
+            directory.create(sweep, load())
+        said = []
+        jobs = RunsAsJobs(directory, parallel, Place("ray", "there", cluster), said.append)
+        return run_sweep(sweep, directory, parallel, said.append, again=again, elsewhere=jobs), said
+
+    run.directory = directory
+    return run
+
+
+def states(directory):
+    return [run["state"] for run in json.loads((directory.path / "sweep.json").read_text())["runs"]]
+
+
+def test_every_run_is_submitted_once_with_its_settings_and_seed(launch):
+    cluster = Cluster(**{"0001": [JobState("waiting"), RUNNING, JobState("ended", exit_code=0)]})
+    ending, said = launch(cluster)
+    assert cluster.submitted == [("0001", 1, 1e-3), ("0002", 2, 1e-3), ("0003", 1, 1e-4), ("0004", 2, 1e-4)]
+    assert (ending.exit_code, ending.left, states(launch.directory)) == (0, 0, ["done"] * 4)
+    assert said[:2] == ["[1/4] network.learning_rate=0.001 seed 1 …", "[2/4] network.learning_rate=0.001 seed 2 …"]
+    assert place_of(launch.directory) == ("ray", "there")
+
+    none = Cluster()
+    assert (launch(none)[0].exit_code, none.submitted) == (0, [])
+
+
+def test_no_more_than_those_that_are_wanted_are_under_way(launch):
+    cluster = Cluster(**{"0001": [RUNNING] * 50 + [JobState("ended", exit_code=0)]})
+    _, said = launch(cluster, parallel=1)
+    ended = [line for line in said if "mean return" in line]
+    assert ended[0].startswith("[1/4]")
+    assert said.index(ended[0]) < said.index("[2/4] network.learning_rate=0.001 seed 2 …")
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        (JobState("failed", "no such environment", 2), "no such environment"),
+        (JobState("failed", "", 3), "exit code 3; see distrl logs "),
+        (JobState("gone", "its node was taken"), "its node was taken"),
+    ],
+)
+def test_a_job_that_fails_ends_nothing_but_itself_and_begins_anew_with_again(launch, state, told):
+    ending, said = launch(Cluster(**{"0002": [RUNNING, state]}))
+    assert states(launch.directory) == ["done", "failed", "done", "done"]
+    assert (ending.exit_code, ending.left) == (1, 0)
+    assert ending.runs[1].outcome.error.startswith(told)
+
+    second = Cluster()
+    ending, said = launch(second, again=True)
+    assert ([name for name, *_ in second.submitted], ending.exit_code) == (["0002"], 0)
+    kept = launch.directory.path / "0002.1"
+    assert f"run 0002 begins anew; {kept} has what it left" in said
+    assert JobRecord.read(kept).handles == {"name": "0002"}
+
+
+def test_a_directory_that_this_host_does_not_see_is_told(launch):
+    cluster = Cluster()
+    cluster.leaves_summaries = False
+    ending, _ = launch(cluster)
+    assert states(launch.directory) == ["failed"] * 4
+    assert ending.runs[0].outcome.error.endswith("give --dir a path that this host shares with the cluster")
+
+
+def test_a_target_that_does_not_answer_is_asked_again(launch):
+    cluster = Cluster(**{"0001": [NoAnswerError("no answer"), RUNNING, NoAnswerError("no answer"), JobState("ended")]})
+    assert launch(cluster)[0].exit_code == 0
+
+
+def test_ctrl_c_leaves_the_jobs_and_the_next_launch_watches_them(launch):
+    class Interrupted(Cluster):
+        interrupted = False
+
+        def state(self, record):
+            if record.handles["name"] == "0002" and not self.interrupted:
+                self.interrupted = True
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().state(record)
+
+    first = Interrupted(**{"0001": [RUNNING], "0002": [RUNNING]})
+    ending, said = launch(first)
+    assert (ending.exit_code, ending.left, states(launch.directory)) == (130, 4, ["running"] * 2)
+    assert "Ctrl-C: 2 runs under way as jobs, which go on; distrl stop RUN ends one" in said
+
+    second = Cluster(**{"0001": [RUNNING, JobState("ended", exit_code=0)]})
+    ending, said = launch(second)
+    assert ([name for name, *_ in second.submitted], ending.exit_code) == (["0003", "0004"], 0)
+    assert states(launch.directory) == ["done"] * 4
+
+
+def test_when_the_minutes_are_over_no_job_begins_and_those_under_way_end(launch):
+    launch(Cluster(**{"0001": [RUNNING, JobState("ended", exit_code=0)]}), budget={"runs": 1})
+    cluster = Cluster()
+    ending, _ = launch(cluster, budget={"minutes": 1e-9})
+    assert (cluster.submitted, ending.exit_code, states(launch.directory)) == ([], 0, ["done"])
+
+
+def test_a_refused_job_ends_the_launch_and_the_next_one_submits_it(launch):
+    class Full(Cluster):
+        def submit(self, job, report):
+            if job.run_dir.name == "0002":
+                raise ConfigError("the cluster is too small")
+            return super().submit(job, report)
+
+    with pytest.raises(ConfigError, match="the cluster is too small"):
+        launch(Full(**{"0001": [RUNNING]}))
+    second = Cluster()
+    assert launch(second)[0].exit_code == 0
+    assert [name for name, *_ in second.submitted] == ["0002", "0003", "0004"]
