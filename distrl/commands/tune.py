@@ -1,13 +1,13 @@
 """`distrl tune`: search for good settings."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from distrl.commands import completion
 from distrl.commands.sweep import ParallelOption, new_directory, say, shared_configuration
-from distrl.config.load import load, validated
+from distrl.config.load import LoadedConfig, load, validated
 from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError, require
 from distrl.experiments.directory import SweepDirectory, read_file
 from distrl.experiments.search import Search
@@ -31,6 +31,12 @@ def tune(
     ] = None,
     minutes: Annotated[float | None, typer.Option(metavar="M", help="Most minutes of this launch.")] = None,
     parallel: ParallelOption = 1,
+    population: Annotated[
+        int | None,
+        typer.Option(
+            min=2, metavar="N", help="In place of trials: N members that train at once and learn from each other."
+        ),
+    ] = None,
 ) -> None:
     """Search for the settings with the greatest mean return, with Optuna. The best configuration is DIR/best.yaml.
 
@@ -38,9 +44,10 @@ def tune(
 
     [cyan]distrl tune runs/search[/]    go on; or, from another terminal, a second worker
 
-    Exit code: 0; 1 if no trial is complete; 130 after Ctrl-C.
+    [cyan]distrl tune search.yaml --population 8[/]    population-based training
+
+    Exit code: 0; 1 if no trial is complete, or no member has ended in order; 130 after Ctrl-C.
     """
-    require("optuna", "Optuna, which proposes settings,", "tune")
     goes_on = target.is_dir()
     if goes_on and directory is not None and directory.resolve() != target.resolve():
         raise ConfigError(f"{target} is a search's directory, which --dir {directory} contradicts; leave one out")
@@ -48,9 +55,11 @@ def tune(
     if not goes_on and place.exists:
         raise ConfigError(f"{place.path} already holds a search; go on with: distrl tune {place.path}")
     search, shared = read_file(place.file if goes_on else target, Search)
-    changed = {name: value for name, value in (("trials", trials), ("minutes", minutes)) if value is not None}
-    search = validated(Search, search.model_dump(mode="json") | changed, {name: f"flag --{name}" for name in changed})
+    search = _changed(search, trials, minutes, population)
     base = load(file=place.base) if goes_on else shared_configuration(shared, target)
+    if search.population is not None:
+        raise typer.Exit(_evolve(search, place, base))
+    require("optuna", "Optuna, which proposes settings,", "tune")
     from distrl.experiments import tuning  # brings Optuna
 
     tuning.check_search(search, base)
@@ -70,3 +79,29 @@ def tune(
     except DistrlError as error:
         say(f"no pictures: {error}")
     raise typer.Exit(code)
+
+
+def _changed(search: Search, trials: int | None, minutes: float | None, population: int | None) -> Search:
+    """Return the search with what the flags say."""
+    tree = search.model_dump(mode="json", exclude_defaults=True)
+    changed: dict[str, Any] = {"trials": trials, "minutes": minutes}
+    if population is not None:
+        changed["population"] = {**tree.get("population", {}), "members": population}
+    changed = {name: value for name, value in changed.items() if value is not None}
+    return validated(Search, tree | changed, {name: f"flag --{name}" for name in changed})
+
+
+def _evolve(search: Search, place: SweepDirectory, base: LoadedConfig) -> int:
+    """Train a population, print how it goes and the outcome, and return the exit code."""
+    from distrl.experiments import evolving  # brings a Redis client
+
+    evolving.check_population(search, base)
+    if not place.exists:
+        place.create(search, base)
+    say(f"population in {place.path}")
+    code = evolving.evolve(search, place, say)
+    for line in evolving.outcome_lines(place):
+        say(line)
+    if code == EXIT_INTERRUPTED or search.minutes is not None:
+        say(f"go on with: distrl tune {place.path}")
+    return code

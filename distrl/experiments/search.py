@@ -9,11 +9,37 @@ pruner: median
 trials: 30
 """
 
+import math
 from typing import Literal
 
 from pydantic import Field, model_validator
 
+from distrl.config.section import Section
 from distrl.experiments.sweep import Varying
+
+
+class Population(Section):
+    """Members that train at the same time, learn from each other, and change settings while they train.
+
+    Population-based training: Jaderberg et al. 2017, arXiv:1711.09846, section 3, with truncation selection.
+    """
+
+    members: int = Field(8, ge=2, le=1000)
+    """Runs that train at the same time."""
+    every_env_steps: int = Field(20_000, ge=1)
+    """Environment steps of a member between two comparisons with the others."""
+    share: float = Field(0.25, gt=0.0, le=0.5)
+    """Share of the members: one of the worst takes the networks and the settings of one of the best."""
+    factors: tuple[float, float] = (0.8, 1.25)
+    """A setting that was taken is multiplied by one of these, by chance."""
+    redraw: float = Field(0.25, ge=0.0, le=1.0)
+    """Probability that it is drawn anew from its values instead."""
+
+    @model_validator(mode="after")
+    def _changes(self) -> "Population":
+        if not all(0.0 < factor < math.inf for factor in self.factors):
+            raise ValueError(f"factors must be finite numbers above 0, not {list(self.factors)}")
+        return self
 
 
 class Search(Varying):
@@ -31,9 +57,21 @@ class Search(Varying):
     minutes: float | None = Field(None, gt=0.0)
     """Minutes of one launch, after which its trials are stopped; the next launch, or another worker, goes on with them.
     null: no limit."""
+    population: Population | None = None
+    """In place of trials: members that learn from each other."""
 
     @model_validator(mode="after")
     def _searches(self) -> "Search":
         if not self.vary:
             raise ValueError("vary names no setting to search; name some")
+        if self.population is not None:
+            self._check_population()
         return self
+
+    def _check_population(self) -> None:
+        for name in ("trials", "sampler", "pruner"):
+            if self.is_changed(name):
+                raise ValueError(f"{name} has no use with population; leave it out")
+        for path, varied in self.vary.items():
+            if varied.when:
+                raise ValueError(f"vary.{path}.when: members change settings while they train, without conditions")

@@ -1,12 +1,16 @@
-"""Requests of operators to the learner: changed settings and checkpoints, applied between two updates."""
+"""Requests of operators to the learner, applied between two updates: settings, checkpoints, other networks."""
 
 import logging
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from distrl.algorithms import context_of
 from distrl.config.live_settings import Value, steerable, steered_so_far
+from distrl.data_store.checkpoints import load
+from distrl.errors import CheckpointError
 from distrl.learner.checkpointing import Checkpointer
+from distrl.learner.origin import restore
 from distrl.learner.preparation import Prepared
 from distrl.memory_backend.records import Demand
 
@@ -49,6 +53,8 @@ class OperatorRequests:
         control = self._registry.control()
         if control.settings != self._settings:
             self._follow({**self._settings, **control.settings})
+        if control.networks.pending:
+            self._take_networks(control.networks, control.networks_from)
         self._see_to_checkpoint(control.checkpoint)
 
     def end(self) -> None:
@@ -80,6 +86,20 @@ class OperatorRequests:
 
     def _configured(self) -> dict[str, Value]:
         return {parameter.path: parameter.value for parameter in steerable(self._config)}
+
+    def _take_networks(self, demand: Demand, checkpoint: str) -> None:
+        """Go on with the networks of a checkpoint, or with the present ones if these do not fit; counters stay."""
+        networks, refused = self._prepared.networks, ""
+        before = {name: network.state_arrays() for name, network in networks.items()}
+        try:
+            restore(load(Path(checkpoint)), networks)
+            log.info("goes on with the networks of %s", checkpoint)
+        except CheckpointError as error:
+            for name, network in networks.items():
+                network.restore(before[name])
+            refused = f"networks not taken: {error}"
+            log.error(refused)
+        self._registry.fulfil("networks", demand.asked, refused)
 
     def _see_to_checkpoint(self, demand: Demand) -> None:
         """Have a requested checkpoint of the updates so far written, then mark the request as done."""

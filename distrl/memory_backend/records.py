@@ -11,17 +11,22 @@ WORDS = frozenset({"bottleneck", "missing_workers", "unsaved", "unstored", "orig
 """Names in a snapshot whose values are words; all other values are numbers."""
 WHOLE = frozenset({"updates", "env_steps", "episodes", "trained_steps", "weights_version", "evaluation_env_steps"})
 """Names in a snapshot whose values are whole numbers."""
-Errand = Literal["checkpoint", "evaluation"]
-"""Errands that operators may request."""
-ERRANDS: tuple[Errand, ...] = ("checkpoint", "evaluation")
+Errand = Literal["checkpoint", "evaluation", "networks"]
+"""Errands that operators may request; networks: take those of a checkpoint."""
+ERRANDS: tuple[Errand, ...] = ("checkpoint", "evaluation", "networks")
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Number of requests for an errand, and the number of the last one that has been run."""
+    """Number of requests for an errand, and the number of the last one that has been run.
+
+    Attributes:
+        refused: Why the last one could not be run; "" if it was.
+    """
 
     asked: int = 0
     done: int = 0
+    refused: str = ""
 
     @property
     def pending(self) -> bool:
@@ -64,6 +69,8 @@ class Control:
     settings: Mapping[str, Value] = field(default_factory=dict)
     checkpoint: Demand = NOT_ASKED
     evaluation: Demand = NOT_ASKED
+    networks: Demand = NOT_ASKED
+    networks_from: str = ""  # path of the checkpoint, on the learner's host
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,7 @@ class Requests(TypedDict, total=False):
     min_actors: int
     max_actors: int
     stacks: bool
+    networks_from: str
 
 
 class Registry:
@@ -209,9 +210,9 @@ class Registry:
         """Request an errand. If the connection breaks, the request may count twice."""
         return int(self._run.write_one("HINCRBY", self._keys.control, f"{errand}.asked", 1))
 
-    def fulfil(self, errand: Errand, number: int) -> None:
-        """Record that the requests up to the `number`-th have been fulfilled."""
-        self._run.write_one("HSET", self._keys.control, f"{errand}.done", number)
+    def fulfil(self, errand: Errand, number: int, refused: str = "") -> None:
+        """Record that the requests up to the `number`-th have been fulfilled, or why the last one was refused."""
+        self._run.write_one("HSET", self._keys.control, f"{errand}.done", number, f"{errand}.refused", refused)
         self._run.confirm(f"that the {errand} is done")
 
     def add_request(self, request: Request) -> None:
@@ -419,6 +420,7 @@ def _control(told: Mapping[bytes, bytes]) -> tuple[Control, list[str]]:
         max_actors=most,
         stacks=told.get(b"stacks") == b"1",
         settings=settings,
+        networks_from=_words(told.get(b"networks_from", b"")),
         **{errand: _demand(told, errand) for errand in ERRANDS},
     )
     return control, [*odd, *[_words(name) for name, value in counts.items() if not is_number(value)]]
@@ -445,4 +447,4 @@ def _settings(told: Mapping[bytes, bytes]) -> tuple[dict[str, Value], list[str]]
 
 def _demand(told: Mapping[bytes, bytes], errand: Errand) -> Demand:
     asked, done = (number_or_zero(told.get(f"{errand}.{which}".encode())) for which in ("asked", "done"))
-    return Demand(asked, done)
+    return Demand(asked, done, printable(_words(told.get(f"{errand}.refused".encode(), b""))))

@@ -5,6 +5,7 @@ import json
 import socket
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -13,7 +14,7 @@ from distrl.config import RunConfig
 from distrl.config.live_settings import Parameter, Value, steerable, steered, steered_so_far
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.memory_backend.backend import Backend
-from distrl.memory_backend.records import Errand, Request
+from distrl.memory_backend.records import Demand, Errand, Request
 
 
 class _Configured(BaseModel):
@@ -157,14 +158,30 @@ class Steering:
             raise ConfigError("the run has no evaluator: it was launched without evaluation.every_env_steps")
         return self._demand("evaluation")
 
+    def take_networks(self, checkpoint: Path) -> int:
+        """Let the learner go on with the networks of a checkpoint, and their optimizers; nothing else changes.
+
+        Args:
+            checkpoint: Its directory on the learner's host, of a run with the same networks.
+
+        Returns:
+            The request's number for `is_done`.
+        """
+        self._registry.set_control(networks_from=str(checkpoint))
+        return self._demand("networks", f"take the networks of {checkpoint}")
+
     def is_done(self, errand: Errand, number: int) -> bool:
         """Return whether the request with this number has been fulfilled.
 
         Raises:
             MemoryBackendError: The run has ended meanwhile.
+            ConfigError: The request was refused.
         """
         self._backend.config_json()
-        return bool(getattr(self._registry.control(), errand).done >= number)
+        demand: Demand = getattr(self._registry.control(), errand)
+        if demand.done == number and demand.refused:
+            raise ConfigError(demand.refused)
+        return demand.done >= number
 
     def change(self, settings: Mapping[str, Value]) -> None:
         """Change parameters of the configuration, all of them or none.
@@ -185,9 +202,9 @@ class Steering:
         config, _, _ = steered_so_far(self._config, self._registry.control().settings)
         return steerable(config)
 
-    def _demand(self, errand: Errand) -> int:
+    def _demand(self, errand: Errand, what: str | None = None) -> int:
         numbers: list[int] = []
-        self._ask(f"{errand} now", lambda: numbers.append(self._registry.demand(errand)))
+        self._ask(what or f"{errand} now", lambda: numbers.append(self._registry.demand(errand)))
         return numbers[0]
 
     def _ask(self, what: str, change: Callable[[], None]) -> None:

@@ -3,8 +3,11 @@
 import logging
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from distrl.data_store.checkpoints import save
+from distrl.errors import ConfigError
 from distrl.learner import operator_requests
 from distrl.learner.operator_requests import OperatorRequests
 from distrl.learner.origin import Origin
@@ -12,6 +15,7 @@ from distrl.learner.preparation import Prepared
 from distrl.learner.publisher import StalenessBound
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.records import Demand
+from distrl.memory_backend.steering import Steering
 
 RATE, WEIGHT = "network.learning_rate", "algorithm.entropy_weight"
 
@@ -185,3 +189,46 @@ def test_it_looks_now_and_then(run, toy_config, monkeypatch):
     for _ in range(10):
         made.attend()
     assert len(looks) == 1
+
+
+def checkpoint_of(networks, state, directory):
+    arrays = {f"{name}.{group}": each for name, one in networks.items() for group, each in one.state_arrays().items()}
+    return save(directory, state.updates, arrays, state.to_meta(), keep=1)
+
+
+def test_networks_of_a_checkpoint_are_taken_with_their_optimizers_and_nothing_else(prepared, tmp_path, monkeypatch):
+    monkeypatch.setattr(operator_requests, "LOOK_S", 0.0)
+    teacher, made = prepared(run_id="teacher"), prepared(run_id="toy", run_dir=tmp_path / "toy")
+    for variable in teacher.networks["main"].optimizer.variables[1:]:
+        variable.assign(variable + 1)
+    checkpoint = checkpoint_of(teacher.networks, teacher.state, tmp_path / "checkpoints")
+    made.state.updates, made.state.env_steps = 7, 70
+    registry = made.backend.registry
+    requested = Steering(made.backend, "test").take_networks(checkpoint)
+    OperatorRequests(made, Wanting()).attend()
+    assert registry.control().networks == Demand(requested, requested)
+    expected, found = (each.networks["main"].state_arrays() for each in (teacher, made))
+    for group, arrays in expected.items():
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(found[group][name], array, err_msg=f"{group} {name}")
+    assert (made.state.updates, made.state.env_steps, made.state.run_id) == (7, 70, "toy")
+
+
+@pytest.mark.parametrize("damage", ["other", "missing"])
+def test_networks_that_do_not_fit_are_refused_and_change_nothing(prepared, toy_config, tmp_path, monkeypatch, damage):
+    monkeypatch.setattr(operator_requests, "LOOK_S", 0.0)
+    other = toy_config(network__middleware_parameters={"scheme": [5]})
+    teacher, made = prepared(other, run_id="teacher"), prepared(run_id="toy", run_dir=tmp_path / "toy")
+    checkpoint = checkpoint_of(teacher.networks, teacher.state, tmp_path / "checkpoints")
+    before = made.networks["main"].state_arrays()
+    steering = Steering(made.backend, "test")
+    number = steering.take_networks(checkpoint if damage == "other" else tmp_path / "nowhere")
+    OperatorRequests(made, Wanting()).attend()
+    with pytest.raises(ConfigError, match="networks not taken: "):
+        steering.is_done("networks", number)
+    for group, arrays in made.networks["main"].state_arrays().items():
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(array, before[group][name], err_msg=f"{group} {name}")
+    steering.take_networks(checkpoint_of(made.networks, made.state, tmp_path / "own"))
+    OperatorRequests(made, Wanting()).attend()
+    assert made.backend.registry.control().networks == Demand(2, 2)  # a refusal is of its own request
