@@ -15,7 +15,7 @@ NEEDS_VENV   := $(PYTHON) lacks its venv module: sudo apt-get install python3-ve
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: one-python help install train test check long cluster part pythons format bench learning performance endurance references behaviour capabilities settings algorithms lock image clean
+.PHONY: one-python help install train test check long cluster part pythons format bench learning performance endurance references behaviour capabilities settings algorithms lock site image clean
 
 help:  ## Lists the targets.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -112,7 +112,13 @@ lock: $(VENV)/installed-dev  ## Writes the locks anew from pyproject.toml; add L
 	$(LOCK) $(LOCK_ARGS) --extra dashboard $(SELECT) requirements/dashboard.lock
 	$(COMPILE) $(LOCK_ARGS) --group pyproject.toml:image-build $(SELECT) requirements/build.lock
 	$(LOCK) $(LOCK_ARGS) benchmarks/references/libraries.txt --extra cpu --extra jax --excludes benchmarks/references/excludes.txt --no-emit-package torch $(SELECT) requirements/references.lock
+	printf '%s\n' 'mkdocs-material>=9.8,<10' 'mkdocstrings[python]>=1.0,<2' ruff | $(COMPILE) - $(LOCK_ARGS) $(SELECT) requirements/site.lock
 	echo 'checkov>=3.3,<4' | $(COMPILE) - $(LOCK_ARGS) --output-file requirements/checkov.lock
+
+# In strict mode a link or an anchor that leads nowhere ends the build; --quiet would turn that off. The variable silences an advertisement.
+site: build/mkdocs/installed  ## Builds the documentation in build/site: python -m http.server -d build/site shows it.
+	build/mkdocs/bin/python docs/pages.py
+	NO_MKDOCS_2_WARNING=1 build/mkdocs/bin/mkdocs build --strict
 
 # Debian's buildah and mmdebstrap, and root; packages come through this machine's pip.
 image: install  ## Builds the container images; ARGS="actor" chooses, ARGS="--base NAME" takes another base.
@@ -123,6 +129,12 @@ build/checkov/installed: requirements/checkov.lock | $(VENV)/installed-dev
 	$(BIN)/python -m venv --clear build/checkov
 	$(BIN)/uv pip install --python build/checkov/bin/python --quiet --require-hashes --requirement requirements/checkov.lock || \
 		build/checkov/bin/python -m pip install --disable-pip-version-check --quiet --require-hashes --requirement requirements/checkov.lock
+	@touch $@
+
+build/mkdocs/installed: requirements/site.lock | $(VENV)/created
+	$(BIN)/python -m venv --clear build/mkdocs
+	$(BIN)/uv pip install --python build/mkdocs/bin/python --quiet --require-hashes --requirement requirements/site.lock || \
+		build/mkdocs/bin/python -m pip install --disable-pip-version-check --quiet --require-hashes --requirement requirements/site.lock
 	@touch $@
 
 # The other libraries and distrl's own dependencies. PyTorch comes without a hash and through pip, whose configuration may

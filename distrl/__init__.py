@@ -227,7 +227,7 @@ def run_directory(config: "RunConfig", run_dir: str | Path | None, resume: str |
 
 
 def run_name(config: "RunConfig", prefix: str = "") -> str:
-    """Return the default name of a run's directory: <environment>-<algorithm>-<local time>."""
+    """Return the default name of a run's directory: `<environment>-<algorithm>-<local time>`."""
     names = f"{config.environment.id}-{config.algorithm.name}"
     names = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in names)
     return f"{prefix}{names}-{time.strftime('%Y%m%d-%H%M%S')}"

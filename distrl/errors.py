@@ -1,26 +1,28 @@
-"""The exception tree. Each message is one line: the problem, the value, the remedy. The CLI exits with `exit_code`.
+"""The exception tree. Each message is one line: the problem, the value, the remedy.
 
-DistrlError                     1   unexpected
-├── ConfigError                 2   usage or configuration; also an environment that cannot be started
-│   ├── MissingExtraError       2   an optional dependency is not installed
-│   └── RunKeyError             2   the key of the run is missing, or another launch's
-├── EnvironmentFailedError      3   the environment keeps failing while training
-├── StalledError                4   no progress for `learner.stall_timeout_s`
-├── NonFiniteError              5   loss, gradient or weights are not finite
-├── MemoryBackendError          6   Redis is unreachable or misbehaves
-│   ├── MissingRunError         6   Redis has no such run
-│   ├── OutageError             6   Redis cannot be reached, or accepts no commands for now
-│   ├── ForeignKeyError         6   another program has written a key of the run
-│   └── FencedError             6   another learner, or a later launch, has taken over this run
-├── StoreError                  6   the data store cannot be reached, or refuses
-├── UnsavedError                1   the run's directory does not take the last updates
-├── VersionError                1   the version of weights is not above the published one
-├── CheckpointError             2   no valid checkpoint where one is needed
-└── RejectedError               1   an unroll that must not be trained on; `reason` is counted in the ledger
-    ├── DecodeError                 bytes that are not what the strict decoder allows
-    ├── SchemaError                 arrays that do not have the run's shapes and dtypes
-    ├── NonFiniteUnrollError        NaN or infinity in an unroll
-    └── PoisonError                 learners have died while they decoded it
+    DistrlError                     1   unexpected
+    ├── ConfigError                 2   usage or configuration; also an environment that cannot be started
+    │   ├── MissingExtraError       2   an optional dependency is not installed
+    │   └── RunKeyError             2   the key of the run is missing, or another launch's
+    ├── EnvironmentFailedError      3   the environment keeps failing while training
+    ├── StalledError                4   no progress for `learner.stall_timeout_s`
+    ├── NonFiniteError              5   loss, gradient or weights are not finite
+    ├── MemoryBackendError          6   Redis is unreachable or misbehaves
+    │   ├── MissingRunError         6   Redis has no such run
+    │   ├── OutageError             6   Redis cannot be reached, or accepts no commands for now
+    │   ├── ForeignKeyError         6   another program has written a key of the run
+    │   └── FencedError             6   another learner, or a later launch, has taken over this run
+    ├── StoreError                  6   the data store cannot be reached, or refuses
+    ├── UnsavedError                1   the run's directory does not take the last updates
+    ├── VersionError                1   the version of weights is not above the published one
+    ├── CheckpointError             2   no valid checkpoint where one is needed
+    └── RejectedError               1   an unroll that must not be trained on; `reason` is counted in the ledger
+        ├── DecodeError                 bytes that are not what the strict decoder allows
+        ├── SchemaError                 arrays that do not have the run's shapes and dtypes
+        ├── NonFiniteUnrollError        NaN or infinity in an unroll
+        └── PoisonError                 learners have died while they decoded it
+
+The number is `exit_code`, with which the command line exits.
 """
 
 from collections.abc import Iterator

@@ -116,7 +116,7 @@ FORBIDDEN_ARGUMENTS = {"shell", "allow_pickle"}
 DOCSTRING_OPENINGS = re.compile(r"(Of|What|Who|Whoever|Nobody)\b")
 VAGUE_AGENTS = re.compile(r"\b(nobody|somebody|whoever|whom)\b", re.IGNORECASE)
 CODE = ("distrl", "benchmarks", "examples")
-PAGES = ("README.md", "SECURITY.md", "CHANGELOG.md", "docs", *CODE)
+PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "docs", *CODE)
 WRITTEN = {".py", ".md", ".js", ".html", ".css", ".yaml"}
 
 # Tests that belong to no single module.
@@ -129,6 +129,7 @@ WHOLE_PROJECT_TESTS = {
     "test_notebooks.py",
     "test_project.py",
     "test_stream_protocol.py",
+    "test_site.py",
     "test_straight_line.py",
     "algorithms/test_backends.py",  # returns and losses on every Keras backend
     "algorithms/test_matrix.py",  # every algorithm with every kind of action

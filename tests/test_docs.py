@@ -1,4 +1,4 @@
-"""The documentation is run. Conventions for fenced blocks in README.md and docs/:
+"""The documentation is run. Conventions for fenced blocks in README.md, CONTRIBUTING.md and docs/:
 
 ```bash                  runs, in an empty directory, with `distrl` on PATH; every line must succeed
 ```python                runs likewise
@@ -27,7 +27,7 @@ from distrl.errors import ConfigError
 from distrl.memory_backend import keys
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 RUNS = {"bash": ["bash", "-euxo", "pipefail", "-c"], "python": [sys.executable, "-W", "error", "-c"]}
 # What a reader takes for a command; a block in one of these would escape being run.
 OTHER_SHELLS = {"sh", "shell", "console", "zsh", "py", "pycon", ""}
@@ -114,7 +114,8 @@ def test_make_train_and_make_test_are_what_the_readme_shows():
     assert {"make train", "make test"} <= shown
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
+@pytest.mark.row("R09")
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md", ROOT / "SECURITY.md"], ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     targets = [target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in target]

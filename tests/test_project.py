@@ -132,12 +132,15 @@ def test_every_lock_is_a_selection_from_the_dev_lock(name):
             assert (version, hashes) == (dev[package][0], dev[package][2])
 
 
-def test_references_run_with_the_dev_locks_versions_of_what_both_have():
-    dev, references = lock("dev"), lock("references")
-    both = dev.keys() & references.keys()
-    assert {"keras", "numpy", "tensorflow-cpu", "jax"} <= both
-    assert {name: references[name][0] for name in both} == {name: dev[name][0] for name in both}
-    assert all(hashes for _, _, hashes in references.values())
+@pytest.mark.parametrize(
+    ("name", "shared"), [("references", {"keras", "numpy", "tensorflow-cpu", "jax"}), ("site", {"jinja2", "ruff"})]
+)
+def test_other_environments_have_the_dev_locks_versions_of_what_both_have(name, shared):
+    dev, other = lock("dev"), lock(name)
+    both = dev.keys() & other.keys()
+    assert shared <= both
+    assert {package: other[package][0] for package in both} == {package: dev[package][0] for package in both}
+    assert all(hashes for _, _, hashes in other.values())
 
 
 def test_tensorflow_is_of_one_version_in_all_locks():

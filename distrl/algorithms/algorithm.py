@@ -160,7 +160,7 @@ class GradientAlgorithm(Algorithm):
     copy is published.
 
     Attributes:
-        has_target: Whether there is a target copy, whose outputs the loss gets as "target/<name>". The subclass moves
+        has_target: Whether there is a target copy, whose outputs the loss gets as `target/<name>`. The subclass moves
             it by `update_target_network`.
         distribution: Joint distribution of all actions that are drawn from one; known after `build`.
     """

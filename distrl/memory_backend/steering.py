@@ -81,7 +81,7 @@ class Steering:
             force: Allow more than `actors.max_count`.
 
         Raises:
-            ConfigError: `count` is below 1, or above the run's bound; or the run starts no actors of its own.
+            ConfigError: `actors` is below 1, or above the run's bound; or the run starts no actors of its own.
         """
         if isinstance(actors, bool) or not isinstance(actors, int) or actors < 1:
             raise ConfigError(f"actors: {actors} must be a whole number, at least 1")
@@ -99,7 +99,8 @@ class Steering:
         """Let the number of actors follow from the run's own measurements; `scale` and `fix_actors` end that.
 
         Args:
-            least, most: Bounds; None: those of `actors.autoscale`.
+            least: Smallest number of actors; None: that of `actors.autoscale`.
+            most: Largest number of actors; None: that of `actors.autoscale`.
 
         Raises:
             ConfigError: The bounds contradict each other or the run's own bound, or the number of actors is part of

@@ -78,7 +78,7 @@ class OwnOptimizers:
         return made
 
     def groups(self) -> dict[str, Any]:
-        """Return the optimizers by their group in a checkpoint: "optimizer", "optimizer_<worker>"."""
+        """Return the optimizers by their group in a checkpoint: `optimizer`, `optimizer_<worker>`."""
         return {
             "optimizer" if worker is None else f"optimizer_{worker}": optimizer
             for worker, (optimizer, _) in self._steps.items()
@@ -338,7 +338,7 @@ class NetworkWrapper:
     def state_arrays(self) -> StateArrays:
         """Return copies of everything that training changes, as group -> name -> array.
 
-        Groups are the copies, "optimizer" (or "optimizer_<worker>" per contributing worker, if workers have
+        Groups are the copies, `optimizer` (or `optimizer_<worker>` per contributing worker, if workers have
         their own), "statistics", "rewards" if they are normalised, and those of `beside`. Beside a global copy, the
         online copy's own optimizer (`apply_gradients_to_online_network`) is not included.
         """

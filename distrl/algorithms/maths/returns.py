@@ -126,10 +126,7 @@ def corrected_gae(
 
     V-trace corrects the steps after a_t for the policy that learns. The likelihood ratio in the loss corrects a_t
     itself (Petrenko et al. 2020, arXiv:2006.11751, section 3.4). With equal policies these are `gae`'s targets and
-    advantages, with lambda = 1 V-trace's advantages without their weight.
-
-    Args:
-        values, rewards, discounts, valid, log_rhos, rho_bar, c_bar, trace_lambda: See `vtrace`.
+    advantages, with lambda = 1 V-trace's advantages without their weight. The arguments are those of `vtrace`.
 
     Raises:
         ValueError: The shapes do not fit together; the message gives them all.
