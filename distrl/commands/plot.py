@@ -123,7 +123,7 @@ def report(
 
     [cyan]distrl report runs/rates --figures paper/rates[/]
 
-    [cyan]distrl report runs/games --normalise ALE/Pong-v5=-21:21 --normalise ALE/Breakout-v5=1.7:30.5[/]
+    [cyan]distrl report runs/both --normalise CartPole-v1=0:500 --normalise Acrobot-v1=-500:-100[/]
     """
     path = output or Path(f"{run.resolve().name}.html")
     check_output(path, force)

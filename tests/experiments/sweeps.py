@@ -13,7 +13,7 @@ from distrl.runs.summary import Summary
 from tests.run_folders import ENDED, make_run
 
 End = Mapping[str, Any] | str | None
-"""What a run's summary says otherwise than `ENDED`; the error of a run without one; None: it has not ended."""
+"""Facts of a run's summary that differ from `ENDED`; the error of a run without a summary; None: it has not ended."""
 
 
 def metrics(final: float, name: str, steps: int = 3000, points: int = 4) -> str:

@@ -80,7 +80,7 @@ def test_the_middle_half_of_seeds_and_the_quartiles_around_it():
 
 
 def test_the_middle_half_of_seeds_and_its_interval():
-    """Of 27 resamples of three seeds one has the least alone, and one the greatest: more than 2.5 % each."""
+    """Each of 27 resamples is more than 2.5 %: one has the least score alone, and one the greatest."""
     _, centre, low, high = band([Curve(floats(0), floats(value)) for value in (1.0, 2.0, 6.0)], "interval")
     assert (list(centre), list(low), list(high)) == ([2.5], [1.0], [6.0])
 
