@@ -115,9 +115,7 @@ def report(
 ) -> None:
     """Write a report of a run or a sweep as one HTML file.
 
-    Of a run: outcome, curves, configuration, machine, how to reproduce. Of a sweep: combinations with intervals,
-    learning curves, performance profiles, probabilities of improvement, failures. It has no script and fetches nothing;
-    passwords are masked.
+    It has no script and fetches nothing; passwords are masked.
 
     [cyan]distrl report runs/first --output report.html[/]
 

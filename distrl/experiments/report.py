@@ -28,7 +28,7 @@ from distrl.experiments.results import (
     has_score,
     over_the_best,
 )
-from distrl.experiments.sweep import Sweep, number_of_runs
+from distrl.experiments.sweep import Planned, Sweep, number_of_runs
 from distrl.metrics.phrases import UNKNOWN, count_words, known, return_words
 from distrl.runs.curves import Band
 from distrl.runs.directories import Manifest, open_run
@@ -103,25 +103,25 @@ class Report:
         self._bounds = bounds
         self._wording = Wording(self._found.runs)
         self._comparisons = comparisons(self._found.runs, load(file=place.base).config.environment.id, bounds)
-        self._figures = {place: [*self._drawn(one)] for place, one in enumerate(self._comparisons)}
+        self._figures = [[*self._drawn(one)] for one in self._comparisons]
 
     def page(self) -> bytes:
         """Return the page as HTML."""
         found = self._found
         sections = [*_header(found, self._comparisons), *_varied(found), *_score(found, self._bounds)]
-        for place, comparison in enumerate(self._comparisons):
-            sections += self._section(comparison, self._figures[place])
-        sections += [*_runs(found), *_machine(found), *_reproduction(found)]
+        for comparison, figures in zip(self._comparisons, self._figures, strict=True):
+            sections += self._section(comparison, figures)
+        sections += [*_runs(found), *_machine(found), *_reproduction(found, self._bounds)]
         return whole_page(f"{found.place.path.resolve().name} · distrl", element("main", *sections))
 
     def files(self) -> dict[str, Callable[[], bytes]]:
         """Return the names of the files of figures and tables, with functions that make them."""
         made: dict[str, Callable[[], bytes]] = {}
-        for place, comparison in enumerate(self._comparisons):
+        for comparison, figures in zip(self._comparisons, self._figures, strict=True):
             end = _ending(comparison, len(self._comparisons))
             made |= {
                 f"{figure.name}{end}.{form}": partial(figure.draw, form, LIGHT, in_page=False)
-                for figure in self._figures[place]
+                for figure in figures
                 for form in FORMS
             }
             made[f"table{end}.tex"] = partial(tables.latex, comparison, self._wording)
@@ -244,9 +244,9 @@ def _header(found: Material, compared: Sequence[Comparison]) -> Iterator[Element
     yield element("h1", found.place.path.resolve().name)
     environments = [one.environment for one in compared if one.environment is not None]
     combinations = len({run.planned.combination for run in found.runs})
-    yield element("p", f"a sweep of {combinations} combinations, on {', '.join(environments)}", kind="dim")
+    yield element("p", f"a sweep of {_count(combinations, 'combination')}, on {', '.join(environments)}", kind="dim")
     open_ones = [("failed", states["failed"]), ("under way", len(found.under_way)), ("interrupted", interrupted)]
-    told = [f"{states['done']} runs are done"] + [f"{number} {word}" for word, number in open_ones if number]
+    told = [f"{_count(states['done'], 'run')} done"] + [f"{number} {word}" for word, number in open_ones if number]
     if found.left:
         told.append(f"{found.left} not begun")
     verdict = "bad" if states["failed"] else "good" if len(told) == 1 else ""
@@ -261,6 +261,10 @@ def _header(found: Material, compared: Sequence[Comparison]) -> Iterator[Element
     yield element(
         "div", *(element("div", element("b", value), name, kind="tile") for name, value in tiles), kind="tiles"
     )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _varied(found: Material) -> Iterator[Element]:
@@ -288,9 +292,8 @@ def _score(found: Material, bounds: Mapping[str, Bounds]) -> Iterator[Element]:
     else:
         yield element(
             "p",
-            f"The score of {evaluated} runs is the mean return of the newest evaluation; of the other "
-            f"{len(scored) - evaluated}, which were not evaluated, of the last 100 training episodes. These differ: "
-            "training explores.",
+            f"Two kinds of scores: {evaluated} of {len(scored)} runs are scored by the mean return of their newest "
+            "evaluation, the others, which were not evaluated, by that of their last 100 training episodes.",
             kind="bad",
         )
     yield element(
@@ -332,26 +335,24 @@ def _runs(found: Material) -> Iterator[Element]:
     failed = [run for run in found.runs if run.outcome.state == "failed"]
     if failed:
         yield element("h2", "Failed runs")
-        rows = [(planned.name, planned.words, outcome.error or UNKNOWN) for planned, outcome in failed]
-        yield table(("run", "settings", "error"), _masked(rows, failed), tall=True)
+        errors = [(planned.name, _words(planned), outcome.error or UNKNOWN) for planned, outcome in failed]
+        yield table(("run", "settings", "error"), errors, tall=True)
     yield element("h2", "All runs")
     heads = ("run", "settings", "state", "score", "of", "steps", "time")
-    rows_of_all = []
+    rows = []
     for planned, outcome in found.runs:
         state = "under way" if planned.name in found.under_way else outcome.state
         kind = "" if outcome.mean_return is None else "evaluation" if outcome.is_evaluated else "training"
         steps = count_words(outcome.env_steps) if outcome.has_ended else found.place.progress(planned)
         numbers = (known(outcome.mean_return, return_words), kind, steps, duration(outcome.wall_s))
-        rows_of_all.append((planned.name, planned.words, state, *numbers))
-    dim = [not has_score(run) for run in found.runs]
-    yield table(heads, _masked(rows_of_all, found.runs), dim, tall=True)
+        rows.append((planned.name, _words(planned), state, *numbers))
+    yield table(heads, rows, [not has_score(run) for run in found.runs], tall=True)
 
 
-def _masked(rows: Sequence[tuple[str, ...]], runs: Sequence[Run]) -> Iterator[tuple[str, ...]]:
-    """Yield the rows with the settings of the runs, secrets masked, in the second column."""
-    for (name, _, *rest), (planned, _) in zip(rows, runs, strict=True):
-        words = [f"{path}={masked(path, value)}" for path, value in planned.values.items()]
-        yield name, " ".join([*words, f"seed {planned.seed}"]), *rest
+def _words(planned: Planned) -> str:
+    """Return the settings and the seed of a run, secrets masked."""
+    settings = [f"{path}={masked(path, value)}" for path, value in planned.values.items()]
+    return " ".join([*settings, f"seed {planned.seed}"])
 
 
 def _machine(found: Material) -> Iterator[Element]:
@@ -367,7 +368,7 @@ def _machine(found: Material) -> Iterator[Element]:
     yield table((), [(name, " | ".join(different)) for name, different in values.items()])
 
 
-def _reproduction(found: Material) -> Iterator[Element]:
+def _reproduction(found: Material, bounds: Mapping[str, Bounds]) -> Iterator[Element]:
     path = found.place.path
     yield element("h2", "How to reproduce")
     yield element("p", "Save this as again.yaml; secrets are masked in it:")
@@ -376,7 +377,8 @@ def _reproduction(found: Material) -> Iterator[Element]:
     again = shlex.quote(f"{path}-again")
     yield element("pre", f"distrl sweep again.yaml --dir {again}\ndistrl report {again}")
     yield element("p", "This page was written by", kind="dim")
-    yield element("pre", f"distrl report {shlex.quote(str(path))}")
+    normalised = [f"--normalise={name}={low:g}:{high:g}" for name, (low, high) in bounds.items()]
+    yield element("pre", shlex.join(["distrl", "report", str(path), *normalised]))
 
 
 def sweep_file(sweep: Sweep, settings: Settings) -> str:

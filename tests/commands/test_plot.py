@@ -163,13 +163,16 @@ def test_a_report_of_a_sweep_with_its_figures(run, tmp_path):
         "distrl: error: paper/rates/curves.svg exists; add --force to replace it, or choose another --figures\n"
     )
     assert not Path("rates.html").exists()
-    run("report", "runs/rates", "--figures", "paper/rates", "--force")
+    run("report", "runs/rates")
     assert Path("rates.html").read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_mistakes_about_sweeps_are_told_in_one_line_and_leave_nothing(run, tmp_path):
+    sweep_of_two_rates(tmp_path / "rates")
+    make_sweep(tmp_path / "none", lambda planned: None, seeds="1..2")
+    (tmp_path / "taken").touch()
+    before = {*tmp_path.iterdir()}
+    for arguments, message in (
         (["rates", "--normalise", "CartPole-v1=0:500"], "all runs have CartPole-v1; leave it out"),
         (
             ["rates", "--normalise", "CartPole-v1"],
@@ -182,13 +185,7 @@ def test_a_report_of_a_sweep_with_its_figures(run, tmp_path):
         (["rates/0001", "--figures", "x"], "--figures is for sweeps, and rates/0001 is none; leave it out"),
         (["rates/0001", "--normalise", "A=0:1"], "--normalise is for sweeps, and rates/0001 is none; leave it out"),
         (["none"], "no run in none is done and has a return; wait, or see: distrl runs none"),
-    ],
-)
-def test_mistakes_about_sweeps_are_told_in_one_line_and_leave_nothing(run, tmp_path, arguments, message):
-    sweep_of_two_rates(tmp_path / "rates")
-    make_sweep(tmp_path / "none", lambda planned: None, seeds="1..2")
-    (tmp_path / "taken").touch()
-    before = {*tmp_path.iterdir()}
-    (line,) = run("report", *arguments, code=2).splitlines()
-    assert message in line
-    assert {*tmp_path.iterdir()} == before
+    ):
+        (line,) = run("report", *arguments, code=2).splitlines()
+        assert message in line
+        assert {*tmp_path.iterdir()} == before

@@ -46,7 +46,7 @@ def test_a_sweep_that_is_done(rates, page):
     for told in (
         "rates",
         "a sweep of 2 combinations, on CartPole-v1",
-        "4 runs are done",
+        "4 runs done",
         "0.001, 0.01",
         "The score of a run is the mean return of its newest evaluation.",
         "2.50",
@@ -87,7 +87,7 @@ def test_failed_and_open_runs_are_told_and_in_no_number(tmp_path):
 
     place = make_sweep(tmp_path / "a", ends, vary={"network.learning_rate": RATES}, seeds="1..3", runs=5)
     page = read(place)
-    assert "3 runs are done, 1 failed, 1 under way, 1 not begun" in page.text
+    assert "3 runs done, 1 failed, 1 under way, 1 not begun" in page.text
     assert "have no score: they are in no interval and in no curve" in page.text
     assert "environment X fails" in page.text
     assert "at 3,000 steps, mean return 20.0" in page.text
@@ -103,7 +103,9 @@ def test_two_kinds_of_scores_are_told(tmp_path):
         lambda planned: {"mean_return_100": 1.0} | ({"evaluation_mean_return": 9.0} if planned.seed == 1 else {}),
         seeds="1..3",
     )
-    assert "The score of 1 runs is the mean return of the newest evaluation; of the other 2, " in read(place).text
+    assert (
+        "Two kinds of scores: 1 of 3 runs are scored by the mean return of their newest evaluation" in read(place).text
+    )
 
 
 def test_one_seed_is_told_and_a_sweep_of_seeds_has_no_improvement(tmp_path):
@@ -133,6 +135,7 @@ def test_environments_are_sections_and_together_between_bounds(tmp_path):
     made = Report(place, bounds)
     page = Reader(made.page())
     assert "CartPole-v1: 0 is 0, 10 is 1; Acrobot-v1: 0 is 0, 5 is 1" in page.text
+    assert "--normalise=CartPole-v1=0:10 --normalise=Acrobot-v1=0:5" in page.text
     assert len(drawings(page)) == 2 + 3 + 3  # returns of several environments have no common curve
     names = {name.partition(".")[0] for name in made.files()}
     ends = {
