@@ -21,7 +21,17 @@ from benchmarks.report import published
 
 FOLDER = Path(__file__).resolve().parent
 PAGE = ROOT / "docs" / "references.md"
-LIBRARIES = ("stable-baselines3", "sb3-contrib", "rlax", "dopamine-rl", "torch", "jax", "keras", "tensorflow-cpu")
+LIBRARIES = (
+    "stable-baselines3",
+    "sb3-contrib",
+    "rlax",
+    "rliable",
+    "dopamine-rl",
+    "torch",
+    "jax",
+    "keras",
+    "tensorflow-cpu",
+)
 
 
 def main(arguments: list[str] | None = None) -> int:

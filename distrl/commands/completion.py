@@ -1,7 +1,7 @@
 """Values that the shell completes: presets, algorithms, settings, runs. Nothing here imports a framework."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 MOST = 500
@@ -47,10 +47,12 @@ def assignments(incomplete: str) -> list[str]:
 
 def runs(incomplete: str) -> list[str]:
     """Complete directories of runs in the typed folder, else under runs/; the newest first."""
-    folder, found = os.path.split(incomplete)
-    places = [folder] if folder else [".", "runs"]
-    newest = sorted((run for place in places for run in _runs_in(place, found if folder else "")), reverse=True)
-    return _beginning([path for _, path in newest], incomplete)
+    return _newest(incomplete, ("run.json", "job.json"))
+
+
+def runs_and_sweeps(incomplete: str) -> list[str]:
+    """Complete directories of runs and of sweeps, likewise."""
+    return _newest(incomplete, ("run.json", "job.json", "sweep.json"))
 
 
 def assignments_and_runs(incomplete: str) -> list[str]:
@@ -68,15 +70,22 @@ def runs_and_files(incomplete: str) -> list[str]:
     return [*runs(incomplete), *_beginning(files, incomplete)]
 
 
-def _runs_in(folder: str, beginning: str) -> Iterator[tuple[float, str]]:
-    """Yield (time of the launch or submission, path) of each run or job directly under a folder."""
+def _newest(incomplete: str, records: Sequence[str]) -> list[str]:
+    folder, found = os.path.split(incomplete)
+    places = [folder] if folder else [".", "runs"]
+    newest = sorted((one for place in places for one in _in(place, found if folder else "", records)), reverse=True)
+    return _beginning([path for _, path in newest], incomplete)
+
+
+def _in(folder: str, beginning: str, records: Sequence[str]) -> Iterator[tuple[float, str]]:
+    """Yield (time of a record, path) of each directory directly under a folder that has one of the records."""
     try:
         names = sorted((name for name in os.listdir(folder) if name.startswith(beginning)), reverse=True)
     except OSError:
         return
     for name in names[:MOST]:
         path = name if folder == "." else os.path.join(folder, name)
-        for record in ("run.json", "job.json"):
+        for record in records:
             try:
                 yield os.stat(os.path.join(path, record)).st_mtime, path
             except OSError:

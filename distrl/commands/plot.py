@@ -1,12 +1,13 @@
-"""`distrl plot` and `distrl report`: curves and pages of runs, from their directories."""
+"""`distrl plot` and `distrl report`: curves and pages of runs and sweeps, from their directories."""
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from distrl.commands import completion
-from distrl.commands.options import RequiredRunArgument
 from distrl.commands.runs import waiting, warn
 from distrl.config.presets import nearest
 from distrl.data_store.atomic import put_file
@@ -15,6 +16,7 @@ from distrl.metrics.snapshot import X_AXES
 from distrl.runs.directories import find_runs, open_run
 
 if TYPE_CHECKING:
+    from distrl.experiments.results import Bounds
     from distrl.runs.curves import Statistic
 
 FORMS = {".png": "png", ".svg": "svg"}
@@ -46,7 +48,8 @@ def plot(
     statistic: Annotated[
         str,
         typer.Option(
-            metavar="mean|iqm", help="Statistic of bands: mean ± deviation, or interquartile mean and quartiles."
+            metavar="mean|iqm|interval",
+            help="Statistic of bands: mean ± deviation, or interquartile mean and quartiles or 95 % interval.",
         ),
     ] = "mean",
     dark: Annotated[bool, typer.Option("--dark", help="For dark pages.")] = False,
@@ -63,7 +66,7 @@ def plot(
     path = output or Path(f"{runs[0].resolve().name}.png")
     form = _form(path)
     _check_choice("--over", over, [*X_AXES])
-    _check_choice("--statistic", statistic, ["mean", "iqm"])
+    _check_choice("--statistic", statistic, ["mean", "iqm", "interval"])
     metrics = metric or ["mean_return_100"]
     if second is not None and len(metrics) > 1:
         raise ConfigError(f"--second {second} goes with one --metric, and there are {len(metrics)}")
@@ -86,28 +89,92 @@ def plot(
 
 
 def report(
-    run: RequiredRunArgument,
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN|SWEEP",
+            help="A run's directory, or a sweep's; both may be training.",
+            autocompletion=completion.runs_and_sweeps,
+        ),
+    ],
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="[dim]Default: NAME.html here, by the RUN's name.[/]")
+        Path | None, typer.Option(metavar="FILE.html", help="[dim]Default: NAME.html here, by the directory's name.[/]")
+    ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Also write a sweep's figures (SVG, PDF) and tables (LaTeX, CSV) there."),
+    ] = None,
+    normalise: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ENV=LOW:HIGH",
+            help="Returns that count as 0 and 1, to compare a sweep over all its environments; one for each.",
+        ),
     ] = None,
     force: ForceOption = False,
 ) -> None:
-    """Write a report of a run as one HTML file: outcome, curves, configuration, machine, how to reproduce.
+    """Write a report of a run or a sweep as one HTML file.
 
     It has no script and fetches nothing; passwords are masked.
 
     [cyan]distrl report runs/first --output report.html[/]
+
+    [cyan]distrl report runs/rates --figures paper/rates[/]
+
+    [cyan]distrl report runs/both --normalise CartPole-v1=0:500 --normalise Acrobot-v1=-500:-100[/]
     """
-    found = open_run(run)
     path = output or Path(f"{run.resolve().name}.html")
     check_output(path, force)
     require("matplotlib", "matplotlib", "plot")
+    if (run / "sweep.yaml").is_file():
+        _report_sweep(run, path, figures, normalise or (), force)
+        return
+    if given := "--figures" if figures is not None else "--normalise" if normalise else None:
+        raise ConfigError(f"{given} is for sweeps, and {run} is none; leave it out")
+    found = open_run(run)
     with waiting("still drawing …"):
         from distrl.runs.report import report as write_report
 
         page = write_report(found)
     write_output(path, page)
     typer.echo(f"{path}: {len(page) / 1000:,.0f} kB")
+
+
+def _report_sweep(sweep: Path, path: Path, figures: Path | None, normalise: Sequence[str], force: bool) -> None:
+    with waiting("still reading runs and drawing …"):
+        from distrl.experiments.directory import SweepDirectory
+        from distrl.experiments.report import Report
+
+        made = Report(SweepDirectory(sweep), dict(map(_bounds, normalise)))
+        files = {} if figures is None else {figures / name: make for name, make in made.files().items()}
+        for file in files:
+            if file.exists() and not force:
+                raise ConfigError(f"{file} exists; add --force to replace it, or choose another --figures")
+        page = made.page()
+        drawn = {file: make() for file, make in files.items()}
+    if figures is not None:
+        try:
+            figures.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{figures} cannot be made: {error.strerror}; choose another --figures") from error
+    for file, content in {**drawn, path: page}.items():
+        write_output(file, content)
+    typer.echo(f"{path}: {len(page) / 1000:,.0f} kB")
+    if figures is not None:
+        typer.echo(f"{figures}: {', '.join(file.name for file in files)}")
+
+
+def _bounds(text: str) -> "tuple[str, Bounds]":
+    from distrl.experiments.results import Bounds
+
+    environment, _, interval = text.rpartition("=")
+    try:
+        low, high = map(float, interval.split(":"))
+    except ValueError:
+        low, high = math.nan, math.nan
+    if not environment or not low < high or math.isinf(high - low):
+        raise ConfigError(f"--normalise {text}: write ENV=LOW:HIGH, with LOW less than HIGH")
+    return environment, Bounds(low, high)
 
 
 def check_output(path: Path, force: bool) -> None:

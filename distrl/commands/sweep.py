@@ -122,7 +122,7 @@ def _train(
         left = "1 run is left" if ending.left == 1 else f"{ending.left} runs are left"
         at_once = f" --parallel {parallel}" if parallel > 1 else ""
         say(f"{left}; go on with: distrl sweep {place.path}{at_once}")
-    say(f"all runs: {place.path}/sweep.json; distrl compare {place.path}; distrl plot {place.path}")
+    say(f"all runs: {place.path}/sweep.json; distrl report {place.path}; distrl compare {place.path}")
     return ending.exit_code
 
 

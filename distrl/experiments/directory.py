@@ -45,6 +45,7 @@ class Outcome:
         state: interrupted: it has not ended in order, and goes on with the next launch.
         mean_return: That of the newest evaluation, or else of the last 100 episodes.
         error: In one line, of a failed run; of an interrupted one that ended in order, its stop reason.
+        is_evaluated: The mean return is that of an evaluation.
     """
 
     state: State = "waiting"
@@ -52,6 +53,7 @@ class Outcome:
     wall_s: float = 0.0
     mean_return: float | None = None
     error: str | None = None
+    is_evaluated: bool = False
 
     @property
     def has_ended(self) -> bool:
@@ -156,7 +158,7 @@ class SweepDirectory:
         elif summary.exit_code == 130:
             state = "interrupted"
         why = {"failed": summary.error, "interrupted": summary.stop_reason}.get(state)
-        return Outcome(state, summary.env_steps, wall_s, mean, why)
+        return Outcome(state, summary.env_steps, wall_s, mean, why, is_evaluated=evaluated is not None)
 
     def train_arguments(self, planned: Planned) -> list[str]:
         """Return the arguments of `distrl` that train a run, or go on with it."""

@@ -9,9 +9,10 @@ import numpy as np
 from distrl.config.presets import nearest
 from distrl.errors import ConfigError
 from distrl.metrics.snapshot import X_AXES
+from distrl.runs.intervals import bootstrap, interquartile_mean
 from distrl.runs.metrics_csv import Numbers, Table
 
-Statistic = Literal["mean", "iqm"]
+Statistic = Literal["mean", "iqm", "interval"]
 
 
 class Curve(NamedTuple):
@@ -81,6 +82,7 @@ def band(curves: Sequence[Curve], statistic: Statistic = "mean", points: int = 4
         curves: At least one, each of at least one point.
         statistic: "mean": the mean, and one standard deviation (with n as the divisor) to either side. "iqm": the
             interquartile mean, and the quartiles around it (Agarwal et al. 2021, arXiv:2108.13264, section 4).
+            "interval": the interquartile mean, and the 95 % bootstrap interval of it.
         points: Most points of the result.
     """
     first, last = max(one.x[0] for one in curves), min(one.x[-1] for one in curves)
@@ -92,27 +94,8 @@ def band(curves: Sequence[Curve], statistic: Statistic = "mean", points: int = 4
     if statistic == "mean":
         centre, deviation = values.mean(axis=0), values.std(axis=0)
         return Band(x, centre, centre - deviation, centre + deviation)
-    low, high = np.quantile(values, [0.25, 0.75], axis=0)
+    low, high = bootstrap(values) if statistic == "interval" else np.quantile(values, [0.25, 0.75], axis=0)
     return Band(x, interquartile_mean(values), low, high)
-
-
-def interquartile_mean(scores: Numbers) -> Numbers:
-    """Return the mean of the middle half along the first axis; scores on its edge count by the share inside.
-
-    Args:
-        scores: float64 [n, ...], n at least 1. Of three the middle one counts fully and the others a quarter each.
-            A failed run may score -inf.
-
-    Returns:
-        float64 [...].
-    """
-    ordered = np.sort(np.asarray(scores, np.float64), axis=0)
-    n = len(ordered)
-    position = np.arange(n)
-    inside = np.clip(np.minimum(position + 1, 0.75 * n) - np.maximum(position, 0.25 * n), 0.0, None)
-    counted = ordered[inside > 0.0]  # what is outside may be infinite
-    mean: Numbers = np.tensordot(inside[inside > 0.0], counted, axes=1) / inside.sum()
-    return mean
 
 
 def by_number(label: str) -> tuple[bool, float, str]:

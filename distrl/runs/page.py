@@ -14,14 +14,21 @@ from distrl.config.secrets import masked_text
 SVG = "{http://www.w3.org/2000/svg}"
 LINK = "{http://www.w3.org/1999/xlink}href"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-STYLE = """
-:root { color-scheme: light dark; --paper: #ffffff; --card: #f5f7fa; --ink: #1c2733; --dim: #586776; --grid: #dfe5eb;
-  --line-0: #1f6fb4; --line-1: #c05a14; --good: #1a7f4b; --bad: #b3261e; }
-@media (prefers-color-scheme: dark) { :root { --paper: #0f1419; --card: #171e26; --ink: #e6edf3; --dim: #9aa7b4;
-  --grid: #2a3540; --line-0: #6cb6ff; --line-1: #ffa657; --good: #6fdc9a; --bad: #ff8a80; } }
-@media print { :root { color-scheme: light; --paper: #ffffff; --card: #ffffff; --ink: #000000; --dim: #444444;
-  --grid: #cccccc; --line-0: #1f6fb4; --line-1: #c05a14; --good: #1a7f4b; --bad: #b3261e; }
-  figure, tr, .tile { break-inside: avoid; } h2 { break-after: avoid; } }
+_LIGHT = """--dim: #586776; --grid: #dfe5eb; --line-0: #1f6fb4; --line-1: #c05a14; --line-2: #2e8b57; --line-3: #b23a6f;
+  --line-4: #7156a8; --line-5: #8a6d1f; --line-6: #0f8a94; --line-7: #5b6b7a; --good: #1a7f4b; --bad: #b3261e;"""
+_DARK = """--dim: #9aa7b4; --grid: #2a3540; --line-0: #6cb6ff; --line-1: #ffa657; --line-2: #7ee0a1; --line-3: #ff8fbf;
+  --line-4: #bda6ff; --line-5: #e3c567; --line-6: #5ad4de; --line-7: #aab6c2; --good: #6fdc9a; --bad: #ff8a80;"""
+LINES = 8
+"""Colours of lines, --line-0 and so on."""
+STYLE = f"""
+:root {{ color-scheme: light dark; --paper: #ffffff; --card: #f5f7fa; --ink: #1c2733; {_LIGHT} }}
+@media (prefers-color-scheme: dark) {{ :root {{ --paper: #0f1419; --card: #171e26; --ink: #e6edf3; {_DARK} }} }}
+@media print {{ :root {{ color-scheme: light; --paper: #ffffff; --card: #ffffff; --ink: #000000; {_LIGHT}
+  --dim: #444444; --grid: #cccccc; }} }}
+"""
+STYLE += """
+@media print { figure, tr, .tile { break-inside: avoid; } h2 { break-after: avoid; } }
+@media screen { .tall { max-height: 28rem; overflow-y: auto; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 2rem 1.25rem 4rem; max-width: 68rem; background: var(--paper); color: var(--ink);
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
@@ -38,7 +45,10 @@ p { margin: .4rem 0; overflow-wrap: anywhere; } .dim { color: var(--dim); } .goo
 figure { margin: 0; min-width: 0; } figcaption { font-weight: 600; } figcaption small { font-weight: 400; }
 svg { display: block; width: 100%; height: auto; } svg text { font-family: inherit; }
 .swatch { display: inline-block; width: 1.1em; height: .2em; vertical-align: middle; margin-right: .3em; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: .875rem; width: 100%; }
+.key { display: inline-block; margin-right: .8em; } main > figure { margin-top: 1.25rem; } .scroll { margin: .75rem 0; }
+.scroll { overflow-x: auto; } .tall td { overflow-wrap: break-word; }
+.tall th { position: sticky; top: 0; background: var(--paper); }
+table { border-collapse: collapse; font-size: .875rem; width: 100%; }
 td, th { text-align: left; padding: .25rem 1rem .25rem 0; border-bottom: 1px solid var(--grid); vertical-align: top; }
 th { font-weight: 400; color: var(--dim); white-space: nowrap; } td { overflow-wrap: anywhere; }
 td:first-child { min-width: 11rem; } tr.dim td { color: var(--dim); }
@@ -67,15 +77,17 @@ def element(tag: str, *children: Child, kind: str = "", **attributes: str) -> El
     return made
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]], dim: Iterable[bool] = ()) -> Element:
-    """Make a table that scrolls if it is too wide; `dim` says for each row whether it is dimmed."""
+def table(
+    headings: Sequence[str], rows: Iterable[Sequence[Child]], dim: Iterable[bool] = (), *, tall: bool = False
+) -> Element:
+    """Make a table that scrolls if it is too wide, or too high for `tall`; `dim` tells which rows are dimmed."""
     body = element("tbody")
     quiet = [*dim]
     for place, cells in enumerate(rows):
         kind = "dim" if quiet[place : place + 1] == [True] else ""
         body.append(element("tr", *(element("td", cell) for cell in cells), kind=kind))
     parts = [element("thead", element("tr", *(element("th", one) for one in headings)))] if any(headings) else []
-    return element("div", element("table", *parts, body), kind="scroll")
+    return element("div", element("table", *parts, body), kind="scroll tall" if tall else "scroll")
 
 
 def inline_svg(svg: str, label: str) -> Element:

@@ -1,4 +1,4 @@
-"""Curves as PNG and SVG, the same bytes for the same numbers. The only module that imports matplotlib.
+"""Curves and intervals as PNG, SVG and PDF, equal bytes for equal numbers. The only module that imports matplotlib.
 
 Pictures share no state: figures are made without pyplot, and settings hold while one is drawn.
 """
@@ -7,6 +7,7 @@ import io
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import matplotlib as mpl
@@ -18,6 +19,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from distrl.metrics.snapshot import MEANINGS, METRICS
 from distrl.runs.curves import Statistic
+from distrl.runs.intervals import Interval
 from distrl.runs.plots import LIGHT, CurveOptions, Group, Palette, Panel
 
 UNITS = {metric.name: metric.unit for metric in METRICS}
@@ -25,6 +27,7 @@ X_LABELS = {"steps": "environment steps", "updates": "updates", "episodes": "epi
 STATISTICS: Mapping[Statistic, str] = {
     "mean": "mean ± one standard deviation",
     "iqm": "interquartile mean, quartiles",
+    "interval": "interquartile mean, 95 % interval",
 }
 MOST_LABELS, LABEL_LENGTH = 24, 44
 """Most labels in a legend, and letters in each."""
@@ -58,19 +61,80 @@ def picture(
 
 def small_picture(groups: Sequence[Group], over: str, palette: Palette, *, from_zero: bool) -> str:
     """Draw one panel as SVG, without texts except at its axes; the y axis begins at 0 or at the least value."""
-    looks = {group.label: _look(place, palette) for place, group in enumerate(groups)}
     with _style(palette):
-        figure = Figure(figsize=(5.2, 2.5), layout="constrained")
-        figure.patch.set_visible(False)
-        axes = figure.subplots()
-        axes.patch.set_visible(False)
-        _draw(axes, groups, looks, "solid")
+        figure, axes = _one_panel((5.2, 2.5), transparent=True)
+        _draw(axes, groups, _looks(groups, palette), "solid")
         if from_zero:
             top = max(axes.get_ylim()[1], 0.1)
             axes.set_ylim(-0.02 * top, top)  # so that what is 0 does not hide behind the axis
         axes.yaxis.set_major_formatter(FuncFormatter(_number))
         _x_axis(axes, over)
         return _rendered(figure, "svg").decode()
+
+
+def band_picture(
+    groups: Sequence[Group], x_label: str, y_label: str, form: str, palette: Palette, *, in_page: bool
+) -> bytes:
+    """Draw the bands of groups, or the curve of a group without one.
+
+    Args:
+        form: "svg" or "pdf".
+        in_page: Draw as wide as the page, without paper and legend, which it has.
+    """
+    looks = _looks(groups, palette)
+    with _style(palette):
+        beside = 0.0 if in_page else 0.45 + 0.072 * max(len(_short(group.label)) for group in groups)
+        high = 2.9 if in_page else max(2.9, 0.6 + 0.18 * len(groups))
+        figure, axes = _one_panel(((10.6 if in_page else 5.2) + beside, high), transparent=in_page)
+        _draw(
+            axes,
+            [replace(group, curves=()) if group.band else group for group in groups],
+            looks,
+            "solid" if in_page else None,
+        )
+        axes.xaxis.set_major_formatter(FuncFormatter(_number))
+        axes.yaxis.set_major_formatter(FuncFormatter(_number))
+        axes.set(xlabel=x_label, ylabel=y_label)
+        if not in_page:
+            handles = [Line2D([], [], **look, linewidth=1.9) for look in looks.values()]
+            figure.legend(handles, [*map(_short, looks)], loc="outside right upper")
+        return _rendered(figure, form)
+
+
+def interval_picture(
+    rows: Mapping[str, Interval], middle: float, x_label: str, form: str, palette: Palette, *, in_page: bool
+) -> bytes:
+    """Draw an interval from 0 to 1 in each row, the first at the top.
+
+    Args:
+        middle: A vertical line there.
+        form, in_page: As of `band_picture`.
+    """
+    width = 10.6 if in_page else 3.4 + 0.072 * max(len(_short(label)) for label in rows)
+    with _style(palette):
+        figure, axes = _one_panel((width, 0.7 + 0.24 * max(len(rows), 3)), transparent=in_page)
+        for place, (centre, low, high) in enumerate(rows.values()):
+            axes.plot(
+                [low, high], [place, place], color=palette.lines[0], linewidth=5, alpha=0.35, solid_capstyle="butt"
+            )
+            axes.plot([centre], [place], color=palette.lines[0], marker="o", markersize=4)
+        axes.axvline(middle, color=palette.dim, linewidth=0.8)
+        axes.set(xlabel=x_label, xlim=(-0.02, 1.02), ylim=(len(rows) - 0.5, -0.5))
+        axes.set_yticks(range(len(rows)), [*map(_short, rows)])
+        axes.xaxis.set_major_formatter(FuncFormatter(_number))
+        return _rendered(figure, form)
+
+
+def _one_panel(size: tuple[float, float], *, transparent: bool) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots()
+    for patch in (figure.patch, axes.patch):
+        patch.set_visible(not transparent)
+    return figure, axes
+
+
+def _looks(groups: Sequence[Group], palette: Palette) -> dict[str, dict[str, Any]]:
+    return {group.label: _look(place, palette) for place, group in enumerate(groups)}
 
 
 def _draw_panel(axes: Axes, panel: Panel, looks: Mapping[str, dict[str, Any]]) -> None:
@@ -173,6 +237,7 @@ def _style(palette: Palette) -> Iterator[None]:
     settings: dict[Any, Any] = {
         "svg.hashsalt": "distrl",
         "svg.fonttype": "none",
+        "pdf.fonttype": 42,  # journals refuse matplotlib's default, Type 3
         "text.parse_math": False,  # a $ in a run's name is a dollar
         "font.size": 9,
         "figure.facecolor": palette.paper,
@@ -207,5 +272,6 @@ def _style(palette: Palette) -> Iterator[None]:
 
 def _rendered(figure: Figure, form: str) -> bytes:
     file = io.BytesIO()
-    figure.savefig(file, format=form, metadata={"Date": None} if form == "svg" else None)
+    dates: Mapping[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    figure.savefig(file, format=form, metadata=dates.get(form))
     return file.getvalue()

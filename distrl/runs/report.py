@@ -17,7 +17,7 @@ from distrl.runs.curves import Curve, curve, thinned
 from distrl.runs.directories import Manifest, Run
 from distrl.runs.listing import Entry, entry
 from distrl.runs.metrics_csv import Table, read_table
-from distrl.runs.page import element, inline_svg, table, whole_page
+from distrl.runs.page import LINES, element, inline_svg, table, whole_page
 from distrl.runs.pictures import small_picture
 from distrl.runs.plots import Group, Palette
 from distrl.runs.summary import conservation, duration, outcome
@@ -161,7 +161,12 @@ def _machine(found: Material) -> Iterator[Element]:
     if told is None:
         yield element("p", "The run left no manifest.json, as runs of older versions did not.", kind="dim")
         return
-    rows = [
+    yield table((), machine_rows(told))
+
+
+def machine_rows(told: Manifest) -> list[tuple[str, str]]:
+    """Return what a manifest tells of machine and versions: name and value."""
+    return [
         ("host", told.host),
         ("processor", f"{told.cores} cores of {told.cpu}"),
         ("memory", known(told.memory_bytes, lambda size: f"{size / 1e9:,.1f} GB")),
@@ -171,7 +176,6 @@ def _machine(found: Material) -> Iterator[Element]:
         ("distrl", told.distrl + (f", commit {told.distrl_commit}" if told.distrl_commit else "")),
         ("packages", ", ".join(f"{name} {version}" for name, version in told.packages.items())),
     ]
-    yield table((), rows)
 
 
 def _reproduction(found: Material) -> Iterator[Element]:
@@ -207,14 +211,9 @@ def _plain(value: Any) -> str:
 
 
 # Colours that nothing else has: each becomes a variable of the page, which light and dark give a value.
-PALETTE = Palette("#0a0001", "#0a0002", "#0a0003", "#0a0004", ("#0a0010", "#0a0011"))
-VARIABLES = {
-    "#0a0002": "var(--ink)",
-    "#0a0003": "var(--dim)",
-    "#0a0004": "var(--grid)",
-    "#0a0010": "var(--line-0)",
-    "#0a0011": "var(--line-1)",
-}
+PALETTE = Palette("#0a0001", "#0a0002", "#0a0003", "#0a0004", tuple(f"#0a001{place}" for place in range(LINES)))
+_VARIABLES = {PALETTE.ink: "ink", PALETTE.dim: "dim", PALETTE.grid: "grid"}
+_VARIABLES |= {colour: f"line-{place}" for place, colour in enumerate(PALETTE.lines)}
 FIGURES = (
     ("Return", ("mean_return_100", "evaluation_mean_return"), False),
     ("Throughput, steps/s", ("env_steps_per_s",), True),
@@ -244,14 +243,22 @@ def _figure(table: Table, caption: str, names: Sequence[str], from_zero: bool) -
         return None
     groups = [Group(name, (points,), None) for name, points in curves.items()]
     svg = small_picture(groups, "steps", PALETTE, from_zero=from_zero)
-    for colour, variable in VARIABLES.items():
-        svg = svg.replace(colour, variable)
     label = "; ".join(f"{MEANINGS.get(name, name)}: {_told(points)}" for name, points in curves.items())
-    keys: list[Element] = []
-    for place, name in enumerate(curves):
-        swatch = element("span", kind="swatch", style=f"background: var(--line-{place})")
-        keys.append(element("small", " ", swatch, f"{name} ", kind="dim"))
-    return element("figure", element("figcaption", caption, *keys), inline_svg(svg, label))
+    keys = [element("small", " ", key(place, name), kind="dim") for place, name in enumerate(curves)]
+    return element("figure", element("figcaption", caption, *keys), drawing(svg, label))
+
+
+def key(place: int, name: str) -> Element:
+    """Return the entry of a legend: the colour of the line at a place, and its name."""
+    swatch = element("span", kind="swatch", style=f"background: var(--line-{place})")
+    return element("span", swatch, f"{name} ", kind="key")
+
+
+def drawing(svg: str, label: str) -> Element:
+    """Make a drawing in the colours of `PALETTE` part of the page, whose colours it gets."""
+    for colour, variable in _VARIABLES.items():
+        svg = svg.replace(colour, f"var(--{variable})")
+    return inline_svg(svg, label)
 
 
 def _told(points: Curve) -> str:

@@ -209,6 +209,7 @@ def test_the_shell_completes_values(workplace):
         (completion.runs, "", ["runs/first", "runs/second"]),
         (completion.runs, "elsewhere/t", ["elsewhere/third"]),
         (completion.runs, "nowhere/", []),
+        (completion.runs_and_sweeps, "runs/s", ["runs/sweep", "runs/second"]),
         (completion.assignments_and_runs, "runs/s", ["runs/second"]),
         (completion.runs_and_files, "m", ["mine.yaml"]),
         (completion.runs, "waits/", ["waits/job"]),
@@ -221,6 +222,8 @@ def test_completions(workplace, complete, incomplete, found):
         (workplace / name / "run.json").write_text("{}")
         os.utime(workplace / name / "run.json", (age, age))
     (workplace / "mine.yaml").write_text("")
+    (workplace / "runs" / "sweep").mkdir()
+    (workplace / "runs" / "sweep" / "sweep.json").write_text("{}")
     (workplace / "waits" / "job").mkdir(parents=True)
     (workplace / "waits" / "job" / "job.json").write_text("{}")
     if found is ...:

@@ -6,6 +6,7 @@ import pytest
 
 from distrl.commands import main
 from distrl.errors import how_to_install
+from tests.experiments.sweeps import make_sweep
 from tests.run_folders import make_run
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -139,3 +140,52 @@ def test_a_report_needs_a_run_with_numbers(run, tmp_path, name):
     assert name in err
     assert len(err.splitlines()) == 1
     assert not Path(f"{name}.html").exists()
+
+
+def sweep_of_two_rates(path, **described):
+    vary = {"network.learning_rate": [1e-3, 1e-2]}
+    return make_sweep(
+        path, lambda planned: {"mean_return_100": float(planned.number)}, seeds="1..2", vary=vary, **described
+    )
+
+
+def test_a_report_of_a_sweep_with_its_figures(run, tmp_path):
+    sweep_of_two_rates(tmp_path / "runs/rates")
+    page, figures = run("report", "runs/rates", "--figures", "paper/rates").splitlines()
+    assert page == f"rates.html: {Path('rates.html').stat().st_size / 1000:.0f} kB"
+    names = figures.removeprefix("paper/rates: ").split(", ")
+    assert {*names} == {path.name for path in Path("paper/rates").iterdir()}
+    assert {"curves.svg", "profiles.pdf", "improvement.svg", "table.tex", "table.csv"} <= {*names}
+    before = Path("rates.html").read_bytes()
+    Path("rates.html").unlink()
+    err = run("report", "runs/rates", "--figures", "paper/rates", code=2)
+    assert err == (
+        "distrl: error: paper/rates/curves.svg exists; add --force to replace it, or choose another --figures\n"
+    )
+    assert not Path("rates.html").exists()
+    run("report", "runs/rates")
+    assert Path("rates.html").read_bytes() == before
+
+
+def test_mistakes_about_sweeps_are_told_in_one_line_and_leave_nothing(run, tmp_path):
+    sweep_of_two_rates(tmp_path / "rates")
+    make_sweep(tmp_path / "none", lambda planned: None, seeds="1..2")
+    (tmp_path / "taken").touch()
+    before = {*tmp_path.iterdir()}
+    for arguments, message in (
+        (["rates", "--normalise", "CartPole-v1=0:500"], "all runs have CartPole-v1; leave it out"),
+        (
+            ["rates", "--normalise", "CartPole-v1"],
+            "--normalise CartPole-v1: write ENV=LOW:HIGH, with LOW less than HIGH",
+        ),
+        (["rates", "--normalise", "A=2:1"], "--normalise A=2:1: write ENV=LOW:HIGH"),
+        (["rates", "--normalise", "A=0:inf"], "--normalise A=0:inf: write ENV=LOW:HIGH"),
+        (["rates", "--normalise", "A=nan:1"], "--normalise A=nan:1: write ENV=LOW:HIGH"),
+        (["rates", "--figures", "taken"], "taken cannot be made: File exists; choose another --figures"),
+        (["rates/0001", "--figures", "x"], "--figures is for sweeps, and rates/0001 is none; leave it out"),
+        (["rates/0001", "--normalise", "A=0:1"], "--normalise is for sweeps, and rates/0001 is none; leave it out"),
+        (["none"], "no run in none is done and has a return; wait, or see: distrl runs none"),
+    ):
+        (line,) = run("report", *arguments, code=2).splitlines()
+        assert message in line
+        assert {*tmp_path.iterdir()} == before

@@ -56,7 +56,7 @@ def test_a_new_sweep_gets_a_directory_and_ends_with_the_best_first(file, launche
         "a=1       2     8.00         7.00 … 9.00    7.00   9.00",
         "a=3       0     –            –              –      –",
         "1 run is left; go on with: distrl sweep rates --parallel 2",
-        "all runs: rates/sweep.json; distrl compare rates; distrl plot rates",
+        "all runs: rates/sweep.json; distrl report rates; distrl compare rates",
     ]
 
 

@@ -38,7 +38,7 @@ def finish(place, **changes):
     ("changes", "expected"),
     [
         ({}, Outcome("done", 500, 4.0, 12.5)),
-        ({"evaluation_mean_return": 14.0, "resumed_wall_s": 3.0}, Outcome("done", 500, 7.0, 14.0)),
+        ({"evaluation_mean_return": 14.0, "resumed_wall_s": 3.0}, Outcome("done", 500, 7.0, 14.0, is_evaluated=True)),
         ({"stop_reason": "asked"}, Outcome("done", 500, 4.0, 12.5)),
         ({"stop_reason": "SIGTERM"}, Outcome("interrupted", 500, 4.0, 12.5, "SIGTERM")),
         ({"stop_reason": "Ctrl-C", "exit_code": 130}, Outcome("interrupted", 500, 4.0, 12.5, "Ctrl-C")),

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrl.errors import ConfigError
-from distrl.runs.curves import Curve, band, curve, interquartile_mean, smoothed, thinned
+from distrl.runs.curves import Curve, band, curve, smoothed, thinned
 
 VALUES = st.lists(st.floats(-1e6, 1e6), max_size=40)
 
@@ -79,6 +79,12 @@ def test_the_middle_half_of_seeds_and_the_quartiles_around_it():
     assert (list(centre), list(low), list(high)) == ([2.5], [1.75], [27.25])
 
 
+def test_the_middle_half_of_seeds_and_its_interval():
+    """Each of 27 resamples is more than 2.5 %: one has the least score alone, and one the greatest."""
+    _, centre, low, high = band([Curve(floats(0), floats(value)) for value in (1.0, 2.0, 6.0)], "interval")
+    assert (list(centre), list(low), list(high)) == ([2.5], [1.0], [6.0])
+
+
 def test_seeds_are_compared_where_all_of_them_are_known_on_the_lines_between_their_points():
     found = band([Curve(floats(0, 10), floats(0, 10)), Curve(floats(4, 6, 20), floats(0, 2, 16))])
     assert list(found.x) == [4, 6, 10]
@@ -93,11 +99,3 @@ def test_a_band_has_no_more_points_than_asked_for():
     x = np.arange(1000.0)
     found = band([Curve(x, x), Curve(x + 0.5, x)], points=50)
     assert (len(found.x), found.x[0], found.x[-1]) == (50, 0.5, 999.0)
-
-
-@pytest.mark.parametrize(
-    ("scores", "expected"),
-    [([7], 7.0), ([2, 4], 3.0), ([0, 10, 100], 35 / 1.5), ([100, 2, 4, -50], 3.0), ([9, 1, 2, 3, 4, 5, 6, -8], 3.5)],
-)
-def test_the_interquartile_mean(scores, expected):
-    assert interquartile_mean(floats(*scores)) == pytest.approx(expected)

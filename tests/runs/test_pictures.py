@@ -7,7 +7,8 @@ import pytest
 from matplotlib import image
 
 from distrl.runs.curves import Curve, band
-from distrl.runs.pictures import picture, small_picture
+from distrl.runs.intervals import Interval
+from distrl.runs.pictures import band_picture, interval_picture, picture, small_picture
 from distrl.runs.plots import DARK, LIGHT, CurveOptions, Group, Panel
 
 
@@ -122,3 +123,26 @@ def test_a_small_picture_has_no_words_but_those_at_its_axes():
     told = words(small_picture([alone("a", 0, 0), alone("b", 0, 0)], "steps", LIGHT, from_zero=True))
     steps = ["0", "20,000", "40,000", "60,000", "80,000", "100,000"]
     assert told == [*steps, "environment steps", "0", "0.02", "0.04", "0.06", "0.08", "0.1"]
+
+
+def test_bands_have_a_legend_in_a_file_and_none_in_a_page():
+    groups = together("first", (1, 2), (3, 4)), alone("second", 1, 2)
+    told = words(band_picture(groups, "steps", "return", "svg", LIGHT, in_page=False))
+    assert told[-2:] == ["first", "second"]
+    assert {"steps", "return", "20,000"} <= {*told}
+    assert not {"first", "second"} & {*words(band_picture(groups, "steps", "return", "svg", LIGHT, in_page=True))}
+
+
+def test_intervals_are_rows_from_0_to_1():
+    rows = {"first": Interval(0.5, 0.2, 0.9), "second": Interval(1.0, 1.0, 1.0)}
+    told = words(interval_picture(rows, 0.5, "probability", "svg", LIGHT, in_page=False))
+    assert told == ["0", "0.2", "0.4", "0.6", "0.8", "1", "probability", "first", "second"]
+
+
+def test_a_pdf_has_fonts_that_journals_take():
+    groups = [alone("first", 1, 2)]
+    drawn = band_picture(groups, "steps", "return", "pdf", LIGHT, in_page=False)
+    assert drawn.startswith(b"%PDF-")
+    assert b"/Type3" not in drawn
+    assert b"/CIDFontType2" in drawn
+    assert drawn == band_picture(groups, "steps", "return", "pdf", LIGHT, in_page=False)
