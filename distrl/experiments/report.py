@@ -157,7 +157,7 @@ class Report:
                     "curves",
                     "Learning curves",
                     f"{metric}: interquartile mean over seeds and its 95 % interval, "
-                    "as far as all runs of a combination went that are done",
+                    "as far as all runs of a combination went; single runs where they share no steps",
                     partial(band_picture, groups, "environment steps", metric),
                 )
         if shown:
