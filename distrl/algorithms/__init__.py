@@ -1,5 +1,5 @@
 """Algorithms: each states its loss in one file. `config.algorithms.ALGORITHMS` lists them."""
 
-from distrl.algorithms.selection import context_of, make_algorithm
+from distrl.algorithms.selection import built, context_of, make_algorithm
 
-__all__ = ["context_of", "make_algorithm"]
+__all__ = ["built", "context_of", "make_algorithm"]

@@ -8,7 +8,7 @@ from importlib import import_module
 
 from pydantic import create_model
 
-from distrl.algorithms.algorithm import Algorithm, GradientAlgorithm
+from distrl.algorithms.algorithm import Algorithm, GradientAlgorithm, Networks
 from distrl.algorithms.curiosity import Curious
 from distrl.config import RunConfig
 from distrl.config.algorithms import AlgorithmContext, AlgorithmSection, Declared, ExternalAlgorithmParameters
@@ -16,6 +16,8 @@ from distrl.config.heads import HeadSection
 from distrl.config.load import LoadedConfig, validated
 from distrl.config.section import Section
 from distrl.errors import ConfigError, DistrlError
+from distrl.networks.freezing import require_matches
+from distrl.types import EnvSpec
 from distrl.user_classes import own_class
 
 
@@ -28,6 +30,22 @@ def make_algorithm(config: RunConfig) -> Algorithm:
     algorithm = algorithm_class(config.algorithm)(context_of(config))
     curiosity = config.algorithm.curiosity
     return algorithm if curiosity is None else Curious(algorithm, curiosity)
+
+
+def built(algorithm: Algorithm, spec: EnvSpec) -> Networks:
+    """Build the networks of an algorithm.
+
+    Raises:
+        ConfigError: See `Algorithm.build`; also if a pattern of `network.frozen` matches no weight of them.
+    """
+    networks = algorithm.build(spec)
+    copies = [network.online for network in networks.values() if network.online.parameters.frozen]
+    require_matches(
+        algorithm.context.network.frozen,
+        [name for copy in copies for name in copy.frozen],
+        [name for copy in copies for name in copy.weight_names],
+    )
+    return networks
 
 
 def algorithm_class(section: AlgorithmSection) -> type[Algorithm]:

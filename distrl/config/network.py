@@ -172,6 +172,9 @@ class NetworkParameters(OptimizerParameters):
     """Give every head its own embedders and middleware."""
     create_target_network: bool = False
     """Keep a second copy, saved with the online one, which only `update_target_network` moves."""
+    frozen: tuple[str, ...] = ()
+    """Patterns such as main/middleware_*: weights whose names (network/layer/weight) match one keep their values. A
+    layer whose weights all match also keeps its moving averages or its statistics of observations."""
     l2_regularization: float = Field(0.0, ge=0.0)
     """Factor of half the sum of squares of all trainable weights, which is added to the loss."""
     replace_mse_with_huber_loss: bool = False

@@ -107,14 +107,14 @@ def measure_parts(config: RunConfig) -> dict[str, float]:
     """Seconds per environment step of each part alone, on one core: the median of `ROUNDS` rounds."""
     select_framework(config.learner.backend)
     # Imported after the pipeline has been measured: they bring the framework, whose import would count there.
-    from distrl.algorithms import make_algorithm
+    from distrl.algorithms import built, make_algorithm
     from distrl.networks.framework import backend as numeric_backend
     from distrl.networks.policy.bundle import export_bundle
 
     numeric_backend.configure(device=config.device, threads=1, deterministic=False, seed=config.seed)
     environment = VectorEnvironment(config.environment, config.actors.environments)
     algorithm = make_algorithm(config)
-    networks = algorithm.build(environment.spec)
+    networks = built(algorithm, environment.spec)
     policy = Policy(export_bundle(networks["main"].online, unroll_steps=config.actors.unroll_length_steps))
     policy.set_weights(Weights(1, networks["main"].online.policy_weights()))
     random = np.random.default_rng(config.seed)

@@ -19,8 +19,8 @@ def network_view(config: RunConfig) -> str:
     with tempfile.TemporaryDirectory() as folder, standard_error_in(Path(folder) / "framework.log"):
         import_framework(config.learner.backend)
         # Imported here: they bring the framework, with all that has to say for itself.
-        from distrl.algorithms import make_algorithm
+        from distrl.algorithms import built, make_algorithm
         from distrl.networks.outline import tree
 
-        networks = make_algorithm(config).build(spec)
+        networks = built(make_algorithm(config), spec)
         return "\n\n".join(f"{tree(network.online)}\n\n{str(network).splitlines()[0]}" for network in networks.values())

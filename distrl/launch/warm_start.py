@@ -102,7 +102,7 @@ def _ask(config: RunConfig, spec: EnvSpec) -> str:
         ended = ending(exit_code, "when the weights were tried out", _TIMEOUT_S)
         raise with_detail(ConfigError(f"{_SETTING}: the process {ended}"), output)
     if "error" in messages[0]:
-        raise ConfigError(f"{_SETTING}: {messages[0]['error']}")
+        raise ConfigError(messages[0]["error"])
     return str(messages[0]["report"])
 
 
@@ -110,11 +110,15 @@ def try_out(request: Mapping[str, Any], parent: Parent) -> None:
     """Build the networks, set them to the weights, and report what was taken; runs in the child."""
     config = RunConfig.model_validate(request["config"])
     import_framework(config.learner.backend)
-    from distrl.algorithms import make_algorithm  # here: the parent is the command line, which has no Keras
+    from distrl.algorithms import built, make_algorithm  # here: the parent is the command line, which has no Keras
     from distrl.learner.warm_start import begin_with
     from distrl.learner.weight_source import read_source
 
     assert config.learner.init_from is not None
     learner = config.learner.model_copy(update={"replicas": 1})  # of devices, which this process does not see
-    networks = make_algorithm(config.model_copy(update={"learner": learner})).build(EnvSpec.from_json(request["spec"]))
-    parent.say(report=begin_with(networks, read_source(config.learner.init_from)))
+    algorithm = make_algorithm(config.model_copy(update={"learner": learner}))
+    networks = built(algorithm, EnvSpec.from_json(request["spec"]))
+    try:
+        parent.say(report=begin_with(networks, read_source(config.learner.init_from)))
+    except DistrlError as error:
+        raise ConfigError(f"{_SETTING}: {error}") from error

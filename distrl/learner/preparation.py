@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from distrl.algorithms import make_algorithm
+from distrl.algorithms import built, make_algorithm
 from distrl.algorithms.algorithm import Algorithm, Networks
 from distrl.config import RunConfig
 from distrl.learner.batches import StreamBatches
@@ -137,7 +137,7 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     Raises:
         CheckpointError: See `find_origin` and `begin_with`.
         StoreError: See `look_into_store`.
-        ConfigError: See `read_source`.
+        ConfigError: See `built` and `read_source`.
     """
     run_dir = place.run_dir
     numeric_backend.configure(
@@ -147,7 +147,7 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
         seed=config.seed,
     )
     algorithm = make_algorithm(config)
-    networks = algorithm.build(spec)
+    networks = built(algorithm, spec)
     stored = look_into_store(config.checkpoint, place, run_id)
     origin = find_origin(place if stored is None else stored.place, networks, run_id, backend)
     if stored is not None and stored.note is not None:

@@ -22,6 +22,7 @@ def begin_with(networks: Networks, source: Source) -> str:
         CheckpointError: No weight is taken, or one of the same name has another shape. Networks may have changed.
     """
     taken, new, unused = [], [], []
+    frozen: list[str] = []
     for name, network in networks.items():
         given = source.weights.get(name, {})
         try:
@@ -32,6 +33,7 @@ def begin_with(networks: Networks, source: Source) -> str:
             ) from error
         here = network.online.weight_names
         taken += got
+        frozen += network.online.frozen
         new += sorted(set(here) - set(got), key=here.index)
         unused += [each for each in given if each not in network.online.variables]
     unused += [each for name, given in source.weights.items() if name not in networks for each in given]
@@ -42,6 +44,9 @@ def begin_with(networks: Networks, source: Source) -> str:
     parts = [f"begins with the weights of {source.name}: took {len(taken)} of {len(taken) + len(new)}"]
     parts += [f"new: {_layers(new)}"] if new else []
     parts += [f"not used: {_layers(unused)}"] if unused else []
+    if frozen:
+        fresh = len(set(frozen) - set(taken))
+        parts.append(f"frozen: {len(frozen)} weights" + (f", {fresh} of them new" if fresh else ""))
     return "; ".join(parts)
 
 

@@ -25,6 +25,7 @@ from distrl.config.network import (
 from distrl.errors import ConfigError
 from distrl.networks.actions import FamilySpec
 from distrl.networks.framework.backend import compiled_mix, compiled_read, fastest_dtype
+from distrl.networks.freezing import freeze
 from distrl.networks.heads import make_heads
 from distrl.networks.parts import embedders, layers, middlewares
 from distrl.networks.parts.middlewares import RecurrentMiddleware
@@ -173,6 +174,7 @@ class Assembly:
         outputs: Output name -> shape without batch axis; without recurrent state.
         recurrent_state: Name -> spec; the step returns the next state as ``next_<name>``.
         normalizations: (input name, layer) of every normalised input; one per trunk.
+        frozen: Names of the weights that `network.frozen` keeps as they are.
 
     Raises:
         ConfigError: `parameters` do not fit the environment or each other.
@@ -205,6 +207,7 @@ class Assembly:
         self.variables: dict[str, Any] = dict(zip(names, self.model.variables, strict=True)) | {
             f"{name}/{head.name}_head_{key}": scalar for head in self.heads for key, scalar in head.scalars.items()
         }
+        self.frozen = freeze(self.model, self._weights, parameters.frozen)
         self._mixes: dict[tuple[Assembly, bool], Callable[[float], None]] = {}  # by source and rate == 1
         self._reads: dict[tuple[str, ...], Callable[[], list[Array]]] = {}
 
@@ -297,11 +300,17 @@ class Assembly:
         return self._read(self.policy_variables)
 
     def trainable_variables_of(self, head: str) -> list[Any]:
-        """Return the trainable weights that a head's outputs depend on, its trunk's among them."""
+        """Return the trainable weights that a head's outputs depend on, its trunk's among them.
+
+        Raises:
+            ConfigError: `network.frozen` leaves none.
+        """
         outputs = {name: tensor for name, tensor in self.model.output.items() if name.partition("/")[0] == head}
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", _NAMES_DIFFER)
             weights: list[Any] = keras.Model(self.model.input, outputs).trainable_variables
+        if not weights:
+            raise ConfigError(f"network.frozen leaves no weight of head {head} to train; leave a pattern out")
         return weights
 
     @property
@@ -365,15 +374,19 @@ class Assembly:
 
     @property
     def moving_averages(self) -> dict[str, Any]:
-        """The weights that no gradient moves, by name: batch normalisation's, and the fixed ones of priors."""
+        """The weights that no gradient moves, by name: batch normalisation's, and the fixed ones of priors.
+
+        Frozen weights are not among them.
+        """
         statistics = {id(weight) for _, layer in self.normalizations for weight in layer.weights}
         averages = [weight for weight in self.model.non_trainable_weights if id(weight) not in statistics]
-        return dict(zip(self.names_of(averages), averages, strict=True))
+        named = zip(self.names_of(averages), averages, strict=True)
+        return {name: weight for name, weight in named if name not in self.frozen}
 
     @property
     def normalized_inputs(self) -> dict[str, tuple[int, ...]]:
-        """Input name -> shape of one row, for every input that the network normalises."""
-        return {name: tuple(layer.mean.shape) for name, layer in self.normalizations}
+        """Input name -> shape of one row, for every input that the network normalises by statistics that move."""
+        return {name: tuple(layer.mean.shape) for name, layer in self.normalizations if layer.trainable}
 
     @property
     def random_layers(self) -> list[str]:

@@ -48,10 +48,16 @@ def _lines(network: Assembly) -> Iterator[Line]:
     for part, layers in parts.items():
         yield Line(1, part, "", None, None)
         for layer in layers:
-            yield Line(2, layer.name, type(layer).__name__, _shape(layer.output), layer.count_params())
+            yield Line(2, layer.name, _kind(layer, network), _shape(layer.output), layer.count_params())
     yield Line(1, "outputs", "", None, None)
     for name, tensor in model.output.items():
         yield Line(2, name, str(tensor.dtype), tuple(tensor.shape[1:]), None)
+
+
+def _kind(layer: Any, network: Assembly) -> str:
+    frozen = [name in network.frozen for name in network.names_of(layer.weights)]
+    how = " (frozen)" if frozen and all(frozen) else " (partly frozen)" if any(frozen) else ""
+    return f"{type(layer).__name__}{how}"
 
 
 def _part(layer: str, network: Assembly) -> str:

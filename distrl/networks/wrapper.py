@@ -385,7 +385,7 @@ class NetworkWrapper:
             raise CheckpointError("statistics of rewards and variables beside the network are not published")
         if callable(learning_rate(self.parameters)):
             raise CheckpointError("the position in the learning rate's schedule is not published")
-        trained = {name for name, variable in self.online.variables.items() if variable.trainable}
+        trained = {name for name, variable in self.online.variables.items() if variable.trainable} | self.online.frozen
         if odd := sorted(trained - weights.keys()) or sorted(weights.keys() - self.online.variables.keys()):
             raise CheckpointError(f"{odd[0]} is in only one of them and the network")
         assignments = []
@@ -447,7 +447,9 @@ def _matched(group: str, variables: Mapping[str, Any], arrays: Mapping[str, Arra
     """Pair variables with their arrays; raise CheckpointError unless they fit exactly."""
     if odd := sorted(variables.keys() ^ arrays.keys()):
         where = "the checkpoint does not have it" if odd[0] in variables else "only the checkpoint has it"
-        raise CheckpointError(f"{group}: {odd[0]}: {where}; was it written by another network structure or optimizer?")
+        raise CheckpointError(
+            f"{group}: {odd[0]}: {where}; was it written by another network structure, network.frozen or optimizer?"
+        )
     try:
         return [(variable, checked_array(variable, arrays[name])) for name, variable in variables.items()]
     except ValueError as error:

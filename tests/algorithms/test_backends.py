@@ -38,6 +38,8 @@ SUITES = {
         HERE / "test_epochs.py",
         HERE / "test_trpo.py",
         HERE / "test_acer.py",
+        HERE / "test_selection_frozen.py",
+        NETWORKS / "test_freezing.py",
     ],
     "curiosity": [HERE / "test_curiosity.py"],
 }

@@ -223,7 +223,7 @@ def test_status_as_json(capsys, backend, workplace):
     populate(backend)
     told = json.loads(run(capsys, "status", "--json", "--run", "first")[1])
     assert told["run_id"] == "r1"
-    nothing = {"asked": 0, "done": 0}
+    nothing = {"asked": 0, "done": 0, "refused": ""}
     assert told["control"] == {
         "paused": False,
         "stop": None,
@@ -236,6 +236,8 @@ def test_status_as_json(capsys, backend, workplace):
         "settings": {},
         "checkpoint": nothing,
         "evaluation": nothing,
+        "networks": nothing,
+        "networks_from": "",
     }
     assert told["snapshot"]["updates"] == 1204
     assert [role["role"] for role in sorted(told["roles"], key=lambda role: role["pid"])] == ["learner", "actor"]

@@ -212,6 +212,7 @@ NETWORK = {
     "heads_parameters": Change([{"kind": "value", "units": [6]}], "algorithms_heads"),
     "use_separate_networks_per_head": Change(True, "shapes"),
     "create_target_network": Change(True, "copies"),
+    "frozen": Change(["*/middleware_*"], "step", SGD),
     "l2_regularization": Change(0.1, "step", SGD),
     "replace_mse_with_huber_loss": Change(True, "step", SGD),
     "softmax_temperature": Change(0.5, "outputs"),

@@ -89,6 +89,12 @@ def test_a_child_tries_them_out_and_refuses_in_one_line(checked, tmp_path):
 
 
 @pytest.mark.long
+def test_a_child_refuses_layers_to_freeze_that_are_not_there(checked):
+    with pytest.raises(ConfigError, match=r"^network\.frozen: 'main/b/\*' matches no weight that training changes; "):
+        with_first_weights(checked("network.frozen=[main/b/*]", init_from=str(EARLIER)), None)
+
+
+@pytest.mark.long
 def test_a_checkpoint_of_tensorflow_begins_a_training_of_jax_on_devices_that_are_not_here():
     pytest.importorskip("jax")
     pendulum = EARLIER.parent / "pendulum"

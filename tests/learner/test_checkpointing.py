@@ -274,7 +274,7 @@ def shuffled(batch, random):
     [
         ({"network__middleware_parameters": {"scheme": [5]}}, "main/.*kernel"),
         ({"network__middleware_parameters": {"scheme": [4, 4]}}, "written by another network structure"),
-        ({"network__optimizer_type": "SGD"}, "written by another network structure or optimizer"),
+        ({"network__optimizer_type": "SGD"}, "written by another network structure, network.frozen or optimizer"),
     ],
 )
 def test_a_checkpoint_of_other_networks_is_refused(prepared, toy_config, tmp_path, paths, message):

@@ -9,13 +9,14 @@ import pytest
 import distrl
 from distrl.algorithms import make_algorithm
 from distrl.config import RunConfig
-from distrl.errors import CheckpointError
+from distrl.errors import CheckpointError, ConfigError
 from distrl.learner.session import Session
 from distrl.learner.warm_start import begin_with
 from distrl.learner.weight_source import Source, read_source
 from distrl.serving.export import export_run
 from distrl.types import ArraySpec, BoxSpec, EnvSpec
 
+RUNS = ("first", "second")
 EARLIER = Path(distrl.__file__).parents[1] / "tests" / "earlier"
 CONTINUOUS = EnvSpec("Toy", {"observation": ArraySpec((2,), "float32")}, {"action": BoxSpec((1,), (-1.0,), (1.0,))})
 
@@ -122,6 +123,43 @@ def test_all_copies_of_all_networks_of_a_checkpoint_and_only_the_acting_one_of_a
     assert told.startswith(f"begins with the weights of policy: took {mine} of {total}; new: critic/")
     found = {key: set().union(*numbers(copy).values()) for key, copy in copies.items()}
     assert all(values == ({5.0} if name == "main" else {3.0}) for (name, _), values in found.items())
+
+
+def test_frozen_layers_are_those_of_the_source_also_in_the_exported_policy(
+    trained, prepared, toy_config, acting, tmp_path, caplog
+):
+    first = trained()
+    frozen = ["*/middleware_dense_0/*"]
+    config = toy_config(learner__init_from=str(tmp_path / "first"), stop__updates=3, network__frozen=frozen)
+    (tmp_path / "second").mkdir()
+    (tmp_path / "second" / "config.yaml").write_text("seed: 1\n")
+    with caplog.at_level(logging.INFO, "distrl"):
+        second = prepared(config, run_dir=tmp_path / "second")
+    assert f"begins with the weights of {tmp_path / 'first'}: took 6 of 6; frozen: 2 weights" in caplog.text
+    Session(second, acting(second), lambda _: None, lambda: False).run()
+    files = [export_run(tmp_path / name, None, checkpoint="newest", force=False, version="0")[0] for name in RUNS]
+    theirs, mine = (read_source(str(file)).weights["main"] for file in files)
+    assert theirs.keys() == mine.keys() == weights(first).keys()
+    assert {name for name, array in theirs.items() if array.tobytes() == mine[name].tobytes()} == {
+        "main/middleware_dense_0/kernel", "main/middleware_dense_0/bias"
+    }  # fmt: skip
+    # The run goes on with them, and not with others.
+    third = prepared(config, run_dir=tmp_path / "second")
+    assert (third.state.updates, third.networks["main"].online.frozen) == (3, second.networks["main"].online.frozen)
+    with pytest.raises(CheckpointError, match=r"does not fit the configuration: .*network\.frozen or optimizer\?"):
+        prepared(toy_config(), run_dir=tmp_path / "second")
+
+
+def test_the_report_counts_frozen_weights_that_are_new():
+    networks = build(network={"middleware_parameters": {"scheme": [4]}, "frozen": ["*/middleware_*"]})
+    source = filled(networks, 1.0)
+    del source.weights["main"]["main/middleware_dense_0/bias"]
+    assert begin_with(networks, source).endswith("; new: main/middleware_dense_0; frozen: 2 weights, 1 of them new")
+
+
+def test_a_learner_refuses_a_pattern_that_matches_nothing(prepared, toy_config):
+    with pytest.raises(ConfigError, match=r"^network\.frozen: 'main/a/\*' matches no weight that training changes; "):
+        prepared(toy_config(network__frozen=["main/a/*"]))
 
 
 def test_another_head_is_new_and_the_report_says_so():

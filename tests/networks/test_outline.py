@@ -62,6 +62,14 @@ def test_every_part_and_layer_is_shown_with_shapes_and_weights(build):
     """)
 
 
+def test_frozen_layers_are_marked(build):
+    lines = tree(build(frozen=["*/middleware_*", "*/policy_head_action/bias"])).splitlines()
+    assert [line.split()[:-2] for line in lines if "frozen" in line] == [
+        ["middleware_dense_0", "Dense", "(frozen)"],
+        ["policy_head_action", "Dense", "(partly", "frozen)"],
+    ]
+
+
 @pytest.mark.row("D09")
 def test_parts_stay_together_when_heads_have_networks_of_their_own(build):
     lines = tree(build(use_separate_networks_per_head=True)).splitlines()

@@ -159,6 +159,8 @@ StateArrays = dict[str, dict[str, Array]]
 class Statistics:
     """Running moments of inputs and rewards, and the layers of all copies of one network that normalise by them.
 
+    Frozen layers keep their statistics; `moments` then holds those from which the training began.
+
     Attributes:
         moments: Input name -> statistics of the inputs that the network normalises.
         rewards: Normalisation of rewards; None: rewards are not normalised.
@@ -177,14 +179,11 @@ class Statistics:
         self._layers, self._observations = dict(layers), observations
         self.moments = {name: RunningMoments(layer.mean.shape) for name, layer in self._layers.items()}
         self.rewards = None if reward_normalization is None else RewardNormalization(reward_normalization)
+        moving = {name: [layer for key, layer in layers if key == name and layer.trainable] for name in self.moments}
         self._writes = {
-            name: compiled_write(
-                [
-                    [layer.mean for key, layer in layers if key == name],
-                    [layer.variance for key, layer in layers if key == name],
-                ]
-            )
-            for name in self.moments
+            name: compiled_write([[layer.mean for layer in equal], [layer.variance for layer in equal]])
+            for name, equal in moving.items()
+            if equal
         }
 
     def with_normal_rewards(self, batch: Batch) -> Batch:
@@ -200,9 +199,9 @@ class Statistics:
 
     def observe(self, batch: Batch) -> None:
         """Add a batch's valid rows and its reward moments; write the new statistics into every copy."""
-        for name, moments in self.moments.items():
+        for name in self._writes:
             rows = batch.observations[name][:-1]  # the last row is the first of the next unroll
-            moments.add(self._observations[name].expand(rows[batch.valid]))
+            self.moments[name].add(self._observations[name].expand(rows[batch.valid]))
             self._write(name)
         self.observe_rewards(batch.reward_moments)
 
@@ -245,4 +244,5 @@ class Statistics:
 
     def _write(self, name: str) -> None:
         moments = self.moments[name]
-        self._writes[name]([moments.mean.astype(np.float32), moments.variance.astype(np.float32)])
+        if name in self._writes:
+            self._writes[name]([moments.mean.astype(np.float32), moments.variance.astype(np.float32)])

@@ -148,7 +148,7 @@ class BatchRenormalization(keras.layers.Layer):  # type: ignore[misc]
         x = ops.cast(inputs, "float32")
         mean, variance = self.moving_mean.value, self.moving_variance.value
         deviation = ops.sqrt(variance + self.epsilon)
-        if training:
+        if training and self.trainable:
             axes = tuple(range(len(x.shape) - 1))
             of_batch, batch_variance = ops.mean(x, axis=axes), ops.var(x, axis=axes)
             batch_deviation = ops.sqrt(batch_variance + self.epsilon)
