@@ -183,7 +183,8 @@ def require(module: str, what: str, extra: str) -> None:
     """Raise MissingExtraError unless `module` can be imported; do not import it."""
     from importlib.util import find_spec
 
-    if find_spec(module) is None:
+    found = find_spec(module)
+    if found is None or found.origin is None:  # a folder of that name, such as W&B's own wandb/, is no library
         raise MissingExtraError(what, extra)
 
 

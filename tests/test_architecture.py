@@ -31,12 +31,13 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "algorithms": FOUNDATION | {"config", "networks"},
     "runs": FOUNDATION | {"config", "data_store", "metrics"},
     "terminal": FOUNDATION | {"config", "memory_backend", "metrics", "runs"},
+    "trackers": FOUNDATION | {"config", "metrics"},
     "actors": UP_TO_PARTS | {"algorithms"},
     "learner": UP_TO_PARTS | {"algorithms", "replay"},
     "serving": UP_TO_PARTS | {"actors", "learner"},
     "roles": UP_TO_PARTS | {"runs", "actors", "learner"},
     "doctor": UP_TO_PARTS | {"runs", "learner", "roles"},
-    "launch": UP_TO_PARTS | {"algorithms", "runs", "terminal", "actors", "learner", "roles"},
+    "launch": UP_TO_PARTS | {"algorithms", "runs", "terminal", "trackers", "actors", "learner", "roles"},
     "dashboard": FOUNDATION | {"config", "memory_backend", "metrics", "runs"},
     "jobs": FOUNDATION | {"config", "environments", "memory_backend", "data_store", "runs", "roles", "launch"},
     "experiments": FOUNDATION
@@ -80,6 +81,8 @@ WALLS: Mapping[str, tuple[str, ...]] = {
     "ray": ("jobs/ray_client.py", "launch/ray_actors.py", "launch/ray_cluster.py"),
     "onnxruntime": ("actors/policy.py", "networks/policy/bundle.py"),
     "matplotlib": ("runs/pictures.py",),
+    "wandb": ("trackers/wandb_tracker.py",),
+    "mlflow": ("trackers/mlflow_tracker.py",),
     "optuna": ("experiments/tuning.py",),
     "sqlalchemy": ("experiments/tuning.py",),  # Optuna's
     "zstandard": ("memory_backend/compression.py",),

@@ -27,7 +27,7 @@ LOCKS = {
     "environments": {"atari", "mujoco", "compression"},
     "dashboard": {"dashboard"},
     "dev": {"cpu", "jax", "ray", "atari", "mujoco", "envpool", "gym", "dm-control", "minatar", "compression", "plot"}
-    | {"tune", "dashboard", "dev", "s3", "gcs", "azure"},
+    | {"tune", "wandb", "mlflow", "dashboard", "dev", "s3", "gcs", "azure"},
 }
 ACCELERATOR = re.compile(r"nvidia|cuda|torch|triton|jax-cuda")
 SELF = {"distrl[cpu]", "distrl[image]", "distrl[plot]"}
@@ -82,6 +82,8 @@ def test_every_extra_that_users_are_promised():
         "compression",
         "plot",
         "tune",
+        "wandb",
+        "mlflow",
     }
     assert PROJECT["optional-dependencies"].keys() == promised
 

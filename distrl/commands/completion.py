@@ -22,6 +22,11 @@ def algorithms(incomplete: str) -> list[str]:
     return _beginning([*ALGORITHMS], incomplete)
 
 
+def trackers(incomplete: str) -> list[str]:
+    """Complete names of trackers."""
+    return _beginning(["wandb", "mlflow"], incomplete)
+
+
 def targets(incomplete: str) -> list[str]:
     """Complete names of targets of jobs."""
     from distrl.jobs.targets import TARGETS

@@ -131,6 +131,15 @@ class Layers:
             autocompletion=completion.assignments,
         ),
     ] = None
+    track: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--track",
+            metavar="wandb|mlflow|MODULE:CLASS",
+            help="Also send every row of metrics there; repeatable.",
+            autocompletion=completion.trackers,
+        ),
+    ] = None
     launcher: Annotated[
         str | None,
         typer.Option(
@@ -166,12 +175,18 @@ class Layers:
 
     def given(self) -> list[str]:
         """The options that the command line has, without those that the process' environment may hold."""
-        options = {"--preset": self.preset, "--set": self.sets or None, **self._flags(), "--redis-url": None}
+        options = {
+            "--preset": self.preset,
+            "--set": self.sets or None,
+            "--track": self.track or None,
+            **self._flags(),
+            "--redis-url": None,
+        }
         return [name for name, value in options.items() if value is not None]
 
     def load(self) -> LoadedConfig:
         """Return the configuration, checked; errors are one line with the value and where it came from."""
-        return load(self.preset, self.config, self.sets or (), self._flags())
+        return load(self.preset, self.config, self.sets or (), self._flags(), self.track or ())
 
     def _flags(self) -> dict[str, Any]:
         names = ("env", "algorithm", "actors", "launcher", "ray_address", "redis_url", "seed", "init_from")

@@ -17,6 +17,7 @@ from distrl.config.explain import explain
 from distrl.config.presets import preset_tree, presets
 from distrl.config.run import RunConfig
 from distrl.config.section import Section
+from distrl.config.trackers import section_of
 from distrl.errors import ConfigError
 
 DEFAULT = "default"
@@ -98,6 +99,7 @@ def load(
     file: str | Path | Mapping[str, Any] | None = None,
     sets: Sequence[str] = (),
     flags: Mapping[str, Any] | None = None,
+    track: Sequence[str] = (),
 ) -> LoadedConfig:
     """Put the layers together and check the result.
 
@@ -109,6 +111,7 @@ def load(
         file: A YAML file with any part of the tree; or such a mapping.
         sets: "dotted.path=value", the value in YAML; it is read as data and never evaluated.
         flags: Flag of `FLAGS` -> value; None where it was not given.
+        track: Trackers to turn on beside those of preset and file: "wandb", "mlflow", or "package.module:Class".
 
     Raises:
         ConfigError: One line with the problem, the value, its origin, and the allowed or nearest values.
@@ -126,6 +129,8 @@ def load(
     for flag, value in (flags or {}).items():
         if value is not None:
             layers.put(FLAGS[flag].split("."), value, f"flag {flag}")
+    for name in track:
+        layers.open(section_of(name), "flag --track")
     for assignment in sets:
         layers.put(*parse_assignment(assignment, "--set"), "flag --set")
     config = validated(RunConfig, layers.tree, layers.origin_of)
@@ -239,6 +244,14 @@ class _Layers:
                 self.merge(value, origin, (*path, key))
             else:
                 self.put((*path, key), value, origin)
+
+    def open(self, path: Sequence[str], origin: str) -> None:
+        """Set an empty mapping, unless there is one already."""
+        found: Any = self.tree
+        for key in path:
+            found = found.get(key) if isinstance(found, dict) else None
+        if found is None:
+            self.put(path, {}, origin)
 
     def put(self, path: Sequence[str], value: Any, origin: str) -> None:
         """Set one value, and drop the values that were below its path."""

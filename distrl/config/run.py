@@ -23,6 +23,7 @@ from distrl.config.section import Section
 from distrl.config.slurm import SlurmConfig
 from distrl.config.stores import checked_store_url, is_store_url
 from distrl.config.tensorboard import TensorBoardConfig
+from distrl.config.trackers import TrackersConfig
 
 TLS_SCHEMES = ("rediss", "valkeys")
 """First letters of the schemes of TLS, also of Sentinels and Clusters."""
@@ -449,6 +450,7 @@ class RunConfig(Section):
     evaluation: EvaluationConfig = EvaluationConfig()
     stop: StopConfig = StopConfig()
     tensorboard: TensorBoardConfig = TensorBoardConfig()
+    trackers: TrackersConfig = TrackersConfig()
     launch: LaunchConfig = LaunchConfig()
     slurm: SlurmConfig = SlurmConfig()
     kubernetes: KubernetesConfig = KubernetesConfig()
@@ -457,6 +459,11 @@ class RunConfig(Section):
     def deterministic(self) -> bool:
         """One process, in-memory backend, no threads, deterministic operations."""
         return self.actors.count == 0
+
+    @property
+    def end_s(self) -> int:
+        """Longest time that the end of a training waits for a data store or trackers that do not answer."""
+        return self.checkpoint.end_s + (math.ceil(self.trackers.give_up_s) if self.trackers.used else 0)
 
     @property
     def making_timeout_s(self) -> float:

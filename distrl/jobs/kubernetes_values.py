@@ -124,7 +124,7 @@ def _derived(job: Job, *, secrets: bool) -> dict[str, Any]:
         values["images"] = {"actor": {"repository": "distrl/actor-environments"}}
     if config.memory.url is not None:
         values["redis"] = {"mode": "external", "external": _redis_urls(config.memory.url, config.memory.namespace)}
-    if end_s := config.checkpoint.end_s:  # the end waits so much longer for a data store, and needs Redis for it
+    if end_s := config.end_s:  # the end waits so much longer, and needs Redis for a data store
         values["learner"]["terminationGracePeriodSeconds"] = _default("learner.terminationGracePeriodSeconds") + end_s
         if config.memory.url is None:
             grace_s = _default("redis.terminationGracePeriodSeconds") + end_s

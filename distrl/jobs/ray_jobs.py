@@ -197,7 +197,7 @@ def _request(job: Job) -> dict[str, Any]:
         "submission_id": job.run_id,
         "env_vars": {
             "PYTHONUNBUFFERED": "1",
-            "RAY_JOB_STOP_WAIT_TIME_S": str(STOP_WAIT_S + job.loaded.config.checkpoint.end_s),
+            "RAY_JOB_STOP_WAIT_TIME_S": str(STOP_WAIT_S + job.loaded.config.end_s),
         },
     }
 

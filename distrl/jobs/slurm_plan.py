@@ -92,7 +92,7 @@ def made_scripts(job: Job) -> Scripts:
         gpus=max(need.gpus for need in role_needs(config)),
         alone=config.deterministic,
         listen=not config.memory.reachable,
-        end_s=config.checkpoint.end_s,
+        end_s=config.end_s,
         variables={name: os.path.abspath(os.environ[name]) for name in _FILE_VARIABLES if os.environ.get(name)},
     )
     _check_set_up(scripts)

@@ -129,7 +129,7 @@ class Scripts:
         gpus: GPUs of the learner, unless its options name some.
         alone: The run is one process, without Redis and actors.
         listen: The run's own Redis listens for other hosts by itself.
-        end_s: How much longer the learner's end may take, for a data store.
+        end_s: How much longer the learner's end may take, for a data store or trackers.
         variables: Environment variables that actors which are added later need, too.
     """
 

@@ -21,6 +21,7 @@ from distrl.memory_backend.tls import with_files
 from distrl.networks.parts.schemes import check_windows
 from distrl.roles.framework import require_framework
 from distrl.roles.plan import check_queue, oversubscription_warning, publication_note, replay_note
+from distrl.trackers.tracking import require_trackers
 from distrl.types import EnvSpec
 
 
@@ -57,6 +58,7 @@ def check(loaded: LoadedConfig, run_dir: Path, run_id: str, report: Callable[[st
 def _check_launchable(config: RunConfig, run_dir: Path, run_id: str, report: Callable[[str], None]) -> None:
     """Check extras, Redis, whether all roles can reach it, whether the run's id is free there, and a Ray cluster."""
     require_framework(config.learner.backend)
+    require_trackers(config.trackers)
     if config.deterministic:
         return
     require_library(config.memory.compression)

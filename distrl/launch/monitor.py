@@ -1,4 +1,4 @@
-"""The path of a run's numbers: from the learner to the terminal, the CSV, TensorBoard and the summary."""
+"""The path of a run's numbers: from the learner to the terminal, the CSV, TensorBoard, trackers and the summary."""
 
 import time
 from collections import Counter
@@ -20,6 +20,8 @@ from distrl.metrics.sinks import CsvSink, TensorBoardSink, meta_text, settings_t
 from distrl.metrics.snapshot import Snapshot
 from distrl.roles.plan import Role
 from distrl.terminal.console import View
+from distrl.trackers.tracker import Ending, TrackedRun
+from distrl.trackers.tracking import Tracking
 
 
 class Monitor:
@@ -46,6 +48,8 @@ class Monitor:
         self.peak_rss_mb: dict[str, float] = {}
         self.restarts = 0
         self.actors_wanted: int | None = None
+        self._tracking: Tracking | None = None
+        self.untracked: dict[str, str] = {}
 
     def write_configuration(self, settings: Settings) -> None:
         """Write the settings where `tensorboard.labels` ask for them, without secrets."""
@@ -59,6 +63,25 @@ class Monitor:
         if parameters.has("print_configuration"):
             for path, setting in settings.items():
                 self._view.event(f"{path}: {setting.text}")
+
+    def track(self, run_id: str, run_dir: Path, *, resumed: bool) -> None:
+        """Begin the trackers of the configuration.
+
+        Args:
+            run_dir: Absolute path.
+            resumed: Whether this launch goes on from a checkpoint of an earlier one.
+        """
+        if self._config.trackers.used:
+            tree = self._config.model_dump(mode="json")
+            shown = {name: masked(name, value) for name, value in tree.items()}
+            run = TrackedRun(run_id, run_dir, shown, resumed)
+            self._tracking = Tracking(self._config.trackers, run, self.event)
+
+    def end_trackers(self, ending: Ending) -> None:
+        """Let the trackers finish, and keep what they lack in `untracked`."""
+        if self._tracking is not None:
+            self.untracked = self._tracking.finish(ending)
+            self._tracking = None
 
     def scaled(self, actors: int) -> None:
         """Show this as the number of actors that the run must have."""
@@ -163,6 +186,8 @@ class Monitor:
         self._first = self._first or self.latest
         self._keep("metrics.csv", lambda: self._csv.write(self.latest))
         self._keep("TensorBoard's files", lambda: self._tensorboard.write(self.latest))
+        if self._tracking is not None:
+            self._tracking.record(self.latest)
 
     def event(self, text: str) -> None:
         """Print one line for the user and to logs/events.log; an environment's words may hold escape sequences."""

@@ -111,4 +111,5 @@ def summarize(
         resumed_env_steps=opened.env_steps,
         resumed_updates=opened.update,
         resumed_wall_s=opened.wall_s,
+        untracked=monitor.untracked,
     )

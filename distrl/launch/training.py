@@ -45,6 +45,7 @@ from distrl.runs.run_directory import (
 )
 from distrl.runs.summary import Summary
 from distrl.terminal.console import View
+from distrl.trackers.tracker import Ending
 
 
 def train(
@@ -93,7 +94,10 @@ def train(
                 if stored is not None and not is_new:
                     go_back(stored, run_dir)
             with written_config(run_dir, checked.loaded) as keep_config:
-                launch = _Launch(checked, run_dir, run_id, opened, view, head_start, interrupt, began, stored)
+                is_resumed = opened.update > 0 and not is_new
+                launch = _Launch(
+                    checked, run_dir, run_id, opened, is_resumed, view, head_start, interrupt, began, stored
+                )
                 summary = launch.run(keep_config)
         except (ConfigError, CheckpointError):
             if opened.was_empty:
@@ -169,6 +173,7 @@ class _Launch:
     run_dir: Path
     run_id: str
     opened: Opened
+    is_resumed: bool
     view: View
     head_start: HeadStart | None
     interrupt: Interrupt | None
@@ -192,6 +197,7 @@ class _Launch:
         files = self._store_files(description, monitor)
         try:
             self._report_start(description, monitor)
+            monitor.track(self.run_id, self.run_dir.resolve(), resumed=self.is_resumed)
             signals = interruptible(config.launch.sigterm_exit_code)
             with signals if self.interrupt is None else nullcontext(self.interrupt) as interrupt:
                 if config.deterministic:
@@ -223,6 +229,7 @@ class _Launch:
         self, description: RunDescription, monitor: Monitor, outcome: Outcome, files: StoredFiles | None
     ) -> Summary:
         """Write the summary and show the closing lines. A failure to write it is the run's error, unless it has one."""
+        monitor.end_trackers(Ending(outcome.exit_code, outcome.stop_reason, outcome.error))
         monitor.close()
         started, began_at = self.began
         summary = summarize(description, self.opened, monitor, outcome, started, time.monotonic() - began_at)

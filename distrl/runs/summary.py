@@ -63,6 +63,7 @@ class Summary(BaseModel):
         restarts: Restarts of roles.
         learner_idle_share: Share of the learner's time since its first update spent waiting for unrolls.
         actors_blocked_share: Share of the actors' time since then spent waiting for the learner.
+        untracked: Tracker -> what it lacks, of those that have failed or were too slow.
         error: The cause of a failure, in one line; None for a run that ended as requested.
     """
 
@@ -109,6 +110,7 @@ class Summary(BaseModel):
     resumed_env_steps: int = 0
     resumed_updates: int = 0
     resumed_wall_s: float = 0.0
+    untracked: dict[str, str] = {}
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -144,6 +146,7 @@ def closing_text(summary: Summary, run_dir: Path | None) -> str:
         lines.append(f"  waits    {waits}")
     lines.append(f"  lag      {_lag(summary.policy_lag)}")
     lines.append(f"  unrolls  {conservation(summary)}")
+    lines += [f"  tracker  {name}: {lack}" for name, lack in summary.untracked.items()]
     refused = summary.exit_code == ConfigError.exit_code and not summary.updates  # its directory is removed
     if run_dir is not None and (not refused or resumable(run_dir)):
         lines.append(f"  files    {run_dir}: {', '.join(_results(run_dir))}")

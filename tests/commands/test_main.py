@@ -29,7 +29,7 @@ HEAVY = ["gymnasium", "jax", "keras", "numpy", "onnxruntime", "ray", "redis", "t
 def summary(**changes):
     numbers = {**dict.fromkeys(Summary.model_fields, 0), "launch": ""}
     texts = {"run_id": "r", "algorithm": "impala", "env": "CartPole-v1", "stop_reason": "asked", "bottleneck": "-"}
-    rest = {"dropped": {}, "policy_lag": {}, "peak_rss_mb": {}, "error": None, "mean_return_100": None}
+    rest = {"dropped": {}, "policy_lag": {}, "peak_rss_mb": {}, "untracked": {}, "error": None, "mean_return_100": None}
     return Summary.model_validate({**numbers, **texts, **rest, **changes})
 
 
@@ -203,6 +203,7 @@ def test_the_shell_completes_values(workplace):
     ("complete", "incomplete", "found"),
     [
         (completion.presets, "halfcheetah-a", ["halfcheetah-appo"]),
+        (completion.trackers, "m", ["mlflow"]),
         (completion.algorithms, "a", ["a3c", "a2c", "acer", "apex", "appo"]),
         (completion.assignments, "actors.c", ["actors.count="]),
         (completion.assignments, "actor", ...),

@@ -1,6 +1,7 @@
 """From a configuration to a summary: what is refused before anything starts, signals, and the last look."""
 
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -57,7 +58,8 @@ def test_hindsight_without_goals_is_refused_before_anything_is_made(tmp_path):
 
 def monitor(**attributes):
     told = []
-    defaults = {"latest": {}, "ledger": LedgerCounts(), "peak_rss_mb": {}, "restarts": 0, "rate": lambda name: 0.0}
+    defaults = {"latest": {}, "ledger": LedgerCounts(), "peak_rss_mb": {}, "restarts": 0, "untracked": {}}
+    defaults["rate"] = lambda name: 0.0
     return SimpleNamespace(**defaults | attributes, events=told, event=told.append, update=lambda *_: None)
 
 
@@ -118,7 +120,7 @@ def told(tmp_path):
 def test_a_summary_that_cannot_be_written_hides_neither_the_cause_nor_the_ledger(told, tmp_path, outcome, code, error):
     made, monitor, view, lines = told
     checked = checks.Checked(loaded(), SPEC, ())
-    launch = training._Launch(checked, tmp_path, "r1", Opened(), view, None, None, (0.0, 0.0), stored=None)
+    launch = training._Launch(checked, tmp_path, "r1", Opened(), False, view, None, None, (0.0, 0.0), stored=None)
     found = launch._sum_up(made, monitor, outcome, files=None)
     assert found.exit_code == code
     assert found.error.startswith(error)
@@ -147,6 +149,54 @@ def test_what_is_raised_is_in_the_summary_and_in_the_closing_lines(tmp_path, mon
     found = Summary.read(tmp_path / "run" / "summary.json")
     assert (found.exit_code, found.stop_reason, found.error) == (code, reason, text)
     assert f"ended early: {reason} (exit code {code})" in lines[-1]
+
+
+TRACKER = """
+import json
+class Mine:
+    def begin(self, run): self.calls = [["begin", run.run_id, run.resumed, run.config["environment"]["kwargs"]]]
+    def record(self, row, step): self.calls.append(["record", row["updates"], step])
+    def end(self, ending):
+        self.calls.append(["end", ending.exit_code, ending.stop_reason, ending.error])
+        json.dump(self.calls, open("calls.json", "w"))
+        raise ValueError("late")
+"""
+
+
+@pytest.mark.parametrize("resume", [None, "auto"])
+def test_a_tracker_sees_the_run_its_rows_and_its_end_and_changes_no_exit_code(tmp_path, monkeypatch, resume):
+    def trains(description, monitor, interrupt):
+        for number in (1, 2):
+            monitor._take({"updates": number, "env_steps": 64 * number})
+        return Outcome(0, "updates")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(training, "train_here", trains)
+    (tmp_path / "mine.py").write_text(TRACKER)
+    if resume:
+        save(tmp_path / "run" / "checkpoints", 1, {}, {"env_steps": 64}, keep=1)
+    lines = []
+    given = loaded(actors={"count": 0}, trackers={"own": {"mine:Mine": {}}}, environment={"id": "CartPole-v1"})
+    view, interrupt = PlainView(write=lines.append), Interrupt()
+    summary = train(given, run_dir=tmp_path / "run", resume=resume, run_id="r7", view=view, interrupt=interrupt)
+    assert json.loads((tmp_path / "calls.json").read_text()) == [
+        ["begin", "r7", resume is not None, {}],
+        ["record", 1, 64],
+        ["record", 2, 128],
+        ["end", 0, "updates", None],
+    ]
+    assert (summary.exit_code, summary.untracked) == (0, {"mine:Mine": "ValueError: late"})
+    assert any(
+        line.endswith("tracker mine:Mine is not called again: ValueError: late (logs/trackers.log)") for line in lines
+    )
+    assert "\n  tracker  mine:Mine: ValueError: late" in lines[-1]
+
+
+def test_a_class_that_cannot_track_is_refused_before_anything_is_made(tmp_path):
+    given = loaded(trackers={"own": {"nowhere:Mine": {}}})
+    with pytest.raises(ConfigError, match="module 'nowhere' cannot be imported"):
+        train(given, run_dir=tmp_path / "run", resume=None, view=PlainView(print))
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_last_look_at_a_redis_that_is_gone_is_told_and_no_error(tmp_path, monkeypatch):

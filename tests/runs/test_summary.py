@@ -51,7 +51,7 @@ def test_the_file_has_every_field_and_reads_back(tmp_path):
     evaluations = ("evaluation_mean_return", "evaluation_env_steps", "best_evaluation_return")
     nothing = dict.fromkeys((*evaluations, "learner_idle_share", "actors_blocked_share", "error"))
     none = ("resumed_env_steps", "resumed_updates", "resumed_wall_s", "lost_to_failover", "failovers", "imbalance")
-    assert stored == {**FIELDS, **nothing, **dict.fromkeys(none, 0), "launch": ""}
+    assert stored == {**FIELDS, **nothing, **dict.fromkeys(none, 0), "launch": "", "untracked": {}}
     assert Summary.read(path) == summary()
     assert [entry.name for entry in tmp_path.iterdir()] == ["summary.json"]  # nothing temporary is left
 

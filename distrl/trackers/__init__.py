@@ -1,0 +1,1 @@
+"""Trackers: the numbers of a run, in other places than its directory."""
