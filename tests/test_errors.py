@@ -40,7 +40,7 @@ def test_the_drawing_in_the_docstring_is_the_tree():
     for kind in tree():
         line = next(line for line in errors.__doc__.splitlines() if f" {kind.__name__} " in f" {line} ")
         depth = sum(issubclass(above, DistrlError) for above in kind.__mro__) - 1
-        assert (len(line) - len(line.lstrip(" │├└─"))) == 4 * depth, kind
+        assert (len(line) - len(line.lstrip(" │├└─"))) == 4 * (depth + 1), kind  # the drawing is indented
 
 
 def test_every_rejection_has_a_reason_of_its_own():
