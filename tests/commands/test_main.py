@@ -29,7 +29,15 @@ HEAVY = ["gymnasium", "jax", "keras", "numpy", "onnxruntime", "ray", "redis", "t
 def summary(**changes):
     numbers = {**dict.fromkeys(Summary.model_fields, 0), "launch": ""}
     texts = {"run_id": "r", "algorithm": "impala", "env": "CartPole-v1", "stop_reason": "asked", "bottleneck": "-"}
-    rest = {"dropped": {}, "policy_lag": {}, "peak_rss_mb": {}, "untracked": {}, "error": None, "mean_return_100": None}
+    rest = {
+        "dropped": {},
+        "policy_lag": {},
+        "peak_rss_mb": {},
+        "untracked": {},
+        "untracked": {},
+        "error": None,
+        "mean_return_100": None,
+    }
     return Summary.model_validate({**numbers, **texts, **rest, **changes})
 
 

@@ -98,6 +98,7 @@ def summary(**changes: Any) -> Summary:
         "dropped": {},
         "policy_lag": {},
         "peak_rss_mb": {},
+        "untracked": {},
         "error": None,
         "mean_return_100": 475.5,
     }

@@ -30,7 +30,16 @@ def summary():
     numbers = {**dict.fromkeys(Summary.model_fields, 0), "launch": ""}
     texts = {"run_id": "r", "algorithm": "impala", "env": "CartPole-v1", "stop_reason": "asked", "bottleneck": "-"}
     return Summary.model_validate(
-        {**numbers, **texts, "dropped": {}, "policy_lag": {}, "peak_rss_mb": {}, "error": None, "mean_return_100": None}
+        {
+            **numbers,
+            **texts,
+            "dropped": {},
+            "policy_lag": {},
+            "peak_rss_mb": {},
+            "untracked": {},
+            "error": None,
+            "mean_return_100": None,
+        }
     )
 
 
