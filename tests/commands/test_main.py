@@ -34,7 +34,6 @@ def summary(**changes):
         "policy_lag": {},
         "peak_rss_mb": {},
         "untracked": {},
-        "untracked": {},
         "error": None,
         "mean_return_100": None,
     }
