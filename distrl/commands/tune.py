@@ -54,31 +54,41 @@ def tune(
     place = SweepDirectory(target if goes_on else directory or new_directory(target.stem), "search.yaml")
     if not goes_on and place.exists:
         raise ConfigError(f"{place.path} already holds a search; go on with: distrl tune {place.path}")
-    search, shared = read_file(place.file if goes_on else target, Search)
-    search = _changed(search, trials, minutes, population)
+    described, shared = read_file(place.file if goes_on else target, Search)
+    search = _changed(described, trials, minutes, population)
     base = load(file=place.base) if goes_on else shared_configuration(shared, target)
-    if search.population is not None:
-        raise typer.Exit(_evolve(search, place, base))
-    require("optuna", "Optuna, which proposes settings,", "tune")
-    from distrl.experiments import tuning  # brings Optuna
+    if search.population is None:
+        require("optuna", "Optuna, which proposes settings,", "tune")
+        from distrl.experiments import tuning  # brings Optuna
 
-    tuning.check_search(search, base)
-    if not goes_on:
-        place.create(search.model_copy(update={"minutes": read_file(target, Search)[0].minutes}), base)
+        tuning.check_search(search, base)
+    else:
+        from distrl.experiments import evolving  # brings a Redis client
+
+        evolving.check_population(search, base)
+    if not goes_on:  # the flag counts for this launch alone
+        place.create(search.model_copy(update={"minutes": described.minutes}), base)
+    raise typer.Exit(_search(search, place, parallel) if search.population is None else _evolve(search, place))
+
+
+def _search(search: Search, place: SweepDirectory, parallel: int) -> int:
+    """Train trials, print how it goes and the outcome, and return the exit code."""
+    from distrl.experiments import tuning
+
     say(f"search in {place.path}")
     code = tuning.tune(search, place, parallel, say)
     for line in tuning.outcome_lines(search, place):
         say(line)
     if (place.path / "best.yaml").exists():
         say(f"train with it: distrl train {place.path / 'best.yaml'}")
-    if code == EXIT_INTERRUPTED or minutes is not None:
+    if code == EXIT_INTERRUPTED or search.minutes is not None:
         say(f"go on with: distrl tune {place.path}")
     try:
         if drawn := tuning.draw_pictures(search, place):
             say(f"pictures: {', '.join(map(str, drawn))}")
     except DistrlError as error:
         say(f"no pictures: {error}")
-    raise typer.Exit(code)
+    return code
 
 
 def _changed(search: Search, trials: int | None, minutes: float | None, population: int | None) -> Search:
@@ -91,13 +101,10 @@ def _changed(search: Search, trials: int | None, minutes: float | None, populati
     return validated(Search, tree | changed, {name: f"flag --{name}" for name in changed})
 
 
-def _evolve(search: Search, place: SweepDirectory, base: LoadedConfig) -> int:
+def _evolve(search: Search, place: SweepDirectory) -> int:
     """Train a population, print how it goes and the outcome, and return the exit code."""
-    from distrl.experiments import evolving  # brings a Redis client
+    from distrl.experiments import evolving
 
-    evolving.check_population(search, base)
-    if not place.exists:
-        place.create(search, base)
     say(f"population in {place.path}")
     code = evolving.evolve(search, place, say)
     for line in evolving.outcome_lines(place):
