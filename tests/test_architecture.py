@@ -39,7 +39,8 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "launch": UP_TO_PARTS | {"algorithms", "runs", "terminal", "actors", "learner", "roles"},
     "dashboard": FOUNDATION | {"config", "memory_backend", "metrics", "runs"},
     "jobs": FOUNDATION | {"config", "environments", "memory_backend", "data_store", "runs", "roles", "launch"},
-    "experiments": FOUNDATION | {"config", "data_store", "metrics", "runs", "roles", "jobs", "launch", "memory_backend"},
+    "experiments": FOUNDATION
+    | {"config", "data_store", "metrics", "runs", "roles", "jobs", "launch", "memory_backend"},
     "commands": FOUNDATION
     | {"config", "environments", "memory_backend", "data_store", "metrics", "runs", "terminal"}
     | {"serving", "roles", "doctor", "launch", "dashboard", "jobs", "experiments"},
