@@ -232,6 +232,7 @@ class _Evolution:
         member, planned = self._record.members[name], self._planned(name)
         outcome = self._directory.outcome(planned)
         if outcome.state == "done":
+            self._record.under_way.pop(name, None)
             self._say(f"{name}: mean return {_score_words(outcome.mean_return)} after {outcome.env_steps:,} steps")
             self._write()
             return

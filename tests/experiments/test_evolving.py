@@ -25,6 +25,7 @@ from tests.experiments.trainings import Trainings
 RATE, WEIGHT = "network.learning_rate", "algorithm.entropy_weight"
 VARY = {RATE: {"low": 1e-4, "high": 1e-2, "log": True}, WEIGHT: [0.0, 0.01, 0.1]}
 NAMES = ["0001", "0002", "0003"]
+FOUR = [*NAMES, "0004"]
 
 
 class Members(Trainings):
@@ -33,13 +34,15 @@ class Members(Trainings):
     Attributes:
         told: Member -> requests, in order.
         refuses: Members that refuse networks.
+        busy: Members that answer nothing.
         away: Members -> the number of attempts at which they cannot be reached.
     """
 
     def __init__(self, place, returns=(1.0, 2.0, 3.0), ends=None):
         super().__init__(ends)
-        self.place, self.returns = place, dict(zip(NAMES, returns, strict=False))
-        self.steps, self.told, self.refuses, self.away = {}, {name: [] for name in NAMES}, set(), {}
+        self.place, self.returns = place, dict(zip(FOUR, returns, strict=False))
+        self.steps, self.told, self.refuses, self.away = {}, {name: [] for name in FOUR}, set(), {}
+        self.busy = set()
         self.settings = {}
 
     def start(self, name, arguments, log, inherited):
@@ -54,7 +57,7 @@ class Members(Trainings):
             mean = "" if self.returns.get(name) is None else self.returns[name]
             table = f"env_steps,episodes,mean_return_100\n{steps},{steps},{mean}\n"
             (self.place.path / name / "metrics.csv").write_text(table)
-        done = {name: self.ends.get(name, self._end(name)) for name in NAMES}
+        done = {name: self.ends.get(name, self._end(name)) for name in FOUR}
         self.ends, kept = done, self.ends
         yield from super().ended()
         self.ends = kept
@@ -81,7 +84,7 @@ class Members(Trainings):
         def is_done(errand, number):
             if errand == "networks" and name in self.refuses:
                 raise ConfigError("networks not taken: they do not fit")
-            return True
+            return name not in self.busy
 
         yield SimpleNamespace(
             change=lambda values: note("change", values),
@@ -257,6 +260,16 @@ def test_networks_that_do_not_fit_change_nothing(launch):
     assert (record.lessons, record.under_way) == ([], {})
     assert "0001 does not learn from 0003: networks not taken: they do not fit" in said
     assert members.told["0001"][-1] == ("change", record.members["0001"].values)
+
+
+def test_one_that_answers_nothing_keeps_no_other_from_learning(launch):
+    """It ends before its networks are replaced."""
+    members = Members(launch.place, returns=(1.0, 2.0, 3.0, 4.0))
+    members.busy = {"0001"}
+    _, _, record = launch(members, members=4, share=0.5)
+    assert {lesson.member for lesson in record.lessons} == {"0002"}
+    assert ("checkpoint",) not in members.told["0001"]
+    assert record.under_way == {}
 
 
 def test_a_lesson_that_was_cut_short_is_repeated(launch):
