@@ -95,16 +95,15 @@ class Tracks(NamedTuple):
     log: bool = False
 
 
-def tracks_picture(panels: Sequence[Tracks], over: str, note: str, palette: Palette = LIGHT) -> bytes:
-    """Draw panels above each other as SVG; the same label has the same colour in all of them.
+def tracks_picture(panels: Sequence[Tracks], note: str) -> bytes:
+    """Draw panels over environment steps as SVG; the same label has the same colour in all of them.
 
     Args:
-        over: A key of `X_LABELS`.
         note: Title of the legend.
     """
     labels = [*dict.fromkeys(track.label for panel in panels for track in panel.tracks)]
-    looks = {label: _look(place, palette) for place, label in enumerate(labels)}
-    with _style(palette):
+    looks = {label: _look(place, LIGHT) for place, label in enumerate(labels)}
+    with _style(LIGHT):
         size = 9.0, max(0.7 + 2.3 * len(panels), 0.95 + 0.18 * min(len(labels), MOST_LABELS + 1))
         figure = Figure(figsize=size, layout="constrained")
         rows = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
@@ -122,7 +121,7 @@ def tracks_picture(panels: Sequence[Tracks], over: str, note: str, palette: Pale
             low, high = axes.get_ylim()
             # Within a decade there may be no major tick.
             axes.yaxis.set_minor_formatter(FuncFormatter(_number) if panel.log and high < 10 * low else NullFormatter())
-        _x_axis(rows[-1], over)
+        _x_axis(rows[-1], "steps")
         _legend(figure, looks, (), note, "mean")
         return _rendered(figure, "svg")
 
