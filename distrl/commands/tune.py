@@ -1,5 +1,6 @@
 """`distrl tune`: search for good settings."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -46,7 +47,7 @@ def tune(
 
     [cyan]distrl tune search.yaml --population 8[/]    population-based training
 
-    Exit code: 0; 1 if no trial is complete, or no member has ended in order; 130 after Ctrl-C.
+    Exit code: 0; 1 if no trial is complete, or every member has failed; 130 after Ctrl-C.
     """
     goes_on = target.is_dir()
     if goes_on and directory is not None and directory.resolve() != target.resolve():
@@ -57,6 +58,10 @@ def tune(
     described, shared = read_file(place.file if goes_on else target, Search)
     search = _changed(described, trials, minutes, population)
     base = load(file=place.base) if goes_on else shared_configuration(shared, target)
+    if search.population is not None and parallel != 1:
+        raise ConfigError(f"--parallel {parallel} has no use with population: all members train at once; leave it out")
+    if search.population is None and (place.path / "population.json").exists():
+        raise ConfigError(f"{place.path} holds a population, and {place.file} has no section population; restore it")
     if search.population is None:
         require("optuna", "Optuna, which proposes settings,", "tune")
         from distrl.experiments import tuning  # brings Optuna
@@ -77,18 +82,41 @@ def _search(search: Search, place: SweepDirectory, parallel: int) -> int:
 
     say(f"search in {place.path}")
     code = tuning.tune(search, place, parallel, say)
-    for line in tuning.outcome_lines(search, place):
+    _say_outcome(search, place, code, tuning.outcome_lines(search, place), lambda: tuning.draw_pictures(search, place))
+    return code
+
+
+def _evolve(search: Search, place: SweepDirectory) -> int:
+    """Train a population, print how it goes and the outcome, and return the exit code."""
+    from distrl.experiments import evolving
+
+    say(f"population in {place.path}")
+    code = evolving.evolve(search, place, say)
+    _say_outcome(search, place, code, evolving.outcome_lines(place), lambda: _drawn(search, place))
+    return code
+
+
+def _drawn(search: Search, place: SweepDirectory) -> list[Path]:
+    require("matplotlib", "matplotlib, which draws the picture of a population,", "plot")
+    from distrl.experiments.population_picture import draw_picture  # brings NumPy
+
+    return draw_picture(search, place)
+
+
+def _say_outcome(
+    search: Search, place: SweepDirectory, code: int, lines: Sequence[str], draw: Callable[[], list[Path]]
+) -> None:
+    for line in lines:
         say(line)
     if (place.path / "best.yaml").exists():
         say(f"train with it: distrl train {place.path / 'best.yaml'}")
     if code == EXIT_INTERRUPTED or search.minutes is not None:
         say(f"go on with: distrl tune {place.path}")
     try:
-        if drawn := tuning.draw_pictures(search, place):
+        if drawn := draw():
             say(f"pictures: {', '.join(map(str, drawn))}")
     except DistrlError as error:
         say(f"no pictures: {error}")
-    return code
 
 
 def _changed(search: Search, trials: int | None, minutes: float | None, population: int | None) -> Search:
@@ -99,16 +127,3 @@ def _changed(search: Search, trials: int | None, minutes: float | None, populati
         changed["population"] = {**tree.get("population", {}), "members": population}
     changed = {name: value for name, value in changed.items() if value is not None}
     return validated(Search, tree | changed, {name: f"flag --{name}" for name in changed})
-
-
-def _evolve(search: Search, place: SweepDirectory) -> int:
-    """Train a population, print how it goes and the outcome, and return the exit code."""
-    from distrl.experiments import evolving
-
-    say(f"population in {place.path}")
-    code = evolving.evolve(search, place, say)
-    for line in evolving.outcome_lines(place):
-        say(line)
-    if code == EXIT_INTERRUPTED or search.minutes is not None:
-        say(f"go on with: distrl tune {place.path}")
-    return code

@@ -1,121 +1,45 @@
 """Population-based training over live control: the members are runs, and none of them restarts to learn from another.
 
-A member takes networks and settings by the requests that operators make, too. `population.json` records each time that
-one member learned from another.
+A member takes networks and settings by the requests that operators make, too.
 """
 
 import json
 import math
 import random
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from distrl.config.document import parse_mapping
 from distrl.config.live_settings import steerable
 from distrl.config.load import LoadedConfig, dump_given, load
-from distrl.data_store.atomic import put_file
+from distrl.data_store.atomic import put_file, remove_temporaries
 from distrl.data_store.checkpoints import newest_first
-from distrl.errors import EXIT_OK, ConfigError, DistrlError
+from distrl.errors import EXIT_OK, ConfigError, DistrlError, MemoryBackendError
 from distrl.experiments.directory import Outcome, Run, SweepDirectory
 from distrl.experiments.pool import Pool
-from distrl.experiments.population import explored, first_values, teacher_of
+from distrl.experiments.population import Taken, explored, score_of, teacher_of
+from distrl.experiments.population_record import FILE, Lesson, Record, open_record, read_record
 from distrl.experiments.runs_here import RunsHere
 from distrl.experiments.search import Population, Search
 from distrl.experiments.sweep import Planned
 from distrl.interrupt import Interrupt, interruptible
-from distrl.launch.attach import Target, find_target, steering
+from distrl.launch.attach import find_target, steering
 from distrl.memory_backend.records import Errand
 from distrl.memory_backend.steering import Steering
 from distrl.metrics.phrases import return_words
+from distrl.metrics.snapshot import Value
 from distrl.runs.last_row import last_row
 
-FILE = "population.json"
 _POLL_S = 0.5
-ERRAND_S = 120.0
-"""Time in which a learner writes a checkpoint or takes networks; it may be in a long update."""
 FRUITLESS = 3
 """Launches of a member in a row that end before it makes a further step, after which it counts as failed."""
+_OUT_OF_REACH = (ConfigError, MemoryBackendError)
+"""Errors of a member that begins, ends or is down."""
 Say = Callable[[str], None]
-
-
-@dataclass
-class Member:
-    """A member of the population.
-
-    Attributes:
-        values: Dotted path -> value, of the settings that it trains with now.
-        next_at: Environment steps at which it is compared with the others.
-        score: Mean return of its newest evaluation, or of its last 100 episodes.
-        fruitless: Launches in a row that ended at `began_at` steps.
-    """
-
-    values: dict[str, Any]
-    next_at: int
-    env_steps: int = 0
-    score: float | None = None
-    began_at: int = 0
-    fruitless: int = 0
-
-
-@dataclass(frozen=True)
-class Lesson:
-    """A member has taken the networks and settings of another one.
-
-    Attributes:
-        at: Seconds since 1970.
-        checkpoint: Name of the teacher's checkpoint.
-        before, after: Its settings until then, and from then on.
-    """
-
-    at: float
-    member: str
-    env_steps: int
-    score: float
-    teacher: str
-    teacher_score: float
-    checkpoint: str
-    before: dict[str, Any]
-    after: dict[str, Any]
-
-
-@dataclass
-class Record:
-    """population.json."""
-
-    members: dict[str, Member] = field(default_factory=dict)
-    lessons: list[Lesson] = field(default_factory=list)
-
-    @classmethod
-    def read(cls, directory: SweepDirectory) -> "Record":
-        """Read the record of a directory; an empty one before the first launch.
-
-        Raises:
-            ConfigError: It is damaged.
-        """
-        path = directory.path / FILE
-        try:
-            tree = json.loads(path.read_text("utf-8"))
-            members = {name: Member(**each) for name, each in tree["members"].items()}
-            return cls(members, [Lesson(**each) for each in tree["lessons"]])
-        except FileNotFoundError:
-            return cls()
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"{path} is damaged: {error!r}; restore it, or begin another search") from error
-
-    def write(self, directory: SweepDirectory) -> None:
-        """Write the record.
-
-        Raises:
-            DistrlError: It cannot be written, as on a full disk.
-        """
-        path = directory.path / FILE
-        try:
-            put_file(path, json.dumps(asdict(self), indent=1).encode())
-        except OSError as error:
-            raise DistrlError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def check_population(search: Search, base: LoadedConfig) -> None:
@@ -136,10 +60,10 @@ def check_population(search: Search, base: LoadedConfig) -> None:
 
 
 def evolve(search: Search, directory: SweepDirectory, say: Say) -> int:
-    """Train the members to their ends; return the exit code: 0, 1 if none has ended in order, 130 after Ctrl-C.
+    """Train the members to their ends; return the exit code: 0, 1 if every member has failed, 130 after Ctrl-C.
 
     Raises:
-        ConfigError: Another process works on the search, or population.json is damaged.
+        ConfigError: Another process works on the population; or its record is damaged, or of other members.
         DistrlError: The record cannot be written.
     """
     population = search.population
@@ -149,6 +73,7 @@ def evolve(search: Search, directory: SweepDirectory, say: Say) -> int:
         interruptible(sigterm_code=EXIT_OK) as interrupt,
         Pool(population.members) as pool,
     ):
+        remove_temporaries(directory.path)
         return _Evolution(search, population, directory, RunsHere(directory, pool, lock), interrupt, say).run()
 
 
@@ -164,140 +89,170 @@ class _Evolution:
     ) -> None:
         self._search, self._population, self._directory, self._runs = search, population, directory, runs
         self._interrupt, self._say = interrupt, say
-        self._record = Record.read(directory)
-        self._planned: dict[str, Planned] = {}
-        self._ends: dict[str, Outcome] = {}
+        self._evaluates = load(file=directory.base).config.evaluation.every_env_steps is not None
+        self._record = open_record(search, directory)
+        _, self._minutes_before = directory.index()
+        self._attended: dict[str, Generator[None]] = {}
+        self._failed: dict[str, Outcome] = {}
+        self._furthest: dict[str, int] = {}
+        self._fruitless: dict[str, int] = {}
         self._began, self._stopping = time.monotonic(), False
 
     def run(self) -> int:
-        for number in range(1, self._population.members + 1):
-            planned = Planned(number, first_values(self._search, number), seed=number)
-            self._planned[planned.name] = planned
-            self._record.members.setdefault(
-                planned.name, Member(dict(planned.values), next_at=self._population.every_env_steps)
-            )
-            outcome = self._directory.outcome(planned)
-            if outcome.has_ended:
-                self._ends[planned.name] = outcome
-                self._look(planned.name)
-            else:
-                self._start(planned)
+        self._write()
+        for name in self._record.members:
+            self._look(name)
+            if self._directory.outcome(self._planned(name)).state != "done":
+                self._start(name)
         self._write()
         while self._runs.running:
             self._stop_in_time()
             for name, code in [*self._runs.ended()]:
-                self._note_end(self._planned[name], code)
+                self._note_end(name, code)
             for name in () if self._stopping else self._runs.running:
-                self._compare(name)
+                next(self._attended[name])
             time.sleep(_POLL_S)
-        self._write()
         write_best(self._search, self._directory, self._record)
         if self._interrupt.code is not None:
             return self._interrupt.code
-        return 0 if any(outcome.state == "done" for outcome in self._ends.values()) else 1
+        return int(len(self._failed) == len(self._record.members))
 
-    def _start(self, planned: Planned) -> None:
-        goes_on = self._runs.start(planned)
-        self._say(f"{planned.name} {_words(self._record.members[planned.name].values)}{' goes on' * goes_on} …")
+    def _planned(self, name: str) -> Planned:
+        """Return a member as it is started: with its present settings."""
+        return Planned(int(name), self._record.members[name].values, seed=int(name))
 
-    def _look(self, name: str) -> None:
-        """Read a member's steps and score."""
+    def _start(self, name: str) -> None:
+        goes_on = self._runs.start(self._planned(name))
+        self._attended[name] = self._attend(name)
+        self._say(f"{name} {_words(self._record.members[name].values)}{' goes on' * goes_on} …")
+
+    def _look(self, name: str) -> Mapping[str, Value]:
+        """Read a member's steps and score; return its newest row of metrics.csv, empty before the first."""
         member = self._record.members[name]
         try:
-            row = last_row(self._directory.run(self._planned[name]) / "metrics.csv")
-        except ConfigError:  # half written, or of a run that begins
-            return
-        steps, evaluated, mean = (row.get(each) for each in _COLUMNS)
-        score = mean if evaluated is None else evaluated
-        if isinstance(steps, int | float):
-            member.env_steps = int(steps)
-        if isinstance(score, int | float):
-            member.score = float(score)
+            row = last_row(self._directory.run(self._planned(name)) / "metrics.csv")
+        except ConfigError:  # it is being written
+            return {}
+        member.env_steps = int(row.get("env_steps") or 0)
+        score = score_of(row, member.taken, evaluates=self._evaluates)
+        if score is not None:
+            member.score, member.is_proven = score, True
+        return row
 
-    def _compare(self, name: str) -> None:
-        """Let a member learn from a better one if it is one of the worst, after each so many steps."""
+    def _attend(self, name: str) -> Generator[None]:
+        """See to a member while it trains. At each `yield` it is the others' turn."""
+        yield from self._settle(name)
+        while True:
+            self._look(name)
+            member, every = self._record.members[name], self._population.every_env_steps
+            if member.env_steps >= member.next_at:
+                member.next_at = (member.env_steps // every + 1) * every
+                yield from self._compare(name)
+                self._write()
+            yield
+
+    def _settle(self, name: str) -> Iterator[None]:
+        """Make a member train as the record says, as soon as it can be reached, whatever its checkpoint holds."""
+        while True:
+            try:
+                lesson = self._record.under_way.get(name)
+                if lesson is None or not (yield from self._taught(lesson)):
+                    with self._steering(name) as job:
+                        job.change(self._record.members[name].values)
+                return
+            except _OUT_OF_REACH:
+                yield
+
+    def _compare(self, name: str) -> Iterator[None]:
+        """Let a member learn from a better one if it is one of the worst.
+
+        A member that has just done so keeps its former rank until it has a score again, so that no other moves up to
+        its place among the worst.
+        """
         member = self._record.members[name]
-        self._look(name)
-        if member.env_steps < member.next_at:
+        if not member.is_proven:
             return
-        every = self._population.every_env_steps
-        member.next_at = (member.env_steps // every + 1) * every
         scores = {each: one.score for each, one in self._record.members.items() if one.score is not None}
         chance = random.Random(f"{self._search.draw_seed} {name} {member.next_at}")
         teacher = teacher_of(name, scores, self._population.share, chance)
-        if teacher is not None:
-            try:
-                self._learn(name, teacher, chance)
-            except DistrlError as error:  # one of them ends, or is down: the next comparison may succeed
-                self._say(f"{name} does not learn from {teacher}: {error}")
-        self._write()
-
-    def _learn(self, name: str, teacher: str, chance: random.Random) -> None:
-        """Let a member take the networks and, changed a little, the settings of another one, and save them."""
-        member, better = self._record.members[name], self._record.members[teacher]
-        checkpoint = self._checkpoint_of(teacher)
-        after = explored(better.values, self._search.vary, self._population, chance)
-        with steering(self._target(name), "population") as job:
-            self._await(job, "networks", job.take_networks(checkpoint))
-            job.change(after)
-            self._await(job, "checkpoint", job.checkpoint())
-        assert member.score is not None
-        assert better.score is not None
-        lesson = Lesson(
-            *(time.time(), name, member.env_steps, member.score, teacher, better.score, checkpoint.name),
-            before=member.values,
-            after=after,
-        )
-        self._record.lessons.append(lesson)
-        self._say(
-            f"{name} at {member.env_steps:,} steps ({return_words(member.score)}) takes over from {teacher} "
-            f"({return_words(better.score)}) and goes on with {_words(after)}"
-        )
-        member.values = after
-
-    def _checkpoint_of(self, name: str) -> Path:
-        """Return the newest checkpoint of a member, of its newest networks if it trains."""
-        run_dir = self._directory.run(self._planned[name])
-        if name in self._runs.running:
-            with steering(self._target(name), "population") as job:
-                self._await(job, "checkpoint", job.checkpoint())
-        found = newest_first(run_dir / "checkpoints")
-        if not found:
-            raise DistrlError(f"{run_dir} has no checkpoint")
-        return found[0].resolve()
-
-    def _target(self, name: str) -> Target:
-        return find_target(self._directory.run(self._planned[name]), None, None)
-
-    def _await(self, job: Steering, errand: Errand, number: int) -> None:
-        deadline = time.monotonic() + ERRAND_S
-        while not job.is_done(errand, number):
-            if self._interrupt.code is not None:
-                raise DistrlError(f"{self._interrupt.name} came first")
-            if time.monotonic() > deadline:
-                raise DistrlError(f"its learner has not answered for {ERRAND_S:g} s")
-            time.sleep(0.05)
-
-    def _note_end(self, planned: Planned, code: int) -> None:
-        """Note that a member has ended; one that failed goes on from its last checkpoint."""
-        member, outcome = self._record.members[planned.name], self._directory.outcome(planned)
-        self._look(planned.name)
-        if outcome.state == "done":
-            self._ends[planned.name] = outcome
-            self._say(f"{planned.name}: mean return {_score_words(member.score)} after {outcome.env_steps:,} steps")
+        if teacher is None:
             return
-        if self._stopping:
-            self._say(f"{planned.name}: stopped at {member.env_steps:,} steps; it goes on with the next launch")
+        checkpoint = yield from self._checkpoint_of(teacher)
+        if checkpoint is None:
+            self._say(f"{name} does not learn from {teacher}, which has no checkpoint")
+            return
+        better = self._record.members[teacher].values
+        self._record.under_way[name] = Lesson(
+            *(time.time(), name, member.env_steps, scores[name], teacher, scores[teacher]),
+            checkpoint=str(checkpoint.relative_to(self._directory.path)),
+            before=member.values,
+            after=explored(better, self._search.vary, self._population, chance),
+        )
+        self._write()
+        yield from self._settle(name)
+
+    def _checkpoint_of(self, name: str) -> Generator[None, None, Path | None]:
+        """Return the newest checkpoint of a member, of its newest networks if it trains; None if it has none."""
+        if name in self._runs.running:
+            with suppress(*_OUT_OF_REACH), self._steering(name) as job:  # else the checkpoint that it has must do
+                yield from _done(job, "checkpoint", job.checkpoint())
+        found = newest_first(self._directory.run(self._planned(name)) / "checkpoints")
+        return found[0] if found else None
+
+    def _taught(self, lesson: Lesson) -> Generator[None, None, bool]:
+        """Let a member take networks and settings, save and record them; return whether it could."""
+        name, member = lesson.member, self._record.members[lesson.member]
+        with self._steering(name) as job:
+            number = job.take_networks((self._directory.path / lesson.checkpoint).resolve())
+            try:
+                yield from _done(job, "networks", number)
+            except ConfigError as error:
+                self._say(f"{name} does not learn from {lesson.teacher}: {error}")
+                del self._record.under_way[name]
+                return False
+            taken = Taken.of(self._look(name))
+            job.change(lesson.after)
+            yield from _done(job, "checkpoint", job.checkpoint())
+        member.values, member.taken, member.is_proven = lesson.after, taken, False
+        self._record.lessons.append(replace(self._record.under_way.pop(name), env_steps=taken.env_steps))
+        self._write()
+        self._say(
+            f"{name} at {taken.env_steps:,} steps ({return_words(lesson.score)}) takes over from {lesson.teacher} "
+            f"({return_words(lesson.teacher_score)}) and goes on with {_words(lesson.after)}"
+        )
+        return True
+
+    def _steering(self, name: str) -> AbstractContextManager[Steering]:
+        return steering(find_target(self._directory.run(self._planned(name)), None, None), "population")
+
+    def _note_end(self, name: str, code: int) -> None:
+        """Note that a member has ended; one that failed goes on from its last checkpoint."""
+        self._attended.pop(name).close()
+        self._look(name)
+        member, planned = self._record.members[name], self._planned(name)
+        outcome = self._directory.outcome(planned)
+        if outcome.state == "done":
+            self._record.under_way.pop(name, None)
+            self._say(f"{name}: mean return {_score_words(outcome.mean_return)} after {outcome.env_steps:,} steps")
+            self._write()
             return
         why = outcome.error or self._runs.cause(planned, code)
-        member.fruitless = member.fruitless + 1 if member.env_steps <= member.began_at else 0
-        member.began_at = member.env_steps
-        if member.fruitless >= FRUITLESS:
-            self._ends[planned.name] = outcome
-            self._say(f"{planned.name}: FAILED: {why}; it is not started again")
-            return
-        self._say(f"{planned.name}: {why}; it goes on from its last checkpoint")
-        self._start(planned)
+        if self._stopping or (outcome.state == "interrupted" and outcome.error):
+            self._say(f"{name}: stopped at {member.env_steps:,} steps ({why}); it goes on with the next launch")
+        elif self._is_fruitless(name):
+            self._failed[name] = replace(outcome, state="failed", error=why)
+            self._say(f"{name}: FAILED: {why}; the next launch tries again")
+        else:
+            self._say(f"{name}: {why}; it goes on from its last checkpoint")
+            self._start(name)
+        self._write()
+
+    def _is_fruitless(self, name: str) -> bool:
+        """Whether a member that has failed again comes no further."""
+        steps, furthest = self._record.members[name].env_steps, self._furthest.get(name, 0)
+        self._fruitless[name] = self._fruitless.get(name, 0) + 1 if steps <= furthest else 0
+        self._furthest[name] = max(furthest, steps)
+        return self._fruitless[name] >= FRUITLESS
 
     def _stop_in_time(self) -> None:
         minutes = self._search.minutes
@@ -311,34 +266,48 @@ class _Evolution:
 
     def _write(self) -> None:
         self._record.write(self._directory)
-        runs = [Run(planned, self._directory.outcome(planned)) for planned in self._planned.values()]
-        self._directory.write_index(runs, (time.monotonic() - self._began) / 60.0)
+        runs = [Run(self._planned(name), self._outcome(name)) for name in self._record.members]
+        self._directory.write_index(runs, self._minutes_before + (time.monotonic() - self._began) / 60.0)
+
+    def _outcome(self, name: str) -> Outcome:
+        if name in self._runs.running:
+            member = self._record.members[name]
+            return Outcome("running", member.env_steps, mean_return=member.proven_score)
+        return self._failed.get(name) or self._directory.outcome(self._planned(name))
 
 
-_COLUMNS = ("env_steps", "evaluation_mean_return", "mean_return_100")
+def _done(job: Steering, errand: Errand, number: int) -> Iterator[None]:
+    """Wait until a request has been fulfilled; without a limit, as a learner may be in a long update."""
+    while not job.is_done(errand, number):
+        yield
 
 
 def write_best(search: Search, directory: SweepDirectory, record: Record) -> None:
     """Write best.yaml: the shared configuration with the present settings of the best member."""
-    scored = {name: member.score for name, member in record.members.items() if member.score is not None}
+    scored = {name: one.proven_score for name, one in record.members.items() if one.proven_score is not None}
     if not scored:
         return
     best = max(scored, key=lambda name: scored[name])
     member = record.members[best]
     loaded = load(file=directory.base, sets=[f"{path}={json.dumps(member.values[path])}" for path in search.vary])
     heading = f"# member {best} at {member.env_steps:,} steps: mean return {return_words(scored[best])}\n"
-    put_file(directory.path / "best.yaml", f"{heading}{dump_given(loaded)}".encode(), private=True)
+    path = directory.path / "best.yaml"
+    try:
+        put_file(path, f"{heading}{dump_given(loaded)}".encode(), private=True)
+    except OSError as error:
+        raise DistrlError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def outcome_lines(directory: SweepDirectory) -> list[str]:
     """Return the members, the best first, and the number of lessons."""
-    record = Record.read(directory)
-    ranked = sorted(
-        record.members.items(), key=lambda each: -math.inf if each[1].score is None else each[1].score, reverse=True
-    )
+    record = read_record(directory)
+    assert record is not None
+    scores = {name: member.proven_score for name, member in record.members.items()}
+    ranked = sorted(scores, key=lambda name: -math.inf if (score := scores[name]) is None else score, reverse=True)
     lines = [
-        f"{name}  {_score_words(member.score):>12} after {member.env_steps:,} steps  {_words(member.values)}"
-        for name, member in ranked
+        f"{name}  {_score_words(scores[name]):>12} after {record.members[name].env_steps:,} steps  "
+        f"{_words(record.members[name].values)}"
+        for name in ranked
     ]
     return [*lines, f"{len(record.lessons)} times a member took over from a better one: {directory.path / FILE}"]
 

@@ -1,4 +1,4 @@
-"""The rules of population-based training: the member to learn from, and the settings to go on with.
+"""The rules of population-based training: scores, the member to learn from, and the settings to go on with.
 
 Jaderberg et al. 2017, arXiv:1711.09846, section 3: exploit by truncation selection, explore by perturbation.
 """
@@ -6,10 +6,48 @@ Jaderberg et al. 2017, arXiv:1711.09846, section 3: exploit by truncation select
 import math
 import random
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from distrl.experiments.search import Population, Search
 from distrl.experiments.sweep import Varied
+from distrl.metrics.snapshot import Value
+
+ENOUGH = 50
+"""Episodes after which networks that were taken over have a score: half of those in `mean_return_100`."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A member's totals when it took its networks over."""
+
+    env_steps: int
+    episodes: int
+
+    @classmethod
+    def of(cls, row: Mapping[str, Value]) -> "Taken":
+        """Return the totals of its newest row of metrics.csv."""
+        return cls(*(int(_number(row, name) or 0) for name in ("env_steps", "episodes")))
+
+
+def score_of(row: Mapping[str, Value], taken: Taken | None, *, evaluates: bool) -> float | None:
+    """Return the mean return of a member's present networks; None if it is not known yet.
+
+    Args:
+        row: Its newest row of metrics.csv.
+        taken: None: its networks are its own.
+        evaluates: Whether it has evaluations, which count alone; else its last episodes do.
+    """
+    if evaluates:
+        at, evaluated = _number(row, "evaluation_env_steps"), _number(row, "evaluation_mean_return")
+        return evaluated if taken is None or (at or 0.0) > taken.env_steps else None
+    has_enough = taken is None or (_number(row, "episodes") or 0.0) - taken.episodes >= ENOUGH
+    return _number(row, "mean_return_100") if has_enough else None
+
+
+def _number(row: Mapping[str, Value], name: str) -> float | None:
+    value = row.get(name)
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def teacher_of(name: str, scores: Mapping[str, float], share: float, chance: random.Random) -> str | None:
@@ -53,5 +91,10 @@ def _perturbed(value: Any, varied: Varied, factor: float) -> Any:
         return varied.values[min(max(index, 0), len(varied.values) - 1)]
     assert varied.low is not None
     assert varied.high is not None
-    changed = min(max(value * factor, varied.low), varied.high)
-    return round(changed) if isinstance(varied.low, int) and isinstance(varied.high, int) else float(changed)
+    changed = value * factor
+    if isinstance(varied.low, int) and isinstance(varied.high, int):
+        whole = round(changed)
+        if whole == value:  # as 1 times 1.25 is
+            whole += (factor > 1.0) - (factor < 1.0)
+        return min(max(whole, varied.low), varied.high)
+    return float(min(max(changed, varied.low), varied.high))

@@ -8,17 +8,17 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from distrl.metrics.snapshot import MEANINGS, METRICS
-from distrl.runs.curves import Statistic
+from distrl.runs.curves import Curve, Statistic
 from distrl.runs.intervals import Interval
 from distrl.runs.plots import LIGHT, CurveOptions, Group, Palette, Panel
 
@@ -70,6 +70,59 @@ def small_picture(groups: Sequence[Group], over: str, palette: Palette, *, from_
         axes.yaxis.set_major_formatter(FuncFormatter(_number))
         _x_axis(axes, over)
         return _rendered(figure, "svg").decode()
+
+
+class Track(NamedTuple):
+    """A line of `tracks_picture`.
+
+    Attributes:
+        marks: Its points with a mark, each with the label of the track whose colour fills it.
+        steps: Draw each value up to the next one.
+    """
+
+    label: str
+    points: Curve
+    marks: Sequence[tuple[float, float, str]] = ()
+    steps: bool = False
+
+
+class Tracks(NamedTuple):
+    """A pair of axes of `tracks_picture`."""
+
+    title: str
+    tracks: Sequence[Track]
+    log: bool = False
+
+
+def tracks_picture(panels: Sequence[Tracks], note: str) -> bytes:
+    """Draw panels over environment steps as SVG; the same label has the same colour in all of them.
+
+    Args:
+        note: Title of the legend.
+    """
+    labels = [*dict.fromkeys(track.label for panel in panels for track in panel.tracks)]
+    looks = {label: _look(place, LIGHT) for place, label in enumerate(labels)}
+    with _style(LIGHT):
+        size = 9.0, max(0.7 + 2.3 * len(panels), 0.95 + 0.18 * min(len(labels), MOST_LABELS + 1))
+        figure = Figure(figsize=size, layout="constrained")
+        rows = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, panel in zip(rows, panels, strict=True):
+            axes.set_title(panel.title)
+            if panel.log:
+                axes.set_yscale("log")
+            for label, (x, y), marks, steps in panel.tracks:
+                style: dict[str, Any] = {"drawstyle": "steps-post"} if steps else {}
+                axes.plot(x, y, **looks[label], linewidth=1.3, marker="o" if len(x) == 1 else None, **style)
+                for at, value, of in marks:
+                    colours = {"markeredgecolor": looks[label]["color"], "markerfacecolor": looks[of]["color"]}
+                    axes.plot(at, value, marker="o", markersize=7, markeredgewidth=1.8, zorder=3, **colours)
+            axes.yaxis.set_major_formatter(FuncFormatter(_number))
+            low, high = axes.get_ylim()
+            # Within a decade there may be no major tick.
+            axes.yaxis.set_minor_formatter(FuncFormatter(_number) if panel.log and high < 10 * low else NullFormatter())
+        _x_axis(rows[-1], "steps")
+        _legend(figure, looks, (), note, "mean")
+        return _rendered(figure, "svg")
 
 
 def band_picture(

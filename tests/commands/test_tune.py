@@ -3,8 +3,9 @@
 import pytest
 
 from distrl.commands.main import main
-from distrl.experiments import tuning
+from distrl.experiments import evolving, tuning
 from distrl.experiments.directory import SweepDirectory
+from distrl.experiments.population_record import open_record
 
 SEARCH = """\
 set: {environment.id: CartPole-v1, stop.env_steps: 100}
@@ -70,6 +71,64 @@ def test_bad_searches_are_one_line_and_leave_nothing(file, launches, capsys, tex
     assert told in line
     assert not SweepDirectory(file.parent / "rates").path.exists()
     assert not launches
+
+
+@pytest.fixture
+def populations(file, monkeypatch):
+    """Calls of `evolve`, which trains nothing."""
+    calls = []
+
+    def evolve(search, place, say):
+        calls.append((search, place))
+        open_record(search, place).write(place)
+        return 130
+
+    monkeypatch.setattr(evolving, "evolve", evolve)
+    file.write_text("set: {environment.id: CartPole-v1}\nvary: {network.learning_rate: {low: 1e-4, high: 1e-2}}\n")
+    return calls
+
+
+def test_a_population_a_launch_that_goes_on_and_their_words(file, populations, capsys, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # neither Optuna nor matplotlib
+    assert main(["tune", str(file), "--dir", "rates", "--population", "3", "--minutes", "2"]) == 130
+    ((search, place),) = populations
+    assert (place.path.name, search.population.members, search.minutes) == ("rates", 3, 2.0)
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == "population in rates"
+    assert told[1].startswith("0001       unknown after 0 steps  network.learning_rate=")
+    assert told[4:6] == [
+        "0 times a member took over from a better one: rates/population.json",
+        "go on with: distrl tune rates",
+    ]
+    assert told[6].startswith("no pictures: matplotlib, which draws the picture of a population, is not installed")
+    assert main(["tune", "rates"]) == 130
+    assert (populations[1][0].population.members, populations[1][0].minutes) == (3, None)
+    place.file.write_text(place.file.read_text().partition("population:")[0])
+    assert main(["tune", "rates"]) == 2
+    assert "rates holds a population, and rates/search.yaml has no section population" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--population", "3", "--parallel", "2"], "--parallel 2 has no use with population: all members train at"),
+        (["--population", "3", "--trials", "2"], "trials has no use with population; leave it out"),
+        (["--population", "1"], "should be greater than or equal to 2"),
+    ],
+)
+def test_flags_that_a_population_has_no_use_for(file, populations, capsys, options, told):
+    assert main(["tune", str(file), "--dir", "rates", *options]) == 2
+    assert told in " ".join(capsys.readouterr().err.split())
+    assert not (file.parent / "rates").exists()
+    assert populations == []
+
+
+def test_a_population_needs_settings_that_may_change(file, populations, capsys):
+    file.write_text("set: {environment.id: CartPole-v1}\nvary: {learner.batch_size: [1, 2]}\n")
+    assert main(["tune", str(file), "--dir", "rates", "--population", "3"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "vary.learner.batch_size: it cannot change while a member trains; these can: network.learning_rate" in line
+    assert not (file.parent / "rates").exists()
 
 
 def test_directories_that_contradict_each_other(file, launches, capsys):

@@ -6,7 +6,7 @@ import pytest
 
 from distrl.config.load import validated
 from distrl.errors import ConfigError
-from distrl.experiments.population import explored, first_values, teacher_of
+from distrl.experiments.population import Taken, explored, first_values, score_of, teacher_of
 from distrl.experiments.search import Population, Search
 from distrl.experiments.sweep import Varied
 
@@ -50,6 +50,11 @@ def test_settings_are_changed_by_a_factor_within_bounds_or_drawn_anew():
     found = outcomes({"rate": 1e-3, "count": 3, "weight": 0.01})
     assert {each["rate"] for each in found} == {5e-4, 2e-3}
     assert {each["count"] for each in found} == {2, 6}  # 1.5 and 6
+    one = [
+        explored({"rate": 1e-3, "count": 1, "weight": 0.0}, vary, Population(redraw=0.0), random.Random(seed))
+        for seed in range(100)
+    ]
+    assert {each["count"] for each in one} == {1, 2}  # 1 times 1.25 would be 1
     assert {each["weight"] for each in found} == {0.0, 0.1}
     at_the_ends = outcomes({"rate": 1e-2, "count": 8, "weight": 0.1})
     assert {each["rate"] for each in at_the_ends} == {5e-3, 1e-2}
@@ -58,6 +63,24 @@ def test_settings_are_changed_by_a_factor_within_bounds_or_drawn_anew():
     drawn = outcomes({"rate": 1e-3, "count": 3, "weight": 0.01}, Population(redraw=1.0))
     assert len({each["rate"] for each in drawn}) == 100
     assert {each["weight"] for each in drawn} == {0.0, 0.01, 0.1}
+
+
+@pytest.mark.parametrize(
+    ("row", "taken", "evaluates", "score"),
+    [
+        ({}, None, False, None),
+        ({"episodes": 7, "mean_return_100": 5.0}, None, False, 5.0),
+        ({"episodes": 7, "mean_return_100": 5.0}, None, True, None),
+        ({"evaluation_env_steps": 100, "evaluation_mean_return": 4.0, "mean_return_100": 5.0}, None, True, 4.0),
+        ({"evaluation_env_steps": 100, "evaluation_mean_return": 4.0}, Taken(100, 9), True, None),
+        ({"evaluation_env_steps": 101, "evaluation_mean_return": 4.0}, Taken(100, 9), True, 4.0),
+        ({"episodes": 449, "mean_return_100": 5.0}, Taken(100, 400), False, None),
+        ({"episodes": 450, "mean_return_100": 5.0}, Taken(100, 400), False, 5.0),
+        ({"episodes": 7, "mean_return_100": float("nan")}, None, False, None),
+    ],
+)
+def test_a_score_is_of_the_present_networks(row, taken, evaluates, score):
+    assert score_of(row, taken, evaluates=evaluates) == score
 
 
 def test_members_begin_apart_and_the_same_at_every_launch():
