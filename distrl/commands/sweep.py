@@ -56,7 +56,9 @@ def sweep(
         float | None, typer.Option(metavar="M", help="Most minutes of all launches, in place of budget.minutes.")
     ] = None,
     again: Annotated[bool, typer.Option("--again", help="Also train the runs that failed.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs, and check their configurations.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the runs, check their configurations, and with --on show the plan.")
+    ] = False,
 ) -> None:
     """Train many runs that differ in settings and seeds. Ctrl-C stops them in order; distrl sweep DIR continues.
 
@@ -79,10 +81,10 @@ def sweep(
     described = _with_budget(described, changed)
     base = load(file=place.base) if goes_on else shared_configuration(shared, target)
     check_runs(described, base)
+    elsewhere = runs_as_jobs(jobs, place, described, base, parallel, dry=dry_run)
     if dry_run:
         say(_listed(described, place))
         return
-    elsewhere = runs_as_jobs(jobs, place, described, base, parallel)
     if not goes_on:
         place.create(described, base)
     raise typer.Exit(_train(described, place, parallel, again=again, elsewhere=elsewhere))

@@ -45,9 +45,12 @@ class JobOptions:
 
 
 def runs_as_jobs(
-    options: JobOptions, directory: SweepDirectory, sweep: Sweep, base: LoadedConfig, most: int
+    options: JobOptions, directory: SweepDirectory, sweep: Sweep, base: LoadedConfig, most: int, *, dry: bool
 ) -> "RunsAsJobs | None":
     """Return room for `most` jobs at the target of the sweep, after the user's consent; None if its runs train here.
+
+    Args:
+        dry: Show the plan, and do not ask.
 
     Raises:
         ConfigError: The target cannot run them, the sweep's jobs are elsewhere, or there is no consent.
@@ -64,14 +67,18 @@ def runs_as_jobs(
         raise ConfigError(f"--on {options.on}: the jobs of {directory.path} are on {on}; leave it out")
     if on not in ON:
         raise ConfigError(f"--on {printable(on)}: a sweep reads the directories of its runs, as with {', '.join(ON)}")
+    if before is not None and options.address is not None and address is None:
+        raise ConfigError(f"--address {options.address}: the jobs of {directory.path} are on {on}; leave it out")
     place = Place(on, options.address or address, open_target(on))
     if before is None:
-        _agree(place, options, directory, sweep, base)
+        _show(place, options, directory, sweep, base)
+        if not (options.yes or dry):
+            ask_consent()
     return RunsAsJobs(directory, most, place, lambda line: typer.echo(line, err=True))
 
 
-def _agree(place: "Place", options: JobOptions, directory: SweepDirectory, sweep: Sweep, base: LoadedConfig) -> None:
-    """Show the plan of the first run, and ask."""
+def _show(place: "Place", options: JobOptions, directory: SweepDirectory, sweep: Sweep, base: LoadedConfig) -> None:
+    """Show the plan of the first run."""
     from distrl.experiments.runs_as_jobs import job_of
     from distrl.jobs.plan_text import plan_text
 
@@ -85,5 +92,3 @@ def _agree(place: "Place", options: JobOptions, directory: SweepDirectory, sweep
     typer.echo(
         f"{'many runs' if total is None else f'{total} runs'} like this one:\n{plan_text(job, place.name, plan)}"
     )
-    if not options.yes:
-        ask_consent()

@@ -6,15 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 from xml.etree.ElementTree import Element
 
 import numpy as np
 import yaml
 
-from distrl.config.load import load
+from distrl.config.document import parse_mapping
+from distrl.config.load import LoadedConfig, dump_given, load
 from distrl.config.secrets import masked
-from distrl.config.settings import Settings, read_settings
 from distrl.errors import ConfigError
 from distrl.experiments import tables
 from distrl.experiments.directory import Run, SweepDirectory, read_file
@@ -68,6 +67,7 @@ class Material:
     """The files of a sweep, read.
 
     Attributes:
+        base: The configuration that all runs share.
         left: Runs that have not begun; None where only time or steps limit them.
         under_way: Names of the runs that a process trains now.
         passed_over: A line for each file that cannot be read.
@@ -75,7 +75,7 @@ class Material:
 
     place: SweepDirectory
     sweep: Sweep
-    settings: Settings
+    base: LoadedConfig
     runs: tuple[Run, ...]
     minutes: float
     left: int | None
@@ -102,7 +102,7 @@ class Report:
             )
         self._bounds = bounds
         self._wording = Wording(self._found.runs)
-        self._comparisons = comparisons(self._found.runs, load(file=place.base).config.environment.id, bounds)
+        self._comparisons = comparisons(self._found.runs, self._found.base.config.environment.id, bounds)
         self._figures = [[*self._drawn(one)] for one in self._comparisons]
 
     def page(self) -> bytes:
@@ -195,7 +195,7 @@ def _material(place: SweepDirectory) -> Material:
     return Material(
         place=place,
         sweep=sweep,
-        settings=read_settings(place.base),
+        base=load(file=place.base),
         runs=tuple(runs),
         minutes=minutes,
         left=None if total is None else max(total - len(runs), 0),
@@ -275,7 +275,7 @@ def _varied(found: Material) -> Iterator[Element]:
             values = ", ".join(str(masked(path, value)) for value in varied.values)
         else:
             values = f"{varied.low} to {varied.high}{', drawn evenly in the logarithm' if varied.log else ''}"
-        when = " and ".join(f"{other} is {value}" for other, value in varied.when.items())
+        when = " and ".join(f"{other} is {masked(other, value)}" for other, value in varied.when.items())
         rows.append((path, f"{values}, when {when}" if when else values))
     rows.append(("seed", ", ".join(map(str, found.sweep.seeds))))
     yield table(("setting", "values"), rows)
@@ -372,7 +372,7 @@ def _reproduction(found: Material, bounds: Mapping[str, Bounds]) -> Iterator[Ele
     path = found.place.path
     yield element("h2", "How to reproduce")
     yield element("p", "Save this as again.yaml; secrets are masked in it:")
-    yield element("pre", sweep_file(found.sweep, found.settings))
+    yield element("pre", sweep_file(found.sweep, found.base))
     yield element("p", "and train the same runs anew, and report them:")
     again = shlex.quote(f"{path}-again")
     yield element("pre", f"distrl sweep again.yaml --dir {again}\ndistrl report {again}")
@@ -381,13 +381,15 @@ def _reproduction(found: Material, bounds: Mapping[str, Bounds]) -> Iterator[Ele
     yield element("pre", shlex.join(["distrl", "report", str(path), *normalised]))
 
 
-def sweep_file(sweep: Sweep, settings: Settings) -> str:
+def sweep_file(sweep: Sweep, base: LoadedConfig) -> str:
     """Return the file of a sweep that needs no other file, secrets masked."""
     tree = sweep.model_dump(mode="json", exclude_defaults=True)
-    shared: dict[str, Any] = {"set": {path: setting.value for path, setting in settings.items() if path != "seed"}}
+    # By sections, as keys such as those of trackers.own hold dots.
+    shared = parse_mapping(dump_given(base, masked), "the shared configuration")
+    shared.pop("seed", None)
     if "vary" in tree:
         tree["vary"] = {path: masked(path, varied) for path, varied in tree["vary"].items()}
-    text: str = yaml.safe_dump(shared | tree, sort_keys=False, allow_unicode=True)
+    text: str = yaml.safe_dump({"set": shared} | tree, sort_keys=False, allow_unicode=True)
     return text
 
 

@@ -165,9 +165,15 @@ class _Launch:
         self._barren = self._barren + 1 if failed_at_once else 0
         self._runs[planned.name] = Run(planned, outcome)
         self._write()
-        self._tell(f"{self._heading(planned)}: {_outcome_words(outcome)}{self._time_left()}")
+        self._tell(f"{self._heading(planned)}: {self._words_of(outcome)}{self._time_left()}")
         if self._total is None and self._barren == BARREN:
             self._tell(f"the last {BARREN} runs failed before their first step, so no further one begins")
+
+    def _words_of(self, outcome: Outcome) -> str:
+        if outcome.state == "interrupted":
+            how = "begins anew" if self._under_way.outlive else "goes on"
+            return f"stopped ({outcome.error or 'killed'}); it {how} with the next launch"
+        return _outcome_words(outcome)
 
     def _tell(self, line: str) -> None:
         self._told = time.monotonic()
@@ -249,8 +255,6 @@ def _runs(count: int) -> str:
 
 
 def _outcome_words(outcome: Outcome) -> str:
-    if outcome.state == "interrupted":
-        return f"stopped ({outcome.error or 'killed'}); it goes on with the next launch"
     if outcome.state == "failed":
         return f"FAILED: {outcome.error}"
     mean = "no episode finished" if outcome.mean_return is None else f"mean return {return_words(outcome.mean_return)}"

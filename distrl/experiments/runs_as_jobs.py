@@ -11,10 +11,10 @@ from distrl.config.load import load
 from distrl.errors import ConfigError
 from distrl.experiments.directory import SweepDirectory
 from distrl.experiments.sweep import Planned
-from distrl.jobs.record import JOB_FILE, Job, JobRecord
+from distrl.jobs.record import CONFIG_FILE, JOB_FILE, Job, JobRecord
 from distrl.jobs.submission import new_run_id, submit
 from distrl.jobs.target import OVER, JobState, Target
-from distrl.jobs.watching import state_of
+from distrl.jobs.watching import job_words, state_of, state_reader
 
 LOOK_S = 2.0
 """Time between two questions about the jobs: other users ask the same server."""
@@ -81,7 +81,11 @@ class RunsAsJobs:
         run_dir = self._directory.run(planned)
         if not (run_dir / JOB_FILE).exists():
             return False
-        self._records[planned.name] = JobRecord.read(run_dir)
+        record = JobRecord.read(run_dir)
+        # One that was stopped in order begins anew, unless its target has begun it again.
+        if self._directory.outcome(planned).error and state_of(record).state in OVER:
+            return False
+        self._records[planned.name] = record
         return True
 
     def start(self, planned: Planned) -> bool:
@@ -96,11 +100,13 @@ class RunsAsJobs:
     def ended(self) -> Iterator[tuple[str, int | None]]:
         if time.monotonic() < self._look_at:
             return
-        self._look_at = time.monotonic() + LOOK_S
+        self._look_at, read_state = time.monotonic() + LOOK_S, state_reader()
         for name, record in [*self._records.items()]:
-            state = state_of(record)
+            state = read_state(record)
+            if state.state == "unknown" and state != self._last.get(name):
+                self._say(f"run {name}: {job_words(record, state)}")
+            self._last[name] = state
             if state.state in OVER:
-                self._last[name] = state
                 del self._records[name]
                 yield name, state.exit_code
 
@@ -122,6 +128,11 @@ class RunsAsJobs:
         """Rename the directory of a run that is not to go on."""
         if not run_dir.is_dir():
             return
+        if (run_dir / CONFIG_FILE).exists() and not (run_dir / JOB_FILE).exists():
+            raise ConfigError(
+                f"run {run_dir.name} was being submitted when an earlier launch was killed, and may have a job without "
+                f"a record; end that job if there is one, and remove {run_dir}"
+            )
         number = 1
         while (kept := run_dir.with_name(f"{run_dir.name}.{number}")).exists():
             number += 1

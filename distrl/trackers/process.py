@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from distrl.child import Parent
+from distrl.config.secrets import masked, masked_text
 from distrl.errors import ConfigError, DistrlError
 from distrl.trackers.tracker import Ending, TrackedRun, Tracker
 from distrl.user_classes import own_class
@@ -69,7 +70,8 @@ def _check_class(name: str, given: Any, options: Mapping[str, Any]) -> None:
     try:
         inspect.signature(given).bind(**options)
     except TypeError as error:
-        raise ConfigError(f"tracker {name} does not take its arguments {json.dumps(options)}: {error}") from None
+        given_options = json.dumps(masked("own", dict(options)), ensure_ascii=False)
+        raise ConfigError(f"tracker {name} does not take its arguments {given_options}: {error}") from None
     for method, arguments in METHODS.items():
         if not callable(getattr(given, method, None)):
             raise ConfigError(f"tracker {name} has no method {method}; it needs {', '.join(METHODS)}")
@@ -104,9 +106,9 @@ def _main() -> int:
         for result in _calls():
             print(json.dumps({"note": result} if isinstance(result, str) else {}), file=answers)
     except BaseException as error:  # also SystemExit of a user's class
-        traceback.print_exc()
+        print(masked_text(traceback.format_exc()), file=sys.stderr, end="")
         text = str(error) if isinstance(error, DistrlError) else f"{type(error).__name__}: {error}"
-        print(json.dumps({"error": " ".join(text.split())[:300]}), file=answers)
+        print(json.dumps({"error": masked_text(" ".join(text.split()))[:300]}), file=answers)
         return 1
     return 0
 

@@ -5,7 +5,6 @@ import pytest
 import yaml
 
 from distrl.config.load import load
-from distrl.config.settings import read_settings
 from distrl.errors import ConfigError
 from distrl.experiments.directory import SweepDirectory, read_file
 from distrl.experiments.report import Report, sweep_file
@@ -181,6 +180,7 @@ def test_damaged_metrics_are_passed_over(tmp_path):
 
 def test_hostile_values_stay_text_and_secrets_are_masked(tmp_path):
     vary = {"environment.kwargs.name": [HOSTILE, "b"], "environment.kwargs.api_key": ["k3y"]}
+    vary["network.learning_rate"] = {"values": [0.1], "when": {"environment.kwargs.api_key": "k3y"}}
     sets = ("environment.kwargs={password: pa55}",)
     place = make_sweep(tmp_path / "<script>", lambda planned: {"mean_return_100": 1.0}, sets, vary=vary)
     made = Report(place, {})
@@ -200,12 +200,12 @@ def test_the_sweeps_file_is_the_same_sweep(tmp_path):
         "seeds": [3, 4],
         "budget": {"runs": 4},
     }
-    place = make_sweep(
-        tmp_path / "a", lambda planned: None, ("stop.updates=2", "network.clip_gradients=1.5"), **described
-    )
+    sets = ("stop.updates=2", "network.clip_gradients=1.5", "environment.kwargs={a.b: 1}")
+    sets += ("trackers.own={package.module:Class: {x: 1}, mine:Mine: {}}",)
+    place = make_sweep(tmp_path / "a", lambda planned: None, sets, **described)
     sweep, _ = read_file(place.file, Sweep)
     file = tmp_path / "again.yaml"
-    file.write_text(sweep_file(sweep, read_settings(place.base)))
+    file.write_text(sweep_file(sweep, load(file=place.base)))
     again, shared = read_file(file, Sweep)
     assert [*planned_runs(again)] == [*planned_runs(sweep)]
     sets = [f"{path}={json.dumps(value)}" for path, value in shared["set"].items()]

@@ -45,7 +45,8 @@ class Cluster:
         if isinstance(found, Exception):
             raise found
         if found.state == "ended" and self.leaves_summaries:
-            facts = {"seed": 1, "env_steps": 100, "mean_return_100": 7.0, "stop_reason": "env_steps", "exit_code": 0}
+            why = found.reason or "env_steps"
+            facts = {"seed": 1, "env_steps": 100, "mean_return_100": 7.0, "stop_reason": why, "exit_code": 0}
             Summary(**FACTS, **facts).write(Path(record.run_dir) / "summary.json")
         return found
 
@@ -125,6 +126,53 @@ def test_a_directory_that_this_host_does_not_see_is_told(launch):
     ending, _ = launch(cluster)
     assert states(launch.directory) == ["failed"] * 4
     assert ending.runs[0].outcome.error.endswith("give --dir a path that this host shares with the cluster")
+
+
+def test_a_stopped_job_begins_anew_with_the_next_launch(launch):
+    _, said = launch(Cluster(**{"0001": [JobState("ended", "SIGTERM", 0)]}))
+    assert states(launch.directory) == ["interrupted", "done", "done", "done"]
+    assert any("stopped (SIGTERM); it begins anew with the next launch" in line for line in said)
+
+    over = JobState("ended", "SIGTERM", 0)
+    second = Cluster(**{"0001": [over, JobState("ended", exit_code=0)]})
+    assert (launch(second)[0].exit_code, [name for name, *_ in second.submitted]) == (0, ["0001"])
+    assert states(launch.directory) == ["done"] * 4
+
+
+def test_a_stopped_job_that_its_target_has_begun_again_is_watched(launch):
+    launch(Cluster(**{"0001": [JobState("ended", "SIGTERM", 0)]}))
+    second = Cluster(**{"0001": [JobState("waiting"), RUNNING, JobState("ended", exit_code=0)]})
+    assert (launch(second)[0].exit_code, second.submitted) == (0, [])
+    assert states(launch.directory) == ["done"] * 4
+
+
+def test_a_run_that_may_have_a_job_without_a_record_is_not_begun_twice(launch):
+    launch(Cluster(), budget={"runs": 1})
+    run_dir = launch.directory.path / "0002"
+    run_dir.mkdir()
+    (run_dir / "job.yaml").touch()
+    second = Cluster()
+    with pytest.raises(ConfigError, match=r"0002 was being submitted .* remove .*0002$"):
+        launch(second)
+    assert (second.submitted, run_dir.is_dir()) == ([], True)
+
+
+def test_a_target_that_does_not_answer_is_asked_once_for_all_jobs(launch):
+    class Silent(Cluster):
+        def __init__(self):
+            super().__init__()
+            self.asked = []
+
+        def state(self, record):
+            self.asked.append(record.handles["name"])
+            if len(self.asked) == 1:
+                raise NoAnswerError("no answer from there")
+            return super().state(record)
+
+    cluster = Silent()
+    ending, said = launch(cluster, budget={"runs": 2})
+    assert (ending.exit_code, cluster.asked) == (0, ["0001", "0001", "0002"])
+    assert any(line.endswith("on ray cannot be asked for: no answer from there") for line in said)
 
 
 def test_a_target_that_does_not_answer_is_asked_again(launch):
