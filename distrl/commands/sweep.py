@@ -181,7 +181,9 @@ def new_directory(stem: str) -> Path:
 
 def _listed(described: Sweep, place: SweepDirectory) -> str:
     """Return the first runs, with their states where the sweep goes on."""
-    rows = [(each.name, each.words, place.outcome(each).state) for each in islice(planned_runs(described), SHOWN)]
+    states = {planned.name: outcome.state for planned, outcome in place.index()[0]}
+    runs = islice(planned_runs(described), SHOWN)
+    rows = [(each.name, each.words, states.get(each.name, "waiting")) for each in runs]
     total = number_of_runs(described)
     rest = "… until the budget is spent" if total is None else f"{total} runs"
     return f"{aligned([('run', 'settings', 'state'), *rows])}\n{rest}"

@@ -166,7 +166,7 @@ class _Feed:
             return self._error
         late = "" if self._is_complete else "has not finished in time"
         rows = self._dropped + (0 if self._is_complete else max(0, self._messages.qsize() - 1))  # the last one ends it
-        missing = f"{rows:,} rows are missing" if rows else ""
+        missing = f"{rows:,} {'row is' if rows == 1 else 'rows are'} missing" if rows else ""
         return ", ".join(filter(None, (late, missing)))
 
     def _work(self) -> None:

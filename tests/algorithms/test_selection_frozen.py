@@ -8,13 +8,11 @@ from distrl.config.algorithms import ALGORITHMS
 from distrl.errors import ConfigError
 from distrl.types import Contribution, EnvSpec, UnrollHeader
 from tests.algorithms.curious import VECTOR, actions_taken, configured, make_batch, network_of
+from tests.algorithms.one_of_each_kind import others_in_long
 
 FROZEN = {"frozen": ["*middleware*"]}
-ONE_OF_EACH_KIND = ("impala", "dqn", "sac", "trpo", "a2c")
-"""Algorithms whose updates differ in kind: of one network from unrolls and from replay, of several networks, by a
-natural gradient, by shipped gradients."""
-SOME = [name if name in ONE_OF_EACH_KIND else pytest.param(name, marks=pytest.mark.long) for name in ALGORITHMS]
-"""Every algorithm; those beside `ONE_OF_EACH_KIND` in `make long`."""
+KEPT = ("impala", "dqn", "sac", "trpo", "a2c")
+"""One network from unrolls and from replay, several networks, a natural gradient, shipped gradients."""
 
 
 def make(name, network=None, curiosity=None, **algorithm):
@@ -31,7 +29,7 @@ def update(made, networks, name, seed):
     return made.update(networks, (Contribution(header, found, np.zeros(0), np.zeros(0)),))
 
 
-@pytest.mark.parametrize("name", SOME)
+@pytest.mark.parametrize("name", others_in_long(ALGORITHMS, KEPT))
 def test_frozen_weights_are_bit_equal_after_three_updates_and_all_others_are_not(name):
     made, networks = make(name)
     before = {key: network.online.named_weights() for key, network in networks.items()}

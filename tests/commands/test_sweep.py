@@ -84,8 +84,16 @@ def test_a_dry_run_lists_the_runs_and_writes_nothing(file, launches, capsys):
         "0004  network.learning_rate=0.0001 seed 2  waiting",
         "4 runs",
     ]
-    assert not SweepDirectory(file.parent / "rates").path.exists()
+    place = SweepDirectory(file.parent / "rates")
+    assert not place.path.exists()
     assert not launches
+
+    main(["sweep", str(file), "--dir", "rates"])
+    place.write_index([Run(Planned(1, {"network.learning_rate": 1e-3}, 1), Outcome("failed", error="broken"))], 0.0)
+    capsys.readouterr()
+    main(["sweep", "rates", "--dry-run"])
+    states = [line.split()[-1] for line in capsys.readouterr().out.splitlines()[1:-1]]
+    assert states == ["failed", "waiting", "waiting", "waiting"]
 
 
 @pytest.mark.parametrize(
