@@ -71,7 +71,7 @@ def evolve(search: Search, directory: SweepDirectory, say: Say) -> int:
     with (
         directory.locked(say) as lock,
         interruptible(sigterm_code=EXIT_OK) as interrupt,
-        Pool(population.members) as pool,
+        Pool(population.members, load(file=directory.base).config.end_s) as pool,
     ):
         remove_temporaries(directory.path)
         return _Evolution(search, population, directory, RunsHere(directory, pool, lock), interrupt, say).run()

@@ -40,9 +40,11 @@ class Pool:
 
     Args:
         places: Most trainings at once.
+        end_s: Longest time that the end of a training waits for others: `RunConfig.end_s`.
     """
 
-    def __init__(self, places: int) -> None:
+    def __init__(self, places: int, end_s: float = 0.0) -> None:
+        self._grace_s = GRACE_S + end_s
         cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
         self._places = [_Place(frozenset(share)) for share in shares(cores, places)]
         self._lifeline = Lifeline()
@@ -103,7 +105,7 @@ class Pool:
                 yield place.name, code
 
     def stop(self, name: str | None = None) -> None:
-        """Make a training, or all of them, stop after a last checkpoint, within `GRACE_S`."""
+        """Make a training, or all of them, stop after a last checkpoint, within `GRACE_S` and `end_s`."""
         for place in self._places:
             chosen = name is None or place.name == name
             process = place.process
@@ -111,7 +113,7 @@ class Pool:
                 continue
             if place.stop_by == math.inf:  # a second SIGTERM would cost the last checkpoint
                 process.send_signal(signal.SIGTERM)
-                place.stop_by = time.monotonic() + GRACE_S
+                place.stop_by = time.monotonic() + self._grace_s
 
 
 def shares(cores: Sequence[int], count: int) -> list[list[int]]:

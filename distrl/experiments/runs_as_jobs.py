@@ -1,5 +1,6 @@
 """Runs of a sweep as jobs of a target, such as a Slurm cluster. Their directories are on a disk that it shares."""
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -8,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from distrl.config.load import load
-from distrl.errors import ConfigError
+from distrl.data_store.atomic import put_file
+from distrl.errors import ConfigError, DistrlError
 from distrl.experiments.directory import SweepDirectory
 from distrl.experiments.sweep import Planned
 from distrl.jobs.record import CONFIG_FILE, JOB_FILE, Job, JobRecord
 from distrl.jobs.submission import new_run_id, submit
 from distrl.jobs.target import OVER, JobState, Target
 from distrl.jobs.watching import job_words, state_of, state_reader
+from distrl.runs.directories import SET_ASIDE
 
+FILE = "jobs.json"
 LOOK_S = 2.0
 """Time between two questions about the jobs: other users ask the same server."""
 
@@ -35,11 +39,19 @@ class Place:
 
 
 def place_of(directory: SweepDirectory) -> tuple[str, str | None] | None:
-    """Return the name and address of the target that has the jobs of a sweep; None for runs of this machine."""
-    for path in sorted(directory.path.glob(f"[0-9]*/{JOB_FILE}"), reverse=True):
-        record = JobRecord.read(path.parent)
-        return record.target, record.address if record.target == "ray" else None
-    return None
+    """Return the name and address of the target that has the jobs of a sweep; None for runs of this machine.
+
+    Raises:
+        ConfigError: The file is damaged.
+    """
+    path = directory.path / FILE
+    try:
+        tree = json.loads(path.read_text("utf-8"))
+        return str(tree["target"]), tree["address"]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path} is damaged: {error!r}; restore it, or remove it to train here") from error
 
 
 def job_of(
@@ -90,6 +102,7 @@ class RunsAsJobs:
 
     def start(self, planned: Planned) -> bool:
         """Submit a run, which begins anew."""
+        self._remember()
         run_dir = self._directory.run(planned)
         self._set_aside(run_dir)
         # It waits where there is no room now, as other jobs of the sweep may have taken it.
@@ -124,6 +137,16 @@ class RunsAsJobs:
     def stop(self) -> None:
         """Leave them alone."""
 
+    def _remember(self) -> None:
+        """Write down the target before the first job, so that no later launch trains here by mistake."""
+        path = self._directory.path / FILE
+        if not path.exists():
+            place = {"target": self._place.name, "address": self._place.address}
+            try:
+                put_file(path, json.dumps(place).encode())
+            except OSError as error:
+                raise DistrlError(f"{path} cannot be written: {error.strerror}") from error
+
     def _set_aside(self, run_dir: Path) -> None:
         """Rename the directory of a run that is not to go on."""
         if not run_dir.is_dir():
@@ -133,10 +156,11 @@ class RunsAsJobs:
                 f"run {run_dir.name} was being submitted when an earlier launch was killed, and may have a job without "
                 f"a record; end that job if there is one, and remove {run_dir}"
             )
-        number = 1
-        while (kept := run_dir.with_name(f"{run_dir.name}.{number}")).exists():
+        folder, number = self._directory.path / SET_ASIDE, 1
+        while (kept := folder / f"{run_dir.name}.{number}").exists():
             number += 1
         try:
+            folder.mkdir(exist_ok=True)
             run_dir.rename(kept)
         except OSError as error:
             raise ConfigError(f"{run_dir} cannot be renamed: {error.strerror}") from error

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from distrl.config.load import load
 from distrl.errors import DistrlError
 from distrl.experiments.directory import SweepDirectory
 from distrl.experiments.pool import Pool
@@ -91,5 +92,5 @@ class RunsHere:
 @contextmanager
 def runs_here(directory: SweepDirectory, parallel: int, lock: int) -> Iterator[RunsHere]:
     """Yield room for `parallel` runs; stop those that still train when the context is left."""
-    with Pool(parallel) as pool:
+    with Pool(parallel, load(file=directory.base).config.end_s) as pool:
         yield RunsHere(directory, pool, lock)

@@ -102,8 +102,9 @@ def tune(search: Search, directory: SweepDirectory, parallel: int, say: Say) -> 
         ConfigError: The settings that vary are not those that the study began with.
         DistrlError: The study or best.yaml cannot be written.
     """
-    every = load(file=directory.base).config.evaluation.every_env_steps
-    with _one_line(directory), interruptible(sigterm_code=EXIT_OK) as interrupt, Pool(parallel) as pool:
+    base = load(file=directory.base).config
+    every, end_s = base.evaluation.every_env_steps, base.end_s
+    with _one_line(directory), interruptible(sigterm_code=EXIT_OK) as interrupt, Pool(parallel, end_s) as pool:
         worker = _Worker(search, directory, pool, interrupt, say, every)
         try:
             return worker.run()

@@ -229,10 +229,11 @@ class _Launch:
         self, description: RunDescription, monitor: Monitor, outcome: Outcome, files: StoredFiles | None
     ) -> Summary:
         """Write the summary and show the closing lines. A failure to write it is the run's error, unless it has one."""
+        started, began_at = self.began
+        wall_s = time.monotonic() - began_at  # without the trackers' time
         monitor.end_trackers(Ending(outcome.exit_code, outcome.stop_reason, outcome.error))
         monitor.close()
-        started, began_at = self.began
-        summary = summarize(description, self.opened, monitor, outcome, started, time.monotonic() - began_at)
+        summary = summarize(description, self.opened, monitor, outcome, started, wall_s)
         try:
             summary.write(self.run_dir / "summary.json")
         except OSError as error:

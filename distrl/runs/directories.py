@@ -153,16 +153,21 @@ def find_runs(places: Sequence[Path], trouble: Callable[[str], None]) -> Iterato
                 yield run
 
 
+SET_ASIDE = "set-aside"
+"""Folder of a sweep with what is left of runs that began anew."""
+
+
 def run_directories(root: Path, trouble: Callable[[str], None]) -> Iterator[Path]:
     """Yield the run directories in `root` and below, by name; `trouble` gets a line for each unreadable folder.
 
-    Links are not followed, and run directories are not searched for further runs.
+    Links are not followed, and run directories are not searched for further runs. Runs that a sweep has set aside are
+    left out.
     """
     for folder, names, files in os.walk(root, onerror=lambda error: trouble(f"{error.filename}: {error.strerror}")):
         if "run.json" in files:
             names.clear()
             yield Path(folder)
-        names.sort()
+        names[:] = sorted(set(names) - {SET_ASIDE})
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:

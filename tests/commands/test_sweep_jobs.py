@@ -1,9 +1,10 @@
 """The target of a sweep's jobs on the command line; tests/cluster/test_jobs.py submits."""
 
+import json
+
 import pytest
 
 from distrl.commands.main import main
-from distrl.jobs.record import JobRecord
 
 SWEEP = "set: {environment.id: CartPole-v1, actors.count: 0}\nseeds: 1..2\n"
 TOO_FEW = "a sweep reads the directories of its runs, as with here, ray, slurm"
@@ -17,12 +18,11 @@ def folder(tmp_path, monkeypatch):
 
 
 def begun(folder, target):
-    """Make a sweep whose first run has a job."""
-    (folder / "seeds/0001").mkdir(parents=True)
+    """Make a sweep whose runs are jobs."""
+    (folder / "seeds").mkdir()
     (folder / "seeds/sweep.yaml").write_text("seeds: 1..2\n")
     (folder / "seeds/base.yaml").write_text("environment: {id: CartPole-v1}\n")
-    facts = {"run_id": "a", "target": target, "address": "host", "store": None, "actors": 0, "submitted": 1.0}
-    JobRecord(**facts, run_dir=str(folder / "seeds/0001"), handles={}).write(folder / "seeds/0001")
+    (folder / "seeds/jobs.json").write_text(json.dumps({"target": target, "address": None}))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from distrl.experiments.sweep import Sweep
 from distrl.jobs import targets
 from distrl.jobs.record import JobRecord
 from distrl.jobs.target import JobState, NoAnswerError
+from distrl.runs.directories import run_directories
 from distrl.runs.summary import Summary
 from tests.experiments.trainings import FACTS
 
@@ -115,7 +116,7 @@ def test_a_job_that_fails_ends_nothing_but_itself_and_begins_anew_with_again(lau
     second = Cluster()
     ending, said = launch(second, again=True)
     assert ([name for name, *_ in second.submitted], ending.exit_code) == (["0002"], 0)
-    kept = launch.directory.path / "0002.1"
+    kept = launch.directory.path / "set-aside/0002.1"
     assert f"run 0002 begins anew; {kept} has what it left" in said
     assert JobRecord.read(kept).handles == {"name": "0002"}
 
@@ -220,3 +221,25 @@ def test_a_refused_job_ends_the_launch_and_the_next_one_submits_it(launch):
     second = Cluster()
     assert launch(second)[0].exit_code == 0
     assert [name for name, *_ in second.submitted] == ["0002", "0003", "0004"]
+
+
+def test_the_target_is_known_before_the_first_job_even_if_that_is_refused(launch):
+    class Full(Cluster):
+        def submit(self, job, report):
+            raise ConfigError("the cluster is too small")
+
+    with pytest.raises(ConfigError, match="the cluster is too small"):
+        launch(Full())
+    assert place_of(launch.directory) == ("ray", "there")
+    (launch.directory.path / "jobs.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"jobs\.json is damaged: .*; restore it, or remove it to train here"):
+        place_of(launch.directory)
+
+
+def test_what_was_set_aside_is_in_no_list_of_runs(launch):
+    launch(Cluster(**{"0002": [JobState("gone", "its node was taken")]}))
+    launch(Cluster(), again=True)
+    for path in launch.directory.path.rglob("job.json"):
+        path.with_name("run.json").touch()
+    names = [path.name for path in run_directories(launch.directory.path, print)]
+    assert names == ["0001", "0002", "0003", "0004"]
