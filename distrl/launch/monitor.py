@@ -43,6 +43,7 @@ class Monitor:
         self._rss_mb = self._cpu_cores = 0.0
         self._blocked: float | None = None
         self._blocked_so_far = (0.0, 0)  # sum and number
+        self._problems: dict[str, str] = {}  # name of a role -> as last reported
         self.latest: Snapshot = {}
         self.ledger = LedgerCounts()
         self.peak_rss_mb: dict[str, float] = {}
@@ -102,6 +103,9 @@ class Monitor:
         for role in roles:
             name = Role.of(role).name
             self.peak_rss_mb[name] = max(self.peak_rss_mb.get(name, 0.0), role.peak_rss_mb)
+            if role.problem and role.problem != self._problems.get(name):
+                self.event(f"{name}: {role.problem}")
+            self._problems[name] = role.problem
         for entry_id, snapshot in backend.registry.snapshots(self._after):
             self._after = entry_id
             self._take(snapshot)
