@@ -210,5 +210,5 @@ def _try_to_film(config: EnvironmentConfig, seed: int) -> None:
         environment.reset(seed=seed)
         rendered(config.id, environment.vector)
     except DistrlError as error:
-        raise ConfigError(f"evaluation.films: {error}") from error
+        raise ConfigError(f"evaluation.films: {error}") from error.__cause__  # the environment's own, if it has failed
     environment.close()
