@@ -425,6 +425,9 @@ class LaunchConfig(Section):
     """Lowest level that roles log."""
     print_logs: bool = False
     """Print the lines that roles log among the run's own, where roles are Ray actors: a Ray job's log then has them."""
+    role_rows_s: float | None = Field(None, gt=0.0)
+    """Seconds between two rows of every role in the run directory's roles.csv: steps, speed, memory, shares of a core
+    and of waiting. null: no such file."""
 
     def check(self, run: "RunConfig") -> None:
         """Refuse Ray in deterministic mode, a Ray address without Ray, and a run that no actor can join."""

@@ -306,3 +306,12 @@ def test_a_paused_run_is_shown_without_a_rate_though_its_last_snapshot_had_one(
     assert shown[0] == {}
     assert [(one["env_steps_per_s"], one["updates_per_s"]) for one in shown[1:]] == [(0.0, 0.0), (9.0, 7.0)]
     assert monitor.latest["env_steps_per_s"] == 9.0  # what the learner said stays what is written down
+
+
+def test_rows_of_roles_are_written_where_they_are_wanted(make_monitor, backend, tmp_path):
+    make_monitor().update(backend, [ACTOR, LEARNER])
+    assert not (tmp_path / "roles.csv").exists()
+    make_monitor(launch={"role_rows_s": 5.0}).update(backend, [ACTOR, LEARNER])
+    assert [line.split(",")[1] for line in (tmp_path / "roles.csv").read_text().splitlines()] == [
+        *("role", "actor", "learner"),
+    ]
