@@ -176,6 +176,22 @@ def share_of(environment: int, count: int, environments: int) -> int:
     return count // environments + (environment < count % environments)
 
 
+class FilmsEvaluations(Protocol):
+    """Films of evaluations; `filming.Films` makes them."""
+
+    def film(
+        self,
+        policy: ActingPolicy,
+        *,
+        seed: int,
+        env_steps: int,
+        multiples: tuple[int, int],
+        is_best: bool,
+        stop: Callable[[], bool],
+    ) -> None:
+        """Film one episode if this evaluation is to be filmed; the arguments are those of `filming.Films.film`."""
+
+
 class PublishedEvaluator(Evaluator):
     """Plays `evaluation.episodes` with the newest weights when they have crossed a multiple of `every_env_steps`.
 
@@ -184,6 +200,7 @@ class PublishedEvaluator(Evaluator):
 
     Args:
         after_env_steps: Environment steps behind the last evaluated weights; 0 before the first evaluation.
+        films: None: no evaluation is filmed.
     """
 
     def __init__(
@@ -194,6 +211,7 @@ class PublishedEvaluator(Evaluator):
         environment: VectorEnvironment,
         after_env_steps: int,
         incarnation: int,
+        films: FilmsEvaluations | None = None,
     ) -> None:
         super().__init__(GreedyPolicy(policy), environment)
         self._config, self._greedy = config, self._policy
@@ -203,6 +221,7 @@ class PublishedEvaluator(Evaluator):
         self._count = config.evaluation.episodes
         self._seed = config.seed
         self._incarnation = incarnation
+        self._films = films
         self._backend = backend
         self._published = policy
         self._next = self._following(after_env_steps)
@@ -236,21 +255,37 @@ class PublishedEvaluator(Evaluator):
             self._config.evaluation.epsilon,
             np.random.default_rng(key.spawn(1)[0]),
         )
-        episodes = [*self.episodes(self._count, int(key.generate_state(1)[0]), stop)]
+        seed = int(key.generate_state(1)[0])
+        episodes = [*self.episodes(self._count, seed, stop)]
         if len(episodes) < self._count:
             return False
-        self._backend.registry.add_evaluation(
-            evaluation(
-                episodes,
-                weights_version=published.version,
-                env_steps=published.env_steps,
-                wall_s=time.monotonic() - began,
-            ),
-            published.blob,
-            self._incarnation,
+        result = evaluation(
+            episodes,
+            weights_version=published.version,
+            env_steps=published.env_steps,
+            wall_s=time.monotonic() - began,
         )
+        if self._films is not None:  # before the result, which may end the run
+            self._film(self._films, result, seed, stop)
+        self._backend.registry.add_evaluation(result, published.blob, self._incarnation)
         self._next = self._following(published.env_steps)
         return True
+
+    def _film(self, films: FilmsEvaluations, result: Evaluation, seed: int, stop: Callable[[], bool]) -> None:
+        best = self._backend.registry.best_return()
+
+        def stop_and_show_life() -> bool:
+            self.last_step_at = time.monotonic()
+            return stop()
+
+        films.film(
+            self._policy,
+            seed=seed,
+            env_steps=result.env_steps,
+            multiples=(self._multiple(self._next) - 1, self._multiple(result.env_steps)),
+            is_best=best is None or result.mean_return > best,
+            stop=stop_and_show_life,
+        )
 
     def evaluate_if_due(self, stop: Callable[[], bool]) -> None:
         """Evaluate if due; deterministic mode calls this after every update."""

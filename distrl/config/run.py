@@ -309,6 +309,29 @@ class CheckpointConfig(Section):
             )
 
 
+class FilmsConfig(Section):
+    """Films of evaluations, in the directory films/ of the run on the evaluator's host. They need the extra `video`."""
+
+    every: int | None = Field(None, ge=1)
+    """Film one episode at the first evaluation, and at the first one at or beyond every so many further multiples of
+    `every_env_steps`: films/steps-000100000.webm. null: none of these."""
+    best: bool = False
+    """Film one episode at every evaluation that is better than all before: films/best.webm, which it replaces."""
+    keep: int = Field(20, ge=1)
+    """Number of newest films of `every` that are kept."""
+
+    @property
+    def used(self) -> bool:
+        """Whether any film is made."""
+        return self.every is not None or self.best
+
+    @model_validator(mode="after")
+    def _is_used(self) -> Self:
+        if self.every is None and self.is_changed("keep"):
+            raise ValueError("keep is of no use while every is null; set it, or leave keep out")
+        return self
+
+
 class EvaluationConfig(Section):
     """Greedy episodes during the training, in separate environments, whose steps do not count as training steps.
 
@@ -326,6 +349,7 @@ class EvaluationConfig(Section):
     epsilon: float = Field(0.0, ge=0.0, le=1.0)
     """Probability of a random action at every step, as papers on Atari's games have it (.05, .001); 0: greedy.
     `distrl evaluate` takes it over from the run."""
+    films: FilmsConfig = FilmsConfig()
 
     @property
     def environments_used(self) -> int:
@@ -335,7 +359,7 @@ class EvaluationConfig(Section):
     @model_validator(mode="after")
     def _is_used(self) -> Self:
         if self.every_env_steps is None:
-            for name in ("episodes", "environments", "epsilon"):
+            for name in ("episodes", "environments", "epsilon", "films"):
                 if self.is_changed(name):
                     raise ValueError(f"{name} is of no use while every_env_steps is null; set it, or leave {name} out")
         return self
@@ -401,6 +425,9 @@ class LaunchConfig(Section):
     """Lowest level that roles log."""
     print_logs: bool = False
     """Print the lines that roles log among the run's own, where roles are Ray actors: a Ray job's log then has them."""
+    role_rows_s: float | None = Field(None, gt=0.0)
+    """Seconds between two rows of every role in the run directory's roles.csv: steps, speed, memory, shares of a core
+    and of waiting. null: no such file."""
 
     def check(self, run: "RunConfig") -> None:
         """Refuse Ray in deterministic mode, a Ray address without Ray, and a run that no actor can join."""

@@ -29,19 +29,25 @@ def renderable(config: EnvironmentConfig) -> EnvironmentConfig:
         raise ConfigError(f"environment {config.id} is on another machine and cannot be filmed")
     if config.vectorization in ("envpool", "ale"):
         raise ConfigError(
-            f"environment {config.id}: environment.vectorization: {config.vectorization} cannot be filmed; evaluate "
-            "without --video"
+            f"environment {config.id}: environment.vectorization: {config.vectorization} cannot be filmed; leave the "
+            "film out"
         )
     # A game of `environment.atari` always shows its screen.
     kwargs = config.kwargs if config.atari is not None else {**config.kwargs, "render_mode": "rgb_array"}
     return config.model_copy(update={"vectorization": "sync", "kwargs": kwargs})
 
 
+def require_encoder() -> None:
+    """Raise MissingExtraError if OpenCV is not installed; do not import it."""
+    require("cv2", "OpenCV, which writes films,", "video")
+
+
 class Recorder:
     """Films the first environment of a vector from its reset on, for a number of episodes.
 
     Each episode adds the picture after its reset and one after every step. The film gets its name when it is left, also
-    when that is early; if by an error, or if the process is killed, what had that name before stays.
+    when that is early; if by an error, or if the process is killed, what had that name before stays. The same holds if
+    the file lacks pictures, which is a DistrlError: OpenCV raises nothing on a full disk.
 
     Args:
         environment: Made as `renderable` says.
@@ -54,7 +60,7 @@ class Recorder:
     """
 
     def __init__(self, environment: VectorEnvironment, path: Path, episodes: int, *, replaced: bool = False) -> None:
-        require("cv2", "OpenCV, which writes films,", "video")
+        require_encoder()
         if path.suffix.lower() not in CODECS:
             raise ConfigError(f"--video {path}: films are {' or '.join(CODECS)} files")
         if path.is_dir():
@@ -69,6 +75,7 @@ class Recorder:
         self._path = path
         self._unfinished = path.with_name(f".tmp-{path.name}")
         self._left = episodes
+        self._pictures = 0
         self._writer: Any = None
 
     def __enter__(self) -> Self:
@@ -80,10 +87,16 @@ class Recorder:
         if self._writer is None:
             return
         self._writer.release()
-        if kind is None or not issubclass(kind, Exception):  # Ctrl-C, or who plays has had enough
+        failed = kind is not None and issubclass(kind, Exception)  # not Ctrl-C, and not a player that has had enough
+        written = 0 if failed else _pictures_in(self._unfinished)
+        if written == self._pictures:
             self._unfinished.replace(self._path)
-        else:
-            self._unfinished.unlink(missing_ok=True)
+            return
+        self._unfinished.unlink(missing_ok=True)
+        if not failed:
+            raise DistrlError(
+                f"{self._path}: only {written:,} of {self._pictures:,} pictures could be written; is the disk full?"
+            )
 
     def watch(self, ended: Array) -> None:
         """Add a picture; `ended`: bool [B], of the step that led to it. Errors are those of `rendered`."""
@@ -93,6 +106,7 @@ class Recorder:
         if self._writer is None:
             self._writer = self._open(picture)
         self._writer.write(np.ascontiguousarray(picture[:, :, ::-1]))  # RGB -> OpenCV's BGR
+        self._pictures += 1
         self._left -= int(ended[0])
 
     def _open(self, picture: Array) -> Any:
@@ -137,9 +151,22 @@ def _first(vector: VectorEnv[Any, Any, Any]) -> Any:
     return vector.unwrapped.envs[0]  # type: ignore[attr-defined]
 
 
+def _pictures_in(path: Path) -> int:
+    """Return the number of pictures that can be read."""
+    import cv2
+
+    with _unheard():
+        film = cv2.VideoCapture(str(path))
+        count = 0
+        while film.grab():
+            count += 1
+        film.release()
+    return count
+
+
 @contextmanager
 def _unheard() -> Iterator[None]:
-    """Silence standard error inside: OpenCV prints there that WebM has another tag for VP8."""
+    """Silence standard error inside: OpenCV prints that WebM has another tag for VP8, or that a file is damaged."""
     saved = os.dup(2)
     try:
         with open(os.devnull, "wb") as nowhere:

@@ -20,7 +20,7 @@ from distrl.child import Child, Parent, ending, with_detail
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.remote_environment import RemoteParameters
 from distrl.environments.remote.connection import is_remote, parse_address
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, DistrlError
 from distrl.types import EnvSpec
 
 _PATIENCE_S = 2.0
@@ -37,6 +37,7 @@ def probe(
     action_mask: str | None = None,
     making_s: float | None = None,
     timeout_s: float | None = None,
+    filmed: bool = False,
 ) -> EnvSpec:
     """Return the environment's spec: from `spec_file`, or found out in a subprocess without a numeric framework.
 
@@ -50,6 +51,7 @@ def probe(
             `timeout_s`.
         timeout_s: The same for all that follows; None: `step_timeout_s`, and for a remote environment also as long as
             its own time-outs may take, so that it is these that say what is wrong.
+        filmed: Whether the environment must also be one that can be filmed.
 
     Raises:
         ConfigError: In one line, with the environment's own traceback or output as a note.
@@ -58,9 +60,9 @@ def probe(
         return given_spec(config.id, Path(config.spec_file))
     timeout_s = _limit_s(config) if timeout_s is None else timeout_s
     limits_s = timeout_s if making_s is None else making_s, timeout_s
-    spec, failure = _try(config, action_mask, limits_s, seed=0)
+    spec, failure = _try(config, action_mask, limits_s, seed=0, filmed=filmed)
     if failure is not None:
-        if spec is None or str(_try(config, action_mask, limits_s, seed=1)[1]) == str(failure):
+        if spec is None or str(_try(config, action_mask, limits_s, seed=1, filmed=filmed)[1]) == str(failure):
             raise failure
         print(f"{failure}; a second trial did not fail in that way: going on", file=sys.stderr, flush=True)
     assert spec is not None
@@ -86,13 +88,14 @@ def given_spec(environment: str, path: Path) -> EnvSpec:
 
 
 def _try(
-    config: EnvironmentConfig, action_mask: str | None, limits_s: tuple[float, float], seed: int
+    config: EnvironmentConfig, action_mask: str | None, limits_s: tuple[float, float], seed: int, *, filmed: bool
 ) -> tuple[EnvSpec | None, ConfigError | None]:
     """Return the spec once the first step was made, and the error unless the episode ended or was cut short."""
     request = {
         "config": config.model_dump(mode="json"),
         "action_mask": action_mask,
         "seed": seed,
+        "filmed": filmed,
         "episode_s": EPISODE_S,
         "timeout_s": limits_s[1],
     }
@@ -175,6 +178,8 @@ def _play(config: EnvironmentConfig, request: Mapping[str, Any], parent: Parent)
     from distrl.environments.vector import VectorEnvironment
 
     parent.say(stage="import and construction")
+    if request["filmed"]:
+        _try_to_film(config, request["seed"])
     environment = VectorEnvironment(config, 1)
     draw = RandomActions(environment.spec, np.random.default_rng(request["seed"]), request["action_mask"])
     parent.limit(request["timeout_s"])
@@ -193,4 +198,17 @@ def _play(config: EnvironmentConfig, request: Mapping[str, Any], parent: Parent)
         if step.ended[0] or time.monotonic() >= until:
             break
     parent.say(stage="close")
+    environment.close()
+
+
+def _try_to_film(config: EnvironmentConfig, seed: int) -> None:
+    from distrl.environments.films import renderable, rendered
+    from distrl.environments.vector import VectorEnvironment
+
+    try:
+        environment = VectorEnvironment(renderable(config), 1)
+        environment.reset(seed=seed)
+        rendered(config.id, environment.vector)
+    except DistrlError as error:
+        raise ConfigError(f"evaluation.films: {error}") from error.__cause__  # the environment's own, if it has failed
     environment.close()

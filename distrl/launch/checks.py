@@ -40,7 +40,8 @@ def check(loaded: LoadedConfig, run_dir: Path, run_id: str, report: Callable[[st
     config = loaded.config
     _check_launchable(config, run_dir, run_id, report)
     making_s = config.making_timeout_s
-    spec = probe(config.environment, action_mask=config.network.action_mask, making_s=making_s)
+    mask, filmed = config.network.action_mask, config.evaluation.films.used
+    spec = probe(config.environment, action_mask=mask, making_s=making_s, filmed=filmed)
     config.algorithm.check_actions(spec)
     if (replay := config.algorithm.replay_parameters) is not None:
         replay.check_spec(spec)
@@ -59,6 +60,8 @@ def _check_launchable(config: RunConfig, run_dir: Path, run_id: str, report: Cal
     """Check extras, Redis, whether all roles can reach it, whether the run's id is free there, and a Ray cluster."""
     require_framework(config.learner.backend)
     require_trackers(config.trackers)
+    if config.evaluation.films.used:
+        require("cv2", "OpenCV, which writes the films of evaluation.films,", "video")
     if config.deterministic:
         return
     require_library(config.memory.compression)

@@ -13,6 +13,7 @@ from typing import Any, Generic
 
 from distrl.actors.actor import Actor
 from distrl.actors.evaluator import PublishedEvaluator
+from distrl.actors.filming import Films
 from distrl.actors.gradient_actor import make_shipper
 from distrl.actors.policy import Policy
 from distrl.environments.vector import VectorEnvironment
@@ -67,8 +68,14 @@ def run_deterministic(
     backend: Backend,
     report: Callable[[Snapshot], None],
     stop: Callable[[], bool],
+    notice: Callable[[str], None],
 ) -> str:
-    """Train in this process and return the stop reason; `stop` is called after every update."""
+    """Train in this process and return the stop reason.
+
+    Args:
+        stop: Called after every update.
+        notice: Called with one line about a problem with which the training goes on; "" ends it.
+    """
     config = description.config
     prepared = prepare(config, description.spec, Place(Path(description.run_dir)), description.run_id, backend)
     bundle = backend.weights.get_bundle()
@@ -93,6 +100,11 @@ def run_deterministic(
             apart = VectorEnvironment(config.environment, config.evaluation.environments_used)
             cleanup.callback(apart.close)
             evaluated, incarnation = prepared.state.evaluation_env_steps or 0, backend.registry.register_evaluator()
-            evaluator = PublishedEvaluator(config, backend, Policy(bundle), apart, evaluated, incarnation)
+            films = None
+            if config.evaluation.films.used:
+                directory = Path(description.run_dir) / "films"
+                films = Films(config.evaluation.films, config.environment, directory, notice)
+                cleanup.callback(films.close)
+            evaluator = PublishedEvaluator(config, backend, Policy(bundle), apart, evaluated, incarnation, films)
             evaluate = partial(evaluator.evaluate_if_due, stop)
         return Session(prepared, source, report, stop, after_save=actor.reset, evaluate=evaluate).run()

@@ -12,6 +12,7 @@ from distrl.config.secrets import masked
 from distrl.config.settings import Settings
 from distrl.config.tensorboard import TensorBoardConfig
 from distrl.errors import ConfigError, printable
+from distrl.launch.role_rows import RoleRows
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.records import Evaluation, RoleStatus, blocked_share, rates_while_paused
@@ -32,6 +33,7 @@ class Monitor:
         self._view = view
         self._tensorboard = _open_tensorboard(config.tensorboard, run_dir)
         self._csv = CsvSink(run_dir / "metrics.csv")
+        self._role_rows = RoleRows(run_dir / "roles.csv", config.launch.role_rows_s)
         self._events = (run_dir / "logs" / "events.log").open("a", encoding="utf-8")
         self._after = "0"
         self._evaluations_after = self._requests_after = "0"
@@ -43,6 +45,7 @@ class Monitor:
         self._rss_mb = self._cpu_cores = 0.0
         self._blocked: float | None = None
         self._blocked_so_far = (0.0, 0)  # sum and number
+        self._problems: dict[str, str] = {}  # name of a role -> as last reported
         self.latest: Snapshot = {}
         self.ledger = LedgerCounts()
         self.peak_rss_mb: dict[str, float] = {}
@@ -102,6 +105,10 @@ class Monitor:
         for role in roles:
             name = Role.of(role).name
             self.peak_rss_mb[name] = max(self.peak_rss_mb.get(name, 0.0), role.peak_rss_mb)
+            if role.problem and role.problem != self._problems.get(name):
+                self.event(f"{name}: {role.problem}")
+            self._problems[name] = role.problem
+        self._keep("roles.csv", lambda: self._role_rows.write(roles))
         for entry_id, snapshot in backend.registry.snapshots(self._after):
             self._after = entry_id
             self._take(snapshot)

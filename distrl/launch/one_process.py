@@ -46,6 +46,10 @@ def train_here(description: RunDescription, monitor: Monitor, interrupt: Interru
         here = socket.gethostname(), os.getpid()
         monitor.update(backend, [RoleStatus("learner", 0, 1, *here, "training", rss_mb=now, peak_rss_mb=peak)])
 
+    def notice(problem: str) -> None:
+        if problem:
+            monitor.event(problem)
+
     description = save_by_updates(description)
     monitor.event(
         f"one process: saves every {description.config.checkpoint.every_updates:,} updates (checkpoint.every_updates)"
@@ -61,7 +65,7 @@ def train_here(description: RunDescription, monitor: Monitor, interrupt: Interru
             # Imported here: it brings the framework, which prints to standard error.
             from distrl.launch.deterministic import run_deterministic
 
-            reason = run_deterministic(description, backend, report, lambda: interrupt.code is not None)
+            reason = run_deterministic(description, backend, report, lambda: interrupt.code is not None, notice)
             outcome = Outcome(interrupt.code or 0, interrupt.name or reason)
         except DistrlError as error:
             traceback.print_exc()

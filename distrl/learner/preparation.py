@@ -191,6 +191,6 @@ def restore_evaluations(policy: Path, state: LearnerState, registry: Registry, *
     if not resumed:
         forget_best(policy)
         return
-    registry.restore_evaluated(state.evaluation_env_steps or 0)
     known = [value for value in (state.best_evaluation_return, best_return(policy)) if value is not None]
     state.best_evaluation_return = max(known, default=None)
+    registry.restore_evaluated(state.evaluation_env_steps or 0, state.best_evaluation_return)

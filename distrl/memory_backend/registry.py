@@ -274,9 +274,15 @@ class Registry:
             return None
         return BestEvaluation(found, weights)
 
-    def restore_evaluated(self, env_steps: int) -> None:
-        """Restore the progress of evaluations for this launch's evaluators; it never goes back."""
-        self._run.write_one("HSET", self._keys.evaluated, "restored_env_steps", env_steps)
+    def restore_evaluated(self, env_steps: int, best_return: float | None = None) -> None:
+        """Restore the progress and the best return of evaluations for this launch's evaluators; neither goes back."""
+        best = () if best_return is None else ("restored_return", repr(best_return))
+        self._run.write_one("HSET", self._keys.evaluated, "restored_env_steps", env_steps, *best)
+
+    def best_return(self) -> float | None:
+        """Return the best mean return of this launch's evaluations and of `restore_evaluated`; None without any."""
+        told = self._engine.call("HMGET", self._keys.evaluated, "mean_return", "restored_return")
+        return max((value for value in map(_float, told) if value is not None), default=None)
 
     def evaluated_env_steps(self) -> int:
         """Return the progress of this launch or of `restore_evaluated`, whichever is more."""

@@ -3,10 +3,12 @@
 import threading
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 
 from distrl.actors.evaluator import PublishedEvaluator
+from distrl.actors.filming import Films
 from distrl.actors.policy import Policy
-from distrl.errors import ConfigError, FencedError
+from distrl.errors import ConfigError, DistrlError, FencedError
 from distrl.memory_backend.records import RoleStatus
 from distrl.roles.description import RunAddress
 from distrl.roles.join import MAKING, JoinedRole, await_bundle, log, make_environment
@@ -30,12 +32,14 @@ class EvaluatorRole(JoinedRole):
             raise ConfigError(f"run {address.run_id} has no evaluation.every_env_steps: nothing to evaluate")
         self._incarnation = self._backend.registry.register_evaluator()
         self._evaluator: PublishedEvaluator | None = None
+        self._problem = ""
 
     def _work(self, cleanup: ExitStack) -> None:
         """Evaluate until stopped, or until another evaluator has taken over."""
         config = self._run.config
         environment = make_environment(config.environment, config.evaluation.environments_used, self._incarnation)
         cleanup.callback(environment.close)
+        films = self._films(cleanup)
         self._enter("waiting: policy")
         bundle = await_bundle(self._backend, self._stop)
         if bundle is None:
@@ -44,13 +48,35 @@ class EvaluatorRole(JoinedRole):
         if policy.spec != environment.spec:
             raise ConfigError(f"the policy was made for {policy.spec}, here the environment is {environment.spec}")
         after = self._backend.registry.evaluated_env_steps()  # the learner sets it before the policy
-        self._evaluator = PublishedEvaluator(config, self._backend, policy, environment, after, self._incarnation)
+        self._evaluator = PublishedEvaluator(
+            config, self._backend, policy, environment, after, self._incarnation, films
+        )
         log.info("incarnation %d evaluates in %d rows", self._incarnation, environment.rows)
         try:
             self._evaluate(self._evaluator)
         except FencedError as error:
             self._backend.check_launch()  # raises if the run was launched again, which is no other evaluator
             log.warning("%s; this one ends", error)
+
+    def _films(self, cleanup: ExitStack) -> Films | None:
+        """Return the films of the run on this host; None if there are to be none, or if they cannot be made here."""
+        config = self._run.config
+        if not config.evaluation.films.used:
+            return None
+        directory = Path(self._run.description.run_dir) / "films"
+        try:
+            films = Films(config.evaluation.films, config.environment, directory, self._report)
+        except (DistrlError, OSError) as error:
+            self._report(f"no films: {error}")
+            return None
+        cleanup.callback(films.close)
+        return films
+
+    def _report(self, problem: str) -> None:
+        """Put a problem with which the role goes on into its heartbeat; "" ends it."""
+        self._problem = problem
+        if problem:
+            log.warning("%s", problem)
 
     def _evaluate(self, evaluator: PublishedEvaluator) -> None:
         self._enter("waiting: weights")
@@ -77,4 +103,5 @@ class EvaluatorRole(JoinedRole):
             env_steps=0 if evaluator is None else evaluator.env_steps,
             weights_version=0 if evaluator is None else evaluator.weights_version,
             last_step_age_s=self._awake.age_s(since) if busy else 0.0,
+            problem=self._problem,
         )

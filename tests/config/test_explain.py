@@ -55,7 +55,7 @@ def explained(tree, origin_of=None):
         (
             {"launch": {"xyzzy": 1}},
             "unknown key launch.xyzzy; valid keys in launch: launcher, ray_address, wait_for_nodes, start_actors, "
-            "wait_s, sigterm_exit_code, log_level, print_logs",
+            "wait_s, sigterm_exit_code, log_level, print_logs, role_rows_s",
         ),
         (
             {"xyzzy": 1},
@@ -90,7 +90,7 @@ def test_an_unknown_key_names_the_nearest_valid_one(tree, line):
         (
             {"launch": 3},
             "launch: 3 must be a mapping of launcher, ray_address, wait_for_nodes, start_actors, wait_s, "
-            "sigterm_exit_code, log_level, print_logs",
+            "sigterm_exit_code, log_level, print_logs, role_rows_s",
         ),
         ({"environment": {"kwargs": 3}}, "environment.kwargs: 3 must be a mapping"),
         (

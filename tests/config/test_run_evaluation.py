@@ -24,6 +24,17 @@ def test_what_nobody_would_look_at_is_refused(name):
     assert f"{name} is of no use while every_env_steps is null; set it, or leave {name} out" in str(caught.value)
 
 
+def test_films_need_evaluations_and_keep_needs_films_by_number():
+    for films, told in (
+        ("{best: true}", "films is of no use while every_env_steps"),
+        ("{keep: 3}", "keep is of no use"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            load(sets=[f"evaluation.films={films}"])
+    films = load(sets=["evaluation.every_env_steps=9", "evaluation.films={every: 10}"]).config.evaluation.films
+    assert (films.used, films.every, films.best, films.keep) == (True, 10, False, 20)
+
+
 @pytest.mark.row("D50")
 def test_a_stop_that_waits_for_evaluations_needs_some():
     with pytest.raises(ConfigError) as caught:

@@ -67,6 +67,18 @@ def test_cart_pole() -> None:
     )
 
 
+def test_one_that_is_to_be_filmed_must_show_pictures() -> None:
+    assert probe(EnvironmentConfig(id="CartPole-v1"), filmed=True).id == "CartPole-v1"
+    for config, told in (
+        (EnvironmentConfig(id="distrl.environments.worlds.toy:StepCounter"), "render_mode"),
+        (EnvironmentConfig(id="tcp://127.0.0.1:1"), "is on another machine and cannot be filmed"),
+    ):
+        with pytest.raises(ConfigError, match=told) as caught:
+            probe(config, filmed=True)
+        assert str(caught.value).startswith("evaluation.films: environment ")
+        assert "\n" not in str(caught.value)
+
+
 def test_kwargs_reach_the_environment() -> None:
     spec = probe(EnvironmentConfig(id="distrl.environments.worlds.toy:Bandit", kwargs={"means": [0.5, 0.25]}))
     assert (spec.actions, spec.max_episode_steps) == ({"action": DiscreteSpec(2)}, 1)

@@ -147,7 +147,7 @@ def test_a_training_of_agents_counts_every_row(tmp_path):
     description = RunDescription(run_id="r", run_dir=str(tmp_path), resumed_update=0, config=config, spec=make(1).spec)
     backend.create(description.model_dump_json())
     snapshots = []
-    assert run_deterministic(description, backend, snapshots.append, lambda: False) == "updates"
+    assert run_deterministic(description, backend, snapshots.append, lambda: False, print) == "updates"
     # Of the 10 steps of a pair's episode and reset 6 count.
     assert (snapshots[-1]["env_steps"], snapshots[-1]["episodes"]) == (3 * 2 * 6, 3 * 2 * 2)
     ledger = backend.ledger.counts()

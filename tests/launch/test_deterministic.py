@@ -9,7 +9,7 @@ from distrl.algorithms.dqn import Dqn
 from distrl.config import RunConfig
 from distrl.data_store.checkpoints import load_newest
 from distrl.environments.vector import VectorEnvironment
-from distrl.environments.worlds.toy import StepCounter
+from distrl.environments.worlds.toy import Identity, StepCounter
 from distrl.errors import NonFiniteError, StalledError
 from distrl.launch.deterministic import InlineSource, run_deterministic
 from distrl.learner.policy_files import best_return
@@ -79,7 +79,7 @@ class Training:
         )
         self.backend.create(description.model_dump_json())
         snapshots = []
-        reason = run_deterministic(description, self.backend, snapshots.append, lambda: False)
+        reason = run_deterministic(description, self.backend, snapshots.append, lambda: False, print)
         return reason, snapshots[-1]
 
     @property
@@ -310,11 +310,24 @@ def test_phases_follow_each_other_in_exact_environment_steps(tmp_path, monkeypat
     assert run.backend.ledger.counts().imbalance == 0
 
 
+class Shown(Identity):
+    """Can be filmed."""
+
+    def __init__(self, n, length_steps, render_mode=None):
+        super().__init__(n, length_steps)
+
+    def render(self):
+        return np.zeros((32, 48, 3), np.uint8)
+
+
 @pytest.mark.row("Q03")
 def test_an_evaluation_changes_no_bit_of_the_training_and_goes_on_in_a_resumed_run(tmp_path):
     plain, evaluated, halves = (Training(tmp_path, name, "impala", learning_rate=0.05) for name in ("a", "b", "c"))
     for run in (evaluated, halves):
         run.config["evaluation"] = {"every_env_steps": 20, "episodes": 3, "environments": 2}
+    for run in (plain, evaluated, halves):
+        run.config["environment"]["id"] = f"{__name__}:Shown"
+    evaluated.config["evaluation"]["films"] = {"every": 1, "best": True}
     plain.train(6)
     evaluated.train(6)
     halves.train(3)
@@ -332,6 +345,8 @@ def test_an_evaluation_changes_no_bit_of_the_training_and_goes_on_in_a_resumed_r
     assert [(one.env_steps, one.mean_return) for _, one in told] == [
         (one.env_steps, one.mean_return) for _, one in resumed
     ]
+    films = sorted(path.name for path in (evaluated.run_dir / "films").iterdir())
+    assert films == ["best.webm", *(f"steps-{one.env_steps:09d}.webm" for _, one in told)]
 
 
 @pytest.mark.row("D50")

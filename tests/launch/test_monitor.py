@@ -56,6 +56,14 @@ def test_every_snapshot_is_taken_once_with_what_only_the_supervisor_knows(make_m
     assert (monitor.updates, monitor.latest["env_steps"]) == (3, 300)
 
 
+def test_a_problem_with_which_a_role_goes_on_is_told_once(make_monitor, backend, tmp_path):
+    monitor = make_monitor()
+    for problem in ("", "no film: full", "no film: full", "", "no film: full again"):
+        monitor.update(backend, [replace(ACTOR, role="evaluator", problem=problem)])
+    told = [line.split(" ", 2)[2] for line in (tmp_path / "logs" / "events.log").read_text().splitlines()]
+    assert told == ["evaluator: no film: full", "evaluator: no film: full again"]
+
+
 def test_what_all_roles_take_is_told_together(make_monitor, backend, tmp_path):
     monitor = make_monitor()
     backend.registry.add_snapshot(snapshot(1, 1.0))
@@ -298,3 +306,12 @@ def test_a_paused_run_is_shown_without_a_rate_though_its_last_snapshot_had_one(
     assert shown[0] == {}
     assert [(one["env_steps_per_s"], one["updates_per_s"]) for one in shown[1:]] == [(0.0, 0.0), (9.0, 7.0)]
     assert monitor.latest["env_steps_per_s"] == 9.0  # what the learner said stays what is written down
+
+
+def test_rows_of_roles_are_written_where_they_are_wanted(make_monitor, backend, tmp_path):
+    make_monitor().update(backend, [ACTOR, LEARNER])
+    assert not (tmp_path / "roles.csv").exists()
+    make_monitor(launch={"role_rows_s": 5.0}).update(backend, [ACTOR, LEARNER])
+    assert [line.split(",")[1] for line in (tmp_path / "roles.csv").read_text().splitlines()] == [
+        *("role", "actor", "learner"),
+    ]

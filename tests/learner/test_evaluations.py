@@ -99,7 +99,7 @@ def test_a_resumed_training_goes_on_with_what_was_evaluated_and_kept(registry, t
     write_best(tmp_path, BestEvaluation(evaluation(150), blob))  # of 3.0, after the checkpoint that is resumed from
     state = LearnerState(run_id="r", evaluation_env_steps=110, evaluation_mean_return=1.0, best_evaluation_return=2.0)
     restore_evaluations(tmp_path, state, registry, resumed=True)
-    assert (state.best_evaluation_return, registry.evaluated_env_steps()) == (3.0, 110)
+    assert (state.best_evaluation_return, registry.evaluated_env_steps(), registry.best_return()) == (3.0, 110, 3.0)
     assert not state.observe_evaluation(2.5, 200)  # takes no better one's place
     better = LearnerState(run_id="r", best_evaluation_return=3.5)
     restore_evaluations(tmp_path, better, registry, resumed=True)

@@ -50,7 +50,7 @@ def test_the_preset_learns_from_the_stacks_that_its_actor_saw(tmp_path, monkeypa
     backend = connect("local:", "pong", QueueCaps.of(config), name="test", give_up_s=1.0)
     backend.create(description.model_dump_json())
     snapshots = []
-    assert run_deterministic(description, backend, snapshots.append, lambda: False) == "updates"
+    assert run_deterministic(description, backend, snapshots.append, lambda: False, print) == "updates"
     assert (snapshots[-1]["updates"], backend.ledger.counts().imbalance) == (UPDATES, 0)
     assert np.isfinite(snapshots[-1]["loss"])
     # Games of four steps and the row of the reset: 1, 1, 1, 1, 0, …

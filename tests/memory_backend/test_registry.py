@@ -151,10 +151,13 @@ def test_how_far_a_training_was_evaluated_outlives_a_launch(run):
     registry = run.backend.registry
     registry.restore_evaluated(250)
     assert run.connect().registry.evaluated_env_steps() == 250
+    assert registry.best_return() is None
     registry.add_evaluation(Evaluation(1, 300, 1, 0.0, 0.0, 0.0, 0.0, 1.0, 0.1), b"", registry.register_evaluator())
     assert registry.evaluated_env_steps() == 300
-    registry.restore_evaluated(250)  # a learner that starts again
+    assert registry.best_return() == 0.0
+    registry.restore_evaluated(250, 0.25)  # a learner that starts again
     assert run.connect().registry.evaluated_env_steps() == 300
+    assert run.connect().registry.best_return() == 0.25
 
 
 def test_control_changes_what_is_given_and_leaves_the_rest(backend):

@@ -117,6 +117,19 @@ def test_an_evaluator_from_its_start_to_the_end_of_the_run(described_run, redis_
     assert not joined.thread.is_alive()
 
 
+def test_a_host_that_cannot_film_evaluates_and_says_so(described_run, redis_url, run_key, tmp_path, monkeypatch):
+    backend = described_run(**TASK, evaluation={"every_env_steps": 100, "episodes": 3, "films": {"best": True}})
+    First.specs.append(RunDescription.model_validate_json(backend.config_json()).spec)
+    monkeypatch.setattr(evaluator, "Policy", First)
+    learner = backend.become_learner()
+    backend.weights.put_bundle(PolicyBundle(b"", ""))
+    learner.weights.publish(1, encode_weights(Weights(1, {"w": np.zeros(1, np.float32)})), 100)
+    joined = Joined(redis_url, tmp_path.name, run_key)
+    wait_until(lambda: backend.registry.evaluations("0"))
+    assert joined.role.status().problem.startswith("no films: environment distrl.environments.worlds.toy:StepCounter")
+    joined.end()
+
+
 def test_a_resumed_run_goes_on_and_one_of_two_evaluators_ends(
     described_run, redis_url, run_key, tmp_path, monkeypatch, caplog
 ):

@@ -1,0 +1,53 @@
+"""roles.csv: at intervals one row for each role, from its heartbeat."""
+
+import csv
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from distrl.memory_backend.records import RoleStatus
+
+COLUMNS = (
+    *("role", "id", "incarnation", "host", "state", "env_steps", "env_steps_per_s", "weights_version"),
+    *("rss_mb", "cpu_share", "blocked_share"),
+)
+"""Fields of `RoleStatus`; before them comes the time, local with its distance from UTC."""
+MOST_BYTES = 50_000_000
+"""Size from which the file becomes roles.1.csv, which is replaced, and a new one is begun."""
+
+
+class RoleRows:
+    """The file, which a resumed run continues. A row that an earlier process left unfinished is removed.
+
+    Args:
+        path: Made with the first rows.
+        every_s: Least seconds between two rows of a role; None: nothing is written.
+    """
+
+    def __init__(self, path: Path, every_s: float | None) -> None:
+        self._path, self._every_s = path, every_s
+        self._due_at = 0.0
+        if every_s is not None and path.exists():
+            _remove_torn_row(path)
+
+    def write(self, roles: Sequence[RoleStatus]) -> None:
+        """Append a row for each role if it is time to, and flush them; OSError if they cannot be written."""
+        now = time.monotonic()
+        if self._every_s is None or not roles or now < self._due_at:
+            return
+        self._due_at = now + self._every_s
+        if self._path.exists() and self._path.stat().st_size >= MOST_BYTES:
+            self._path.replace(self._path.with_name("roles.1.csv"))
+        at = datetime.now().astimezone().isoformat(timespec="seconds")
+        with self._path.open("a", encoding="utf-8", newline="") as file:
+            rows = csv.writer(file, lineterminator="\n")
+            if file.tell() == 0:
+                rows.writerow(["time", *COLUMNS])
+            rows.writerows([at, *(getattr(role, name) for name in COLUMNS)] for role in roles)
+
+
+def _remove_torn_row(path: Path) -> None:
+    with path.open("r+b") as file:
+        content = file.read()
+        file.truncate(content.rfind(b"\n") + 1)
