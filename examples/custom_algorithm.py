@@ -12,16 +12,11 @@ from collections.abc import Mapping
 from keras import ops
 from pydantic import Field
 
-from distrl.algorithms.algorithm import GradientAlgorithm, Loss
-from distrl.algorithms.maths import losses
-from distrl.algorithms.maths.returns import n_step, step_discounts
-from distrl.config.algorithms import AlgorithmSection
+from distrl import algorithms as api
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
-from distrl.networks.actions.family import Tensor
-from distrl.types import Batch
 
 
-class MaximumEntropy(GradientAlgorithm):
+class MaximumEntropy(api.GradientAlgorithm):
     """A2C with soft returns (Schulman et al. 2017, "Equivalence between policy gradients and soft Q-learning").
 
     Most actor-critics add the entropy of the current action to the loss. Here entropy is part of the reward,
@@ -35,7 +30,7 @@ class MaximumEntropy(GradientAlgorithm):
     with n-step returns G_t of r' and A_t = G_t - V_t.
     """
 
-    class Parameters(AlgorithmSection):
+    class Parameters(api.AlgorithmSection):
         """The section `algorithm` of the configuration: these, beside the common settings such as `discount`."""
 
         max_staleness_updates: int | None = 0
@@ -49,7 +44,7 @@ class MaximumEntropy(GradientAlgorithm):
     parameters: Parameters
     heads = (PolicyHeadParameters(), ValueHeadParameters())
 
-    def loss(self, outputs: Mapping[str, Tensor], batch: Batch) -> Loss:
+    def loss(self, outputs: Mapping[str, api.Tensor], batch: api.Batch) -> api.Loss:
         """Return the loss; distrl traces this once and compiles it, on TensorFlow or JAX.
 
         Args:
@@ -61,24 +56,24 @@ class MaximumEntropy(GradientAlgorithm):
         values = outputs["value"]
         log_probabilities = self.distribution.log_probability(acting, batch.actions)
         paid = parameters.reward_scale * batch.rewards - parameters.temperature * ops.stop_gradient(log_probabilities)
-        returns = n_step(
+        returns = api.n_step(
             values=values,
             rewards=ops.where(batch.valid, paid, 0.0),
             # Zero where an episode terminated. After a time limit, the return continues with V.
-            discounts=step_discounts(batch.terminated, parameters.discount),
+            discounts=api.step_discounts(batch.terminated, parameters.discount),
             valid=batch.valid,
             steps=parameters.steps,
         )
-        policy_loss = losses.policy_gradient(log_probabilities, returns.advantages, batch.valid)
-        value_loss = losses.value_loss(values[:-1], returns.value_targets, batch.valid)
-        return Loss(
+        policy_loss = api.policy_gradient(log_probabilities, returns.advantages, batch.valid)
+        value_loss = api.value_loss(values[:-1], returns.value_targets, batch.valid)
+        return api.Loss(
             # One term per head, named like it.
             terms={"policy": policy_loss, "value": parameters.value_loss_weight * value_loss},
             # Columns of metrics.csv, and curves in TensorBoard.
             metrics={
                 "policy_loss": policy_loss,
                 "value_loss": value_loss,
-                "entropy": losses.masked_mean(self.distribution.entropy(acting), batch.valid),
-                "mean_value": losses.masked_mean(values[:-1], batch.valid),
+                "entropy": api.masked_mean(self.distribution.entropy(acting), batch.valid),
+                "mean_value": api.masked_mean(values[:-1], batch.valid),
             },
         )

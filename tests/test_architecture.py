@@ -608,7 +608,7 @@ def test_a_line_that_does_not_name_its_agent_is_reported(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("module", ["distrl", "distrl.commands.main"])
+@pytest.mark.parametrize("module", ["distrl", "distrl.algorithms", "distrl.commands.main"])
 def test_import_stays_light(module):
     heavy = ["tensorflow", "keras", "jax", "ray", "gymnasium", "matplotlib"]
     program = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"

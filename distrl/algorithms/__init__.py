@@ -1,5 +1,94 @@
-"""Algorithms: each states its loss in one file. `config.algorithms.ALGORITHMS` lists them."""
+"""Algorithms: each states its loss in one file. `config.algorithms.ALGORITHMS` lists the built-in ones.
 
-from distrl.algorithms.selection import built, context_of, make_algorithm
+`__all__` is the stable API for algorithms of your own: a change of these names, or of their documented attributes, is a
+breaking change and stands in CHANGELOG.md. Modules below may move. Each name is imported at its first use.
+"""
 
-__all__ = ["built", "context_of", "make_algorithm"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from distrl.algorithms.algorithm import Algorithm, GradientAlgorithm, Loss, Networks, Update
+    from distrl.algorithms.maths.critic_losses import critic_targets, smallest, smoothed_actions
+    from distrl.algorithms.maths.losses import masked_mean, policy_gradient, value_loss
+    from distrl.algorithms.maths.returns import Returns, batch_discounts, gae, n_step, step_discounts, vtrace
+    from distrl.algorithms.maths.rewards import learned_rewards
+    from distrl.algorithms.off_policy import ActionScale
+    from distrl.algorithms.selection import built, context_of, make_algorithm
+    from distrl.config.algorithms import AlgorithmContext, AlgorithmSection
+    from distrl.networks.actions.family import Tensor
+    from distrl.networks.assembly import action_input
+    from distrl.networks.framework.differentiation import Objective, Part
+    from distrl.networks.heads.losses import huber, squared_error
+    from distrl.networks.objective import regularization, weighted_sum
+    from distrl.networks.steps import Step, TrainedNumber, held
+    from distrl.networks.wrapper import NetworkWrapper
+    from distrl.types import Batch, EnvSpec
+
+__all__ = [
+    "ActionScale",
+    "Algorithm",
+    "AlgorithmContext",
+    "AlgorithmSection",
+    "Batch",
+    "EnvSpec",
+    "GradientAlgorithm",
+    "Loss",
+    "NetworkWrapper",
+    "Networks",
+    "Objective",
+    "Part",
+    "Returns",
+    "Step",
+    "Tensor",
+    "TrainedNumber",
+    "Update",
+    "action_input",
+    "batch_discounts",
+    "built",
+    "context_of",
+    "critic_targets",
+    "gae",
+    "held",
+    "huber",
+    "learned_rewards",
+    "make_algorithm",
+    "masked_mean",
+    "n_step",
+    "policy_gradient",
+    "regularization",
+    "smallest",
+    "smoothed_actions",
+    "squared_error",
+    "step_discounts",
+    "value_loss",
+    "vtrace",
+    "weighted_sum",
+]
+
+_MODULES = {
+    "distrl.algorithms.algorithm": {"Algorithm", "GradientAlgorithm", "Loss", "Networks", "Update"},
+    "distrl.algorithms.maths.critic_losses": {"critic_targets", "smallest", "smoothed_actions"},
+    "distrl.algorithms.maths.losses": {"masked_mean", "policy_gradient", "value_loss"},
+    "distrl.algorithms.maths.returns": {"Returns", "batch_discounts", "gae", "n_step", "step_discounts", "vtrace"},
+    "distrl.algorithms.maths.rewards": {"learned_rewards"},
+    "distrl.algorithms.off_policy": {"ActionScale"},
+    "distrl.algorithms.selection": {"built", "context_of", "make_algorithm"},
+    "distrl.config.algorithms": {"AlgorithmContext", "AlgorithmSection"},
+    "distrl.networks.actions.family": {"Tensor"},
+    "distrl.networks.assembly": {"action_input"},
+    "distrl.networks.framework.differentiation": {"Objective", "Part"},
+    "distrl.networks.heads.losses": {"huber", "squared_error"},
+    "distrl.networks.objective": {"regularization", "weighted_sum"},
+    "distrl.networks.steps": {"Step", "TrainedNumber", "held"},
+    "distrl.networks.wrapper": {"NetworkWrapper"},
+    "distrl.types": {"Batch", "EnvSpec"},
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name at its first use."""
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module 'distrl.algorithms' has no attribute {name!r}")

@@ -46,8 +46,9 @@ class Step:
     k replicas make the same update as one, up to rounding: means are taken over the whole batch or minibatch.
 
     Args:
-        function: As for `backend.Gradients`; its new values of `others` are assigned. With several parts it is one sum
-            of losses, whose terms protect variables by `stop_gradient`. Over minibatches its metrics are scalars.
+        function: batch -> (scalar loss, name -> metric), in `keras.ops`. It may assign `others`. With several parts it
+            is one sum of losses, whose terms protect variables by `held` or `stop_gradient`. Over minibatches its
+            metrics are scalars.
         parts: Variables by which it is differentiated, each group with its optimizer and period.
         others: Variables that `function` may assign.
         constants: Other variables that `function` reads, or that a prelude reads or moves.

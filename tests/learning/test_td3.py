@@ -43,8 +43,9 @@ def test_td3_brings_a_point_home(train_here):
 @pytest.mark.long
 @pytest.mark.timeout(1500)
 @pytest.mark.redis
-def test_the_preset_swings_the_pendulum_up_within_its_budget(train_preset, tmp_path):
-    summary = train_preset("pendulum-td3", "--seed", "101")
+@pytest.mark.parametrize("algorithm", [[], ["--algorithm", "examples.own_td3:OwnTd3"]], ids=["built in", "own"])
+def test_the_preset_swings_the_pendulum_up_within_its_budget(train_preset, tmp_path, algorithm):
+    summary = train_preset("pendulum-td3", "--seed", "101", *algorithm)
     assert summary.env_steps <= 30_000 + 32  # whole unrolls
     assert (summary.imbalance, summary.restarts, sum(summary.dropped.values())) == (0, 0, 0)
     evaluate = [sys.executable, "-m", "distrl", "evaluate", str(tmp_path / "run"), "--episodes", "100", "--json"]
