@@ -47,7 +47,7 @@ class EnvironmentConfig(Section):
     """Keyword arguments of the environment; with envpool also EnvPool's own options, such as num_threads."""
     metrics: dict[InfoKey, Aggregation] = Field(default_factory=dict)
     """Numbers in the environment's `info` that become metrics: key -> how the values of an episode's steps become one.
-    Their means over the last 100 episodes are the columns `info_<key>_100`."""
+    Their means over the last 100 episodes are the columns `info_KEY_100`."""
     atari: AtariParameters | None = None
     """Protocol of a game of the Arcade Learning Environment. null: as gymnasium registers it."""
     preprocessing: tuple[PreprocessingStep, ...] = ()

@@ -1,32 +1,13 @@
 """`environment.metrics` in whole trainings in one process: metrics.csv, evaluations, `stop`, and resumed runs."""
 
 import csv
-from typing import Any
 
 import pytest
 
 import distrl
 from distrl.data_store.checkpoints import load_newest
-from distrl.environments.worlds.toy import Identity
+from distrl.metrics.sinks import CsvSink
 from tests.launch.test_deterministic import Training, compare
-
-
-class Measured(Identity):
-    """Episodes of three steps, whose infos have numbers that can be added by hand."""
-
-    _episode = 0
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        self._episode, self._step = self._episode + 1, 0
-        return super().reset(seed=seed, options=options)
-
-    def step(self, action: Any) -> Any:
-        self._step += 1
-        info = {"pay": self._step, "episode": self._episode, "drawn": self.np_random.random()}
-        if self._episode > 2:
-            info["late"] = float(self._episode)
-        return *super().step(action)[:4], info
-
 
 METRICS = {"pay": "sum", "episode": "last", "late": "max", "never": "mean"}
 
@@ -35,7 +16,7 @@ def config(algorithm="impala", **tree):
     """Every update takes one unroll of four rows, and so two episodes, the next ones of two environments."""
     return {
         "environment": {
-            "id": f"{__name__}:Measured",
+            "id": "tests.measured:Measured",
             "kwargs": {"n": 2, "length_steps": 3},
             "vectorization": "sync",
             "metrics": METRICS,
@@ -49,21 +30,25 @@ def config(algorithm="impala", **tree):
     }
 
 
-def trained(tmp_path, **tree):
-    """Return the summary, and rows of metrics.csv by updates."""
-    loaded = distrl.RunConfig.model_validate(config(**tree))
-    summary = distrl.train(loaded, run_dir=str(tmp_path / "run"), view="silent")
-    with (tmp_path / "run" / "metrics.csv").open() as file:
-        return summary, {int(row["updates"]): row for row in csv.DictReader(file)}
+def rows_of(path):
+    """Return the rows of metrics.csv by updates."""
+    with path.open() as file:
+        return {int(row["updates"]): row for row in csv.DictReader(file)}
 
 
 def test_the_columns_are_means_over_the_last_100_episodes(tmp_path):
-    evaluation = {"every_env_steps": 60, "episodes": 4, "environments": 2}
-    summary, rows = trained(tmp_path, stop={"metrics": {"episode": 30.5}}, evaluation=evaluation)
-    assert (summary.error, summary.stop_reason, summary.updates) == (None, "metrics", 55)
+    run = Training(tmp_path, "run", "impala")
+    run.config = config(evaluation={"every_env_steps": 60, "episodes": 4, "environments": 2})
+    run.stop = {"metrics": {"episode": 30.5}}
+    reason, snapshot = run.train(1000)
+    assert (reason, snapshot["updates"], snapshot["unreported"]) == ("metrics", 55, "never")
+    sink = CsvSink(tmp_path / "metrics.csv")
+    for each in run.snapshots:
+        sink.write(each)
+    sink.close()
+    rows = rows_of(tmp_path / "metrics.csv")
     names = ("info_pay_100", "info_episode_100", "info_late_100", "info_never_100")
-    cells = {updates: [row[name] for name in names] for updates, row in rows.items()}
-    assert cells == {
+    assert {updates: [row[name] for name in names] for updates, row in rows.items()} == {
         10: ["6.0", "5.5", "6.5", ""],
         20: ["6.0", "10.5", "11.5", ""],
         30: ["6.0", "15.5", "16.5", ""],
@@ -74,9 +59,22 @@ def test_the_columns_are_means_over_the_last_100_episodes(tmp_path):
     # Two episodes of each of the evaluation's environments: its fifth has the numbers 9 and 10.
     evaluated = [rows[55][f"evaluation_info_{name}"] for name in ("pay", "episode", "never")]
     assert evaluated == ["6.0", "9.5", ""]
+
+
+@pytest.mark.long
+def test_actors_with_environments_in_processes_report_them_over_redis(tmp_path):
+    tree = config(actors={"count": 1, "environments": 2, "unroll_length_steps": 4})
+    tree |= {"stop": {"metrics": {"episode": 40.5}, "updates": 2000}}
+    tree["environment"]["vectorization"] = "async"
+    tree["evaluation"] = {"every_env_steps": 60, "episodes": 4, "environments": 2}
+    summary = distrl.train(distrl.RunConfig.model_validate(tree), run_dir=str(tmp_path / "run"), view="silent")
+    assert (summary.error, summary.stop_reason, summary.imbalance) == (None, "metrics", 0)
+    last = [*rows_of(tmp_path / "run" / "metrics.csv").values()][-1]
+    assert (last["info_pay_100"], last["info_never_100"]) == ("6.0", "")
+    assert float(last["info_episode_100"]) == float(last["info_late_100"]) >= 40.5
     events = (tmp_path / "run" / "logs" / "events.log").read_text()
     assert events.count("environment.metrics: info of the last 100 episodes does not have never") == 1
-    assert "over 4 episodes, pay 6.00, episode 9.50, late 9.50" in events
+    assert "over 4 episodes, pay 6.00, episode" in events
 
 
 @pytest.mark.parametrize("algorithm", ["a3c", "dqn"])
