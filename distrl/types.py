@@ -286,6 +286,8 @@ class Unroll:
         episode_lengths_steps: int32 [E]. Their lengths in valid steps.
         episode_discounted_returns: float32 [E]. Their raw returns, discounted from their first step on.
         episode_successes: int8 [E]. 1 if they succeeded, 0 if not, -1: the environment does not say.
+        episode_metrics: float32 [E, M]. Their values of `environment.metrics`, in this order; NaN: `info` had none.
+            None if M is 0.
         reward_moments: "count", "mean" and "squares", float64, of the quantity that scales rewards; empty if rewards
             are not normalised.
         priorities: float32 [T, B], at least 0. First priority of each step in the replay memory; None if the algorithm
@@ -307,6 +309,7 @@ class Unroll:
     episode_lengths_steps: IntArray
     episode_discounted_returns: FloatArray = field(default_factory=lambda: np.zeros(0, np.float32))
     episode_successes: Array = field(default_factory=lambda: np.zeros(0, np.int8))
+    episode_metrics: FloatArray | None = None
     reward_moments: dict[str, Array] = field(default_factory=dict)
     priorities: FloatArray | None = None
     extras: dict[str, Array] = field(default_factory=dict)
@@ -335,7 +338,8 @@ class Contribution:
     Attributes:
         header: Of the unroll that was differentiated.
         differentiated: Its gradient, with metrics and moments.
-        episode_returns, episode_lengths_steps, episode_discounted_returns, episode_successes: Of the unroll.
+        episode_returns, episode_lengths_steps, episode_discounted_returns, episode_successes, episode_metrics: Of the
+            unroll.
         reward_moments: As of an unroll.
     """
 
@@ -345,6 +349,7 @@ class Contribution:
     episode_lengths_steps: IntArray
     episode_discounted_returns: FloatArray = field(default_factory=lambda: np.zeros(0, np.float32))
     episode_successes: Array = field(default_factory=lambda: np.zeros(0, np.int8))
+    episode_metrics: FloatArray | None = None
     reward_moments: dict[str, Array] = field(default_factory=dict)
 
 
@@ -442,6 +447,8 @@ EPISODE_FIELDS: Mapping[str, np.dtype[Any]] = {
     "episode_successes": np.dtype("int8"),
 }
 """Fields of an unroll with an entry for every episode that ended in it: [E]."""
+EPISODE_METRICS = "episode_metrics"
+"""Field of an unroll with values of `environment.metrics`, float32 [E, M]: only if there are any."""
 
 _MOST_TEXT_BYTES = 256
 """Bound on the bytes that describe an encoded array beside its name: at most 32 axes of 5 bytes, and 5 keys."""
@@ -468,6 +475,7 @@ class UnrollSchema:
             unrolls carry them.
         recurrent_state: name -> (dtype, shape [S, B, ...]); empty for feed-forward policies.
         reward_moments: `MOMENTS`; empty where rewards are not normalised.
+        metrics: M, the number of `environment.metrics`.
     """
 
     unroll_length_steps: int
@@ -479,6 +487,7 @@ class UnrollSchema:
     steps: Mapping[str, Form]
     recurrent_state: Mapping[str, Form]
     reward_moments: Mapping[str, Form]
+    metrics: int = 0
 
     @property
     def tells_priorities(self) -> bool:
@@ -493,7 +502,8 @@ class UnrollSchema:
     @cached_property
     def fields(self) -> frozenset[str]:
         """Names of the parts of an encoded unroll: groups of arrays, and single arrays."""
-        return frozenset({*GROUPS, *self.steps, *EPISODE_FIELDS})
+        metrics = (EPISODE_METRICS,) if self.metrics else ()
+        return frozenset({*GROUPS, *self.steps, *EPISODE_FIELDS, *metrics})
 
     @cached_property
     def max_arrays(self) -> int:
@@ -504,9 +514,10 @@ class UnrollSchema:
     @cached_property
     def most_bytes(self) -> int:
         """Bound on the bytes of an encoded unroll, in which an episode may end at every step."""
-        ends = {
-            name: (dtype, (self.unroll_length_steps * self.environments,)) for name, dtype in EPISODE_FIELDS.items()
-        }
+        episodes = self.unroll_length_steps * self.environments
+        ends: dict[str, Form] = {name: (dtype, (episodes,)) for name, dtype in EPISODE_FIELDS.items()}
+        if self.metrics:
+            ends[EPISODE_METRICS] = (np.dtype("float32"), (episodes, self.metrics))
         groups = (self.observations, self.actions, self.steps, self.recurrent_state, self.reward_moments, ends)
         names = [*self.fields, *(name for group in groups for name in group)]
         return sum(map(bytes_of, groups)) + sum(_MOST_TEXT_BYTES + len(name.encode()) for name in names)
@@ -527,11 +538,13 @@ class UnrollSchema:
         tells_priorities: bool = False,
         tells_choice_probabilities: bool = False,
         states: int = 1,
+        metrics: int = 0,
     ) -> "UnrollSchema":
         """The schema of a run: T = `unroll_length_steps`, B = `environments`, arrays of `spec` and the policy.
 
         Args:
             states: S.
+            metrics: M.
         """
         shape = (unroll_length_steps, environments)
         actions = {name: action.array for name, action in spec.actions.items()}
@@ -554,6 +567,7 @@ class UnrollSchema:
             steps={entry.name: (np.dtype(entry.dtype), (*shape, *entry.shape)) for entry in steps},
             recurrent_state=_forms(recurrent_state, (states, environments)),
             reward_moments=MOMENTS if normalizes_rewards else {},
+            metrics=metrics,
         )
 
 

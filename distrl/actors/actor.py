@@ -66,6 +66,7 @@ class Actor:
             config.algorithm.reward_moments_discount,
             config.state_rows,
             config.algorithm.discount,
+            len(environment.metrics),
         )
         self._priorities: FirstPriorities | None = None
         if config.algorithm.tells_priorities:
@@ -141,8 +142,8 @@ class Actor:
             step = self._environment.step(actions)  # hop 1
             self._observations = step.observations
             self._recurrent_state = restarted(output.recurrent_state, step.valid)
-            succeeded = self._environment.succeeded
-            self._unroll.add(actions, log_probabilities, step, self._recurrent_state, succeeded)  # hop 3
+            told = self._environment.succeeded, self._environment.episode_metrics
+            self._unroll.add(actions, log_probabilities, step, self._recurrent_state, *told)  # hop 3
             self._exploration.follow(step.valid)
             self.progress.last_step_at = time.monotonic()
         unroll = self._unroll.close(self._producer, self._sequence, self._policy.version)

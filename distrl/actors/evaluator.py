@@ -4,6 +4,7 @@ Each of B environments plays its share of the episodes, and every episode of its
 Counting the episodes that end first would favour short ones: with lengths 1 and 9, nine in ten would be of length 1.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -104,12 +105,14 @@ class Episode(NamedTuple):
         total: Undiscounted return of the environment's rewards.
         length_steps: Valid steps.
         success: Whether it reached what it was for; None: the environment does not say.
+        metrics: Key of `environment.metrics` -> its value; None: `info` had none.
     """
 
     environment: int
     total: float
     length_steps: int
     success: bool | None = None
+    metrics: Mapping[str, float | None] = {}
 
 
 class Evaluator:
@@ -161,9 +164,18 @@ class Evaluator:
                 if left[ended] > 0:
                     left[ended] -= 1
                     success = None if succeeded is None else succeeded[ended]
-                    yield Episode(int(ended), float(totals[ended]), int(lengths[ended]), success)
+                    metrics = self._metrics_of(int(ended))
+                    yield Episode(int(ended), float(totals[ended]), int(lengths[ended]), success, metrics)
             totals[step.ended] = 0.0
             lengths[step.ended] = 0
+
+    def _metrics_of(self, row: int) -> dict[str, float | None]:
+        """Return the metrics of the episode that has just ended in a row."""
+        values = self._environment.episode_metrics
+        if values is None:
+            return {}
+        named = zip(self._environment.metrics, values[row].tolist(), strict=True)
+        return {key: None if math.isnan(value) else value for key, value in named}
 
     def _took_step(self, ended: Array) -> None:
         self.last_step_at = time.monotonic()
@@ -314,6 +326,7 @@ def evaluation(episodes: Sequence[Episode], *, weights_version: int, env_steps: 
         mean_length_steps=float(np.mean([episode.length_steps for episode in episodes])),
         wall_s=wall_s,
         success_rate=success_rate(episodes),
+        metrics=metric_means(episodes),
     )
 
 
@@ -321,6 +334,15 @@ def success_rate(episodes: Sequence[Episode]) -> float | None:
     """Return the share of episodes that succeeded, of those of which the environment says it; None without any."""
     known = [episode.success for episode in episodes if episode.success is not None]
     return sum(known) / len(known) if known else None
+
+
+def metric_means(episodes: Sequence[Episode]) -> dict[str, float | None]:
+    """Return the mean of each metric over the episodes of which it is known; None: of none."""
+    means: dict[str, float | None] = {}
+    for key in episodes[0].metrics if episodes else ():
+        known = [value for episode in episodes if (value := episode.metrics[key]) is not None]
+        means[key] = sum(known) / len(known) if known else None
+    return means
 
 
 def _shares(count: int | None, environments: int) -> Array:

@@ -56,6 +56,7 @@ class GradientShipper:
             header=unroll.header,
             differentiated=self._algorithm.differentiate(self._networks, stack([unroll], self._frame_counts)),
             **{name: getattr(unroll, name) for name in EPISODE_FIELDS},
+            episode_metrics=unroll.episode_metrics,
             reward_moments=unroll.reward_moments,
         )
 

@@ -3,7 +3,7 @@
 If the policy sees stacks of frames, an unroll holds every frame once: see `Unroll.observations`.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from distrl.actors.reward_moments import DiscountedReturns
 from distrl.environments.vector import Step
 from distrl.types import (
     EPISODE_FIELDS,
+    EPISODE_METRICS,
     STEP_FIELDS,
     Array,
     ArraySpec,
@@ -42,6 +43,7 @@ class UnrollBuilder:
         reward_discount: Discount of the returns whose moments unrolls carry; None: unrolls carry no moments.
         discount: Discount of `episode_discounted_returns`.
         state_rows: Rows before which unrolls hold the recurrent state, row 0 first.
+        metrics: M, the number of `environment.metrics`.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class UnrollBuilder:
         reward_discount: float | None = None,
         state_rows: Container[int] = (0,),
         discount: float = 1.0,
+        metrics: int = 0,
     ) -> None:
         self._observation_specs = spec.observations
         self._action_specs = {name: action.array for name, action in spec.actions.items()}
@@ -59,6 +62,7 @@ class UnrollBuilder:
         self._row = 0
         self._state_rows = state_rows
         self._discount = discount
+        self._metrics = metrics
         self._discounted = None if reward_discount is None else DiscountedReturns(reward_discount, environments)
 
     def begin(self, observations: dict[str, Array], recurrent_state: dict[str, Array]) -> None:
@@ -90,6 +94,7 @@ class UnrollBuilder:
         self._log_probabilities = np.empty(self._shape, np.float32)
         self._steps: list[tuple[Array, ...]] = []  # rows of `_OF_STEP`
         self._succeeded: list[Array | None] = []
+        self._episode_metrics: list[FloatArray | None] = []
         self._states = [recurrent_state]
         self._row = 0
 
@@ -105,6 +110,7 @@ class UnrollBuilder:
         step: Step,
         recurrent_state: dict[str, Array],
         succeeded: Array | None = None,
+        episode_metrics: FloatArray | None = None,
     ) -> None:
         """Record one row.
 
@@ -114,6 +120,7 @@ class UnrollBuilder:
             step: The resulting step.
             recurrent_state: The policy's state before the next row, from `restarted`. Kept, not copied.
             succeeded: [B], `VectorEnvironment.succeeded` of the step.
+            episode_metrics: [B, M], `VectorEnvironment.episode_metrics` of the step; None if M is 0.
         """
         row = self._row
         for name, rows in self._actions.items():
@@ -121,6 +128,7 @@ class UnrollBuilder:
         self._log_probabilities[row] = log_probabilities
         self._steps.append(step[1:])
         self._succeeded.append(succeeded)
+        self._episode_metrics.append(episode_metrics)
         for name, spec in self._observation_specs.items():
             self._observations[name][row + spec.frames] = frames.newest(step.observations[name], spec.frames)
         self._newest, self._newest_state = step.observations, recurrent_state
@@ -161,7 +169,10 @@ class UnrollBuilder:
         return self._discounted.moments(steps["rewards"], steps["terminated"] | steps["truncated"], steps["valid"])
 
     def _ended_episodes(self, steps: dict[str, Array]) -> dict[str, Any]:
-        """Return `EPISODE_FIELDS` of episodes that end in this unroll, in order of time; open ones continue."""
+        """Return `EPISODE_FIELDS` of episodes that end in this unroll, in order of time; open ones continue.
+
+        Also `EPISODE_METRICS`, if there are any.
+        """
         paid, valid, ended = steps["raw_rewards"], steps["valid"], steps["ended"]
         lengths = self._lengths_before + np.cumsum(valid, axis=0)  # [T, B]
         returns = self._returns_before + np.cumsum(paid, axis=0, dtype=np.float64)
@@ -185,9 +196,21 @@ class UnrollBuilder:
             carried.append(carry)
             found.append(np.where(follows, ends - np.roll(ends, 1), ends)[by_time])
         self._returns_before, self._lengths_before, self._discounted_before = carried
-        said = [self._success(*place) for place in zip(time[by_time], environment[by_time], strict=True)]
-        columns: list[Array] = [*found, np.array(said, np.int8)]
-        return {name: column.astype(EPISODE_FIELDS[name]) for name, column in zip(_OF_EPISODE, columns, strict=True)}
+        places = [*zip(time[by_time], environment[by_time], strict=True)]
+        columns: list[Array] = [*found, np.array([self._success(*place) for place in places], np.int8)]
+        named = {name: column.astype(EPISODE_FIELDS[name]) for name, column in zip(_OF_EPISODE, columns, strict=True)}
+        return named | self._metrics_of(places)
+
+    def _metrics_of(self, places: Sequence[tuple[int, int]]) -> dict[str, Array]:
+        """Return `EPISODE_METRICS` of episodes that ended in these rows (time, environment), if there are any."""
+        if not self._metrics:
+            return {}
+        found = np.empty((len(places), self._metrics), np.float32)
+        for episode, (time, environment) in enumerate(places):
+            metrics = self._episode_metrics[time]
+            assert metrics is not None  # `metrics` is above 0
+            found[episode] = metrics[environment]
+        return {EPISODE_METRICS: found}
 
     def _success(self, time: int, environment: int) -> int:
         """Return whether the episode that ended there succeeded: 1, 0, or -1 if the environment does not say."""

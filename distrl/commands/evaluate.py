@@ -20,7 +20,7 @@ from distrl.config.document import parse
 from distrl.config.load import load
 from distrl.config.stores import is_store_url
 from distrl.errors import EXIT_INTERRUPTED, ConfigError
-from distrl.metrics.phrases import return_words
+from distrl.metrics.phrases import known, return_words
 
 if TYPE_CHECKING:
     from distrl.serving.evaluation import Episode, Subject
@@ -238,7 +238,7 @@ def _report(
     complete: bool,
 ) -> dict[str, Any]:
     """Return the JSON object. Values that need an episode are null before one has ended."""
-    from distrl.serving.evaluation import success_rate
+    from distrl.serving.evaluation import metric_means, success_rate
 
     returns, lengths = [episode.total for episode in ended], [episode.length_steps for episode in ended]
     mean = fmean(returns) if returns else None
@@ -258,6 +258,7 @@ def _report(
         "max_return": max(returns, default=None),
         "mean_length_steps": fmean(lengths) if lengths else None,
         "success_rate": success_rate(ended),
+        "metrics": metric_means(ended),
         "returns": returns,
         "lengths_steps": lengths,
     }
@@ -280,6 +281,11 @@ def _text(subject: "Subject", report: Mapping[str, Any], video: Path | None) -> 
     )
     if report["success_rate"] is not None:
         lines.append(f"  success  {report['success_rate']:.1%} of episodes")
+    width = max(map(len, report["metrics"]), default=0)
+    for key, value in report["metrics"].items():
+        lines.append(
+            f"  {key:<{max(width, 7)}}  {known(value, lambda mean: f'{return_words(mean)} mean', 'not in info')}"
+        )
     if not report["complete"]:
         lines.append("  stopped before all had ended: short episodes count for more than their share")
     if video is not None:

@@ -1,14 +1,25 @@
 """EnvironmentConfig: the environment, how an actor steps several of them, and their preprocessing."""
 
-from typing import Any, Literal
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints, field_validator
 
 from distrl.config.atari import AtariParameters
 from distrl.config.preprocessing import PreprocessingStep
 from distrl.config.section import Section
 
 Vectorization = Literal["auto", "own", "sync", "async", "mujoco", "envpool", "ale"]
+Aggregation = Literal["sum", "mean", "last", "max", "min"]
+"""How the values of an episode's steps become one number."""
+InfoKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_/ -]*$")]
+"""A key of `info` that can be a metric; a dot would be a path of the configuration."""
+
+
+def info_word(key: str) -> str:
+    """Return the part of a metric's name that stands for a key of `info`: letters, digits and underscores."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", key)
 
 
 class TextParameters(Section):
@@ -34,6 +45,9 @@ class EnvironmentConfig(Section):
     else sync."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the environment; with envpool also EnvPool's own options, such as num_threads."""
+    metrics: dict[InfoKey, Aggregation] = Field(default_factory=dict)
+    """Numbers in the environment's `info` that become metrics: key -> how the values of an episode's steps become one.
+    Their means over the last 100 episodes are the columns `info_KEY_100`."""
     atari: AtariParameters | None = None
     """Protocol of a game of the Arcade Learning Environment. null: as gymnasium registers it."""
     preprocessing: tuple[PreprocessingStep, ...] = ()
@@ -46,3 +60,14 @@ class EnvironmentConfig(Section):
     step_timeout_s: float = Field(60.0, gt=0.0, allow_inf_nan=False)
     """An actor whose last environment step is older than this is killed, counted and replaced. Importing and making the
     environment may take longer: up to half of `learner.stall_timeout_s`."""
+
+    @field_validator("metrics")
+    @classmethod
+    def _have_columns_of_their_own(cls, metrics: Mapping[str, Aggregation]) -> Mapping[str, Aggregation]:
+        keys: dict[str, str] = {}
+        for key in metrics:
+            if (other := keys.setdefault(info_word(key), key)) != key:
+                raise ValueError(
+                    f"{other!r} and {key!r} would share the column info_{info_word(key)}_100; leave one out"
+                )
+        return metrics

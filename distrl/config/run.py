@@ -14,7 +14,7 @@ from distrl.config.algorithms import (
     ExternalAlgorithmParameters,
 )
 from distrl.config.algorithms.actor_critics import ImpalaParameters
-from distrl.config.environment import EnvironmentConfig
+from distrl.config.environment import EnvironmentConfig, InfoKey
 from distrl.config.exploration import ExplorationParameters, check_exploration
 from distrl.config.kubernetes import KubernetesConfig
 from distrl.config.network import NetworkParameters
@@ -374,6 +374,8 @@ class StopConfig(Section):
     """Mean return of an evaluation reaches this, see `evaluation`."""
     env_steps: int | None = Field(None, ge=1)
     """Environment steps that were trained on."""
+    metrics: dict[InfoKey, float] = Field(default_factory=dict)
+    """Key of `environment.metrics` -> mean of the last 100 episodes that it reaches; one of several is enough."""
     episodes: int | None = Field(None, ge=1)
     """Episodes of all actors that ended. As for the others, the learner looks after every update."""
     updates: int | None = Field(None, ge=1)
@@ -382,11 +384,16 @@ class StopConfig(Section):
     """Minutes of training."""
 
     def check(self, run: "RunConfig") -> None:
-        """Refuse a condition on evaluations where there are none, and an end before the first update."""
+        """Refuse conditions on evaluations and metrics that there are not, and an end before the first update."""
         if self.evaluation_return is not None and run.evaluation.every_env_steps is None:
             raise ValueError(
                 f"stop.evaluation_return: {self.evaluation_return:g} waits for evaluations, and there are none; "
                 "set evaluation.every_env_steps"
+            )
+        if undeclared := [key for key in self.metrics if key not in run.environment.metrics]:
+            raise ValueError(
+                f"stop.metrics.{undeclared[0]} waits for a metric that is not in environment.metrics; declare it there "
+                f"(for example {undeclared[0]}: sum), or leave it out"
             )
         replay = run.algorithm.replay_parameters
         if self.env_steps is None or replay is None:

@@ -25,6 +25,7 @@ LIFE_LOST = "distrl/life_lost"
 _ENTRY_POINT = "ale_py.env:AtariEnv"
 # Allowed in a registration or `environment.kwargs`; the rest is `AtariParameters`.
 _KWARGS = {"game", "mode", "difficulty"}
+_INFO = {"lives", "episode_frames"}
 
 
 class AtariVector(VectorWrapper):
@@ -71,6 +72,11 @@ def make_vector(config: EnvironmentConfig, count: int) -> gym_adapter.Made:
     for module in ("ale_py", "cv2"):
         require(module, f"what environment {config.id} needs", "atari")
     kwargs = _game_kwargs(config)
+    if unknown := sorted(config.metrics.keys() - _INFO):
+        raise ConfigError(
+            f"environment {config.id}: environment.metrics.{unknown[0]} is never in info; with environment.atari "
+            f"it has {' and '.join(sorted(_INFO))}"
+        )
     if config.vectorization not in ("auto", "sync", "ale"):
         raise ConfigError(
             f"environment {config.id}: environment.atari goes with vectorization auto, sync or ale, "

@@ -13,11 +13,11 @@ Vectors run in NEXT_STEP autoreset: the step after an episode's end ignores its 
 import difflib
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, SupportsFloat, TypeVar
 
 import gymnasium
 import numpy as np
@@ -27,6 +27,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments import observation_spaces, old_gym
 from distrl.environments.extras import OF_MODULE, OF_NAMESPACE
+from distrl.environments.info_metrics import reported
 from distrl.environments.remote import vector as remote_vector
 from distrl.environments.remote.connection import is_remote
 from distrl.errors import ConfigError, MissingExtraError, require
@@ -46,6 +47,12 @@ def success_alone(info: Any) -> dict[str, bool]:
     """Return an environment's info without all but `IS_SUCCESS`, if that is a single value there."""
     value = info.get(IS_SUCCESS) if isinstance(info, Mapping) else None
     return {} if value is None or np.ndim(value) else {IS_SUCCESS: bool(value)}
+
+
+def info_in_use(info: Any, metrics: Collection[str], *, ended: bool) -> dict[str, Any]:
+    """Return an environment's info without all but the numbers of `metrics` and, at an episode's end, `IS_SUCCESS`."""
+    numbers: dict[str, Any] = reported(info, metrics) if metrics else {}
+    return success_alone(info) | numbers if ended else numbers
 
 
 def succeeded(infos: Mapping[str, Any], rows: int) -> Array | None:
@@ -80,6 +87,25 @@ class Made:
     reward_threshold: float | None
     max_episode_steps: int | None
     frames: int = 1  # as in `ArraySpec`, of its one observation
+
+
+class InfoReduced(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Leaves in `info` what is in use, in forms that vectors join without loss.
+
+    Gymnasium would round the numbers of all environments to whole ones if the first environment's number is an int.
+    """
+
+    def __init__(self, environment: gymnasium.Env[Any, Any], metrics: Collection[str]) -> None:
+        super().__init__(environment)
+        self._metrics = metrics
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return self.env.reset(seed=seed, options=options)[0], {}
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        kept = info_in_use(info, self._metrics, ended=bool(terminated or truncated))
+        return observation, reward, terminated, truncated, kept
 
 
 class RangeCheckedVector(SyncVectorEnv[Any, Any]):
@@ -348,10 +374,16 @@ def _check_own(
         raise _OwnUnsuitableError("its vector entry point has other spaces than the single environment")
 
 
+def _reporting(config: EnvironmentConfig, single: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    return InfoReduced(single, tuple(config.metrics)) if config.metrics else single
+
+
 def _make_sync(config: EnvironmentConfig, source: Registration | Callable[..., Any], count: int) -> Made:
     with refused(f"environment {config.id} cannot be stepped as a vector"):
         # copy=False: `spaces.observation_reader` copies.
         vector = RangeCheckedVector(
-            [lambda: _make_one(config, source)] * count, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP
+            [lambda: _reporting(config, _make_one(config, source))] * count,
+            copy=False,
+            autoreset_mode=AutoresetMode.NEXT_STEP,
         )
     return Made(vector, "sync", *limits(vector.envs[0]))

@@ -9,6 +9,7 @@ import numpy as np
 
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments import atari, gym_adapter, spaces
+from distrl.environments.info_metrics import InfoMetrics
 from distrl.environments.observation_spaces import environment_of, of_environment
 from distrl.environments.preprocessing.pipeline import Pipeline
 from distrl.environments.vectors import vectorizations
@@ -52,6 +53,9 @@ class VectorEnvironment:
         vector: Gymnasium's vector of them.
         succeeded: object [B]. Whether episodes that ended in the newest step succeeded, by
             `is_success` in the environments' infos: True, False, or None of a row that does not say; None: none does.
+        metrics: Keys of `environment.metrics`; M of them.
+        episode_metrics: float32 [B, M]. Their values for episodes that ended in the newest step, NaN where `info` had
+            none, and in all other rows; None if M is 0.
     """
 
     def __init__(self, config: EnvironmentConfig, count: int) -> None:
@@ -91,6 +95,9 @@ class VectorEnvironment:
         self._ended: BoolArray = np.zeros(self.rows, dtype=np.bool_)
         self._lengths = np.zeros(self.rows, np.int64)  # steps of each row's episode so far
         self.succeeded: Array | None = None
+        self.metrics = tuple(config.metrics)
+        self._metrics = InfoMetrics(config.metrics, self.rows) if config.metrics else None
+        self.episode_metrics: FloatArray | None = None
 
     def reset(self, seed: int) -> dict[str, Array]:
         """Start a new episode in every row; open episodes are abandoned.
@@ -110,6 +117,8 @@ class VectorEnvironment:
             # A vector of its own makes has one generator for all of its environments.
             raw, _ = vector.reset(seed=seeds[0] if self.vectorization == "own" else seeds)
             self._pipeline.reset()
+            if self._metrics is not None:
+                self._metrics.reset()
             observations, _ = self._received(raw, self._no_rewards, np.ones(self.rows, np.bool_))
         except Exception as error:
             raise self._failed("reset", error) from error
@@ -131,16 +140,19 @@ class VectorEnvironment:
             paid = np.array(raw_rewards, dtype=np.float32)
             paid[over] = 0.0
             observations, rewards = self._received(raw, paid, valid)
+            terminated = np.array(raw_terminated, dtype=np.bool_)
+            truncated = np.array(raw_truncated, dtype=np.bool_)
+            if gym_adapter.VALID in info:
+                terminated &= valid
+                truncated &= valid
+            ended = terminated | truncated
+            if self._metrics is not None:
+                self.episode_metrics = self._metrics.add(info, valid, ended)
         except Exception as error:
             raise self._failed("step", error) from error
         self._lengths += 1
         self._lengths *= valid
-        terminated = np.array(raw_terminated, dtype=np.bool_)
-        truncated = np.array(raw_truncated, dtype=np.bool_)
-        if gym_adapter.VALID in info:
-            terminated &= valid
-            truncated &= valid
-        self._ended = terminated | truncated
+        self._ended = ended
         self.succeeded = gym_adapter.succeeded(info, self.rows)
         if atari.LIFE_LOST in info:
             terminated |= info[atari.LIFE_LOST]

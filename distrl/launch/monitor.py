@@ -162,6 +162,9 @@ class Monitor:
         origin = snapshot.get("origin")
         if origin and origin != self.latest.get("origin"):
             self.event(f"the learner {origin}")
+        unreported = snapshot.get("unreported")
+        if unreported and unreported != self.latest.get("unreported"):
+            self.event(f"environment.metrics: info of the last 100 episodes does not have {unreported}")
         unsaved = snapshot.get("unsaved")
         if unsaved and snapshot.get("stop_reason") is None and unsaved != self._unsaved:
             self.event(f"no checkpoint can be written: {unsaved}")
@@ -234,9 +237,11 @@ def _known(snapshot: Snapshot, name: str) -> float:
 
 def _words(found: Evaluation) -> str:
     success = "" if found.success_rate is None else f", {found.success_rate:.1%} of them successful"
+    known = {key: value for key, value in found.metrics.items() if value is not None}
+    metrics = "".join(f", {key} {return_words(value)}" for key, value in known.items())
     return (
         f"evaluation at {found.env_steps:,} steps: return {return_words(found.mean_return)} ± "
-        f"{return_words(found.std_return)} over {found.episodes} episodes{success}"
+        f"{return_words(found.std_return)} over {found.episodes} episodes{success}{metrics}"
     )
 
 

@@ -36,6 +36,7 @@ class Evaluations:
         for self._after, evaluation in found:
             self._best_unkept |= self._state.observe_evaluation(evaluation.mean_return, evaluation.env_steps)
             self._state.evaluation_success_rate = evaluation.success_rate
+            self._state.evaluation_metrics = {key: evaluation.metrics.get(key) for key in self._state.recent_metrics}
         if not (found and self._best_unkept):
             return
         try:

@@ -57,6 +57,7 @@ class Receipt:
         trained_steps: Valid steps of the items.
         episode_returns, episode_lengths_steps, episode_discounted_returns, episode_successes: Results of episodes that
             ended in the items.
+        episode_metrics: Their values of `environment.metrics`, [E][M], NaN where unknown; empty if M is 0.
     """
 
     entries: list[Entry]
@@ -67,6 +68,7 @@ class Receipt:
     episode_lengths_steps: list[int]
     episode_discounted_returns: list[float]
     episode_successes: list[int]
+    episode_metrics: list[list[float]]
     _backend: Backend
     _inbox: Inbox
 
@@ -86,6 +88,7 @@ class Receipt:
             self.episode_lengths_steps,
             self.episode_discounted_returns,
             self.episode_successes,
+            self.episode_metrics,
         )
 
 
@@ -174,6 +177,9 @@ class Intake:
             env_steps=env_steps,
             trained_steps=sum(item.header.env_steps for item in items),
             **{name: [value for item in items for value in getattr(item, name).tolist()] for name in EPISODE_FIELDS},
+            episode_metrics=[
+                row for item in items if item.episode_metrics is not None for row in item.episode_metrics.tolist()
+            ],
             _backend=self.settling,
             _inbox=self.inbox,
         )

@@ -107,10 +107,10 @@ class Prepared:
         """Schema of every entry of the stream."""
         length, rows = self.config.actors.unroll_length_steps, self.config.actors.environments * self.spec.rows
         network = self.networks["main"]
-        normalizes = network.rewards is not None
+        normalizes, metrics = network.rewards is not None, len(self.config.environment.metrics)
         if self.algorithm.parameters.ships == "gradients":
             shapes = contribution_shapes(network.online)
-            return GradientSchema.of(length * rows, *shapes, normalizes_rewards=normalizes)
+            return GradientSchema.of(length * rows, *shapes, normalizes_rewards=normalizes, metrics=metrics)
         state = network.online.recurrent_state
         return UnrollSchema.of(
             self.spec,
@@ -121,6 +121,7 @@ class Prepared:
             tells_priorities=self.config.algorithm.tells_priorities,
             tells_choice_probabilities=self.config.algorithm.tells_choice_probabilities,
             states=len(self.config.state_rows),
+            metrics=metrics,
         )
 
     def _rounds(self, backend: Backend) -> Rounds | None:
@@ -153,6 +154,7 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     if stored is not None and stored.note is not None:
         origin = replace(origin, note="; it ".join(filter(None, (f"has {stored.note}", origin.note))))
     state = origin.state
+    state.begin_metrics(config.environment.metrics)
     if origin.note is not None:
         log.warning("the learner %s", origin.note)
     if config.learner.init_from is not None and not origin.resumed:

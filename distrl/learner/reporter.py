@@ -14,7 +14,7 @@ from distrl.learner.rounds import names
 from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.stream import QueueCaps
 from distrl.metrics.counters import IntervalStatistics, LagHistogram, Waits
-from distrl.metrics.snapshot import RELU_ZEROS, TIME
+from distrl.metrics.snapshot import RELU_ZEROS, TIME, evaluation_info_column, info_column
 
 Snapshot = dict[str, float | int | str | None]
 EVERY_S = 1.0
@@ -115,6 +115,7 @@ class Reporter:
             "missing_workers": self._missing,
             "unsaved": self.unsaved,
             "unstored": self.unstored,
+            "unreported": ", ".join(state.unreported_metrics) or None,
             "origin": self._origin,
             "dropped": sum(ledger.dropped.values()),
             **{f"dropped_{reason}": count for reason, count in ledger.dropped.items()},
@@ -146,7 +147,14 @@ class Reporter:
             "evaluation_success_rate": state.evaluation_success_rate,
             "best_evaluation_return": state.best_evaluation_return,
             "mean_length_100_steps": sum(lengths) / len(lengths) if lengths else None,
+            **{info_column(key): state.metric_100(key) for key in state.recent_metrics},
+            **self._of_evaluated_metrics(),
         }
+
+    def _of_evaluated_metrics(self) -> Snapshot:
+        if self._config.evaluation.every_env_steps is None:
+            return {}
+        return {evaluation_info_column(key): value for key, value in self._state.evaluation_metrics.items()}
 
     def _exploration_strength(self) -> float | None:
         changed = {path: now for path, (_, now) in self._state.settings.items()}

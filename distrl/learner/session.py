@@ -216,6 +216,7 @@ def stop_reason(stop: StopConfig, state: LearnerState) -> str | None:
     conditions: Mapping[str, bool] = {
         "mean_return": stop.mean_return is not None and full and mean is not None and mean >= stop.mean_return,
         "evaluation_return": _reached(stop.evaluation_return, state.best_evaluation_return),
+        "metrics": any(_reached(wanted, state.full_window_metric(key)) for key, wanted in stop.metrics.items()),
         "env_steps": stop.env_steps is not None and state.env_steps >= stop.env_steps,
         "episodes": stop.episodes is not None and state.episodes >= stop.episodes,
         "updates": stop.updates is not None and state.updates >= stop.updates,

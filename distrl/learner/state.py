@@ -1,7 +1,8 @@
 """LearnerState: the learner's state beside the networks. Checkpoints hold it as JSON."""
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Self
 
@@ -57,12 +58,15 @@ class LearnerState:
         evaluation_mean_return: Mean return of the newest evaluation; None before the first.
         evaluation_env_steps: Environment steps behind the weights of that evaluation.
         evaluation_success_rate: Share of that evaluation's episodes that succeeded; None: the environment does not say.
+        evaluation_metrics: Key of `environment.metrics` -> its mean over that evaluation's episodes; None: unknown.
         best_evaluation_return: Best mean return of all evaluations.
         best_saved_evaluation: Best evaluation when the best checkpoint by evaluation was written.
         recent_returns: Undiscounted returns of the newest 100 episodes, oldest first.
         recent_lengths_steps: Their lengths in valid steps.
         recent_discounted_returns: Returns of the newest 100 episodes, discounted from their first step on.
         recent_successes: Whether the newest 100 episodes succeeded: 1, 0, or -1 where the environment does not say.
+        recent_metrics: Key of `environment.metrics`, in this order -> its values of the newest 100 episodes, None where
+            unknown.
         applied: (actor, incarnation) -> highest sequence that entered an update, or the replay memory. It rolls back
             with the weights.
         trained_unrolls: Number of these unrolls. The ledger counts any excess as rolled back.
@@ -82,12 +86,16 @@ class LearnerState:
     evaluation_mean_return: _Finite | None = None
     evaluation_env_steps: _Count | None = None
     evaluation_success_rate: _Finite | None = None
+    evaluation_metrics: dict[str, _Finite | None] = field(default_factory=dict)
     best_evaluation_return: _Finite | None = None
     best_saved_evaluation: _Finite | None = None
     recent_returns: Annotated[list[_Finite], Field(max_length=WINDOW_EPISODES)] = field(default_factory=list)
     recent_lengths_steps: Annotated[list[_Count], Field(max_length=WINDOW_EPISODES)] = field(default_factory=list)
     recent_discounted_returns: Annotated[list[_Finite], Field(max_length=WINDOW_EPISODES)] = field(default_factory=list)
     recent_successes: Annotated[list[_Success], Field(max_length=WINDOW_EPISODES)] = field(default_factory=list)
+    recent_metrics: dict[str, Annotated[list[_Finite | None], Field(max_length=WINDOW_EPISODES)]] = field(
+        default_factory=dict
+    )
     applied: Annotated[
         dict[tuple[_Count, _Count], _Count], BeforeValidator(_from_triples), PlainSerializer(_to_triples)
     ] = field(default_factory=dict)
@@ -97,30 +105,40 @@ class LearnerState:
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
 
+    def begin_metrics(self, keys: Iterable[str]) -> None:
+        """Keep the values of these keys of `environment.metrics`, forget others, and begin new ones without values."""
+        self.recent_metrics = {key: self.recent_metrics.get(key, []) for key in keys}
+        self.evaluation_metrics = {key: self.evaluation_metrics.get(key) for key in self.recent_metrics}
+
     def observe_episodes(
         self,
         returns: Sequence[float],
         lengths_steps: Sequence[int],
         discounted_returns: Sequence[float] = (),
         successes: Sequence[int] = (),
+        metrics: Sequence[Sequence[float]] = (),
     ) -> None:
         """Count episodes that ended, in order.
 
         Args:
             discounted_returns, successes: Of all of them, or none.
+            metrics: [E][M], in the order of `recent_metrics`, NaN where unknown; empty if M is 0.
 
         Raises:
             ValueError: The numbers of values differ.
         """
         ended = [(float(value), int(steps)) for value, steps in zip(returns, lengths_steps, strict=True)]
-        for numbers in (discounted_returns, successes):
-            if len(numbers) not in (0, len(ended)):
-                raise ValueError(f"{len(numbers)} discounted returns or successes of {len(ended)} episodes")
+        for count in map(len, (discounted_returns, successes, metrics)):
+            if count not in (0, len(ended)):
+                raise ValueError(f"{count} discounted returns, successes or metrics of {len(ended)} episodes")
         self.episodes += len(ended)
         self.recent_returns = [*self.recent_returns, *(value for value, _ in ended)][-WINDOW_EPISODES:]
         self.recent_lengths_steps = [*self.recent_lengths_steps, *(steps for _, steps in ended)][-WINDOW_EPISODES:]
         self.recent_discounted_returns = [*self.recent_discounted_returns, *discounted_returns][-WINDOW_EPISODES:]
         self.recent_successes = [*self.recent_successes, *successes][-WINDOW_EPISODES:]
+        for (key, values), column in zip(self.recent_metrics.items(), zip(*metrics, strict=True), strict=bool(metrics)):
+            new = [value if math.isfinite(value) else None for value in column]
+            self.recent_metrics[key] = [*values, *new][-WINDOW_EPISODES:]
         mean = self._full_window_mean
         if mean is not None and (self.best_mean_return_100 is None or mean > self.best_mean_return_100):
             self.best_mean_return_100 = mean
@@ -151,6 +169,25 @@ class LearnerState:
         """Share of the newest episodes, at most 100, that succeeded, of those of which the environment says it."""
         known = [success for success in self.recent_successes if success >= 0]
         return sum(known) / len(known) if known else None
+
+    def metric_100(self, key: str) -> float | None:
+        """Mean of a metric over the newest episodes, at most 100, of those of which it is known."""
+        known = [value for value in self.recent_metrics[key] if value is not None]
+        return sum(known) / len(known) if known else None
+
+    def full_window_metric(self, key: str) -> float | None:
+        """`metric_100` where it is of 100 episodes, and known of each; else None."""
+        values = self.recent_metrics[key]
+        return None if len(values) < WINDOW_EPISODES or None in values else self.metric_100(key)
+
+    @property
+    def unreported_metrics(self) -> list[str]:
+        """Keys of `environment.metrics` that none of the newest 100 episodes had."""
+        return [
+            key
+            for key, values in self.recent_metrics.items()
+            if len(values) == WINDOW_EPISODES and not any(value is not None for value in values)
+        ]
 
     def take_best(self, *, by_evaluation: bool = False) -> bool:
         """Return whether a checkpoint written now is the best so far; if so, record its return.
@@ -207,5 +244,8 @@ class LearnerState:
             raise CheckpointError(f"the checkpoint's learner state is not valid: {where}: {first['msg']}") from error
 
 
-_LATER = {"launch", "evaluation_success_rate", "recent_discounted_returns", "recent_successes"}
+_LATER = {
+    *("launch", "evaluation_success_rate", "evaluation_metrics"),
+    *("recent_discounted_returns", "recent_successes", "recent_metrics"),
+}
 _STATE = TypeAdapter(LearnerState)

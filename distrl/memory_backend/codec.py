@@ -19,6 +19,7 @@ from distrl.types import (
     ATTRIBUTES,
     CHOICE_PROBABILITIES,
     EPISODE_FIELDS,
+    EPISODE_METRICS,
     GROUPS,
     PRIORITIES,
     STEP_FIELDS,
@@ -49,6 +50,8 @@ def encode_unroll(unroll: Unroll) -> bytes:
     tree |= unroll.extras
     if unroll.priorities is not None:
         tree[PRIORITIES.name] = unroll.priorities
+    if unroll.episode_metrics is not None:
+        tree[EPISODE_METRICS] = unroll.episode_metrics
     return wire.pack(tree)
 
 
@@ -77,7 +80,7 @@ def decode_unroll(header: UnrollHeader, payload: bytes, schema: UnrollSchema, la
     check_reward_moments(tree["reward_moments"], schema.reward_moments, header)
     for name, (dtype, shape) in schema.steps.items():
         _check_array(name, tree[name], dtype, shape)
-    check_episodes(tree, schema.unroll_length_steps * schema.environments)
+    check_episodes(tree, schema.unroll_length_steps * schema.environments, schema.metrics)
     _check_values(tree, schema, header)
     _check_unroll_finite(tree, schema)
     extras = {name: tree.pop(name) for name in schema.extras}
@@ -182,8 +185,13 @@ def _check_array(name: str, array: Any, dtype: np.dtype[Any], shape: tuple[int, 
         raise SchemaError(f"{name} must be {dtype} {shape}, not {found}")
 
 
-def check_episodes(tree: Mapping[str, Any], steps: int) -> None:
-    """Raise SchemaError unless `EPISODE_FIELDS` are of episodes that can end within `steps` steps."""
+def check_episodes(tree: Mapping[str, Any], steps: int, metrics: int) -> None:
+    """Raise SchemaError unless `EPISODE_FIELDS`, and the `metrics` of each, are of episodes that can end within `steps`
+    steps.
+
+    Raises:
+        NonFiniteUnrollError: A metric is infinite; NaN stands for an unknown one.
+    """
     for name, dtype in EPISODE_FIELDS.items():
         if not isinstance(tree[name], np.ndarray) or tree[name].dtype != dtype or tree[name].ndim != 1:
             raise SchemaError(f"{name} must be {dtype} [E]")
@@ -196,6 +204,10 @@ def check_episodes(tree: Mapping[str, Any], steps: int) -> None:
         raise SchemaError(f"episode_lengths_steps must be positive, not {lengths.min()}")
     if successes.size and not (successes.min() >= -1 and successes.max() <= 1):
         raise SchemaError(f"episode_successes must be -1, 0 or 1, not {successes.min()}…{successes.max()}")
+    if metrics:
+        _check_array(EPISODE_METRICS, tree[EPISODE_METRICS], np.dtype("float32"), (len(lengths), metrics))
+        if np.isinf(tree[EPISODE_METRICS]).any():
+            raise NonFiniteUnrollError(f"{EPISODE_METRICS} is infinite")
 
 
 def _check_values(tree: dict[str, Any], schema: UnrollSchema, header: UnrollHeader) -> None:

@@ -20,10 +20,18 @@ from distrl.memory_backend.codec import (
     check_reward_moments,
     named,
 )
-from distrl.types import EPISODE_FIELDS, MOMENTS, Array, Contribution, Differentiated, Form, UnrollHeader
+from distrl.types import (
+    EPISODE_FIELDS,
+    EPISODE_METRICS,
+    MOMENTS,
+    Array,
+    Contribution,
+    Differentiated,
+    Form,
+    UnrollHeader,
+)
 
 _BESIDE = (*EPISODE_FIELDS, "reward_moments")
-_FIELDS = frozenset({*Differentiated._fields, *_BESIDE})
 _LOSS = "loss"
 MAX_METRICS = 100
 
@@ -38,6 +46,7 @@ class GradientSchema:
         averages: Weight name -> (float32, shape).
         moments: Input name -> "count", "mean" and "squares" -> (float64, shape).
         reward_moments: `MOMENTS`; empty where rewards are not normalised.
+        metrics: M, the number of `environment.metrics`.
     """
 
     steps: int
@@ -45,12 +54,23 @@ class GradientSchema:
     averages: Mapping[str, Form]
     moments: Mapping[str, Mapping[str, Form]]
     reward_moments: Mapping[str, Form]
+    metrics: int = 0
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """Names of the fields beside the gradient."""
+        return (*_BESIDE, EPISODE_METRICS) if self.metrics else _BESIDE
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """Names of the parts of an encoded gradient."""
+        return frozenset({*Differentiated._fields, *self.beside})
 
     @property
     def max_items(self) -> int:
         """Bound for `wire.unpack` on the elements of one contribution."""
         named = (self.gradients, self.averages, self.reward_moments)
-        return wire.items_of(sum(map(len, named)) + 3 * len(self.moments) + MAX_METRICS + len(_FIELDS))
+        return wire.items_of(sum(map(len, named)) + 3 * len(self.moments) + MAX_METRICS + len(self.fields))
 
     @staticmethod
     def of(
@@ -60,6 +80,7 @@ class GradientSchema:
         normalized: Mapping[str, tuple[int, ...]],
         *,
         normalizes_rewards: bool = False,
+        metrics: int = 0,
     ) -> "GradientSchema":
         """Return the schema for these shapes by name of trainable weights, moving averages and rows of inputs."""
         single, double = np.dtype("float32"), np.dtype("float64")
@@ -72,6 +93,7 @@ class GradientSchema:
                 for name, shape in normalized.items()
             },
             reward_moments=MOMENTS if normalizes_rewards else {},
+            metrics=metrics,
         )
 
 
@@ -81,10 +103,11 @@ def encode_contribution(contribution: Contribution) -> bytes:
     Raises:
         TypeError: An array of a kind that has no encoding.
     """
+    beside = _BESIDE if contribution.episode_metrics is None else (*_BESIDE, EPISODE_METRICS)
     return wire.pack(
         {
             **contribution.differentiated._asdict(),
-            **{name: getattr(contribution, name) for name in _BESIDE},
+            **{name: getattr(contribution, name) for name in beside},
         }
     )
 
@@ -98,13 +121,13 @@ def decode_contribution(header: UnrollHeader, payload: bytes, schema: GradientSc
         NonFiniteUnrollError: NaN or infinity in gradients, averages, moments, metrics or episode returns.
     """
     tree = wire.unpack(payload, max_items=schema.max_items)
-    if not isinstance(tree, dict) or tree.keys() != _FIELDS:
-        raise SchemaError(f"a gradient has the fields {sorted(_FIELDS)}, not {named(tree)}")
+    if not isinstance(tree, dict) or tree.keys() != schema.fields:
+        raise SchemaError(f"a gradient has the fields {sorted(schema.fields)}, not {named(tree)}")
     check_group("gradients", tree["gradients"], schema.gradients)
     check_group("averages", tree["averages"], schema.averages)
     _check_moments(tree["moments"], schema.moments)
     _check_metrics(tree["metrics"])
-    check_episodes(tree, schema.steps)
+    check_episodes(tree, schema.steps, schema.metrics)
     if header.env_steps > schema.steps:
         raise SchemaError(f"the header says {header.env_steps} steps, an unroll has {schema.steps}")
     check_reward_moments(tree["reward_moments"], schema.reward_moments, header)
@@ -116,7 +139,7 @@ def decode_contribution(header: UnrollHeader, payload: bytes, schema: GradientSc
             metrics=tree["metrics"],
             moments=tree["moments"],
         ),
-        **{name: tree[name] for name in _BESIDE},
+        **{name: tree[name] for name in schema.beside},
     )
     _check_finite(contribution)
     return contribution

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 from distrl.config.live_settings import Value
 
 Producer = tuple[int, int]
-WORDS = frozenset({"bottleneck", "missing_workers", "unsaved", "unstored", "origin", "stop_reason"})
+WORDS = frozenset({"bottleneck", "missing_workers", "unsaved", "unstored", "unreported", "origin", "stop_reason"})
 """Names in a snapshot whose values are words; all other values are numbers."""
 WHOLE = frozenset({"updates", "env_steps", "episodes", "trained_steps", "weights_version", "evaluation_env_steps"})
 """Names in a snapshot whose values are whole numbers."""
@@ -168,6 +168,7 @@ class Evaluation:
         std_return: Standard deviation over the episodes, with `episodes` as the divisor.
         wall_s: Duration of the episodes.
         success_rate: Share of episodes that succeeded; None: the environment does not say.
+        metrics: Key of `environment.metrics` -> its mean over the episodes of which it is known; None: of none.
     """
 
     weights_version: int
@@ -180,6 +181,7 @@ class Evaluation:
     mean_length_steps: float
     wall_s: float
     success_rate: float | None = None
+    metrics: dict[str, float | None] = field(default_factory=dict)
 
 
 class BestEvaluation(NamedTuple):

@@ -407,7 +407,10 @@ def _evaluation(fields: Mapping[bytes, bytes]) -> Evaluation | None:
         found = _EVALUATION.validate_json(fields.get(b"json", b""))
     except ValidationError:
         return None
-    return found if all(map(_is_plain, asdict(found).values())) else None
+    told = [value for name, value in asdict(found).items() if name != "metrics"]
+    if not all(map(_is_plain, (*found.metrics.values(), *told))):
+        return None
+    return replace(found, metrics={printable(name): value for name, value in found.metrics.items()})
 
 
 def _control(told: Mapping[bytes, bytes]) -> tuple[Control, list[str]]:

@@ -7,6 +7,8 @@ TensorBoard tag that depends on the network: it is not in the table and has no c
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from distrl.config.environment import info_word
+
 Value = float | int | str | None
 Snapshot = Mapping[str, Value]
 
@@ -107,6 +109,7 @@ METRICS = (
     Metric("missing_workers", "", "", "workers whose gradients the last round lacked", timed=True),
     Metric("unsaved", "", "", "reason why the last checkpoint could not be written", timed=True),
     Metric("unstored", "", "", "reason why the data store lacks the last checkpoint", timed=True),
+    Metric("unreported", "", "", "metrics of the environment that the last 100 episodes do not have"),
     Metric("origin", "", "", "unusual start of the learner, for operators"),
     Metric("env_steps_per_s", "speed", "steps/s", "environment steps per second of all actors", timed=True),
     Metric("updates_per_s", "speed", "updates/s", "updates per second", timed=True),
@@ -155,14 +158,29 @@ TIME = "learner_time"
 """First part of the tags of shares of the learner's time in the last interval, ``learner_time/<name>``."""
 
 
+def info_column(key: str) -> str:
+    """Return the name of the mean of one of `environment.metrics` over the last 100 episodes."""
+    return f"info_{info_word(key)}_100"
+
+
+def evaluation_info_column(key: str) -> str:
+    """Return the name of its mean over the newest evaluation's episodes."""
+    return f"evaluation_info_{info_word(key)}"
+
+
 def columns_of(snapshot: Snapshot) -> set[str]:
     """Return the names in it that are columns."""
     return {name for name in snapshot if name not in TOLD_ONCE and "/" not in name}
 
 
 def tag_of(name: str) -> str:
-    """Return TensorBoard's tag of a number; a name outside the table belongs to the algorithm."""
-    return name if "/" in name else TAGS.get(name, f"algorithm/{name}")
+    """Return TensorBoard's tag of a number; a name outside the table is of `environment.metrics` or the algorithm."""
+    if "/" in name:
+        return name
+    if name.startswith("info_") and name.endswith("_100"):
+        return f"info/{name}"
+    group = "evaluation" if name.startswith("evaluation_info_") else "algorithm"
+    return TAGS.get(name, f"{group}/{name}")
 
 
 def number(value: Value) -> float | None:

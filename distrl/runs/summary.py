@@ -24,6 +24,7 @@ class Reason(NamedTuple):
 REASONS: Mapping[str, Reason] = {
     "mean_return": Reason("solved", "solved: the mean return asked for is reached"),
     "evaluation_return": Reason("solved", "solved: an evaluation reached the mean return asked for"),
+    "metrics": Reason("solved", "solved: a metric of the environment reached the mean asked for"),
     "env_steps": Reason("steps spent", "the budget of environment steps is spent"),
     "episodes": Reason("episodes spent", "the budget of episodes is spent"),
     "updates": Reason("updates spent", "the budget of updates is spent"),

@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 
 from distrl.actors.baselines import ConstantPolicy, MemorylessPolicy
-from distrl.actors.evaluator import ActingPolicy, Episode, Evaluator, GreedyPolicy, share_of, success_rate, with_epsilon
+from distrl.actors.evaluator import (
+    ActingPolicy,
+    Episode,
+    Evaluator,
+    GreedyPolicy,
+    metric_means,
+    share_of,
+    success_rate,
+    with_epsilon,
+)
 from distrl.actors.policy import Policy
 from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
@@ -22,7 +31,17 @@ from distrl.errors import ConfigError, MissingExtraError
 from distrl.learner.policy_files import read_policy
 from distrl.types import Array, ArraySpec, EnvSpec
 
-__all__ = ["Episode", "Subject", "Video", "baseline", "play", "run_config", "saved_policy", "success_rate"]
+__all__ = [
+    "Episode",
+    "Subject",
+    "Video",
+    "baseline",
+    "metric_means",
+    "play",
+    "run_config",
+    "saved_policy",
+    "success_rate",
+]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distrl.config import RunConfig
-from distrl.metrics.snapshot import Snapshot, amount, number
+from distrl.metrics.snapshot import Snapshot, amount, info_column, number
 
 _SLOPE_POINTS = 30
 _LEAST_POINTS = 5
@@ -68,6 +68,10 @@ def goals(snapshot: Snapshot, config: RunConfig, history: History) -> list[Goal]
     if stop.evaluation_return is not None:
         now = number(snapshot.get("evaluation_mean_return"))
         found.append(Goal("evaluation", now, stop.evaluation_return, None, "return"))
+    found += [
+        Goal(key, number(snapshot.get(info_column(key))), wanted, None, "return")
+        for key, wanted in stop.metrics.items()
+    ]
     budgets = (
         ("steps", "env_steps", stop.env_steps),
         ("episodes", "episodes", stop.episodes),

@@ -11,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrl.actors.baselines import ConstantPolicy
-from distrl.actors.evaluator import Episode, Evaluator, GreedyPolicy, evaluation, share_of, success_rate, with_epsilon
+from distrl.actors.evaluator import (
+    Episode,
+    Evaluator,
+    GreedyPolicy,
+    evaluation,
+    metric_means,
+    share_of,
+    success_rate,
+    with_epsilon,
+)
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments.vector import Step, VectorEnvironment
 from distrl.networks.actions.categorical import CategoricalSpec
@@ -50,6 +59,7 @@ class Scripted:
 
     def __init__(self, episodes):
         self.rows, self.succeeded = len(episodes), None
+        self.metrics, self.episode_metrics = (), None
         self._episodes = episodes
         self.seeds = []
 
@@ -70,6 +80,8 @@ class Scripted:
             self._at[number] = (episode, done + 1)
         self._over = ended
         self.succeeded = np.where(self.says, rewards > 5, None) if self.says else None
+        if self.metrics:  # the last reward, unless it is 0
+            self.episode_metrics = np.where(rewards == 0, np.nan, rewards)[:, None].astype(np.float32)
         none = np.zeros(self.rows, np.bool_)
         return Step(self._observations(), 100 * rewards, ended, none, valid, rewards, ended)
 
@@ -202,6 +214,18 @@ def test_an_epsilon_replaces_all_actions_of_an_environment_by_allowed_ones():
     assert (actions["a"][explored] > 0).mean() > 0.99
     assert state == {}
     assert policy.initial_state(3) == {}
+
+
+def test_metrics_are_means_over_the_episodes_that_have_them():
+    environment = Scripted([[[1, 9], [9, 0]], [[6]]])
+    environment.metrics = ("x",)
+    found = [*Evaluator(ConstantPolicy({"action": DiscreteSpec(2)}, {"action": 0}), environment).episodes(4, 0)]
+    assert sorted((episode.environment, episode.total, episode.metrics["x"] or -1) for episode in found) == [
+        *((0, 9.0, -1), (0, 10.0, 9.0), (1, 6.0, 6.0), (1, 6.0, 6.0))
+    ]
+    assert metric_means(found) == evaluation(found, weights_version=7, env_steps=1, wall_s=0.5).metrics == {"x": 7.0}
+    assert metric_means([Episode(0, 1.0, 1, None, {"x": None})]) == {"x": None}
+    assert metric_means([]) == {}
 
 
 @pytest.mark.row("P07.4")

@@ -208,6 +208,29 @@ def test_episodes_succeed_as_their_last_step_says():
     assert set(builder.close((0, 1), 1, 1).episode_successes.tolist()) == {-1}
 
 
+def test_episodes_have_the_metrics_of_their_last_step_in_order_of_time():
+    builder = UnrollBuilder(SPEC, 3, 2, metrics=2)
+    builder.begin(observe(0, 0), {})
+    nan = np.nan
+    steps = [
+        (a_step([1, 1], [1, 1], ended=[1]), [[nan, nan], [1, 2]]),
+        (a_step([2, 0], [1, 0], ended=[0], valid=[True, False]), [[3, nan], [nan, nan]]),
+        (a_step([0, 1], [0, 1], ended=[1], valid=[False, True]), [[nan, nan], [5, 6]]),
+    ]
+    for row in (0, 1):
+        for step, metrics in steps:
+            actions, log_probabilities = {"action": np.zeros(2, np.int32)}, np.zeros(2, np.float32)
+            builder.add(actions, log_probabilities, step, {}, None, np.array(metrics, np.float32))
+        unroll = builder.close((0, 1), row, 1)
+        np.testing.assert_array_equal(
+            unroll.episode_metrics, np.array([[1, 2], [3, nan], [5, 6]], np.float32), strict=True
+        )
+    for _ in range(3):
+        step = a_step([1, 1], [1, 1])
+        builder.add(actions, log_probabilities, step, {}, None, np.full((2, 2), nan, np.float32))
+    assert builder.close((0, 1), 2, 1).episode_metrics.shape == (0, 2)
+
+
 def test_episodes_return_what_the_environment_paid_not_what_is_learned_from():
     builder = UnrollBuilder(SPEC, 2, 1)
     builder.begin(observe(0), {})

@@ -89,6 +89,7 @@ def test_a_run_is_evaluated_as_text_and_as_json(run_dir, capfd):
         "max_return": max(returns),
         "mean_length_steps": 3.0,
         "success_rate": None,
+        "metrics": {},
         "lengths_steps": [3] * 10,
     }
     code, out, err = run(capfd, run_dir, "--episodes", 10)
@@ -139,6 +140,17 @@ def test_an_environment_that_says_so_has_its_share_of_successes(capfd):
     arguments = [*flip, "--baseline", "random", "--episodes", 4]
     assert json.loads(run(capfd, *arguments, "--json")[1])["success_rate"] == 1.0
     assert "  success  100.0% of episodes\n" in run(capfd, *arguments)[1]
+
+
+def test_metrics_of_the_environment_have_their_means(capfd):
+    """Two bits, at most two steps, of which the last tells whether it arrived."""
+    flip = ["--env", "distrl.environments.worlds.bit_flip:BitFlip", "--set", "environment.kwargs={n: 1}"]
+    metrics = ["--set", "environment.metrics={is_success: sum, speed: mean}"]
+    arguments = [*flip, *metrics, "--baseline", "random", "--episodes", 4]
+    assert json.loads(run(capfd, *arguments, "--json")[1])["metrics"] == {"is_success": 1.0, "speed": None}
+    text = run(capfd, *arguments)[1]
+    assert "  is_success  1.00 mean\n" in text
+    assert "  speed       not in info\n" in text
 
 
 @pytest.mark.row("G33")

@@ -78,9 +78,9 @@ class Training:
             spec=environment.spec,
         )
         self.backend.create(description.model_dump_json())
-        snapshots = []
-        reason = run_deterministic(description, self.backend, snapshots.append, lambda: False, print)
-        return reason, snapshots[-1]
+        self.snapshots = []
+        reason = run_deterministic(description, self.backend, self.snapshots.append, lambda: False, print)
+        return reason, self.snapshots[-1]
 
     @property
     def arrays(self):

@@ -233,13 +233,22 @@ def test_how_a_learner_began_is_told_once_where_operators_must_know(make_monitor
     assert view.events == ["the learner begins anew: x", "the learner goes on: y"]
 
 
+def test_metrics_that_no_info_has_are_told_once(make_monitor, backend, view):
+    monitor = make_monitor()
+    for updates, unreported in enumerate((None, "speed, height", "speed, height", "speed", None)):
+        backend.registry.add_snapshot(snapshot(updates, float(updates), unreported=unreported))
+    monitor.update(backend, [])
+    said = "environment.metrics: info of the last 100 episodes does not have"
+    assert view.events == [f"{said} speed, height", f"{said} speed"]
+
+
 def test_every_evaluation_is_told_once(make_monitor, backend, tmp_path, view):
     monitor = make_monitor()
-    told = Evaluation(3, 100_290, 20, 478.25, 12.5, 440.0, 500.0, 478.25, 1.5)
+    told = Evaluation(3, 100_290, 20, 478.25, 12.5, 440.0, 500.0, 478.25, 1.5, metrics={"x": 0.75, "y": None})
     backend.registry.add_evaluation(told, b"", backend.registry.register_evaluator())
     monitor.update(backend, [])
     monitor.update(backend, [])
-    told = "evaluation at 100,290 steps: return 478.2 ± 12.5 over 20 episodes"
+    told = "evaluation at 100,290 steps: return 478.2 ± 12.5 over 20 episodes, x 0.75"
     assert view.events == [told]
     assert (tmp_path / "logs" / "events.log").read_text().endswith(f"{told}\n")
 

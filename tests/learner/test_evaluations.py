@@ -107,3 +107,15 @@ def test_a_resumed_training_goes_on_with_what_was_evaluated_and_kept(registry, t
     fresh = LearnerState(run_id="r")
     restore_evaluations(tmp_path, fresh, registry, resumed=False)
     assert (fresh.best_evaluation_return, best_return(tmp_path)) == (None, None)
+
+
+def test_the_newest_metrics_of_evaluations_are_kept(registry, tmp_path):
+    made = evaluations(registry)
+    made._policy_dir = tmp_path
+    made._state.begin_metrics(["x", "y"])
+    registry.add_evaluation(replace(evaluation(10), metrics={"x": 0.75, "y": None}), b"", 1)
+    made.look(at_once=True)
+    assert made._state.evaluation_metrics == {"x": 0.75, "y": None}
+    registry.add_evaluation(replace(evaluation(20), metrics={"y": 2.0}), b"", 1)
+    made.look(at_once=True)
+    assert made._state.evaluation_metrics == {"x": None, "y": 2.0}

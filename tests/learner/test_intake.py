@@ -15,6 +15,7 @@ from distrl.learner import intake as intake_module
 from distrl.learner.batches import REFUSED_GRADIENTS
 from distrl.learner.intake import LARGEST_GAP
 from distrl.learner.rounds import Rounds
+from distrl.learner.state import LearnerState
 from distrl.memory_backend.codec import encode_unroll, stack
 from distrl.memory_backend.gradient_codec import GradientSchema, encode_contribution
 from distrl.memory_backend.keys import HIGHEST_NUMBER, entry_fields
@@ -725,6 +726,19 @@ def test_gradients_come_as_they_come_and_their_lag_is_that_of_unrolls(run):
     assert (receipt.episode_discounted_returns, receipt.episode_successes) == ([1.25], [-1])
     run.use(made)
     assert (run.ledger.trained, run.backend.unrolls.highest()) == (2, {(1, 1): 0, (0, 1): 0})
+
+
+def test_metrics_of_episodes_reach_the_learner_s_state(run):
+    rows = np.array([[1.5, np.nan], [2.5, 4.0]], np.float32)
+    run.schema = dataclasses.replace(run.schema, metrics=2)
+    for sequence, (returns, metrics) in enumerate([((), rows[:0]), ((1.0, 2.0), rows)]):
+        run.push(1, sequence, version=5, episode_returns=returns, change={"episode_metrics": metrics})
+    (receipt,) = run.feed(batch_size=2, first_version=6).collect().receipts
+    np.testing.assert_array_equal(receipt.episode_metrics, rows)
+    state = LearnerState(run_id="small", episodes=5)
+    state.begin_metrics(["x", "y"])
+    receipt.count(state)
+    assert (state.episodes, state.recent_metrics) == (7, {"x": [1.5, 2.5], "y": [None, 4.0]})
 
 
 def test_too_old_gradients_cost_a_ticket_as_unrolls_do(run):

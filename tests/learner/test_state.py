@@ -29,6 +29,8 @@ STATES = st.builds(
     recent_lengths_steps=st.lists(COUNTS, max_size=100),
     recent_discounted_returns=st.lists(FLOATS, max_size=100),
     recent_successes=st.lists(st.integers(-1, 1), max_size=100),
+    recent_metrics=st.dictionaries(st.text(max_size=5), st.lists(st.none() | FLOATS, max_size=100), max_size=3),
+    evaluation_metrics=st.dictionaries(st.text(max_size=5), st.none() | FLOATS, max_size=3),
     applied=st.dictionaries(st.tuples(COUNTS, COUNTS), COUNTS, max_size=5),
     trained_unrolls=COUNTS,
     wall_s=st.floats(0.0, 1e12),
@@ -62,6 +64,8 @@ def test_meta_is_what_a_reader_of_the_file_expects():
         ({"run_id": None}, "run_id: Input should be a valid string"),
         ({"wall_s": float("nan")}, "wall_s: Input should be a finite number"),
         ({"recent_returns": [0.0] * 101}, "recent_returns: List should have at most 100"),
+        ({"recent_metrics": {"x": [0.0] * 101}}, "recent_metrics.x: List should have at most 100"),
+        ({"recent_metrics": {"x": [float("nan")]}}, "recent_metrics.x.0: Input should be a finite number"),
         ({"recent_successes": [2]}, "recent_successes.0: Input should be less than or equal to 1"),
         ({"applied": [[0, 1]]}, "applied: Value error"),
         ({"applied": [[0, 1, 2], [0, 1, 3]]}, "a producer is named twice"),
@@ -102,7 +106,7 @@ def test_lengths_must_match_returns():
     learner = state()
     with pytest.raises(ValueError, match="shorter"):
         learner.observe_episodes([1.0, 2.0], [3])
-    with pytest.raises(ValueError, match=r"^1 discounted returns or successes of 2 episodes$"):
+    with pytest.raises(ValueError, match=r"^1 discounted returns, successes or metrics of 2 episodes$"):
         learner.observe_episodes([1.0, 2.0], [3, 4], [1.0], [1])
     assert learner.episodes == 0
 
@@ -182,3 +186,43 @@ def test_a_checkpoint_of_an_earlier_version_has_no_discounted_returns():
     del meta["recent_discounted_returns"], meta["recent_successes"]
     resumed = LearnerState.from_meta(meta)
     assert (resumed.mean_return_100, resumed.mean_discounted_return_100, resumed.success_rate_100) == (1.0, None, None)
+
+
+def test_metrics_are_means_of_the_newest_episodes_of_those_that_had_them():
+    learner = state()
+    learner.begin_metrics(["x", "y"])
+    assert (learner.metric_100("x"), learner.full_window_metric("x")) == (None, None)
+    learner.observe_episodes([], [])
+    learner.observe_episodes([0.0] * 3, [1] * 3, metrics=[[1.0, float("nan")], [2.0, 4.0], [6.0, float("nan")]])
+    assert (learner.metric_100("x"), learner.metric_100("y")) == (3.0, 4.0)
+    assert learner.recent_metrics == {"x": [1.0, 2.0, 6.0], "y": [None, 4.0, None]}
+    learner.observe_episodes([0.0] * 99, [1] * 99, metrics=[[5.0, float("nan")]] * 99)
+    assert (learner.metric_100("x"), learner.full_window_metric("x")) == (5.01, 5.01)  # of 6 and 99 times 5
+    assert (learner.metric_100("y"), learner.full_window_metric("y"), learner.unreported_metrics) == (None, None, ["y"])
+    assert LearnerState.from_meta(json.loads(json.dumps(learner.to_meta()))) == learner
+
+
+def test_metrics_need_a_value_of_each_that_is_declared():
+    learner = state()
+    learner.begin_metrics(["x", "y"])
+    with pytest.raises(ValueError, match="shorter"):
+        learner.observe_episodes([0.0], [1], metrics=[[1.0]])
+    with pytest.raises(ValueError, match="metrics of 2 episodes"):
+        learner.observe_episodes([0.0, 0.0], [1, 1], metrics=[[1.0, 2.0]])
+
+
+def test_a_metric_known_of_some_episodes_is_no_full_window():
+    learner = state()
+    learner.begin_metrics(["x"])
+    learner.observe_episodes([0.0] * 100, [1] * 100, metrics=[[9.0]] * 99 + [[float("nan")]])
+    assert (learner.metric_100("x"), learner.full_window_metric("x"), learner.unreported_metrics) == (9.0, None, [])
+
+
+def test_a_resumed_run_keeps_the_metrics_that_are_still_declared():
+    learner = state(recent_metrics={"x": [1.0], "y": [2.0]}, evaluation_metrics={"x": 3.0, "y": 4.0})
+    learner.begin_metrics(["z", "y"])
+    assert list(learner.recent_metrics.items()) == [("z", []), ("y", [2.0])]
+    assert learner.evaluation_metrics == {"z": None, "y": 4.0}
+    meta = state().to_meta()
+    del meta["recent_metrics"], meta["evaluation_metrics"]  # a checkpoint from before there were any
+    assert LearnerState.from_meta(meta).recent_metrics == {}

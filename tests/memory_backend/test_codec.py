@@ -134,6 +134,36 @@ def test_no_episode_may_have_ended():
     assert decode(unroll).episode_returns.shape == (0,)
 
 
+MEASURED = UnrollSchema.of(SPEC, T, B, {"lstm": ArraySpec((4,), "float32")}, metrics=3)
+NAN, INF = np.nan, np.inf
+
+
+def test_metrics_of_episodes_come_back_and_nan_stands_for_unknown():
+    metrics = np.array([[1.5, NAN, -2.0], [0.0, 4.0, NAN]], np.float32)
+    decoded = decode(replace(make_unroll(), episode_metrics=metrics), MEASURED)
+    np.testing.assert_array_equal(decoded.episode_metrics, metrics, strict=True)
+    assert MEASURED.most_bytes > SCHEMA.most_bytes
+    # Where no metric is declared, not one byte of the message is another.
+    assert decode(make_unroll()).episode_metrics is None
+    assert b"episode_metrics" not in encode_unroll(make_unroll())
+
+
+@pytest.mark.parametrize(
+    ("metrics", "schema", "error", "told"),
+    [
+        (None, MEASURED, SchemaError, "an unroll has the fields"),
+        (np.zeros((2, 3), np.float32), SCHEMA, SchemaError, "an unroll has the fields"),
+        (np.zeros((2, 2), np.float32), MEASURED, SchemaError, r"episode_metrics must be float32 \(2, 3\)"),
+        (np.zeros((3, 3), np.float32), MEASURED, SchemaError, r"episode_metrics must be float32 \(2, 3\)"),
+        (np.zeros((2, 3)), MEASURED, SchemaError, "episode_metrics must be float32"),
+        (np.full((2, 3), -INF, np.float32), MEASURED, NonFiniteUnrollError, "episode_metrics is infinite"),
+    ],
+)
+def test_metrics_that_do_not_fit_the_run_are_refused(metrics, schema, error, told):
+    with pytest.raises(error, match=told):
+        decode(replace(make_unroll(), episode_metrics=metrics), schema)
+
+
 UNROLL = make_unroll()
 
 

@@ -65,6 +65,17 @@ def test_every_field_survives_in_the_networks_order():
         np.testing.assert_array_equal(getattr(decoded, name), getattr(made, name), strict=True)
 
 
+def test_metrics_of_episodes_travel_beside_the_gradient():
+    metrics = np.array([[1.5, np.nan], [0.0, 4.0]], np.float32)
+    payload = encode_contribution(replace(make(), episode_metrics=metrics))
+    decoded = decode_contribution(HEADER, payload, replace(SCHEMA, metrics=2))
+    np.testing.assert_array_equal(decoded.episode_metrics, metrics, strict=True)
+    with pytest.raises(SchemaError, match="a gradient has the fields"):
+        decode_contribution(HEADER, payload, SCHEMA)
+    with pytest.raises(SchemaError, match=r"episode_metrics must be float32 \(2, 3\)"):
+        decode_contribution(HEADER, payload, replace(SCHEMA, metrics=3))
+
+
 KERNEL = np.ones((2, 3), np.float32)
 BIAS = np.ones(3, np.float32)
 MOMENTS = {"count": np.array(5.0), "mean": np.zeros(2), "squares": np.ones(2)}

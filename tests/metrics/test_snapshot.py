@@ -1,5 +1,16 @@
 from distrl.memory_backend.records import WHOLE, WORDS
-from distrl.metrics.snapshot import COLUMNS, METRICS, TAGS, TEXTS, TIMED, TOLD_ONCE, columns_of, tag_of
+from distrl.metrics.snapshot import (
+    COLUMNS,
+    METRICS,
+    TAGS,
+    TEXTS,
+    TIMED,
+    TOLD_ONCE,
+    columns_of,
+    evaluation_info_column,
+    info_column,
+    tag_of,
+)
 
 
 def test_names_and_tags_are_unique():
@@ -31,7 +42,7 @@ def test_what_depends_on_the_clock_is_marked():
     assert {"wall_s", "env_steps_per_s", "updates_per_s", "learner_wait_share", "queue_fill", "bottleneck"} <= TIMED
     assert not {"updates", "env_steps", "mean_return_100", "loss", "gradient_norm", "weights_version"} & TIMED
     assert sorted(TOLD_ONCE) == [
-        *("first_update_unix_s", "missing_workers", "origin", "stop_reason", "unsaved", "unstored")
+        *("first_update_unix_s", "missing_workers", "origin", "stop_reason", "unreported", "unsaved", "unstored")
     ]
     assert not TOLD_ONCE & {*COLUMNS, *TAGS}
 
@@ -59,3 +70,12 @@ def test_what_the_registry_takes_for_words_and_whole_numbers_is_in_the_table():
     """A snapshot with a word under any other name is ignored as another program's."""
     assert TEXTS | (TOLD_ONCE - {"first_update_unix_s"}) == WORDS
     assert {metric.name for metric in METRICS} >= WHOLE
+
+
+def test_metrics_of_the_environment_have_columns_beside_the_table():
+    assert not any(name.startswith(("info_", "evaluation_info_")) for name in (metric.name for metric in METRICS))
+    column, evaluated = info_column("reward/forward-x y"), evaluation_info_column("reward/forward-x y")
+    assert (column, evaluated) == ("info_reward_forward_x_y_100", "evaluation_info_reward_forward_x_y")
+    assert columns_of({column: 1.0, evaluated: None}) == {column, evaluated}
+    assert (tag_of(column), tag_of(evaluated)) == (f"info/{column}", f"evaluation/{evaluated}")
+    assert tag_of("info_gain") == "algorithm/info_gain"

@@ -33,6 +33,12 @@ def test_a_budget_of_episodes_is_a_goal():
     assert (goal.name, goal.now, goal.target, goal.fraction, goal.eta_s) == ("episodes", 30.0, 40, 0.75, 5.0)
 
 
+def test_a_metric_of_the_environment_is_a_goal_by_its_own_name():
+    wanted = RunConfig.model_validate({"environment": {"metrics": {"x/y": "sum"}}, "stop": {"metrics": {"x/y": 8.0}}})
+    (goal,) = goals({"info_x_y_100": 2.0}, wanted, History())
+    assert (goal.name, goal.now, goal.target, goal.fraction, goal.unit) == ("x/y", 2.0, 8.0, 0.25, "return")
+
+
 def test_a_return_is_extrapolated_from_its_slope():
     (goal,) = goals({"mean_return_100": 90.0}, config(mean_return=475), rising(10))  # 10 per second
     assert (goal.now, goal.target, goal.unit) == (90.0, 475.0, "return")

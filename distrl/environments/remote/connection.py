@@ -281,10 +281,11 @@ class Route:
     address: Address
     parameters: RemoteParameters
     token: str | None
+    metrics: tuple[str, ...] = ()
 
     @staticmethod
     def of(config: EnvironmentConfig) -> "Route":
-        """Read `environment.kwargs`."""
+        """Read `environment.kwargs` and `environment.metrics`."""
         address = parse_address(config.id)
         try:
             parameters = RemoteParameters.model_validate(config.kwargs)
@@ -301,7 +302,7 @@ class Route:
         token = read_token(parameters.token_file)
         if not address.dial:
             check_listening(address, token)
-        return Route(address, parameters, token)
+        return Route(address, parameters, token, tuple(config.metrics))
 
     @property
     def first_connection_s(self) -> float:

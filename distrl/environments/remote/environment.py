@@ -17,6 +17,7 @@ import gymnasium
 import numpy as np
 
 from distrl.config.remote_environment import Spaces
+from distrl.environments.info_metrics import reported
 from distrl.environments.remote.connection import Route, back_off
 from distrl.environments.remote.protocol import Channel, ConnectionLostError, Message, RemoteError
 from distrl.environments.remote.spaces import decoded, encoded, read_spaces, space_of
@@ -105,7 +106,10 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
 
     def begin_step(self, action: Any) -> None:
         """Likewise for `step`, whose own argument is then ignored."""
-        self._begin("step", {"cmd": "step", "action": encoded(self.action_space, action, _ACTION)})
+        request = {"cmd": "step", "action": encoded(self.action_space, action, _ACTION)}
+        if self._route.metrics:
+            request["info"] = [*self._route.metrics]
+        self._begin("step", request)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode, on a new connection if the old one is broken."""
@@ -152,7 +156,8 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
         self._observation = self._observed(reply)
         self._losses_in_a_row = 0
         terminated, truncated = _ends(reply)
-        return self._observation, _number(reply, _REWARD), terminated, truncated, {}
+        info = reported(reply.get("info"), self._route.metrics)
+        return self._observation, _number(reply, _REWARD), terminated, truncated, info
 
     def _begin(self, kind: Literal["reset", "step"], request: Message) -> None:
         if self._pending is not None:  # its reply was not taken, and would be read as the next one

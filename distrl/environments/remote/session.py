@@ -6,6 +6,7 @@ from typing import Any
 import gymnasium
 
 from distrl.environments.gym_adapter import describe, limits
+from distrl.environments.info_metrics import reported
 from distrl.environments.remote.protocol import Message
 from distrl.environments.remote.spaces import decoded, described, encoded
 from distrl.errors import DistrlError
@@ -83,7 +84,10 @@ class RemoteSession:
         action = decoded(space, request["action"], "action")
         if not space.contains(action):
             raise RequestError(f"the action {str(action)[:100]} is not in {str(space)[:100]}")
-        observation, reward, terminated, truncated, _ = self._environment.step(action)
+        wanted = request.get("info", ())
+        if not isinstance(wanted, tuple) or not all(isinstance(name, str) for name in wanted):
+            raise RequestError("the info that a step names must be a list of texts")
+        observation, reward, terminated, truncated, info = self._environment.step(action)
         self.steps += 1
         if terminated or truncated:
             self._in_episode = False
@@ -94,6 +98,7 @@ class RemoteSession:
             "terminated": bool(terminated),
             "truncated": bool(truncated),
             "is_terminal": bool(terminated or truncated),
+            **({"info": reported(info, wanted)} if wanted else {}),
         }
 
     def _set_state(self, request: Message) -> Message:

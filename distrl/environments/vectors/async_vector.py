@@ -14,7 +14,7 @@ import select
 import signal
 import time
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from multiprocessing import connection
 from typing import Any, SupportsFloat
 
@@ -146,7 +146,7 @@ def _make_one(config: EnvironmentConfig, created_in: int) -> gymnasium.Env[Any, 
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the actor's to judge
         _end_with_parent()
         fork_server.join_parents_group()
-    return _Reporting(gym_adapter.make_one(config))
+    return _Reporting(gym_adapter.make_one(config), tuple(config.metrics))
 
 
 def _end_with_parent() -> None:
@@ -171,6 +171,10 @@ class _Reporting(gymnasium.Wrapper[Any, Any, Any, Any]):
     An exception with a constructor of its own cannot be made again in another process, and would hang it.
     """
 
+    def __init__(self, environment: gymnasium.Env[Any, Any], metrics: Collection[str]) -> None:
+        super().__init__(environment)
+        self._metrics = metrics
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         try:
             observation, _ = self.env.reset(seed=seed, options=options)
@@ -183,8 +187,8 @@ class _Reporting(gymnasium.Wrapper[Any, Any, Any, Any]):
         try:
             observation, reward, terminated, truncated, info = self.env.step(action)
             check_observation("observation", self.env.observation_space, observation)
-            # The only part of infos in use. All else would be pickled at every step for nothing.
-            kept = gym_adapter.success_alone(info) if terminated or truncated else {}
+            # All else would be pickled at every step for nothing.
+            kept = gym_adapter.info_in_use(info, self._metrics, ended=bool(terminated or truncated))
             return observation, float(reward), bool(terminated), bool(truncated), kept
         except Exception as error:
             raise _travelling(error) from error

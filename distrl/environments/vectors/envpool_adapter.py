@@ -9,7 +9,7 @@ import difflib
 import importlib
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -46,16 +46,21 @@ def make_vector(config: EnvironmentConfig, count: int) -> Made:
                 "make it a whole number from 1 on, or leave it out"
             )
     with refused(f"environment {config.id} cannot be made by EnvPool with kwargs {config.kwargs}"):
-        vector = EnvPoolVector(config.id, count, config.kwargs)
+        vector = EnvPoolVector(config.id, count, config.kwargs, tuple(config.metrics))
     return Made(vector, "envpool", vector.reward_threshold, vector.max_episode_steps)
 
 
 class EnvPoolVector(NextStepVector):
-    """A pool that is made at its first `reset`, which knows the seeds."""
+    """A pool that is made at its first `reset`, which knows the seeds.
 
-    def __init__(self, env_id: str, count: int, kwargs: dict[str, Any]) -> None:
+    Args:
+        metrics: Keys of EnvPool's info that are kept.
+    """
+
+    def __init__(self, env_id: str, count: int, kwargs: dict[str, Any], metrics: Collection[str] = ()) -> None:
         self._id = env_id
         self._kwargs = kwargs
+        self._metrics = metrics
         self._pool: Any = None
         with _quiet():
             spec = importlib.import_module("envpool").make_spec(env_id, num_envs=count, **kwargs)
@@ -85,8 +90,14 @@ class EnvPoolVector(NextStepVector):
         return observations, {}
 
     def step(self, actions: Any) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
-        observations, rewards, terminated, truncated, _ = self._pool.step(actions)
-        return observations, rewards, terminated, truncated, {}
+        observations, rewards, terminated, truncated, info = self._pool.step(actions)
+        return (
+            observations,
+            rewards,
+            terminated,
+            truncated,
+            {name: info[name] for name in self._metrics if name in info},
+        )
 
     def close_extras(self, **kwargs: Any) -> None:
         self._pool = None

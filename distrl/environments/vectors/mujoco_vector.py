@@ -56,6 +56,8 @@ def make_vector(config: EnvironmentConfig, count: int) -> gym_adapter.Made:
     if entry_point not in _RUNNERS:
         names = ", ".join(sorted(name.rpartition(":")[2].removesuffix("Env") for name in _RUNNERS))
         raise _unsuitable(config, f"it steps gymnasium's {names} (-v5), no others")
+    if config.metrics:
+        raise _unsuitable(config, "it makes no info, from which environment.metrics come")
     single = gym_adapter.make_one(config)
     try:
         if single.render_mode == "human":

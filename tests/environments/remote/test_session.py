@@ -61,6 +61,22 @@ def session(environment) -> Any:
     return ask
 
 
+class Measured(StepCounter):
+    def step(self, action: Any) -> Any:
+        return *super().step(action)[:4], {"height": np.float32(0.5), "name": "hill", "large": np.zeros(9)}
+
+
+def test_a_step_reports_the_numbers_of_info_that_it_names():
+    ask = session(Measured())
+    ask(cmd="reset")
+    assert "info" not in ask(cmd="step", action=1)
+    assert ask(cmd="step", action=1, info=["height", "width"])["info"] == {"height": 0.5}
+    said = ask(cmd="step", action=1, info=["name"])["message"]
+    assert said == "step: TypeError: environment.metrics.name needs a number, and info has a value of type str"
+    for odd in ("height", [1], None):
+        assert ask(cmd="step", action=1, info=odd)["message"] == "the info that a step names must be a list of texts"
+
+
 def test_a_whole_episode_counted():
     ask = session(StepCounter(terminate_at_steps=2))
     assert ask(cmd="hello", token="whatever was let in") == {"status": "ok"}
