@@ -31,7 +31,8 @@ from distrl.launch.bench import learning, record, seconds_per_call
 from distrl.memory_backend.codec import decode_unroll, encode_unroll, stack
 from distrl.memory_backend.layouts import Layouts
 from distrl.roles.framework import select_framework
-from distrl.types import Batch, Unroll, UnrollSchema, Weights
+from distrl.types import Batch, Unroll, Weights
+from distrl.unroll_schema import UnrollSchema
 
 PRESET = "pong-impala"
 PEAK_SIZE = {"cpu": 2048, "gpu": 16384}

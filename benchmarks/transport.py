@@ -28,7 +28,8 @@ from distrl.memory_backend.embedded_redis import EmbeddedRedis
 from distrl.memory_backend.layouts import Layouts
 from distrl.memory_backend.stream import QueueCaps
 from distrl.runs.intervals import median_interval
-from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader, UnrollSchema
+from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader
+from distrl.unroll_schema import UnrollSchema
 
 T, B = 32, 64
 LEAST_RATIO = 0.7

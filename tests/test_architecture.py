@@ -18,7 +18,18 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-FOUNDATION = {"types", "errors", "nest", "frames", "wire", "user_classes", "child", "interrupt", "health"}
+FOUNDATION = {
+    "types",
+    "unroll_schema",
+    "errors",
+    "nest",
+    "frames",
+    "wire",
+    "user_classes",
+    "child",
+    "interrupt",
+    "health",
+}
 PARTS = {"environments", "networks", "memory_backend", "data_store", "metrics"}
 UP_TO_PARTS = FOUNDATION | {"config"} | PARTS
 # A part of distrl -> the other parts that it may import, also inside functions.

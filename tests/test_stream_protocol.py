@@ -32,7 +32,8 @@ from distrl.memory_backend.codec import encode_unroll
 from distrl.memory_backend.inbox import Inbox
 from distrl.memory_backend.keys import entry_fields
 from distrl.memory_backend.stream import QueueCaps
-from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader, UnrollSchema
+from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader
+from distrl.unroll_schema import UnrollSchema
 from tests.faults.failover import promote, replica_of
 from tests.forging import forge
 

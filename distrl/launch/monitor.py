@@ -156,27 +156,7 @@ class Monitor:
 
     def _take(self, snapshot: Snapshot) -> None:
         """Write one snapshot to every file, and report its changes."""
-        missing = snapshot.get("missing_workers")
-        if missing != self.latest.get("missing_workers"):
-            self.event(f"rounds go on without {missing}" if missing else "rounds have every worker again")
-        origin = snapshot.get("origin")
-        if origin and origin != self.latest.get("origin"):
-            self.event(f"the learner {origin}")
-        unreported = snapshot.get("unreported")
-        if unreported and unreported != self.latest.get("unreported"):
-            self.event(f"environment.metrics: info of the last 100 episodes does not have {unreported}")
-        unsaved = snapshot.get("unsaved")
-        if unsaved and snapshot.get("stop_reason") is None and unsaved != self._unsaved:
-            self.event(f"no checkpoint can be written: {unsaved}")
-        saved = unsaved is None and snapshot.get("checkpoint_age_s") is not None  # by this learner, not the one before
-        if saved and self._unsaved:
-            self.event("checkpoints are written again")
-        self._unsaved = None if saved else unsaved or self._unsaved
-        unstored = snapshot.get("unstored")
-        if unstored and not self.latest.get("unstored"):  # each attempt may fail in other words
-            self.event(f"the data store lacks the newest checkpoint: {unstored}; it is tried again")
-        elif self.latest.get("unstored") and not unstored and saved:
-            self.event("checkpoints are stored again")
+        self._report_changes(snapshot)
         if self._first and self._blocked is not None:  # before the first update there was nothing to wait for
             total, looks = self._blocked_so_far
             self._blocked_so_far = (total + self._blocked, looks + 1)
@@ -198,6 +178,30 @@ class Monitor:
         self._keep("TensorBoard's files", lambda: self._tensorboard.write(self.latest))
         if self._tracking is not None:
             self._tracking.record(self.latest)
+
+    def _report_changes(self, snapshot: Snapshot) -> None:
+        """Report what a snapshot says that the one before it did not."""
+        missing = snapshot.get("missing_workers")
+        if missing != self.latest.get("missing_workers"):
+            self.event(f"rounds go on without {missing}" if missing else "rounds have every worker again")
+        origin = snapshot.get("origin")
+        if origin and origin != self.latest.get("origin"):
+            self.event(f"the learner {origin}")
+        unreported = snapshot.get("unreported")
+        if unreported and unreported != self.latest.get("unreported"):
+            self.event(f"environment.metrics: info of the last 100 episodes does not have {unreported}")
+        unsaved = snapshot.get("unsaved")
+        if unsaved and snapshot.get("stop_reason") is None and unsaved != self._unsaved:
+            self.event(f"no checkpoint can be written: {unsaved}")
+        saved = unsaved is None and snapshot.get("checkpoint_age_s") is not None  # by this learner, not the one before
+        if saved and self._unsaved:
+            self.event("checkpoints are written again")
+        self._unsaved = None if saved else unsaved or self._unsaved
+        unstored = snapshot.get("unstored")
+        if unstored and not self.latest.get("unstored"):  # each attempt may fail in other words
+            self.event(f"the data store lacks the newest checkpoint: {unstored}; it is tried again")
+        elif self.latest.get("unstored") and not unstored and saved:
+            self.event("checkpoints are stored again")
 
     def event(self, text: str) -> None:
         """Print one line for the user and to logs/events.log; an environment's words may hold escape sequences."""

@@ -19,7 +19,8 @@ from distrl.memory_backend.inbox import Inbox
 from distrl.memory_backend.layouts import Layouts
 from distrl.memory_backend.records import Producer
 from distrl.memory_backend.stream import Entry
-from distrl.types import EPISODE_FIELDS, Contribution, Unroll, UnrollHeader, UnrollSchema
+from distrl.types import EPISODE_FIELDS, Contribution, Unroll, UnrollHeader
+from distrl.unroll_schema import UnrollSchema
 
 BLOCK_S = 0.1
 """Longest wait for an entry before `stop` is read; the end of a run waits for it."""

@@ -31,7 +31,8 @@ from distrl.networks.framework import backend as numeric_backend
 from distrl.networks.policy.bundle import export_bundle
 from distrl.networks.weights import is_mixed
 from distrl.replay.memory import Replay
-from distrl.types import EnvSpec, PolicyBundle, UnrollSchema
+from distrl.types import EnvSpec, PolicyBundle
+from distrl.unroll_schema import UnrollSchema
 
 log = logging.getLogger(__name__)
 

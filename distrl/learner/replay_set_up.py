@@ -20,7 +20,8 @@ from distrl.errors import CheckpointError, ConfigError
 from distrl.learner.state import LearnerState
 from distrl.replay.masks import BootstrapMasks
 from distrl.replay.memory import Replay, replay_bytes
-from distrl.types import ArraySpec, EnvSpec, UnrollSchema
+from distrl.types import ArraySpec, EnvSpec
+from distrl.unroll_schema import UnrollSchema
 
 if TYPE_CHECKING:  # it brings Keras, and the command line imports this module
     from distrl.algorithms.algorithm import Bootstrap

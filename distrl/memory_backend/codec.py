@@ -28,9 +28,9 @@ from distrl.types import (
     Form,
     Unroll,
     UnrollHeader,
-    UnrollSchema,
     Weights,
 )
+from distrl.unroll_schema import UnrollSchema
 
 WireDtype = Literal["float32", "float16", "bfloat16"]
 """Data type of weights on the wire. 16 bits halve the bytes, for some loss of precision."""

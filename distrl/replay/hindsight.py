@@ -12,7 +12,8 @@ from distrl.errors import ConfigError
 from distrl.replay.goal_rewards import GoalReward, distances, goal_reward
 from distrl.replay.ring import UnrollRing
 from distrl.replay.sum_tree import Indices
-from distrl.types import Array, ArraySpec, Batch, BoolArray, Form, IntArray, Unroll, UnrollSchema
+from distrl.types import Array, ArraySpec, Batch, BoolArray, Form, IntArray, Unroll
+from distrl.unroll_schema import UnrollSchema
 
 FIRST, LAST = "episode_first", "episode_last"
 """Arrays of the ring, int32 [T, B]: first and last row of each row's episode within its unroll."""

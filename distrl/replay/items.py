@@ -13,7 +13,8 @@ from distrl.config.replay import SHARE_OF_GREATEST, ReplayParameters, SequencePa
 from distrl.replay.n_step import n_step_transitions
 from distrl.replay.ring import UnrollRing
 from distrl.replay.sum_tree import Indices
-from distrl.types import Array, Batch, BoolArray, FloatArray, Form, Unroll, UnrollSchema
+from distrl.types import Array, Batch, BoolArray, FloatArray, Form, Unroll
+from distrl.unroll_schema import UnrollSchema
 
 
 class Items(ABC):

@@ -27,7 +27,8 @@ from distrl.replay.rate_limiter import RateLimiter
 from distrl.replay.ring import UnrollRing, slot_forms
 from distrl.replay.samplers import make_sampler, sampler_bytes
 from distrl.replay.sum_tree import Indices
-from distrl.types import BOOTSTRAP_MASKS, Array, ArraySpec, Batch, BoolArray, FloatArray, Unroll, UnrollSchema, bytes_of
+from distrl.types import BOOTSTRAP_MASKS, Array, ArraySpec, Batch, BoolArray, FloatArray, Unroll
+from distrl.unroll_schema import UnrollSchema, bytes_of
 
 
 class Sample(NamedTuple):

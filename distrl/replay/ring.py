@@ -11,16 +11,8 @@ import numpy as np
 
 from distrl import frames
 from distrl.replay.sum_tree import Indices
-from distrl.types import (
-    PRIORITIES,
-    Array,
-    BoolArray,
-    Form,
-    Unroll,
-    UnrollSchema,
-    step_arguments,
-    step_arrays,
-)
+from distrl.types import PRIORITIES, Array, BoolArray, Form, Unroll, step_arguments, step_arrays
+from distrl.unroll_schema import UnrollSchema
 
 
 def slot_forms(schema: UnrollSchema, further: Mapping[str, Form]) -> dict[str, Form]:

@@ -34,7 +34,8 @@ from distrl.networks.actions.squashed_gaussian import SquashedGaussianSpec
 from distrl.networks.network import Architecture
 from distrl.networks.policy.bundle import export_bundle
 from distrl.networks.policy.description import BundleDescription
-from distrl.types import ArraySpec, PolicyBundle, UnrollHeader, UnrollSchema, Weights
+from distrl.types import ArraySpec, PolicyBundle, UnrollHeader, Weights
+from distrl.unroll_schema import UnrollSchema
 
 T, B = 5, 2
 HEADS = (PolicyHeadParameters(), ValueHeadParameters())

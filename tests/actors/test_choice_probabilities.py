@@ -18,7 +18,8 @@ from distrl.memory_backend.stream import QueueCaps
 from distrl.networks.actions.categorical import CategoricalSpec
 from distrl.networks.actions.values import ValuesSpec
 from distrl.networks.policy.bundle import export_bundle
-from distrl.types import CHOICE_PROBABILITIES, UnrollSchema, Weights
+from distrl.types import CHOICE_PROBABILITIES, Weights
+from distrl.unroll_schema import UnrollSchema
 
 CONFIG = RunConfig.model_validate(
     {

@@ -17,7 +17,8 @@ from distrl.memory_backend.stream import QueueCaps
 from distrl.networks.actions.categorical import CategoricalSpec
 from distrl.networks.actions.values import MultiValuesSpec, ValuesSpec
 from distrl.networks.policy.bundle import export_bundle
-from distrl.types import Unroll, UnrollHeader, UnrollSchema, Weights
+from distrl.types import Unroll, UnrollHeader, Weights
+from distrl.unroll_schema import UnrollSchema
 
 VALUES = {"action": ValuesSpec(2, "q/q")}
 

@@ -16,7 +16,8 @@ from distrl.memory_backend.backend import connect
 from distrl.memory_backend.codec import decode_unroll, encode_weights
 from distrl.memory_backend.stream import QueueCaps
 from distrl.networks.policy.bundle import export_bundle
-from distrl.types import UnrollSchema, Weights
+from distrl.types import Weights
+from distrl.unroll_schema import UnrollSchema
 
 T, B, LENGTH, BURN_IN = 32, 4, 14, 8
 CONFIG = {

@@ -60,7 +60,7 @@ def explained(tree, origin_of=None):
         (
             {"xyzzy": 1},
             "unknown key xyzzy; valid keys: seed, environment, algorithm, exploration, network, actors, memory, "
-            "learner, checkpoint, evaluation, stop, tensorboard, launch, slurm, kubernetes",
+            "learner, checkpoint, evaluation, stop, tensorboard, trackers, launch, slurm, kubernetes",
         ),
     ],
 )

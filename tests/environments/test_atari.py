@@ -16,7 +16,7 @@ from distrl.environments import atari
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError
 from distrl.memory_backend.codec import decode_unroll, encode_unroll, stack
-from distrl.types import UnrollSchema
+from distrl.unroll_schema import UnrollSchema
 
 
 def configure(env_id: str = "ALE/Breakout-v5", vectorization: Any = "auto", kwargs: Any = None, **values: Any):

@@ -19,7 +19,8 @@ from distrl.environments.observation_spaces import array_reader
 from distrl.environments.random_actions import random_actions
 from distrl.environments.spaces import action_writer, env_spec, observation_reader
 from distrl.errors import ConfigError
-from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec, OneHot, UnrollSchema
+from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec, OneHot
+from distrl.unroll_schema import UnrollSchema
 
 NESTED = Dict(
     {

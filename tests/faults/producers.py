@@ -19,7 +19,8 @@ from distrl.roles.description import RunAddress
 from distrl.roles.join import JoinedRole, await_bundle
 from distrl.roles.plan import Role
 from distrl.roles.trust import Trust, given_key
-from distrl.types import STEP_FIELDS, Unroll, UnrollHeader, UnrollSchema, step_arguments
+from distrl.types import STEP_FIELDS, Unroll, UnrollHeader, step_arguments
+from distrl.unroll_schema import UnrollSchema
 
 UNROLL_S = 1.0
 """Time for which a simulated actor acts."""

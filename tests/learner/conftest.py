@@ -22,7 +22,8 @@ from distrl.memory_backend.backend import connect
 from distrl.memory_backend.codec import encode_unroll
 from distrl.memory_backend.inbox import Inbox
 from distrl.memory_backend.stream import QueueCaps
-from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader, UnrollSchema
+from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader
+from distrl.unroll_schema import UnrollSchema
 from tests.forging import forge, rejected
 
 T, B = 2, 3

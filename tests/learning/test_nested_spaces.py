@@ -20,7 +20,8 @@ from distrl.environments.vector import VectorEnvironment
 from distrl.memory_backend.codec import decode_unroll, encode_unroll, stack
 from distrl.networks.actions.joint import ActionSelector
 from distrl.networks.policy.bundle import export_bundle, export_whole
-from distrl.types import EnvSpec, Unroll, UnrollSchema, Weights
+from distrl.types import EnvSpec, Unroll, Weights
+from distrl.unroll_schema import UnrollSchema
 
 OBSERVATIONS = ["mission", "scene/0", "scene/1/lamps", "scene/1/where", "scene/2"]
 ACTIONS = ["hands/0", "hands/1/force", "hands/1/grip", "lamps"]

@@ -20,9 +20,9 @@ from distrl.types import (
     MultiDiscreteSpec,
     Unroll,
     UnrollHeader,
-    UnrollSchema,
     Weights,
 )
+from distrl.unroll_schema import UnrollSchema
 
 T, B = 3, 2
 SPEC = EnvSpec(

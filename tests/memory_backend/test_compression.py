@@ -16,7 +16,8 @@ from distrl import wire
 from distrl.errors import DecodeError, MissingExtraError
 from distrl.memory_backend.codec import decode_unroll, encode_unroll
 from distrl.memory_backend.compression import HEAD_BYTES, MARK, compressor, decompressed
-from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader, UnrollSchema
+from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader
+from distrl.unroll_schema import UnrollSchema
 
 MEBIBYTE = 2**20
 T, B = 4, 3

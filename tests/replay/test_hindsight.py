@@ -15,7 +15,8 @@ from distrl.data_store import npz
 from distrl.errors import CheckpointError, ConfigError
 from distrl.replay.hindsight import episode_bounds
 from distrl.replay.memory import Replay, replay_bytes
-from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, OneHot, Unroll, UnrollHeader, UnrollSchema
+from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, OneHot, Unroll, UnrollHeader
+from distrl.unroll_schema import UnrollSchema
 
 GOAL = ArraySpec((1,), "float32")
 SPEC = EnvSpec(

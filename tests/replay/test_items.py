@@ -14,7 +14,8 @@ from distrl import frames
 from distrl.config.replay import ReplayParameters
 from distrl.replay.memory import Replay
 from distrl.replay.ring import UnrollRing, slot_forms
-from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader, UnrollSchema, bytes_of
+from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader
+from distrl.unroll_schema import UnrollSchema, bytes_of
 
 SPEC = EnvSpec(
     "Toy",

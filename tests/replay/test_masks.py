@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from distrl.config.replay import ReplayParameters
 from distrl.replay.masks import BootstrapMasks, split_mix
 from distrl.replay.memory import Replay
-from distrl.types import BOOTSTRAP_MASKS, UnrollSchema
+from distrl.types import BOOTSTRAP_MASKS
+from distrl.unroll_schema import UnrollSchema
 from tests.replay.test_memory import SPEC, restore, unroll_of
 
 

@@ -13,7 +13,8 @@ from distrl.config.replay import ReplayParameters
 from distrl.data_store import npz
 from distrl.errors import CheckpointError
 from distrl.replay.memory import Replay, replay_bytes
-from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader, UnrollSchema
+from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader
+from distrl.unroll_schema import UnrollSchema
 
 SPEC = EnvSpec("Toy", {"observation": ArraySpec((1,), "float32")}, {"action": DiscreteSpec(2)})
 STATE = {"h": ArraySpec((1,), "float32")}

@@ -29,8 +29,8 @@ from distrl.types import (
     MultiDiscreteSpec,
     Unroll,
     UnrollHeader,
-    UnrollSchema,
 )
+from distrl.unroll_schema import UnrollSchema
 
 SPEC = EnvSpec(
     "Hostile-v0",
