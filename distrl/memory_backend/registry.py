@@ -408,7 +408,8 @@ def _evaluation(fields: Mapping[bytes, bytes]) -> Evaluation | None:
     except ValidationError:
         return None
     told = [value for name, value in asdict(found).items() if name != "metrics"]
-    if not all(map(_is_plain, (*found.metrics.values(), *told))):
+    finite = all(value is None or isfinite(value) for value in found.metrics.values())  # of any size
+    if not (finite and all(map(_is_plain, told))):
         return None
     return replace(found, metrics={printable(name): value for name, value in found.metrics.items()})
 
