@@ -131,6 +131,8 @@ def report(
         return
     if given := "--figures" if figures is not None else "--normalise" if normalise else None:
         raise ConfigError(f"{given} is for sweeps, and {run} is none; leave it out")
+    if (run / "search.yaml").is_file():
+        raise ConfigError(f"{run} is a search, which draws its own pictures; name a sweep, or a run such as {run}/0001")
     found = open_run(run)
     with waiting("still drawing …"):
         from distrl.runs.report import report as write_report

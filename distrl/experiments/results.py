@@ -3,8 +3,9 @@
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from distrl.config.presets import nearest
@@ -198,9 +199,15 @@ def _combination(members: Sequence[Sequence[Run]], wording: Wording, limits: Seq
 
 
 def _ordered(combinations: Sequence[Combination]) -> tuple[Combination, ...]:
-    return tuple(
-        sorted(combinations, key=lambda one: -math.inf if one.score is None else one.score.centre, reverse=True)
-    )
+    """Return the best first; labels that are equal, as of masked secrets, get a number, as they name combinations."""
+    best = sorted(combinations, key=lambda one: -math.inf if one.score is None else one.score.centre, reverse=True)
+    times: Counter[str] = Counter()
+    found = []
+    for one in best:
+        times[one.label] += 1
+        number = times[one.label]
+        found.append(one if number == 1 else replace(one, label=f"{one.label} ({number})"))
+    return tuple(found)
 
 
 def _check(bounds: Mapping[str, Bounds], environments: list[str]) -> None:

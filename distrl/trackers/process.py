@@ -75,8 +75,9 @@ def _check_class(name: str, given: Any, options: Mapping[str, Any]) -> None:
     for method, arguments in METHODS.items():
         if not callable(getattr(given, method, None)):
             raise ConfigError(f"tracker {name} has no method {method}; it needs {', '.join(METHODS)}")
+        is_bound = isinstance(inspect.getattr_static(given, method), staticmethod | classmethod)
         try:
-            inspect.signature(getattr(given, method)).bind(None, *range(arguments))
+            inspect.signature(getattr(given, method)).bind(*([] if is_bound else [None]), *range(arguments))
         except TypeError as error:
             raise ConfigError(f"tracker {name}: {method} gets {arguments} argument(s): {error}") from None
 

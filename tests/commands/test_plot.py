@@ -171,6 +171,8 @@ def test_mistakes_about_sweeps_are_told_in_one_line_and_leave_nothing(run, tmp_p
     sweep_of_two_rates(tmp_path / "rates")
     make_sweep(tmp_path / "none", lambda planned: None, seeds="1..2")
     (tmp_path / "taken").touch()
+    (tmp_path / "search").mkdir()
+    (tmp_path / "search/search.yaml").touch()
     before = {*tmp_path.iterdir()}
     for arguments, message in (
         (["rates", "--normalise", "CartPole-v1=0:500"], "all runs have CartPole-v1; leave it out"),
@@ -184,6 +186,7 @@ def test_mistakes_about_sweeps_are_told_in_one_line_and_leave_nothing(run, tmp_p
         (["rates", "--figures", "taken"], "taken cannot be made: File exists; choose another --figures"),
         (["rates/0001", "--figures", "x"], "--figures is for sweeps, and rates/0001 is none; leave it out"),
         (["rates/0001", "--normalise", "A=0:1"], "--normalise is for sweeps, and rates/0001 is none; leave it out"),
+        (["search"], "search is a search, which draws its own pictures; name a sweep, or a run such as search/0001"),
         (["none"], "no run in none is done and has a return; wait, or see: distrl runs none"),
     ):
         (line,) = run("report", *arguments, code=2).splitlines()

@@ -122,3 +122,14 @@ def test_labels_are_short_and_tell_combinations_apart(values, labels):
     ]
     assert found == labels
     assert wording.value({}, "x") == "–"
+
+
+def test_combinations_that_print_alike_have_labels_of_their_own():
+    runs = [done(1.0, a=1), done(3.0, 2, a="1"), done(2.0, 3, a=True)]
+    (found,) = comparisons(runs, "E-v0", {})
+    assert [(one.label, one.scores) for one in found.combinations] == [
+        ("a=1", ((3.0,),)),
+        ("a=true", ((2.0,),)),
+        ("a=1 (2)", ((1.0,),)),
+    ]
+    assert set(over_the_best(found)) <= {"a=1", "a=true", "a=1 (2)"}

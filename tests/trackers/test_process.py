@@ -1,0 +1,31 @@
+"""Classes that can track, as the process of trackers judges them."""
+
+import pytest
+
+from distrl.errors import ConfigError
+from distrl.trackers.process import _check_class
+
+
+class Static:
+    @staticmethod
+    def begin(run):
+        pass
+
+    @classmethod
+    def record(cls, row, step):
+        pass
+
+    def end(self, ending):
+        pass
+
+
+class TooMany(Static):
+    @staticmethod
+    def begin(run, more):
+        pass
+
+
+def test_methods_may_be_static_or_of_the_class():
+    _check_class("mine:Static", Static, {})
+    with pytest.raises(ConfigError, match=r"tracker mine:TooMany: begin gets 1 argument"):
+        _check_class("mine:TooMany", TooMany, {})
