@@ -300,7 +300,7 @@ def test_gradient_actors_normalise_rewards_by_what_was_published_with_the_weight
         acting["main"].set_weights([published[name] for name in acting["main"].online.named_weights()])
         given = actor.differentiate(acting, unroll)
         ended = (none, none.astype(np.int32), none, none.astype(np.int8))
-        contribution = Contribution(UnrollHeader(0, 1, 0, 1, 2), given, *ended, told)
+        contribution = Contribution(UnrollHeader(0, 1, 0, 1, 2), given, *ended, reward_moments=told)
         metrics = learner.update(learning, (contribution,)).metrics
         assert metrics == pytest.approx(expected, rel=1e-5)
     assert metrics["highest"] == pytest.approx((1.0 - 3.75) / np.std([0.0, 2.0, 4.0, 9.0]), rel=1e-5)
