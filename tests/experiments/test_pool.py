@@ -115,3 +115,20 @@ def test_the_lifeline_and_inherited_files_reach_them(script, tmp_path):
         del os.environ["HELD"]
         os.close(held)
     assert (tmp_path / "a.log").read_text().split() == ["True", str((tmp_path / "lock").stat().st_ino)]
+
+
+def test_one_whose_end_waits_for_others_is_not_killed_before_that(script, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "GRACE_S", 0.0)
+    script(
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.5), sys.exit(0)))\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)"
+    )
+    log, found = tmp_path / "a.log", []
+    with Pool(1, end_s=30.0) as pool:
+        pool.start("a", [], log)
+        wait_for(lambda: "ready" in log.read_text())
+        pool.stop()
+        wait_for(lambda: found.extend(pool.ended()) or found)
+    assert found == [("a", 0)]
