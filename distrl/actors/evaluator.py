@@ -241,15 +241,21 @@ class PublishedEvaluator(Evaluator):
 
     @property
     def due(self) -> bool:
-        """Whether the newest weights have crossed the next multiple."""
-        return self._backend.weights.env_steps() >= self._next
+        """Whether the newest weights have crossed the next multiple, or their evaluation is asked for."""
+        weights = self._backend.weights
+        asked = self._backend.registry.control().evaluation
+        return weights.env_steps() >= self._next or (asked.pending and weights.version() > 0)
 
     def evaluate(self, stop: Callable[[], bool] = lambda: False) -> bool:
-        """Evaluate the newest weights and register the result; return False if stopped before all episodes had ended.
+        """Evaluate the newest weights and register the result, which fulfils what was asked for before.
+
+        Returns:
+            Whether it was registered: not if it was stopped before all episodes had ended.
 
         Raises:
             FencedError: There is a newer evaluator; the result is dropped.
         """
+        asked = self._backend.registry.control().evaluation
         published = self._backend.weights.fetch()
         assert published is not None  # otherwise nothing is due, nor can it evaluate
         began = time.monotonic()
@@ -280,6 +286,8 @@ class PublishedEvaluator(Evaluator):
         if self._films is not None:  # before the result, which may end the run
             self._film(self._films, result, seed, stop)
         self._backend.registry.add_evaluation(result, published.blob, self._incarnation)
+        if asked.pending:
+            self._backend.registry.fulfil("evaluation", asked.asked)
         self._next = self._following(published.env_steps)
         return True
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from distrl.actors.evaluator import ActingPolicy, Evaluator
 from distrl.config.environment import EnvironmentConfig
-from distrl.config.run import FilmsConfig
+from distrl.config.evaluation import FilmsConfig
 from distrl.environments.films import Recorder, renderable, require_encoder
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import DistrlError

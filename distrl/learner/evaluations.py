@@ -1,7 +1,8 @@
-"""Evaluations: the learner reads them from the registry and keeps the weights of the best one."""
+"""Evaluations: the learner reads them from the registry, keeps the best one's weights, and waits for the last one."""
 
 import logging
 import time
+from collections.abc import Callable
 
 from distrl.learner.policy_files import write_best
 from distrl.learner.preparation import Prepared
@@ -10,6 +11,7 @@ from distrl.learner.reporter import Reporter
 log = logging.getLogger(__name__)
 EVERY_S = 0.5
 """Least seconds between two reads of the registry."""
+POLL_S = 0.1
 
 
 class Evaluations:
@@ -19,7 +21,8 @@ class Evaluations:
     """
 
     def __init__(self, prepared: Prepared, reporter: Reporter) -> None:
-        self._registry, self._reporter = prepared.backend.registry, reporter
+        self._registry, self._weights, self._reporter = prepared.backend.registry, prepared.backend.weights, reporter
+        self._last_within_s = prepared.config.evaluation.last_within_s
         self._state, self._policy_dir = prepared.state, prepared.run_dir / "policy"
         self._every_s = 0.0 if prepared.config.deterministic else EVERY_S
         self._look_at = 0.0
@@ -37,8 +40,37 @@ class Evaluations:
             self._best_unkept |= self._state.observe_evaluation(evaluation.mean_return, evaluation.env_steps)
             self._state.evaluation_success_rate = evaluation.success_rate
             self._state.evaluation_metrics = {key: evaluation.metrics.get(key) for key in self._state.recent_metrics}
-        if not (found and self._best_unkept):
+        if found and self._best_unkept:
+            self._keep_best()
+
+    def have_last(self, attend: Callable[[], None], stop: Callable[[], bool]) -> None:
+        """Have the newest published weights evaluated, and wait for it, at most `evaluation.last_within_s`.
+
+        Args:
+            attend: Called between two looks.
+            stop: Ends the wait.
+        """
+        self.look(at_once=True)
+        if self._has_newest or not self._last_within_s:
             return
+        until = time.monotonic() + self._last_within_s
+        self._registry.demand("evaluation")
+        while not stop():
+            attend()
+            self.look(at_once=True)
+            if self._has_newest:
+                return
+            if time.monotonic() >= until:
+                what = "the last weights were not evaluated within %g s (evaluation.last_within_s)"
+                log.warning(what, self._last_within_s)
+                return
+            time.sleep(POLL_S)
+
+    @property
+    def _has_newest(self) -> bool:
+        return (self._state.evaluation_env_steps or 0) >= self._weights.env_steps()
+
+    def _keep_best(self) -> None:
         try:
             if (best := self._registry.best_evaluation()) is not None:
                 write_best(self._policy_dir, best)

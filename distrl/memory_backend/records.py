@@ -34,6 +34,8 @@ class Demand:
 
 
 NOT_ASKED = Demand()
+AWAITS_EVALUATION = "waiting: the last evaluation"
+"""State of a learner that has reached the end of the training."""
 
 
 @dataclass(frozen=True, slots=True)

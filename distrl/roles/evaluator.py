@@ -83,12 +83,10 @@ class EvaluatorRole(JoinedRole):
         while not self._stop.wait(POLL_S):
             self._backend.check_launch()
             self._backend.registry.check_evaluator(self._incarnation)
-            asked = self._backend.registry.control().evaluation
-            if not (evaluator.due or (asked.pending and self._backend.weights.version() > 0)):
+            if not evaluator.due:
                 continue
             self._enter("evaluating")
-            if evaluator.evaluate(self._stop.is_set) and asked.pending:
-                self._backend.registry.fulfil("evaluation", asked.asked)
+            evaluator.evaluate(self._stop.is_set)
             self._enter("waiting: weights")
 
     def status(self) -> RoleStatus:

@@ -164,6 +164,22 @@ def test_one_that_is_stopped_tells_nothing_and_stays_due():
     assert (world.told, evaluator.due) == ([], True)
 
 
+def test_what_was_asked_for_before_is_done_with_the_next_evaluation():
+    world = World()
+    evaluator, registry = world.evaluator(), world.backend.registry
+    number = registry.demand("evaluation")
+    assert not evaluator.due  # there are no weights
+    world.publish(50)
+    assert evaluator.due
+    asked = iter([False, True])
+    assert not evaluator.evaluate(lambda: next(asked))
+    assert registry.control().evaluation.done < number
+    evaluator.evaluate_if_due(lambda: False)
+    assert registry.control().evaluation.done == number
+    assert [told.env_steps for told in world.told] == [50]
+    assert not evaluator.due
+
+
 @pytest.mark.row("D22")
 def test_evaluating_stores_nothing():
     world = World()

@@ -3,8 +3,8 @@
 import pytest
 
 from distrl.config import RunConfig
+from distrl.config.evaluation import EvaluationConfig
 from distrl.config.load import load
-from distrl.config.run import EvaluationConfig
 from distrl.errors import ConfigError
 
 
@@ -17,7 +17,7 @@ def test_no_more_environments_than_episodes():
     assert EvaluationConfig(every_env_steps=1).environments_used == 10
 
 
-@pytest.mark.parametrize("name", ["episodes", "environments", "epsilon"])
+@pytest.mark.parametrize("name", ["episodes", "environments", "last_within_s", "epsilon"])
 def test_what_nobody_would_look_at_is_refused(name):
     with pytest.raises(ConfigError) as caught:
         load(sets=[f"evaluation.{name}=1"])

@@ -68,3 +68,13 @@ def test_an_evaluation_that_is_good_enough_ends_the_run(start_run, endless, laun
         pytest.importorskip("ray")
     run = start_run(*endless, *EVALUATING, *SAVING, "--launcher", launcher)
     assert_told_everywhere(run, run.finish())
+
+
+def test_the_last_weights_are_evaluated_before_the_run_ends(start_run):
+    options = ("--set", "stop.updates=3", "--set", "evaluation.every_env_steps=1000000")
+    run = start_run("--preset", "cartpole-ppo", "--actors", "2", *options)
+    summary = run.finish()
+    assert (summary.exit_code, summary.stop_reason, summary.imbalance) == (0, "updates", 0)
+    assert summary.evaluation_env_steps == summary.env_steps
+    assert run.told.count(" steps: return ") == 1
+    assert read_policy(run.run_dir, "best").env_steps == summary.env_steps

@@ -49,7 +49,8 @@ def seen(monkeypatch):
 
 def evaluations(registry, **tree):
     origin = Origin(LearnerState(run_id="r"), resumed=False)
-    config, backend = RunConfig.model_validate(tree), SimpleNamespace(registry=registry)
+    weights = SimpleNamespace(env_steps=lambda: 50)
+    config, backend = RunConfig.model_validate(tree), SimpleNamespace(registry=registry, weights=weights)
     return Evaluations(Prepared(config, None, Path("never"), None, {}, origin, backend, None, None), None)
 
 
@@ -107,6 +108,31 @@ def test_a_resumed_training_goes_on_with_what_was_evaluated_and_kept(registry, t
     fresh = LearnerState(run_id="r")
     restore_evaluations(tmp_path, fresh, registry, resumed=False)
     assert (fresh.best_evaluation_return, best_return(tmp_path)) == (None, None)
+
+
+def test_the_last_weights_are_asked_for_once_and_waited_for(registry, tmp_path):
+    made = evaluations(registry)
+    made._policy_dir = tmp_path
+    looks = iter([[], [40], [], [50], [60]])
+    made.have_last(lambda: tell(registry, *next(looks)), lambda: False)
+    assert made._state.evaluation_env_steps == 50
+    assert registry.control().evaluation.asked == 1
+    made.have_last(lambda: tell(registry, *next(looks)), lambda: False)  # it has them
+    assert (made._state.evaluation_env_steps, registry.control().evaluation.asked) == (50, 1)
+
+
+@pytest.mark.parametrize(("within_s", "asked"), [(0.0, 0), (0.01, 1)])
+def test_the_end_waits_no_longer_than_it_may(registry, caplog, within_s, asked):
+    made = evaluations(registry, evaluation={"every_env_steps": 10, "last_within_s": within_s})
+    made.have_last(lambda: None, lambda: False)
+    assert registry.control().evaluation.asked == asked
+    assert ("the last weights were not evaluated within 0.01 s" in caplog.text) == bool(asked)
+
+
+def test_a_stop_ends_the_wait(registry):
+    made, stops = evaluations(registry), iter([False, False, True])
+    made.have_last(lambda: None, lambda: next(stops))
+    assert made._state.evaluation_env_steps is None
 
 
 def test_the_newest_metrics_of_evaluations_are_kept(registry, tmp_path):
