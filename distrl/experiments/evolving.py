@@ -119,7 +119,7 @@ class _Evolution:
 
     def _planned(self, name: str) -> Planned:
         """Return a member as it is started: with its present settings."""
-        return Planned(int(name), self._record.members[name].values, seed=int(name))
+        return self._search.planned(int(name), self._record.members[name].values)
 
     def _start(self, name: str) -> None:
         goes_on = self._runs.start(self._planned(name))
