@@ -115,14 +115,23 @@ def _ended(place: Path) -> int:
     return sum(trial.state.is_finished() for trial in read(place).get_trials(deepcopy=False))
 
 
-def judged(run_dir: Path, seed: int, settings: list[str]) -> float:
-    """Train under this seed and return the mean return of the final weights' greedy episodes.
+def trained(run_dir: Path, seed: int, settings: list[str]) -> float:
+    """Train under this seed, unless it has been done, and return the mean return that `judged` does.
 
     Raises:
         FailedError: The training or the evaluation failed.
     """
     if not (run_dir / "summary.json").exists():
         run(["-m", "distrl", "train", *settings, "--seed", str(seed), "--run-dir", str(run_dir), "--quiet"])
+    return judged(run_dir)
+
+
+def judged(run_dir: Path) -> float:
+    """Return the mean return of greedy episodes with the final weights.
+
+    Raises:
+        FailedError: The evaluation failed.
+    """
     episodes = ["--episodes", str(EPISODES), "--seed", str(JUDGED_BY), "--json"]
     mean: float = json.loads(run(["-m", "distrl", "evaluate", str(run_dir), *episodes]))["mean_return"]
     return mean
@@ -149,7 +158,7 @@ def measure(name: str, out: Path) -> Entry:
     settings = {"preset": [str(place / "base.yaml")], "search": [str(place / "best.yaml")]}
     for which, given in settings.items():
         folder = out / "held-out"
-        entry[which] = [judged(folder / f"{name}-{which}-{seed}", seed, given) for seed in HELD_OUT]
+        entry[which] = [trained(folder / f"{name}-{which}-{seed}", seed, given) for seed in HELD_OUT]
         say(f"{name}, settings of the {which}: {', '.join(f'{mean:.1f}' for mean in entry[which])}")
     return entry
 
