@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Self
 
@@ -96,6 +96,7 @@ class LearnerState:
     recent_metrics: dict[str, Annotated[list[_Finite | None], Field(max_length=WINDOW_EPISODES)]] = field(
         default_factory=dict
     )
+    metric_ways: dict[str, str] = field(default_factory=dict)
     applied: Annotated[
         dict[tuple[_Count, _Count], _Count], BeforeValidator(_from_triples), PlainSerializer(_to_triples)
     ] = field(default_factory=dict)
@@ -105,10 +106,16 @@ class LearnerState:
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
 
-    def begin_metrics(self, keys: Iterable[str]) -> None:
-        """Keep the values of these keys of `environment.metrics`, forget others, and begin new ones without values."""
-        self.recent_metrics = {key: self.recent_metrics.get(key, []) for key in keys}
-        self.evaluation_metrics = {key: self.evaluation_metrics.get(key) for key in self.recent_metrics}
+    def begin_metrics(self, declared: Mapping[str, str]) -> None:
+        """Begin with the metrics of `environment.metrics`: values stay of those that are combined as before.
+
+        Args:
+            declared: Key -> how the values of an episode's steps become one.
+        """
+        kept = {key for key, way in declared.items() if self.metric_ways.get(key, way) == way}
+        self.recent_metrics = {key: self.recent_metrics.get(key, []) if key in kept else [] for key in declared}
+        self.evaluation_metrics = {key: self.evaluation_metrics.get(key) if key in kept else None for key in declared}
+        self.metric_ways = dict(declared)
 
     def observe_episodes(
         self,

@@ -138,7 +138,7 @@ def test_a_stop_ends_the_wait(registry):
 def test_the_newest_metrics_of_evaluations_are_kept(registry, tmp_path):
     made = evaluations(registry)
     made._policy_dir = tmp_path
-    made._state.begin_metrics(["x", "y"])
+    made._state.begin_metrics({"x": "mean", "y": "mean"})
     registry.add_evaluation(replace(evaluation(10), metrics={"x": 0.75, "y": None}), b"", 1)
     made.look(at_once=True)
     assert made._state.evaluation_metrics == {"x": 0.75, "y": None}
