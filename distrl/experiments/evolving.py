@@ -55,7 +55,8 @@ def check_population(search: Search, base: LoadedConfig) -> None:
     for path, varied in search.vary.items():
         if path not in live:
             raise ConfigError(f"vary.{path}: it cannot change while a member trains; these can: {', '.join(live)}")
-        for value in (varied.low, varied.high) if varied.values is None else varied.values:
+        bounds = (varied.low, varied.high, varied.draw(random.Random(0)))  # between them it may be no whole number
+        for value in bounds if varied.values is None else varied.values:
             load(file=parse_mapping(dump_given(base), "the shared configuration"), sets=[f"{path}={json.dumps(value)}"])
 
 

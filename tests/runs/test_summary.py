@@ -119,7 +119,9 @@ def test_closing_text_of_a_solved_run(tmp_path, monkeypatch):
     )
     (run_dir / "tensorboard").rmdir()  # tensorboard.directory may be another one
     (run_dir / "summary.json").unlink()  # a full disk refused it
-    files = "  files    runs/first: metrics.csv, checkpoints/, policy/, logs/"
+    (run_dir / "roles.csv").touch()
+    (run_dir / "films").mkdir()
+    files = "  files    runs/first: metrics.csv, roles.csv, checkpoints/, policy/, films/, logs/"
     assert closing_text(summary(), run_dir).splitlines()[-1] == files
 
 
