@@ -32,11 +32,14 @@ MEMBERS = len(RATES)
 SHARED: Mapping[str, Any] = {
     "preset": "pendulum-ppo",
     "set": {
-        "actors": {"count": 1, "environments": 16},
-        "learner": {"batch_size": 1},
-        "network": {"learning_rate_schedule": "constant", "learning_rate_schedule_updates": 0},
-        "evaluation": {"every_env_steps": 10_000, "episodes": 30},
-        "stop": {"env_steps": ENV_STEPS},
+        "actors.count": 1,
+        "actors.environments": 16,
+        "learner.batch_size": 1,
+        "network.learning_rate_schedule": "constant",
+        "network.learning_rate_schedule_updates": 0,
+        "evaluation.every_env_steps": 10_000,
+        "evaluation.episodes": 30,
+        "stop.env_steps": ENV_STEPS,
     },
 }
 REPEATS = ("1", "2", "3")

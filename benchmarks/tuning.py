@@ -41,17 +41,20 @@ SEARCHES: Mapping[str, Mapping[str, Any]] = {
     "acrobot": {
         "preset": "acrobot-ppo",
         "set": {
-            "stop": {"mean_return": None, "env_steps": 30_000},
-            "evaluation": {"every_env_steps": 6_000, "episodes": 30},
+            "stop.mean_return": None,
+            "stop.env_steps": 30_000,
+            "evaluation.every_env_steps": 6_000,
+            "evaluation.episodes": 30,
         },
         "vary": {**ANY, "actors.unroll_length_steps": [32, 64, 128]},
     },
     "pendulum": {
         "preset": "pendulum-ppo",
         "set": {
-            "stop": {"env_steps": 100_000},
-            "network": {"learning_rate_schedule_updates": 15_700},  # optimizer steps of this budget
-            "evaluation": {"every_env_steps": 20_000, "episodes": 30},
+            "stop.env_steps": 100_000,
+            "network.learning_rate_schedule_updates": 15_700,  # optimizer steps of this budget
+            "evaluation.every_env_steps": 20_000,
+            "evaluation.episodes": 30,
         },
         "vary": {**ANY, "algorithm.discount": [0.9, 0.95, 0.98]},
     },
@@ -91,9 +94,14 @@ def search(name: str, out: Path) -> Path:
     """
     out.mkdir(parents=True, exist_ok=True)
     file, place = out / f"{name}.yaml", out / name
+    if place.exists():  # an interrupted measurement goes on
+        Worker(place, out / f"{name}-1.log").wait()
+        return place
     file.write_text(yaml.safe_dump({**SEARCHES[name], "trials": TRIALS, "pruner": "median"}, sort_keys=False))
     first = Worker(file, out / f"{name}-1.log", "--dir", str(place))
-    while not (place / "study.db").exists() and first.process.poll() is None:
+    while not (place / "study.db").exists():
+        if first.process.poll() is not None:
+            raise FailedError(f"the first worker has ended; {out / f'{name}-1.log'} says why")
         time.sleep(0.5)
     second = Worker(place, out / f"{name}-2.log")
     while _ended(place) < KILLED_AFTER and second.process.poll() is None:
@@ -148,7 +156,7 @@ def measure(name: str, out: Path) -> Entry:
     study = read(place)
     best, states = study.best_trial, [trial.state for trial in study.get_trials(deepcopy=False)]
     entry |= {
-        "env_steps": SEARCHES[name]["set"]["stop"]["env_steps"],
+        "env_steps": SEARCHES[name]["set"]["stop.env_steps"],
         "trials": len(states),
         "pruned": states.count(optuna.trial.TrialState.PRUNED),
         "best_trial": best.number + 1,

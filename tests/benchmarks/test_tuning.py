@@ -13,7 +13,9 @@ from distrl.experiments.search import Search
 def test_every_search_can_be_tried(name):
     tree = tuning.SEARCHES[name]
     search = validated(Search, {"vary": tree["vary"]}, {})
-    tried = {path: varied.values[-1] if varied.values else varied.high for path, varied in search.vary.items()}
+    tried = tree["set"] | {
+        path: varied.values[-1] if varied.values else varied.high for path, varied in search.vary.items()
+    }
     load(preset=tree["preset"], sets=[f"{path}={json.dumps(value)}" for path, value in tried.items()])
 
 
