@@ -253,6 +253,6 @@ class LearnerState:
 
 _LATER = {
     *("launch", "evaluation_success_rate", "evaluation_metrics"),
-    *("recent_discounted_returns", "recent_successes", "recent_metrics"),
+    *("recent_discounted_returns", "recent_successes", "recent_metrics", "metric_ways"),
 }
 _STATE = TypeAdapter(LearnerState)
