@@ -67,6 +67,7 @@ class LearnerState:
         recent_successes: Whether the newest 100 episodes succeeded: 1, 0, or -1 where the environment does not say.
         recent_metrics: Key of `environment.metrics`, in this order -> its values of the newest 100 episodes, None where
             unknown.
+        metric_ways: Key of `environment.metrics` -> how the values of an episode's steps became one.
         applied: (actor, incarnation) -> highest sequence that entered an update, or the replay memory. It rolls back
             with the weights.
         trained_unrolls: Number of these unrolls. The ledger counts any excess as rolled back.
