@@ -7,6 +7,8 @@ Counting the episodes that end first would favour short ones: with lengths 1 and
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -213,6 +215,7 @@ class PublishedEvaluator(Evaluator):
     Args:
         after_env_steps: Environment steps behind the last evaluated weights; 0 before the first evaluation.
         films: None: no evaluation is filmed.
+        others: Name of `evaluation.other_environments` -> environments, in which it plays `episodes` each, too.
     """
 
     def __init__(
@@ -224,6 +227,7 @@ class PublishedEvaluator(Evaluator):
         after_env_steps: int,
         incarnation: int,
         films: FilmsEvaluations | None = None,
+        others: Mapping[str, VectorEnvironment] = MappingProxyType({}),
     ) -> None:
         super().__init__(GreedyPolicy(policy), environment)
         self._config, self._greedy = config, self._policy
@@ -234,6 +238,7 @@ class PublishedEvaluator(Evaluator):
         self._seed = config.seed
         self._incarnation = incarnation
         self._films = films
+        self._others = others
         self._backend = backend
         self._published = policy
         self._next = self._following(after_env_steps)
@@ -266,13 +271,7 @@ class PublishedEvaluator(Evaluator):
         self.weights_version = published.version
         # Seeded by the multiple, so that a resumed run plays the same episodes.
         key = np.random.SeedSequence(self._seed, spawn_key=(3, self._multiple(published.env_steps)))
-        self._policy = with_epsilon(
-            self._greedy,
-            self._environment.spec,
-            self._config.network.action_mask,
-            self._config.evaluation.epsilon,
-            np.random.default_rng(key.spawn(1)[0]),
-        )
+        self._policy = self._acting(key)
         seed = int(key.generate_state(1)[0])
         episodes = [*self.episodes(self._count, seed, stop)]
         if len(episodes) < self._count:
@@ -283,6 +282,10 @@ class PublishedEvaluator(Evaluator):
             env_steps=published.env_steps,
             wall_s=time.monotonic() - began,
         )
+        others = self._play_others(result, key, seed, stop)
+        if len(others) < len(self._others):
+            return False
+        result = replace(result, others=others)
         if self._films is not None:  # before the result, which may end the run
             self._film(self._films, result, seed, stop)
         self._backend.registry.add_evaluation(result, published.blob, self._incarnation)
@@ -290,6 +293,36 @@ class PublishedEvaluator(Evaluator):
             self._backend.registry.fulfil("evaluation", asked.asked)
         self._next = self._following(published.env_steps)
         return True
+
+    def _acting(self, key: np.random.SeedSequence) -> ActingPolicy:
+        """Return the policy with `evaluation.epsilon`; each call draws from a further child of `key`."""
+        return with_epsilon(
+            self._greedy,
+            self._environment.spec,
+            self._config.network.action_mask,
+            self._config.evaluation.epsilon,
+            np.random.default_rng(key.spawn(1)[0]),
+        )
+
+    def _play_others(
+        self, own: Evaluation, key: np.random.SeedSequence, seed: int, stop: Callable[[], bool]
+    ) -> dict[str, Evaluation]:
+        """Return the results of the same weights in the other environments; fewer if stopped."""
+        results: dict[str, Evaluation] = {}
+        for name, environment in self._others.items():
+            began = time.monotonic()
+            evaluator = Evaluator(self._acting(key), environment, self._took_step)
+            episodes = [*evaluator.episodes(self._count, seed, stop)]
+            self.env_steps += evaluator.env_steps
+            if len(episodes) < self._count:
+                break
+            results[name] = evaluation(
+                episodes,
+                weights_version=own.weights_version,
+                env_steps=own.env_steps,
+                wall_s=time.monotonic() - began,
+            )
+        return results
 
     def _film(self, films: FilmsEvaluations, result: Evaluation, seed: int, stop: Callable[[], bool]) -> None:
         best = self._backend.registry.best_return()
