@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import signal
 
 import pytest
@@ -106,3 +107,34 @@ def test_a_run_is_evaluated_in_several_environments(start_run, slow_steps, distr
     assert "others   short 6.00 · long 36.0, means of that evaluation in other environments\n" in run.told
     played = distrl_command("evaluate", str(run.run_dir), "--in", "long", "--episodes", "3", "--json")
     assert (played.returncode, json.loads(played.stdout)["returns"]) == (0, [36.0] * 3)
+
+
+def filming(slow_steps, steps, render_s):
+    world = ("--env", "tests.filmed:Filmed", *sets(f"environment.kwargs={{steps: {steps}, render_s: {render_s}}}"))
+    return [*slow_steps, *world, *sets("evaluation.every_env_steps=10", "evaluation.films={every: 1}")]
+
+
+def films_of(run):
+    return sorted(path.name for path in (run.run_dir / "films").glob("*"))
+
+
+@pytest.mark.long
+def test_a_film_of_the_last_evaluation_is_complete_when_the_run_ends(start_run, slow_steps):
+    pytest.importorskip("cv2")
+    run = start_run(*filming(slow_steps, 20, 0.1), *sets("stop.updates=30"))
+    summary = run.finish()
+    assert (summary.exit_code, summary.stop_reason) == (0, "updates")
+    assert summary.evaluation_env_steps == summary.env_steps
+    assert films_of(run)[-1] == f"steps-{summary.env_steps:09d}.webm"
+    assert not [name for name in films_of(run) if not name.startswith("steps-")]
+
+
+def test_an_evaluator_that_has_to_be_killed_leaves_no_unfinished_film(start_run, slow_steps):
+    pytest.importorskip("cv2")
+    run = start_run(*filming(slow_steps, 1000, 0.05))
+    run.wait_until(lambda: any(name.startswith(".tmp-") for name in films_of(run)), "a film is under way")
+    os.kill(run.role("evaluator").pid, signal.SIGSTOP)  # it does not follow SIGTERM
+    run.process.send_signal(signal.SIGINT)
+    summary = run.finish()
+    assert (summary.exit_code, summary.imbalance) == (130, 0)
+    assert films_of(run) == []
