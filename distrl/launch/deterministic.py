@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Generic
 
 from distrl.actors.actor import Actor
-from distrl.actors.evaluator import PublishedEvaluator
 from distrl.actors.filming import Films
 from distrl.actors.gradient_actor import make_shipper
 from distrl.actors.other_environments import make_others
 from distrl.actors.policy import Policy
+from distrl.actors.published_evaluator import PublishedEvaluator
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import StalledError
 from distrl.learner.origin import Place

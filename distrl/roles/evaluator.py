@@ -5,10 +5,10 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from distrl.actors.evaluator import PublishedEvaluator
 from distrl.actors.filming import Films
 from distrl.actors.other_environments import make_others
 from distrl.actors.policy import Policy
+from distrl.actors.published_evaluator import PublishedEvaluator
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError, DistrlError, FencedError

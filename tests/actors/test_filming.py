@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from distrl.actors.evaluator import PublishedEvaluator
 from distrl.actors.filming import Films
+from distrl.actors.published_evaluator import PublishedEvaluator
 from distrl.environments.films import _pictures_in as pictures_in
 from distrl.environments.vector import VectorEnvironment
 from distrl.environments.worlds.toy import Bandit
-from tests.actors.test_evaluator_published import World
+from tests.actors.test_published_evaluator import World
 
 pytest.importorskip("cv2")
 

@@ -6,9 +6,9 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from distrl.actors.evaluator import PublishedEvaluator
 from distrl.actors.other_environments import make_others
 from distrl.actors.policy import PolicyOutput
+from distrl.actors.published_evaluator import PublishedEvaluator
 from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.memory_backend.backend import connect
