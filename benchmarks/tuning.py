@@ -99,7 +99,7 @@ def search(name: str, out: Path) -> Path:
         return place
     file.write_text(yaml.safe_dump({**SEARCHES[name], "trials": TRIALS, "pruner": "median"}, sort_keys=False))
     first = Worker(file, out / f"{name}-1.log", "--dir", str(place))
-    while not (place / "study.db").exists():
+    while not (place / "0001").exists():
         if first.process.poll() is not None:
             raise FailedError(f"the first worker has ended; {out / f'{name}-1.log'} says why")
         time.sleep(0.5)

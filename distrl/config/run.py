@@ -450,6 +450,12 @@ class RunConfig(Section):
         return max(self.environment.step_timeout_s, 0.5 * self.learner.stall_timeout_s)
 
     @property
+    def other_environments(self) -> dict[str, EnvironmentConfig]:
+        """`evaluation.other_environments`, each as the evaluator makes it."""
+        others = self.evaluation.other_environments
+        return {name: other.beside(self.environment) for name, other in others.items()}
+
+    @property
     def started_actors(self) -> int:
         """Number of actors that the run starts; further ones may join."""
         return self.actors.count if self.launch.start_actors else 0

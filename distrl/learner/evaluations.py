@@ -2,11 +2,15 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from distrl.config import RunConfig
+from distrl.config.environment import info_word
 from distrl.learner.policy_files import write_best
 from distrl.learner.preparation import Prepared
 from distrl.learner.reporter import Reporter
+from distrl.memory_backend.records import Evaluation
+from distrl.metrics.snapshot import other_evaluation_column
 
 log = logging.getLogger(__name__)
 EVERY_S = 0.5
@@ -24,6 +28,11 @@ class Evaluations:
         self._registry, self._weights, self._reporter = prepared.backend.registry, prepared.backend.weights, reporter
         self._last_within_s = prepared.config.evaluation.last_within_s
         self._state, self._policy_dir = prepared.state, prepared.run_dir / "policy"
+        self._config = prepared.config
+        columns = columns_of_others(self._config, {})  # a resumed run may have other ones
+        self._state.other_evaluations = columns | {
+            column: value for column, value in self._state.other_evaluations.items() if column in columns
+        }
         self._every_s = 0.0 if prepared.config.deterministic else EVERY_S
         self._look_at = 0.0
         self._after = "0"
@@ -40,6 +49,7 @@ class Evaluations:
             self._best_unkept |= self._state.observe_evaluation(evaluation.mean_return, evaluation.env_steps)
             self._state.evaluation_success_rate = evaluation.success_rate
             self._state.evaluation_metrics = {key: evaluation.metrics.get(key) for key in self._state.recent_metrics}
+            self._state.other_evaluations = columns_of_others(self._config, evaluation.others)
         if found and self._best_unkept:
             self._keep_best()
 
@@ -78,3 +88,16 @@ class Evaluations:
         except OSError as error:  # tried again with the next evaluation
             log.error("the weights of the best evaluation cannot be kept: %s", error)
             self._reporter.unsaved = str(error)
+
+
+def columns_of_others(config: RunConfig, results: Mapping[str, Evaluation]) -> dict[str, float | None]:
+    """Return the columns of `evaluation.other_environments`; None: there is no result, or the environment has none."""
+    columns: dict[str, float | None] = {}
+    for name in config.evaluation.other_environments:
+        found = results.get(name)
+        columns[other_evaluation_column(name, "mean_return")] = None if found is None else found.mean_return
+        columns[other_evaluation_column(name, "success_rate")] = None if found is None else found.success_rate
+        for key in config.environment.metrics:
+            value = None if found is None else found.metrics.get(key)
+            columns[other_evaluation_column(name, f"info_{info_word(key)}")] = value
+    return columns

@@ -59,6 +59,7 @@ class LearnerState:
         evaluation_env_steps: Environment steps behind the weights of that evaluation.
         evaluation_success_rate: Share of that evaluation's episodes that succeeded; None: the environment does not say.
         evaluation_metrics: Key of `environment.metrics` -> its mean over that evaluation's episodes; None: unknown.
+        other_evaluations: Column of a result in `evaluation.other_environments` -> that of the newest evaluation.
         best_evaluation_return: Best mean return of all evaluations.
         best_saved_evaluation: Best evaluation when the best checkpoint by evaluation was written.
         recent_returns: Undiscounted returns of the newest 100 episodes, oldest first.
@@ -104,6 +105,7 @@ class LearnerState:
     trained_unrolls: _Count = 0
     wall_s: Annotated[_Finite, Field(ge=0.0)] = 0.0
     settings: Annotated[dict[str, tuple[_Setting, _Setting]], BeforeValidator(_to_pairs)] = field(default_factory=dict)
+    other_evaluations: dict[str, _Finite | None] = field(default_factory=dict)
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
 
@@ -253,7 +255,7 @@ class LearnerState:
 
 
 _LATER = {
-    *("launch", "evaluation_success_rate", "evaluation_metrics"),
+    *("launch", "evaluation_success_rate", "evaluation_metrics", "other_evaluations"),
     *("recent_discounted_returns", "recent_successes", "recent_metrics", "metric_ways"),
 }
 _STATE = TypeAdapter(LearnerState)

@@ -145,3 +145,39 @@ def test_the_newest_metrics_of_evaluations_are_kept(registry, tmp_path):
     registry.add_evaluation(replace(evaluation(20), metrics={"y": 1e30}), b"", 1)
     made.look(at_once=True)
     assert made._state.evaluation_metrics == {"x": None, "y": 1e30}
+
+
+def test_results_in_other_environments_have_columns(registry, tmp_path):
+    tree = {
+        "environment": {"metrics": {"speed/x": "sum"}},
+        "evaluation": {"every_env_steps": 9, "other_environments": {"hard": {"id": "X"}, "far": {"id": "Y"}}},
+    }
+    empty = {
+        f"evaluation_in_{name}_{end}": None
+        for name in ("hard", "far")
+        for end in ("mean_return", "success_rate", "info_speed_x")
+    }
+    made = evaluations(registry, **tree)
+    assert made._state.other_evaluations == empty  # so that the first row of metrics.csv has them
+    there = replace(evaluation(10), mean_return=1.5, success_rate=0.5, metrics={"speed/x": 4.0})
+    registry.add_evaluation(replace(evaluation(10), others={"hard": there, "unknown": there}), b"", 1)
+    made._policy_dir = tmp_path
+    made.look(at_once=True)
+    hard = {"mean_return": 1.5, "success_rate": 0.5, "info_speed_x": 4.0}
+    assert made._state.other_evaluations == empty | {f"evaluation_in_hard_{end}": hard[end] for end in hard}
+    assert made._state.best_evaluation_return == 3.0  # of the training's own environment
+    tell(registry, 20)
+    made.look(at_once=True)
+    assert made._state.other_evaluations == empty
+
+
+def test_a_resumed_run_keeps_the_results_in_environments_that_it_still_has(registry):
+    state = LearnerState(run_id="r", other_evaluations={"evaluation_in_a_mean_return": 1.0, "evaluation_in_b_x": 2.0})
+    tree = {"evaluation": {"every_env_steps": 9, "other_environments": {"a": {"id": "X"}, "c": {"id": "X"}}}}
+    origin = Origin(state, resumed=True)
+    backend = SimpleNamespace(registry=registry, weights=None)
+    prepared = Prepared(RunConfig.model_validate(tree), None, Path("never"), None, {}, origin, backend, None, None)
+    Evaluations(prepared, None)
+    known = {column: value for column, value in state.other_evaluations.items() if value is not None}
+    assert known == {"evaluation_in_a_mean_return": 1.0}
+    assert len(state.other_evaluations) == 4

@@ -224,7 +224,11 @@ def test_a_resumed_run_keeps_the_metrics_that_are_still_declared():
     assert list(learner.recent_metrics.items()) == [("z", []), ("y", [2.0])]
     assert learner.evaluation_metrics == {"z": None, "y": 4.0}
     meta = state().to_meta()
-    del meta["recent_metrics"], meta["evaluation_metrics"], meta["metric_ways"]  # a checkpoint from before there were any
+    del (
+        meta["recent_metrics"],
+        meta["evaluation_metrics"],
+        meta["metric_ways"],
+    )  # a checkpoint from before there were any
     assert LearnerState.from_meta(meta).recent_metrics == {}
 
 
