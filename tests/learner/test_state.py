@@ -228,7 +228,7 @@ def test_a_resumed_run_keeps_the_metrics_that_are_still_declared():
         meta["recent_metrics"],
         meta["evaluation_metrics"],
         meta["metric_ways"],
-    )  # a checkpoint from before there were any
+    )  # of an older checkpoint
     assert LearnerState.from_meta(meta).recent_metrics == {}
 
 
