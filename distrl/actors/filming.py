@@ -82,7 +82,7 @@ class Films:
     def _play(self, policy: ActingPolicy, path: Path, seed: int, stop: Callable[[], bool]) -> bool:
         """Return whether the episode ended."""
         try:
-            with Recorder(self._environment, path, 1, replaced=True) as recorder:
+            with Recorder(self._environment, path, 1, replaced=True, show_life=stop) as recorder:
                 if not [*Evaluator(policy, self._environment, recorder.watch).episodes(1, seed, stop)]:
                     raise _CutShortError
         except _CutShortError:
