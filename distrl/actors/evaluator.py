@@ -14,6 +14,7 @@ import numpy as np
 from distrl.actors.policy import Policy
 from distrl.actors.unroll import restarted
 from distrl.config import RunConfig
+from distrl.config.curriculum import ParameterValue
 from distrl.environments.random_actions import RandomActions
 from distrl.environments.vector import VectorEnvironment
 from distrl.memory_backend.backend import Backend
@@ -191,6 +192,9 @@ def share_of(environment: int, count: int, environments: int) -> int:
 class FilmsEvaluations(Protocol):
     """Films of evaluations; `filming.Films` makes them."""
 
+    def change(self, values: Mapping[str, ParameterValue]) -> None:
+        """Let the next film have these parameters of the environment."""
+
     def film(
         self,
         policy: ActingPolicy,
@@ -209,6 +213,7 @@ class PublishedEvaluator(Evaluator):
 
     Attributes:
         weights_version: Version of the newest evaluation's weights, also while it lasts; 0 before the first.
+        environment_config: With the changes of operators and of the learner; the next evaluation has its parameters.
 
     Args:
         after_env_steps: Environment steps behind the last evaluated weights; 0 before the first evaluation.
@@ -227,6 +232,7 @@ class PublishedEvaluator(Evaluator):
     ) -> None:
         super().__init__(GreedyPolicy(policy), environment)
         self._config, self._greedy = config, self._policy
+        self.environment_config = config.environment
         assert config.evaluation.every_env_steps is not None
         self._every = config.evaluation.every_env_steps
         self._heat_up = config.heat_up_steps
@@ -267,6 +273,10 @@ class PublishedEvaluator(Evaluator):
             self._config.evaluation.epsilon,
             np.random.default_rng(key.spawn(1)[0]),
         )
+        parameters = self.environment_config.parameters_at(published.env_steps)
+        self._environment.change(parameters)
+        if self._films is not None:
+            self._films.change(parameters)
         seed = int(key.generate_state(1)[0])
         episodes = [*self.episodes(self._count, seed, stop)]
         if len(episodes) < self._count:

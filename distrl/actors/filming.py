@@ -1,10 +1,11 @@
 """Films of evaluations beside the training: one more greedy episode, in an environment that evaluates nothing else."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from distrl.actors.evaluator import ActingPolicy, Evaluator
+from distrl.config.curriculum import ParameterValue
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.run import FilmsConfig
 from distrl.environments.films import Recorder, renderable, require_encoder
@@ -38,6 +39,10 @@ class Films:
     def close(self) -> None:
         """Close the environment."""
         self._environment.close()
+
+    def change(self, values: Mapping[str, ParameterValue]) -> None:
+        """Let the next film have these parameters of the environment."""
+        self._environment.change(values)
 
     def film(
         self,

@@ -16,6 +16,7 @@ from distrl.actors.evaluator import PublishedEvaluator
 from distrl.actors.filming import Films
 from distrl.actors.gradient_actor import make_shipper
 from distrl.actors.policy import Policy
+from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import StalledError
 from distrl.learner.origin import Place
@@ -28,7 +29,12 @@ from distrl.roles.description import RunDescription
 
 
 class InlineSource(Generic[T]):
-    """A source that lets the actor act whenever the learner wants a batch."""
+    """A source that lets the actor act whenever the learner wants a batch.
+
+    Args:
+        update: Update of the learner with which the training begins. The actor is reset for it once it acts, as the
+            settings of earlier launches are in force and weights published by then.
+    """
 
     def __init__(
         self,
@@ -37,12 +43,14 @@ class InlineSource(Generic[T]):
         backend: Backend,
         stop: Callable[[], bool],
         stall_timeout_s: float,
+        update: int,
     ) -> None:
         self._actor = actor
         self._backend = backend
         self._stop = stop
         self._stall_timeout_s = stall_timeout_s
         self._source = make_source(self._act)
+        self._update: int | None = update
         self._since = time.monotonic()
 
     def collect(self) -> T | None:
@@ -59,6 +67,9 @@ class InlineSource(Generic[T]):
         if waited_s > self._stall_timeout_s:
             dropped = {reason: count for reason, count in self._backend.ledger.counts().dropped.items() if count}
             raise StalledError(f"no batch for {waited_s:.0f} s (learner.stall_timeout_s); unrolls dropped: {dropped}")
+        if self._update is not None:
+            self._actor.reset(self._update)
+            self._update = None
         self._actor.step(self._backend.unrolls.admission())
         return self._stop()
 
@@ -86,15 +97,15 @@ def run_deterministic(
         cleanup.callback(environment.close)
         gradients = make_shipper(config, environment.spec) if config.algorithm.ships == "gradients" else None
         actor = Actor(config, backend, Policy(bundle), environment, producer, stop, gradients)
-        actor.reset(prepared.state.updates)
         source: InlineSource[Any] = InlineSource(
             actor,
             lambda idle: prepared.make_source(backend, idle, block_s=0.0),
             backend,
             stop,
             config.learner.stall_timeout_s,
+            prepared.state.updates,
         )
-        evaluate = None
+        evaluate, steer = None, actor.steer
         if config.evaluation.every_env_steps is not None:
             # Environments and a policy of its own, so that it changes nothing of the training.
             apart = VectorEnvironment(config.environment, config.evaluation.environments_used)
@@ -106,5 +117,10 @@ def run_deterministic(
                 films = Films(config.evaluation.films, config.environment, directory, notice)
                 cleanup.callback(films.close)
             evaluator = PublishedEvaluator(config, backend, Policy(bundle), apart, evaluated, incarnation, films)
-            evaluate = partial(evaluator.evaluate_if_due, stop)
-        return Session(prepared, source, report, stop, after_save=actor.reset, evaluate=evaluate).run()
+            evaluate, steer = partial(evaluator.evaluate_if_due, stop), partial(_steer, actor, evaluator)
+        return Session(prepared, source, report, stop, after_save=actor.reset, evaluate=evaluate, steer=steer).run()
+
+
+def _steer(actor: Actor, evaluator: PublishedEvaluator, config: RunConfig) -> None:
+    actor.steer(config)
+    evaluator.environment_config = config.environment

@@ -4,11 +4,14 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from types import MappingProxyType
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError
 
+from distrl.config.curriculum import MetricRule
 from distrl.errors import CheckpointError
+from distrl.learner.curriculum import StageEpisodes, begun, results
 from distrl.memory_backend.records import Producer
 
 WINDOW_EPISODES = 100
@@ -17,7 +20,7 @@ WINDOW_EPISODES = 100
 _Count = Annotated[int, Field(ge=0)]
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
 _Success = Annotated[int, Field(ge=-1, le=1)]
-_Setting = _Finite | int | str | None
+_Setting = bool | int | _Finite | str | None
 
 
 def _to_pairs(settings: Any) -> Any:
@@ -72,6 +75,7 @@ class LearnerState:
         trained_unrolls: Number of these unrolls. The ledger counts any excess as rolled back.
         wall_s: Seconds of training, over all launches.
         settings: Path of the configuration -> its configured value and its value while training.
+        stages: Key of `environment.curriculum` with a rule by a metric, in this order -> episodes of the present stage.
     """
 
     run_id: str
@@ -102,11 +106,17 @@ class LearnerState:
     trained_unrolls: _Count = 0
     wall_s: Annotated[_Finite, Field(ge=0.0)] = 0.0
     settings: Annotated[dict[str, tuple[_Setting, _Setting]], BeforeValidator(_to_pairs)] = field(default_factory=dict)
+    stages: dict[str, StageEpisodes] = field(default_factory=dict)
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
 
-    def begin_metrics(self, keys: Iterable[str]) -> None:
-        """Keep the values of these keys of `environment.metrics`, forget others, and begin new ones without values."""
+    def begin_metrics(self, keys: Iterable[str], rules: Mapping[str, MetricRule] = MappingProxyType({})) -> None:
+        """Keep the values of these keys of `environment.metrics`, forget others, and begin new ones without values.
+
+        Args:
+            rules: Rules by a metric, for `stages`.
+        """
+        self.stages = begun(rules, self.stages)
         self.recent_metrics = {key: self.recent_metrics.get(key, []) for key in keys}
         self.evaluation_metrics = {key: self.evaluation_metrics.get(key) for key in self.recent_metrics}
 
@@ -122,7 +132,8 @@ class LearnerState:
 
         Args:
             discounted_returns, successes: Of all of them, or none.
-            metrics: [E][M], in the order of `recent_metrics`, NaN where unknown; empty if M is 0.
+            metrics: [E][M + R], in the order of `recent_metrics`, NaN where unknown, then the stages in which the
+                episodes began, in the order of `stages`; empty if M + R is 0.
 
         Raises:
             ValueError: The numbers of values differ.
@@ -136,12 +147,24 @@ class LearnerState:
         self.recent_lengths_steps = [*self.recent_lengths_steps, *(steps for _, steps in ended)][-WINDOW_EPISODES:]
         self.recent_discounted_returns = [*self.recent_discounted_returns, *discounted_returns][-WINDOW_EPISODES:]
         self.recent_successes = [*self.recent_successes, *successes][-WINDOW_EPISODES:]
-        for (key, values), column in zip(self.recent_metrics.items(), zip(*metrics, strict=True), strict=bool(metrics)):
-            new = [value if math.isfinite(value) else None for value in column]
-            self.recent_metrics[key] = [*values, *new][-WINDOW_EPISODES:]
+        if metrics:
+            self._observe_metrics(returns, successes, metrics)
         mean = self._full_window_mean
         if mean is not None and (self.best_mean_return_100 is None or mean > self.best_mean_return_100):
             self.best_mean_return_100 = mean
+
+    def _observe_metrics(
+        self, returns: Sequence[float], successes: Sequence[int], metrics: Sequence[Sequence[float]]
+    ) -> None:
+        """Take the metrics of episodes that ended; arguments as of `observe_episodes`."""
+        keys = (*self.recent_metrics, *self.stages)  # a key may be in both
+        columns = [column for _, column in zip(keys, zip(*metrics, strict=True), strict=True)]
+        named = dict(zip(self.recent_metrics, columns, strict=False))
+        for key, column in named.items():
+            new = [value if math.isfinite(value) else None for value in column]
+            self.recent_metrics[key] = [*self.recent_metrics[key], *new][-WINDOW_EPISODES:]
+        for episodes, stages in zip(self.stages.values(), columns[len(named) :], strict=True):
+            episodes.add(stages, results(episodes.metric, returns, successes, named))
 
     def observe_evaluation(self, mean_return: float, env_steps: int) -> bool:
         """Record one evaluation; return whether it is the best so far."""
@@ -245,7 +268,7 @@ class LearnerState:
 
 
 _LATER = {
-    *("launch", "evaluation_success_rate", "evaluation_metrics"),
+    *("launch", "stages", "evaluation_success_rate", "evaluation_metrics"),
     *("recent_discounted_returns", "recent_successes", "recent_metrics"),
 }
 _STATE = TypeAdapter(LearnerState)

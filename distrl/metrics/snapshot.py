@@ -168,17 +168,24 @@ def evaluation_info_column(key: str) -> str:
     return f"evaluation_info_{info_word(key)}"
 
 
+def curriculum_column(name: str) -> str:
+    """Return the name of the present value of a keyword argument of the environment that a curriculum changes."""
+    return f"curriculum_{info_word(name)}"
+
+
 def columns_of(snapshot: Snapshot) -> set[str]:
     """Return the names in it that are columns."""
     return {name for name in snapshot if name not in TOLD_ONCE and "/" not in name}
 
 
 def tag_of(name: str) -> str:
-    """Return TensorBoard's tag of a number; a name outside the table is of `environment.metrics` or the algorithm."""
+    """Return TensorBoard's tag of a number; a name outside the table is of the environment or the algorithm."""
     if "/" in name:
         return name
     if name.startswith("info_") and name.endswith("_100"):
         return f"info/{name}"
+    if name.startswith("curriculum_"):
+        return f"curriculum/{name}"
     group = "evaluation" if name.startswith("evaluation_info_") else "algorithm"
     return TAGS.get(name, f"{group}/{name}")
 

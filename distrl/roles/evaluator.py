@@ -87,6 +87,8 @@ class EvaluatorRole(JoinedRole):
             if not (evaluator.due or (asked.pending and self._backend.weights.version() > 0)):
                 continue
             self._enter("evaluating")
+            if self._run.description.spec.adjustable:
+                evaluator.environment_config = self._in_force().environment
             if evaluator.evaluate(self._stop.is_set) and asked.pending:
                 self._backend.registry.fulfil("evaluation", asked.asked)
             self._enter("waiting: weights")
