@@ -170,7 +170,7 @@ def make_vector(config: EnvironmentConfig, count: int) -> Made:
     Errors are those of `make_one`; also ConfigError with `own` where there is no suitable vector entry point.
     """
     source = _resolve(config.id)
-    if config.vectorization != "sync" and not config.curriculum:
+    if config.vectorization == "own" or (config.vectorization == "auto" and not config.curriculum):
         try:
             return _make_own(config, source, count)
         except _OwnUnsuitableError as error:

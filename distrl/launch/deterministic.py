@@ -32,8 +32,8 @@ class InlineSource(Generic[T]):
     """A source that lets the actor act whenever the learner wants a batch.
 
     Args:
-        update: Update of the learner with which the training begins. The actor is reset for it once it acts, as the
-            settings of earlier launches are in force and weights published by then.
+        update: Update of the learner for which the actor is reset once it acts: by then settings of earlier launches
+            are in force, and weights are published. None: it has been reset.
     """
 
     def __init__(
@@ -43,14 +43,14 @@ class InlineSource(Generic[T]):
         backend: Backend,
         stop: Callable[[], bool],
         stall_timeout_s: float,
-        update: int,
+        update: int | None = None,
     ) -> None:
         self._actor = actor
         self._backend = backend
         self._stop = stop
         self._stall_timeout_s = stall_timeout_s
         self._source = make_source(self._act)
-        self._update: int | None = update
+        self._update = update
         self._since = time.monotonic()
 
     def collect(self) -> T | None:

@@ -126,3 +126,23 @@ def test_a_spec_file_says_what_can_change(tmp_path):
     assert probe(config.model_copy(update={"curriculum": {"level": None}})).adjustable == ("level",)
     with pytest.raises(ConfigError, match="cannot change length_steps"):
         probe(config.model_copy(update={"curriculum": {"length_steps": None}}))
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "async"])
+def test_a_parameter_that_changes_the_spaces_is_the_environments_failure(vectorization):
+    environment = make(id="tests.faults.leveled:Growing", kwargs={"level": 1}, vectorization=vectorization)
+    try:
+        environment.reset(1)
+        environment.change({"level": 3})
+        for _ in range(4):
+            step(environment)
+        with pytest.raises(EnvironmentFailedError, match=r"shape \(3,\).*in the reset of environment 0 after an epis"):
+            step(environment)
+    finally:
+        environment.close()
+
+
+def test_an_own_vector_cannot_follow():
+    own = EnvironmentConfig(id="CartPole-v1", vectorization="own")
+    with pytest.raises(ConfigError, match="cannot change gravity between episodes"):
+        VectorEnvironment(own.model_copy(update={"curriculum": {"gravity": None}}), 2)

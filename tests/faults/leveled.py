@@ -62,3 +62,13 @@ class Leveled(gymnasium.Env[Any, Any]):
 
     def _show(self) -> Any:
         return np.array([self._level], np.float32)
+
+
+class Growing(Leveled):
+    """Its observations have as many numbers as the level says, which the declared space does not allow to change."""
+
+    def __init__(self, level: int = 1) -> None:
+        super().__init__(level)
+
+    def _show(self) -> Any:
+        return np.zeros(self.level, np.float32)
