@@ -17,7 +17,7 @@ the environment ignores the action and resets, and the reward is 0 (gymnasium's 
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -218,6 +218,20 @@ class EnvSpec:
     def to_json(self) -> str:
         return _ENV_SPEC.dump_json(self).decode()
 
+    def unlike(self, other: "EnvSpec") -> str:
+        """Return the first difference of another environment's observations and actions from these; "": none."""
+        mine: dict[str, Mapping[str, ArraySpec | ActionSpec]] = {
+            "observation": self.observations,
+            "action": self.actions,
+        }
+        for kind, theirs in (("observation", other.observations), ("action", other.actions)):
+            if mine[kind].keys() != theirs.keys():
+                return f"its {kind}s are {', '.join(theirs)}, those of {self.id} are {', '.join(mine[kind])}"
+            for name, space in mine[kind].items():
+                if difference := _difference(space, theirs[name]):
+                    return f"its {kind} {name!r} has {difference[1]}, that of {self.id} has {difference[0]}"
+        return ""
+
     @property
     def frames(self) -> dict[str, int]:
         """Number of frames in an observation, by name, without observations of a single frame."""
@@ -236,6 +250,16 @@ class EnvSpec:
     @staticmethod
     def from_json(text: str) -> "EnvSpec":
         return _ENV_SPEC.validate_json(text)
+
+
+def _difference(one: ArraySpec | ActionSpec, other: ArraySpec | ActionSpec) -> tuple[str, str] | None:
+    """Return the first attribute in which two spaces differ, with the value of each; None: they are the same."""
+    names = [entry.name for entry in fields(one)] if type(one) is type(other) else ["kind"]
+    for name in names:
+        ours, theirs = getattr(one, name), getattr(other, name)
+        if ours != theirs:
+            return f"{name} {ours}", f"{name} {theirs}"
+    return None
 
 
 def _expanded(arrays: Mapping[str, ArraySpec]) -> dict[str, ArraySpec]:

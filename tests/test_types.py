@@ -115,3 +115,43 @@ def test_a_batch_is_a_tree():
     assert doubled.observations == {"position": 2}
     assert doubled.actions == {"turn": 4, "fire": 18}
     assert doubled.recurrent_state == {"h": 16}
+
+
+PLANE = {"position": ArraySpec((2,), "float32", -1.0, 1.0), "wind": ArraySpec((), "float32")}
+STEERING = {"turn": BoxSpec((1,), (-1.0,), (1.0,)), "gear": DiscreteSpec(3)}
+
+
+@pytest.mark.parametrize(
+    ("observations", "actions", "told"),
+    [
+        ({}, {}, ""),
+        ({"wind": None}, {}, "its observations are position, those of Plane are position, wind"),
+        (
+            {"position": ArraySpec((3,), "float32")},
+            {},
+            "its observation 'position' has shape (3,), that of Plane has shape (2,)",
+        ),
+        (
+            {"wind": ArraySpec((), "uint8")},
+            {},
+            "its observation 'wind' has dtype uint8, that of Plane has dtype float32",
+        ),
+        ({}, {"gear": DiscreteSpec(4)}, "its action 'gear' has n 4, that of Plane has n 3"),
+        (
+            {},
+            {"gear": BoxSpec((1,), (None,), (None,))},
+            "its action 'gear' has kind box, that of Plane has kind discrete",
+        ),
+        (
+            {},
+            {"turn": BoxSpec((1,), (-2.0,), (1.0,))},
+            "its action 'turn' has low (-2.0,), that of Plane has low (-1.0,)",
+        ),
+    ],
+)
+def test_the_first_difference_between_two_environments(observations, actions, told):
+    def changed(spaces, changes):
+        return {name: space for name, space in (spaces | changes).items() if space is not None}
+
+    other = EnvSpec("Other", changed(PLANE, observations), changed(STEERING, actions), reward_threshold=1.0, rows=3)
+    assert EnvSpec("Plane", PLANE, STEERING).unlike(other) == told

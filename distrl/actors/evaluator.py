@@ -13,15 +13,11 @@ import numpy as np
 
 from distrl.actors.policy import Policy
 from distrl.actors.unroll import restarted
-from distrl.config import RunConfig
-from distrl.config.curriculum import ParameterValue
 from distrl.environments.random_actions import RandomActions
 from distrl.environments.vector import VectorEnvironment
-from distrl.memory_backend.backend import Backend
-from distrl.memory_backend.codec import decode_weights
 from distrl.memory_backend.records import Evaluation
 from distrl.networks.actions.joint import ActionSelector
-from distrl.types import Array, EnvSpec, Weights
+from distrl.types import Array, EnvSpec
 
 
 class ActingPolicy(Protocol):
@@ -187,139 +183,6 @@ class Evaluator:
 def share_of(environment: int, count: int, environments: int) -> int:
     """Return the number of `count` episodes that one environment plays; the first ones may play one more."""
     return count // environments + (environment < count % environments)
-
-
-class FilmsEvaluations(Protocol):
-    """Films of evaluations; `filming.Films` makes them."""
-
-    def change(self, values: Mapping[str, ParameterValue]) -> None:
-        """Let the next film have these parameters of the environment."""
-
-    def film(
-        self,
-        policy: ActingPolicy,
-        *,
-        seed: int,
-        env_steps: int,
-        multiples: tuple[int, int],
-        is_best: bool,
-        stop: Callable[[], bool],
-    ) -> None:
-        """Film one episode if this evaluation is to be filmed; the arguments are those of `filming.Films.film`."""
-
-
-class PublishedEvaluator(Evaluator):
-    """Plays `evaluation.episodes` with the newest weights when they have crossed a multiple of `every_env_steps`.
-
-    Attributes:
-        weights_version: Version of the newest evaluation's weights, also while it lasts; 0 before the first.
-        environment_config: With the changes of operators and of the learner; the next evaluation has its parameters.
-
-    Args:
-        after_env_steps: Environment steps behind the last evaluated weights; 0 before the first evaluation.
-        films: None: no evaluation is filmed.
-    """
-
-    def __init__(
-        self,
-        config: RunConfig,
-        backend: Backend,
-        policy: Policy,
-        environment: VectorEnvironment,
-        after_env_steps: int,
-        incarnation: int,
-        films: FilmsEvaluations | None = None,
-    ) -> None:
-        super().__init__(GreedyPolicy(policy), environment)
-        self._config, self._greedy = config, self._policy
-        self.environment_config = config.environment
-        assert config.evaluation.every_env_steps is not None
-        self._every = config.evaluation.every_env_steps
-        self._heat_up = config.heat_up_steps
-        self._count = config.evaluation.episodes
-        self._seed = config.seed
-        self._incarnation = incarnation
-        self._films = films
-        self._backend = backend
-        self._published = policy
-        self._next = self._following(after_env_steps)
-        self.weights_version = 0
-
-    @property
-    def due(self) -> bool:
-        """Whether the newest weights have crossed the next multiple."""
-        return self._backend.weights.env_steps() >= self._next
-
-    def evaluate(self, stop: Callable[[], bool] = lambda: False) -> bool:
-        """Evaluate the newest weights and register the result; return False if stopped before all episodes had ended.
-
-        Raises:
-            FencedError: There is a newer evaluator; the result is dropped.
-        """
-        published = self._backend.weights.fetch()
-        assert published is not None  # otherwise nothing is due, nor can it evaluate
-        began = time.monotonic()
-        arrays, names = decode_weights(published.blob).arrays, self._published.weight_names
-        self._published.set_weights(
-            Weights(published.version, {name: arrays[name] for name in arrays if name in names})
-        )
-        self.weights_version = published.version
-        # Seeded by the multiple, so that a resumed run plays the same episodes.
-        key = np.random.SeedSequence(self._seed, spawn_key=(3, self._multiple(published.env_steps)))
-        self._policy = with_epsilon(
-            self._greedy,
-            self._environment.spec,
-            self._config.network.action_mask,
-            self._config.evaluation.epsilon,
-            np.random.default_rng(key.spawn(1)[0]),
-        )
-        parameters = self.environment_config.parameters_at(published.env_steps)
-        self._environment.change(parameters)
-        if self._films is not None:
-            self._films.change(parameters)
-        seed = int(key.generate_state(1)[0])
-        episodes = [*self.episodes(self._count, seed, stop)]
-        if len(episodes) < self._count:
-            return False
-        result = evaluation(
-            episodes,
-            weights_version=published.version,
-            env_steps=published.env_steps,
-            wall_s=time.monotonic() - began,
-        )
-        if self._films is not None:  # before the result, which may end the run
-            self._film(self._films, result, seed, stop)
-        self._backend.registry.add_evaluation(result, published.blob, self._incarnation)
-        self._next = self._following(published.env_steps)
-        return True
-
-    def _film(self, films: FilmsEvaluations, result: Evaluation, seed: int, stop: Callable[[], bool]) -> None:
-        best = self._backend.registry.best_return()
-
-        def stop_and_show_life() -> bool:
-            self.last_step_at = time.monotonic()
-            return stop()
-
-        films.film(
-            self._policy,
-            seed=seed,
-            env_steps=result.env_steps,
-            multiples=(self._multiple(self._next) - 1, self._multiple(result.env_steps)),
-            is_best=best is None or result.mean_return > best,
-            stop=stop_and_show_life,
-        )
-
-    def evaluate_if_due(self, stop: Callable[[], bool]) -> None:
-        """Evaluate if due; deterministic mode calls this after every update."""
-        if self.due:
-            self.evaluate(stop)
-
-    def _following(self, env_steps: int) -> int:
-        """Return the environment steps of the first multiple after `env_steps`."""
-        return self._heat_up + (self._multiple(env_steps) + 1) * self._every
-
-    def _multiple(self, env_steps: int) -> int:
-        return max(env_steps - self._heat_up, 0) // self._every
 
 
 def evaluation(episodes: Sequence[Episode], *, weights_version: int, env_steps: int, wall_s: float) -> Evaluation:

@@ -1,13 +1,13 @@
 """Films of evaluations beside the training: one more greedy episode, in an environment that evaluates nothing else."""
 
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from distrl.actors.evaluator import ActingPolicy, Evaluator
 from distrl.config.curriculum import ParameterValue
 from distrl.config.environment import EnvironmentConfig
-from distrl.config.run import FilmsConfig
+from distrl.config.evaluation import FilmsConfig
+from distrl.data_store.atomic import put_file, remove_temporaries
 from distrl.environments.films import Recorder, renderable, require_encoder
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import DistrlError
@@ -21,7 +21,7 @@ class Films:
     An error of the encoder, of the disk or of the environment costs the film. The first in a row is reported.
 
     Args:
-        directory: Made with the first film.
+        directory: Made with the first film. Unfinished films there, of an evaluator that was killed, are removed.
         report: Called with one line about the first film that cannot be made, and with "" about the next one that can.
 
     Raises:
@@ -35,6 +35,7 @@ class Films:
         self._parameters, self._directory, self._report = parameters, directory, report
         self._environment = VectorEnvironment(renderable(environment), 1)
         self._fails = False
+        remove_temporaries(directory)
 
     def close(self) -> None:
         """Close the environment."""
@@ -72,7 +73,7 @@ class Films:
             self._directory.mkdir(parents=True, exist_ok=True)
             path = self._unused(f"steps-{env_steps:09d}") if by_number else self._directory / BEST
             if self._play(policy, path, seed, stop) and by_number and as_best:
-                _copy(path, self._directory / BEST)
+                put_file(self._directory / BEST, path.read_bytes())
             self._remove_old()
         except (DistrlError, OSError) as error:
             if not self._fails:
@@ -86,7 +87,7 @@ class Films:
     def _play(self, policy: ActingPolicy, path: Path, seed: int, stop: Callable[[], bool]) -> bool:
         """Return whether the episode ended."""
         try:
-            with Recorder(self._environment, path, 1, replaced=True) as recorder:
+            with Recorder(self._environment, path, 1, replaced=True, show_life=stop) as recorder:
                 if not [*Evaluator(policy, self._environment, recorder.watch).episodes(1, seed, stop)]:
                     raise _CutShortError
         except _CutShortError:
@@ -102,9 +103,7 @@ class Films:
         return path
 
     def _remove_old(self) -> None:
-        """Remove the oldest films beyond `keep`, and unfinished ones of processes that were killed."""
-        for unfinished in self._directory.glob(".tmp-*"):
-            unfinished.unlink(missing_ok=True)
+        """Remove the oldest films beyond `keep`."""
         films = sorted(self._directory.glob("steps-*.webm"), key=lambda path: path.stat().st_mtime_ns)
         for path in films[: -self._parameters.keep]:
             path.unlink(missing_ok=True)
@@ -112,9 +111,3 @@ class Films:
 
 class _CutShortError(Exception):
     """The role ends before the episode does."""
-
-
-def _copy(path: Path, copy: Path) -> None:
-    unfinished = copy.with_name(f".tmp-{copy.name}")
-    shutil.copyfile(path, unfinished)
-    unfinished.replace(copy)

@@ -44,6 +44,7 @@ def built(algorithm: Algorithm, spec: EnvSpec) -> Networks:
         algorithm.context.network.frozen,
         [name for copy in copies for name in copy.frozen],
         [name for copy in copies for name in copy.weight_names],
+        [name for copy in copies for name in copy.numbers],
     )
     return networks
 

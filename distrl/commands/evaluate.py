@@ -40,6 +40,17 @@ BaselineOption = Annotated[
     str | None,
     typer.Option(metavar="random|constant", help="A policy that learned nothing, in place of the run's policy."),
 ]
+ActionOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="[NAME=]VALUE", help="Of --baseline constant; choices count from 0; one for each action."),
+]
+TogetherOption = Annotated[
+    int, typer.Option(min=1, metavar="B", help="Environments that step together; each plays its share.")
+]
+OtherOption = Annotated[
+    str | None,
+    typer.Option("--in", metavar="NAME", help="Play in this one of the run's evaluation.other_environments."),
+]
 PATIENCE_S = 2.0
 """Evaluations that take longer show their progress."""
 
@@ -48,9 +59,7 @@ def evaluate(
     run: WeightsOfRunArgument = None,
     episodes: Annotated[int, typer.Option(min=0, metavar="N", help="Number; 0: endlessly, until Ctrl-C.")] = 100,
     checkpoint: WeightsOption = "newest",
-    environments: Annotated[
-        int, typer.Option(min=1, metavar="B", help="Environments that step together; each plays its share.")
-    ] = 10,
+    environments: TogetherOption = 10,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of the environments.")] = 0,
     video: Annotated[
         Path | None, typer.Option(metavar="FILE.webm", help="Film the first episodes of the first environment.")
@@ -62,11 +71,9 @@ def evaluate(
     ] = None,
     sets: Annotated[list[str] | None, set_option("With --env: like environment.kwargs.size=8")] = None,
     baseline: BaselineOption = None,
-    action: Annotated[
-        list[str] | None,
-        typer.Option(metavar="[NAME=]VALUE", help="Of --baseline constant; choices count from 0; one for each action."),
-    ] = None,
+    action: ActionOption = None,
     epsilon: EpsilonOption = None,
+    other: OtherOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Play greedy episodes with a run's policy: mean return ± standard deviation, least, greatest, lengths.
@@ -79,6 +86,8 @@ def evaluate(
 
     [cyan]distrl evaluate runs/pong --epsilon 0.05[/]
 
+    [cyan]distrl evaluate runs/first --in hard[/]
+
     [cyan]distrl evaluate --env CartPole-v1 --baseline random[/]
 
     [cyan]distrl evaluate --env CartPole-v1 --baseline constant --action 1[/]
@@ -90,7 +99,7 @@ def evaluate(
     if run is not None:
         run_dir, checkpoint = with_weights(run, checkpoint)
         run = run if is_store_url(run) else str(run_dir)
-    subject = _subject(run_dir, run, checkpoint, env, sets or (), baseline, action or (), epsilon)
+    subject = _subject(run_dir, run, checkpoint, env, sets or (), baseline, action or (), epsilon, other)
     if force and video is None:
         raise ConfigError("--force goes with --video FILE.webm")
     film = None if video is None else Video(video, video_episodes, replaced=force)
@@ -99,6 +108,7 @@ def evaluate(
         playing = play(subject, episodes=episodes or None, environments=environments, seed=seed, video=film)
         ended, interrupted = _collect(playing, episodes)
     report = _report(subject, ended, run, checkpoint, baseline, seed, complete=len(ended) == episodes)
+    report["in"] = other
     report["wall_s"] = time.monotonic() - began
     typer.echo(json.dumps(report, indent=2) if as_json else _text(subject, report, video if ended else None))
     if interrupted and episodes:
@@ -129,11 +139,13 @@ def _subject(
     baseline: str | None,
     action: Sequence[str],
     epsilon: float | None,
+    other: str | None,
 ) -> "Subject":
     """Return the policy and environment of the command line, which names exactly one policy.
 
     Args:
         name: The run's name to the user: its directory, or its place in a data store.
+        other: One of the run's `evaluation.other_environments`; None: the training's environment.
     """
     from distrl.serving import evaluation
 
@@ -141,19 +153,21 @@ def _subject(
         raise ConfigError("what to evaluate? A run, distrl evaluate RUN, or a baseline: --env ID --baseline random")
     if sets and env is None:
         raise ConfigError("--set goes with --env; the environment of a run is settled")
+    if other is not None and run is None:
+        raise ConfigError(f"--in {other} names an environment of a run; --env ID is one by itself")
     if action and baseline is None:
         raise ConfigError("--action goes with --baseline constant")
     if baseline is None:
         if run is None:
             raise ConfigError("--env needs --baseline random or constant; a policy is evaluated by its run")
-        subject = evaluation.saved_policy(run, checkpoint, epsilon)
+        subject = evaluation.saved_policy(run, checkpoint, epsilon, other)
         return replace(subject, name=f"policy of {name}, {checkpoint}") if is_store_url(str(name)) else subject
     for option, given in (("epsilon", epsilon), ("checkpoint", None if checkpoint == "newest" else checkpoint)):
         if given is not None:
             raise ConfigError(f"--{option} {given} goes with a run's own policy, not with --baseline")
     _check_sets_of_baseline(sets, env)
     config = evaluation.run_config(run) if run else load(None, None, sets, {"--env": env}).config
-    return evaluation.baseline(baseline, config, _actions(action))
+    return evaluation.baseline(baseline, config, _actions(action), other)
 
 
 def _check_sets_of_baseline(sets: Sequence[str], env: str | None) -> None:
@@ -267,7 +281,8 @@ def _report(
 def _text(subject: "Subject", report: Mapping[str, Any], video: Path | None) -> str:
     behind = "" if report["env_steps_trained"] is None else f", {report['env_steps_trained']:,} environment steps"
     chance = f", epsilon {subject.epsilon:g}" if subject.epsilon else ""
-    lines = [f"{report['environment']} · {subject.name}{behind}{chance}"]
+    name = "" if report["in"] is None else f" ({report['in']})"
+    lines = [f"{report['environment']}{name} · {subject.name}{behind}{chance}"]
     if not report["episodes"]:
         return "\n".join([*lines, "  no episode finished"])
     mean, deviation, least, most = (

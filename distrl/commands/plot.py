@@ -124,6 +124,8 @@ def report(
     [cyan]distrl report runs/both --normalise CartPole-v1=0:500 --normalise Acrobot-v1=-500:-100[/]
     """
     path = output or Path(f"{run.resolve().name}.html")
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise ConfigError(f"--output {path} must end with .html, as the report is a web page; --figures makes PDFs")
     check_output(path, force)
     require("matplotlib", "matplotlib", "plot")
     if (run / "sweep.yaml").is_file():
@@ -160,7 +162,7 @@ def _report_sweep(sweep: Path, path: Path, figures: Path | None, normalise: Sequ
         except OSError as error:
             raise ConfigError(f"{figures} cannot be made: {error.strerror}; choose another --figures") from error
     for file, content in {**drawn, path: page}.items():
-        write_output(file, content)
+        write_output(file, content, "--output" if file == path else "--figures")
     typer.echo(f"{path}: {len(page) / 1000:,.0f} kB")
     if figures is not None:
         typer.echo(f"{figures}: {', '.join(file.name for file in files)}")
@@ -187,12 +189,12 @@ def check_output(path: Path, force: bool) -> None:
         raise ConfigError(f"{path} cannot be written: there is no folder {path.parent}")
 
 
-def write_output(path: Path, content: bytes) -> None:
+def write_output(path: Path, content: bytes, option: str = "--output") -> None:
     """Write a file for the user, or raise ConfigError."""
     try:
         put_file(path, content)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}; choose another --output") from error
+        raise ConfigError(f"{path} cannot be written: {error.strerror}; choose another {option}") from error
 
 
 def _form(path: Path) -> str:

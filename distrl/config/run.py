@@ -15,6 +15,7 @@ from distrl.config.algorithms import (
 )
 from distrl.config.algorithms.actor_critics import ImpalaParameters
 from distrl.config.environment import EnvironmentConfig, InfoKey
+from distrl.config.evaluation import EvaluationConfig
 from distrl.config.exploration import ExplorationParameters, check_exploration
 from distrl.config.kubernetes import KubernetesConfig
 from distrl.config.network import NetworkParameters
@@ -309,62 +310,6 @@ class CheckpointConfig(Section):
             )
 
 
-class FilmsConfig(Section):
-    """Films of evaluations, in the directory films/ of the run on the evaluator's host. They need the extra `video`."""
-
-    every: int | None = Field(None, ge=1)
-    """Film one episode at the first evaluation, and at the first one at or beyond every so many further multiples of
-    `every_env_steps`: films/steps-000100000.webm. null: none of these."""
-    best: bool = False
-    """Film one episode at every evaluation that is better than all before: films/best.webm, which it replaces."""
-    keep: int = Field(20, ge=1)
-    """Number of newest films of `every` that are kept."""
-
-    @property
-    def used(self) -> bool:
-        """Whether any film is made."""
-        return self.every is not None or self.best
-
-    @model_validator(mode="after")
-    def _is_used(self) -> Self:
-        if self.every is None and self.is_changed("keep"):
-            raise ValueError("keep is of no use while every is null; set it, or leave keep out")
-        return self
-
-
-class EvaluationConfig(Section):
-    """Greedy episodes during the training, in separate environments, whose steps do not count as training steps.
-
-    They take a core of their own while they last; without one they slow the training down.
-    """
-
-    every_env_steps: int | None = Field(None, ge=1)
-    """Evaluate the first weights published at or beyond every multiple of so many environment steps. If an evaluation
-    takes longer than that, the next one uses the newest weights. Steps that fill a replay memory before the first
-    update do not count. null: no evaluations."""
-    episodes: int = Field(20, ge=1)
-    """Episodes of one evaluation."""
-    environments: int = Field(10, ge=1)
-    """Environments that play them in parallel, at most `episodes`."""
-    epsilon: float = Field(0.0, ge=0.0, le=1.0)
-    """Probability of a random action at every step, as papers on Atari's games have it (.05, .001); 0: greedy.
-    `distrl evaluate` takes it over from the run."""
-    films: FilmsConfig = FilmsConfig()
-
-    @property
-    def environments_used(self) -> int:
-        """Number of environments, at most one for each episode."""
-        return min(self.environments, self.episodes)
-
-    @model_validator(mode="after")
-    def _is_used(self) -> Self:
-        if self.every_env_steps is None:
-            for name in ("episodes", "environments", "epsilon", "films"):
-                if self.is_changed(name):
-                    raise ValueError(f"{name} is of no use while every_env_steps is null; set it, or leave {name} out")
-        return self
-
-
 class StopConfig(Section):
     """Conditions that end the training; the first one to hold ends it. Without any, it trains until stopped."""
 
@@ -503,6 +448,12 @@ class RunConfig(Section):
     def making_timeout_s(self) -> float:
         """Longest time to import and make an environment: a role that hangs is replaced before the run stalls."""
         return max(self.environment.step_timeout_s, 0.5 * self.learner.stall_timeout_s)
+
+    @property
+    def other_environments(self) -> dict[str, EnvironmentConfig]:
+        """`evaluation.other_environments`, each as the evaluator makes it."""
+        others = self.evaluation.other_environments
+        return {name: other.beside(self.environment) for name, other in others.items()}
 
     @property
     def started_actors(self) -> int:

@@ -10,4 +10,5 @@ class Section(BaseModel):
 
     def is_changed(self, field: str) -> bool:
         """Whether a field has another value than its default."""
-        return bool(getattr(self, field) != type(self).model_fields[field].default)
+        default = type(self).model_fields[field].get_default(call_default_factory=True)
+        return bool(getattr(self, field) != default)

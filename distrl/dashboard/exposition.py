@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from distrl.dashboard.jobs import ODD, Look
 from distrl.dashboard.payloads import UNROLLS, Runs
-from distrl.metrics.snapshot import MEANINGS, TOLD_ONCE, Snapshot
+from distrl.metrics.snapshot import TOLD_ONCE, Snapshot, meaning_of
 
 MEDIA_TYPE = CONTENT_TYPE_LATEST
 ROLE_NUMBERS = {
@@ -81,7 +81,7 @@ def _of_snapshot(snapshot: Snapshot, labels: Mapping[str, str]) -> Iterator[Samp
     for name, value in snapshot.items():
         if name in TOLD_ONCE | _OWN | _TWICE or not _NAME.fullmatch(name) or not isinstance(value, int | float):
             continue
-        yield Sample(name, MEANINGS.get(name, "of the algorithm"), labels, float(value))
+        yield Sample(name, meaning_of(name), labels, float(value))
 
 
 def _of_unrolls(look: Look, labels: Mapping[str, str]) -> Iterator[Sample]:

@@ -1,7 +1,7 @@
 """Films of episodes as .webm or .mp4 files, from the pictures of a vector's first environment."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -53,13 +53,22 @@ class Recorder:
         environment: Made as `renderable` says.
         path: Its directory is made.
         replaced: A film that is there is replaced.
+        show_life: Called for each picture that is read back, as a long film takes its time.
 
     Raises:
         MissingExtraError: OpenCV is not installed.
         ConfigError: Another kind of file than `CODECS` has, it is there already, or it cannot be made.
     """
 
-    def __init__(self, environment: VectorEnvironment, path: Path, episodes: int, *, replaced: bool = False) -> None:
+    def __init__(
+        self,
+        environment: VectorEnvironment,
+        path: Path,
+        episodes: int,
+        *,
+        replaced: bool = False,
+        show_life: Callable[[], object] = lambda: None,
+    ) -> None:
         require_encoder()
         if path.suffix.lower() not in CODECS:
             raise ConfigError(f"--video {path}: films are {' or '.join(CODECS)} files")
@@ -75,7 +84,9 @@ class Recorder:
         self._path = path
         self._unfinished = path.with_name(f".tmp-{path.name}")
         self._left = episodes
+        self._show_life = show_life
         self._pictures = 0
+        self._size: tuple[int, ...] = ()
         self._writer: Any = None
 
     def __enter__(self) -> Self:
@@ -88,7 +99,7 @@ class Recorder:
             return
         self._writer.release()
         failed = kind is not None and issubclass(kind, Exception)  # not Ctrl-C, and not a player that has had enough
-        written = 0 if failed else _pictures_in(self._unfinished)
+        written = 0 if failed else _pictures_in(self._unfinished, self._show_life)
         if written == self._pictures:
             self._unfinished.replace(self._path)
             return
@@ -99,12 +110,19 @@ class Recorder:
             )
 
     def watch(self, ended: Array) -> None:
-        """Add a picture; `ended`: bool [B], of the step that led to it. Errors are those of `rendered`."""
+        """Add a picture; `ended`: bool [B], of the step that led to it.
+
+        Raises:
+            DistrlError: The picture has another size than those before, or the encoder refuses it; or as `rendered`.
+        """
         if self._left == 0:
             return
         picture = rendered(self._environment.spec.id, self._environment.vector)
         if self._writer is None:
-            self._writer = self._open(picture)
+            self._writer, self._size = self._open(picture), picture.shape[:2]
+        if picture.shape[:2] != self._size:
+            sizes = " and ".join(f"{width} x {height}" for height, width in (self._size, picture.shape[:2]))
+            raise DistrlError(f"environment {self._environment.spec.id} renders pictures of different sizes, {sizes}")
         self._writer.write(np.ascontiguousarray(picture[:, :, ::-1]))  # RGB -> OpenCV's BGR
         self._pictures += 1
         self._left -= int(ended[0])
@@ -112,6 +130,8 @@ class Recorder:
     def _open(self, picture: Array) -> Any:
         import cv2
 
+        silent = cv2.utils.logging.LOG_LEVEL_SILENT
+        cv2.utils.logging.setLogLevel(silent)  # else it prints a line for every picture that a full disk refuses
         height, width = picture.shape[:2]
         fps = frames_per_s(self._environment.vector)
         codec = cv2.VideoWriter.fourcc(*CODECS[self._path.suffix.lower()])
@@ -151,7 +171,7 @@ def _first(vector: VectorEnv[Any, Any, Any]) -> Any:
     return vector.unwrapped.envs[0]  # type: ignore[attr-defined]
 
 
-def _pictures_in(path: Path) -> int:
+def _pictures_in(path: Path, show_life: Callable[[], object] = lambda: None) -> int:
     """Return the number of pictures that can be read."""
     import cv2
 
@@ -160,6 +180,7 @@ def _pictures_in(path: Path) -> int:
         count = 0
         while film.grab():
             count += 1
+            show_life()
         film.release()
     return count
 

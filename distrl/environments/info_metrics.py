@@ -1,5 +1,6 @@
 """Numbers of environments' `info`: each step's values become one number for every episode, `environment.metrics`."""
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -90,7 +91,7 @@ def _values(info: Mapping[str, Any], name: str, valid: BoolArray) -> FloatArray:
     found = np.full(len(valid), np.nan)
     if name not in info:
         return found
-    values: Array = np.asarray(info[name])
+    values = _array(info[name])
     if values.shape != valid.shape:
         raise ValueError(f"environment.metrics.{name} needs a number for each row, and info has {_shown(info[name])}")
     mask = info.get(f"_{name}")
@@ -108,12 +109,22 @@ def _values(info: Mapping[str, Any], name: str, valid: BoolArray) -> FloatArray:
 
 
 def _number(name: str, value: Any) -> float:
-    if type(value) is float:
-        return value
-    array = np.asarray(value)
+    if isinstance(value, int | float):
+        try:
+            return float(value)
+        except OverflowError:  # a whole number beyond float64 is unknown, as one beyond float32 is
+            return math.nan
+    array = _array(value)
     if array.ndim or array.dtype.kind not in "biuf":
         raise TypeError(f"environment.metrics.{name} needs a number, and info has {_shown(value)}")
     return float(array)
+
+
+def _array(value: Any) -> Array:
+    try:
+        return np.asarray(value)
+    except ValueError:  # lists of different lengths
+        return np.asarray([value, None], object)
 
 
 def _shown(value: Any) -> str:

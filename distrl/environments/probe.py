@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from pydantic import ValidationError
@@ -206,13 +207,16 @@ def _play(config: EnvironmentConfig, request: Mapping[str, Any], parent: Parent)
 
 
 def _try_to_film(config: EnvironmentConfig, seed: int) -> None:
-    from distrl.environments.films import renderable, rendered
+    import numpy as np
+
+    from distrl.environments.films import Recorder, renderable
     from distrl.environments.vector import VectorEnvironment
 
     try:
         environment = VectorEnvironment(renderable(config), 1)
         environment.reset(seed=seed)
-        rendered(config.id, environment.vector)
+        with TemporaryDirectory() as folder, Recorder(environment, Path(folder) / "film.webm", 1) as recorder:
+            recorder.watch(np.array([True]))
     except DistrlError as error:
         raise ConfigError(f"evaluation.films: {error}") from error.__cause__  # the environment's own, if it has failed
     environment.close()

@@ -55,7 +55,8 @@ def check_population(search: Search, base: LoadedConfig) -> None:
     for path, varied in search.vary.items():
         if path not in live:
             raise ConfigError(f"vary.{path}: it cannot change while a member trains; these can: {', '.join(live)}")
-        for value in (varied.low, varied.high) if varied.values is None else varied.values:
+        bounds = (varied.low, varied.high, varied.draw(random.Random(0)))  # between them it may be no whole number
+        for value in bounds if varied.values is None else varied.values:
             load(file=parse_mapping(dump_given(base), "the shared configuration"), sets=[f"{path}={json.dumps(value)}"])
 
 
@@ -119,7 +120,7 @@ class _Evolution:
 
     def _planned(self, name: str) -> Planned:
         """Return a member as it is started: with its present settings."""
-        return Planned(int(name), self._record.members[name].values, seed=int(name))
+        return self._search.planned(int(name), self._record.members[name].values)
 
     def _start(self, name: str) -> None:
         goes_on = self._runs.start(self._planned(name))

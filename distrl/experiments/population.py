@@ -13,8 +13,8 @@ from distrl.experiments.search import Population, Search
 from distrl.experiments.sweep import Varied
 from distrl.metrics.snapshot import Value
 
-ENOUGH = 50
-"""Episodes after which networks that were taken over have a score: half of those in `mean_return_100`."""
+ENOUGH = 100
+"""Episodes after which networks that were taken over have a score: `mean_return_100` then has none of the former."""
 
 
 @dataclass(frozen=True)

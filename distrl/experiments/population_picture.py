@@ -35,9 +35,7 @@ def draw_picture(search: Search, directory: SweepDirectory) -> list[Path]:
     curves = _curves(record, directory, metric)
     if not curves:
         return []
-    lessons = {
-        name: [each for each in record.lessons if each.member == name and each.teacher in curves] for name in curves
-    }
+    lessons = {name: [each for each in record.lessons if each.member == name] for name in curves}
     scores = [
         Track(name, points, [(each.env_steps, _at(points, each.env_steps), each.teacher) for each in lessons[name]])
         for name, points in curves.items()

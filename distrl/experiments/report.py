@@ -97,9 +97,7 @@ class Report:
     def __init__(self, place: SweepDirectory, bounds: Mapping[str, Bounds]) -> None:
         self._found = _material(place)
         if not any(map(has_score, self._found.runs)):
-            raise ConfigError(
-                f"no run in {place.path} is done and has a return; wait, or see: distrl runs {place.path}"
-            )
+            raise ConfigError(f"no run in {place.path} is done and has a return; see: distrl runs {place.path}")
         self._bounds = bounds
         self._wording = Wording(self._found.runs)
         self._comparisons = comparisons(self._found.runs, self._found.base.config.environment.id, bounds)

@@ -10,12 +10,13 @@ trials: 30
 """
 
 import math
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from distrl.config.section import Section
-from distrl.experiments.sweep import Varying
+from distrl.experiments.sweep import Planned, Varying
 
 
 class Population(Section):
@@ -51,7 +52,7 @@ class Search(Varying):
     """median: stop a trial whose best evaluation so far is below the median of the others' evaluations of that number,
     from four complete trials on. It needs `evaluation.every_env_steps`."""
     draw_seed: int = Field(0, ge=0)
-    """Seed of the sampler."""
+    """Seed of what is drawn. Trial or member N trains under seed N, and 1,000 higher with each further `draw_seed`."""
     trials: int = Field(30, ge=1)
     """Trials of all workers together."""
     minutes: float | None = Field(None, gt=0.0)
@@ -67,6 +68,14 @@ class Search(Varying):
         if self.population is not None:
             self._check_population()
         return self
+
+    def planned(self, number: int, values: Mapping[str, Any]) -> Planned:
+        """Return the run of a trial or a member with these settings.
+
+        Args:
+            number: Counted from 1.
+        """
+        return Planned(number, values, seed=1000 * self.draw_seed + number)
 
     def _check_population(self) -> None:
         for name in ("trials", "sampler", "pruner"):

@@ -89,5 +89,5 @@ def _open(one: Combination) -> int:
 
 
 def _escaped(text: str) -> str:
-    escaped = "".join(_LATEX.get(letter, letter) for letter in text)
+    escaped = "".join(_LATEX.get(letter, letter) for letter in " ".join(text.split()))
     return re.sub(r"(?<!\w)-(?=\d)", "$-$", escaped)

@@ -244,7 +244,7 @@ class _Worker:
         values = self._search.chosen(lambda path, varied: _suggested(trial, path, varied))
         reported = max(self._study.get_trials(deepcopy=False)[trial.number].intermediate_values, default=0)
         number = trial.number + 1
-        return _Running(trial, Planned(number, values, seed=number), claim, reported)
+        return _Running(trial, self._search.planned(number, values), claim, reported)
 
     def _claim(self, number: int) -> int | None:
         """Lock a trial; None if a process holds it."""
@@ -354,7 +354,7 @@ def write_best(study: optuna.Study, search: Search, directory: SweepDirectory) -
     values = search.chosen(
         lambda path, varied: best.params[path] if varied.values is None else json.loads(best.params[path])
     )
-    planned = Planned(best.number + 1, values, seed=best.number + 1)
+    planned = search.planned(best.number + 1, values)
     loaded = load(file=directory.base, sets=planned.sets)
     heading = f"# trial {planned.number}: mean return {return_words(study.best_value)} under seed {planned.seed}\n"
     put_file(directory.path / "best.yaml", f"{heading}{dump_given(loaded)}".encode(), private=True)

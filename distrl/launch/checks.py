@@ -47,6 +47,7 @@ def check(loaded: LoadedConfig, run_dir: Path, run_id: str, report: Callable[[st
         replay.check_spec(spec)
     check_windows(config.network, spec)
     check_queue(config, spec)
+    _check_other_environments(config, spec)
     notes = (
         oversubscription_warning(config),
         replay_note(config, spec),
@@ -54,6 +55,19 @@ def check(loaded: LoadedConfig, run_dir: Path, run_id: str, report: Callable[[st
         unused_mask_note(config, spec),
     )
     return Checked(loaded, spec, tuple(filter(None, notes)))
+
+
+def _check_other_environments(config: RunConfig, spec: EnvSpec) -> None:
+    """Try the other environments of evaluations, unless this host has none; then the evaluator's host checks them."""
+    if config.environment.spec_file is not None:
+        return
+    for name, environment in config.other_environments.items():
+        try:
+            other = probe(environment, action_mask=config.network.action_mask, making_s=config.making_timeout_s)
+        except ConfigError as error:
+            error.args = (f"evaluation.other_environments.{name}: {error}",)  # its notes stay
+            raise
+        config.evaluation.check_spaces(name, spec, other)
 
 
 def _check_launchable(config: RunConfig, run_dir: Path, run_id: str, report: Callable[[str], None]) -> None:

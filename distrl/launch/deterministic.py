@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any, Generic
 
 from distrl.actors.actor import Actor
-from distrl.actors.evaluator import PublishedEvaluator
 from distrl.actors.filming import Films
 from distrl.actors.gradient_actor import make_shipper
+from distrl.actors.other_environments import make_others
 from distrl.actors.policy import Policy
+from distrl.actors.published_evaluator import PublishedEvaluator
 from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import StalledError
@@ -110,13 +111,16 @@ def run_deterministic(
             # Environments and a policy of its own, so that it changes nothing of the training.
             apart = VectorEnvironment(config.environment, config.evaluation.environments_used)
             cleanup.callback(apart.close)
+            others = make_others(config, apart.spec, VectorEnvironment, cleanup)
             evaluated, incarnation = prepared.state.evaluation_env_steps or 0, backend.registry.register_evaluator()
             films = None
             if config.evaluation.films.used:
                 directory = Path(description.run_dir) / "films"
                 films = Films(config.evaluation.films, config.environment, directory, notice)
                 cleanup.callback(films.close)
-            evaluator = PublishedEvaluator(config, backend, Policy(bundle), apart, evaluated, incarnation, films)
+            evaluator = PublishedEvaluator(
+                config, backend, Policy(bundle), apart, evaluated, incarnation, films, others
+            )
             evaluate, steer = partial(evaluator.evaluate_if_due, stop), partial(_steer, actor, evaluator)
         return Session(prepared, source, report, stop, after_save=actor.reset, evaluate=evaluate, steer=steer).run()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from distrl.config.secrets import split_password_file
-from distrl.data_store.atomic import put_file
+from distrl.data_store.atomic import put_file, remove_temporaries
 from distrl.errors import DecodeError, DistrlError, MemoryBackendError
 from distrl.interrupt import Interrupt
 from distrl.launch.earlier_launch import dead_launch
@@ -59,12 +59,22 @@ def train_with_roles(
         write_run_json(run_dir, description.run_id, description.launch, redis.elsewhere, own=own)
         if not config.launch.start_actors:
             _tell_how_to_join(run, redis, monitor)
+        if config.evaluation.films.used:
+            cleanup.callback(_remove_unfinished_films, run_dir, monitor)  # when all roles have ended
         launcher = _make_launcher(run, head_start, monitor)
         cleanup.callback(launcher.close)
         outcome = Supervisor(config, launcher, backend, monitor, run.log_dir, interrupt).run()
         if outcome.exit_code == DistrlError.exit_code and (kept := keep_published(run_dir, backend)):
             monitor.event(kept)
     return outcome
+
+
+def _remove_unfinished_films(run_dir: Path, monitor: Monitor) -> None:
+    """Remove the film of an evaluator that did not end in time and was killed."""
+    try:
+        remove_temporaries(run_dir / "films")
+    except OSError as error:
+        monitor.event(f"an unfinished film cannot be removed: {error}")
 
 
 def _tell_how_to_join(run: Run, redis: RunRedis, monitor: Monitor) -> None:

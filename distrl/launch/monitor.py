@@ -240,12 +240,17 @@ def _known(snapshot: Snapshot, name: str) -> float:
 
 
 def _words(found: Evaluation) -> str:
+    others = "".join(f"; in {name}: {_result_words(other)}" for name, other in found.others.items())
+    return f"evaluation at {found.env_steps:,} steps: {_result_words(found)}{others}"
+
+
+def _result_words(found: Evaluation) -> str:
     success = "" if found.success_rate is None else f", {found.success_rate:.1%} of them successful"
     known = {key: value for key, value in found.metrics.items() if value is not None}
     metrics = "".join(f", {key} {return_words(value)}" for key, value in known.items())
     return (
-        f"evaluation at {found.env_steps:,} steps: return {return_words(found.mean_return)} ± "
-        f"{return_words(found.std_return)} over {found.episodes} episodes{success}{metrics}"
+        f"return {return_words(found.mean_return)} ± {return_words(found.std_return)} over {found.episodes} "
+        f"episodes{success}{metrics}"
     )
 
 

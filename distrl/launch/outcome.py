@@ -15,6 +15,7 @@ from distrl.errors import (
     failure,
 )
 from distrl.launch.monitor import Monitor
+from distrl.metrics.snapshot import other_evaluation_column
 from distrl.roles.description import RunDescription
 from distrl.runs.run_directory import Opened
 from distrl.runs.summary import PolicyLag, Summary
@@ -94,6 +95,10 @@ def summarize(
         seed=config.seed,
         **{name: max(int(latest.get(name) or 0), resumed.get(name, 0)) for name in COUNTS},
         **{name: latest.get(name) for name in RETURNS},
+        other_evaluation_returns={
+            name: latest.get(other_evaluation_column(name, "mean_return"))
+            for name in config.evaluation.other_environments
+        },
         **{name: count for name, count in asdict(monitor.ledger).items() if name in Summary.model_fields},
         wall_s=wall_s,
         time_to_first_update_s=None if first_update is None else float(first_update) - started,

@@ -18,7 +18,7 @@ MOST_BYTES = 50_000_000
 
 
 class RoleRows:
-    """The file, which a resumed run continues. A row that an earlier process left unfinished is removed.
+    """The file, which a resumed run continues. A row that could not be written whole is removed.
 
     Args:
         path: Made with the first rows.
@@ -28,8 +28,7 @@ class RoleRows:
     def __init__(self, path: Path, every_s: float | None) -> None:
         self._path, self._every_s = path, every_s
         self._due_at = 0.0
-        if every_s is not None and path.exists():
-            _remove_torn_row(path)
+        self._is_whole = False  # as far as known: the last write was complete
 
     def write(self, roles: Sequence[RoleStatus]) -> None:
         """Append a row for each role if it is time to, and flush them; OSError if they cannot be written."""
@@ -37,14 +36,23 @@ class RoleRows:
         if self._every_s is None or not roles or now < self._due_at:
             return
         self._due_at = now + self._every_s
-        if self._path.exists() and self._path.stat().st_size >= MOST_BYTES:
+        if not self._is_whole and self._path.exists():
+            _remove_torn_row(self._path)
+        if self._path.exists() and (not self._is_ours() or self._path.stat().st_size >= MOST_BYTES):
             self._path.replace(self._path.with_name("roles.1.csv"))
+        self._is_whole = False
         at = datetime.now().astimezone().isoformat(timespec="seconds")
         with self._path.open("a", encoding="utf-8", newline="") as file:
             rows = csv.writer(file, lineterminator="\n")
             if file.tell() == 0:
                 rows.writerow(["time", *COLUMNS])
             rows.writerows([at, *(getattr(role, name) for name in COLUMNS)] for role in roles)
+        self._is_whole = True
+
+    def _is_ours(self) -> bool:
+        """Return whether the file has these columns, or nothing yet; one of another version may have others."""
+        with self._path.open(encoding="utf-8") as file:
+            return file.readline() in ("", ",".join(["time", *COLUMNS]) + "\n")
 
 
 def _remove_torn_row(path: Path) -> None:

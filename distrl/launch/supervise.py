@@ -17,7 +17,7 @@ from distrl.launch.outcome import Outcome
 from distrl.launch.restarts import fatal_end, restart
 from distrl.launch.stall_report import stall_report
 from distrl.memory_backend.backend import Backend
-from distrl.memory_backend.records import Control, RoleStatus, SupervisorStatus
+from distrl.memory_backend.records import AWAITS_EVALUATION, Control, RoleStatus, SupervisorStatus
 from distrl.metrics.phrases import role_states
 from distrl.roles.machine import cores
 from distrl.roles.plan import ACTORS_PER_CORE, Role, most_actors, roles_beside_actors
@@ -153,7 +153,8 @@ class Supervisor:
         self._autoscale(control, statuses)
         self._monitor.update(self._backend, statuses)
         awaits_actors = control.stop is None and self._awaits_actors(statuses)  # at the end all have left
-        return self._check_progress(statuses, paused=control.paused or awaits_actors)
+        awaits_evaluation = any(status.state == AWAITS_EVALUATION for status in statuses)
+        return self._check_progress(statuses, paused=control.paused or awaits_actors or awaits_evaluation)
 
     def _obey(self, control: Control) -> None:
         """Follow requests for another number of actors; an operator's number ends autoscaling."""

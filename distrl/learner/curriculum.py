@@ -1,7 +1,7 @@
 """The learner's part of a curriculum: episodes of the present stage of each rule by a metric."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -53,13 +53,19 @@ class StageEpisodes:
         return sum(self.values) / len(self.values) if len(self.values) == self.episodes else None
 
 
-def begun(rules: Mapping[str, MetricRule], before: Mapping[str, StageEpisodes]) -> dict[str, StageEpisodes]:
-    """Return the episodes of each rule: those of an earlier launch, unless it went by another metric."""
+def begun(
+    rules: Mapping[str, MetricRule], before: Mapping[str, StageEpisodes], changed: Collection[str] = ()
+) -> dict[str, StageEpisodes]:
+    """Return the episodes of each rule: those of an earlier launch, unless it went by another metric.
+
+    Args:
+        changed: Keys of `environment.metrics` that mean something else than before.
+    """
     found = {}
     for name, rule in rules.items():
         earlier = before.get(name)
         found[name] = StageEpisodes(metric=rule.metric, episodes=rule.episodes)
-        if earlier is not None and earlier.metric == rule.metric:
+        if earlier is not None and earlier.metric == rule.metric and rule.metric not in changed:
             found[name].stage, found[name].values = earlier.stage, earlier.values[-rule.episodes :]
     return found
 

@@ -151,13 +151,15 @@ class Reporter:
             "best_evaluation_return": state.best_evaluation_return,
             "mean_length_100_steps": sum(lengths) / len(lengths) if lengths else None,
             **{info_column(key): state.metric_100(key) for key in state.recent_metrics},
-            **self._of_evaluated_metrics(),
+            **self._of_evaluations(),
         }
 
-    def _of_evaluated_metrics(self) -> Snapshot:
+    def _of_evaluations(self) -> Snapshot:
+        """Return the columns that only a run with evaluations has."""
         if self._config.evaluation.every_env_steps is None:
             return {}
-        return {evaluation_info_column(key): value for key, value in self._state.evaluation_metrics.items()}
+        metrics = {evaluation_info_column(key): value for key, value in self._state.evaluation_metrics.items()}
+        return {**metrics, **self._state.other_evaluations}
 
     def _exploration_strength(self) -> float | None:
         changed = {path: now for path, (_, now) in self._state.settings.items()}

@@ -21,6 +21,7 @@ from distrl.learner.recovery import Recovery
 from distrl.learner.replay_batches import Arrived, ReplayBatches
 from distrl.learner.reporter import Reporter, Snapshot
 from distrl.learner.state import WINDOW_EPISODES, LearnerState
+from distrl.memory_backend.records import AWAITS_EVALUATION
 from distrl.metrics.counters import Waits
 from distrl.types import Batch, Contributions
 
@@ -131,8 +132,8 @@ class Session:
             reason = self._train()
             self.reached = None if reason == ASKED else reason
             self.activity = "stopping"
-            self._look_at_evaluations(at_once=True)
             self.learner.publish_newest()
+            self._have_last_evaluation(reason)
             self._save_what_is_left(reason)
             self._steered.end()
         except FencedError:
@@ -191,13 +192,24 @@ class Session:
         state.wall_s = time.monotonic() - self._began
         return stop_reason(self._prepared.config.stop, state)
 
-    def _look_at_evaluations(self, *, at_once: bool = False) -> None:
+    def _look_at_evaluations(self) -> None:
         if self._evaluations is None:
             return
-        if self._evaluate is not None and not at_once:
+        if self._evaluate is not None:
             with self._waits.measure("evaluation"):
                 self._evaluate()
-        self._evaluations.look(at_once=at_once)
+        self._evaluations.look()
+
+    def _have_last_evaluation(self, reason: str) -> None:
+        """Wait for the evaluation of the last weights, unless it was asked to stop, or an evaluation has ended it."""
+        if self._evaluations is None:
+            return
+        if reason in (ASKED, "evaluation_return"):
+            self._evaluations.look(at_once=True)
+            return
+        self.activity = AWAITS_EVALUATION
+        self._evaluations.have_last(self.attend if self._evaluate is None else self._evaluate, self._stop)
+        self.activity = "stopping"
 
     def _dump(self, error: NonFiniteBatchError) -> None:
         """Save the batch that was not finite beside the log."""

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Annotated, Any, Self
@@ -62,6 +62,7 @@ class LearnerState:
         evaluation_env_steps: Environment steps behind the weights of that evaluation.
         evaluation_success_rate: Share of that evaluation's episodes that succeeded; None: the environment does not say.
         evaluation_metrics: Key of `environment.metrics` -> its mean over that evaluation's episodes; None: unknown.
+        other_evaluations: Column of a result in `evaluation.other_environments` -> that of the newest evaluation.
         best_evaluation_return: Best mean return of all evaluations.
         best_saved_evaluation: Best evaluation when the best checkpoint by evaluation was written.
         recent_returns: Undiscounted returns of the newest 100 episodes, oldest first.
@@ -70,6 +71,7 @@ class LearnerState:
         recent_successes: Whether the newest 100 episodes succeeded: 1, 0, or -1 where the environment does not say.
         recent_metrics: Key of `environment.metrics`, in this order -> its values of the newest 100 episodes, None where
             unknown.
+        metric_ways: Key of `environment.metrics` -> how the values of an episode's steps became one.
         applied: (actor, incarnation) -> highest sequence that entered an update, or the replay memory. It rolls back
             with the weights.
         trained_unrolls: Number of these unrolls. The ledger counts any excess as rolled back.
@@ -100,25 +102,32 @@ class LearnerState:
     recent_metrics: dict[str, Annotated[list[_Finite | None], Field(max_length=WINDOW_EPISODES)]] = field(
         default_factory=dict
     )
+    metric_ways: dict[str, str] = field(default_factory=dict)
     applied: Annotated[
         dict[tuple[_Count, _Count], _Count], BeforeValidator(_from_triples), PlainSerializer(_to_triples)
     ] = field(default_factory=dict)
     trained_unrolls: _Count = 0
     wall_s: Annotated[_Finite, Field(ge=0.0)] = 0.0
     settings: Annotated[dict[str, tuple[_Setting, _Setting]], BeforeValidator(_to_pairs)] = field(default_factory=dict)
+    other_evaluations: dict[str, _Finite | None] = field(default_factory=dict)
     stages: dict[str, StageEpisodes] = field(default_factory=dict)
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
 
-    def begin_metrics(self, keys: Iterable[str], rules: Mapping[str, MetricRule] = MappingProxyType({})) -> None:
-        """Keep the values of these keys of `environment.metrics`, forget others, and begin new ones without values.
+    def begin_metrics(
+        self, declared: Mapping[str, str], rules: Mapping[str, MetricRule] = MappingProxyType({})
+    ) -> None:
+        """Begin with the metrics of `environment.metrics`: values stay of those that are combined as before.
 
         Args:
-            rules: Rules by a metric, for `stages`.
+            declared: Key -> how the values of an episode's steps become one.
+            rules: Rules of the curriculum by a metric, for `stages`.
         """
-        self.stages = begun(rules, self.stages)
-        self.recent_metrics = {key: self.recent_metrics.get(key, []) for key in keys}
-        self.evaluation_metrics = {key: self.evaluation_metrics.get(key) for key in self.recent_metrics}
+        kept = {key for key, way in declared.items() if self.metric_ways.get(key, way) == way}
+        self.stages = begun(rules, self.stages, changed=declared.keys() - kept)
+        self.recent_metrics = {key: self.recent_metrics.get(key, []) if key in kept else [] for key in declared}
+        self.evaluation_metrics = {key: self.evaluation_metrics.get(key) if key in kept else None for key in declared}
+        self.metric_ways = dict(declared)
 
     def observe_episodes(
         self,
@@ -268,7 +277,7 @@ class LearnerState:
 
 
 _LATER = {
-    *("launch", "stages", "evaluation_success_rate", "evaluation_metrics"),
-    *("recent_discounted_returns", "recent_successes", "recent_metrics"),
+    *("launch", "stages", "evaluation_success_rate", "evaluation_metrics", "other_evaluations"),
+    *("recent_discounted_returns", "recent_successes", "recent_metrics", "metric_ways"),
 }
 _STATE = TypeAdapter(LearnerState)

@@ -34,6 +34,8 @@ class Demand:
 
 
 NOT_ASKED = Demand()
+AWAITS_EVALUATION = "waiting: the last evaluation"
+"""State of a learner that has reached the end of the training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +171,7 @@ class Evaluation:
         wall_s: Duration of the episodes.
         success_rate: Share of episodes that succeeded; None: the environment does not say.
         metrics: Key of `environment.metrics` -> its mean over the episodes of which it is known; None: of none.
+        others: Name of `evaluation.other_environments` -> result there of the same weights; those have no others.
     """
 
     weights_version: int
@@ -182,6 +185,7 @@ class Evaluation:
     wall_s: float
     success_rate: float | None = None
     metrics: dict[str, float | None] = field(default_factory=dict)
+    others: dict[str, "Evaluation"] = field(default_factory=dict)
 
 
 class BestEvaluation(NamedTuple):

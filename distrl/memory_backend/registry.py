@@ -404,14 +404,20 @@ def _shown(value: Any) -> Any:
 
 def _evaluation(fields: Mapping[bytes, bytes]) -> Evaluation | None:
     try:
-        found = _EVALUATION.validate_json(fields.get(b"json", b""))
+        return _shown_evaluation(_EVALUATION.validate_json(fields.get(b"json", b"")))
     except ValidationError:
         return None
-    told = [value for name, value in asdict(found).items() if name != "metrics"]
+
+
+def _shown_evaluation(found: Evaluation) -> Evaluation | None:
+    """Return an evaluation with its names for terminals and files; None if distrl cannot have written it."""
+    told = [value for name, value in asdict(found).items() if name not in ("metrics", "others")]
     finite = all(value is None or isfinite(value) for value in found.metrics.values())  # of any size
-    if not (finite and all(map(_is_plain, told))):
+    others = {printable(name): _shown_evaluation(other) for name, other in found.others.items()}
+    known = {name: other for name, other in others.items() if other is not None}
+    if not (finite and all(map(_is_plain, told)) and len(known) == len(others)):
         return None
-    return replace(found, metrics={printable(name): value for name, value in found.metrics.items()})
+    return replace(found, metrics={printable(name): value for name, value in found.metrics.items()}, others=known)
 
 
 def _control(told: Mapping[bytes, bytes]) -> tuple[Control, list[str]]:

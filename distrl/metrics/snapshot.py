@@ -173,6 +173,35 @@ def curriculum_column(name: str) -> str:
     return f"curriculum_{info_word(name)}"
 
 
+def other_evaluation_column(name: str, result: str) -> str:
+    """Return the name of a result of the newest evaluation in one of `evaluation.other_environments`.
+
+    Args:
+        result: "mean_return", "success_rate", or "info_" and the `info_word` of one of `environment.metrics`.
+    """
+    return f"evaluation_in_{name}_{result}"
+
+
+def is_other_return(column: str) -> bool:
+    """Whether a column is the mean return in one of `evaluation.other_environments`."""
+    return column.startswith("evaluation_in_") and column.endswith("_mean_return") and "_info_" not in column
+
+
+def meaning_of(name: str) -> str:
+    """Return the meaning of a column; a name outside the table is of the environment or of the algorithm."""
+    if name in MEANINGS:
+        return MEANINGS[name]
+    if name.startswith("evaluation_in_"):
+        return "mean over the newest evaluation's episodes in one of evaluation.other_environments"
+    if name.startswith("evaluation_info_"):
+        return "mean of a metric of the environment over the newest evaluation's episodes"
+    if name.startswith("info_") and name.endswith("_100"):
+        return "mean of a metric of the environment over the last 100 episodes"
+    if name.startswith("curriculum_"):
+        return "present value of a keyword argument of the environment"
+    return "of the algorithm"
+
+
 def columns_of(snapshot: Snapshot) -> set[str]:
     """Return the names in it that are columns."""
     return {name for name in snapshot if name not in TOLD_ONCE and "/" not in name}
@@ -186,7 +215,7 @@ def tag_of(name: str) -> str:
         return f"info/{name}"
     if name.startswith("curriculum_"):
         return f"curriculum/{name}"
-    group = "evaluation" if name.startswith("evaluation_info_") else "algorithm"
+    group = "evaluation" if name.startswith(("evaluation_info_", "evaluation_in_")) else "algorithm"
     return TAGS.get(name, f"{group}/{name}")
 
 

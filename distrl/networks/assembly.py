@@ -174,6 +174,7 @@ class Assembly:
         outputs: Output name -> shape without batch axis; without recurrent state.
         recurrent_state: Name -> spec; the step returns the next state as ``next_<name>``.
         normalizations: (input name, layer) of every normalised input; one per trunk.
+        numbers: The heads' numbers by name (`Head.scalars`): part of the network's state, and no weights.
         frozen: Names of the weights that `network.frozen` keeps as they are.
 
     Raises:
@@ -204,9 +205,10 @@ class Assembly:
             self._arrays = {key: array.expanded for key, array in arrays.items()}
             self._assemble(parameters, name, seed)
         names = stable_names(self.model.variables, self._users_layers)
-        self.variables: dict[str, Any] = dict(zip(names, self.model.variables, strict=True)) | {
+        self.numbers: dict[str, Any] = {
             f"{name}/{head.name}_head_{key}": scalar for head in self.heads for key, scalar in head.scalars.items()
         }
+        self.variables: dict[str, Any] = dict(zip(names, self.model.variables, strict=True)) | self.numbers
         self.frozen = freeze(self.model, self._weights, parameters.frozen)
         self._mixes: dict[tuple[Assembly, bool], Callable[[float], None]] = {}  # by source and rate == 1
         self._reads: dict[tuple[str, ...], Callable[[], list[Array]]] = {}

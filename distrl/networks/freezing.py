@@ -44,19 +44,28 @@ def freeze(model: Any, weights: Mapping[str, Any], patterns: Sequence[str]) -> f
     return frozenset(name for name, weight in weights.items() if id(weight) in frozen)
 
 
-def require_matches(patterns: Sequence[str], frozen: Sequence[str], weights: Sequence[str]) -> None:
+def require_matches(
+    patterns: Sequence[str], frozen: Sequence[str], weights: Sequence[str], numbers: Sequence[str] = ()
+) -> None:
     """Raise ConfigError if a pattern has frozen nothing.
 
     Args:
         frozen: Names that `freeze` returned, of all networks.
         weights: Names of all weights of these networks.
+        numbers: Names of their heads' numbers, which cannot be frozen: training adjusts them without gradients.
     """
     for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in frozen):
-            layers = dict.fromkeys(name.rpartition("/")[0] + "/*" for name in weights)
-            near = sorted(layers, key=lambda layer: -SequenceMatcher(None, pattern, layer).ratio())
-            more = f" and {len(near) - _MOST_LAYERS} more" if len(near) > _MOST_LAYERS else ""
+        if any(fnmatchcase(name, pattern) for name in frozen):
+            continue
+        if adjusted := [name for name in numbers if fnmatchcase(name, pattern)]:
             raise ConfigError(
-                f"network.frozen: {pattern!r} matches no weight that training changes; there are "
-                f"{', '.join(near[:_MOST_LAYERS])}{more}; distrl network show prints all layers"
+                f"network.frozen: {pattern!r} matches {', '.join(adjusted)} alone, which is a number of a loss and no "
+                "weight: it cannot be frozen; leave the pattern out"
             )
+        layers = dict.fromkeys(name.rpartition("/")[0] + "/*" for name in weights)
+        near = sorted(layers, key=lambda layer: -SequenceMatcher(None, pattern, layer).ratio())
+        more = f" and {len(near) - _MOST_LAYERS} more" if len(near) > _MOST_LAYERS else ""
+        raise ConfigError(
+            f"network.frozen: {pattern!r} matches no weight that training changes; there are "
+            f"{', '.join(near[:_MOST_LAYERS])}{more}; distrl network show prints all layers"
+        )

@@ -5,9 +5,12 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from distrl.actors.evaluator import PublishedEvaluator
 from distrl.actors.filming import Films
+from distrl.actors.other_environments import make_others
 from distrl.actors.policy import Policy
+from distrl.actors.published_evaluator import PublishedEvaluator
+from distrl.config.environment import EnvironmentConfig
+from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError, DistrlError, FencedError
 from distrl.memory_backend.records import RoleStatus
 from distrl.roles.description import RunAddress
@@ -37,8 +40,9 @@ class EvaluatorRole(JoinedRole):
     def _work(self, cleanup: ExitStack) -> None:
         """Evaluate until stopped, or until another evaluator has taken over."""
         config = self._run.config
-        environment = make_environment(config.environment, config.evaluation.environments_used, self._incarnation)
+        environment = self._make(config.environment, config.evaluation.environments_used)
         cleanup.callback(environment.close)
+        others = make_others(config, environment.spec, self._make, cleanup)
         films = self._films(cleanup)
         self._enter("waiting: policy")
         bundle = await_bundle(self._backend, self._stop)
@@ -49,7 +53,7 @@ class EvaluatorRole(JoinedRole):
             raise ConfigError(f"the policy was made for {policy.spec}, here the environment is {environment.spec}")
         after = self._backend.registry.evaluated_env_steps()  # the learner sets it before the policy
         self._evaluator = PublishedEvaluator(
-            config, self._backend, policy, environment, after, self._incarnation, films
+            config, self._backend, policy, environment, after, self._incarnation, films, others
         )
         log.info("incarnation %d evaluates in %d rows", self._incarnation, environment.rows)
         try:
@@ -57,6 +61,10 @@ class EvaluatorRole(JoinedRole):
         except FencedError as error:
             self._backend.check_launch()  # raises if the run was launched again, which is no other evaluator
             log.warning("%s; this one ends", error)
+
+    def _make(self, environment: EnvironmentConfig, count: int) -> VectorEnvironment:
+        self._enter(MAKING)  # each may take as long as the only one of an actor
+        return make_environment(environment, count, self._incarnation)
 
     def _films(self, cleanup: ExitStack) -> Films | None:
         """Return the films of the run on this host; None if there are to be none, or if they cannot be made here."""
@@ -83,14 +91,12 @@ class EvaluatorRole(JoinedRole):
         while not self._stop.wait(POLL_S):
             self._backend.check_launch()
             self._backend.registry.check_evaluator(self._incarnation)
-            asked = self._backend.registry.control().evaluation
-            if not (evaluator.due or (asked.pending and self._backend.weights.version() > 0)):
+            if not evaluator.due:
                 continue
             self._enter("evaluating")
             if self._run.description.spec.adjustable:
                 evaluator.environment_config = self._in_force().environment
-            if evaluator.evaluate(self._stop.is_set) and asked.pending:
-                self._backend.registry.fulfil("evaluation", asked.asked)
+            evaluator.evaluate(self._stop.is_set)
             self._enter("waiting: weights")
 
     def status(self) -> RoleStatus:

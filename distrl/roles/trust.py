@@ -138,9 +138,13 @@ def code_named(config: RunConfig, role: str) -> Iterator[tuple[str, str]]:
 
     The address of a remote environment counts, too: the role would connect to it.
     """
-    environment = config.environment.id
-    if ":" in environment or environment.startswith(_IMPORTS_BY_KWARGS):
-        yield "environment.id", environment
+    environments = {"environment.id": config.environment.id}
+    if role == "evaluator":
+        others = config.other_environments.items()
+        environments |= {f"evaluation.other_environments.{name}.id": other.id for name, other in others}
+    for place, environment in environments.items():
+        if ":" in environment or environment.startswith(_IMPORTS_BY_KWARGS):
+            yield place, environment
     if role == "evaluator" or (role == "actor" and config.algorithm.ships == "unrolls"):
         return  # they build no network
     if isinstance(config.algorithm, ExternalAlgorithmParameters):

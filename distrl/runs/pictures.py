@@ -76,7 +76,8 @@ class Track(NamedTuple):
     """A line of `tracks_picture`.
 
     Attributes:
-        marks: Its points with a mark, each with the label of the track whose colour fills it.
+        marks: Its points with a mark, each with the label of the track whose colour fills it. Marks whose label has no
+            track are left out.
         steps: Draw each value up to the next one.
     """
 
@@ -113,7 +114,7 @@ def tracks_picture(panels: Sequence[Tracks], note: str) -> bytes:
             for label, (x, y), marks, steps in panel.tracks:
                 style: dict[str, Any] = {"drawstyle": "steps-post"} if steps else {}
                 axes.plot(x, y, **looks[label], linewidth=1.3, marker="o" if len(x) == 1 else None, **style)
-                for at, value, of in marks:
+                for at, value, of in (mark for mark in marks if mark[2] in looks):
                     colours = {"markeredgecolor": looks[label]["color"], "markerfacecolor": looks[of]["color"]}
                     axes.plot(at, value, marker="o", markersize=7, markeredgewidth=1.8, zorder=3, **colours)
             axes.yaxis.set_major_formatter(FuncFormatter(_number))

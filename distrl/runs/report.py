@@ -12,7 +12,7 @@ from xml.etree.ElementTree import Element
 from distrl.config.settings import Settings, read_settings
 from distrl.errors import EXIT_OK, ConfigError
 from distrl.metrics.phrases import NO_EPISODE, count_words, known, return_words, waiting_words
-from distrl.metrics.snapshot import MEANINGS
+from distrl.metrics.snapshot import MEANINGS, is_other_return
 from distrl.runs.curves import Curve, curve, thinned
 from distrl.runs.directories import Manifest, Run
 from distrl.runs.listing import Entry, entry
@@ -229,8 +229,11 @@ MOST_POINTS = 600
 
 
 def figures(table: Table) -> Iterator[Element]:
-    """One for each of `FIGURES` that has a number."""
-    for caption, names, from_zero in FIGURES:
+    """One for each of `FIGURES` that has a number, and for returns in `evaluation.other_environments`."""
+    others = [name for name in table if is_other_return(name)]
+    parts = [tuple(others[begin : begin + LINES]) for begin in range(0, len(others), LINES)]
+    of_others = [("Return of evaluations in other environments", names, False) for names in parts]
+    for caption, names, from_zero in (*FIGURES[:1], *of_others, *FIGURES[1:]):
         figure = _figure(table, caption, names, from_zero)
         if figure is not None:
             yield figure

@@ -11,7 +11,7 @@ from distrl.config.small_files import read_model
 from distrl.data_store.atomic import put_file
 from distrl.errors import EXIT_OK, ConfigError
 from distrl.metrics.phrases import lost_words, return_words, waiting_words
-from distrl.metrics.snapshot import COLUMNS, Snapshot
+from distrl.metrics.snapshot import COLUMNS, Snapshot, other_evaluation_column
 
 
 class Reason(NamedTuple):
@@ -53,6 +53,7 @@ class Summary(BaseModel):
         evaluation_mean_return: Mean return of the newest evaluation; None before the first, and without `evaluation`.
         evaluation_env_steps: Environment steps of training behind that evaluation's weights.
         best_evaluation_return: Best mean return of an evaluation.
+        other_evaluation_returns: Name of `evaluation.other_environments` -> mean return there of the newest evaluation.
         env_steps, updates, episodes, trained_steps: Totals of all launches, where this one resumed the run.
         wall_s: Time from launch to end.
         resumed_env_steps, resumed_updates, resumed_wall_s: Totals in the checkpoint that this launch resumed.
@@ -112,6 +113,7 @@ class Summary(BaseModel):
     resumed_updates: int = 0
     resumed_wall_s: float = 0.0
     untracked: dict[str, str] = {}
+    other_evaluation_returns: dict[str, float | None] = {}
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -125,6 +127,8 @@ class Summary(BaseModel):
         found = {name: getattr(self, name) for name in COLUMNS if name in type(self).model_fields and name != "dropped"}
         found |= {f"policy_lag_{name}": value for name, value in self.policy_lag.model_dump().items()}
         found["learner_wait_share"] = self.learner_idle_share
+        for name, mean_return in self.other_evaluation_returns.items():
+            found[other_evaluation_column(name, "mean_return")] = mean_return
         return {name: value for name, value in found.items() if value is not None}
 
     def write(self, path: Path) -> None:
@@ -142,6 +146,10 @@ def closing_text(summary: Summary, run_dir: Path | None) -> str:
     lines = [outcome(summary), f"  return   {_returns(summary)}"]
     if summary.evaluation_mean_return is not None:
         lines.append(f"  greedy   {_evaluation(summary)}")
+    known = {name: value for name, value in summary.other_evaluation_returns.items() if value is not None}
+    if known:
+        told = " · ".join(f"{name} {return_words(value)}" for name, value in known.items())
+        lines.append(f"  others   {told}, means of that evaluation in other environments")
     lines.append(f"  speed    {_speed(summary)}")
     if waits := waiting_words(summary.learner_idle_share, summary.actors_blocked_share):
         lines.append(f"  waits    {waits}")
@@ -171,8 +179,8 @@ def _at_goal(summary: Summary) -> bool:
 
 def _results(run_dir: Path) -> list[str]:
     """Return the results that are there: a full disk may have refused some, and tensorboard/ may be elsewhere."""
-    files = [name for name in ("summary.json", "metrics.csv") if (run_dir / name).is_file()]
-    folders = ("tensorboard", "checkpoints", "policy", "logs")
+    files = [name for name in ("summary.json", "metrics.csv", "roles.csv") if (run_dir / name).is_file()]
+    folders = ("tensorboard", "checkpoints", "policy", "films", "logs")
     return files + [f"{name}/" for name in folders if (run_dir / name).is_dir()]
 
 

@@ -97,18 +97,40 @@ def run_config(run_dir: Path) -> RunConfig:
     if not (run_dir / "config.yaml").is_file():
         raise ConfigError(f"{run_dir} is not a run's directory: it holds no config.yaml")
     config = load(file=run_dir / "config.yaml").config
-    for dotted in masked_settings({"environment": config.environment.model_dump(mode="json")}):
-        raise ConfigError(f"{dotted} is a secret, which a data store does not keep: evaluate the run's own directory")
+    _refuse_masked({"environment": config.environment.model_dump(mode="json")})
     return config
 
 
-def saved_policy(run_dir: Path, checkpoint: str, epsilon: float | None = None) -> Subject:
+def environment_of(config: RunConfig, other: str | None) -> EnvironmentConfig:
+    """Return the environment that a run trains in, or one of its `evaluation.other_environments` by name.
+
+    Raises:
+        ConfigError: There is none of that name, or a data store has masked one of its secrets.
+    """
+    if other is None:
+        return config.environment
+    if other not in config.other_environments:
+        known = ", ".join(config.other_environments) or "none"
+        raise ConfigError(f"--in {other}: the run's evaluation.other_environments are {known}")
+    found = config.other_environments[other]
+    _refuse_masked({"evaluation": {"other_environments": {other: {"id": found.id, "kwargs": found.kwargs}}}})
+    return found
+
+
+def _refuse_masked(settings: Mapping[str, Any]) -> None:
+    for dotted in masked_settings(settings):
+        raise ConfigError(f"{dotted} is a secret, which a data store does not keep: evaluate the run's own directory")
+
+
+def saved_policy(run_dir: Path, checkpoint: str, epsilon: float | None = None, other: str | None = None) -> Subject:
     """Return a run's policy in the environment that it trains in.
 
     Args:
         epsilon: Probability of a random action at every step, otherwise the best one; None: `evaluation.epsilon`.
+        other: One of `evaluation.other_environments` in place of the training's.
     """
     config = run_config(run_dir)
+    environment = environment_of(config, other)
     chance = config.evaluation.epsilon if epsilon is None else epsilon
     saved = read_policy(run_dir, checkpoint)
     policy = Policy(saved.bundle)
@@ -116,7 +138,10 @@ def saved_policy(run_dir: Path, checkpoint: str, epsilon: float | None = None) -
 
     def make(spec: EnvSpec, rng: np.random.Generator) -> ActingPolicy:
         takes_rows = all(array.categories is None for array in policy.spec.observations.values())
-        if spec == policy.spec:
+        if other is not None:
+            config.evaluation.check_spaces(other, policy.spec, spec)
+            greedy = GreedyPolicy(policy)
+        elif spec == policy.spec:
             greedy = GreedyPolicy(policy)
         elif takes_rows and spec.expanded == policy.spec.expanded:
             greedy = EarlierPolicy(policy, spec.observations)
@@ -125,14 +150,15 @@ def saved_policy(run_dir: Path, checkpoint: str, epsilon: float | None = None) -
         return with_epsilon(greedy, spec, config.network.action_mask, chance, rng)
 
     name = f"policy of {run_dir}, {checkpoint}"
-    return Subject(name, config.environment, make, saved.env_steps, saved.weights.version, chance)
+    return Subject(name, environment, make, saved.env_steps, saved.weights.version, chance)
 
 
-def baseline(kind: str, config: RunConfig, values: Mapping[str | None, Any]) -> Subject:
+def baseline(kind: str, config: RunConfig, values: Mapping[str | None, Any], other: str | None = None) -> Subject:
     """Return a policy that learned nothing.
 
     Args:
         kind: "random" or "constant".
+        other: As for `saved_policy`.
         values: For "constant": action -> its value; None stands for the only action that there is.
 
     Raises:
@@ -151,7 +177,7 @@ def baseline(kind: str, config: RunConfig, values: Mapping[str | None, Any]) -> 
         (first, *_) = spec.actions
         return ConstantPolicy(spec.actions, {name or first: value for name, value in values.items()})
 
-    return Subject(f"{kind} policy", config.environment, make)
+    return Subject(f"{kind} policy", environment_of(config, other), make)
 
 
 def play(

@@ -75,6 +75,8 @@ def _check_class(name: str, given: Any, options: Mapping[str, Any]) -> None:
     for method, arguments in METHODS.items():
         if not callable(getattr(given, method, None)):
             raise ConfigError(f"tracker {name} has no method {method}; it needs {', '.join(METHODS)}")
+        if inspect.iscoroutinefunction(getattr(given, method)):
+            raise ConfigError(f"tracker {name}: {method} is an async def, which nothing would await; make it a def")
         is_bound = isinstance(inspect.getattr_static(given, method), staticmethod | classmethod)
         try:
             inspect.signature(getattr(given, method)).bind(*([] if is_bound else [None]), *range(arguments))

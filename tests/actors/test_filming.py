@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from distrl.actors.evaluator import PublishedEvaluator
 from distrl.actors.filming import Films
+from distrl.actors.published_evaluator import PublishedEvaluator
 from distrl.environments.films import _pictures_in as pictures_in
 from distrl.environments.vector import VectorEnvironment
 from distrl.environments.worlds.toy import Bandit
-from tests.actors.test_evaluator_published import World
+from tests.actors.test_published_evaluator import World
 
 pytest.importorskip("cv2")
 
@@ -89,10 +89,17 @@ def test_the_best_evaluation_is_filmed_only_when_it_is_new(tmp_path):
 
 def test_one_that_is_both_has_two_films_and_the_oldest_go(tmp_path):
     world = Filmed(tmp_path, {"every": 1, "best": True, "keep": 2})
-    (tmp_path / ".tmp-steps-1.webm").write_text("of a process that was killed")
     world.evaluate(world.evaluator(), (100, 0), (200, 0), (300, 2))
     assert world.films == ["best.webm", "steps-000000200.webm", "steps-000000300.webm"]
     assert (tmp_path / "best.webm").read_bytes() == (tmp_path / "steps-000000300.webm").read_bytes()
+
+
+def test_what_a_killed_evaluator_was_filming_is_removed_by_the_next_one(tmp_path):
+    (tmp_path / ".tmp-steps-000000100.webm").write_text("half of a film")
+    (tmp_path / "steps-000000050.webm").write_text("a film")
+    world = Filmed(tmp_path, {"every": 1})
+    world.evaluator()
+    assert world.films == ["steps-000000050.webm"]
 
 
 def test_filming_changes_no_evaluation(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from distrl.algorithms import built, make_algorithm
 from distrl.config.algorithms import ALGORITHMS
 from distrl.errors import ConfigError
-from distrl.types import Contribution, EnvSpec, UnrollHeader
+from distrl.types import BoxSpec, Contribution, EnvSpec, UnrollHeader
 from tests.algorithms.curious import VECTOR, actions_taken, configured, make_batch, network_of
 from tests.algorithms.one_of_each_kind import others_in_long
 
@@ -54,6 +54,22 @@ def test_a_pattern_may_match_in_one_network_only_and_not_in_curiosity_alone():
     assert not networks["main"].online.frozen
     with pytest.raises(ConfigError, match=r"'curiosity/\*' matches no weight that training changes; there are "):
         make("ppo", {"frozen": ["*middleware*", "curiosity/*"]}, {"kind": "rnd"})
+
+
+def test_a_number_of_a_loss_cannot_be_frozen_and_a_deviation_can():
+    penalty = {"kl_penalty": {}}
+    with pytest.raises(ConfigError) as refused:
+        make("ppo", {"frozen": ["*kl_coefficient"]}, **penalty)
+    assert str(refused.value) == (
+        "network.frozen: '*kl_coefficient' matches main/policy_head_kl_coefficient alone, which is a number of a loss "
+        "and no weight: it cannot be frozen; leave the pattern out"
+    )
+    _, networks = make("ppo", {"frozen": ["*policy_head*"]}, **penalty)  # the number is among what matches
+    assert networks["main"].online.frozen
+    made = make_algorithm(configured("ppo", {"frozen": ["*_log_sigma/*"]}))
+    action = {"action": BoxSpec((1,), (-1.0,), (1.0,))}
+    (deviation,) = built(made, EnvSpec("x", VECTOR, action))["main"].online.frozen
+    assert deviation == "main/policy_head_action_log_sigma/numbers"
 
 
 def test_trpo_needs_both_parts():

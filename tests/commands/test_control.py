@@ -43,7 +43,15 @@ def make_run(folder, *, run_id="r1", redis_url="redis://h:1/0", pid=None):
 def finish(folder, run_id="r1", **changes):
     numbers = {**dict.fromkeys(Summary.model_fields, 0), "launch": ""}
     texts = {"run_id": run_id, "algorithm": "impala", "env": "CartPole-v1", "stop_reason": "mean_return"}
-    rest = {"bottleneck": "-", "dropped": {}, "policy_lag": {}, "peak_rss_mb": {}, "untracked": {}, "error": None}
+    rest = {
+        "bottleneck": "-",
+        "dropped": {},
+        "policy_lag": {},
+        "peak_rss_mb": {},
+        "untracked": {},
+        "other_evaluation_returns": {},
+        "error": None,
+    }
     Summary.model_validate({**numbers, **texts, **rest, **changes}).write(folder / "summary.json")
 
 

@@ -133,7 +133,15 @@ def test_a_run_that_has_ended(capsys, workplace):
     where = make_run(workplace / "a", 1)
     numbers = {**dict.fromkeys(Summary.model_fields, 0), "launch": ""}
     texts = {"run_id": "r1", "algorithm": "impala", "env": "CartPole-v1", "stop_reason": "mean_return"}
-    rest = {"bottleneck": "-", "dropped": {}, "policy_lag": {}, "peak_rss_mb": {}, "untracked": {}, "error": None}
+    rest = {
+        "bottleneck": "-",
+        "dropped": {},
+        "policy_lag": {},
+        "peak_rss_mb": {},
+        "untracked": {},
+        "other_evaluation_returns": {},
+        "error": None,
+    }
     Summary.model_validate({**numbers, **texts, **rest}).write(workplace / "a" / "summary.json")
     assert run(capsys, where)[0] == 0
 

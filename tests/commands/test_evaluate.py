@@ -90,6 +90,7 @@ def test_a_run_is_evaluated_as_text_and_as_json(run_dir, capfd):
         "mean_length_steps": 3.0,
         "success_rate": None,
         "metrics": {},
+        "in": None,
         "lengths_steps": [3] * 10,
     }
     code, out, err = run(capfd, run_dir, "--episodes", 10)
@@ -99,6 +100,42 @@ def test_a_run_is_evaluated_as_text_and_as_json(run_dir, capfd):
         f"  return   {mean:.2f} ± {deviation:.2f} over 10 episodes · min {min(returns):.2f} · max {max(returns):.2f}",
         "  length   3.0 steps mean · min 3 · max 3",
     ]
+
+
+@pytest.fixture
+def with_others(run_dir, tmp_path):
+    """The run, as if it had evaluated in other environments, too."""
+    folder = tmp_path / "others"
+    shutil.copytree(run_dir, folder)
+    tree = yaml.safe_load((folder / "config.yaml").read_text())
+    others = {"long": {"kwargs": {"length_steps": 7}}, "wide": {"kwargs": {"n": 3}}, "key": {"kwargs": {"token": MASK}}}
+    tree["evaluation"] |= {"every_env_steps": 9, "other_environments": others}
+    (folder / "config.yaml").write_text(yaml.safe_dump(tree))
+    return folder
+
+
+def test_a_run_is_evaluated_in_one_of_its_other_environments(with_others, capfd):
+    code, out, err = run(capfd, with_others, "--episodes", 4, "--in", "long")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == f"{ENVIRONMENT} (long) · policy of {with_others}, newest, 72 environment steps"
+    assert lines[2] == "  length   7.0 steps mean · min 7 · max 7"
+    told = json.loads(run(capfd, with_others, "--episodes", 4, "--in", "long", "--json")[1])
+    assert (told["in"], told["lengths_steps"]) == ("long", [7] * 4)
+    more = ("--in", "long", "--baseline", "random", "--json")
+    assert json.loads(run(capfd, with_others, "--episodes", 4, *more)[1])["lengths_steps"] == [7] * 4
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("hard", "--in hard: the run's evaluation.other_environments are key, long, wide"),
+        ("wide", "evaluation.other_environments.wide: "),
+        ("key", "evaluation.other_environments.key.kwargs.token is a secret, which a data store does not keep"),
+    ],
+)
+def test_another_environment_that_cannot_be_played_is_one_line(with_others, capfd, name, told):
+    assert told in refused(capfd, with_others, "--in", name)
 
 
 @pytest.mark.row("D85")

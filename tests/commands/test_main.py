@@ -34,6 +34,7 @@ def summary(**changes):
         "policy_lag": {},
         "peak_rss_mb": {},
         "untracked": {},
+        "other_evaluation_returns": {},
         "error": None,
         "mean_return_100": None,
     }

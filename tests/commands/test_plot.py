@@ -187,7 +187,8 @@ def test_mistakes_about_sweeps_are_told_in_one_line_and_leave_nothing(run, tmp_p
         (["rates/0001", "--figures", "x"], "--figures is for sweeps, and rates/0001 is none; leave it out"),
         (["rates/0001", "--normalise", "A=0:1"], "--normalise is for sweeps, and rates/0001 is none; leave it out"),
         (["search"], "search is a search, which draws its own pictures; name a sweep, or a run such as search/0001"),
-        (["none"], "no run in none is done and has a return; wait, or see: distrl runs none"),
+        (["rates", "--output", "rates.pdf"], "--output rates.pdf must end with .html"),
+        (["none"], "no run in none is done and has a return; see: distrl runs none"),
     ):
         (line,) = run("report", *arguments, code=2).splitlines()
         assert message in line

@@ -5,6 +5,7 @@ from pydantic import ValidationError
 
 from distrl.config.curriculum import check_adjustable, like
 from distrl.config.environment import EnvironmentConfig
+from distrl.config.evaluation import OtherEnvironment
 from distrl.errors import ConfigError
 
 
@@ -106,3 +107,9 @@ def test_what_an_environment_cannot_change_is_one_line():
     ) as it:
         check_adjustable("Env", ["a", "c"], ["a", "b"], "environment.curriculum")
     assert "\n" not in str(it.value)
+
+
+def test_other_environments_of_evaluations_do_not_follow():
+    given = environment({"level": 0, "size": 3}, {"level": STAGES})
+    other = OtherEnvironment(kwargs={"level": 4}).beside(given)
+    assert (other.curriculum, other.parameters_at(10**9)) == ({}, {"level": 4, "size": 3})

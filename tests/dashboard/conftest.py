@@ -99,6 +99,7 @@ def summary(**changes: Any) -> Summary:
         "policy_lag": {},
         "peak_rss_mb": {},
         "untracked": {},
+        "other_evaluation_returns": {},
         "error": None,
         "mean_return_100": 475.5,
     }

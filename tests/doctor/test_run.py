@@ -157,7 +157,15 @@ def test_two_looks_at_a_run(monkeypatch):
 def test_how_a_run_has_ended(tmp_path):
     numbers = {**dict.fromkeys(Summary.model_fields, 0), "launch": ""}
     texts = {"run_id": "r1", "algorithm": "impala", "env": "CartPole-v1", "stop_reason": "mean_return"}
-    rest = {"bottleneck": "-", "dropped": {}, "policy_lag": {}, "peak_rss_mb": {}, "untracked": {}, "error": None}
+    rest = {
+        "bottleneck": "-",
+        "dropped": {},
+        "policy_lag": {},
+        "peak_rss_mb": {},
+        "untracked": {},
+        "other_evaluation_returns": {},
+        "error": None,
+    }
     summary = Summary.model_validate({**numbers, **texts, **rest})
     assert ended(summary, "runs/x").health == "ok"
     failed = summary.model_copy(update={"exit_code": 4, "stop_reason": "stalled", "error": "no update for 300 s"})

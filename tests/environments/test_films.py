@@ -1,5 +1,6 @@
 """Films: one picture after the reset and one after every step, of the first environment, in the right colours."""
 
+import resource
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -107,6 +108,55 @@ def test_a_film_that_is_there_is_replaced_as_a_whole_if_at_all(tmp_path):
     environment.close()
     film(path, 2, replaced=True)
     assert pictures_of(path) == 10
+
+
+class Growing(Coloured):
+    """Its pictures grow with every step; `side` is that of the first."""
+
+    def __init__(self, render_mode: str | None = None, side: int = 32, noise: bool = False) -> None:
+        super().__init__(render_mode)
+        self._side, self._noise = side, noise
+
+    def render(self) -> Any:
+        if self._noise:
+            return np.random.default_rng(self._steps).integers(0, 256, (self._side, self._side, 3), np.uint8)
+        return np.zeros((self._side + self._steps, self._side, 3), np.uint8)
+
+
+def watched(path, pictures, **kwargs):
+    environment = VectorEnvironment(renderable(EnvironmentConfig(id=f"{__name__}:Growing", kwargs=kwargs)), 1)
+    environment.reset(0)
+    looks = []
+    try:
+        with Recorder(environment, path, 1, show_life=lambda: looks.append(1)) as recorder:
+            for _ in range(pictures):
+                recorder.watch(np.array([False]))
+                environment.step({"action": np.array([0])})
+    finally:
+        environment.close()
+    return len(looks)
+
+
+def test_pictures_of_different_sizes_are_told(tmp_path):
+    with pytest.raises(DistrlError, match=r"Growing renders pictures of different sizes, 32 x 32 and 32 x 33$"):
+        watched(tmp_path / "film.webm", 3)
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_full_disk_is_one_line_and_not_one_for_every_picture(tmp_path, capfd):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    try:
+        with pytest.raises(DistrlError, match=r"only \d+ of 40 pictures could be written; is the disk full\?"):
+            watched(tmp_path / "film.webm", 40, side=256, noise=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert capfd.readouterr().err == ""
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_film_that_is_read_back_shows_life(tmp_path):
+    assert watched(tmp_path / "film.webm", 3, side=32, noise=True) == 3
 
 
 def test_opencv_may_be_missing(tmp_path, monkeypatch):

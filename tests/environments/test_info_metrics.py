@@ -105,7 +105,14 @@ def test_numbers_of_a_single_info_come_in_any_form_but_text_and_arrays():
     info = {"a": 1, "b": True, "c": np.float32(0.5), "d": np.array(2), "e": None, "f": 1.5, "large": np.zeros(1000)}
     assert reported(info, ("a", "b", "c", "d", "e", "f", "g")) == {"a": 1.0, "b": 1.0, "c": 0.5, "d": 2.0, "f": 1.5}
     assert reported(None, ("a",)) == {}
-    for value, said in [("far", "type str"), (np.zeros(3), r"type ndarray of shape \(3,\)"), ({"r": 1}, "type dict")]:
+    assert math.isnan(reported({"a": 10**400}, ("a",))["a"])
+    ragged = [[1.0], [1.0, 2.0]]
+    for value, said in [
+        ("far", "type str"),
+        (ragged, "type list"),
+        (np.zeros(3), r"type ndarray of shape \(3,\)"),
+        ({"r": 1}, "type dict"),
+    ]:
         with pytest.raises(TypeError, match=f"^environment.metrics.x needs a number, and info has a value of {said}$"):
             reported({"x": value}, ("x",))
 

@@ -23,6 +23,7 @@ from distrl.experiments.search import Search
 from tests.experiments.trainings import Trainings
 
 RATE, WEIGHT = "network.learning_rate", "algorithm.entropy_weight"
+STALENESS = "algorithm.max_staleness_updates"
 VARY = {RATE: {"low": 1e-4, "high": 1e-2, "log": True}, WEIGHT: [0.0, 0.01, 0.1]}
 NAMES = ["0001", "0002", "0003"]
 FOUR = [*NAMES, "0004"]
@@ -340,11 +341,12 @@ def test_another_population_is_refused(launch):
         (VARY, ["actors.count=0"], "population: members are steered while they train, which needs actors.count >= 1"),
         ({"learner.batch_size": [1, 2]}, [], r"vary.learner.batch_size: it cannot change while a member trains; these"),
         ({RATE: [1e-3, -1.0]}, [], "network.learning_rate: -1.0 .* must be greater than 0"),
+        ({STALENESS: {"low": 1, "high": 8.0}}, [], "max_staleness_updates: .* must be a valid integer"),
         ({RATE: {"low": -1.0, "high": 1.0}}, [], "network.learning_rate: -1.0 .* must be greater than 0"),
     ],
 )
 def test_settings_that_cannot_change_are_found_before_anything_is_trained(vary, sets, told):
-    base = load(flags={"--env": "CartPole-v1"}, sets=sets)
+    base = load(flags={"--env": "CartPole-v1"}, sets=["algorithm.max_staleness_updates=4", *sets])
     with pytest.raises(ConfigError, match=told):
         check_population(validated(Search, {"vary": vary, "population": {}}, {}), base)
 

@@ -74,8 +74,8 @@ def test_settings_are_changed_by_a_factor_within_bounds_or_drawn_anew():
         ({"evaluation_env_steps": 100, "evaluation_mean_return": 4.0, "mean_return_100": 5.0}, None, True, 4.0),
         ({"evaluation_env_steps": 100, "evaluation_mean_return": 4.0}, Taken(100, 9), True, None),
         ({"evaluation_env_steps": 101, "evaluation_mean_return": 4.0}, Taken(100, 9), True, 4.0),
-        ({"episodes": 449, "mean_return_100": 5.0}, Taken(100, 400), False, None),
-        ({"episodes": 450, "mean_return_100": 5.0}, Taken(100, 400), False, 5.0),
+        ({"episodes": 499, "mean_return_100": 5.0}, Taken(100, 400), False, None),
+        ({"episodes": 500, "mean_return_100": 5.0}, Taken(100, 400), False, 5.0),
         ({"episodes": 7, "mean_return_100": float("nan")}, None, False, None),
     ],
 )

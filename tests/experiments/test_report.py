@@ -119,7 +119,7 @@ def test_one_seed_is_told_and_a_sweep_of_seeds_has_no_improvement(tmp_path):
 @pytest.mark.parametrize("end", [None, "broken", {"stop_reason": "SIGTERM"}, {"mean_return_100": None}])
 def test_a_sweep_without_a_score_is_refused(tmp_path, end):
     place = make_sweep(tmp_path / "a", lambda planned: end, seeds="1..2")
-    with pytest.raises(ConfigError, match=r"no run in .*a is done and has a return; wait, or see: distrl runs "):
+    with pytest.raises(ConfigError, match=r"no run in .*a is done and has a return; see: distrl runs "):
         Report(place, {})
 
 

@@ -25,3 +25,10 @@ def test_bad_searches_are_one_line(tree, told):
 def test_an_interval_needs_no_method():
     found = validated(Search, {"vary": {"a": {"low": 1, "high": 4}, "b": ["x", "y"]}}, {})
     assert (found.vary["a"].low, found.vary["b"].values, found.trials) == (1, ("x", "y"), 30)
+
+
+def test_seeds_follow_the_number_and_the_draw_seed():
+    seeds = [
+        validated(Search, {"vary": {"a": [1]}, "draw_seed": draw}, {}).planned(3, {"a": 1}).seed for draw in (0, 1, 2)
+    ]
+    assert seeds == [3, 1003, 2003]

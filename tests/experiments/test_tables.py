@@ -70,7 +70,7 @@ def test_latex():
 
 
 def test_latex_escapes_whatever_a_value_is():
-    runs = [run(1.0, 1, a="\\input{x} 5% $y$ a&b ~^<x-1> 1e-05")]
+    runs = [run(1.0, 1, a="\\input{x} 5% $y$ a&b\n~^<x-1> 1e-05")]
     line = latex(comparisons(runs, "E-v0", {})[0], Wording(runs)).decode().splitlines()[5]
     assert line.startswith(
         r"\textbackslash{}input\{x\} 5\% \$y\$ a\&b \textasciitilde{}\textasciicircum{}"

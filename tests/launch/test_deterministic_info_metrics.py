@@ -56,9 +56,9 @@ def test_the_columns_are_means_over_the_last_100_episodes(tmp_path):
         50: ["6.0", "25.5", "26.5", ""],
         55: ["6.0", "30.5", "30.5", ""],
     }
-    # Two episodes of each of the evaluation's environments: its fifth has the numbers 9 and 10.
+    # Two episodes of each of the evaluation's environments: its sixth, of the last weights, has the numbers 11 and 12.
     evaluated = [rows[55][f"evaluation_info_{name}"] for name in ("pay", "episode", "never")]
-    assert evaluated == ["6.0", "9.5", ""]
+    assert evaluated == ["6.0", "11.5", ""]
 
 
 @pytest.mark.long

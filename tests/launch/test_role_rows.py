@@ -1,6 +1,8 @@
 """roles.csv: one row for each role at intervals, over launches and within a bound."""
 
 import csv
+import resource
+import signal
 
 import pytest
 
@@ -51,3 +53,28 @@ def test_the_file_is_bounded(tmp_path, monkeypatch):
     files = {path.name: len(read(path)) for path in tmp_path.iterdir()}
     assert files.keys() == {"roles.csv", "roles.1.csv"}
     assert 2 <= sum(files.values()) < 20
+
+
+def test_a_row_that_a_full_disk_has_cut_is_removed(tmp_path):
+    path = tmp_path / "roles.csv"
+    rows = RoleRows(path, 1e-9)
+    rows.write(ROLES)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handled = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 20, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            rows.write(ROLES)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handled)
+    rows.write(ROLES)
+    assert [(row["role"], row["host"]) for row in read(path)] == [("actor", "host"), ("learner", "host, 1")] * 2
+
+
+def test_a_file_with_other_columns_is_put_aside(tmp_path):
+    path = tmp_path / "roles.csv"
+    path.write_text("time,role\n2026-01-01T00:00:00+00:00,actor\n")
+    RoleRows(path, 3600.0).write(ROLES)
+    assert [row["role"] for row in read(path)] == ["actor", "learner"]
+    assert read(tmp_path / "roles.1.csv") == [{"time": "2026-01-01T00:00:00+00:00", "role": "actor"}]

@@ -6,7 +6,7 @@ import pytest
 
 from distrl.errors import MemoryBackendError
 from distrl.launch import supervise
-from distrl.memory_backend.records import RoleStatus
+from distrl.memory_backend.records import AWAITS_EVALUATION, RoleStatus
 from distrl.roles.plan import Role
 from distrl.roles.suspend_clock import AwakeClock
 from distrl.types import UnrollHeader
@@ -674,6 +674,15 @@ def test_no_update_for_too_long_ends_the_run_with_4_but_a_pause_is_no_stall(worl
     assert report.read_text().startswith("no update for 0 s (learner.stall_timeout_s)\n\nunrolls: 0 queued, ")
     # It stalled after the pause, not in it.
     assert world.backend.registry.control().paused is False
+
+
+def test_a_learner_that_waits_for_the_last_evaluation_is_not_stalled(world):
+    def waits(beat):
+        return world.beats(LEARNER, state=AWAITS_EVALUATION, beat=beat)
+
+    nap = (nothing, lambda: time.sleep(0.1), nothing)
+    rest = (waits(2), *nap, waits(3), *nap, world.asks(stop="asked"))
+    assert world.run(world.learns(1), waits(1), *nap, *rest, learner={"stall_timeout_s": 0.05}).exit_code == 0
 
 
 def test_a_run_that_starts_no_actors_waits_for_them_and_is_not_stalled_meanwhile(world):

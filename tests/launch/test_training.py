@@ -32,6 +32,7 @@ from distrl.runs.summary import Summary
 from distrl.terminal.console import PlainView
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, UnrollHeader
 
+TOY = "distrl.environments.worlds.toy"
 SPEC = EnvSpec("X", {"observation": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(2)})
 
 
@@ -54,6 +55,52 @@ def test_hindsight_without_goals_is_refused_before_anything_is_made(tmp_path):
     with pytest.raises(ConfigError, match=r"hindsight: environment CartPole-v1 has no observation 'achieved_goal'"):
         train(load(sets=sets), run_dir=tmp_path / "run", resume=None, view=PlainView(print))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"kwargs": {"n": 3}}, r"hard: \S+:Identity does not fit the policy: its observation 'observation' has .*"),
+        ({"id": f"{TOY}:StepCounter"}, r"hard: \S+:StepCounter does not fit the policy: its observation .*"),
+        ({"kwargs": {"wind": 1}}, r"hard: .*unexpected keyword argument 'wind'.*"),
+        ({"id": f"{TOY}:Nowhere"}, r"hard: .*Nowhere.*"),
+    ],
+)
+def test_another_environment_that_does_not_fit_is_refused_before_anything_is_made(tmp_path, other, told):
+    tree = {
+        "environment": {"id": f"{TOY}:Identity", "kwargs": {"n": 2}},
+        "actors": {"count": 0},
+        "evaluation": {
+            "every_env_steps": 100,
+            "other_environments": {"easy": {"kwargs": {"length_steps": 2}}, "hard": other},
+        },
+    }
+    with pytest.raises(ConfigError) as caught:
+        train(
+            LoadedConfig(RunConfig.model_validate(tree), {}),
+            run_dir=tmp_path / "run",
+            resume=None,
+            view=PlainView(print),
+        )
+    assert caught.value.exit_code == 2
+    assert re.fullmatch(rf"evaluation\.other_environments\.{told}", str(caught.value)), caught.value
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_host_without_the_environment_does_not_try_the_others_either(tmp_path, monkeypatch):
+    (tmp_path / "spec.json").write_text(SPEC.to_json())
+    tree = {
+        "environment": {"id": "X", "spec_file": str(tmp_path / "spec.json")},
+        "launch": {"start_actors": False},
+        "memory": {"url": "redis://elsewhere"},
+        "evaluation": {"every_env_steps": 100, "other_environments": {"hard": {"id": "Y"}}},
+    }
+    config = RunConfig.model_validate(tree)
+    monkeypatch.setattr(checks, "_check_launchable", lambda *_: None)
+    tried = []
+    monkeypatch.setattr(checks, "probe", lambda environment, **_: tried.append(environment.id) or SPEC)
+    checks.check(LoadedConfig(config, {}), tmp_path, "r", print)
+    assert tried == ["X"]
 
 
 def monitor(**attributes):
@@ -84,12 +131,16 @@ def test_a_summary_is_the_newest_snapshot_and_the_ledger(tmp_path):
         "policy_lag_max": 3,
         "bottleneck": "learner",
         "first_update_unix_s": 1007.5,
+        "evaluation_in_hard_mean_return": 3.5,
     }
     ledger = LedgerCounts(
         produced=45, foreign=1, trained=40, queued=2, in_flight=1, dropped={"stale": 3}, rolled_back=4
     )
     told = monitor(latest=latest, ledger=ledger, restarts=2, rate={"env_steps": 10.0, "updates": 0.1}.get)
-    summary = summarize(description(tmp_path), Opened(), told, Outcome(0, "updates"), started=1000.0, wall_s=7.5)
+    others = {"every_env_steps": 9, "other_environments": {"hard": {"id": "Y"}, "far": {"id": "Z"}}}
+    made = description(tmp_path, evaluation=others)
+    summary = summarize(made, Opened(), told, Outcome(0, "updates"), started=1000.0, wall_s=7.5)
+    assert summary.other_evaluation_returns == {"hard": 3.5, "far": None}
     assert (summary.updates, summary.env_steps, summary.trained_steps, summary.weights_version) == (40, 5000, 4900, 41)
     assert (summary.mean_return_100, summary.best_mean_return_100) == (99.5, None)
     assert (summary.policy_lag.mean, summary.policy_lag.p95, summary.policy_lag.max) == (1.5, None, 3.0)

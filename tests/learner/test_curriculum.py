@@ -61,10 +61,20 @@ def test_episodes_of_an_earlier_launch_count_unless_the_metric_is_another():
     }
 
 
+def test_episodes_do_not_count_after_their_metric_was_combined_in_another_way():
+    state = LearnerState(run_id="r")
+    state.begin_metrics({"x": "sum"}, {"a": rule(metric="x")})
+    state.stages["a"].values = [1.0]
+    state.begin_metrics({"x": "sum"}, {"a": rule(metric="x")})
+    assert state.stages["a"].values == [1.0]
+    state.begin_metrics({"x": "mean"}, {"a": rule(metric="x")})
+    assert state.stages["a"].values == []
+
+
 @pytest.mark.parametrize(("metric", "expected"), [("episode_return", [5.0]), ("success", [1.0]), ("x", [7.0])])
 def test_the_state_hands_on_the_results_of_each_episode_with_its_stage(metric, expected):
     state = LearnerState(run_id="r")
-    state.begin_metrics(["x", "level"], {"level": rule(metric=metric), "other": rule(metric=metric)})
+    state.begin_metrics({"x": "last", "level": "last"}, {"level": rule(metric=metric), "other": rule(metric=metric)})
     state.stages["level"].enter(1)
     state.observe_episodes(
         [4.0, 5.0, 6.0],
@@ -83,7 +93,7 @@ def test_the_state_hands_on_the_results_of_each_episode_with_its_stage(metric, e
 
 def test_success_that_the_environment_does_not_say_counts_for_nothing():
     state = LearnerState(run_id="r")
-    state.begin_metrics([], {"level": rule()})
+    state.begin_metrics({}, {"level": rule()})
     state.stages["level"].enter(0)
     state.observe_episodes([1.0] * 3, [1] * 3, [1.0] * 3, [-1, 1, 0], [[0.0]] * 3)
     assert state.stages["level"].values == [1.0, 0.0]

@@ -49,7 +49,8 @@ def seen(monkeypatch):
 
 def evaluations(registry, **tree):
     origin = Origin(LearnerState(run_id="r"), resumed=False)
-    config, backend = RunConfig.model_validate(tree), SimpleNamespace(registry=registry)
+    weights = SimpleNamespace(env_steps=lambda: 50)
+    config, backend = RunConfig.model_validate(tree), SimpleNamespace(registry=registry, weights=weights)
     return Evaluations(Prepared(config, None, Path("never"), None, {}, origin, backend, None, None), None)
 
 
@@ -109,13 +110,74 @@ def test_a_resumed_training_goes_on_with_what_was_evaluated_and_kept(registry, t
     assert (fresh.best_evaluation_return, best_return(tmp_path)) == (None, None)
 
 
+def test_the_last_weights_are_asked_for_once_and_waited_for(registry, tmp_path):
+    made = evaluations(registry)
+    made._policy_dir = tmp_path
+    looks = iter([[], [40], [], [50], [60]])
+    made.have_last(lambda: tell(registry, *next(looks)), lambda: False)
+    assert made._state.evaluation_env_steps == 50
+    assert registry.control().evaluation.asked == 1
+    made.have_last(lambda: tell(registry, *next(looks)), lambda: False)  # it has them
+    assert (made._state.evaluation_env_steps, registry.control().evaluation.asked) == (50, 1)
+
+
+@pytest.mark.parametrize(("within_s", "asked"), [(0.0, 0), (0.01, 1)])
+def test_the_end_waits_no_longer_than_it_may(registry, caplog, within_s, asked):
+    made = evaluations(registry, evaluation={"every_env_steps": 10, "last_within_s": within_s})
+    made.have_last(lambda: None, lambda: False)
+    assert registry.control().evaluation.asked == asked
+    assert ("the last weights were not evaluated within 0.01 s" in caplog.text) == bool(asked)
+
+
+def test_a_stop_ends_the_wait(registry):
+    made, stops = evaluations(registry), iter([False, False, True])
+    made.have_last(lambda: None, lambda: next(stops))
+    assert made._state.evaluation_env_steps is None
+
+
 def test_the_newest_metrics_of_evaluations_are_kept(registry, tmp_path):
     made = evaluations(registry)
     made._policy_dir = tmp_path
-    made._state.begin_metrics(["x", "y"])
+    made._state.begin_metrics({"x": "mean", "y": "mean"})
     registry.add_evaluation(replace(evaluation(10), metrics={"x": 0.75, "y": None}), b"", 1)
     made.look(at_once=True)
     assert made._state.evaluation_metrics == {"x": 0.75, "y": None}
     registry.add_evaluation(replace(evaluation(20), metrics={"y": 1e30}), b"", 1)
     made.look(at_once=True)
     assert made._state.evaluation_metrics == {"x": None, "y": 1e30}
+
+
+def test_results_in_other_environments_have_columns(registry, tmp_path):
+    tree = {
+        "environment": {"metrics": {"speed/x": "sum"}},
+        "evaluation": {"every_env_steps": 9, "other_environments": {"hard": {"id": "X"}, "far": {"id": "Y"}}},
+    }
+    empty = {
+        f"evaluation_in_{name}_{end}": None
+        for name in ("hard", "far")
+        for end in ("mean_return", "success_rate", "info_speed_x")
+    }
+    made = evaluations(registry, **tree)
+    assert made._state.other_evaluations == empty  # so that the first row of metrics.csv has them
+    there = replace(evaluation(10), mean_return=1.5, success_rate=0.5, metrics={"speed/x": 4.0})
+    registry.add_evaluation(replace(evaluation(10), others={"hard": there, "unknown": there}), b"", 1)
+    made._policy_dir = tmp_path
+    made.look(at_once=True)
+    hard = {"mean_return": 1.5, "success_rate": 0.5, "info_speed_x": 4.0}
+    assert made._state.other_evaluations == empty | {f"evaluation_in_hard_{end}": hard[end] for end in hard}
+    assert made._state.best_evaluation_return == 3.0  # of the training's own environment
+    tell(registry, 20)
+    made.look(at_once=True)
+    assert made._state.other_evaluations == empty
+
+
+def test_a_resumed_run_keeps_the_results_in_environments_that_it_still_has(registry):
+    state = LearnerState(run_id="r", other_evaluations={"evaluation_in_a_mean_return": 1.0, "evaluation_in_b_x": 2.0})
+    tree = {"evaluation": {"every_env_steps": 9, "other_environments": {"a": {"id": "X"}, "c": {"id": "X"}}}}
+    origin = Origin(state, resumed=True)
+    backend = SimpleNamespace(registry=registry, weights=None)
+    prepared = Prepared(RunConfig.model_validate(tree), None, Path("never"), None, {}, origin, backend, None, None)
+    Evaluations(prepared, None)
+    known = {column: value for column, value in state.other_evaluations.items() if value is not None}
+    assert known == {"evaluation_in_a_mean_return": 1.0}
+    assert len(state.other_evaluations) == 4

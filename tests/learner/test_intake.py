@@ -736,7 +736,7 @@ def test_metrics_of_episodes_reach_the_learner_s_state(run):
     (receipt,) = run.feed(batch_size=2, first_version=6).collect().receipts
     np.testing.assert_array_equal(receipt.episode_metrics, rows)
     state = LearnerState(run_id="small", episodes=5)
-    state.begin_metrics(["x", "y"])
+    state.begin_metrics({"x": "mean", "y": "mean"})
     receipt.count(state)
     assert (state.episodes, state.recent_metrics) == (7, {"x": [1.5, 2.5], "y": [None, 4.0]})
 

@@ -629,7 +629,12 @@ def evaluation(env_steps, mean_return, version=1):
 def test_evaluations_of_a_role_reach_state_snapshots_and_the_best_checkpoint(train, tmp_path, monkeypatch):
     monkeypatch.setattr("distrl.learner.evaluations.EVERY_S", 0.0)
     monkeypatch.setattr("distrl.learner.reporter.EVERY_S", 0.0)  # every update makes a snapshot
-    training = train(stop__updates=9, evaluation__every_env_steps=5, checkpoint__every_updates=8)
+    training = train(
+        stop__updates=9,
+        evaluation__every_env_steps=5,
+        evaluation__last_within_s=0,
+        checkpoint__every_updates=8,
+    )
     registry, weights = training.made.backend.registry, training.made.backend.weights
     incarnation, blobs = registry.register_evaluator(), {}
     # At the update before; of weights that are older by then.
@@ -658,7 +663,7 @@ def test_evaluations_of_a_role_reach_state_snapshots_and_the_best_checkpoint(tra
 
 
 def test_the_best_of_two_evaluations_that_are_found_at_once_is_kept(train, tmp_path):
-    training = train(stop__updates=1, evaluation__every_env_steps=5)
+    training = train(stop__updates=1, evaluation__every_env_steps=5, evaluation__last_within_s=0)
     registry = training.made.backend.registry
     incarnation = registry.register_evaluator()
     training.state.best_evaluation_return = training.state.best_saved_evaluation = 60.0
@@ -669,6 +674,38 @@ def test_the_best_of_two_evaluations_that_are_found_at_once_is_kept(train, tmp_p
     assert best_return(tmp_path / "policy") == 90.0
     assert best_path(tmp_path / "checkpoints").name == "ckpt-000000000001"
     assert training.state.best_saved_evaluation == 90.0
+
+
+def test_the_last_weights_are_evaluated_before_the_last_checkpoint(train, tmp_path):
+    training = train(stop__updates=3, evaluation__every_env_steps=10**6)
+    backend, asked, saved_then = training.made.backend, [], []
+    incarnation = backend.registry.register_evaluator()
+
+    def answer():  # as the evaluator's role does
+        demand = backend.registry.control().evaluation
+        if demand.pending:
+            asked.append(demand.asked)
+            saved_then.extend(training.saved)
+            published = backend.weights.fetch()
+            told = evaluation(published.env_steps, 7.0, published.version)
+            backend.registry.add_evaluation(told, published.blob, incarnation)
+            backend.registry.fulfil("evaluation", demand.asked)
+
+    training.session.attend = answer
+    assert training.run() == "updates"
+    last = training.snapshots[-1]
+    assert (asked, saved_then) == ([1], [])
+    assert (last["evaluation_env_steps"], last["evaluation_mean_return"]) == (last["env_steps"], 7.0)
+    assert training.state.best_saved_evaluation == 7.0
+    assert best_return(tmp_path / "policy") == 7.0
+
+
+def test_no_evaluation_is_awaited_by_a_training_that_was_asked_to_stop(train):
+    stopped = []
+    training = train(stop=lambda: bool(stopped), evaluation__every_env_steps=10**6)
+    training.session._report = lambda snapshot: stopped.append(snapshot)
+    assert training.run() == "asked"
+    assert training.made.backend.registry.control().evaluation.asked == 0
 
 
 @pytest.mark.row("D50")

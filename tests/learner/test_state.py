@@ -190,7 +190,7 @@ def test_a_checkpoint_of_an_earlier_version_has_no_discounted_returns():
 
 def test_metrics_are_means_of_the_newest_episodes_of_those_that_had_them():
     learner = state()
-    learner.begin_metrics(["x", "y"])
+    learner.begin_metrics({"x": "mean", "y": "last"})
     assert (learner.metric_100("x"), learner.full_window_metric("x")) == (None, None)
     learner.observe_episodes([], [])
     learner.observe_episodes([0.0] * 3, [1] * 3, metrics=[[1.0, float("nan")], [2.0, 4.0], [6.0, float("nan")]])
@@ -204,7 +204,7 @@ def test_metrics_are_means_of_the_newest_episodes_of_those_that_had_them():
 
 def test_metrics_need_a_value_of_each_that_is_declared():
     learner = state()
-    learner.begin_metrics(["x", "y"])
+    learner.begin_metrics({"x": "mean", "y": "last"})
     with pytest.raises(ValueError, match="shorter"):
         learner.observe_episodes([0.0], [1], metrics=[[1.0]])
     with pytest.raises(ValueError, match="metrics of 2 episodes"):
@@ -213,16 +213,30 @@ def test_metrics_need_a_value_of_each_that_is_declared():
 
 def test_a_metric_known_of_some_episodes_is_no_full_window():
     learner = state()
-    learner.begin_metrics(["x"])
+    learner.begin_metrics({"x": "mean"})
     learner.observe_episodes([0.0] * 100, [1] * 100, metrics=[[9.0]] * 99 + [[float("nan")]])
     assert (learner.metric_100("x"), learner.full_window_metric("x"), learner.unreported_metrics) == (9.0, None, [])
 
 
 def test_a_resumed_run_keeps_the_metrics_that_are_still_declared():
     learner = state(recent_metrics={"x": [1.0], "y": [2.0]}, evaluation_metrics={"x": 3.0, "y": 4.0})
-    learner.begin_metrics(["z", "y"])
+    learner.begin_metrics({"z": "sum", "y": "sum"})
     assert list(learner.recent_metrics.items()) == [("z", []), ("y", [2.0])]
     assert learner.evaluation_metrics == {"z": None, "y": 4.0}
     meta = state().to_meta()
-    del meta["recent_metrics"], meta["evaluation_metrics"]  # a checkpoint from before there were any
+    del (
+        meta["recent_metrics"],
+        meta["evaluation_metrics"],
+        meta["metric_ways"],
+    )  # of an older checkpoint
     assert LearnerState.from_meta(meta).recent_metrics == {}
+
+
+def test_a_metric_that_is_combined_in_another_way_begins_anew():
+    learner = state()
+    learner.begin_metrics({"x": "mean", "y": "mean"})
+    learner.observe_episodes([0.0], [1], metrics=[[1.0, 2.0]])
+    learner.evaluation_metrics = {"x": 3.0, "y": 4.0}
+    resumed = LearnerState.from_meta(json.loads(json.dumps(learner.to_meta())))
+    resumed.begin_metrics({"x": "sum", "y": "mean"})
+    assert (resumed.recent_metrics, resumed.evaluation_metrics) == ({"x": [], "y": [2.0]}, {"x": None, "y": 4.0})

@@ -123,6 +123,17 @@ def test_evaluations_are_read_from_where_one_stopped(run):
     assert registry.evaluations(second) == []
 
 
+def test_an_evaluation_has_its_results_in_other_environments(run):
+    registry = run.backend.registry
+    there = Evaluation(7, 100, 20, -3.0, 12.5, 440.0, 500.0, 478.25, 1.5, metrics={"x": None})
+    own = replace(there, mean_return=5.0, others={"hard": there, "far": there})
+    registry.add_evaluation(own, b"seven", registry.register_evaluator())
+    ((_, found),) = run.connect().registry.evaluations("0")
+    assert found == own
+    assert registry.best_evaluation() == BestEvaluation(own, b"seven")
+    assert registry.best_return() == 5.0
+
+
 def test_the_weights_of_the_best_evaluation_are_kept(run):
     registry = run.backend.registry
     incarnation = registry.register_evaluator()
@@ -269,6 +280,11 @@ def test_a_heartbeat_that_distrl_has_not_written_is_ignored_and_counted_once(red
     assert registry.ignored == {"a heartbeat": 2}
 
 
+def evaluated(**changes):
+    """The text of an evaluation of which something is other than distrl writes it."""
+    return json.dumps({**asdict(Evaluation(1, 1, 1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)), **changes})
+
+
 STREAMS = {
     "metrics": ("snapshots", "numbers"),
     "evaluations": ("evaluations", "an evaluation"),
@@ -290,6 +306,10 @@ STREAMS = {
         {"json": '{"updates": 1e999, "env_steps": 1.5}'},
         {"json": '{"updates": 1' + 30 * "0" + "}"},
         {"json": '{"bottleneck": 7}'},
+        {"json": evaluated(others={"hard": "best"})},
+        {"json": evaluated(others={"hard": json.loads(evaluated(mean_return=float("inf")))})},
+        {"json": evaluated(others={"hard": json.loads(evaluated(metrics={"x": float("nan")}))})},
+        {"json": 500 * '{"others": {"hard": ' + "1" + 500 * "}}"},
     ],
     ids=lambda fields: str(fields)[:40],
 )

@@ -9,6 +9,9 @@ from distrl.metrics.snapshot import (
     columns_of,
     evaluation_info_column,
     info_column,
+    is_other_return,
+    meaning_of,
+    other_evaluation_column,
     tag_of,
 )
 
@@ -79,3 +82,19 @@ def test_metrics_of_the_environment_have_columns_beside_the_table():
     assert columns_of({column: 1.0, evaluated: None}) == {column, evaluated}
     assert (tag_of(column), tag_of(evaluated)) == (f"info/{column}", f"evaluation/{evaluated}")
     assert tag_of("info_gain") == "algorithm/info_gain"
+
+
+def test_evaluations_in_other_environments_have_columns_beside_the_table():
+    mean, metric = other_evaluation_column("hard", "mean_return"), other_evaluation_column("hard", "info_x_mean_return")
+    assert (mean, metric) == ("evaluation_in_hard_mean_return", "evaluation_in_hard_info_x_mean_return")
+    assert [tag_of(name) for name in (mean, metric)] == [f"evaluation/{mean}", f"evaluation/{metric}"]
+    own = ("evaluation_mean_return", "evaluation_info_x", "evaluation_in_hard_success_rate")
+    assert [is_other_return(name) for name in (mean, metric, *own)] == [True, False, False, False, False]
+
+
+def test_every_number_has_a_meaning():
+    assert meaning_of("updates") == "updates of the online network"
+    assert meaning_of("evaluation_in_hard_mean_return").endswith("in one of evaluation.other_environments")
+    assert meaning_of("evaluation_info_x").endswith("over the newest evaluation's episodes")
+    assert meaning_of("info_x_100").endswith("over the last 100 episodes")
+    assert meaning_of("info_gain") == "of the algorithm"

@@ -130,6 +130,32 @@ def test_a_host_that_cannot_film_evaluates_and_says_so(described_run, redis_url,
     joined.end()
 
 
+def test_the_role_evaluates_in_other_environments_too(described_run, redis_url, run_key, tmp_path, monkeypatch):
+    others = {"short": {"kwargs": {"terminate_at_steps": 2}}, "long": {"kwargs": {"terminate_at_steps": 6}}}
+    backend = described_run(**TASK, evaluation={"every_env_steps": 100, "episodes": 3, "other_environments": others})
+    First.specs.append(RunDescription.model_validate_json(backend.config_json()).spec)
+    monkeypatch.setattr(evaluator, "Policy", First)
+    learner = backend.become_learner()
+    backend.weights.put_bundle(PolicyBundle(b"", ""))
+    learner.weights.publish(1, encode_weights(Weights(1, {"w": np.zeros(1, np.float32)})), 100)
+    joined = Joined(redis_url, tmp_path.name, run_key)
+    wait_until(lambda: backend.registry.evaluations("0"))
+    ((_, told),) = backend.registry.evaluations("0")
+    assert (told.mean_return, {name: one.mean_return for name, one in told.others.items()}) == (
+        15.0,
+        {"short": 3.0, "long": 21.0},
+    )
+    joined.end()
+    assert joined.role.status().env_steps == 3 * (5 + 2 + 6)
+
+
+def test_other_environments_that_do_not_fit_end_the_role(described_run, redis_url, run_key, tmp_path):
+    others = {"arms": {"id": "distrl.environments.worlds.toy:Bandit"}}
+    described_run(**TASK, evaluation={"every_env_steps": 100, "other_environments": others})
+    with pytest.raises(ConfigError, match=r"evaluation\.other_environments\.arms: \S+:Bandit does not fit the policy"):
+        EvaluatorRole(Role("evaluator"), RunAddress(redis_url, tmp_path.name, Trust(run_key)), threading.Event()).run()
+
+
 def test_a_resumed_run_goes_on_and_one_of_two_evaluators_ends(
     described_run, redis_url, run_key, tmp_path, monkeypatch, caplog
 ):

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from distrl.config import RunConfig
+from distrl.config.evaluation import EvaluationConfig
 from distrl.config.load import load
 from distrl.config.replay import ReplayParameters
-from distrl.config.run import EvaluationConfig
 from distrl.errors import ConfigError
 from distrl.learner.replay_set_up import replay_schema
 from distrl.roles.plan import (

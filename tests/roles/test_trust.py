@@ -78,12 +78,24 @@ LAYER = {"kind": "custom", "layer": "mine:Layer"}
 OWN_REWARD = {"name": "dqn", "replay": {"hindsight": {"reward": {"kind": "function", "function": "mine:reward"}}}}
 
 
+OTHERS = {
+    "every_env_steps": 9,
+    "other_environments": {"a": {"id": "mine:Other"}, "b": {"id": "tcp://h:1"}, "c": {"id": "CartPole-v0"}},
+}
+
+
 @pytest.mark.parametrize(
     ("role", "sections", "named"),
     [
         ("actor", {}, []),
         ("actor", {"environment": {"id": "mine:Env"}}, ["mine:Env"]),
         ("evaluator", {"environment": {"id": "gym:CartPole-v1"}}, ["gym:CartPole-v1"]),
+        (
+            "evaluator",
+            {"environment": {"id": "mine:Env"}, "evaluation": OTHERS},
+            ["mine:Env", "mine:Other", "tcp://h:1"],
+        ),
+        ("actor", {"evaluation": OTHERS}, []),  # the evaluator alone makes them
         ("actor", {"environment": {"id": "tcp://host:1"}}, ["tcp://host:1"]),
         ("actor", {"environment": {"id": "GymV26Environment-v0"}}, ["GymV26Environment-v0"]),
         ("actor", {"algorithm": {"name": "mine:Algorithm"}}, []),  # the learner alone imports it

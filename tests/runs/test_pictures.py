@@ -8,7 +8,15 @@ from matplotlib import image
 
 from distrl.runs.curves import Curve, band
 from distrl.runs.intervals import Interval
-from distrl.runs.pictures import band_picture, interval_picture, picture, small_picture
+from distrl.runs.pictures import (
+    Track,
+    Tracks,
+    band_picture,
+    interval_picture,
+    picture,
+    small_picture,
+    tracks_picture,
+)
 from distrl.runs.plots import DARK, LIGHT, CurveOptions, Group, Panel
 
 
@@ -146,3 +154,12 @@ def test_a_pdf_has_fonts_that_journals_take():
     assert b"/Type3" not in drawn
     assert b"/CIDFontType2" in drawn
     assert drawn == band_picture(groups, "steps", "return", "pdf", LIGHT, in_page=False)
+
+
+def test_a_mark_whose_label_has_no_track_is_left_out():
+    points = Curve(np.array([0.0, 1.0]), np.array([1.0, 2.0]))
+    drawn = [
+        tracks_picture([Tracks("score", [Track("a", points, marks)])], "note")
+        for marks in ((), [(0.5, 1.5, "gone")], [(0.5, 1.5, "a")])
+    ]
+    assert drawn[0] == drawn[1] != drawn[2]

@@ -165,3 +165,15 @@ def test_a_damaged_description_is_told(tmp_path, text):
     (run / "policy/description.json").write_text(text)
     with pytest.raises(ConfigError, match=r"description.json is damaged"):
         report(open_run(run))
+
+
+def test_returns_in_other_environments_have_figures_of_eight_lines_at_most(tmp_path):
+    names = [f"evaluation_in_e{number}_mean_return" for number in range(9)]
+    rows = [
+        {"updates": 1, "env_steps": at, **dict.fromkeys(names, 2.0), "evaluation_in_e0_info_x": 1.0} for at in (1, 2)
+    ]
+    page = read(make_run(tmp_path / "a", rows=rows))
+    assert page.text.count("Return of evaluations in other environments") == 2
+    for name in names:
+        assert f"{name} " in page.texts
+    assert "evaluation_in_e0_info_x" not in page.text

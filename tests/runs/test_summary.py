@@ -51,7 +51,14 @@ def test_the_file_has_every_field_and_reads_back(tmp_path):
     evaluations = ("evaluation_mean_return", "evaluation_env_steps", "best_evaluation_return")
     nothing = dict.fromkeys((*evaluations, "learner_idle_share", "actors_blocked_share", "error"))
     none = ("resumed_env_steps", "resumed_updates", "resumed_wall_s", "lost_to_failover", "failovers", "imbalance")
-    assert stored == {**FIELDS, **nothing, **dict.fromkeys(none, 0), "launch": "", "untracked": {}}
+    assert stored == {
+        **FIELDS,
+        **nothing,
+        **dict.fromkeys(none, 0),
+        "launch": "",
+        "untracked": {},
+        "other_evaluation_returns": {},
+    }
     assert Summary.read(path) == summary()
     assert [entry.name for entry in tmp_path.iterdir()] == ["summary.json"]  # nothing temporary is left
 
@@ -119,7 +126,9 @@ def test_closing_text_of_a_solved_run(tmp_path, monkeypatch):
     )
     (run_dir / "tensorboard").rmdir()  # tensorboard.directory may be another one
     (run_dir / "summary.json").unlink()  # a full disk refused it
-    files = "  files    runs/first: metrics.csv, checkpoints/, policy/, logs/"
+    (run_dir / "roles.csv").touch()
+    (run_dir / "films").mkdir()
+    files = "  files    runs/first: metrics.csv, roles.csv, checkpoints/, policy/, films/, logs/"
     assert closing_text(summary(), run_dir).splitlines()[-1] == files
 
 
@@ -194,6 +203,12 @@ def test_evaluations_have_a_line_of_their_own():
     assert text.startswith("solved: an evaluation reached the mean return asked for (exit code 0)\n")
     assert "\n  greedy   481.0 mean of the evaluation at 400,123 steps, best 495.5\n" in text
     assert "greedy" not in closing_text(summary(), None)
+    assert "others" not in text
+    found = summary(**greedy, other_evaluation_returns={"hard": 12.5, "never": None, "other": 200.0})
+    told = "others   hard 12.5 · other 200.0, means of that evaluation in other environments"
+    assert f"best 495.5\n  {told}\n" in closing_text(found, None)
+    assert found.snapshot()["evaluation_in_hard_mean_return"] == 12.5
+    assert "evaluation_in_never_mean_return" not in found.snapshot()
 
 
 def test_the_closing_lines_tell_who_waited():

@@ -37,6 +37,7 @@ def summary():
             "policy_lag": {},
             "peak_rss_mb": {},
             "untracked": {},
+            "other_evaluation_returns": {},
             "error": None,
             "mean_return_100": None,
         }

@@ -25,6 +25,16 @@ class TooMany(Static):
         pass
 
 
+class Awaited(Static):
+    async def end(self, ending):
+        pass
+
+
+def test_a_method_that_nothing_would_await_is_refused():
+    with pytest.raises(ConfigError, match="tracker mine:Awaited: end is an async def"):
+        _check_class("mine:Awaited", Awaited, {})
+
+
 def test_methods_may_be_static_or_of_the_class():
     _check_class("mine:Static", Static, {})
     with pytest.raises(ConfigError, match=r"tracker mine:TooMany: begin gets 1 argument"):

@@ -1,13 +1,15 @@
 """PublishedEvaluator: which weights are evaluated and when, without any effect on the training."""
 
 import dataclasses
+from contextlib import ExitStack
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from distrl.actors.evaluator import PublishedEvaluator
+from distrl.actors.other_environments import make_others
 from distrl.actors.policy import PolicyOutput
+from distrl.actors.published_evaluator import PublishedEvaluator
 from distrl.config import RunConfig
 from distrl.config.live_settings import steered
 from distrl.environments.vector import VectorEnvironment
@@ -54,8 +56,9 @@ class World:
 
     def evaluator(self, after=0):
         environment = VectorEnvironment(self.config.environment, self.config.evaluation.environments_used)
+        others = make_others(self.config, environment.spec, VectorEnvironment, ExitStack())
         incarnation = self.backend.registry.register_evaluator()
-        return PublishedEvaluator(self.config, self.backend, self.policy, environment, after, incarnation)
+        return PublishedEvaluator(self.config, self.backend, self.policy, environment, after, incarnation, None, others)
 
     def publish(self, env_steps, arm=2):
         self.version += 1
@@ -159,6 +162,68 @@ def test_an_evaluation_with_an_epsilon_is_greedy_but_for_its_share():
 
 def test_one_that_is_stopped_tells_nothing_and_stays_due():
     world = World()
+    evaluator = world.evaluator()
+    world.publish(100)
+    asked = iter([False, True])
+    assert not evaluator.evaluate(lambda: next(asked))
+    assert (world.told, evaluator.due) == ([], True)
+
+
+def test_what_was_asked_for_before_is_done_with_the_next_evaluation():
+    world = World()
+    evaluator, registry = world.evaluator(), world.backend.registry
+    number = registry.demand("evaluation")
+    assert not evaluator.due  # there are no weights
+    world.publish(50)
+    assert evaluator.due
+    asked = iter([False, True])
+    assert not evaluator.evaluate(lambda: next(asked))
+    assert registry.control().evaluation.done < number
+    evaluator.evaluate_if_due(lambda: False)
+    assert registry.control().evaluation.done == number
+    assert [told.env_steps for told in world.told] == [50]
+    assert not evaluator.due
+
+
+OTHERS = {"best": {"kwargs": {"means": [1.0, 0.0, 0.0]}}, "none": {"kwargs": {"means": [0.0, 0.0, 0.0]}}}
+
+
+def test_the_same_weights_play_in_other_environments_and_the_own_one_decides():
+    world = World(other_environments=OTHERS)
+    evaluator = world.evaluator()
+    world.publish(110, arm=0)
+    assert evaluator.evaluate()
+    world.publish(210, arm=2)
+    assert evaluator.evaluate()
+    first, second = world.told
+    assert [(one.mean_return, one.others["best"].mean_return) for one in (first, second)] == [(0.0, 1.0), (1.0, 0.0)]
+    for told in (first, second):
+        assert list(told.others) == ["best", "none"]
+        for other in told.others.values():
+            assert (other.weights_version, other.env_steps) == (told.weights_version, told.env_steps)
+            assert (other.episodes, other.mean_length_steps, other.others) == (5, 1.0, {})
+        assert told.others["none"].max_return == 0.0
+    assert world.backend.registry.best_evaluation().evaluation == second
+    assert evaluator.env_steps >= 2 * 3 * 5
+
+
+def test_other_environments_change_nothing_of_the_own_ones_evaluation():
+    def told(epsilon, **others):
+        world = World(episodes=200, environments=4, epsilon=epsilon, other_environments=others)
+        world.publish(100, arm=1)
+        world.evaluator().evaluate()
+        return dataclasses.replace(world.told[0], wall_s=0.0, others={}), world.told[0].others
+
+    for epsilon in (0.0, 0.5):
+        alone, _ = told(epsilon)
+        own, others = told(epsilon, **OTHERS, twin={"kwargs": {"means": [0.0, 0.5, 1.0]}})
+        assert own == alone
+    assert others["best"].mean_return == pytest.approx(1 / 6, abs=0.1)  # an epsilon there, too
+    assert others["twin"].mean_return != own.mean_return  # with numbers of its own
+
+
+def test_one_that_is_stopped_in_another_environment_tells_nothing_and_stays_due():
+    world = World(episodes=1, environments=1, other_environments=OTHERS)
     evaluator = world.evaluator()
     world.publish(100)
     asked = iter([False, True])
