@@ -82,7 +82,8 @@ class OperatorRequests:
             what = f"{stage_path(name)} {stage}: {name} is {json.dumps(rule.values[stage])} after {why}"
             self._registry.add_request(Request("curriculum", what))
             self._registry.set_control(settings={stage_path(name): stage})
-            self._follow({**self._settings, stage_path(name): stage})
+            # Read, as operators may have changed something since the last look.
+            self._follow({**self._settings, **self._registry.control().settings})
 
     def end(self) -> None:
         """Mark requested checkpoints as written, as the last one was."""

@@ -83,6 +83,7 @@ def test_stages_by_success_go_on_after_everything_was_killed_and_never_back(star
     assert {*shown} >= {stage, 5.0}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_operators_change_the_environment_and_are_refused_what_it_cannot(start_run, leveled, distrl_command, tmp_path):
     schedule = {"kind": "stages", "values": [1, 2], "at_env_steps": [10**9]}

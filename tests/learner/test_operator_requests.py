@@ -303,6 +303,16 @@ def test_an_operators_value_replaces_the_rule(run, steered):
     assert run.backend.registry.control().settings == {LEVEL: 4}
 
 
+def test_what_operators_change_right_before_a_new_stage_counts(run, steered):
+    made = steered(**leveled())
+    made.begin()
+    run.backend.registry.set_control(settings={RATE: 0.5})
+    play(made, 0, 1, 1)
+    made.attend()
+    assert made._state.settings == {RATE: (0.01, 0.5), STAGE: (0, 1)}
+    assert made.taken[-1].network.learning_rate == 0.5
+
+
 def test_an_operator_may_choose_the_stage_with_which_the_rule_goes_on(run, steered):
     made = steered(**leveled())
     made.begin()
