@@ -202,6 +202,8 @@ class EnvSpec:
         actions: Actions by name; "action" where the environment has one without a name.
         rows: Rows of a vector per environment: the number of its agents, if these act as rows.
         unprocessed: The spaces before preprocessing; None without preprocessing.
+        adjustable: Names of `environment.kwargs` that can change between two episodes. Equal specs may differ in it, as
+            it depends on how the environments are stepped.
     """
 
     id: str
@@ -211,6 +213,7 @@ class EnvSpec:
     max_episode_steps: int | None = None
     unprocessed: Unprocessed | None = None
     rows: int = 1
+    adjustable: tuple[str, ...] = field(default=(), compare=False)
 
     def to_json(self) -> str:
         return _ENV_SPEC.dump_json(self).decode()

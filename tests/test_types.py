@@ -70,7 +70,7 @@ def test_env_spec_is_plain_json_for_people_and_other_programs():
         '{"id":"CartPole-v1","observations":{"observation":{"shape":[4],"dtype":"float32","low":null,"high":null,"frames":1,'
         '"vocabulary":null,"one_hot":null}},'
         '"actions":{"action":{"n":2,"start":0,"kind":"discrete"}},"reward_threshold":475.0,"max_episode_steps":500,'
-        '"unprocessed":null,"rows":1}'
+        '"unprocessed":null,"rows":1,"adjustable":[]}'
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from distrl.actors.admission import ActorProgress, Gate
 from distrl.actors.choice_probabilities import ChoiceProbabilities
+from distrl.actors.curriculum import Curriculum
 from distrl.actors.exploring import Exploration
 from distrl.actors.exploring.explorers import Rows
 from distrl.actors.policy import Policy
@@ -59,6 +60,8 @@ class Actor:
         self._config = self._steered = config
         self._seed = config.seed
         self._sequence = 0
+        self._env_steps = 0  # behind the newest weights
+        self._curriculum = Curriculum(config.environment, environment) if environment.spec.adjustable else None
         self._unroll = UnrollBuilder(
             environment.spec,
             config.actors.unroll_length_steps,
@@ -66,7 +69,7 @@ class Actor:
             config.algorithm.reward_moments_discount,
             config.state_rows,
             config.algorithm.discount,
-            len(environment.metrics),
+            len(environment.metrics) if self._curriculum is None else self._curriculum.columns,
         )
         self._priorities: FirstPriorities | None = None
         if config.algorithm.tells_priorities:
@@ -92,7 +95,8 @@ class Actor:
     def reset(self, update: int) -> None:
         """Abandon open episodes; seed environments and sampling from (seed, actor, incarnation, update).
 
-        The next weights are taken whole, not mixed: a run that begins here does not have the earlier ones.
+        The next weights are taken whole, not mixed: a run that begins here does not have the earlier ones. The first
+        episodes have the parameters of `steer` and of the published environment steps.
         """
         key = np.random.SeedSequence(self._seed, spawn_key=(1, *self._producer, update))
         environment_seed, sampling_seed, gradient_seed = key.spawn(3)
@@ -101,6 +105,10 @@ class Actor:
         self._policy.forget_weights()
         self._rng = np.random.default_rng(sampling_seed)
         self._exploration.reset()
+        if self._curriculum is not None:
+            self._env_steps = self._backend.weights.env_steps()
+            self._curriculum.follow(self._steered.environment, self._env_steps)
+            self._curriculum.begin()
         self._observations = self._environment.reset(int(environment_seed.generate_state(1)[0]))
         self._recurrent_state = self._policy.initial_state(self._environment.rows)
         self._unroll.begin(self._observations, self._recurrent_state)
@@ -122,12 +130,10 @@ class Actor:
 
     def step(self, admission: Admission) -> Admission:
         """Make one unroll, from pulling the weights to the push; return the push's admission."""
-        if self._config is not self._steered:
-            self._config = self._steered
-            self._exploration.change(self._config.exploring)
-            if self._gradients is not None:
-                self._gradients.steer(self._config)
+        self._take_settings()
         self._pull_weights(admission.weights_version)
+        if self._curriculum is not None:
+            self._curriculum.follow(self._config.environment, self._env_steps)
         self._exploration.perturb(self._policy, self._rng)
         # Before the state: a heartbeat in between would be of a hung actor.
         self.progress.last_step_at = time.monotonic()
@@ -142,7 +148,10 @@ class Actor:
             step = self._environment.step(actions)  # hop 1
             self._observations = step.observations
             self._recurrent_state = restarted(output.recurrent_state, step.valid)
-            told = self._environment.succeeded, self._environment.episode_metrics
+            metrics = self._environment.episode_metrics
+            if self._curriculum is not None:
+                metrics = self._curriculum.add_to(metrics, step)
+            told = self._environment.succeeded, metrics
             self._unroll.add(actions, log_probabilities, step, self._recurrent_state, *told)  # hop 3
             self._exploration.follow(step.valid)
             self.progress.last_step_at = time.monotonic()
@@ -166,6 +175,15 @@ class Actor:
         self.progress.env_steps += unroll.header.env_steps
         return admission
 
+    def _take_settings(self) -> None:
+        """Use the newest configuration of `steer`."""
+        if self._config is self._steered:
+            return
+        self._config = self._steered
+        self._exploration.change(self._config.exploring)
+        if self._gradients is not None:
+            self._gradients.steer(self._config)
+
     def _pull_weights(self, newest: int) -> None:
         """Apply the newest weights at the mixing rate, unless they are in use."""
         if newest == self._policy.version:
@@ -177,4 +195,5 @@ class Actor:
         if self._gradients is not None:
             weights = self._gradients.take_weights(weights, self._rate)
         self._policy.set_weights(weights, self._rate)  # the first ones are taken whole
+        self._env_steps = fetched.env_steps
         self._exploration.move_to(fetched.env_steps)

@@ -1,9 +1,10 @@
 """Films of evaluations beside the training: one more greedy episode, in an environment that evaluates nothing else."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from distrl.actors.evaluator import ActingPolicy, Evaluator
+from distrl.config.curriculum import ParameterValue
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.evaluation import FilmsConfig
 from distrl.data_store.atomic import put_file, remove_temporaries
@@ -39,6 +40,10 @@ class Films:
     def close(self) -> None:
         """Close the environment."""
         self._environment.close()
+
+    def change(self, values: Mapping[str, ParameterValue]) -> None:
+        """Let the next film have these parameters of the environment."""
+        self._environment.change(values)
 
     def film(
         self,

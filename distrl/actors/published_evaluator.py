@@ -23,6 +23,8 @@ class PublishedEvaluator(Evaluator):
 
     Attributes:
         weights_version: Version of the newest evaluation's weights, also while it lasts; 0 before the first.
+        environment_config: With the changes of operators and of the learner; evaluations have the parameters in force,
+            but for `others`, which stay as they are.
 
     Args:
         after_env_steps: Environment steps behind the last evaluated weights; 0 before the first evaluation.
@@ -43,6 +45,7 @@ class PublishedEvaluator(Evaluator):
     ) -> None:
         super().__init__(GreedyPolicy(policy), environment)
         self._config, self._greedy = config, self._policy
+        self.environment_config = config.environment
         assert config.evaluation.every_env_steps is not None
         self._every = config.evaluation.every_env_steps
         self._heat_up = config.heat_up_steps
@@ -84,6 +87,10 @@ class PublishedEvaluator(Evaluator):
         # Seeded by the multiple, so that a resumed run plays the same episodes.
         key = np.random.SeedSequence(self._seed, spawn_key=(3, self._multiple(published.env_steps)))
         self._policy = self._acting(key)
+        parameters = self.environment_config.parameters_at(published.env_steps)
+        self._environment.change(parameters)
+        if self._films is not None:
+            self._films.change(parameters)
         seed = int(key.generate_state(1)[0])
         episodes = [*self.episodes(self._count, seed, stop)]
         if len(episodes) < self._count:

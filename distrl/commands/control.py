@@ -226,7 +226,8 @@ def set_parameters(
             steering.change(settings)
         now = steering.steerable()
     for parameter in now:
-        value = "(a schedule)" if parameter.value is None else parameter.value
+        now_is = json.dumps(parameter.value) if isinstance(parameter.value, bool) else parameter.value
+        value = "(a schedule)" if parameter.value is None else now_is
         typer.echo(f"{parameter.path} = {value}  # {parameter.meaning}")
 
 

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, StringConstraints, field_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from distrl.config.atari import AtariParameters
+from distrl.config.curriculum import CurriculumRule, MetricRule, ParameterValue, check_rule, is_parameter, value_at
 from distrl.config.preprocessing import PreprocessingStep
 from distrl.config.section import Section
 
@@ -48,6 +49,9 @@ class EnvironmentConfig(Section):
     metrics: dict[InfoKey, Aggregation] = Field(default_factory=dict)
     """Numbers in the environment's `info` that become metrics: key -> how the values of an episode's steps become one.
     Their means over the last 100 episodes are the columns `info_KEY_100`."""
+    curriculum: dict[str, CurriculumRule] = Field(default_factory=dict)
+    """Keyword arguments that change while the run trains: key of `kwargs` -> its rule. Every episode keeps the value
+    with which it began. The present values are the columns `curriculum_KEY`, where they are numbers."""
     atari: AtariParameters | None = None
     """Protocol of a game of the Arcade Learning Environment. null: as gymnasium registers it."""
     preprocessing: tuple[PreprocessingStep, ...] = ()
@@ -71,3 +75,34 @@ class EnvironmentConfig(Section):
                     f"{other!r} and {key!r} would share the column info_{info_word(key)}_100; leave one out"
                 )
         return metrics
+
+    @model_validator(mode="after")
+    def _can_follow_the_curriculum(self) -> Self:
+        columns: dict[str, str] = {}
+        for name, rule in self.curriculum.items():
+            check_rule(name, rule, self.kwargs, self.metrics)
+            if (other := columns.setdefault(info_word(name), name)) != name:
+                raise ValueError(f"curriculum: {other!r} and {name!r} would share a column; rename one of them")
+        if self.curriculum and self.vectorization not in ("auto", "sync", "async"):
+            raise ValueError(
+                f"curriculum: vectorization: {self.vectorization} cannot change environments between episodes; "
+                "use sync or async"
+            )
+        return self
+
+    @property
+    def metric_rules(self) -> dict[str, MetricRule]:
+        """Name -> rule of the keyword arguments that change by a metric."""
+        return {name: rule for name, rule in self.curriculum.items() if isinstance(rule, MetricRule)}
+
+    def parameters_at(self, env_steps: int) -> dict[str, ParameterValue]:
+        """Return the keyword arguments that can change, with the values in force.
+
+        Args:
+            env_steps: Of all actors together, for schedules.
+        """
+        return {
+            name: value if name not in self.curriculum else value_at(self.curriculum[name], value, env_steps)
+            for name, value in self.kwargs.items()
+            if is_parameter(value)
+        }

@@ -55,9 +55,13 @@ class OtherEnvironment(Section):
         return self
 
     def beside(self, environment: EnvironmentConfig) -> EnvironmentConfig:
-        """Return it as a whole, for a run in `environment`; it is always tried where it is made (no `spec_file`)."""
+        """Return it as a whole, for a run in `environment`.
+
+        It is always tried where it is made (no `spec_file`), and its parameters stay as they are (no curriculum).
+        """
         kwargs = self.kwargs if self.id is not None else {**environment.kwargs, **self.kwargs}
-        return environment.model_copy(update={"id": self.id or environment.id, "kwargs": kwargs, "spec_file": None})
+        fixed = {"id": self.id or environment.id, "kwargs": kwargs, "spec_file": None, "curriculum": {}}
+        return environment.model_copy(update=fixed)
 
 
 class EvaluationConfig(Section):

@@ -1,9 +1,10 @@
 """Settings that may change while a run trains, under the paths that `--set` takes, and their checks."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from distrl.config.curriculum import ParameterValue, is_parameter, like
 from distrl.config.exploration import EpsilonByEpisode, EpsilonLadder
 from distrl.config.load import validated
 from distrl.config.presets import nearest
@@ -11,7 +12,9 @@ from distrl.config.run import LOG_LEVELS, RunConfig
 from distrl.errors import ConfigError
 
 Value = float | int | str | None
-Kind = Literal["number", "count", "choice"]
+"""A setting's value; true and false are numbers to the type checker."""
+KWARGS, _STAGES = "environment.kwargs.", "environment.curriculum"
+Kind = Literal["number", "count", "choice", "whole", "switch", "text"]
 
 _STRENGTHS: Mapping[str, tuple[str, str]] = {
     "epsilon_greedy": ("epsilon", "probability of a random action"),
@@ -33,7 +36,7 @@ class Parameter:
 
     Attributes:
         path: Dotted path in the configuration.
-        value: Current value; None for a schedule, which a number would replace.
+        value: Current value; None for a schedule or a rule of the curriculum, which a value would replace.
         meaning: One line.
         choices: All values of a choice.
     """
@@ -45,8 +48,12 @@ class Parameter:
     choices: tuple[str, ...] = ()
 
 
-def steerable(config: RunConfig) -> list[Parameter]:
-    """Return the settings that may change in this run; they depend on its algorithm and exploration."""
+def steerable(config: RunConfig, adjustable: Collection[str] = ()) -> list[Parameter]:
+    """Return the settings that may change in this run; they depend on its algorithm, exploration and environment.
+
+    Args:
+        adjustable: `EnvSpec.adjustable` of the run's environment.
+    """
     found = []
     if config.network.optimizer_type != "LBFGS":
         rate = config.network.learning_rate
@@ -66,9 +73,28 @@ def steerable(config: RunConfig) -> list[Parameter]:
         strength = getattr(exploring, name)
         now = strength if isinstance(strength, float) else getattr(strength, "value", None)
         found.append(Parameter(f"exploration.{name}", "number", now, meaning))
+    found += _of_environment(config, adjustable)
     found.append(
         Parameter("launch.log_level", "choice", config.launch.log_level, "lowest level that roles log", LOG_LEVELS)
     )
+    return found
+
+
+_KINDS: Mapping[type, Kind] = {bool: "switch", int: "whole", float: "number", str: "text"}
+
+
+def _of_environment(config: RunConfig, adjustable: Collection[str]) -> list[Parameter]:
+    """Return the keyword arguments of the environment that may change, and the stages of rules by a metric."""
+    environment = config.environment
+    found = [
+        Parameter(stage_path(name), "count", rule.stage, f"stage of {name}'s rule, 0 to {len(rule.values) - 1}")
+        for name, rule in environment.metric_rules.items()
+    ]
+    for name, value in environment.kwargs.items():
+        if name in adjustable and is_parameter(value):
+            now = None if name in environment.curriculum else value
+            meaning = f"keyword argument {name} of the environment, from the next episodes on"
+            found.append(Parameter(f"{KWARGS}{name}", _KINDS[type(value)], now, meaning))
     return found
 
 
@@ -94,8 +120,16 @@ LARGEST = 1e30
 """Largest number: the learner computes in float32, which ends near 3e38."""
 
 
+def stage_path(name: str) -> str:
+    """Return the setting with the stage of a keyword argument's rule by a metric."""
+    return f"{_STAGES}.{name}.stage"
+
+
 def steered_so_far(
-    config: RunConfig, settings: Mapping[str, Value], before: Mapping[str, Value] | None = None
+    config: RunConfig,
+    settings: Mapping[str, Value],
+    before: Mapping[str, Value] | None = None,
+    adjustable: Collection[str] = (),
 ) -> tuple[RunConfig, dict[str, Value], list[str]]:
     """Apply as many of the settings as are compatible, in the order of their paths.
 
@@ -103,6 +137,7 @@ def steered_so_far(
 
     Args:
         before: Settings in force until now, kept where a new one is refused.
+        adjustable: As for `steerable`.
 
     Returns:
         The configuration, the settings in force, and one line for each refused one.
@@ -112,26 +147,27 @@ def steered_so_far(
     for path, value in sorted(settings.items()):
         for candidate in (value, (before or {}).get(path)):
             try:
-                steered(config, {**held, path: candidate})
+                steered(config, {**held, path: candidate}, adjustable)
             except ConfigError as error:
                 problems += [str(error)] if candidate is value else []
             else:
                 held[path] = candidate
                 break
-    return steered(config, held), held, problems
+    return steered(config, held, adjustable), held, problems
 
 
-def steered(config: RunConfig, settings: Mapping[str, Value]) -> RunConfig:
+def steered(config: RunConfig, settings: Mapping[str, Value], adjustable: Collection[str] = ()) -> RunConfig:
     """Return the configuration with these values.
 
     Args:
-        settings: Dotted path -> value.
+        settings: Dotted path -> value. A value of a keyword argument of the environment replaces its rule.
+        adjustable: As for `steerable`.
     """
     if not settings:
         return config
     tree = config.model_dump(mode="json")
-    known = {parameter.path: parameter for parameter in steerable(config)}
-    for path, value in settings.items():
+    known = {parameter.path: parameter for parameter in steerable(config, adjustable)}
+    for path, value in sorted(settings.items()):  # stages before values, which replace whole rules
         if path not in known:
             raise ConfigError(f"{path} cannot change while the run goes on; {nearest(path, [*known])}")
         if value is None:
@@ -142,6 +178,9 @@ def steered(config: RunConfig, settings: Mapping[str, Value]) -> RunConfig:
         if section == "exploration":
             assert config.exploring is not None  # or it would not be known
             tree["exploration"] = _explored(config, name, value)
+        elif f"{section}." == KWARGS:
+            tree["environment"]["kwargs"][name] = _like_configured(config, name, value)
+            tree["environment"]["curriculum"].pop(name, None)
         else:
             place = tree
             for part in section.split("."):
@@ -156,3 +195,10 @@ def _explored(config: RunConfig, name: str, value: Value) -> dict[str, Any]:
     assert exploring is not None
     is_number = isinstance(getattr(exploring, name), float)
     return exploring.model_dump(mode="json") | {name: value if is_number else {"kind": "constant", "value": value}}
+
+
+def _like_configured(config: RunConfig, name: str, value: Value) -> ParameterValue:
+    try:
+        return like(config.environment.kwargs[name], value)
+    except ValueError as error:
+        raise ConfigError(f"{KWARGS}{name}: {error}") from None

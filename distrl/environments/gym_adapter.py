@@ -24,8 +24,9 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec as Registration
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
+from distrl.config.curriculum import ParameterValue
 from distrl.config.environment import EnvironmentConfig
-from distrl.environments import observation_spaces, old_gym
+from distrl.environments import adjusting, observation_spaces, old_gym
 from distrl.environments.extras import OF_MODULE, OF_NAMESPACE
 from distrl.environments.info_metrics import reported
 from distrl.environments.remote import vector as remote_vector
@@ -80,6 +81,7 @@ class Made:
     Attributes:
         vector: Its `num_envs` rows are environments, or agents of environments, as many of each; these state `VALID`.
             Takes one seed for all with vectorization `own`, and a list of one for each environment with any other.
+        adjustable: Names of keyword arguments that `vector.adjust` can change in one environment, between its episodes.
     """
 
     vector: VectorEnv[Any, Any, Any]
@@ -87,6 +89,7 @@ class Made:
     reward_threshold: float | None
     max_episode_steps: int | None
     frames: int = 1  # as in `ArraySpec`, of its one observation
+    adjustable: tuple[str, ...] = ()
 
 
 class InfoReduced(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -125,6 +128,10 @@ class RangeCheckedVector(SyncVectorEnv[Any, Any]):
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         return self._checked(super().step, actions)
 
+    def adjust(self, number: int, values: Mapping[str, ParameterValue]) -> None:
+        """Set attributes of one environment, beneath its wrappers."""
+        adjusting.adjust(self.envs[number], values)
+
     def _checked(self, call: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
         try:
             result = call(*arguments, **named)
@@ -157,12 +164,13 @@ def make_vector(config: EnvironmentConfig, count: int) -> Made:
     """Make `count` environments that step together in this process: vectorizations `own`, `sync` and `auto`.
 
     With vectorization `auto` the own vector entry point is taken only if it accepts the kwargs, resets in NEXT_STEP and
-    has the spaces of the single environment, so that `auto` never changes what is learned.
+    has the spaces of the single environment, so that `auto` never changes what is learned; and never with a curriculum,
+    which it could not follow.
 
     Errors are those of `make_one`; also ConfigError with `own` where there is no suitable vector entry point.
     """
     source = _resolve(config.id)
-    if config.vectorization != "sync":
+    if config.vectorization == "own" or (config.vectorization == "auto" and not config.curriculum):
         try:
             return _make_own(config, source, count)
         except _OwnUnsuitableError as error:
@@ -386,4 +394,5 @@ def _make_sync(config: EnvironmentConfig, source: Registration | Callable[..., A
             copy=False,
             autoreset_mode=AutoresetMode.NEXT_STEP,
         )
-    return Made(vector, "sync", *limits(vector.envs[0]))
+    names = adjusting.adjustable(vector.envs[0], config.kwargs)
+    return Made(vector, "sync", *limits(vector.envs[0]), adjustable=names)

@@ -18,6 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from distrl.child import Child, Parent, ending, with_detail
+from distrl.config.curriculum import check_adjustable
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.remote_environment import RemoteParameters
 from distrl.environments.remote.connection import is_remote, parse_address
@@ -58,7 +59,9 @@ def probe(
         ConfigError: In one line, with the environment's own traceback or output as a note.
     """
     if config.spec_file is not None:
-        return given_spec(config.id, Path(config.spec_file))
+        given = given_spec(config.id, Path(config.spec_file))
+        check_adjustable(config.id, config.curriculum, given.adjustable, "environment.curriculum")
+        return given
     timeout_s = _limit_s(config) if timeout_s is None else timeout_s
     limits_s = timeout_s if making_s is None else making_s, timeout_s
     spec, failure = _try(config, action_mask, limits_s, seed=0, filmed=filmed)
@@ -182,6 +185,7 @@ def _play(config: EnvironmentConfig, request: Mapping[str, Any], parent: Parent)
     if request["filmed"]:
         _try_to_film(config, request["seed"])
     environment = VectorEnvironment(config, 1)
+    environment.change(config.parameters_at(0))
     draw = RandomActions(environment.spec, np.random.default_rng(request["seed"]), request["action_mask"])
     parent.limit(request["timeout_s"])
     parent.say(stage=MADE)

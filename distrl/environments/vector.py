@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from distrl.config.curriculum import ParameterValue, check_adjustable
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments import atari, gym_adapter, spaces
+from distrl.environments.adjusting import Adjusting
 from distrl.environments.info_metrics import InfoMetrics
 from distrl.environments.observation_spaces import environment_of, of_environment
 from distrl.environments.preprocessing.pipeline import Pipeline
@@ -76,7 +78,8 @@ class VectorEnvironment:
             raw_spec = spaces.env_spec(
                 config.id, observation_space, action_space, made.reward_threshold, made.max_episode_steps, config.text
             )
-            raw_spec = replace(raw_spec, rows=self.rows // count)
+            check_adjustable(config.id, config.curriculum, made.adjustable, "environment.curriculum")
+            raw_spec = replace(raw_spec, rows=self.rows // count, adjustable=made.adjustable)
             if made.frames > 1:
                 arrays = {name: replace(spec, frames=made.frames) for name, spec in raw_spec.observations.items()}
                 raw_spec = replace(raw_spec, observations=arrays)
@@ -88,6 +91,11 @@ class VectorEnvironment:
             made.vector.close()
             raise
         self.vectorization = made.vectorization
+        self._adjusting: Adjusting | None = None
+        if made.adjustable:
+            vector: Any = made.vector
+            values = {name: config.kwargs[name] for name in made.adjustable}
+            self._adjusting = Adjusting(vector.adjust, self.rows, values)
         self._raw_zeros = _zeros(raw_spec.observations, self.rows)
         changes = bool(config.preprocessing or self._pipeline.narrowed)
         self._zeros = _zeros(self.spec.observations, self.rows) if changes else self._raw_zeros
@@ -98,6 +106,15 @@ class VectorEnvironment:
         self.metrics = tuple(config.metrics)
         self._metrics = InfoMetrics(config.metrics, self.rows) if config.metrics else None
         self.episode_metrics: FloatArray | None = None
+
+    def change(self, values: Mapping[str, ParameterValue]) -> None:
+        """Let every environment have these values of its keyword arguments from its next episode on.
+
+        Args:
+            values: Name -> value; names that are not in `spec.adjustable` are left out.
+        """
+        if self._adjusting is not None:
+            self._adjusting.change(values)
 
     def reset(self, seed: int) -> dict[str, Array]:
         """Start a new episode in every row; open episodes are abandoned.
@@ -114,6 +131,8 @@ class VectorEnvironment:
         seeds = environment_seeds(seed, self._count)
         vector: Any = self.vector
         try:
+            if self._adjusting is not None:
+                self._adjusting.begin(range(self.rows))
             # A vector of its own makes has one generator for all of its environments.
             raw, _ = vector.reset(seed=seeds[0] if self.vectorization == "own" else seeds)
             self._pipeline.reset()
@@ -133,6 +152,8 @@ class VectorEnvironment:
                 of a Box are cut to them. Ignored where the row is not valid.
         """
         try:
+            if self._adjusting is not None and self._adjusting.pending:
+                self._adjusting.begin(np.flatnonzero(self._ended).tolist())
             raw_actions = self._write(self._pipeline.actions(actions))
             raw, raw_rewards, raw_terminated, raw_truncated, info = self.vector.step(raw_actions)
             over = self._ended if gym_adapter.VALID not in info else ~np.array(info[gym_adapter.VALID], np.bool_)

@@ -17,6 +17,7 @@ from distrl.actors.gradient_actor import make_shipper
 from distrl.actors.other_environments import make_others
 from distrl.actors.policy import Policy
 from distrl.actors.published_evaluator import PublishedEvaluator
+from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import StalledError
 from distrl.learner.origin import Place
@@ -29,7 +30,12 @@ from distrl.roles.description import RunDescription
 
 
 class InlineSource(Generic[T]):
-    """A source that lets the actor act whenever the learner wants a batch."""
+    """A source that lets the actor act whenever the learner wants a batch.
+
+    Args:
+        update: Update of the learner for which the actor is reset once it acts: by then settings of earlier launches
+            are in force, and weights are published. None: it has been reset.
+    """
 
     def __init__(
         self,
@@ -38,12 +44,14 @@ class InlineSource(Generic[T]):
         backend: Backend,
         stop: Callable[[], bool],
         stall_timeout_s: float,
+        update: int | None = None,
     ) -> None:
         self._actor = actor
         self._backend = backend
         self._stop = stop
         self._stall_timeout_s = stall_timeout_s
         self._source = make_source(self._act)
+        self._update = update
         self._since = time.monotonic()
 
     def collect(self) -> T | None:
@@ -60,6 +68,9 @@ class InlineSource(Generic[T]):
         if waited_s > self._stall_timeout_s:
             dropped = {reason: count for reason, count in self._backend.ledger.counts().dropped.items() if count}
             raise StalledError(f"no batch for {waited_s:.0f} s (learner.stall_timeout_s); unrolls dropped: {dropped}")
+        if self._update is not None:
+            self._actor.reset(self._update)
+            self._update = None
         self._actor.step(self._backend.unrolls.admission())
         return self._stop()
 
@@ -87,15 +98,15 @@ def run_deterministic(
         cleanup.callback(environment.close)
         gradients = make_shipper(config, environment.spec) if config.algorithm.ships == "gradients" else None
         actor = Actor(config, backend, Policy(bundle), environment, producer, stop, gradients)
-        actor.reset(prepared.state.updates)
         source: InlineSource[Any] = InlineSource(
             actor,
             lambda idle: prepared.make_source(backend, idle, block_s=0.0),
             backend,
             stop,
             config.learner.stall_timeout_s,
+            prepared.state.updates,
         )
-        evaluate = None
+        evaluate, steer = None, actor.steer
         if config.evaluation.every_env_steps is not None:
             # Environments and a policy of its own, so that it changes nothing of the training.
             apart = VectorEnvironment(config.environment, config.evaluation.environments_used)
@@ -110,5 +121,10 @@ def run_deterministic(
             evaluator = PublishedEvaluator(
                 config, backend, Policy(bundle), apart, evaluated, incarnation, films, others
             )
-            evaluate = partial(evaluator.evaluate_if_due, stop)
-        return Session(prepared, source, report, stop, after_save=actor.reset, evaluate=evaluate).run()
+            evaluate, steer = partial(evaluator.evaluate_if_due, stop), partial(_steer, actor, evaluator)
+        return Session(prepared, source, report, stop, after_save=actor.reset, evaluate=evaluate, steer=steer).run()
+
+
+def _steer(actor: Actor, evaluator: PublishedEvaluator, config: RunConfig) -> None:
+    actor.steer(config)
+    evaluator.environment_config = config.environment

@@ -1,18 +1,24 @@
-"""Requests of operators to the learner, applied between two updates: settings, checkpoints, other networks."""
+"""Requests to the learner, applied between two updates: settings, checkpoints, other networks.
 
+They come from operators, and from the curriculum, whose next stages are settings that the learner itself changes.
+"""
+
+import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from distrl.algorithms import context_of
-from distrl.config.live_settings import Value, steerable, steered_so_far
+from distrl.config import RunConfig
+from distrl.config.live_settings import Value, stage_path, steerable, steered_so_far
 from distrl.data_store.checkpoints import load
 from distrl.errors import CheckpointError
 from distrl.learner.checkpointing import Checkpointer
+from distrl.learner.curriculum import next_stage
 from distrl.learner.origin import restore
 from distrl.learner.preparation import Prepared
-from distrl.memory_backend.records import Demand
+from distrl.memory_backend.records import Demand, Request
 
 log = logging.getLogger(__name__)
 LOOK_S = 0.5
@@ -20,9 +26,17 @@ LOOK_S = 0.5
 
 
 class OperatorRequests:
-    """Applies changed settings, and has requested checkpoints written."""
+    """Applies changed settings, and has requested checkpoints written.
 
-    def __init__(self, prepared: Prepared, checkpointer: Checkpointer) -> None:
+    Args:
+        steer: Called with the configuration in force: at the beginning, and whenever settings change.
+    """
+
+    def __init__(
+        self, prepared: Prepared, checkpointer: Checkpointer, steer: Callable[[RunConfig], None] = lambda _: None
+    ) -> None:
+        self._steer = steer
+        self._in_force = prepared.config
         self._prepared, self._config, self._state = prepared, prepared.config, prepared.state
         self._registry = prepared.backend.registry
         self._checkpointer = checkpointer
@@ -57,6 +71,20 @@ class OperatorRequests:
             self._take_networks(control.networks, control.networks_from)
         self._see_to_checkpoint(control.checkpoint)
 
+    def advance(self) -> None:
+        """Change the parameters whose rule by a metric is fulfilled, as an operator would."""
+        for name, episodes in self._state.stages.items():
+            rule = self._in_force.environment.metric_rules.get(name)
+            stage = None if rule is None else next_stage(rule, episodes)
+            if rule is None or stage is None:
+                continue
+            why = f"mean {rule.metric} {episodes.mean:.4g} over {rule.episodes} episodes"
+            what = f"{stage_path(name)} {stage}: {name} is {json.dumps(rule.values[stage])} after {why}"
+            self._registry.add_request(Request("curriculum", what))
+            self._registry.set_control(settings={stage_path(name): stage})
+            # Read, as operators may have changed something since the last look.
+            self._follow({**self._settings, **self._registry.control().settings})
+
     def end(self) -> None:
         """Mark requested checkpoints as written, as the last one was."""
         demand = self._registry.control().checkpoint
@@ -70,7 +98,8 @@ class OperatorRequests:
         They are written there for actors and the dashboard.
         """
         before = {path: value for path, (_, value) in self._state.settings.items()}
-        config, held, problems = steered_so_far(self._config, settings, before)
+        adjustable = self._prepared.spec.adjustable
+        config, held, problems = steered_so_far(self._config, settings, before, adjustable)
         for problem in problems:  # only for requests that bypass distrl, or contradict each other
             log.error("not taken over: %s", problem)
         known = self._registry.control().settings
@@ -83,9 +112,15 @@ class OperatorRequests:
             self._prepared.algorithm.steer(self._prepared.networks, context_of(config))
             self._prepared.staleness.updates = config.algorithm.max_staleness_updates
             log.info("from now on: %s", ", ".join(f"{path} {value}" for path, value in held.items()))
+        self._in_force = config
+        for name, episodes in self._state.stages.items():
+            rule = config.environment.metric_rules.get(name)
+            episodes.enter(None if rule is None else rule.stage)
+        self._steer(config)
 
     def _configured(self) -> dict[str, Value]:
-        return {parameter.path: parameter.value for parameter in steerable(self._config)}
+        adjustable = self._prepared.spec.adjustable
+        return {parameter.path: parameter.value for parameter in steerable(self._config, adjustable)}
 
     def _take_networks(self, demand: Demand, checkpoint: str) -> None:
         """Go on with the networks of a checkpoint, or with the present ones if these do not fit; counters stay."""

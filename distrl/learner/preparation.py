@@ -108,7 +108,8 @@ class Prepared:
         """Schema of every entry of the stream."""
         length, rows = self.config.actors.unroll_length_steps, self.config.actors.environments * self.spec.rows
         network = self.networks["main"]
-        normalizes, metrics = network.rewards is not None, len(self.config.environment.metrics)
+        environment = self.config.environment
+        normalizes, metrics = network.rewards is not None, len(environment.metrics) + len(environment.metric_rules)
         if self.algorithm.parameters.ships == "gradients":
             shapes = contribution_shapes(network.online)
             return GradientSchema.of(length * rows, *shapes, normalizes_rewards=normalizes, metrics=metrics)
@@ -155,7 +156,7 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     if stored is not None and stored.note is not None:
         origin = replace(origin, note="; it ".join(filter(None, (f"has {stored.note}", origin.note))))
     state = origin.state
-    state.begin_metrics(config.environment.metrics)
+    state.begin_metrics(config.environment.metrics, config.environment.metric_rules)
     if origin.note is not None:
         log.warning("the learner %s", origin.note)
     if config.learner.init_from is not None and not origin.resumed:

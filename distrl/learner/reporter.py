@@ -14,7 +14,7 @@ from distrl.learner.rounds import names
 from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.stream import QueueCaps
 from distrl.metrics.counters import IntervalStatistics, LagHistogram, Waits
-from distrl.metrics.snapshot import RELU_ZEROS, TIME, evaluation_info_column, info_column
+from distrl.metrics.snapshot import RELU_ZEROS, TIME, curriculum_column, evaluation_info_column, info_column
 
 Snapshot = dict[str, float | int | str | None]
 EVERY_S = 1.0
@@ -33,6 +33,7 @@ class Reporter:
         saved_at: Start of the newest checkpoint in monotonic seconds; None before the first.
         unsaved: Error that keeps checkpoints from being written; None: there is none.
         unstored: Error that keeps them from the data store; None: there is none.
+        environment: The environment's configuration in force.
     """
 
     env_steps_per_s = 0.0
@@ -44,6 +45,7 @@ class Reporter:
         self.time_shares: Mapping[str, float] = {}
         self.relu_zeros: Mapping[str, float] = {}
         self._config, self._backend, self._replay = prepared.config, prepared.backend, prepared.replay
+        self.environment = prepared.config.environment
         self._origin = prepared.origin.note
         self._waits = waits
         self._lags = LagHistogram()
@@ -103,6 +105,7 @@ class Reporter:
             **{name: value for name, value in self._metrics.items() if name != "finite"},
             **self._statistics.snapshot(),
             "exploration_strength": self._exploration_strength(),
+            **self._of_curriculum(),
             "relu_zeros_max": max(self.relu_zeros.values(), default=None),
             **{f"{RELU_ZEROS}/{layer}": share for layer, share in self.relu_zeros.items()},
             **{f"{TIME}/{name}": share for name, share in self.time_shares.items()},
@@ -161,6 +164,17 @@ class Reporter:
     def _exploration_strength(self) -> float | None:
         changed = {path: now for path, (_, now) in self._state.settings.items()}
         return exploration_strength(self._config, changed, self._state.env_steps)
+
+    def _of_curriculum(self) -> Snapshot:
+        """Return the parameters in force of the launch's curriculum that are numbers."""
+        if not self._config.environment.curriculum:
+            return {}
+        now = self.environment.parameters_at(self._state.env_steps)
+        return {
+            curriculum_column(name): float(value)
+            for name in self._config.environment.curriculum
+            if not isinstance(value := now[name], str)
+        }
 
     def _of_replay(self) -> Snapshot:
         if self._replay is None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from distrl import nest
+from distrl.config import RunConfig
 from distrl.config.run import StopConfig
 from distrl.errors import FencedError, MemoryBackendError, StoreError, UnsavedError
 from distrl.learner.checkpointing import Checkpointer, Saver
@@ -36,6 +37,8 @@ class Session:
         report: Publishes metrics snapshots.
         after_save: Called after each checkpoint with the number of updates (deterministic mode reseeds its actor).
         evaluate: Called after each update, before evaluations are looked for (deterministic mode has no evaluator).
+        steer: Called with the configuration in force, at the beginning and after changes (deterministic mode has no
+            roles that read it).
 
     Attributes:
         reached: The stop condition that ended the training; set before the last save.
@@ -52,6 +55,7 @@ class Session:
         stop: Callable[[], bool],
         after_save: Callable[[int], None] | None = None,
         evaluate: Callable[[], None] | None = None,
+        steer: Callable[[RunConfig], None] = lambda _: None,
     ) -> None:
         waits = self._waits = Waits()
         self.fence = prepared.backend.fence.number
@@ -62,10 +66,15 @@ class Session:
         self._evaluations = Evaluations(prepared, self._reporter) if evaluates else None
         checkpointer = Checkpointer(prepared)
         self._saver = Saver(prepared, checkpointer, self.learner, self._reporter, after_save)
-        self._steered = OperatorRequests(prepared, checkpointer)
+        self._roles = steer
+        self._steered = OperatorRequests(prepared, checkpointer, self._steer)
         self._recovery = Recovery(prepared, self.learner)
         self._diagnostics = Diagnostics(prepared, self._reporter, waits)
         self._began = time.monotonic() - prepared.state.wall_s
+
+    def _steer(self, config: RunConfig) -> None:
+        self._reporter.environment = config.environment
+        self._roles(config)
 
     def _sampling(self, arrivals: Ahead[Arrived]) -> ReplayBatches:
         prepared = self._prepared
@@ -163,6 +172,7 @@ class Session:
                 return self._ended() or ASKED
             state.wall_s = time.monotonic() - self._began
             self._reporter.record(*outcome)
+            self._steered.advance()
             self._look_at_evaluations()
             self.attend()
             if self._reporter.due:

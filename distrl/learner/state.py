@@ -4,11 +4,14 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from types import MappingProxyType
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError
 
+from distrl.config.curriculum import MetricRule
 from distrl.errors import CheckpointError
+from distrl.learner.curriculum import StageEpisodes, begun, results
 from distrl.memory_backend.records import Producer
 
 WINDOW_EPISODES = 100
@@ -17,7 +20,7 @@ WINDOW_EPISODES = 100
 _Count = Annotated[int, Field(ge=0)]
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
 _Success = Annotated[int, Field(ge=-1, le=1)]
-_Setting = _Finite | int | str | None
+_Setting = bool | int | _Finite | str | None
 
 
 def _to_pairs(settings: Any) -> Any:
@@ -74,6 +77,7 @@ class LearnerState:
         trained_unrolls: Number of these unrolls. The ledger counts any excess as rolled back.
         wall_s: Seconds of training, over all launches.
         settings: Path of the configuration -> its configured value and its value while training.
+        stages: Key of `environment.curriculum` with a rule by a metric, in this order -> episodes of the present stage.
     """
 
     run_id: str
@@ -106,16 +110,21 @@ class LearnerState:
     wall_s: Annotated[_Finite, Field(ge=0.0)] = 0.0
     settings: Annotated[dict[str, tuple[_Setting, _Setting]], BeforeValidator(_to_pairs)] = field(default_factory=dict)
     other_evaluations: dict[str, _Finite | None] = field(default_factory=dict)
+    stages: dict[str, StageEpisodes] = field(default_factory=dict)
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
 
-    def begin_metrics(self, declared: Mapping[str, str]) -> None:
+    def begin_metrics(
+        self, declared: Mapping[str, str], rules: Mapping[str, MetricRule] = MappingProxyType({})
+    ) -> None:
         """Begin with the metrics of `environment.metrics`: values stay of those that are combined as before.
 
         Args:
             declared: Key -> how the values of an episode's steps become one.
+            rules: Rules of the curriculum by a metric, for `stages`.
         """
         kept = {key for key, way in declared.items() if self.metric_ways.get(key, way) == way}
+        self.stages = begun(rules, self.stages, changed=declared.keys() - kept)
         self.recent_metrics = {key: self.recent_metrics.get(key, []) if key in kept else [] for key in declared}
         self.evaluation_metrics = {key: self.evaluation_metrics.get(key) if key in kept else None for key in declared}
         self.metric_ways = dict(declared)
@@ -132,7 +141,8 @@ class LearnerState:
 
         Args:
             discounted_returns, successes: Of all of them, or none.
-            metrics: [E][M], in the order of `recent_metrics`, NaN where unknown; empty if M is 0.
+            metrics: [E][M + R], in the order of `recent_metrics`, NaN where unknown, then the stages in which the
+                episodes began, in the order of `stages`; empty if M + R is 0.
 
         Raises:
             ValueError: The numbers of values differ.
@@ -146,12 +156,24 @@ class LearnerState:
         self.recent_lengths_steps = [*self.recent_lengths_steps, *(steps for _, steps in ended)][-WINDOW_EPISODES:]
         self.recent_discounted_returns = [*self.recent_discounted_returns, *discounted_returns][-WINDOW_EPISODES:]
         self.recent_successes = [*self.recent_successes, *successes][-WINDOW_EPISODES:]
-        for (key, values), column in zip(self.recent_metrics.items(), zip(*metrics, strict=True), strict=bool(metrics)):
-            new = [value if math.isfinite(value) else None for value in column]
-            self.recent_metrics[key] = [*values, *new][-WINDOW_EPISODES:]
+        if metrics:
+            self._observe_metrics(returns, successes, metrics)
         mean = self._full_window_mean
         if mean is not None and (self.best_mean_return_100 is None or mean > self.best_mean_return_100):
             self.best_mean_return_100 = mean
+
+    def _observe_metrics(
+        self, returns: Sequence[float], successes: Sequence[int], metrics: Sequence[Sequence[float]]
+    ) -> None:
+        """Take the metrics of episodes that ended; arguments as of `observe_episodes`."""
+        keys = (*self.recent_metrics, *self.stages)  # a key may be in both
+        columns = [column for _, column in zip(keys, zip(*metrics, strict=True), strict=True)]
+        named = dict(zip(self.recent_metrics, columns, strict=False))
+        for key, column in named.items():
+            new = [value if math.isfinite(value) else None for value in column]
+            self.recent_metrics[key] = [*self.recent_metrics[key], *new][-WINDOW_EPISODES:]
+        for episodes, stages in zip(self.stages.values(), columns[len(named) :], strict=True):
+            episodes.add(stages, results(episodes.metric, returns, successes, named))
 
     def observe_evaluation(self, mean_return: float, env_steps: int) -> bool:
         """Record one evaluation; return whether it is the best so far."""
@@ -255,7 +277,7 @@ class LearnerState:
 
 
 _LATER = {
-    *("launch", "evaluation_success_rate", "evaluation_metrics", "other_evaluations"),
+    *("launch", "stages", "evaluation_success_rate", "evaluation_metrics", "other_evaluations"),
     *("recent_discounted_returns", "recent_successes", "recent_metrics", "metric_ways"),
 }
 _STATE = TypeAdapter(LearnerState)

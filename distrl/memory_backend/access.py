@@ -87,7 +87,7 @@ COMMANDS: Mapping[str, Mapping[Role, str]] = {
         "operator": "HINCRBY HSET UNLINK",
         "viewer": "HGETALL",
     },
-    "requests": {"learner": "EXPIRE UNLINK XRANGE", "operator": "UNLINK XADD"},
+    "requests": {"learner": "EXPIRE UNLINK XADD XRANGE", "operator": "UNLINK XADD"},
     "tickets": {"learner": "EXPIRE LLEN LMOVE LPOP RPUSH UNLINK", "actor": "BLMOVE LMOVE", "operator": "UNLINK"},
     "held:{actor}.{incarnation}": {
         "learner": "DEL EXPIRE LLEN LMOVE UNLINK",

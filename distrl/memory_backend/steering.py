@@ -11,16 +11,24 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from distrl.config import RunConfig
-from distrl.config.live_settings import Parameter, Value, steerable, steered, steered_so_far
+from distrl.config.curriculum import check_adjustable, is_parameter
+from distrl.config.live_settings import KWARGS, Parameter, Value, steerable, steered, steered_so_far
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.records import Demand, Errand, Request
 
 
+class _Environment(BaseModel):
+    """The part of an `EnvSpec` that operators' requests depend on."""
+
+    adjustable: tuple[str, ...] = ()
+
+
 class _Configured(BaseModel):
-    """The configuration in a run's description."""
+    """The configuration in a run's description, and the environment."""
 
     config: RunConfig
+    spec: _Environment = _Environment()
 
 
 class _Bounded(BaseModel):
@@ -48,9 +56,13 @@ class Steering:
         self._by = by
 
     @cached_property
+    def _launched(self) -> _Configured:
+        """The configuration of the launch, and the environment."""
+        return self._described(_Configured)
+
+    @property
     def _config(self) -> RunConfig:
-        """The configuration of the launch."""
-        return self._described(_Configured).config
+        return self._launched.config
 
     def _described(self, part: type[_Part]) -> _Part:
         try:
@@ -193,15 +205,25 @@ class Steering:
         Raises:
             ConfigError: A setting cannot change while the run goes on, or its value is invalid.
         """
-        _, held, _ = steered_so_far(self._config, self._registry.control().settings)
-        steered(self._config, {**held, **settings})
+        config, held = self._in_force()
+        environment, adjustable = self._config.environment, self._launched.spec.adjustable
+        names = [path.removeprefix(KWARGS) for path in settings if path.startswith(KWARGS)]
+        plain = [name for name in names if is_parameter(environment.kwargs.get(name))]
+        check_adjustable(environment.id, plain, adjustable, KWARGS.removesuffix("."))
+        steered(config, settings, adjustable)  # a stage must be of a rule that is in force
+        steered(self._config, {**held, **settings}, adjustable)
         what = ", ".join(f"{path} {json.dumps(value)}" for path, value in settings.items())
         self._ask(what, lambda: self._registry.set_control(settings=settings))
 
     def steerable(self) -> list[Parameter]:
         """Return the settings that `change` takes, with their current values."""
-        config, _, _ = steered_so_far(self._config, self._registry.control().settings)
-        return steerable(config)
+        return steerable(self._in_force()[0], self._launched.spec.adjustable)
+
+    def _in_force(self) -> tuple[RunConfig, Mapping[str, Value]]:
+        """Return the configuration with the changes so far, and these changes."""
+        adjustable = self._launched.spec.adjustable
+        config, held, _ = steered_so_far(self._config, self._registry.control().settings, adjustable=adjustable)
+        return config, held
 
     def _demand(self, errand: Errand, what: str | None = None) -> int:
         numbers: list[int] = []

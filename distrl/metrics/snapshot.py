@@ -168,6 +168,11 @@ def evaluation_info_column(key: str) -> str:
     return f"evaluation_info_{info_word(key)}"
 
 
+def curriculum_column(name: str) -> str:
+    """Return the name of the present value of a keyword argument of the environment that a curriculum changes."""
+    return f"curriculum_{info_word(name)}"
+
+
 def other_evaluation_column(name: str, result: str) -> str:
     """Return the name of a result of the newest evaluation in one of `evaluation.other_environments`.
 
@@ -192,6 +197,8 @@ def meaning_of(name: str) -> str:
         return "mean of a metric of the environment over the newest evaluation's episodes"
     if name.startswith("info_") and name.endswith("_100"):
         return "mean of a metric of the environment over the last 100 episodes"
+    if name.startswith("curriculum_"):
+        return "present value of a keyword argument of the environment"
     return "of the algorithm"
 
 
@@ -201,11 +208,13 @@ def columns_of(snapshot: Snapshot) -> set[str]:
 
 
 def tag_of(name: str) -> str:
-    """Return TensorBoard's tag of a number; a name outside the table is of `environment.metrics` or the algorithm."""
+    """Return TensorBoard's tag of a number; a name outside the table is of the environment or the algorithm."""
     if "/" in name:
         return name
     if name.startswith("info_") and name.endswith("_100"):
         return f"info/{name}"
+    if name.startswith("curriculum_"):
+        return f"curriculum/{name}"
     group = "evaluation" if name.startswith(("evaluation_info_", "evaluation_in_")) else "algorithm"
     return TAGS.get(name, f"{group}/{name}")
 

@@ -17,7 +17,7 @@ from distrl.errors import ConfigError
 from distrl.memory_backend.records import RoleStatus
 from distrl.roles.description import RunAddress
 from distrl.roles.framework import import_framework
-from distrl.roles.join import MAKING, JoinedRole, await_bundle, log, make_environment
+from distrl.roles.join import MAKING, JoinedRole, await_bundle, await_weights, log, make_environment
 from distrl.roles.plan import Role
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ class ActorRole(JoinedRole):
         self._enter("waiting: policy")
         bundle = await_bundle(self._backend, self._stop)
         if bundle is None:
+            return
+        if environment.spec.adjustable and not await_weights(self._backend, self._stop):
             return
         self._enter("starting")
         actor = self._prepare(Policy(bundle), environment, shipper)
@@ -101,5 +103,9 @@ class ActorRole(JoinedRole):
         config = self._run.config
         producer = self._role.id, self._incarnation
         actor = Actor(config, self._backend, policy, environment, producer, self._stop.is_set, shipper)
+        if environment.spec.adjustable:  # its first episodes begin with the values in force
+            with self._steering:
+                self._steered = self._in_force()
+            actor.steer(self._steered)
         actor.reset(self._run.description.resumed_update)
         return actor

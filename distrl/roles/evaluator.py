@@ -94,6 +94,8 @@ class EvaluatorRole(JoinedRole):
             if not evaluator.due:
                 continue
             self._enter("evaluating")
+            if self._run.description.spec.adjustable:
+                evaluator.environment_config = self._in_force().environment
             evaluator.evaluate(self._stop.is_set)
             self._enter("waiting: weights")
 

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -119,6 +119,18 @@ def await_bundle(backend: Backend, stop: threading.Event) -> PolicyBundle | None
     return None
 
 
+def await_weights(backend: Backend, stop: threading.Event) -> bool:
+    """Wait until the learner has published weights; return False when stopped. Errors as `await_bundle`.
+
+    By then it has restored the settings that operators changed in earlier launches.
+    """
+    while not stop.wait(BUNDLE_POLL_S):
+        backend.check_launch()
+        if backend.weights.version() > 0:
+            return True
+    return False
+
+
 MAKING = "starting: making the environment"
 """The state of a role while it imports and makes its environment."""
 
@@ -156,7 +168,14 @@ class JoinedRole(ABC):
         with ExitStack() as cleanup:
             cleanup.callback(self._backend.close)
             connection = self._run.open_backend(f"{self._role.name} heartbeat")
-            beats = Heartbeat(connection, self.status, self._stop, self._run.config, self._steer)
+            beats = Heartbeat(
+                connection,
+                self.status,
+                self._stop,
+                self._run.config,
+                self._steer,
+                self._run.description.spec.adjustable,
+            )
             beats.start()
             cleanup.callback(beats.close)
             return self._work(cleanup)
@@ -172,6 +191,11 @@ class JoinedRole(ABC):
     def _steer(self, config: RunConfig) -> None:
         """Take over a configuration that operators have changed; called on the heartbeat's thread."""
         self._steered = config
+
+    def _in_force(self) -> RunConfig:
+        """Return the configuration with the changes that are in Redis now."""
+        description, settings = self._run.description, self._backend.registry.control().settings
+        return steered_so_far(description.config, settings, adjustable=description.spec.adjustable)[0]
 
     def _enter(self, state: str) -> None:
         # In this order, and read in the other one: the heartbeat's thread never sees a new state with an old time.
@@ -191,6 +215,7 @@ class Heartbeat:
         backend: A connection of its own; closed with the heartbeat.
         status, steer: Called on the heartbeat's thread; `steer` whenever operators have changed the configuration.
         stop: Set when operators or the learner have ended the run.
+        adjustable: `EnvSpec.adjustable` of the run's environment.
     """
 
     def __init__(
@@ -200,11 +225,13 @@ class Heartbeat:
         stop: threading.Event,
         config: RunConfig,
         steer: Callable[[RunConfig], None],
+        adjustable: Collection[str] = (),
     ) -> None:
         self._backend = backend
         self._status = status
         self._stop = stop
         self._config = self._steered = config
+        self._adjustable = adjustable
         self._steer = steer
         self._settings: Mapping[str, Value] = {}
         self._held: Mapping[str, Value] = {}
@@ -266,7 +293,7 @@ class Heartbeat:
         settings = {**self._settings, **control.settings}  # the learner restores settings that Redis has lost
         if settings == self._settings:
             return
-        config, held, problems = steered_so_far(self._config, settings, self._held)
+        config, held, problems = steered_so_far(self._config, settings, self._held, self._adjustable)
         for problem in problems:  # distrl's own commands check requests before
             log.error("not taken over: %s", problem)
         if config != self._steered:

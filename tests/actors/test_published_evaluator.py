@@ -2,6 +2,7 @@
 
 import dataclasses
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from distrl.actors.other_environments import make_others
 from distrl.actors.policy import PolicyOutput
 from distrl.actors.published_evaluator import PublishedEvaluator
 from distrl.config import RunConfig
+from distrl.config.live_settings import steered
 from distrl.environments.vector import VectorEnvironment
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.codec import encode_weights
@@ -238,3 +240,27 @@ def test_evaluating_stores_nothing():
     assert evaluator.evaluate()
     assert world.backend.ledger.counts() == before
     assert world.backend.weights.env_steps() == 100
+
+
+def test_an_evaluation_and_its_film_have_the_parameters_in_force():
+    world, filmed = World(), []
+    rule = {"kind": "stages", "values": [1, 2], "at_env_steps": [150]}
+    environment = {
+        "id": "tests.faults.leveled:Leveled",
+        "kwargs": {"level": 0},
+        "curriculum": {"level": rule},
+        "metrics": {"reached": "last"},
+    }
+    world.config = RunConfig.model_validate({**world.config.model_dump(mode="json"), "environment": environment})
+    evaluator = world.evaluator()
+    evaluator._films = SimpleNamespace(
+        change=lambda values: filmed.append(values["level"]), film=lambda *_, **__: filmed.append("film")
+    )
+    for env_steps in (100, 200):
+        world.publish(env_steps)
+        evaluator.evaluate_if_due(lambda: False)
+    evaluator.environment_config = steered(world.config, {"environment.kwargs.level": 7}, ["level"]).environment
+    world.publish(300)
+    evaluator.evaluate_if_due(lambda: False)
+    assert [evaluation.metrics for evaluation in world.told] == [{"reached": 1.0}, {"reached": 2.0}, {"reached": 7.0}]
+    assert filmed == [1, "film", 2, "film", 7, "film"]

@@ -51,6 +51,15 @@ ROLE_OF = {
 """First word of a connection's name -> role. Connections of the test itself have other names."""
 
 SLEEPING = ("--env", "benchmarks.sleeping:Sleeping", *sets("environment.kwargs={step_s: 0.005}"))
+LEVELED = (
+    "--env",
+    "tests.faults.leveled:Leveled",
+    *sets(
+        "environment.kwargs={level: 0, length_steps: 100, step_s: 0.005}",
+        "environment.curriculum={level: {kind: by_metric, values: [0, 1], metric: success, above: 0.5, episodes: 1}}",
+    ),
+)
+"""With a curriculum, whose changes the learner adds to the requests of operators."""
 IMPALA = ("--preset", "cartpole-impala", *sets("algorithm.minibatches=1", "algorithm.max_staleness_updates=1"))
 SMALL = sets(
     "actors.count=1",
@@ -156,7 +165,7 @@ def operate(recorder, distrl):
 
 def train(server, url, distrl, tmp_path, recorder):
     """Train with an actor of another host, kill it, and end the training as an operator."""
-    arguments = [*IMPALA, *SLEEPING, *SMALL, "--run-id", RUN]
+    arguments = [*IMPALA, *LEVELED, *SMALL, "--run-id", RUN]
     run = Run(tmp_path / "run", *arguments, "--redis-url", url("learner"), cwd=tmp_path)
     joined = [sys.executable, "-m", "distrl", "actors", "--run-id", RUN, "--count", "1", "--redis-url", url("actor")]
     try:

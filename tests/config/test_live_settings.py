@@ -190,3 +190,62 @@ def test_settings_from_redis_name_no_code():
     assert (now, held) == (given, {})
     assert len(problems) == len(forged)
     assert all("cannot change while the run goes on" in problem for problem in problems)
+
+
+RULE = {"kind": "by_metric", "values": [0, 1, 2], "metric": "success", "above": 0.5}
+
+
+def leveled(curriculum=None):
+    kwargs = {"level": 0, "gravity": 9.8, "windy": False, "map": "a", "sizes": [1]}
+    return config(environment={"kwargs": kwargs, "curriculum": curriculum or {}})
+
+
+def test_keyword_arguments_change_where_the_environment_can_change_them():
+    adjustable = ("level", "gravity", "windy", "map")
+    found = {one.path: (one.kind, one.value) for one in steerable(leveled(), adjustable) if "environment" in one.path}
+    assert found == {
+        "environment.kwargs.level": ("whole", 0),
+        "environment.kwargs.gravity": ("number", 9.8),
+        "environment.kwargs.windy": ("switch", False),
+        "environment.kwargs.map": ("text", "a"),
+    }
+    assert not any("environment" in path for path in paths(leveled()))
+    changed = {"level": 3, "gravity": 3, "windy": True, "map": "b"}
+    settings = {f"environment.kwargs.{name}": value for name, value in changed.items()}
+    now = steered(leveled(), settings, adjustable)
+    assert now.environment.kwargs == {**changed, "gravity": 3.0, "sizes": [1]}
+    assert steered_so_far(leveled(), settings, adjustable=adjustable)[2] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "line"),
+    [
+        ("level", 1.5, r"^environment\.kwargs\.level: 1\.5 must be a whole number"),
+        ("level", None, r"^environment\.kwargs\.level: null cannot be set"),
+        ("windy", 1, r"^environment\.kwargs\.windy: 1 must be true or false"),
+        ("map", 3, r"^environment\.kwargs\.map: 3 must be a text"),
+        ("gravity", float("inf"), r"^environment\.kwargs\.gravity: inf"),
+        ("sizes", 3, r"^environment\.kwargs\.sizes cannot change"),
+        (
+            "lvl",
+            3,
+            r"^environment\.kwargs\.lvl cannot change while the run goes on; did you mean environment\.kwargs\.l",
+        ),
+    ],
+)
+def test_values_of_other_types_are_refused(path, value, line):
+    with pytest.raises(ConfigError, match=line):
+        steered(leveled(), {f"environment.kwargs.{path}": value}, ("level", "gravity", "windy", "map"))
+
+
+def test_a_stage_changes_and_a_value_replaces_its_rule():
+    given, stage = leveled({"level": RULE}), "environment.curriculum.level.stage"
+    found = {one.path: (one.kind, one.value) for one in steerable(given, ["level"]) if "environment" in one.path}
+    assert found == {stage: ("count", 0), "environment.kwargs.level": ("whole", None)}
+    assert steered(given, {stage: 2}, ["level"]).environment.parameters_at(0)["level"] == 2
+    for settings in ({"environment.kwargs.level": 7, stage: 2}, {stage: 2, "environment.kwargs.level": 7}):
+        now = steered(given, settings, ["level"])
+        assert (now.environment.curriculum, now.environment.parameters_at(0)["level"]) == ({}, 7)
+        assert stage not in [one.path for one in steerable(now, ["level"])]
+    with pytest.raises(ConfigError, match="stage: 3 is not among the 3 values"):
+        steered(given, {stage: 3}, ["level"])

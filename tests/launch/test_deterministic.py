@@ -360,3 +360,31 @@ def test_an_evaluation_that_is_good_enough_ends_the_run_at_its_update(tmp_path):
     assert (reason, snapshot["stop_reason"]) == ("evaluation_return", "evaluation_return")
     assert 30 <= snapshot["env_steps"] < 38  # an update is of 4 rows of 2 environments, less padding
     assert snapshot["evaluation_env_steps"] == snapshot["env_steps"]
+
+
+@pytest.mark.row("Q03")
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"kind": "by_metric", "values": [0, 3, 5, 7], "metric": "success", "above": 0.5, "episodes": 3},
+        {"kind": "stages", "values": [0, 3, 5, 7], "at_env_steps": [8, 16, 24]},
+    ],
+    ids=["by_metric", "stages"],
+)
+def test_a_resumed_run_with_a_curriculum_goes_on_bit_by_bit(tmp_path, rule):
+    """Observations show the level: episodes after the resumption begin with the same one, and go on to the next."""
+    runs = [Training(tmp_path, name, "impala", learning_rate=0.05) for name in ("whole", "halves")]
+    for run in runs:
+        kwargs = {"level": 0, "length_steps": 3}
+        run.config["environment"] = {
+            "id": "tests.faults.leveled:Leveled",
+            "kwargs": kwargs,
+            "curriculum": {"level": rule},
+        }
+        run.config["learner"] = {"batch_size": 1}
+        run.config["evaluation"] = {"every_env_steps": 4, "episodes": 1}
+    compare(*runs)
+    levels = [run.snapshots[-1]["curriculum_level"] for run in runs]
+    assert levels[0] == levels[1] >= 5
+    (evaluations, _) = ([found for _, found in run.backend.registry.evaluations("0")] for run in runs)
+    assert [found.mean_return for found in evaluations] == [3.0] * len(evaluations)

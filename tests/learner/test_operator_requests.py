@@ -14,10 +14,14 @@ from distrl.learner.origin import Origin
 from distrl.learner.preparation import Prepared
 from distrl.learner.publisher import StalenessBound
 from distrl.learner.state import LearnerState
-from distrl.memory_backend.records import Demand
+from distrl.memory_backend.records import Demand, Request
 from distrl.memory_backend.steering import Steering
+from distrl.types import EnvSpec
 
 RATE, WEIGHT = "network.learning_rate", "algorithm.entropy_weight"
+
+
+SPEC = EnvSpec("Toy", {}, {}, adjustable=("level",))
 
 
 class Wanting:
@@ -43,7 +47,8 @@ class Steered:
 
 def requests(config, state, backend):
     origin = Origin(state, resumed=False)
-    made = Prepared(config, None, None, Steered(), {}, origin, backend, StalenessBound(None), None)
+    state.begin_metrics(config.environment.metrics, config.environment.metric_rules)
+    made = Prepared(config, SPEC, None, Steered(), {}, origin, backend, StalenessBound(None), None)
     return OperatorRequests(made, Wanting())
 
 
@@ -232,3 +237,90 @@ def test_networks_that_do_not_fit_are_refused_and_change_nothing(prepared, toy_c
     steering.take_networks(checkpoint_of(made.networks, made.state, tmp_path / "own"))
     OperatorRequests(made, Wanting()).attend()
     assert made.backend.registry.control().networks == Demand(2, 2)  # a refusal is of its own request
+
+
+STAGE, LEVEL = "environment.curriculum.level.stage", "environment.kwargs.level"
+
+
+def leveled(**more):
+    rule = {"kind": "by_metric", "values": [0, 3, 5], "metric": "success", "above": 0.5, "episodes": 2, **more}
+    return {"environment__kwargs": {"level": 0}, "environment__curriculum": {"level": rule}}
+
+
+def play(made, stage, *successes):
+    count = len(successes)
+    made._state.observe_episodes([0.0] * count, [1] * count, [], successes, [[float(stage)]] * count)
+    made.advance()
+
+
+def test_the_next_stage_is_a_setting_like_an_operators(run, steered):
+    told = []
+    made = steered(**leveled())
+    made._steer = lambda config: told.append(config.environment.parameters_at(0)["level"])
+    made.begin()
+    play(made, 0, 1, 0, 0)
+    assert (told, run.backend.registry.control().settings) == ([0], {})
+    play(made, 0, 1)
+    assert (told, run.backend.registry.control().settings) == ([0, 3], {STAGE: 1})
+    assert [request for _, request in run.backend.registry.requests("0")] == [
+        Request("curriculum", f"{STAGE} 1: level is 3 after mean success 0.5 over 2 episodes")
+    ]
+    assert made._state.settings == {STAGE: (0, 1)}
+    made.attend()  # reads its own request
+    play(made, 0, 1, 1)  # episodes that began before
+    assert (told, made._state.stages["level"].values) == ([0, 3], [])
+    play(made, 1, 1, 1)
+    play(made, 2, 1, 1)  # there is no further one
+    assert (told, made._state.settings) == ([0, 3, 5], {STAGE: (0, 2)})
+
+
+def test_a_resumed_curriculum_goes_on_and_redis_gets_it_again(run, steered):
+    made = steered(LearnerState(run_id="r", settings={STAGE: (0, 1)}), **leveled())
+    made.begin()
+    assert run.backend.registry.control().settings == {STAGE: 1}
+    run.backend.registry.set_control(paused=True)
+    run.backend.engine.call("DEL", run.backend._run.keys.control)  # as a restarted Redis would have lost it
+    made.attend()
+    assert run.backend.registry.control().settings == {STAGE: 1}
+    play(made, 1, 1, 1)
+    assert run.backend.registry.control().settings == {STAGE: 2}
+
+
+def test_an_operators_value_replaces_the_rule(run, steered):
+    told = []
+    made = steered(**leveled())
+    made.begin()
+    made._steer = lambda config: told.append(config.environment.parameters_at(0)["level"])
+    run.backend.registry.set_control(settings={LEVEL: 4})
+    made.attend()
+    play(made, 0, 1, 1)
+    assert (told, run.backend.registry.control().settings) == ([4], {LEVEL: 4})
+    assert (made._state.stages["level"].stage, made._state.settings) == (None, {LEVEL: (None, 4)})
+    # The same run resumed, and with another rule's value chosen by the operator of the resumption.
+    again = steered(LearnerState(run_id="r", settings=made._state.settings), **leveled(stage=1))
+    again.begin()
+    play(again, 1, 1, 1)
+    assert run.backend.registry.control().settings == {LEVEL: 4}
+
+
+def test_what_operators_change_right_before_a_new_stage_counts(run, steered):
+    made = steered(**leveled())
+    made.begin()
+    run.backend.registry.set_control(settings={RATE: 0.5})
+    play(made, 0, 1, 1)
+    made.attend()
+    assert made._state.settings == {RATE: (0.01, 0.5), STAGE: (0, 1)}
+    assert made.taken[-1].network.learning_rate == 0.5
+
+
+def test_an_operator_may_choose_the_stage_with_which_the_rule_goes_on(run, steered):
+    made = steered(**leveled())
+    made.begin()
+    play(made, 0, 1, 1)
+    play(made, 1, 1)
+    run.backend.registry.set_control(settings={STAGE: 0})
+    made.attend()
+    play(made, 0, 1)
+    assert run.backend.registry.control().settings == {STAGE: 0}
+    play(made, 0, 1)
+    assert run.backend.registry.control().settings == {STAGE: 1}

@@ -8,6 +8,7 @@ import pytest
 
 from distrl.algorithms.algorithm import Update
 from distrl.config import RunConfig
+from distrl.config.live_settings import steered
 from distrl.learner import reporter as reporter_module
 from distrl.learner.origin import Origin
 from distrl.learner.preparation import Prepared
@@ -15,7 +16,7 @@ from distrl.learner.reporter import Reporter, bottleneck, queue_fill
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.ledger import LedgerCounts
 from distrl.metrics.counters import Waits
-from distrl.metrics.snapshot import METRICS, columns_of
+from distrl.metrics.snapshot import METRICS, columns_of, tag_of
 
 CONFIG = RunConfig.model_validate(
     {"learner": {"batch_size": 2}, "memory": {"queue_batches": 3, "queue_bytes": 100_000}}
@@ -303,3 +304,26 @@ def test_a_round_is_as_full_as_it_has_gradients():
     config = RunConfig.model_validate({"algorithm": {"name": "a2c"}, "actors": {"count": 4}})
     assert queue_fill(LedgerCounts(queued=1, in_flight=2, stream_bytes=10**12), config) == 0.75
     assert queue_fill(LedgerCounts(queued=9), config) == 1.0
+
+
+def test_parameters_of_the_curriculum_are_numbers_beside_the_return(run, clock):
+    stages = {"kind": "stages", "at_env_steps": [1001]}
+    curriculum = {
+        "level": {**stages, "values": [0, 2]},
+        "hard mode": {**stages, "values": [False, True]},
+        "map": {**stages, "values": ["a", "b"]},
+    }
+    kwargs = {"level": 0, "hard mode": False, "map": "a", "other": 3}
+    environment = {"kwargs": kwargs, "curriculum": curriculum}
+    config = RunConfig.model_validate({**CONFIG.model_dump(mode="json"), "environment": environment})
+    made = Reporting(run, clock, config)
+    names = {"curriculum_level", "curriculum_hard_mode"}
+    assert {name: made.reporter.snapshot()[name] for name in names} == dict.fromkeys(names, 0.0)
+    assert {name for name in made.reporter.snapshot() if name.startswith("curriculum")} == names
+    made.update()
+    assert (made.reporter.snapshot()["curriculum_level"], tag_of("curriculum_level")) == (
+        2.0,
+        "curriculum/curriculum_level",
+    )
+    made.reporter.environment = steered(config, {"environment.kwargs.level": 9}, ["level"]).environment
+    assert made.reporter.snapshot()["curriculum_level"] == 9.0

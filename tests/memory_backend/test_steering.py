@@ -14,10 +14,11 @@ from distrl.memory_backend.steering import Steering, operator
 def describe(run):
     """Gives the run a configuration; makes who steers it."""
 
-    def make(by="ada@box, test", most_actors=8, **sections):
+    def make(by="ada@box, test", most_actors=8, spec=None, **sections):
         run.backend.delete()
         config = RunConfig.model_validate(sections)
         described = {"run_id": "r", "config": config.model_dump(mode="json"), "most_actors": most_actors}
+        described |= {} if spec is None else {"spec": spec}
         run.backend.create(json.dumps(described))
         return Steering(run.connect(), by)
 
@@ -205,3 +206,18 @@ def test_an_operator_has_a_name_even_where_the_system_knows_none(monkeypatch):
 
     monkeypatch.setattr("getpass.getuser", unknown)
     assert operator("dashboard") == "unknown@box, dashboard"
+
+
+def test_keyword_arguments_change_only_if_the_environment_can_change_them(run, describe):
+    rule = {"kind": "by_metric", "values": [0, 1], "metric": "success", "above": 0.5}
+    environment = {"id": "X", "kwargs": {"level": 0, "size": 3}, "curriculum": {"level": rule}}
+    steering = describe(environment=environment, spec={"adjustable": ["level"]})
+    with pytest.raises(ConfigError, match=r"^environment\.kwargs\.size: environment X cannot change size between"):
+        steering.change({"environment.kwargs.size": 4})
+    stage = "environment.curriculum.level.stage"
+    steering.change({stage: 1})
+    steering.change({"environment.kwargs.level": 7})
+    assert run.backend.registry.control().settings == {stage: 1, "environment.kwargs.level": 7}
+    assert [one.value for one in steering.steerable() if one.path == "environment.kwargs.level"] == [7]
+    with pytest.raises(ConfigError, match=r"environment\.curriculum\.level\.stage cannot change"):
+        steering.change({stage: 0})  # its rule was replaced

@@ -9,6 +9,7 @@ from distrl.environments.gym_adapter import describe, limits
 from distrl.environments.info_metrics import reported
 from distrl.environments.remote.protocol import Message
 from distrl.environments.remote.spaces import decoded, described, encoded
+from distrl.environments.settable_state import set_state
 from distrl.errors import DistrlError
 
 
@@ -105,12 +106,7 @@ class RemoteSession:
         state = request.get("state")
         if not isinstance(state, dict):
             raise RequestError("set_state needs a state, a map")
-        settable = getattr(self._environment.unwrapped, "set_state", None)
-        if settable is None:
-            raise RequestError("this environment has no set_state")
-        observation = settable(**state)
-        if observation is None:
-            raise RequestError("the environment's set_state returned nothing; it must return the observation")
+        observation = set_state(self._environment, state)
         self._in_episode = True
         return self._shown(observation)
 

@@ -14,7 +14,7 @@ import select
 import signal
 import time
 import traceback
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from multiprocessing import connection
 from typing import Any, SupportsFloat
 
@@ -23,8 +23,9 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from gymnasium.vector.async_vector_env import AsyncState
 
+from distrl.config.curriculum import ParameterValue
 from distrl.config.environment import EnvironmentConfig
-from distrl.environments import gym_adapter, spaces
+from distrl.environments import adjusting, gym_adapter, spaces
 from distrl.environments.gym_adapter import Made, WorkerError, describe
 from distrl.environments.observation_spaces import check_observation, of_environment
 from distrl.environments.vectors import fork_server
@@ -40,6 +41,7 @@ def make_vector(config: EnvironmentConfig, count: int) -> Made:
     try:
         limits = gym_adapter.limits(single)
         spec = spaces.env_spec(config.id, single.observation_space, single.action_space, *limits, config.text)
+        names = adjusting.adjustable(single, config.kwargs)
     finally:
         single.close()
     fork_server.ensure_running(__name__)
@@ -63,7 +65,7 @@ def make_vector(config: EnvironmentConfig, count: int) -> Made:
             f"environment {config.id} cannot be stepped in processes of its own: {describe(error)}; "
             "try environment.vectorization: sync"
         ) from error
-    return Made(vector, "async", *limits)
+    return Made(vector, "async", *limits, adjustable=names)
 
 
 class WorkerVector(AsyncVectorEnv[Any, Any]):
@@ -90,6 +92,13 @@ class WorkerVector(AsyncVectorEnv[Any, Any]):
             observations, rewards, terminated, truncated, info = super().step(actions)
         self._due = tuple(np.flatnonzero(terminated | truncated))
         return observations, rewards, terminated, truncated, info
+
+    def adjust(self, number: int, values: Mapping[str, ParameterValue]) -> None:
+        """Set attributes of one environment, beneath its wrappers; its process is idle."""
+        with self._named_deaths():
+            for name, value in values.items():
+                self.parent_pipes[number].send(("_setattr", (name, value)))
+                self._raise_if_errors([self.parent_pipes[number].recv()[1]])
 
     @contextlib.contextmanager
     def _named_deaths(self) -> Iterator[None]:
@@ -192,6 +201,14 @@ class _Reporting(gymnasium.Wrapper[Any, Any, Any, Any]):
             return observation, float(reward), bool(terminated), bool(truncated), kept
         except Exception as error:
             raise _travelling(error) from error
+
+    def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
+        """Set an attribute of the environment beneath all wrappers, some of which may have one of the same name."""
+        try:
+            adjusting.adjust(self, {name: value})
+        except Exception as error:
+            raise _travelling(error) from error
+        return True
 
 
 def _travelling(error: Exception) -> WorkerError:

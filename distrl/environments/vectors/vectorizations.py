@@ -14,6 +14,8 @@ from distrl.errors import ConfigError
 
 def _automatic(config: EnvironmentConfig, count: int) -> Made:
     """Make the fastest vector that never changes what is learned."""
+    if config.curriculum:
+        return gym_adapter.make_vector(config, count)
     with suppress(mujoco_vector.UnsuitableError):  # left before the next try, whose errors it has nothing to do with
         return mujoco_vector.make_vector(config, count)
     return gym_adapter.make_vector(config, count)

@@ -97,14 +97,16 @@ function settingsForm(settings, change, refuse) {
   const rows = new Map();
   const element = h("div", { class: "fields" }, settings.map((setting) => {
     const id = `set-${setting.path}`;
-    const input = setting.kind === "choice"
-      ? h("select", { id }, setting.choices.map((choice) => h("option", { value: choice }, choice)))
-      : h("input", { id, type: "number", step: setting.kind === "count" ? 1 : "any", min: setting.kind === "count" ? 0 : null });
+    const choices = setting.kind === "switch" ? ["true", "false"] : setting.kind === "choice" ? setting.choices : null;
+    const isText = setting.kind === "text", isWhole = setting.kind === "count" || setting.kind === "whole";
+    const input = choices ? h("select", { id }, choices.map((choice) => h("option", { value: choice }, choice)))
+      : isText ? h("input", { id, type: "text" })
+      : h("input", { id, type: "number", step: isWhole ? 1 : "any", min: setting.kind === "count" ? 0 : null });
     const row = { input, shown: input.value };
     rows.set(setting.path, row);
     const apply = (event) => {
       event.preventDefault();
-      const value = setting.kind === "choice" ? input.value : input.valueAsNumber;
+      const value = setting.kind === "switch" ? input.value === "true" : choices || isText ? input.value : input.valueAsNumber;
       if (Number.isNaN(value)) {
         input.value = row.shown;
         return refuse(`${setting.path}: enter a number`);
