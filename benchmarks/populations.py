@@ -20,10 +20,9 @@ import yaml
 
 from benchmarks.measurement import FailedError, run
 from benchmarks.publishing import PAGE, say
-from benchmarks.report import number
-from benchmarks.speed import Entry, around, chosen, finish, listed, parser, stamp
+from benchmarks.report import interval_cell, number
+from benchmarks.speed import Entry, chosen, finish, listed, parser, stamp
 from benchmarks.tuning import Worker, judged
-from distrl.runs.intervals import interval
 from distrl.runs.last_row import last_row
 
 ENV_STEPS = 100_000
@@ -128,7 +127,7 @@ def block(report: Mapping[str, Any]) -> str:
         return text
     columns = [[entry["rates"][f"{rate:g}"] for entry in entries] for rate in RATES]
     columns += [[_chosen(entry) for entry in entries], [entry["member"] for entry in entries]]
-    means = [around(interval(column), 1) for column in columns]
+    means = [interval_cell(column) for column in columns]
     return f"{text}\n| {' | '.join(['Interquartile mean [95 %]', *means, '', ''])} |"
 
 

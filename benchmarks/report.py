@@ -102,9 +102,9 @@ def score_table(
                 f"{row.algorithm} (`{row.name}`)",
                 threshold(row),
                 *(_seed_cell(row, by_seed.get(seed)) for seed in seeds),
-                _interval_cell([result.score for result in by_row[row.name]]),
+                interval_cell([result.score for result in by_row[row.name]]),
                 "–" if found is None else number(found),
-                _interval_cell([training_score(result) for result in by_row[row.name]])
+                interval_cell([training_score(result) for result in by_row[row.name]])
                 if training
                 else verdict(row, by_row[row.name], seeds),
             ]
@@ -156,7 +156,7 @@ def comparison(rows: Sequence[Row], by_row: Mapping[str, Sequence[Result]], seed
     for row in rows:
         results = by_row[row.name]
         sets = ", ".join(f"`{value}`" for value in row.sets) or "–"
-        training = _interval_cell([training_score(result) for result in results])
+        training = interval_cell([training_score(result) for result in results])
         lines.append(
             [f"`{row.preset}`", row.algorithm, sets, f"{row.env_steps:,}", *seed_cells(results, seeds), training]
         )
@@ -166,7 +166,7 @@ def comparison(rows: Sequence[Row], by_row: Mapping[str, Sequence[Result]], seed
 def seed_cells(results: Sequence[Result], seeds: Sequence[int]) -> list[str]:
     """Return the final score of each seed, and their interquartile mean with its interval."""
     by_seed = {result.seed: result for result in results}
-    return [*(_score_cell(by_seed.get(seed)) for seed in seeds), _interval_cell([result.score for result in results])]
+    return [*(_score_cell(by_seed.get(seed)) for seed in seeds), interval_cell([result.score for result in results])]
 
 
 def training_score(result: Result) -> float:
@@ -231,7 +231,8 @@ def _score_cell(result: Result | None) -> str:
     return f"**failed** ({result.stop_reason})" if result.mean_return is None else number(result.mean_return)
 
 
-def _interval_cell(scores: Sequence[float]) -> str:
+def interval_cell(scores: Sequence[float]) -> str:
+    """Return the interquartile mean with its interval; a dash without scores."""
     if not scores:
         return "–"
     around = interval(scores)

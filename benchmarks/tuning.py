@@ -20,9 +20,8 @@ import yaml
 
 from benchmarks.measurement import FailedError, run
 from benchmarks.publishing import PAGE, say
-from benchmarks.report import number
-from benchmarks.speed import Entry, around, chosen, finish, listed, parser, stamp
-from distrl.runs.intervals import interval
+from benchmarks.report import interval_cell, number
+from benchmarks.speed import Entry, chosen, finish, listed, parser, stamp
 
 HELD_OUT = (101, 102, 103)
 EPISODES = 100
@@ -189,7 +188,7 @@ def _line(entry: Entry) -> list[str]:
 
 
 def _told(means: list[float]) -> str:
-    return f"{', '.join(map(number, means))}: {around(interval(means), 1)}"
+    return f"{', '.join(map(number, means))}: {interval_cell(means)}"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -3,7 +3,7 @@ import json
 import optuna
 import pytest
 
-from benchmarks import tuning
+from benchmarks import speed, tuning
 from benchmarks.measurement import FailedError
 from distrl.config.load import load, validated
 from distrl.experiments.search import Search
@@ -52,7 +52,7 @@ def test_both_settings_are_judged_under_seeds_that_no_trial_had(study, monkeypat
     assert [command[3] for command in trained] == [str(study / "base.yaml")] * 3 + [str(study / "best.yaml")] * 3
     assert [command[command.index("--seed") + 1] for command in trained] == ["101", "102", "103"] * 2
     assert capsys.readouterr().out.splitlines()[-1] == (
-        "| acrobot | 30,000 | 3, 1 of them pruned | 20, 40, 60: 40.0 [20.0, 60.0] | 80, 100, 120: 100.0 [80.0, 120.0] |"
+        "| acrobot | 30,000 | 3, 1 of them pruned | 20, 40, 60: 40 [20, 60] | 80, 100, 120: 100 [80, 120] |"
         " `x` 2.5, `y` 2 (trial 2: 2.50) |"
     )
 
@@ -72,3 +72,8 @@ def test_a_killed_worker_has_ended(monkeypatch, tmp_path):
     assert worker.process.poll() is None
     worker.kill()
     assert worker.process.poll() == -9
+
+
+def test_the_page_says_what_the_committed_report_says():
+    page = tuning.PAGE.read_text("utf-8")
+    assert speed.published(page, "tuning", speed.page_text("tuning", tuning.block)) == page
