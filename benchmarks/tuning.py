@@ -133,14 +133,14 @@ def trained(run_dir: Path, seed: int, settings: list[str]) -> float:
     return judged(run_dir)
 
 
-def judged(run_dir: Path) -> float:
+def judged(run_dir: Path, episodes: int = EPISODES) -> float:
     """Return the mean return of greedy episodes with the final weights.
 
     Raises:
         FailedError: The evaluation failed.
     """
-    episodes = ["--episodes", str(EPISODES), "--seed", str(JUDGED_BY), "--json"]
-    mean: float = json.loads(run(["-m", "distrl", "evaluate", str(run_dir), *episodes]))["mean_return"]
+    options = ["--episodes", str(episodes), "--seed", str(JUDGED_BY), "--json"]
+    mean: float = json.loads(run(["-m", "distrl", "evaluate", str(run_dir), *options]))["mean_return"]
     return mean
 
 
