@@ -128,14 +128,16 @@ def population(task: Task, repeat: int, out: Path) -> Path:
         "draw_seed": repeat,
     }
     file.write_text(yaml.safe_dump(search, sort_keys=False))
-    target = [place] if place.exists() else [file, "--dir", place, "--population", MEMBERS]
-    worker = Worker(target[0], log, *map(str, target[1:]))
-    victim = place / "0002"
-    while worker.process.poll() is None and (last_row(victim / "metrics.csv").get("env_steps") or 0) < ENV_STEPS // 2:
-        time.sleep(0.2)
-    if worker.process.poll() is None:
-        os.kill(json.loads((victim / "run.json").read_text())["pid"], signal.SIGKILL)
-    worker.wait()
+    goes_on = place.exists()  # an interrupted measurement, whose member has been killed
+    target = [place] if goes_on else [file, "--dir", place, "--population", MEMBERS]
+    with Worker(target[0], log, *map(str, target[1:])) as worker:
+        victim = place / "0002"
+        while not goes_on and worker.process.poll() is None:
+            if (last_row(victim / "metrics.csv").get("env_steps") or 0) >= ENV_STEPS // 2:
+                os.kill(json.loads((victim / "run.json").read_text())["pid"], signal.SIGKILL)
+                break
+            time.sleep(0.2)
+        worker.wait()
     return place
 
 

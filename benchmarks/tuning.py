@@ -12,8 +12,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import optuna
 import yaml
@@ -70,6 +71,14 @@ class Worker:
             self.process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
         self._log = log
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End the command if the measurement fails before it has ended."""
+        self.process.terminate()
+        self.process.wait()
+
     def kill(self) -> None:
         """Kill the command; what it trains then ends by itself."""
         self.process.kill()
@@ -94,22 +103,23 @@ def search(name: str, out: Path) -> Path:
     out.mkdir(parents=True, exist_ok=True)
     file, place = out / f"{name}.yaml", out / name
     if place.exists():  # an interrupted measurement goes on
-        Worker(place, out / f"{name}-1.log").wait()
+        with Worker(place, out / f"{name}-1.log") as worker:
+            worker.wait()
         return place
     file.write_text(yaml.safe_dump({**SEARCHES[name], "trials": TRIALS, "pruner": "median"}, sort_keys=False))
-    first = Worker(file, out / f"{name}-1.log", "--dir", str(place))
-    while not (place / "0001").exists():
-        if first.process.poll() is not None:
-            raise FailedError(f"the first worker has ended; {out / f'{name}-1.log'} says why")
-        time.sleep(0.5)
-    second = Worker(place, out / f"{name}-2.log")
-    while _ended(place) < KILLED_AFTER and second.process.poll() is None:
-        time.sleep(0.5)
-    first.kill()
-    say(f"{name}: the first worker is killed after {_ended(place)} trials, and started again")
-    first = Worker(place, out / f"{name}-1.log")
-    first.wait()
-    second.wait()
+    with ExitStack() as workers:
+        first = workers.enter_context(Worker(file, out / f"{name}-1.log", "--dir", str(place)))
+        while not (place / "0001").exists():
+            if first.process.poll() is not None:
+                raise FailedError(f"the first worker has ended; {out / f'{name}-1.log'} says why")
+            time.sleep(0.5)
+        second = workers.enter_context(Worker(place, out / f"{name}-2.log"))
+        while _ended(place) < KILLED_AFTER and second.process.poll() is None:
+            time.sleep(0.5)
+        first.kill()
+        say(f"{name}: the first worker is killed after {_ended(place)} trials, and started again")
+        workers.enter_context(Worker(place, out / f"{name}-1.log")).wait()
+        second.wait()
     return place
 
 

@@ -226,10 +226,10 @@ class EnvSpec:
         }
         for kind, theirs in (("observation", other.observations), ("action", other.actions)):
             if mine[kind].keys() != theirs.keys():
-                return f"its {kind}s are {', '.join(theirs)}, those of {self.id} are {', '.join(mine[kind])}"
+                return f"its {kind}s are {', '.join(theirs)}, those of the training are {', '.join(mine[kind])}"
             for name, space in mine[kind].items():
                 if difference := _difference(space, theirs[name]):
-                    return f"its {kind} {name!r} has {difference[1]}, that of {self.id} has {difference[0]}"
+                    return f"its {kind} {name!r} has {difference[1]}, that of the training has {difference[0]}"
         return ""
 
     @property

@@ -125,27 +125,27 @@ STEERING = {"turn": BoxSpec((1,), (-1.0,), (1.0,)), "gear": DiscreteSpec(3)}
     ("observations", "actions", "told"),
     [
         ({}, {}, ""),
-        ({"wind": None}, {}, "its observations are position, those of Plane are position, wind"),
+        ({"wind": None}, {}, "its observations are position, those of the training are position, wind"),
         (
             {"position": ArraySpec((3,), "float32")},
             {},
-            "its observation 'position' has shape (3,), that of Plane has shape (2,)",
+            "its observation 'position' has shape (3,), that of the training has shape (2,)",
         ),
         (
             {"wind": ArraySpec((), "uint8")},
             {},
-            "its observation 'wind' has dtype uint8, that of Plane has dtype float32",
+            "its observation 'wind' has dtype uint8, that of the training has dtype float32",
         ),
-        ({}, {"gear": DiscreteSpec(4)}, "its action 'gear' has n 4, that of Plane has n 3"),
+        ({}, {"gear": DiscreteSpec(4)}, "its action 'gear' has n 4, that of the training has n 3"),
         (
             {},
             {"gear": BoxSpec((1,), (None,), (None,))},
-            "its action 'gear' has kind box, that of Plane has kind discrete",
+            "its action 'gear' has kind box, that of the training has kind discrete",
         ),
         (
             {},
             {"turn": BoxSpec((1,), (-2.0,), (1.0,))},
-            "its action 'turn' has low (-2.0,), that of Plane has low (-1.0,)",
+            "its action 'turn' has low (-2.0,), that of the training has low (-1.0,)",
         ),
     ],
 )

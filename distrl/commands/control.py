@@ -227,7 +227,7 @@ def set_parameters(
         now = steering.steerable()
     for parameter in now:
         now_is = json.dumps(parameter.value) if isinstance(parameter.value, bool) else parameter.value
-        value = "(a schedule)" if parameter.value is None else now_is
+        value = "(by a schedule or a rule)" if parameter.value is None else now_is
         typer.echo(f"{parameter.path} = {value}  # {parameter.meaning}")
 
 

@@ -1,5 +1,6 @@
 """Curriculum: rules by which keyword arguments of the environment change while a run trains."""
 
+import json
 import math
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping
@@ -89,7 +90,11 @@ def like(configured: ParameterValue, value: Any) -> ParameterValue:
         return value
     kind = {bool: "true or false", int: "a whole number", float: "a finite number", str: "a text"}[type(configured)]
     real = f"; write {configured}.0 there for real numbers" if type(configured) is int else ""
-    raise ValueError(f"{value!r} must be {kind}, as environment.kwargs has {configured!r}{real}")
+    raise ValueError(f"{_shown(value)} must be {kind}, as {_shown(configured)} is{real}")
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, default=str)
 
 
 def value_at(rule: CurriculumRule, configured: ParameterValue, env_steps: int) -> ParameterValue:
@@ -113,7 +118,9 @@ def check_rule(name: str, rule: CurriculumRule, kwargs: Mapping[str, Any], metri
         )
     configured = kwargs[name]
     if not is_parameter(configured):
-        raise ValueError(f"curriculum.{name}: only numbers, true or false, and texts can change, not {configured!r}")
+        raise ValueError(
+            f"curriculum.{name}: only numbers, true or false, and texts can change, not {_shown(configured)}"
+        )
     if isinstance(rule, StagesRule | MetricRule):
         for value in rule.values:
             try:
@@ -122,11 +129,13 @@ def check_rule(name: str, rule: CurriculumRule, kwargs: Mapping[str, Any], metri
                 raise ValueError(f"curriculum.{name}.values: {error}") from None
     elif type(configured) not in (int, float):
         raise ValueError(
-            f"curriculum.{name}.kind: {rule.kind} is for numbers, and environment.kwargs.{name} is {configured!r}; "
-            "use stages or by_metric"
+            f"curriculum.{name}.kind: {rule.kind} is for numbers, and environment.kwargs.{name} is "
+            f"{_shown(configured)}; use stages or by_metric"
         )
     elif "start" in type(rule).model_fields and not {"start", "end", "steps"} <= rule.model_fields_set:
         raise ValueError(f"curriculum.{name}: kind {rule.kind} needs start, end and steps")
+    elif rule.kind == "constant" and type(configured) is int and rule.at(0) != int(rule.at(0)):
+        raise ValueError(f"curriculum.{name}: {rule.at(0):g} must be a whole number, as {configured} is")
     if isinstance(rule, MetricRule) and rule.metric not in (*metrics, *EPISODE_RESULTS):
         known = ", ".join((*metrics, *EPISODE_RESULTS))
         raise ValueError(

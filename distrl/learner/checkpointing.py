@@ -70,6 +70,10 @@ class Checkpointer:
         """Whether there are updates that no checkpoint holds, not even one that is being written."""
         return self._state.updates > self._held
 
+    def outdate(self) -> None:
+        """Let the newest checkpoint count as behind: more is known of its weights."""
+        self._held = min(self._held, self._state.updates - 1)
+
     def holds(self, updates: int) -> bool:
         """Return whether a complete checkpoint has at least this number of updates."""
         return self._writing is None and self._held >= updates
@@ -242,6 +246,10 @@ class Saver:
                 raise
             self._reporter.unsaved = str(error)
             log.error("no checkpoint: %s; tried again in %g s", error, RETRY_S)
+
+    def outdate(self) -> None:
+        """Let `save_what_is_left` write the last checkpoint again, in the place of the one of the same updates."""
+        self._checkpointer.outdate()
 
     def save_what_is_left(self, report: Callable[[], None]) -> None:
         """Wait for the checkpoint that is being written; write another if there are later updates, or if it failed.

@@ -9,7 +9,7 @@ from distrl.config.environment import info_word
 from distrl.learner.policy_files import write_best
 from distrl.learner.preparation import Prepared
 from distrl.learner.reporter import Reporter
-from distrl.memory_backend.records import Evaluation
+from distrl.memory_backend.records import Evaluation, Request
 from distrl.metrics.snapshot import other_evaluation_column
 
 log = logging.getLogger(__name__)
@@ -29,14 +29,23 @@ class Evaluations:
         self._last_within_s = prepared.config.evaluation.last_within_s
         self._state, self._policy_dir = prepared.state, prepared.run_dir / "policy"
         self._config = prepared.config
-        columns = columns_of_others(self._config, {})  # a resumed run may have other ones
-        self._state.other_evaluations = columns | {
-            column: value for column, value in self._state.other_evaluations.items() if column in columns
-        }
+        self._lacks_others = self._forget_others()
         self._every_s = 0.0 if prepared.config.deterministic else EVERY_S
         self._look_at = 0.0
         self._after = "0"
         self._best_unkept = False
+
+    def _forget_others(self) -> bool:
+        """Forget results of other environments that this run has not, or has changed; return whether it lacks some."""
+        state, config = self._state, self._config
+        others = config.evaluation.other_environments
+        defined = {name: other.model_dump_json() for name, other in others.items()}
+        kept = [name for name in defined if defined[name] == state.other_environments.get(name)]
+        columns = [column for name in kept for column in _columns_of(config, name, None)]
+        found = {column: state.other_evaluations.get(column) for column in columns}
+        lacks = len(kept) < len(defined) or not found.keys() <= state.other_evaluations.keys()
+        state.other_evaluations, state.other_environments = columns_of_others(config, {}) | found, defined
+        return lacks
 
     def look(self, *, at_once: bool = False) -> None:
         """Record the evaluations since the last look, if the next one is due or `at_once`."""
@@ -50,35 +59,44 @@ class Evaluations:
             self._state.evaluation_success_rate = evaluation.success_rate
             self._state.evaluation_metrics = {key: evaluation.metrics.get(key) for key in self._state.recent_metrics}
             self._state.other_evaluations = columns_of_others(self._config, evaluation.others)
+            self._lacks_others = False
         if found and self._best_unkept:
             self._keep_best()
 
-    def have_last(self, attend: Callable[[], None], stop: Callable[[], bool]) -> None:
+    @property
+    def lacks_last(self) -> bool:
+        """Whether the newest published weights are to be evaluated, and are not."""
+        return self._last_within_s > 0.0 and not self._has_newest
+
+    def have_last(self, attend: Callable[[], None], stop: Callable[[], bool]) -> bool:
         """Have the newest published weights evaluated, and wait for it, at most `evaluation.last_within_s`.
 
         Args:
             attend: Called between two looks.
             stop: Ends the wait.
+
+        Returns:
+            Whether an evaluation came in.
         """
-        self.look(at_once=True)
-        if self._has_newest or not self._last_within_s:
-            return
-        until = time.monotonic() + self._last_within_s
+        before, until = self._after, time.monotonic() + self._last_within_s
+        self._registry.add_request(Request("learner", f"evaluate the last weights, within {self._last_within_s:g} s"))
         self._registry.demand("evaluation")
         while not stop():
             attend()
             self.look(at_once=True)
             if self._has_newest:
-                return
+                break
             if time.monotonic() >= until:
-                what = "the last weights were not evaluated within %g s (evaluation.last_within_s)"
-                log.warning(what, self._last_within_s)
-                return
+                what = f"end without an evaluation of the last weights: none within {self._last_within_s:g} s"
+                self._registry.add_request(Request("learner", f"{what} (evaluation.last_within_s)"))
+                break
             time.sleep(POLL_S)
+        return self._after != before
 
     @property
     def _has_newest(self) -> bool:
-        return (self._state.evaluation_env_steps or 0) >= self._weights.env_steps()
+        evaluated = self._state.evaluation_env_steps or 0
+        return not self._lacks_others and evaluated >= self._weights.env_steps()
 
     def _keep_best(self) -> None:
         try:
@@ -94,10 +112,16 @@ def columns_of_others(config: RunConfig, results: Mapping[str, Evaluation]) -> d
     """Return the columns of `evaluation.other_environments`; None: there is no result, or the environment has none."""
     columns: dict[str, float | None] = {}
     for name in config.evaluation.other_environments:
-        found = results.get(name)
-        columns[other_evaluation_column(name, "mean_return")] = None if found is None else found.mean_return
-        columns[other_evaluation_column(name, "success_rate")] = None if found is None else found.success_rate
-        for key in config.environment.metrics:
-            value = None if found is None else found.metrics.get(key)
-            columns[other_evaluation_column(name, f"info_{info_word(key)}")] = value
+        columns |= _columns_of(config, name, results.get(name))
+    return columns
+
+
+def _columns_of(config: RunConfig, name: str, found: Evaluation | None) -> dict[str, float | None]:
+    columns: dict[str, float | None] = {
+        other_evaluation_column(name, "mean_return"): None if found is None else found.mean_return,
+        other_evaluation_column(name, "success_rate"): None if found is None else found.success_rate,
+    }
+    for key in config.environment.metrics:
+        value = None if found is None else found.metrics.get(key)
+        columns[other_evaluation_column(name, f"info_{info_word(key)}")] = value
     return columns

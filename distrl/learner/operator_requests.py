@@ -74,16 +74,24 @@ class OperatorRequests:
     def advance(self) -> None:
         """Change the parameters whose rule by a metric is fulfilled, as an operator would."""
         for name, episodes in self._state.stages.items():
-            rule = self._in_force.environment.metric_rules.get(name)
-            stage = None if rule is None else next_stage(rule, episodes)
-            if rule is None or stage is None:
+            if self._next_stage(name) is None:
                 continue
+            # Read, as operators may have changed something since the last look; theirs comes first.
+            if (settings := self._registry.control().settings) != self._settings:
+                self._follow({**self._settings, **settings})
+            if (stage := self._next_stage(name)) is None:
+                continue
+            rule = self._in_force.environment.metric_rules[name]
             why = f"mean {rule.metric} {episodes.mean:.4g} over {rule.episodes} episodes"
             what = f"{stage_path(name)} {stage}: {name} is {json.dumps(rule.values[stage])} after {why}"
             self._registry.add_request(Request("curriculum", what))
             self._registry.set_control(settings={stage_path(name): stage})
-            # Read, as operators may have changed something since the last look.
-            self._follow({**self._settings, **self._registry.control().settings})
+            self._follow({**self._settings, stage_path(name): stage})
+
+    def _next_stage(self, name: str) -> int | None:
+        """Return the stage that the rule of this parameter now goes on to, if any."""
+        rule = self._in_force.environment.metric_rules.get(name)
+        return None if rule is None else next_stage(rule, self._state.stages[name])
 
     def end(self) -> None:
         """Mark requested checkpoints as written, as the last one was."""

@@ -133,8 +133,12 @@ class Session:
             self.reached = None if reason == ASKED else reason
             self.activity = "stopping"
             self.learner.publish_newest()
-            self._have_last_evaluation(reason)
+            if self._evaluations is not None:
+                self._evaluations.look(at_once=True)
             self._save_what_is_left(reason)
+            if self._have_last_evaluation(reason):
+                self._saver.outdate()
+                self._save_what_is_left(reason)
             self._steered.end()
         except FencedError:
             self._saver.close(abandon=True)  # the checkpoints are another learner's now
@@ -200,16 +204,19 @@ class Session:
                 self._evaluate()
         self._evaluations.look()
 
-    def _have_last_evaluation(self, reason: str) -> None:
-        """Wait for the evaluation of the last weights, unless it was asked to stop, or an evaluation has ended it."""
-        if self._evaluations is None:
-            return
-        if reason in (ASKED, "evaluation_return"):
-            self._evaluations.look(at_once=True)
-            return
+    def _have_last_evaluation(self, reason: str) -> bool:
+        """Wait for the evaluation of the last weights, unless it was asked to stop, or an evaluation has ended it.
+
+        Returns:
+            Whether there is one that the last checkpoint does not have.
+        """
+        if self._evaluations is None or reason in (ASKED, "evaluation_return") or not self._evaluations.lacks_last:
+            return False
         self.activity = AWAITS_EVALUATION
-        self._evaluations.have_last(self.attend if self._evaluate is None else self._evaluate, self._stop)
+        self._report(self._reporter.snapshot())
+        found = self._evaluations.have_last(self.attend if self._evaluate is None else self._evaluate, self._stop)
         self.activity = "stopping"
+        return found
 
     def _dump(self, error: NonFiniteBatchError) -> None:
         """Save the batch that was not finite beside the log."""

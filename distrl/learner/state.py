@@ -63,6 +63,7 @@ class LearnerState:
         evaluation_success_rate: Share of that evaluation's episodes that succeeded; None: the environment does not say.
         evaluation_metrics: Key of `environment.metrics` -> its mean over that evaluation's episodes; None: unknown.
         other_evaluations: Column of a result in `evaluation.other_environments` -> that of the newest evaluation.
+        other_environments: Name -> its definition as JSON, of the environments that these are of.
         best_evaluation_return: Best mean return of all evaluations.
         best_saved_evaluation: Best evaluation when the best checkpoint by evaluation was written.
         recent_returns: Undiscounted returns of the newest 100 episodes, oldest first.
@@ -110,6 +111,7 @@ class LearnerState:
     wall_s: Annotated[_Finite, Field(ge=0.0)] = 0.0
     settings: Annotated[dict[str, tuple[_Setting, _Setting]], BeforeValidator(_to_pairs)] = field(default_factory=dict)
     other_evaluations: dict[str, _Finite | None] = field(default_factory=dict)
+    other_environments: dict[str, str] = field(default_factory=dict)
     stages: dict[str, StageEpisodes] = field(default_factory=dict)
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
@@ -277,7 +279,7 @@ class LearnerState:
 
 
 _LATER = {
-    *("launch", "stages", "evaluation_success_rate", "evaluation_metrics", "other_evaluations"),
+    *("launch", "stages", "evaluation_success_rate", "evaluation_metrics", "other_evaluations", "other_environments"),
     *("recent_discounted_returns", "recent_successes", "recent_metrics", "metric_ways"),
 }
 _STATE = TypeAdapter(LearnerState)

@@ -65,6 +65,12 @@ def test_the_best_of_each_are_judged_by_other_episodes(out, monkeypatch, capsys)
 class Ended:
     """A worker whose process has ended."""
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
     @property
     def process(self):
         return self

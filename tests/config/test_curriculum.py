@@ -58,7 +58,7 @@ def test_without_a_rule_the_configured_values_are_in_force():
         ({"level": 1}, {"level": {"kind": "linear", "end": 3}}, "linear needs start, end and steps"),
         ({"level": "a"}, {"level": STAGES}, "0 must be a text"),
         ({"level": 0}, {"level": {**STAGES, "values": [0, 1.5, 2]}}, "1.5 must be a whole number.*write 0.0 there"),
-        ({"level": 0}, {"level": {**STAGES, "values": [0, True, 2]}}, "True must be a whole number"),
+        ({"level": 0}, {"level": {**STAGES, "values": [0, True, 2]}}, "true must be a whole number"),
         ({"level": 0}, {"level": {**STAGES, "at_env_steps": [100]}}, "at_env_steps has 1 numbers for 3 values"),
         ({"level": 0}, {"level": {**STAGES, "at_env_steps": [300, 100]}}, r"\[300, 100\] must increase"),
         ({"level": 0}, {"level": {**STAGES, "at_env_steps": [100, 100]}}, "must increase"),

@@ -91,7 +91,7 @@ def test_operators_change_the_environment_and_are_refused_what_it_cannot(start_r
     run.wait_for_updates(3)
     where = ("--run", str(run.run_dir))
     assert run.snapshot["curriculum_level"] == 1
-    assert "environment.kwargs.level = (a schedule)" in distrl_command("set", *where).stdout
+    assert "environment.kwargs.level = (by a schedule or a rule)" in distrl_command("set", *where).stdout
     told = distrl_command("set", "environment.kwargs.level=3", *where)
     assert (told.returncode, told.stderr) == (0, "")
     assert "environment.kwargs.level = 3" in told.stdout

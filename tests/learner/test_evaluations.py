@@ -1,5 +1,6 @@
 """Evaluations: each is recorded once, and the registry is not read at every update."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -47,8 +48,8 @@ def seen(monkeypatch):
     return found
 
 
-def evaluations(registry, **tree):
-    origin = Origin(LearnerState(run_id="r"), resumed=False)
+def evaluations(registry, state=None, **tree):
+    origin = Origin(state or LearnerState(run_id="r"), resumed=False)
     weights = SimpleNamespace(env_steps=lambda: 50)
     config, backend = RunConfig.model_validate(tree), SimpleNamespace(registry=registry, weights=weights)
     return Evaluations(Prepared(config, None, Path("never"), None, {}, origin, backend, None, None), None)
@@ -113,26 +114,45 @@ def test_a_resumed_training_goes_on_with_what_was_evaluated_and_kept(registry, t
 def test_the_last_weights_are_asked_for_once_and_waited_for(registry, tmp_path):
     made = evaluations(registry)
     made._policy_dir = tmp_path
-    looks = iter([[], [40], [], [50], [60]])
-    made.have_last(lambda: tell(registry, *next(looks)), lambda: False)
-    assert made._state.evaluation_env_steps == 50
+    assert made.lacks_last
+    looks = iter([[], [40], [], [50]])
+    assert made.have_last(lambda: tell(registry, *next(looks)), lambda: False)
+    assert (made._state.evaluation_env_steps, made.lacks_last) == (50, False)
     assert registry.control().evaluation.asked == 1
-    made.have_last(lambda: tell(registry, *next(looks)), lambda: False)  # it has them
-    assert (made._state.evaluation_env_steps, registry.control().evaluation.asked) == (50, 1)
+    assert [request.what for _, request in registry.requests("0")] == ["evaluate the last weights, within 60 s"]
 
 
-@pytest.mark.parametrize(("within_s", "asked"), [(0.0, 0), (0.01, 1)])
-def test_the_end_waits_no_longer_than_it_may(registry, caplog, within_s, asked):
-    made = evaluations(registry, evaluation={"every_env_steps": 10, "last_within_s": within_s})
-    made.have_last(lambda: None, lambda: False)
-    assert registry.control().evaluation.asked == asked
-    assert ("the last weights were not evaluated within 0.01 s" in caplog.text) == bool(asked)
+def test_the_end_waits_no_longer_than_it_may(registry):
+    assert not evaluations(registry, evaluation={"every_env_steps": 10, "last_within_s": 0.0}).lacks_last
+    made = evaluations(registry, evaluation={"every_env_steps": 10, "last_within_s": 0.01})
+    assert not made.have_last(lambda: None, lambda: False)
+    assert [request.what for _, request in registry.requests("0")][-1] == (
+        "end without an evaluation of the last weights: none within 0.01 s (evaluation.last_within_s)"
+    )
 
 
 def test_a_stop_ends_the_wait(registry):
     made, stops = evaluations(registry), iter([False, False, True])
-    made.have_last(lambda: None, lambda: next(stops))
+    assert not made.have_last(lambda: None, lambda: next(stops))
     assert made._state.evaluation_env_steps is None
+
+
+def test_another_environment_under_the_same_name_has_no_result_yet(registry, tmp_path):
+    def made(state, level):
+        others = {"hard": {"kwargs": {"level": level}}}
+        return evaluations(registry, evaluation={"every_env_steps": 10, "other_environments": others}, state=state)
+
+    first = made(LearnerState(run_id="r"), 3)
+    first._policy_dir = tmp_path
+    registry.add_evaluation(replace(evaluation(50), others={"hard": evaluation(50)}), b"", 1)
+    first.look(at_once=True)
+    column = "evaluation_in_hard_mean_return"
+    assert (first._state.other_evaluations[column], first.lacks_last) == (3.0, False)
+    saved = LearnerState.from_meta(json.loads(json.dumps(first._state.to_meta())))
+    again = made(saved, 3)
+    assert (again._state.other_evaluations[column], again.lacks_last) == (3.0, False)
+    harder = made(saved, 9)
+    assert (harder._state.other_evaluations[column], harder.lacks_last) == (None, True)
 
 
 def test_the_newest_metrics_of_evaluations_are_kept(registry, tmp_path):
@@ -172,8 +192,13 @@ def test_results_in_other_environments_have_columns(registry, tmp_path):
 
 
 def test_a_resumed_run_keeps_the_results_in_environments_that_it_still_has(registry):
-    state = LearnerState(run_id="r", other_evaluations={"evaluation_in_a_mean_return": 1.0, "evaluation_in_b_x": 2.0})
     tree = {"evaluation": {"every_env_steps": 9, "other_environments": {"a": {"id": "X"}, "c": {"id": "X"}}}}
+    defined = RunConfig.model_validate(tree).evaluation.other_environments["a"].model_dump_json()
+    state = LearnerState(
+        run_id="r",
+        other_evaluations={"evaluation_in_a_mean_return": 1.0, "evaluation_in_b_x": 2.0},
+        other_environments={"a": defined, "b": "{}"},
+    )
     origin = Origin(state, resumed=True)
     backend = SimpleNamespace(registry=registry, weights=None)
     prepared = Prepared(RunConfig.model_validate(tree), None, Path("never"), None, {}, origin, backend, None, None)

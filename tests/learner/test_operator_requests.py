@@ -253,6 +253,15 @@ def play(made, stage, *successes):
     made.advance()
 
 
+def test_what_an_operator_has_just_set_comes_before_the_rule(run, steered):
+    made, registry = steered(**leveled()), run.backend.registry
+    made.begin()
+    registry.set_control(settings={STAGE: 2})  # since the last look
+    play(made, 0, 1, 1)
+    assert registry.control().settings == {STAGE: 2}
+    assert registry.requests("0") == []
+
+
 def test_the_next_stage_is_a_setting_like_an_operators(run, steered):
     told = []
     made = steered(**leveled())

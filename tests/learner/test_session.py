@@ -694,7 +694,7 @@ def test_the_last_weights_are_evaluated_before_the_last_checkpoint(train, tmp_pa
     training.session.attend = answer
     assert training.run() == "updates"
     last = training.snapshots[-1]
-    assert (asked, saved_then) == ([1], [])
+    assert (asked, saved_then, training.saved) == ([1], [3], [3, 3])  # saved before the wait, and with the result
     assert (last["evaluation_env_steps"], last["evaluation_mean_return"]) == (last["env_steps"], 7.0)
     assert training.state.best_saved_evaluation == 7.0
     assert best_return(tmp_path / "policy") == 7.0

@@ -102,6 +102,10 @@ class PolicyHead(DistributionsHead[PolicyHeadParameters]):
         return {"entropy": ops.mean(self.distribution.entropy(outputs))}
 
 
+MOST_LOG_RATIO = 20.0
+"""Largest log ratio. exp of one above 88 is infinite in float32, and makes the gradient NaN where a clip passes it by."""
+
+
 class PPOHead(DistributionsHead[PPOHeadParameters]):
     """PPO (Schulman et al. 2017): ``-surrogate + kl_coefficient KL(old || new) - beta H``.
 
@@ -152,7 +156,8 @@ class PPOHead(DistributionsHead[PPOHeadParameters]):
         return named_targets(targets, *always, optional=("old_outputs",))
 
     def _log_ratios(self, outputs: Mapping[str, Tensor], given: Mapping[str, Any]) -> Tensor:
-        return self.distribution.log_probability(outputs, given["actions"]) - given["old_log_probabilities"]
+        now = self.distribution.log_probability(outputs, given["actions"])
+        return ops.minimum(now - given["old_log_probabilities"], MOST_LOG_RATIO)
 
 
 class StateIndependent(keras.layers.Layer):  # type: ignore[misc]  # Keras has no type information

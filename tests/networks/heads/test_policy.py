@@ -220,6 +220,18 @@ def test_beyond_the_clip_there_is_no_gradient(build, choices):
     np.testing.assert_allclose(gradients["policy/action"], expected, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("advantage", [1.0, -1.0])
+@pytest.mark.parametrize("parameters", [{}, {"clip_range": None, "initial_kl_coefficient": 0.5}])
+def test_a_ratio_beyond_float32_leaves_the_gradient_finite(build, choices, advantage, parameters):
+    """exp overflows float32 from 88 on: the smaller, clipped ratio then had a gradient beside 0 times infinity."""
+    built = built_with_logits(build, choices, PPOHeadParameters(**parameters), NEW)
+    targets = ppo_targets([0, 1, 0], [advantage] * 3, OLD)
+    targets["old_log_probabilities"] = np.full(3, -200.0, np.float32)
+    gradients = built.gradients(lambda outputs: built.head.loss(outputs, targets), observation=ROWS)
+    assert np.isfinite(built.loss(targets, observation=ROWS)).all()
+    assert all(np.isfinite(gradient).all() for gradient in gradients.values())
+
+
 @pytest.mark.row("D165", "D07.15")
 def test_kl_penalty_and_entropy(build, choices):
     parameters = PPOHeadParameters(clip_range=None, initial_kl_coefficient=2.0, beta_entropy=0.1)
