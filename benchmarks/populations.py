@@ -195,19 +195,24 @@ def _table(task: Task, entries: Sequence[Entry]) -> str:
     heads = ["Repeat", *(f"Fixed {rate:g}" for rate in task.rates), "Chosen of these", "Population's best member"]
     columns = [[entry["rates"][f"{rate:g}"] for entry in entries] for rate in task.rates]
     columns += [[_chosen(entry) for entry in entries], [entry["member"] for entry in entries]]
-    last = ["Interquartile mean [95 %]", *map(interval_cell, columns), "", ""]
+    last = ["Interquartile mean [95 %]", *(interval_cell(column, _told) for column in columns), "", ""]
     return table([*heads, "Its learning rates", "Lessons of all"], [*map(_line, entries), last])
 
 
 def _line(entry: Entry) -> list[str]:
     return [
         entry["name"],
-        *(number(score) for score in entry["rates"].values()),
-        f"{number(_chosen(entry))} ({entry['best_rate']})",
-        number(entry["member"]),
+        *(_told(score) for score in entry["rates"].values()),
+        f"{_told(_chosen(entry))} ({entry['best_rate']})",
+        _told(entry["member"]),
         " → ".join(f"{rate:.2g}" for rate in entry["member_rates"]),
         str(entry["lessons"]),
     ]
+
+
+def _told(score: float) -> str:
+    """Format a score; near 0, where the best ones of `fitting` are, with more digits."""
+    return number(score) if abs(score) >= 1.0 else f"{score:.4f}".replace("-", "−")
 
 
 def _chosen(entry: Entry) -> float:

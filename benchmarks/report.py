@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -231,12 +231,16 @@ def _score_cell(result: Result | None) -> str:
     return f"**failed** ({result.stop_reason})" if result.mean_return is None else number(result.mean_return)
 
 
-def interval_cell(scores: Sequence[float]) -> str:
-    """Return the interquartile mean with its interval; a dash without scores."""
+def interval_cell(scores: Sequence[float], told: Callable[[float], str] | None = None) -> str:
+    """Return the interquartile mean with its interval; a dash without scores.
+
+    Args:
+        told: Formats a score. None: as `number` does.
+    """
     if not scores:
         return "–"
-    around = interval(scores)
-    return f"{number(around.centre)} [{number(around.low)}, {number(around.high)}]"
+    centre, low, high = map(told or number, interval(scores))
+    return f"{centre} [{low}, {high}]"
 
 
 def number(value: float) -> str:

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from benchmarks import populations
+from benchmarks import populations, speed
 from distrl.config.load import load, validated
 from distrl.experiments.search import Search
 
@@ -80,3 +80,8 @@ class Ended:
 
     def wait(self):
         return 0
+
+
+def test_the_page_says_what_the_committed_report_says():
+    page = populations.PAGE.read_text("utf-8")
+    assert speed.published(page, "populations", speed.page_text("populations", populations.block)) == page

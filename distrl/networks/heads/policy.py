@@ -103,7 +103,7 @@ class PolicyHead(DistributionsHead[PolicyHeadParameters]):
 
 
 MOST_LOG_RATIO = 20.0
-"""Largest log ratio. exp of one above 88 is infinite in float32, and makes the gradient NaN where a clip passes it by."""
+"""Largest log ratio: exp is infinite in float32 from 88 on, and makes the gradient NaN where a clip passes it by."""
 
 
 class PPOHead(DistributionsHead[PPOHeadParameters]):
