@@ -9,6 +9,24 @@ from distrl.config.load import dump, load
 from distrl.metrics.sinks import CsvSink
 from distrl.runs.summary import Summary
 
+TEXTS = {
+    "run_id": "r1",
+    "launch": "",
+    "algorithm": "impala",
+    "env": "CartPole-v1",
+    "stop_reason": "mean_return",
+    "bottleneck": "-",
+    "error": None,
+}
+NAMED = ("dropped", "policy_lag", "peak_rss_mb", "untracked", "other_evaluation_returns")
+
+
+def summary(**changes: Any) -> Summary:
+    """The summary of a run that reached its mean return: every number is 0, and nothing is in its mappings."""
+    numbers = dict.fromkeys(Summary.model_fields, 0)
+    return Summary.model_validate({**numbers, **TEXTS, **{name: {} for name in NAMED}, **changes})
+
+
 ROWS = (
     {"updates": 10, "env_steps": 1000, "episodes": 20, "wall_s": 1.5, "loss": 0.5, "env_steps_per_s": 900.0},
     {"updates": 20, "env_steps": 2000, "episodes": 30, "wall_s": 2.5, "loss": 0.25, "mean_return_100": 10.0},

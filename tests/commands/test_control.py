@@ -19,8 +19,8 @@ from distrl.memory_backend.backend import connect
 from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
 from distrl.memory_backend.records import Control, Demand, RoleStatus, SupervisorStatus
 from distrl.memory_backend.stream import QueueCaps
-from distrl.runs.summary import Summary
 from distrl.types import UnrollHeader
+from tests.run_folders import summary
 
 CAPS = QueueCaps(entries=8, bytes=1000)
 
@@ -41,18 +41,7 @@ def make_run(folder, *, run_id="r1", redis_url="redis://h:1/0", pid=None):
 
 
 def finish(folder, run_id="r1", **changes):
-    numbers = {**dict.fromkeys(Summary.model_fields, 0), "launch": ""}
-    texts = {"run_id": run_id, "algorithm": "impala", "env": "CartPole-v1", "stop_reason": "mean_return"}
-    rest = {
-        "bottleneck": "-",
-        "dropped": {},
-        "policy_lag": {},
-        "peak_rss_mb": {},
-        "untracked": {},
-        "other_evaluation_returns": {},
-        "error": None,
-    }
-    Summary.model_validate({**numbers, **texts, **rest, **changes}).write(folder / "summary.json")
+    summary(run_id=run_id, **changes).write(folder / "summary.json")
 
 
 def dead_pid():

@@ -14,7 +14,7 @@ from distrl.doctor import run as run_doctor
 from distrl.doctor.findings import Finding
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.keys import RunKeys
-from distrl.runs.summary import Summary
+from tests.run_folders import summary
 
 GOOD = Finding("ok", "cores", "8")
 ODD = Finding("warning", "memory", "1.0 GB free", "fewer actors")
@@ -131,18 +131,7 @@ def test_a_run_whose_process_is_gone_is_a_problem_and_says_how_to_go_on(capsys, 
 
 def test_a_run_that_has_ended(capsys, workplace):
     where = make_run(workplace / "a", 1)
-    numbers = {**dict.fromkeys(Summary.model_fields, 0), "launch": ""}
-    texts = {"run_id": "r1", "algorithm": "impala", "env": "CartPole-v1", "stop_reason": "mean_return"}
-    rest = {
-        "bottleneck": "-",
-        "dropped": {},
-        "policy_lag": {},
-        "peak_rss_mb": {},
-        "untracked": {},
-        "other_evaluation_returns": {},
-        "error": None,
-    }
-    Summary.model_validate({**numbers, **texts, **rest}).write(workplace / "a" / "summary.json")
+    summary().write(workplace / "a" / "summary.json")
     assert run(capsys, where)[0] == 0
 
 

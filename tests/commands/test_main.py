@@ -20,25 +20,14 @@ from distrl.launch.outcome import Outcome
 from distrl.roles.plan import Role
 from distrl.roles.trust import Trust
 from distrl.runs.run_directory import write_run_json
-from distrl.runs.summary import Summary
 from distrl.terminal.console import PlainView, QuietView
+from tests import run_folders
 
 HEAVY = ["gymnasium", "jax", "keras", "numpy", "onnxruntime", "ray", "redis", "tensorboardX", "tensorflow"]
 
 
 def summary(**changes):
-    numbers = {**dict.fromkeys(Summary.model_fields, 0), "launch": ""}
-    texts = {"run_id": "r", "algorithm": "impala", "env": "CartPole-v1", "stop_reason": "asked", "bottleneck": "-"}
-    rest = {
-        "dropped": {},
-        "policy_lag": {},
-        "peak_rss_mb": {},
-        "untracked": {},
-        "other_evaluation_returns": {},
-        "error": None,
-        "mean_return_100": None,
-    }
-    return Summary.model_validate({**numbers, **texts, **rest, **changes})
+    return run_folders.summary(**{"run_id": "r", "stop_reason": "asked", "mean_return_100": None, **changes})
 
 
 @pytest.fixture(autouse=True)

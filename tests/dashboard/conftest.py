@@ -18,6 +18,7 @@ from distrl.dashboard.app import make_app
 from distrl.metrics.sinks import CsvSink
 from distrl.runs.directories import Manifest, process_mark
 from distrl.runs.summary import Summary
+from tests import run_folders
 
 CONFIGURATION = dump(load("cartpole-impala"))
 
@@ -91,19 +92,7 @@ def returns(row: int) -> dict[str, float]:
 
 
 def summary(**changes: Any) -> Summary:
-    numbers = {**dict.fromkeys(Summary.model_fields, 0), "launch": ""}
-    texts = {"run_id": "r1", "algorithm": "impala", "env": "CartPole-v1", "stop_reason": "mean_return"}
-    rest = {
-        "bottleneck": "-",
-        "dropped": {},
-        "policy_lag": {},
-        "peak_rss_mb": {},
-        "untracked": {},
-        "other_evaluation_returns": {},
-        "error": None,
-        "mean_return_100": 475.5,
-    }
-    return Summary.model_validate({**numbers, **texts, **rest, **changes})
+    return run_folders.summary(**{"mean_return_100": 475.5, **changes})
 
 
 @pytest.fixture

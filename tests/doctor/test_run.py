@@ -11,7 +11,7 @@ from distrl.memory_backend.ledger import DROP_REASONS, LedgerCounts
 from distrl.memory_backend.records import Control, RoleStatus
 from distrl.memory_backend.stream import QueueCaps
 from distrl.roles.description import RunDescription
-from distrl.runs.summary import Summary
+from tests.run_folders import summary
 
 LEARNER = RoleStatus("learner", 0, 1, "here", 11, "training", beat=5, last_step_age_s=0.5, rss_mb=700.0)
 ACTORS = [RoleStatus("actor", number, 1, "here", 20 + number, "acting", beat=7) for number in range(2)]
@@ -155,20 +155,9 @@ def test_two_looks_at_a_run(monkeypatch):
 
 
 def test_how_a_run_has_ended(tmp_path):
-    numbers = {**dict.fromkeys(Summary.model_fields, 0), "launch": ""}
-    texts = {"run_id": "r1", "algorithm": "impala", "env": "CartPole-v1", "stop_reason": "mean_return"}
-    rest = {
-        "bottleneck": "-",
-        "dropped": {},
-        "policy_lag": {},
-        "peak_rss_mb": {},
-        "untracked": {},
-        "other_evaluation_returns": {},
-        "error": None,
-    }
-    summary = Summary.model_validate({**numbers, **texts, **rest})
-    assert ended(summary, "runs/x").health == "ok"
-    failed = summary.model_copy(update={"exit_code": 4, "stop_reason": "stalled", "error": "no update for 300 s"})
+    solved = summary()
+    assert ended(solved, "runs/x").health == "ok"
+    failed = solved.model_copy(update={"exit_code": 4, "stop_reason": "stalled", "error": "no update for 300 s"})
     found = ended(failed, str(tmp_path))
     assert found.health == "error"
     assert found.found.endswith(": no update for 300 s")

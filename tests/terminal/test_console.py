@@ -5,10 +5,10 @@ from datetime import datetime
 import pytest
 
 from distrl.config import RunConfig
-from distrl.runs.summary import Summary
 from distrl.terminal.console import PlainView, QuietView, UntilGoneView, line, make_view
 from distrl.terminal.live import LiveView
 from distrl.terminal.progress import History
+from tests import run_folders
 
 CONFIG = RunConfig.model_validate({"actors": {"count": 2}, "stop": {"mean_return": 475, "env_steps": 1_000_000}})
 SNAPSHOT = {
@@ -27,21 +27,7 @@ ACTOR = {"role": "actor", "id": 0, "state": "starting"}
 
 
 def summary():
-    numbers = {**dict.fromkeys(Summary.model_fields, 0), "launch": ""}
-    texts = {"run_id": "r", "algorithm": "impala", "env": "CartPole-v1", "stop_reason": "asked", "bottleneck": "-"}
-    return Summary.model_validate(
-        {
-            **numbers,
-            **texts,
-            "dropped": {},
-            "policy_lag": {},
-            "peak_rss_mb": {},
-            "untracked": {},
-            "other_evaluation_returns": {},
-            "error": None,
-            "mean_return_100": None,
-        }
-    )
+    return run_folders.summary(run_id="r", stop_reason="asked", mean_return_100=None)
 
 
 class Clock:
