@@ -1,11 +1,13 @@
 """Evaluations: the learner reads them from the registry, keeps the best one's weights, and waits for the last one."""
 
+import hashlib
+import json
 import logging
 import time
 from collections.abc import Callable, Mapping
 
 from distrl.config import RunConfig
-from distrl.config.environment import info_word
+from distrl.config.environment import EnvironmentConfig, info_word
 from distrl.learner.policy_files import write_best
 from distrl.learner.preparation import Prepared
 from distrl.learner.reporter import Reporter
@@ -38,8 +40,7 @@ class Evaluations:
     def _forget_others(self) -> bool:
         """Forget results of other environments that this run has not, or has changed; return whether it lacks some."""
         state, config = self._state, self._config
-        others = config.evaluation.other_environments
-        defined = {name: other.model_dump_json() for name, other in others.items()}
+        defined = {name: _digest(other) for name, other in config.other_environments.items()}
         kept = [name for name in defined if defined[name] == state.other_environments.get(name)]
         columns = [column for name in kept for column in _columns_of(config, name, None)]
         found = {column: state.other_evaluations.get(column) for column in columns}
@@ -106,6 +107,12 @@ class Evaluations:
         except OSError as error:  # tried again with the next evaluation
             log.error("the weights of the best evaluation cannot be kept: %s", error)
             self._reporter.unsaved = str(error)
+
+
+def _digest(environment: EnvironmentConfig) -> str:
+    """Return the sha256 of what an environment is; its keyword arguments may hold secrets."""
+    definition = json.dumps([environment.id, environment.kwargs], sort_keys=True, default=str)
+    return hashlib.sha256(definition.encode()).hexdigest()
 
 
 def columns_of_others(config: RunConfig, results: Mapping[str, Evaluation]) -> dict[str, float | None]:

@@ -63,7 +63,7 @@ class LearnerState:
         evaluation_success_rate: Share of that evaluation's episodes that succeeded; None: the environment does not say.
         evaluation_metrics: Key of `environment.metrics` -> its mean over that evaluation's episodes; None: unknown.
         other_evaluations: Column of a result in `evaluation.other_environments` -> that of the newest evaluation.
-        other_environments: Name -> its definition as JSON, of the environments that these are of.
+        other_environments: Name -> sha256 of id and keyword arguments, of the environments that these are of.
         best_evaluation_return: Best mean return of all evaluations.
         best_saved_evaluation: Best evaluation when the best checkpoint by evaluation was written.
         recent_returns: Undiscounted returns of the newest 100 episodes, oldest first.
