@@ -36,6 +36,6 @@ def test_other_spaces_are_refused():
         make_others(tree, spec, VectorEnvironment, cleanup)
     assert str(caught.value) == (
         f"evaluation.other_environments.choices: {TOY}:Bandit does not fit the policy: its observation 'observation' "
-        f"has high 0.0, that of {TOY}:StepCounter has high None; both must have the same observations and actions "
+        "has high 0.0, that of the training has high None; both must have the same observations and actions "
         "after environment.preprocessing"
     )
