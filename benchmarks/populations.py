@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from benchmarks.measurement import FailedError, run
+from benchmarks.measurement import run
 from benchmarks.publishing import PAGE, say
 from benchmarks.report import interval_cell, number
-from benchmarks.speed import NOTHING, Entry, chosen, finish, heading, parser, stamp, table
+from benchmarks.speed import NOTHING, Entry, heading, measure_each, parser, stamp, table
 from benchmarks.tuning import Worker, judged
 from distrl.runs.last_row import last_row
 
@@ -223,16 +223,7 @@ def _chosen(entry: Entry) -> float:
 def main(arguments: list[str] | None = None) -> int:
     """Measure and report; return 1 if something failed."""
     given = parser(__doc__, "populations", NAMES, PAGE).parse_args(arguments)
-    names = chosen(NAMES, given.only)
-    entries: list[Entry] = []
-    for name in names:
-        try:
-            entries.append(measure(name, given.out))
-        except FailedError as error:
-            say(f"failed: {name}: {error}")
-    if entries:
-        finish("populations", entries, given, block, PAGE)
-    return int(len(entries) < len(names))
+    return measure_each("populations", NAMES, measure, given, block, PAGE)
 
 
 if __name__ == "__main__":

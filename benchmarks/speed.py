@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import provenance
-from benchmarks.measurement import keep
+from benchmarks.measurement import FailedError, keep
 from benchmarks.publishing import RESULTS, say
 from benchmarks.report import published
 from distrl.runs.intervals import Interval
@@ -81,6 +81,26 @@ def finish(
     if given.publish:
         publish(name, report)
         write_page(name, block, page)
+
+
+def measure_each(
+    name: str,
+    names: Sequence[str],
+    measure: Callable[[str, Path], Entry],
+    given: argparse.Namespace,
+    block: Block,
+    page: Path,
+) -> int:
+    """Measure what was chosen of `names`, and report it; return 1 if something failed."""
+    wanted, entries = chosen(names, given.only), []
+    for each in wanted:
+        try:
+            entries.append(measure(each, given.out))
+        except FailedError as error:
+            say(f"failed: {each}: {error}")
+    if entries:
+        finish(name, entries, given, block, page)
+    return int(len(entries) < len(wanted))
 
 
 def command_line(name: str) -> str:

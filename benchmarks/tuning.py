@@ -22,7 +22,7 @@ import yaml
 from benchmarks.measurement import FailedError, run
 from benchmarks.publishing import PAGE, say
 from benchmarks.report import interval_cell, number
-from benchmarks.speed import Entry, chosen, finish, listed, parser, stamp
+from benchmarks.speed import Entry, listed, measure_each, parser, stamp
 
 HELD_OUT = (101, 102, 103)
 EPISODES = 100
@@ -204,15 +204,7 @@ def _told(means: list[float]) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Measure and report; return 1 if something failed."""
     given = parser(__doc__, "tuning", list(SEARCHES), PAGE).parse_args(arguments)
-    entries = []
-    for name in chosen(list(SEARCHES), given.only):
-        try:
-            entries.append(measure(name, given.out))
-        except FailedError as error:
-            say(f"failed: {name}: {error}")
-    if entries:
-        finish("tuning", entries, given, block, PAGE)
-    return int(len(entries) < len(chosen(list(SEARCHES), given.only)))
+    return measure_each("tuning", list(SEARCHES), measure, given, block, PAGE)
 
 
 if __name__ == "__main__":

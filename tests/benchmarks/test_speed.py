@@ -4,6 +4,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks import endurance, speed
+from benchmarks.measurement import FailedError
 from benchmarks.report import markers
 
 WHERE = {"commit": "abc1234", "date": "2026-01-02", "machine": "2 cores (X)", "load_before": 0.1}
@@ -120,3 +121,18 @@ def test_the_page_says_what_the_committed_report_says(name):
 def test_the_page_of_reliability_says_what_the_committed_report_says():
     page = endurance.PAGE.read_text("utf-8")
     assert speed.published(page, "endurance", speed.page_text("endurance", endurance.block)) == page
+
+
+def test_one_that_fails_keeps_no_other_from_being_reported(tmp_path, capsys):
+    def measure(name, out):
+        if name == "a":
+            raise FailedError("no luck", 1)
+        return {"name": name, **speed.stamp()}
+
+    def block(report):
+        return ", ".join(entry["name"] for entry in report["results"])
+
+    given = speed.parser("It measures.", "things", ["a", "b"]).parse_args(["--out", str(tmp_path)])
+    assert speed.measure_each("things", ["a", "b"], measure, given, block, tmp_path / "page.md") == 1
+    assert capsys.readouterr().out.split("\n") == ["failed: a: no luck", "", "b", ""]
+    assert speed.measure_each("things", ["b"], measure, given, block, tmp_path / "page.md") == 0

@@ -117,15 +117,21 @@ def test_an_evaluator_from_its_start_to_the_end_of_the_run(described_run, redis_
     assert not joined.thread.is_alive()
 
 
-def test_a_host_that_cannot_film_evaluates_and_says_so(described_run, redis_url, run_key, tmp_path, monkeypatch):
-    backend = described_run(**TASK, evaluation={"every_env_steps": 100, "episodes": 3, "films": {"best": True}})
+def evaluated_once(backend, redis_url, run_id, run_key, monkeypatch):
+    """Return a role that has evaluated the first weights."""
     First.specs.append(RunDescription.model_validate_json(backend.config_json()).spec)
     monkeypatch.setattr(evaluator, "Policy", First)
     learner = backend.become_learner()
     backend.weights.put_bundle(PolicyBundle(b"", ""))
     learner.weights.publish(1, encode_weights(Weights(1, {"w": np.zeros(1, np.float32)})), 100)
-    joined = Joined(redis_url, tmp_path.name, run_key)
+    joined = Joined(redis_url, run_id, run_key)
     wait_until(lambda: backend.registry.evaluations("0"))
+    return joined
+
+
+def test_a_host_that_cannot_film_evaluates_and_says_so(described_run, redis_url, run_key, tmp_path, monkeypatch):
+    backend = described_run(**TASK, evaluation={"every_env_steps": 100, "episodes": 3, "films": {"best": True}})
+    joined = evaluated_once(backend, redis_url, tmp_path.name, run_key, monkeypatch)
     assert joined.role.status().problem.startswith("no films: environment distrl.environments.worlds.toy:StepCounter")
     joined.end()
 
@@ -133,13 +139,7 @@ def test_a_host_that_cannot_film_evaluates_and_says_so(described_run, redis_url,
 def test_the_role_evaluates_in_other_environments_too(described_run, redis_url, run_key, tmp_path, monkeypatch):
     others = {"short": {"kwargs": {"terminate_at_steps": 2}}, "long": {"kwargs": {"terminate_at_steps": 6}}}
     backend = described_run(**TASK, evaluation={"every_env_steps": 100, "episodes": 3, "other_environments": others})
-    First.specs.append(RunDescription.model_validate_json(backend.config_json()).spec)
-    monkeypatch.setattr(evaluator, "Policy", First)
-    learner = backend.become_learner()
-    backend.weights.put_bundle(PolicyBundle(b"", ""))
-    learner.weights.publish(1, encode_weights(Weights(1, {"w": np.zeros(1, np.float32)})), 100)
-    joined = Joined(redis_url, tmp_path.name, run_key)
-    wait_until(lambda: backend.registry.evaluations("0"))
+    joined = evaluated_once(backend, redis_url, tmp_path.name, run_key, monkeypatch)
     ((_, told),) = backend.registry.evaluations("0")
     assert (told.mean_return, {name: one.mean_return for name, one in told.others.items()}) == (
         15.0,
