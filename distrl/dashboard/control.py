@@ -1,5 +1,6 @@
 """Control requests of pages, and how they are applied to a running job through its `Steering`."""
 
+import json
 import time
 from collections.abc import Callable
 from typing import Any, Literal
@@ -54,7 +55,7 @@ def apply(request: Request, hands: Steering, now: Callable[[], float] = time.tim
     if request.action == "set":
         path, value = _assignment(request.value)
         hands.change({path: value})
-        return f"requested {path} = {value}"
+        return f"requested {path} = {value if isinstance(value, str) else json.dumps(value)}"
     getattr(hands, request.action)()
     return f"{request.action} requested"
 

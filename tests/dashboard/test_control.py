@@ -36,6 +36,11 @@ class Hands:
             ("change", {"network.learning_rate": 1e-3}),
             "requested network.learning_rate = 0.001",
         ),
+        (
+            '{"action": "set", "value": {"path": "environment.kwargs.windy", "value": false}}',
+            ("change", {"environment.kwargs.windy": False}),
+            "requested environment.kwargs.windy = false",
+        ),
     ],
 )
 def test_actions(body, call, words):
