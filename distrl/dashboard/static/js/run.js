@@ -29,7 +29,7 @@ class RunView {
     this.problem = h("div", { class: "note warn", role: "status", hidden: true });
     this.tiles = TILES.map(([label]) => ({ value: h("dd"), under: h("dd", { class: "under" }), label }));
     this.budget = budget();
-    this.curves = new Curves(this.id, first, {
+    this.curves = new Curves(session, first, {
       beside: h("section", { class: "card", "aria-label": "Where time and unrolls go" }, h("div", { class: "body" }, this.budget.element)),
       begun: async () => this.apply(await get(`runs/${this.id}`)),
     });
@@ -107,7 +107,7 @@ class RunView {
       },
       snapshot: ({ snapshot, verdict }) => {
         this.numbers(snapshot, verdict);
-        this.curves.grown();
+        this.curves.grown(snapshot);
       },
       live: (live) => this.live(live),
       events: ({ events }) => this.tabs.events(events),
