@@ -88,9 +88,7 @@ def curves(request: Request) -> Response:
 def curves_as_csv(request: Request) -> Response:
     """Return numbers of one run at every row that the server keeps, as CSV: `metric` (repeatable)."""
     pieces = _runs(request).csv(request.path_params["id"], _metrics(request))
-    name = f"{request.path_params['id']}.csv"
-    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return StreamingResponse(pieces, media_type="text/csv", headers=headers)
+    return StreamingResponse(pieces, media_type="text/csv", headers={"Content-Disposition": "attachment"})
 
 
 def marks(request: Request) -> Response:

@@ -112,7 +112,7 @@ def test_a_curve_as_csv(page, make_run):
     answer = page().get(f"/api/runs/{id_of('a')}/curve.csv?metric=mean_return_100&metric=loss")
     assert answer.text == "env_steps,updates,episodes,wall_s,mean_return_100,loss\n100,1,1,0.5,10,\n200,2,2,1,20,\n"
     assert answer.headers["content-type"].startswith("text/csv")
-    assert answer.headers["content-disposition"] == f'attachment; filename="{id_of("a")}.csv"'
+    assert answer.headers["content-disposition"] == "attachment"
 
 
 def test_metrics_that_only_one_run_has_are_explained(page, make_run):

@@ -196,7 +196,7 @@ export class Chart {
   range(axis, low, high) {
     const { log, clip } = this.view;
     if (clip) [low, high] = percentiles(this.visible(axis).flat());
-    const targets = axis === 1 ? this.targets.map((target) => target.value).filter((value) => !log || value > 0) : [];
+    const targets = axis === 1 && !this.zoom ? this.targets.map((target) => target.value).filter((value) => !log || value > 0) : [];
     if (targets.length && low !== null) [low, high] = [Math.min(low, ...targets), Math.max(high, ...targets)];
     const range = (log ? paddedLog : padded)(low, high);
     const byHand = axis === 1 ? [this.view.low, this.view.high] : [null, null];
@@ -254,9 +254,14 @@ export class Chart {
 
   /** Line, value and spread of every line at a point, or before it. */
   valuesAt(index) {
-    const data = this.plot.data;
-    return this.lines.map((line, at) => ({ line, value: before(data[at + 1], index), spread: this.spreadAt(at, index) }))
+    return this.lines.map((line, at) => ({ line, value: this.valueAt(at, index), spread: this.spreadAt(at, index) }))
       .filter(({ line }) => !line.behind && !this.hidden.has(line.key));
+  }
+
+  /** Nothing beyond the end of a line; an evaluation stands until the next one. */
+  valueAt(at, index) {
+    const { x } = this.lines[at], data = this.plot.data;
+    return at >= this.bands.length && data[0][index] > x[x.length - 1] ? null : before(data[at + 1], index);
   }
 
   spreadAt(at, index) {
@@ -296,7 +301,7 @@ export class Chart {
       const element = this.values.get(line.key);
       if (!element) return;
       let value = line.y.length ? line.y[line.y.length - 1] : null;
-      if (data && index !== null && index !== undefined) value = before(data[at + 1], index);
+      if (data && index !== null && index !== undefined) value = this.valueAt(at, index);
       say(element, value === null ? UNKNOWN : line.format(value));
     });
   }

@@ -1,9 +1,9 @@
 // The curves of a run: the main chart and any number of panels, the marks on them, and their state in the address.
 import { announce, h, say, select, settled, slider } from "./dom.js";
-import { remember, remembered } from "./address.js";
 import { get } from "./api.js";
 import { Chart } from "./chart.js";
 import { ChartCard } from "./chartcard.js";
+import { chartQuery, keepInAddress, read, written } from "./chartstate.js";
 import { histograms } from "./histograms.js";
 import { axesOf, axisKey, metricsOf, texts, title } from "./metrics.js";
 import { pickMetrics } from "./picker.js";
@@ -33,17 +33,6 @@ const PANELS = [
   ["Success", ["success_rate_100", "evaluation_success_rate"]], ["Rounds without a worker", ["incomplete_rounds"]],
 ];
 
-const written = ({ names, view }) => [names.map(encodeURIComponent).join(","), view.log && "log", view.clip && "clip",
-  (view.low !== null || view.high !== null) && `y=${view.low ?? ""}:${view.high ?? ""}`].filter(Boolean).join(";");
-
-function read(text) {
-  const [names, ...options] = text.split(";"), range = options.find((one) => one.startsWith("y="))?.slice(2).split(":") ?? ["", ""];
-  const number = (part) => (part && Number.isFinite(Number(part)) ? Number(part) : null);
-  let decoded = [];
-  try { decoded = names.split(",").filter(Boolean).map(decodeURIComponent); } catch { /* a damaged address names no metric */ }
-  return { names: decoded, view: { log: options.includes("log"), clip: options.includes("clip"), low: number(range[0]), high: number(range[1]) } };
-}
-
 /** Lists of distinct names, each of one window and of at most as many as a request may have. */
 function batchesOf(names, windowOf) {
   const byWindow = Map.groupBy(new Set(names), windowOf), found = [];
@@ -72,34 +61,32 @@ export class Curves {
 
   /** Takes over what the address says. */
   recall() {
-    const query = remembered(), zoom = query.get("zoom")?.split(":").map(Number);
+    const query = chartQuery(), zoom = query.get("zoom")?.split(":").map(Number);
     this.over = AXES.some(([key]) => key === query.get("over")) ? query.get("over") : USUAL.over;
     this.smooth = Math.min(Math.max(Math.round(Number(query.get("smooth"))) || USUAL.smooth, 1), 101);
     this.zoom = zoom?.length === 2 && zoom.every(Number.isFinite) && zoom[0] < zoom[1] ? zoom : null;
     const main = read(query.get("main") ?? "");
-    this.main = this.panel(main.names.length ? main : { ...main, names: MAIN }, null);
+    this.main = this.panel(main.names.length ? main : { ...main, names: MAIN }, true);
     const panels = query.getAll("panel");
     this.isUsual = panels.length === 0;
-    this.panels = this.isUsual ? this.usualPanels() : panels.slice(0, MOST_PANELS).map(read).filter(({ names }) => names.length).map((one) => this.panel(one, ""));
+    this.panels = this.isUsual ? this.usualPanels() : panels.slice(0, MOST_PANELS).map(read).filter(({ names }) => names.length).map((one) => this.panel(one));
   }
 
   remember() {
     const isMain = written({ names: MAIN, view: {} }) === written(this.main);
-    remember({ over: this.over === USUAL.over ? null : this.over, smooth: this.smooth === USUAL.smooth ? null : String(this.smooth),
+    keepInAddress({ over: this.over === USUAL.over ? null : this.over, smooth: this.smooth === USUAL.smooth ? null : String(this.smooth),
       zoom: this.zoom && this.zoom.map((value) => Number(value.toPrecision(8))).join(":"), main: isMain ? null : written(this.main),
       panel: this.isUsual ? null : this.panels.length ? this.panels.map(written) : "none" });
   }
 
   usualPanels() {
-    return PANELS.map(([heading, names]) => this.panel({ names, view: {} }, heading));
+    return PANELS.map(([, names]) => this.panel({ names, view: {} }));
   }
 
-  /** A chart of some metrics. `heading`: null of the main chart, "" of one that is called by its metrics. */
-  panel({ names, view }, heading) {
-    const main = heading === null;
+  /** A chart of some metrics, with its card. */
+  panel({ names, view }, main = false) {
     const chart = new Chart({ height: main ? 350 : 150, fill: main, label: title(names[0]), syncKey: "run", onZoom: (range) => this.zoomed(range) });
-    const panel = { names, heading, chart, get view() { return chart.view; } };
-    panel.heading = heading || "";
+    const panel = { names, chart, get view() { return chart.view; } };
     panel.card = new ChartCard(chart, {
       named: () => `${this.name} ${this.titleOf(panel)}`, csv: () => this.csvAddress(panel), changed: () => this.changed(),
       actions: [["Metrics …", () => this.choose(panel)], ...(main ? [] : [["Move back", () => this.move(panel, -1)], ["Move on", () => this.move(panel, 1)], ["Remove", () => this.remove(panel)]])],
@@ -109,7 +96,11 @@ export class Curves {
     return panel;
   }
 
-  titleOf = (panel) => panel.heading || panel.names.map(title).join(", ");
+  /** Its heading among the usual panels, otherwise its metrics. */
+  titleOf(panel, names = panel.names) {
+    const usual = PANELS.find(([, metrics]) => metrics.join() === panel.names.join());
+    return usual ? usual[0] : names.map(title).join(", ");
+  }
 
   csvAddress(panel) {
     return `/api/runs/${this.id}/curve.csv?${new URLSearchParams(panel.names.map((name) => ["metric", name]))}`;
@@ -160,20 +151,30 @@ export class Curves {
     this.remember();
   }
 
+  /** Shows the dialog with what the run records by now. */
+  async pick(chosen) {
+    try {
+      this.described(await get(`runs/${this.id}`, {}, this.signal.signal));
+      return await pickMetrics(this.metrics, chosen, this.snapshot);
+    } catch (error) {
+      this.complain(error.message);
+      return null;
+    }
+  }
+
   async choose(panel) {
-    const names = await pickMetrics(this.metrics, panel.names, this.snapshot);
+    const names = await this.pick(panel.names);
     panel.card.menu.firstChild.focus();
     if (!names) return;
     panel.names = names;
-    panel.heading = "";
     if (panel === this.main) { this.remember(); this.redraw(); } else this.setPanels(this.own());
   }
 
   async add() {
-    const names = await pickMetrics(this.metrics, [], this.snapshot), own = this.own();
+    const names = await this.pick([]), own = this.own();
     if (!names) return;
     if (own.length >= MOST_PANELS) return this.complain(`${MOST_PANELS} panels are the most; remove one first`);
-    const panel = this.panel({ names, view: {} }, "");
+    const panel = this.panel({ names, view: {} });
     await this.setPanels([...own, panel]);
     panel.card.element.scrollIntoView({ block: "nearest" });
     panel.card.menu.firstChild.focus();
@@ -198,17 +199,12 @@ export class Curves {
   described(told) {
     this.name = told.run.name;
     this.columns = told.columns;
-    this.known(told.snapshot);
+    this.snapshot = { ...told.snapshot, samples_per_insert: told.snapshot.sampled_steps };
     this.metrics = metricsOf(this.session, told);
   }
 
-  known(snapshot) {
-    this.snapshot = { ...snapshot, samples_per_insert: snapshot.sampled_steps };
-  }
-
   /** Draws again when it is due: a long curve changes little in a second. */
-  grown(snapshot) {
-    this.known(snapshot);
+  grown() {
     if (document.visibilityState !== "visible") return;
     const points = this.main.chart.lines[0]?.x.length ?? 0;
     const due = this.redrawnAt + Math.min(Math.max(REDRAW_MS_A_POINT * points, REDRAW_MS[0]), REDRAW_MS[1]) - performance.now();
@@ -285,7 +281,7 @@ export class Curves {
     const targets = main ? this.marks.targets.filter((target) => names.includes(target.metric)) : [];
     chart.show(this.over, [...behind, ...lines], { bands, targets, ruler, marks: main ? this.marks.marks : [] });
     const windows = new Set(lines.map((line) => this.windowOf(line.key)));
-    say(panel.card.title, panel.heading || names.map(title).join(", "));
+    say(panel.card.title, this.titleOf(panel, names));
     say(panel.card.subtitle, windows.size === 1 && !windows.has(1) ? `mean of ${[...windows][0]} points` : "");
     panel.card.drawTable();
   }

@@ -55,7 +55,10 @@ export function drawTargets(plot, targets) {
 }
 
 export const targetText = (target) => `target ${tick(target.value)}`;
-export const markText = (mark) => `${KINDS[mark.kind][0]}: ${mark.text}${mark.time ? ` (${mark.time})` : ""}`;
+export function markText(mark) {
+  const [kind] = KINDS[mark.kind], text = mark.text.toLowerCase().startsWith(kind.toLowerCase()) ? mark.text : `${kind}: ${mark.text}`;
+  return `${text}${mark.time ? ` (${mark.time})` : ""}`;
+}
 
 /** Buttons that show or hide the kinds. */
 export function markKey(marks, hidden, toggle) {

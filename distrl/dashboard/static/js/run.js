@@ -107,7 +107,7 @@ class RunView {
       },
       snapshot: ({ snapshot, verdict }) => {
         this.numbers(snapshot, verdict);
-        this.curves.grown(snapshot);
+        this.curves.grown();
       },
       live: (live) => this.live(live),
       events: ({ events }) => this.tabs.events(events),
