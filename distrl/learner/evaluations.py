@@ -56,9 +56,7 @@ class Evaluations:
         self._look_at = now + self._every_s
         found = self._registry.evaluations(self._after)
         for self._after, evaluation in found:
-            self._best_unkept |= self._state.observe_evaluation(evaluation.mean_return, evaluation.env_steps)
-            self._state.evaluation_success_rate = evaluation.success_rate
-            self._state.evaluation_metrics = {key: evaluation.metrics.get(key) for key in self._state.recent_metrics}
+            self._best_unkept |= self._state.observe_evaluation(evaluation)
             self._state.other_evaluations = columns_of_others(self._config, evaluation.others)
             self._lacks_others = False
         if found and self._best_unkept:
@@ -102,7 +100,7 @@ class Evaluations:
     def _keep_best(self) -> None:
         try:
             if (best := self._registry.best_evaluation()) is not None:
-                write_best(self._policy_dir, best)
+                write_best(self._policy_dir, best, self._state.best_by)
             self._best_unkept = False
         except OSError as error:  # tried again with the next evaluation
             log.error("the weights of the best evaluation cannot be kept: %s", error)

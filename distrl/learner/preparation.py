@@ -12,12 +12,12 @@ from distrl.learner.batches import StreamBatches
 from distrl.learner.intake import BLOCK_S, Intake
 from distrl.learner.mirror import Mirror
 from distrl.learner.origin import FORGOTTEN_VERSIONS, Origin, Place, find_origin
-from distrl.learner.policy_files import best_return, forget_best, write_bundle
+from distrl.learner.policy_files import forget_best, kept_best, write_bundle
 from distrl.learner.publisher import Publisher, StalenessBound, Tickets
 from distrl.learner.replay_batches import Arrivals
 from distrl.learner.replay_set_up import is_saved, make_replay, restore_replay
 from distrl.learner.rounds import RoundBatches, Rounds
-from distrl.learner.state import LearnerState
+from distrl.learner.state import LearnerState, better
 from distrl.learner.stored_origin import look_into_store
 from distrl.learner.warm_start import begin_with
 from distrl.learner.weight_source import read_source
@@ -157,6 +157,7 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
         origin = replace(origin, note="; it ".join(filter(None, (f"has {stored.note}", origin.note))))
     state = origin.state
     state.begin_metrics(config.environment.metrics, config.environment.metric_rules)
+    state.begin_evaluations(config.evaluation.judged_by(config.environment.metrics))
     if origin.note is not None:
         log.warning("the learner %s", origin.note)
     if config.learner.init_from is not None and not origin.resumed:
@@ -184,17 +185,22 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
 
 
 def restore_evaluations(policy: Path, state: LearnerState, registry: Registry, *, resumed: bool) -> None:
-    """Restore the progress and best return of earlier launches' evaluations, before evaluators start.
+    """Restore the progress and the best of earlier launches' evaluations, before evaluators start.
 
     A checkpoint may be older than the best evaluation, which a worse one must not replace.
 
     Args:
         policy: The directory policy/ of the run.
+        state: Its `best_by` is that of this launch.
         resumed: Whether `state` comes from a checkpoint; if not, a best evaluation in `policy` is discarded.
     """
     if not resumed:
         forget_best(policy)
         return
-    known = [value for value in (state.best_evaluation_return, best_return(policy)) if value is not None]
-    state.best_evaluation_return = max(known, default=None)
-    registry.restore_evaluated(state.evaluation_env_steps or 0, state.best_evaluation_return)
+    if (kept := kept_best(policy)) is not None:
+        state.best_evaluation_return = better(state.best_evaluation_return, kept.mean_return)
+        if kept.best_by == state.best_by:
+            state.best_score = better(state.best_score, kept.score)
+        else:
+            forget_best(policy)
+    registry.restore_evaluated(state.evaluation_env_steps or 0, state.best_score)

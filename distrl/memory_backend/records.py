@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from distrl.config.curriculum import RETURN, SUCCESS
 from distrl.config.live_settings import Value
 
 Producer = tuple[int, int]
@@ -172,6 +173,7 @@ class Evaluation:
         success_rate: Share of episodes that succeeded; None: the environment does not say.
         metrics: Key of `environment.metrics` -> its mean over the episodes of which it is known; None: of none.
         others: Name of `evaluation.other_environments` -> result there of the same weights; those have no others.
+        best_by: `evaluation.best_by`, the result that makes one evaluation of a run better than another.
     """
 
     weights_version: int
@@ -186,6 +188,14 @@ class Evaluation:
     success_rate: float | None = None
     metrics: dict[str, float | None] = field(default_factory=dict)
     others: dict[str, "Evaluation"] = field(default_factory=dict)
+    best_by: str = RETURN
+
+    @property
+    def score(self) -> float | None:
+        """The result that `best_by` names; None, which is never the best: unknown."""
+        if self.best_by in self.metrics:
+            return self.metrics[self.best_by]
+        return {RETURN: self.mean_return, SUCCESS: self.success_rate}.get(self.best_by)
 
 
 class BestEvaluation(NamedTuple):

@@ -85,6 +85,10 @@ def test_the_best_evaluation_is_filmed_only_when_it_is_new(tmp_path):
     other.backend.registry.restore_evaluated(0, 1.0)  # of an earlier launch
     other.evaluate(other.evaluator(), (100, 2))
     assert not best.exists()
+    unknown = Filmed(tmp_path, {"best": True}, best_by="success")  # of which this environment says nothing
+    unknown.evaluate(unknown.evaluator(), (100, 2))
+    assert not best.exists()
+    assert [(one.best_by, one.score) for one in unknown.told] == [("success", None)]
 
 
 def test_one_that_is_both_has_two_films_and_the_oldest_go(tmp_path):

@@ -12,7 +12,7 @@ from distrl.config import RunConfig
 from distrl.learner import evaluations as evaluations_module
 from distrl.learner.evaluations import Evaluations
 from distrl.learner.origin import Origin
-from distrl.learner.policy_files import best_return, write_best
+from distrl.learner.policy_files import kept_best, write_best
 from distrl.learner.preparation import Prepared, restore_evaluations
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.backend import connect
@@ -43,9 +43,7 @@ def tell(registry, *env_steps):
 def seen(monkeypatch):
     """Environment steps of the evaluations that a learner has observed."""
     found = []
-    monkeypatch.setattr(
-        LearnerState, "observe_evaluation", lambda self, mean, env_steps: found.append(env_steps) or False
-    )
+    monkeypatch.setattr(LearnerState, "observe_evaluation", lambda self, told: found.append(told.env_steps) or False)
     return found
 
 
@@ -102,14 +100,30 @@ def test_a_resumed_training_goes_on_with_what_was_evaluated_and_kept(registry, t
     write_best(tmp_path, BestEvaluation(evaluation(150), blob))  # of 3.0, after the checkpoint that is resumed from
     state = LearnerState(run_id="r", evaluation_env_steps=110, evaluation_mean_return=1.0, best_evaluation_return=2.0)
     restore_evaluations(tmp_path, state, registry, resumed=True)
-    assert (state.best_evaluation_return, registry.evaluated_env_steps(), registry.best_return()) == (3.0, 110, 3.0)
-    assert not state.observe_evaluation(2.5, 200)  # takes no better one's place
-    better = LearnerState(run_id="r", best_evaluation_return=3.5)
+    assert (state.best_evaluation_return, registry.evaluated_env_steps(), registry.best_score()) == (3.0, 110, 3.0)
+    assert not state.observe_evaluation(replace(evaluation(200), mean_return=2.5))  # takes no better one's place
+    better = LearnerState(run_id="r", best_evaluation_return=3.5, best_score=3.5)
     restore_evaluations(tmp_path, better, registry, resumed=True)
-    assert better.best_evaluation_return == 3.5
+    assert (better.best_evaluation_return, better.best_score) == (3.5, 3.5)
     fresh = LearnerState(run_id="r")
     restore_evaluations(tmp_path, fresh, registry, resumed=False)
-    assert (fresh.best_evaluation_return, best_return(tmp_path)) == (None, None)
+    assert (fresh.best_evaluation_return, kept_best(tmp_path)) == (None, None)
+
+
+@pytest.mark.parametrize(("now", "way"), [("goals", "sum"), ("goals", "max"), ("episode_return", "sum")])
+def test_a_resumed_training_keeps_the_best_by_the_same_result_only(registry, tmp_path, now, way):
+    told = replace(evaluation(150), metrics={"goals": 9.0}, best_by="goals")
+    write_best(tmp_path, BestEvaluation(told, encode_weights(Weights(4, {}))), "goals (sum)")
+    state = LearnerState(run_id="r", best_by="goals (sum)", best_score=8.0, best_saved_evaluation=8.0)
+    config = RunConfig.model_validate(
+        {"environment": {"metrics": {"goals": way}}, "evaluation": {"every_env_steps": 10, "best_by": now}}
+    )
+    state.begin_evaluations(config.evaluation.judged_by(config.environment.metrics))
+    restore_evaluations(tmp_path, state, registry, resumed=True)
+    same = (now, way) == ("goals", "sum")
+    assert (state.best_score, state.best_saved_evaluation) == ((9.0, 8.0) if same else (None, None))
+    assert (kept_best(tmp_path) is not None, registry.best_score()) == (same, 9.0 if same else None)
+    assert state.best_evaluation_return == 3.0  # the mean return is known whatever decides
 
 
 def test_the_last_weights_are_asked_for_once_and_waited_for(registry, tmp_path):
