@@ -57,6 +57,6 @@ def test_small_returns_have_two_decimals():
 
 def test_numbers_have_as_many_digits_as_tell_them_apart():
     assert digits_apart([0.001, 0.1]) == 3
-    assert digits_apart([0.00012345, 0.00012346, 0.00012346]) == 5
+    assert digits_apart([1.00001, 1.00002, 1.00002]) == 6
     assert digits_apart([0.1 + 0.2, 0.3]) == 17
     assert digits_apart([float("nan"), float("nan")]) == 3

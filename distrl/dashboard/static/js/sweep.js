@@ -43,7 +43,7 @@ export class SweepHead {
 export function lineage(found) {
   const ROW = 30;
   const members = () => [...new Set([...found().runs.map((run) => run.path.split("/").pop()), ...found().sweep.lessons.flatMap((one) => [one.member, one.teacher])])].sort();
-  const words = () => `${found().sweep.lessons.length} times a member took the networks of another one`;
+  const words = () => { const count = found().sweep.lessons.length; return `${count} ${count === 1 ? "time" : "times"} a member took the networks of another one`; };
 
   function draw(width) {
     const names = members(), { lessons } = found().sweep, height = ROW * names.length + 40;
