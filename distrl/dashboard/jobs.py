@@ -389,7 +389,16 @@ def role_row(role: RoleStatus, look: Look) -> dict[str, Any]:
     """Return a heartbeat as pages show it."""
     newest = int(amount(look.latest, "weights_version"))
     row = asdict(role)
-    del row["stacks"]
+    del row["stacks"], row["machine"]
     seen_s = look.seen_s.get((role.role, role.id), 0.0)
     row |= {"seen_s": seen_s, "silent": seen_s > SILENT_S}
     return {**row, "restarts": max(role.incarnation - 1, 0), "behind": newest - role.weights_version}
+
+
+def host_loads(roles: Sequence[RoleStatus]) -> dict[str, dict[str, Any]]:
+    """Return host -> its load as a role there measured it; a learner's heartbeat, which may have GPUs, comes first."""
+    loads: dict[str, dict[str, Any]] = {}
+    for role in sorted(roles, key=lambda role: (role.role != "learner", role.id)):
+        if role.machine is not None:
+            loads.setdefault(role.host, asdict(role.machine))
+    return loads

@@ -14,7 +14,7 @@ from distrl.config.document import shown
 from distrl.config.settings import Settings, different
 from distrl.dashboard import files
 from distrl.dashboard.index import LISTED, Entry, Index
-from distrl.dashboard.jobs import ODD, Jobs, Look, role_row
+from distrl.dashboard.jobs import ODD, Jobs, Look, host_loads, role_row
 from distrl.dashboard.metrics_cache import Tables
 from distrl.errors import ConfigError
 from distrl.memory_backend.ledger import LedgerCounts
@@ -154,6 +154,7 @@ class Runs:
     def fleet(self) -> Json:
         """Return hosts with their roles, and the Redis of every running job."""
         hosts: dict[str, list[Json]] = {}
+        loads: Json = {}
         redis = []
         entries = self.index.entries()
         looks = self.looks(entries)
@@ -167,9 +168,11 @@ class Runs:
                 continue
             for row in rows:
                 hosts.setdefault(row["host"], []).append(row)
+            loads = host_loads(look.roles) | loads
             queued = {"entries": look.counts.queued + look.counts.in_flight, "stream_bytes": look.counts.stream_bytes}
             redis.append(named | dict(look.redis) | queued | {"problem": look.problem})
-        return {"hosts": [{"host": host, "roles": roles} for host, roles in sorted(hosts.items())], "redis": redis}
+        told = [{"host": host, "roles": roles, "load": loads.get(host)} for host, roles in sorted(hosts.items())]
+        return {"hosts": told, "redis": redis}
 
     def _row(self, entry: Entry, look: Look | None) -> Json:
         row = entry.model_dump()
@@ -241,6 +244,7 @@ def live_part(look: Look) -> Json:
         "control": {key: value for key, value in asdict(look.control).items() if key != "stacks"},
         "supervisor": None if look.supervisor is None else asdict(look.supervisor),
         "roles": [role_row(role, look) for role in look.roles],
+        "hosts": host_loads(look.roles),
         "shares": time_shares(look.roles),
         "ledger": _unrolls(look.counts),
         "redis": dict(look.redis),

@@ -74,7 +74,7 @@ class Requests(TypedDict, total=False):
     autoscale: bool
     min_actors: int
     max_actors: int
-    stacks: bool
+    stacks: str
     networks_from: str
 
 
@@ -151,7 +151,7 @@ class Registry:
     def beat(self, status: RoleStatus) -> None:
         """Replace the role's heartbeat, dated by `clock`."""
         dated = json.dumps({**asdict(status), "at": self.clock()})
-        self._run.write_one("HSET", self._keys.actors, f"{status.role}:{status.id}", dated)
+        self._run.write_one("HSET", self._keys.actors, status.key, dated)
 
     def beat_supervisor(self, status: SupervisorStatus) -> None:
         """Replace the supervisor's heartbeat, dated by `clock`."""
@@ -361,12 +361,18 @@ def _status(field: bytes, text: bytes) -> RoleStatus | None:
     except ValidationError:
         return None
     numbered = status.id == 0 if status.role != "actor" else 0 <= status.id <= HIGHEST_NUMBER
-    told = [value for name, value in asdict(status).items() if name != "waits"]
-    plain = all(map(_is_plain, (*status.waits.values(), *told)))
-    if not (numbered and plain and field == f"{status.role}:{status.id}".encode()):
+    told = asdict(status)
+    load = told.pop("machine") or {}
+    gpus = [value for gpu in load.pop("gpus", ()) for value in gpu.values()]
+    plain = all(map(_is_plain, (*told.pop("waits").values(), *told.values(), *load.values(), *gpus)))
+    if not (numbered and plain and field == status.key.encode()):
         return None
     waits = {printable(name): share for name, share in status.waits.items()}
-    return replace(status, host=printable(status.host), state=printable(status.state), waits=waits)
+    machine = status.machine and replace(
+        status.machine, gpus=tuple(replace(gpu, name=printable(gpu.name)) for gpu in status.machine.gpus)
+    )
+    host, state = printable(status.host), printable(status.state)
+    return replace(status, host=host, state=state, waits=waits, machine=machine)
 
 
 def _supervisor(text: bytes) -> SupervisorStatus | None:
@@ -435,7 +441,7 @@ def _control(told: Mapping[bytes, bytes]) -> tuple[Control, list[str]]:
         autoscale={b"1": True, b"0": False}.get(told.get(b"autoscale", b"")),
         min_actors=least,
         max_actors=most,
-        stacks=told.get(b"stacks") == b"1",
+        stacks=_words(told.get(b"stacks", b"")),
         settings=settings,
         networks_from=_words(told.get(b"networks_from", b"")),
         **{errand: _demand(told, errand) for errand in ERRANDS},
