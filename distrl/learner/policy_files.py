@@ -118,7 +118,7 @@ def read_policy(run_dir: Path, checkpoint: str = NEWEST) -> SavedPolicy:
     if checkpoint == BEST and load(file=run_dir / "config.yaml").config.evaluation.every_env_steps is not None:
         path = directory / BEST_FILE
         if not path.is_file():
-            raise ConfigError(f"{run_dir} has no best policy: no evaluation has ended yet")
+            raise ConfigError(f"{run_dir} has no best policy: no evaluation that can be the best has ended yet")
         best = _read_best(path)
         arrays = _acting_weights(bundle, best.weights.arrays, path)
         return SavedPolicy(bundle, Weights(best.weights.version, arrays), best.env_steps)

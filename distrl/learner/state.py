@@ -276,6 +276,8 @@ class LearnerState:
         Raises:
             CheckpointError: A field is unknown, missing, of another type or out of its range.
         """
+        if "best_by" not in meta:  # of an earlier version, which judged by returns alone
+            meta = {**meta, "best_score": meta.get("best_evaluation_return")}
         # Checkpoints of earlier versions lack these; without a launch, the state continues no launch.
         if missing := {entry.name for entry in fields(LearnerState)} - meta.keys() - _LATER:
             raise CheckpointError(f"the checkpoint's learner state has no {', '.join(sorted(missing))}")

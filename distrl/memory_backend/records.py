@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Literal, NamedTuple
 
 from distrl.config.curriculum import RETURN, SUCCESS
@@ -227,10 +228,10 @@ class Evaluation:
 
     @property
     def score(self) -> float | None:
-        """The result that `best_by` names; None, which is never the best: unknown."""
-        if self.best_by in self.metrics:
-            return self.metrics[self.best_by]
-        return {RETURN: self.mean_return, SUCCESS: self.success_rate}.get(self.best_by)
+        """The result that `best_by` names; None, which is never the best: unknown or not finite."""
+        results = {RETURN: self.mean_return, SUCCESS: self.success_rate, **self.metrics}
+        value = results.get(self.best_by)
+        return value if value is not None and isfinite(value) else None
 
 
 class BestEvaluation(NamedTuple):

@@ -284,6 +284,10 @@ class Registry:
         told = self._engine.call("HMGET", self._keys.evaluated, "score", "restored_score")
         return max((value for value in map(_float, told) if value is not None), default=None)
 
+    def restored_score(self) -> float | None:
+        """Return the score of `restore_evaluated`; None without any."""
+        return _float(self._engine.call("HGET", self._keys.evaluated, "restored_score"))
+
     def evaluated_env_steps(self) -> int:
         """Return the progress of this launch or of `restore_evaluated`, whichever is more."""
         told = self._engine.call("HMGET", self._keys.evaluated, "env_steps", "restored_env_steps")

@@ -146,7 +146,7 @@ def keep(run_dir, number, mean_return, env_steps):
 
 def test_the_best_of_a_run_with_evaluations_is_what_was_evaluated(run_dir):
     (run_dir / "config.yaml").write_text("evaluation: {every_env_steps: 10}\n")
-    with pytest.raises(ConfigError, match="run has no best policy: no evaluation has ended yet"):
+    with pytest.raises(ConfigError, match="run has no best policy: no evaluation that can be the best has ended yet"):
         read_policy(run_dir, "best")  # although a checkpoint is marked
     assert kept_best(run_dir / "policy") is None
     keep(run_dir, 7, 90.5, 170)

@@ -1,6 +1,7 @@
 """LearnerState: counts, the window of 100 episodes, and a strict round trip through JSON."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,6 +27,8 @@ STATES = st.builds(
     evaluation_env_steps=st.none() | COUNTS,
     best_evaluation_return=st.none() | FLOATS,
     best_saved_evaluation=st.none() | FLOATS,
+    best_by=st.text(max_size=20),
+    best_score=st.none() | FLOATS,
     recent_returns=st.lists(FLOATS, max_size=100),
     recent_lengths_steps=st.lists(COUNTS, max_size=100),
     recent_discounted_returns=st.lists(FLOATS, max_size=100),
@@ -131,6 +134,21 @@ def test_the_best_needs_a_full_window_and_an_improvement():
 def observe(learner, mean_return, env_steps, **more):
     told = Evaluation(1, env_steps, 2, mean_return, 0.0, mean_return, mean_return, 4.0, 0.1, **more)
     return learner.observe_evaluation(told)
+
+
+def test_the_best_of_an_earlier_version_is_that_by_its_return():
+    meta = state(best_evaluation_return=95.0, best_saved_evaluation=95.0).to_meta()
+    del meta["best_by"], meta["best_score"]
+    learner = LearnerState.from_meta(meta)
+    assert (learner.best_by, learner.best_score) == ("episode_return", 95.0)
+    assert not observe(learner, 3.0, 100)
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), None])
+def test_a_score_is_a_number(value):
+    told = Evaluation(1, 1, 2, 3.0, 0.0, 3.0, 3.0, 4.0, 0.1, metrics={"x": value, "success": 2.0}, best_by="x")
+    assert told.score is None
+    assert replace(told, best_by="success", success_rate=0.5).score == 2.0  # a metric of that name goes before
 
 
 def test_the_best_evaluation_may_be_judged_by_another_result():
