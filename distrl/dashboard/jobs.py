@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from distrl.config.secrets import refuse_password
 from distrl.config.settings import Settings, settings_of
+from distrl.dashboard.role_history import RoleHistory
 from distrl.errors import ConfigError, DistrlError
 from distrl.memory_backend.backend import Backend, connect, connect_engine
 from distrl.memory_backend.engine import Engine, RunStore
@@ -129,6 +130,7 @@ class Job:
         self._meter = Meter(MOST_BYTES, MOST_S)
         self._kept: deque[tuple[str, Snapshot]] = deque(maxlen=KEPT)
         self._reads = _Reads(clock)
+        self.history = RoleHistory()
         self.asked = clock()
 
     @property
@@ -182,6 +184,7 @@ class Job:
         after = self._kept[-1][0] if self._kept else "0"
         self._kept.extend((entry, finite(snapshot)) for entry, snapshot in registry.snapshots(after))
         roles, now = tuple(registry.roles()), registry.clock()
+        self.history.add(time.time(), roles)
         info = backend.engine.call("INFO")
         redis = {"url": backend.engine.url, "version": str(info["redis_version"])}
         sizes = {"used_bytes": "used_memory", "peak_bytes": "used_memory_peak", "limit_bytes": "maxmemory"}
