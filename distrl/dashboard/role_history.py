@@ -43,5 +43,7 @@ class RoleHistory:
         """
         found = [(row.at, row.numbers[row.keys.index(key)]) for row in tuple(self._rows) if key in row.keys]
         columns = np.array([numbers for _, numbers in found], np.float64).reshape(len(found), len(MEASURES)).T
-        told = {name: [float(f"{value:.5g}") for value in column] for name, column in zip(MEASURES, columns, strict=True)}
+        told = {
+            name: [float(f"{value:.5g}") for value in column] for name, column in zip(MEASURES, columns, strict=True)
+        }
         return {"at": [at for at, _ in found], **told}

@@ -2,15 +2,15 @@ import contextlib
 import socket
 import threading
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
 from distrl.dashboard import jobs as module
-from distrl.dashboard.jobs import FIRST_RETRY_S, LOOK_S, Job, Jobs, Look, finite, role_row
+from distrl.dashboard.jobs import FIRST_RETRY_S, LOOK_S, Job, Jobs, Look, finite, host_loads, role_row
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.memory_backend.backend import connect
-from distrl.memory_backend.records import SILENT_S, RoleStatus, SupervisorStatus
+from distrl.memory_backend.records import SILENT_S, GpuLoad, HostLoad, RoleStatus, SupervisorStatus
 from distrl.memory_backend.stream import QueueCaps
 from distrl.runs.directories import RunRecord
 
@@ -302,3 +302,16 @@ def test_a_paused_run_has_no_rate_though_its_last_snapshot_had_one():
     assert rates(*paused, replace(learner, state="training")) == (0.0, 2.0)
     assert rates(paused[0], actor(1), learner) == (9.0, 2.0)
     assert rates(learner) == (9.0, 2.0)
+
+
+def test_a_host_is_as_its_learner_measures_it_which_may_have_gpus():
+    gpu = GpuLoad("NVIDIA H100", 0.5, 80_000.0, 10.0)
+    plain, full = HostLoad(2.0, 0.25, 4000.0, 1000.0), HostLoad(2.0, 0.75, 4000.0, 1000.0, (gpu,))
+    roles = [
+        RoleStatus("actor", 0, 1, "hera", 5, "acting", machine=plain),
+        RoleStatus("actor", 1, 1, "zeus", 5, "acting", machine=plain),
+        RoleStatus("actor", 2, 1, "mac", 5, "acting"),
+        RoleStatus("learner", 0, 1, "hera", 5, "training", machine=full),
+    ]
+    assert host_loads(roles) == {"hera": asdict(full), "zeus": asdict(plain)}
+    assert "machine" not in role_row(roles[0], Look())

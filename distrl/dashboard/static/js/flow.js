@@ -28,6 +28,7 @@ export function flow(session, id, openLog) {
     account.update(counts);
     for (const part of [element.querySelector(".loop"), back, hosts, map.element]) part.hidden = !live;
     if (live) running(snapshot, live);
+    else map.close();
     const lost = counts ? Object.entries(counts.dropped).filter(([, count]) => count) : [];
     dropped.hidden = lost.length === 0;
     say(dropped, `Dropped: ${lost.map(([why, count]) => `${whole(count)} ${why}`).join(", ")}`);

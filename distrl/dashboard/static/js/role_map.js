@@ -1,17 +1,18 @@
 // Every role as a cell whose colour is one of its numbers; the chosen one with its history, log and stacks.
-import { h, say, select } from "./dom.js";
+import { h, say, select, svg } from "./dom.js";
 import { change, get } from "./api.js";
 import { bytes, duration, percent, UNKNOWN, whole } from "./format.js";
 import { stateWords } from "./states.js";
 
 const MB = 1e6;
+// Field of a heartbeat, its name, its value in words, and the words before the value in a sentence.
 const MEASURES = [
-  ["env_steps_per_s", "steps/s", (value) => `${whole(value)} steps/s`],
-  ["blocked_share", "waiting", (value) => `waiting ${percent(value)}`],
-  ["behind", "versions behind", (value) => `${whole(Math.max(value, 0))} versions behind`],
-  ["cpu_share", "processor", (value) => `${percent(value)} of a core`],
-  ["rss_mb", "memory", (value) => bytes(MB * value)],
-  ["last_step_age_s", "age of the last step", (value) => `last step ${duration(value)} ago`],
+  ["env_steps_per_s", "Speed", (value) => `${whole(value)} steps/s`, ""],
+  ["blocked_share", "Waiting", percent, "waiting "],
+  ["behind", "Versions behind", (value) => whole(Math.max(value, 0)), "versions behind: "],
+  ["cpu_share", "Processor", (value) => `${percent(value)} of a core`, ""],
+  ["rss_mb", "Memory", (value) => bytes(MB * value), ""],
+  ["last_step_age_s", "Age of the last step", duration, "age of the last step: "],
 ];
 const HISTORY = ["env_steps_per_s", "blocked_share", "cpu_share", "rss_mb"];
 const EVERY_MS = 2000;
@@ -26,10 +27,11 @@ export class RoleMap {
     this.cells = new Map(); // key -> button
     this.chosen = null;
     this.legend = h("span", { class: "muted" });
+    this.others = h("div", { class: "others" });
     this.grid = h("div", { class: "cells", role: "group", "aria-label": "Actors: arrow keys move, Enter chooses", on: { keydown: (event) => this.moved(event) } });
     this.detail = h("div", { class: "role", role: "region", "aria-label": "The chosen role", hidden: true });
     const choice = select("Colour", MEASURES.map(([key, text]) => [key, text]), this.measure, (value) => { this.measure = value; this.paint(); });
-    this.element = h("div", { class: "map" }, h("div", { class: "toolbar" }, h("h3", {}, "Roles"), choice, this.legend), this.grid, this.detail);
+    this.element = h("div", { class: "map" }, h("div", { class: "toolbar" }, h("h3", {}, "Roles"), choice, this.legend), this.others, this.grid, this.detail);
     this.roles = [];
   }
 
@@ -41,20 +43,25 @@ export class RoleMap {
       const key = keyOf(role);
       if (!this.cells.has(key)) this.cells.set(key, this.cell(key));
     });
-    const wanted = roles.map((role) => this.cells.get(keyOf(role)));
-    if (wanted.some((cell, at) => cell !== this.grid.children[at])) this.grid.replaceChildren(...wanted);
-    if (wanted.length && !wanted.some((cell) => cell.tabIndex === 0)) wanted[0].tabIndex = 0;
+    const cells = (actors) => roles.filter((role) => (role.role === "actor") === actors).map((role) => this.cells.get(keyOf(role)));
+    for (const [place, wanted] of [[this.grid, cells(true)], [this.others, cells(false)]]) {
+      if (wanted.length !== place.children.length || wanted.some((cell, at) => cell !== place.children[at])) place.replaceChildren(...wanted);
+    }
+    const actors = [...this.grid.children];
+    if (actors.length && !actors.some((cell) => cell.tabIndex === 0)) actors[0].tabIndex = 0;
     this.paint();
     this.describe();
   }
 
   cell(key) {
-    return h("button", { type: "button", tabindex: -1, "aria-pressed": "false", on: { click: () => this.choose(key), focus: () => this.reached(key) } });
+    const actor = key.startsWith("actor:");
+    return h("button", { type: "button", tabindex: actor ? -1 : 0, "aria-pressed": "false",
+      on: { click: () => this.choose(key), focus: actor ? () => this.reached(key) : () => {} } }, actor ? null : key.replace(":0", ""));
   }
 
   /** One cell can be reached with Tab, and the arrows go on from it. */
   reached(key) {
-    for (const [name, cell] of this.cells) cell.tabIndex = name === key ? 0 : -1;
+    for (const cell of this.grid.children) cell.tabIndex = cell === this.cells.get(key) ? 0 : -1;
   }
 
   moved(event) {
@@ -68,26 +75,28 @@ export class RoleMap {
   }
 
   paint() {
-    const [, , words] = MEASURES.find(([key]) => key === this.measure);
-    const known = this.roles.filter((role) => !role.silent && (role.role === "actor" || this.measure !== "behind")).map((role) => role[this.measure]);
+    const [key, , words, before] = MEASURES.find(([name]) => name === this.measure);
+    const known = this.roles.filter((role) => !role.silent && role.role === "actor").map((role) => role[key]);
     const [low, high] = [Math.min(...known), Math.max(...known)];
     for (const role of this.roles) {
-      const cell = this.cells.get(keyOf(role)), value = role[this.measure];
-      const shade = high > low ? Math.round((SHADES - 1) * (value - low) / (high - low)) : SHADES - 1;
-      const look = `${role.role}${role.silent ? " silent" : ` shade-${Math.min(Math.max(shade, 0), SHADES - 1)}`}`;
+      const cell = this.cells.get(keyOf(role)), actor = role.role === "actor";
+      const shade = high > low ? Math.round((SHADES - 1) * (role[key] - low) / (high - low)) : SHADES >> 1;
+      const look = role.silent ? "silent" : actor ? `shade-${Math.min(Math.max(shade, 0), SHADES - 1)}` : "small";
       if (cell.className !== look) cell.className = look;
-      const text = `${role.role} ${role.id} on ${role.host}: ${role.silent ? stateWords(role) : words(value)}`;
+      const text = `${role.role} ${role.id} on ${role.host}: ${role.silent || !actor ? stateWords(role) : `${before}${words(role[key])}`}`;
       if (cell.title !== text) { cell.title = text; cell.setAttribute("aria-label", text); }
     }
-    say(this.legend, known.length ? `light ${words(low)}, dark ${words(high)}` : "");
+    say(this.legend, known.length ? (high > low ? `light ${words(low)}, dark ${words(high)}` : `all ${words(low)}`) : "");
   }
 
+  /** Shows the role, or no role any more if it is the shown one. */
   choose(key) {
-    for (const [name, cell] of this.cells) cell.setAttribute("aria-pressed", String(name === key && key !== this.chosen));
-    this.leave();
-    this.chosen = key === this.chosen ? null : key;
-    this.detail.hidden = this.chosen === null;
-    if (this.chosen === null) return;
+    const again = key === this.chosen;
+    this.close();
+    if (again) return;
+    this.chosen = key;
+    this.cells.get(key).setAttribute("aria-pressed", "true");
+    this.detail.hidden = false;
     const [role, id] = key.split(":");
     this.title = h("h3");
     this.state = h("p", { class: "muted" });
@@ -97,7 +106,7 @@ export class RoleMap {
     const ask = h("button", { type: "button", class: "small", disabled: this.session.right !== "act", on: { click: () => this.askStacks(role, id, ask) } }, "Stacks");
     this.detail.replaceChildren(h("div", { class: "toolbar" }, this.title, h("span", { class: "spacer" }),
       h("button", { type: "button", class: "small", on: { click: () => this.openLog(role === "learner" ? "learner" : `${role}-${id}`) } }, "Log"), ask,
-      h("button", { type: "button", class: "small quiet", "aria-label": "Close", on: { click: () => { this.cells.get(key)?.focus(); this.choose(key); } } }, "×"), this.told),
+      h("button", { type: "button", class: "small quiet", "aria-label": "Close", on: { click: () => { this.cells.get(key)?.focus(); this.close(); } } }, "×"), this.told),
     this.state, h("div", { class: "histories" }, this.lines.map(({ figure }) => figure)), this.stacks);
     this.describe();
     this.load();
@@ -107,7 +116,7 @@ export class RoleMap {
     if (this.chosen === null) return;
     const role = this.roles.find((one) => keyOf(one) === this.chosen);
     say(this.title, this.chosen.replace(":", " "));
-    say(this.state, role ? `${stateWords(role)} · ${role.host} (${role.pid}) · ${MEASURES.map(([key, , words]) => words(role[key])).join(" · ")} · ${whole(role.restarts)} restarts` : "It has ended.");
+    say(this.state, role ? `${stateWords(role)} · ${role.host} (${role.pid}) · ${MEASURES.map(([key, , words, before]) => before + words(role[key])).join(" · ")} · ${whole(role.restarts)} restarts` : "It has ended.");
   }
 
   async load() {
@@ -137,6 +146,13 @@ export class RoleMap {
     button.disabled = false;
   }
 
+  close() {
+    this.leave();
+    this.cells.get(this.chosen)?.setAttribute("aria-pressed", "false");
+    this.chosen = null;
+    this.detail.hidden = true;
+  }
+
   leave() {
     this.leaving?.abort();
     clearTimeout(this.timer);
@@ -144,18 +160,13 @@ export class RoleMap {
 }
 
 const keyOf = (role) => `${role.role}:${role.id}`;
-const SVG = "http://www.w3.org/2000/svg";
 
 /** A line over the last minutes, with its newest value in words. */
 function history(name, at, values) {
   const [, title, words] = MEASURES.find(([key]) => key === name);
   const newest = values.length ? words(values[values.length - 1]) : UNKNOWN;
   const high = Math.max(...values, 1e-9), begin = at[0], length = Math.max(at[at.length - 1] - begin, 1);
-  const svg = document.createElementNS(SVG, "svg"), line = document.createElementNS(SVG, "polyline");
-  svg.setAttribute("viewBox", "0 0 100 30");
-  svg.setAttribute("preserveAspectRatio", "none");
-  svg.setAttribute("aria-hidden", "true");
-  line.setAttribute("points", values.map((value, index) => `${(100 * (at[index] - begin)) / length},${29 - (28 * value) / high}`).join(" "));
-  svg.append(line);
-  return [svg, h("figcaption", {}, `${title}: ${newest}`, h("small", {}, values.length > 1 ? ` · ${duration(length)}, at most ${words(high)}` : ""))];
+  const points = values.map((value, index) => `${(100 * (at[index] - begin)) / length},${29 - (28 * value) / high}`).join(" ");
+  const line = svg("svg", { viewBox: "0 0 100 30", preserveAspectRatio: "none", "aria-hidden": "true" }, svg("polyline", { points }));
+  return [line, h("figcaption", {}, `${title}: ${newest}`, h("small", {}, values.length > 1 ? ` · ${duration(length)}, at most ${words(high)}` : ""))];
 }
