@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 from distrl.config.secrets import refuse_password
@@ -388,12 +388,17 @@ def finite(snapshot: Mapping[str, Any]) -> dict[str, Value]:
     return {name: value for name, value in known.items() if not isinstance(value, float) or math.isfinite(value)}
 
 
-def role_row(role: RoleStatus, look: Look) -> dict[str, Any]:
-    """Return a heartbeat as pages show it."""
+_SHOWN = [field.name for field in fields(RoleStatus) if field.name not in ("stacks", "machine")]
+
+
+def role_rows(look: Look) -> list[dict[str, Any]]:
+    """Return the heartbeats as pages show them."""
     newest = int(amount(look.latest, "weights_version"))
-    row = asdict(role)
-    del row["stacks"], row["machine"]
-    seen_s = look.seen_s.get((role.role, role.id), 0.0)
+    return [_role_row(role, look.seen_s.get((role.role, role.id), 0.0), newest) for role in look.roles]
+
+
+def _role_row(role: RoleStatus, seen_s: float, newest: int) -> dict[str, Any]:
+    row = {name: getattr(role, name) for name in _SHOWN}  # asdict copies deeply, which takes ten times as long
     row |= {"seen_s": seen_s, "silent": seen_s > SILENT_S}
     return {**row, "restarts": max(role.incarnation - 1, 0), "behind": newest - role.weights_version}
 
@@ -402,6 +407,6 @@ def host_loads(roles: Sequence[RoleStatus]) -> dict[str, dict[str, Any]]:
     """Return host -> its load as a role there measured it; a learner's heartbeat, which may have GPUs, comes first."""
     loads: dict[str, dict[str, Any]] = {}
     for role in sorted(roles, key=lambda role: (role.role != "learner", role.id)):
-        if role.machine is not None:
-            loads.setdefault(role.host, asdict(role.machine))
+        if role.machine is not None and role.host not in loads:
+            loads[role.host] = asdict(role.machine)
     return loads

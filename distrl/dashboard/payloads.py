@@ -14,7 +14,7 @@ from distrl.config.document import shown
 from distrl.config.settings import Settings, different
 from distrl.dashboard import files
 from distrl.dashboard.index import LISTED, Entry, Index
-from distrl.dashboard.jobs import ODD, Jobs, Look, host_loads, role_row
+from distrl.dashboard.jobs import ODD, Jobs, Look, host_loads, role_rows
 from distrl.dashboard.metrics_cache import Tables
 from distrl.errors import ConfigError
 from distrl.memory_backend.ledger import LedgerCounts
@@ -160,7 +160,7 @@ class Runs:
             look = looks[entry.id]
             named = {"run": entry.id, "name": entry.name}
             try:
-                rows = [named | role_row(role, look) for role in look.roles]
+                rows = [named | row for row in role_rows(look)]
             except ODD as error:
                 redis.append(named | {"problem": f"its Redis holds something odd ({error!r})"})
                 continue
@@ -234,7 +234,7 @@ def live_part(look: Look) -> Json:
         "problem": look.problem,
         "control": {key: value for key, value in asdict(look.control).items() if key != "stacks"},
         "supervisor": None if look.supervisor is None else asdict(look.supervisor),
-        "roles": [role_row(role, look) for role in look.roles],
+        "roles": role_rows(look),
         "hosts": host_loads(look.roles),
         "shares": time_shares(look.roles),
         "ledger": _unrolls(look.counts),
