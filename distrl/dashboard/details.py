@@ -1,13 +1,14 @@
 """JSON for the details of one run's page: its head, checkpoints, evaluations, films and logs."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from distrl.config.run import StopConfig
+from distrl.config.secrets import masked_text
 from distrl.config.settings import Settings
 from distrl.dashboard import files, log_search
 from distrl.dashboard.files import Event
@@ -121,7 +122,16 @@ def _headline(runs: Runs, entry: Entry, look: Look | None, snapshot: Snapshot, e
         known["summary"] = runs.summary(entry)
     if look is not None:
         known |= _live(look) | {"paused_since": paused_since(events)}
-    return headline(Facts(**known))
+        record = runs.index.running(entry)
+        if record is not None and record.redis_url is None:  # one process, of which files alone tell
+            known |= {"problem": None, "note": look.problem or ""}
+    found = headline(Facts(**known))
+    return replace(found, sentence=_shown(found.sentence), details=tuple(map(_shown, found.details)))
+
+
+def _shown(text: str) -> str:
+    """Return a sentence without passwords and unprintable characters, which errors of environments may have."""
+    return files.shown(masked_text(text))
 
 
 def _live(look: Look) -> dict[str, Any]:

@@ -38,8 +38,7 @@ def running(snapshot=None, **facts):
         (
             {"evaluation_mean_return": 380.0, "env_steps_per_s": 100.0},
             {"stop": stop(evaluation_return=475, env_steps=2000), "evaluation_std": 4.0},
-            "Running: 80 % to the target 475.0 (evaluation 380.0 ± 4.00), about 10 s to go"
-            " (then the budget of steps is reached)",
+            "Running: 80 % to the target 475.0 (evaluation 380.0 ± 4.00); the budget of steps ends it in about 10 s",
             0.8,
         ),
         ({}, {"stop": stop(mean_return=475)}, "Running: no mean return yet, target 475.0", None),
