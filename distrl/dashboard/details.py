@@ -18,7 +18,7 @@ from distrl.dashboard.log_search import LEVELS, Level
 from distrl.dashboard.payloads import Json, Runs
 from distrl.errors import ConfigError
 from distrl.metrics.snapshot import Snapshot, number
-from distrl.runs.evaluations import EVALUATIONS, RecordedEvaluation, read_evaluations
+from distrl.runs.evaluations import EVALUATIONS, RecordedEvaluation, best, read_evaluations
 from distrl.runs.headline import Facts, Headline, first_log, headline
 from distrl.runs.progress import History
 from distrl.runs.saved_checkpoints import commands, saved_checkpoints
@@ -64,7 +64,9 @@ def checkpoints(runs: Runs, run_id: str) -> Json:
 def evaluations(runs: Runs, run_id: str) -> Json:
     """Return the recorded evaluations, newest first."""
     folder = runs.index.directory(runs.index.entry(run_id))
-    return {"evaluations": [one.model_dump() for one in reversed(_evaluations(folder))]}
+    found = _evaluations(folder)
+    greatest = best(found)
+    return {"evaluations": [{**one.model_dump(), "is_best": one is greatest} for one in reversed(found)]}
 
 
 def films(runs: Runs, run_id: str) -> Json:

@@ -79,7 +79,7 @@ def test_evaluations_newest_first(runs, make_run, tmp_path):
     for one in found:
         write_evaluation(folder / "evaluations.jsonl", asdict(one))
     told = details.evaluations(runs, id_of("a"))["evaluations"]
-    assert told == [asdict(found[1]), asdict(found[0])]
+    assert told == [asdict(found[1]) | {"is_best": False}, asdict(found[0]) | {"is_best": True}]
     (folder / "evaluations.jsonl").rename(tmp_path / "elsewhere")
     (folder / "evaluations.jsonl").symlink_to(tmp_path / "elsewhere")
     assert details.evaluations(runs, id_of("a")) == {"evaluations": []}
