@@ -26,7 +26,7 @@ from distrl.runs.saved_checkpoints import commands, saved_checkpoints
 FAILURE_LINES = 12
 """Last lines of a failed role's log in the head of the page."""
 NEWEST_BYTES = 2**16
-"""Bytes of the end of evaluations.jsonl that hold the newest one."""
+"""Bytes of the end of evaluations.jsonl in which the spread of the evaluation in the head is looked for."""
 _STOP = "stop."
 _METRICS = "stop.metrics."
 
@@ -167,10 +167,10 @@ def _evaluations(folder: Path) -> list[RecordedEvaluation]:
 
 
 def _evaluation_std(folder: Path, snapshot: Snapshot) -> float | None:
-    """Return the spread of the evaluation in a snapshot, if that is the newest that was recorded."""
-    path = files.own_file(folder, EVALUATIONS)
-    newest = read_evaluations(path, NEWEST_BYTES)[-1:] if path is not None else []
-    return newest[0].std_return if newest and newest[0].env_steps == snapshot.get("evaluation_env_steps") else None
+    """Return the spread of the evaluation in a snapshot, if it is among the newest that were recorded."""
+    path, at = files.own_file(folder, EVALUATIONS), snapshot.get("evaluation_env_steps")
+    recorded = [] if path is None or at is None else read_evaluations(path, NEWEST_BYTES)
+    return next((one.std_return for one in reversed(recorded) if one.env_steps == at), None)
 
 
 def _has_checkpoint(folder: Path) -> bool:

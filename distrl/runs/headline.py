@@ -113,10 +113,8 @@ def _running(facts: Facts) -> Headline:
     if facts.paused:
         since = f" since {facts.paused_since}" if facts.paused_since else ""
         told = _reached(facts, goals(facts.snapshot, facts.stop, facts.history))
-        return Headline(
-            "warn", "paused", f"Paused{since}{told}", ("Actors wait after their current unroll.", *trouble),
-            step=Step("Resume", "resume"),
-        )  # fmt: skip
+        details = ("Actors wait after their current unroll.", *trouble)
+        return Headline("warn", "paused", f"Paused{since}{told}", details)
     if facts.stopping:
         return Headline("plain", "stopping", "Stopping: it saves a checkpoint and writes its summary", trouble)
     if not facts.snapshot:

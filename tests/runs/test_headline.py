@@ -96,7 +96,7 @@ def test_a_silent_role_is_in_the_sentence():
 
 def test_a_paused_run_says_since_when():
     told = running(paused=True, paused_since="2026-01-02 03:04:05")
-    assert (told.tone, told.step) == ("warn", Step("Resume", "resume"))
+    assert (told.tone, told.details) == ("warn", ("Actors wait after their current unroll.",))
     assert told.sentence == "Paused since 2026-01-02 03:04:05"
     assert running(paused=True).sentence == "Paused"
     assert running(stopping=True).state == "stopping"
