@@ -1,13 +1,14 @@
 """JSON for the details of one run's page: its head, checkpoints, evaluations, films and logs."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from distrl.config.run import StopConfig
+from distrl.config.secrets import masked_text
 from distrl.config.settings import Settings
 from distrl.dashboard import files, log_search
 from distrl.dashboard.files import Event
@@ -17,7 +18,7 @@ from distrl.dashboard.log_search import LEVELS, Level
 from distrl.dashboard.payloads import Json, Runs
 from distrl.errors import ConfigError
 from distrl.metrics.snapshot import Snapshot, number
-from distrl.runs.evaluations import EVALUATIONS, RecordedEvaluation, read_evaluations
+from distrl.runs.evaluations import EVALUATIONS, RecordedEvaluation, best, read_evaluations
 from distrl.runs.headline import Facts, Headline, first_log, headline
 from distrl.runs.progress import History
 from distrl.runs.saved_checkpoints import commands, saved_checkpoints
@@ -25,7 +26,7 @@ from distrl.runs.saved_checkpoints import commands, saved_checkpoints
 FAILURE_LINES = 12
 """Last lines of a failed role's log in the head of the page."""
 NEWEST_BYTES = 2**16
-"""Bytes of the end of evaluations.jsonl that hold the newest one."""
+"""Bytes of the end of evaluations.jsonl in which the spread of the evaluation in the head is looked for."""
 _STOP = "stop."
 _METRICS = "stop.metrics."
 
@@ -63,7 +64,9 @@ def checkpoints(runs: Runs, run_id: str) -> Json:
 def evaluations(runs: Runs, run_id: str) -> Json:
     """Return the recorded evaluations, newest first."""
     folder = runs.index.directory(runs.index.entry(run_id))
-    return {"evaluations": [one.model_dump() for one in reversed(_evaluations(folder))]}
+    found = _evaluations(folder)
+    greatest = best(found)
+    return {"evaluations": [{**one.model_dump(), "is_best": one is greatest} for one in reversed(found)]}
 
 
 def films(runs: Runs, run_id: str) -> Json:
@@ -121,7 +124,16 @@ def _headline(runs: Runs, entry: Entry, look: Look | None, snapshot: Snapshot, e
         known["summary"] = runs.summary(entry)
     if look is not None:
         known |= _live(look) | {"paused_since": paused_since(events)}
-    return headline(Facts(**known))
+        record = runs.index.running(entry)
+        if record is not None and record.redis_url is None:  # one process, of which files alone tell
+            known |= {"problem": None, "note": look.problem or ""}
+    found = headline(Facts(**known))
+    return replace(found, sentence=_shown(found.sentence), details=tuple(map(_shown, found.details)))
+
+
+def _shown(text: str) -> str:
+    """Return a sentence without passwords and unprintable characters, which errors of environments may have."""
+    return files.shown(masked_text(text))
 
 
 def _live(look: Look) -> dict[str, Any]:
@@ -155,10 +167,10 @@ def _evaluations(folder: Path) -> list[RecordedEvaluation]:
 
 
 def _evaluation_std(folder: Path, snapshot: Snapshot) -> float | None:
-    """Return the spread of the evaluation in a snapshot, if that is the newest that was recorded."""
-    path = files.own_file(folder, EVALUATIONS)
-    newest = read_evaluations(path, NEWEST_BYTES)[-1:] if path is not None else []
-    return newest[0].std_return if newest and newest[0].env_steps == snapshot.get("evaluation_env_steps") else None
+    """Return the spread of the evaluation in a snapshot, if it is among the newest that were recorded."""
+    path, at = files.own_file(folder, EVALUATIONS), snapshot.get("evaluation_env_steps")
+    recorded = [] if path is None or at is None else read_evaluations(path, NEWEST_BYTES)
+    return next((one.std_return for one in reversed(recorded) if one.env_steps == at), None)
 
 
 def _has_checkpoint(folder: Path) -> bool:

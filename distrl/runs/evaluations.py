@@ -4,11 +4,13 @@ A resumed run appends to it. The keys are those of `memory_backend.records.Evalu
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+
+from distrl.config.curriculum import RETURN, SUCCESS
 
 EVALUATIONS = "evaluations.jsonl"
 MOST_BYTES = 2**20
@@ -32,6 +34,19 @@ class RecordedEvaluation(BaseModel):
     success_rate: float | None = None
     metrics: dict[str, float | None] = {}
     others: dict[str, "RecordedEvaluation"] = {}
+    best_by: str = RETURN
+
+    @property
+    def score(self) -> float | None:
+        """The result that `best_by` names; None: unknown."""
+        return {RETURN: self.mean_return, SUCCESS: self.success_rate, **self.metrics}.get(self.best_by)
+
+
+def best(evaluations: Sequence[RecordedEvaluation]) -> RecordedEvaluation | None:
+    """Return the best by the result that the newest one names, the first of equals; None if none has that result."""
+    by = evaluations[-1].best_by if evaluations else ""
+    scored = [one for one in evaluations if one.best_by == by and one.score is not None]
+    return max(scored, key=lambda one: one.score or 0.0, default=None)
 
 
 def write_evaluation(path: Path, evaluation: Mapping[str, Any]) -> None:

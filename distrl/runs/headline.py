@@ -39,6 +39,8 @@ class Facts:
     Attributes:
         state: As `dashboard.index.Entry.state`.
         roles: Heartbeats; `silent`: the newest is old, `seen_s`: its age in seconds.
+        problem: Why this is out of date, or the damage.
+        note: A remark that is no trouble.
         evaluation_std: Standard deviation of the newest evaluation's returns; None: unknown.
         paused_since: Local time of the request; "": unknown.
         actors: Number of actors that the supervisor keeps up; None: unknown, or it starts none.
@@ -54,6 +56,7 @@ class Facts:
     roles: Sequence[RoleRow] = ()
     summary: Summary | None = None
     problem: str | None = None
+    note: str = ""
     evaluation_std: float | None = None
     paused: bool = False
     paused_since: str = ""
@@ -106,14 +109,12 @@ def first_log(headline: Headline, roles: Sequence[RoleRow], names: Sequence[str]
 
 
 def _running(facts: Facts) -> Headline:
-    trouble, details = _trouble(facts), []
+    trouble = _trouble(facts)
     if facts.paused:
         since = f" since {facts.paused_since}" if facts.paused_since else ""
         told = _reached(facts, goals(facts.snapshot, facts.stop, facts.history))
-        return Headline(
-            "warn", "paused", f"Paused{since}{told}", ("Actors wait after their current unroll.", *trouble),
-            step=Step("Resume", "resume"),
-        )  # fmt: skip
+        details = ("Actors wait after their current unroll.", *trouble)
+        return Headline("warn", "paused", f"Paused{since}{told}", details)
     if facts.stopping:
         return Headline("plain", "stopping", "Stopping: it saves a checkpoint and writes its summary", trouble)
     if not facts.snapshot:
@@ -121,7 +122,7 @@ def _running(facts: Facts) -> Headline:
     found = goals(facts.snapshot, facts.stop, facts.history)
     told, fraction = _progress(facts, found)
     bottleneck, step = _advice(facts)
-    details += [bottleneck] if bottleneck else []
+    details = tuple(filter(None, (bottleneck, facts.note)))
     lead = "Running, with trouble" if trouble else "Running"
     return Headline("warn" if trouble else "busy", lead, f"{lead}: {told}", (*trouble, *details), fraction, step)
 
@@ -135,8 +136,8 @@ def _progress(facts: Facts, found: Sequence[Goal]) -> tuple[str, float | None]:
     shown = max(aims, key=lambda goal: _share(goal) or 0.0) if aims else nearest or found[0]
     told = _goal_words(facts, shown)
     if nearest is not None and nearest.eta_s is not None:
-        told += f", about {duration(nearest.eta_s)} to go"
-        told += "" if nearest is shown else f" (then the {_budget_name(nearest)} is reached)"
+        left = f"about {duration(nearest.eta_s)}"
+        told += f", {left} to go" if nearest is shown else f"; the {_budget_name(nearest)} ends it in {left}"
     return told, _share(shown)
 
 

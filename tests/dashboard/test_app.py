@@ -82,6 +82,9 @@ def test_one_run(page, make_run):
     assert client.get(f"{base}/logs/learner").json() == {"lines": [["", "hello"]], "after": 6}
     assert client.get(f"{base}/logs/learner?after=6").json() == {"lines": [], "after": 6}
     assert client.get(f"{base}/settable").json() == {"settings": []}
+    marks = client.get(f"{base}/marks?over=time").json()
+    assert (marks["marks"], [one["value"] for one in marks["targets"]]) == ([], [475.0])
+    assert client.get(f"{base}/histograms").json() == {"tags": [], "complete": True}
 
 
 def test_films(page, make_run):
@@ -117,6 +120,42 @@ def test_a_log_is_searched_and_downloaded(page, make_run):
     assert whole.headers["content-disposition"] == f'attachment; filename="{id_of("a")}-learner.log"'
     assert client.get(f"/api/runs/{id_of('a')}/logs/none/whole").status_code == 404
     assert client.get(f"/api/runs/{id_of('a')}/logs/none/matches").status_code == 404
+
+
+def test_a_stretch_of_a_curve_and_its_raw_line(page, make_run):
+    make_run("a", rows=5)
+    client, base = page(), f"/api/runs/{id_of('a')}/curve"
+    told = client.get(f"{base}?over=updates&smooth=3&raw=1&from=2.5&to=3.5").json()
+    assert told["curves"] == {"mean_return_100": {"x": [2.0, 3.0, 4.0], "y": [15.0, 20.0, 30.0]}}
+    assert told["raw"] == {"mean_return_100": {"x": [2.0, 3.0, 4.0], "y": [20.0, 30.0, 40.0]}}
+    assert told["ruler"]["steps"] == [100.0, 200.0, 300.0, 400.0, 500.0]
+    assert "raw" not in client.get(f"{base}?raw=1").json()
+    for odd in ("from=1", "to=1", "from=2&to=2", "from=nan&to=1", "from=a&to=2", "from=1&to=inf"):
+        answer = client.get(f"{base}?{odd}")
+        told = {"error": "from and to are numbers, both of them, and from is the lower one"}
+        assert (answer.status_code, answer.json()) == (400, told)
+
+
+def test_a_curve_as_csv(page, make_run):
+    make_run("a", rows=2)
+    answer = page().get(f"/api/runs/{id_of('a')}/curve.csv?metric=mean_return_100&metric=loss")
+    assert answer.text == "env_steps,updates,episodes,wall_s,mean_return_100,loss\n100,1,1,0.5,10,\n200,2,2,1,20,\n"
+    assert answer.headers["content-type"].startswith("text/csv")
+    assert answer.headers["content-disposition"] == "attachment"
+
+
+def test_metrics_that_only_one_run_has_are_explained(page, make_run):
+    folder = make_run("a", rows=0)
+    names = "updates,env_steps,episodes,wall_s,sampled_steps,trained_steps,my metric [x]"
+    (folder / "metrics.csv").write_text(f"{names}\n1,100,1,0.5,80,20,7\n")
+    client, base = page(), f"/api/runs/{id_of('a')}"
+    own = client.get(base).json()["own"]
+    assert [(one["name"], one["group"]) for one in own] == [
+        ("my metric [x]", "algorithm"),
+        ("samples_per_insert", "progress"),
+    ]
+    told = client.get(f"{base}/curve", params={"metric": ["my metric [x]", "samples_per_insert"]}).json()["curves"]
+    assert [line["y"] for line in told.values()] == [[7.0], [4.0]]
 
 
 def test_comparison(page, make_run):
@@ -253,27 +292,14 @@ json_values = st.recursive(
 ADDRESSES = (
     *("/api/runs", "/api/runs/{id}", "/api/runs/{id}/curve", "/api/runs/{id}/config", "/api/runs/{id}/events"),
     *("/api/runs/{id}/logs/{any}", "/api/runs/{id}/logs/{any}/matches", "/api/runs/{id}/logs/{any}/whole"),
-    "/api/runs/{id}/films/{any}",
-    *("/api/runs/{id}/films", "/api/runs/{id}/checkpoints", "/api/runs/{id}/evaluations"),
+    *("/api/runs/{id}/films/{any}", "/api/runs/{id}/films", "/api/runs/{id}/checkpoints", "/api/runs/{id}/evaluations"),
+    *("/api/runs/{id}/curve.csv", "/api/runs/{id}/marks", "/api/runs/{id}/histograms"),
     *("/api/runs/{id}/settable", "/api/compare", "/api/fleet"),
     *("/api/runs/{id}/roles/{any}/0/history", "/api/runs/{id}/roles/actor/{any}/stacks"),
     *("/api/runs/{any}", "/api/{any}", "/static/{any}", "/{any}", "/login", "/metrics", "/api/session", "/api/changes"),
 )
-PARAMETERS = (
-    "metric",
-    "over",
-    "points",
-    "smooth",
-    "group",
-    "statistic",
-    "id",
-    "filter",
-    "sort",
-    "state",
-    "after",
-    "words",
-    "level",
-)
+PARAMETERS = ("from", "to", "raw", "tag", "words", "level")
+PARAMETERS += ("metric", "over", "points", "smooth", "group", "statistic", "id", "filter", "sort", "state", "after")
 USUAL = ("loss", "steps", "time", "10", "1", "*", "iqm", "mean", "seed", "-name", "99999999999999999999", "-1")
 
 

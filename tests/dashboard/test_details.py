@@ -49,6 +49,19 @@ def test_a_failed_run_shows_the_last_lines_of_the_role_that_failed(runs, make_ru
     assert told["first_log"] == "actor-1"
 
 
+def test_an_error_in_the_head_is_masked_and_visible(runs, make_run):
+    make_run("a", exit_code=1, stop_reason="failed", error="learner: redis://me:pw@host \u202eodd")
+    sentence = details.described(runs, id_of("a"))["head"]["sentence"]
+    assert sentence.endswith("learner: redis://•••@host \u27e8U+202E\u27e9odd")
+
+
+def test_one_process_without_redis_is_no_trouble(runs, make_run, alive):
+    make_run("a", ended=False, pid=alive, config=stop(mean_return="null", env_steps=600))
+    head = details.described(runs, id_of("a"))["head"]
+    assert (head["sentence"], head["tone"]) == ("Running: 50 % of 600 steps (300)", "busy")
+    assert head["details"] == ("one process without Redis (actors.count: 0); see its files",)
+
+
 def test_a_run_that_is_gone_has_the_command_that_resumes_it(runs, make_run):
     folder = make_run("a b", ended=False)
     assert details.described(runs, id_of("a b"))["head"]["command"] == ""
@@ -66,7 +79,7 @@ def test_evaluations_newest_first(runs, make_run, tmp_path):
     for one in found:
         write_evaluation(folder / "evaluations.jsonl", asdict(one))
     told = details.evaluations(runs, id_of("a"))["evaluations"]
-    assert told == [asdict(found[1]), asdict(found[0])]
+    assert told == [asdict(found[1]) | {"is_best": False}, asdict(found[0]) | {"is_best": True}]
     (folder / "evaluations.jsonl").rename(tmp_path / "elsewhere")
     (folder / "evaluations.jsonl").symlink_to(tmp_path / "elsewhere")
     assert details.evaluations(runs, id_of("a")) == {"evaluations": []}

@@ -38,8 +38,7 @@ def running(snapshot=None, **facts):
         (
             {"evaluation_mean_return": 380.0, "env_steps_per_s": 100.0},
             {"stop": stop(evaluation_return=475, env_steps=2000), "evaluation_std": 4.0},
-            "Running: 80 % to the target 475.0 (evaluation 380.0 ± 4.00), about 10 s to go"
-            " (then the budget of steps is reached)",
+            "Running: 80 % to the target 475.0 (evaluation 380.0 ± 4.00); the budget of steps ends it in about 10 s",
             0.8,
         ),
         ({}, {"stop": stop(mean_return=475)}, "Running: no mean return yet, target 475.0", None),
@@ -97,7 +96,7 @@ def test_a_silent_role_is_in_the_sentence():
 
 def test_a_paused_run_says_since_when():
     told = running(paused=True, paused_since="2026-01-02 03:04:05")
-    assert (told.tone, told.step) == ("warn", Step("Resume", "resume"))
+    assert (told.tone, told.details) == ("warn", ("Actors wait after their current unroll.",))
     assert told.sentence == "Paused since 2026-01-02 03:04:05"
     assert running(paused=True).sentence == "Paused"
     assert running(stopping=True).state == "stopping"

@@ -34,7 +34,7 @@ export function checkpointsPanel(id) {
   function draw(checkpoints) {
     none.hidden = checkpoints.length > 0;
     table.hidden = checkpoints.length === 0;
-    say(none, "The run has no checkpoint.");
+    say(none, "There is no checkpoint in the run's directory.");
     const text = JSON.stringify(checkpoints);
     if (shown === text) return; // keeps the focus where it is
     shown = text;

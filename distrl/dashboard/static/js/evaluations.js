@@ -23,18 +23,16 @@ export function evaluationsPanel(id) {
     none.hidden = found.length > 0;
     table.hidden = found.length === 0;
     say(none, "No evaluation is recorded. Set evaluation.every_env_steps to have greedy episodes beside the training.");
-    const best = Math.max(...found.map((one) => one.mean_return));
     const metrics = [...new Set(found.flatMap((one) => Object.keys(one.metrics)))], others = [...new Set(found.flatMap((one) => Object.keys(one.others)))];
     const succeeds = found.some((one) => one.success_rate !== null);
     const columns = ["Environment steps", "Mean return", "Spread", "Least", "Greatest", "Episodes", "Length", ...(succeeds ? ["Success"] : []), ...metrics, ...others.map((name) => `In ${name}`)];
     head.replaceChildren(...columns.map((text) => h("th", { scope: "col", class: "n", title: text === "Spread" ? "Standard deviation over the episodes" : null }, text)));
-    body.replaceChildren(...found.map((one) => h("tr", {}, h("th", { scope: "row", class: "n" }, one.mean_return === best ? h("span", { class: "tag best" }, "best") : null, whole(one.env_steps)),
-      [spread(one), `± ${result(one.std_return)}`, result(one.min_return), result(one.max_return), whole(one.episodes), whole(one.mean_length_steps),
+    body.replaceChildren(...found.map((one) => h("tr", {}, h("th", { scope: "row", class: "n" }, one.is_best ? h("span", { class: "tag best", title: `by ${one.best_by}` }, "best") : null, whole(one.env_steps)),
+      [result(one.mean_return), `± ${result(one.std_return)}`, result(one.min_return), result(one.max_return), whole(one.episodes), whole(one.mean_length_steps),
         ...(succeeds ? [percent(one.success_rate)] : []), ...metrics.map((name) => result(one.metrics[name])),
         ...others.map((name) => other(one.others[name]))].map((cell) => h("td", { class: "n" }, cell)))));
   }
   return { element: h("div", {}, table, none), open: () => { isOpen = true; return load(); }, close: () => { isOpen = false; }, changed: load };
 }
 
-const spread = (one) => result(one.mean_return);
 const other = (one) => (one ? `${result(one.mean_return)} ± ${result(one.std_return)}` : UNKNOWN);

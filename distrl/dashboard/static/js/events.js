@@ -9,7 +9,7 @@ const ORDER = LEAST.map(([name]) => name);
 const AGES_MS = 30000;
 
 export function eventsPanel(unseen) {
-  const list = h("ol", { class: "events", tabindex: 0, role: "region", "aria-label": "Events, newest first" });
+  const list = h("ol", { class: "events" }), place = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Events, newest first" }, list);
   const none = h("p", { class: "empty" }), count = h("span", { class: "muted", role: "status" });
   const filter = h("input", { type: "search", placeholder: "Search", "aria-label": "Search the events", value: remembered("events"), on: { input: () => { remember("events", filter.value); draw(); } } });
   let least = ORDER.includes(remembered("severity")) ? remembered("severity") : "info", all = [], seen = 0, isOpen = false;
@@ -22,7 +22,7 @@ export function eventsPanel(unseen) {
     const shown = all.filter((event) => ORDER.indexOf(event.severity) >= ORDER.indexOf(least) && hasAll(event.text, words));
     times = [];
     none.hidden = shown.length > 0;
-    list.hidden = shown.length === 0;
+    place.hidden = shown.length === 0;
     say(none, all.length ? "No event matches." : "No events yet.");
     say(count, shown.length === all.length ? "" : `${shown.length} of ${all.length} events`);
     list.replaceChildren(...shown.reverse().map((event) => {
@@ -40,7 +40,7 @@ export function eventsPanel(unseen) {
   }
   draw();
   return {
-    element: h("div", {}, h("div", { class: "toolbar" }, severity, filter, count), list, none),
+    element: h("div", {}, h("div", { class: "toolbar" }, severity, filter, count), place, none),
     update: (events) => { all = events; draw(); tell(); },
     open: () => { isOpen = true; draw(); tell(); },
     close: () => { isOpen = false; },

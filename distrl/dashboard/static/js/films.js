@@ -10,7 +10,7 @@ export function filmsPanel(id) {
   const others = h("div", { class: "toolbar" }), caption = h("p", { class: "muted" });
   const link = h("a", { download: "" }, "Download");
   const cannot = h("p", { class: "muted", hidden: true }, "This browser cannot play the film.");
-  const video = h("video", { controls: true, loop: true, "aria-label": "Film of an evaluation", on: { error: () => { cannot.hidden = false; }, loadeddata: () => { cannot.hidden = true; } } });
+  const video = h("video", { controls: true, loop: true, preload: "auto", "aria-label": "Film of an evaluation", on: { error: () => { cannot.hidden = false; }, loadeddata: () => { cannot.hidden = true; } } });
   const stage = h("div", { class: "stage", hidden: true }, line, others, video, cannot, h("p", { class: "under" }, caption, " ", link));
   let isOpen = false, shown = "", chosen = remembered("film");
 

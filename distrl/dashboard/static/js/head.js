@@ -37,8 +37,9 @@ export function head(session, id) {
 
   function drawLog(role, lines) {
     log.hidden = !lines.length;
-    log.replaceChildren(h("h2", {}, `Last lines of the log of ${role}`),
-      h("pre", { class: "log short", tabindex: 0, role: "region", "aria-label": `Last lines of the log of ${role}` }, lines.map(({ level, text }) => h("span", { class: level }, `${text}\n`))));
+    const pre = h("pre", { class: "log short", tabindex: 0, role: "region", "aria-label": `Last lines of the log of ${role}` }, lines.map(({ level, text }) => h("span", { class: level }, `${text}\n`)));
+    log.replaceChildren(h("h2", {}, `Last lines of the log of ${role}`), pre);
+    requestAnimationFrame(() => { pre.scrollTop = pre.scrollHeight; }); // when it is in the page
   }
 
   /** Shows what the server says; without `log`, that part stays as it is. */

@@ -30,7 +30,7 @@ class RunView {
     this.head = head(session, this.id);
     this.tiles = TILES.map(([label]) => ({ value: h("dd"), under: h("dd", { class: "under" }), label }));
     this.budget = budget();
-    this.curves = new Curves(this.id, first, {
+    this.curves = new Curves(session, first, {
       beside: h("section", { class: "card", "aria-label": "Where time and unrolls go" }, h("div", { class: "body" }, this.budget.element)),
       begun: async () => this.apply(await get(`runs/${this.id}`)),
     });
