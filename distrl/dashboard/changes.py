@@ -11,8 +11,8 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from typing import Any
 
-from distrl.dashboard import files
-from distrl.dashboard.payloads import Json, Runs, live_part, verdict_of
+from distrl.dashboard import details, files
+from distrl.dashboard.payloads import Json, Runs, live_part
 from distrl.errors import ConfigError
 
 MOST_WATCHES = 256
@@ -40,18 +40,19 @@ class RunWatch(_Watch):
     """Changes of one run since the last call."""
 
     def changes(self) -> list[Message]:
-        """Messages by name: run (state and numbers), snapshot, live (roles, control, ledger, Redis), events, gone."""
+        """Messages by name: run (its state), snapshot, head, live (roles, control, ledger, Redis), events, gone."""
         try:
             entry = self._runs.index.entry(self.run_id or "")
         except ConfigError as error:
             return self._news("gone", {"error": str(error)})
         look = self._runs.look(entry)
         found: list[Message] = self._news("run", {"state": entry.state, "started": entry.started})
+        events = files.events(self._runs.index.directory(entry))
         if look is not None:
             snapshot = self._runs.latest(entry, look)
-            found += self._news("snapshot", {"snapshot": snapshot, "verdict": verdict_of(snapshot, look)})
+            found += self._news("head", {"head": details.head(self._runs, entry, look, snapshot, events)})
+            found += self._news("snapshot", {"snapshot": snapshot})
             found += self._news("live", live_part(look), look.at)
-        events = files.events(self._runs.index.directory(entry))
         return found + self._news("events", {"events": [event._asdict() for event in events]}, events)
 
     def _news(self, name: str, data: Json, sign: Any = None) -> list[Message]:

@@ -19,7 +19,6 @@ from distrl.dashboard.metrics_cache import Tables
 from distrl.errors import ConfigError
 from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.records import time_shares
-from distrl.metrics.phrases import verdict
 from distrl.metrics.snapshot import MEANINGS, METRICS, X_AXES, Snapshot, meaning_of, tag_of
 from distrl.runs.curves import Curve, Statistic, band, by_number, curve, smoothed, thinned
 from distrl.runs.metrics_csv import Table, table_of_snapshots
@@ -92,11 +91,12 @@ class Runs:
 
     def _final(self, entry: Entry) -> Snapshot:
         try:
-            return self._summary(entry).snapshot()
+            return self.summary(entry).snapshot()
         except (ConfigError, OSError):  # gone or replaced since the last look
             return {}
 
-    def _summary(self, entry: Entry) -> Summary:
+    def summary(self, entry: Entry) -> Summary:
+        """Return the summary of a run that has ended."""
         return Summary.read(files.inside(self.index.directory(entry), "summary.json"))
 
     def described(self, run_id: str) -> Json:
@@ -108,13 +108,11 @@ class Runs:
         return {
             "run": self._row(entry, look),
             "snapshot": snapshot,
-            "verdict": verdict_of(snapshot, look),
             "live": None if look is None else live_part(look),
             "ledger": self._ledger(entry, look),
             "columns": columns,
             "own": own_metric_rows(columns),
             "logs": files.log_names(folder),
-            "film": files.film(folder) is not None,
         }
 
     def curves(
@@ -222,7 +220,7 @@ class Runs:
             return _unrolls(look.counts)
         if entry.state != "ended":
             return None
-        summary = self._summary(entry)
+        summary = self.summary(entry)
         return {**{name: getattr(summary, name) for name in UNROLLS}, "imbalance": summary.imbalance}
 
     def _table(self, entry: Entry, names: Sequence[str]) -> Table:
@@ -257,13 +255,6 @@ class Runs:
 
 def _timed(snapshot: Snapshot) -> Snapshot:
     return {**snapshot, "training_s": snapshot["wall_s"]} if "wall_s" in snapshot else snapshot
-
-
-def verdict_of(snapshot: Snapshot, look: Look | None) -> str | None:
-    """Describe the bottleneck; None before it is known."""
-    if look is not None and look.control.paused:
-        return "paused: each actor waits after its current unroll"
-    return verdict(snapshot) if "bottleneck" in snapshot else None
 
 
 def live_part(look: Look) -> Json:

@@ -14,9 +14,8 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 
 import distrl
-from distrl.dashboard import control, exposition, files, histograms
+from distrl.dashboard import control, details, exposition, files, histograms, log_search
 from distrl.dashboard.authentication import read_body
-from distrl.dashboard.files import NotThereError
 from distrl.dashboard.payloads import Answer, Runs, metric_rows
 from distrl.errors import ConfigError
 from distrl.memory_backend.steering import Steering
@@ -68,7 +67,7 @@ def listed(request: Request) -> Response:
 
 def described(request: Request) -> Response:
     """Return one run."""
-    return Answer(_runs(request).described(request.path_params["id"]))
+    return Answer(details.described(_runs(request), request.path_params["id"]))
 
 
 def curves(request: Request) -> Response:
@@ -132,16 +131,45 @@ def events(request: Request) -> Response:
 def log(request: Request) -> Response:
     """Return a role's log from byte `after` on; without `after`, its end."""
     after = None if "after" not in request.query_params else _whole(request, "after", 0, 0, 2**62)
-    return Answer(files.log_piece(_folder(request), request.path_params["role"], after)._asdict())
+    return Answer(details.log_piece(_runs(request), request.path_params["id"], request.path_params["role"], after))
+
+
+def log_matches(request: Request) -> Response:
+    """Search the end of a role's log: `words` must all occur in a line, `level` is the lowest level."""
+    words, level = _text(request, "words", "").split(), details.level_of(_text(request, "level", "debug"))
+    path = request.path_params
+    return Answer(details.matches(_runs(request), path["id"], path["role"], words, level))
+
+
+def whole_log(request: Request) -> Response:
+    """Return a role's log as a file, with secrets masked."""
+    role = request.path_params["role"]
+    pieces = log_search.whole(_folder(request), role)
+    name = f"{request.path_params['id']}-{role}.log"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return StreamingResponse(pieces, media_type="text/plain; charset=utf-8", headers=headers)
+
+
+def checkpoints(request: Request) -> Response:
+    """Return the run's checkpoints and the commands that use them."""
+    return Answer(details.checkpoints(_runs(request), request.path_params["id"]))
+
+
+def evaluations(request: Request) -> Response:
+    """Return the run's recorded evaluations."""
+    return Answer(details.evaluations(_runs(request), request.path_params["id"]))
+
+
+def films(request: Request) -> Response:
+    """Return the list of the run's films."""
+    return Answer(details.films(_runs(request), request.path_params["id"]))
 
 
 def film(request: Request) -> Response:
-    """Return the newest film."""
-    found = files.film(_folder(request))
-    if found is None:
-        raise NotThereError("the run has no film; distrl evaluate RUN --video RUN/best.webm makes one")
+    """Return one film of that list, or the requested range of it."""
+    found = files.film(_folder(request), request.path_params["name"])
     suffix = found.suffix.lower()
-    name = f"{request.path_params['id']}{suffix}"
+    name = f"{request.path_params['id']}-{found.name}"
     return FileResponse(found, media_type=files.FILMS[suffix], filename=name, content_disposition_type="inline")
 
 

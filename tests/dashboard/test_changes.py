@@ -34,9 +34,10 @@ def test_a_run_tells_what_is_new(runs, make_run, make_summary, alive, redis_url)
     (folder / "logs" / "events.log").write_text("2026-01-02 03:04:05 something\n")
     second = dict(watch.changes())
     assert second["snapshot"]["snapshot"]["updates"] == 9
-    assert second["snapshot"]["verdict"] == "actors: the learner waits for unrolls 25% of its time"
+    assert second["head"]["head"]["details"] == ("Bottleneck: actors: the learner waits for unrolls 25% of its time",)
     assert [role["state"] for role in second["live"]["roles"]] == ["acting"]
-    assert second["events"] == {"events": [{"time": "2026-01-02 03:04:05", "text": "something"}]}
+    (event,) = second["events"]["events"]
+    assert (event["time"], event["text"], event["severity"]) == ("2026-01-02 03:04:05", "something", "info")
     assert set(dict(watch.changes())) == {"live"}
     make_summary(run_id="sse").write(folder / "summary.json")
     assert watch.changes() == [("run", {"state": "ended", "started": 1000.0})]

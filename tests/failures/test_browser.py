@@ -148,7 +148,7 @@ def test_a_training_is_watched_and_steered(start_run, unhurried, distrl_command,
     film = ["evaluate", "--env", "CartPole-v1", "--baseline", "random", "--episodes", "1"]
     assert distrl_command(*film, "--video", str(run.run_dir / "random.webm")).returncode == 0
     tab.reload()
-    tab.get_by_role("tab", name="Film").click()
+    tab.get_by_role("tab", name="Films").click()
     ready = "(video) => video.readyState >= 3 && video.videoWidth > 0"
     until(lambda: tab.get_by_label("Film of an evaluation").evaluate(ready), "the film can be played")
     until(lambda: steps() == float(summary.env_steps), "the curve ends where the summary does")

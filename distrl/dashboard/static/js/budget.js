@@ -11,7 +11,7 @@ export function budget() {
   const evaluation = h("dl", { class: "facts" });
   const heading = h("h3", {}, "Latest evaluation");
   const memory = h("dl", { class: "facts" }), memoryHeading = h("h3", {}, "Memory");
-  const element = h("div", {}, h("h3", {}, "Where time goes"), learner.element, actors.element,
+  const element = h("div", {}, h("h2", {}, "Where time goes"), learner.element, actors.element,
     h("p", { class: "legend-line" }, h("span", {}, h("i", { class: "dot" }), "at work"), h("span", {}, h("i", { class: "dot waiting" }), "waiting")),
     ...named.flatMap(({ heading, list }) => [heading, list]), unrollsHeading, unrolls, heading, evaluation, memoryHeading, memory);
   let shown = "";
