@@ -94,7 +94,7 @@ def test_a_chart_by_mouse(page):
     point_at(tab, 0.25)
     tab.mouse.down()
     point_at(tab, 0.26)
-    with tab.expect_response(re.compile(r"/curve\?.*from=")) as fetched:
+    with tab.expect_response(re.compile(r"/curve\?(?=.*from=).*metric=mean_return_100")) as fetched:
         tab.mouse.up()
     x = fetched.value.json()["curves"]["mean_return_100"]["x"]
     assert set(np.diff(x)) == {100.0}  # every row of the stretch, where the whole curve had each fourth

@@ -52,7 +52,7 @@ def test_a_training_is_told_from_its_first_update_to_its_loss(start_run, unhurri
     run.kill("actor", 1)
     tab.locator("#tab-events .badge", has_text="1").wait_for()
     tab.get_by_role("tab", name="Events").click()
-    tab.get_by_label("Show").select_option("bad")
+    tab.get_by_label("Show", exact=True).select_option("bad")
     tab.locator(".events li.bad", has_text="actor 1 ended (signal 9)").wait_for()
     assert tab.locator(".events li").count() == 1
     assert tab.locator("#tab-events .badge").is_hidden()
@@ -83,13 +83,13 @@ def test_a_training_that_fails_shows_why(start_run, slow_steps, dashboard, tab, 
     tab.locator(".headline pre .error", has_text="FileNotFoundError").first.wait_for()
     tab.get_by_role("tab", name="Logs").click()
     assert tab.get_by_label("Role", exact=True).input_value() == "actor-0"
-    tab.get_by_label("Search this log").fill("filenotfounderror pace")
+    tab.get_by_label("Search this log", exact=True).fill("filenotfounderror pace")
     tab.locator(".log mark", has_text="FileNotFoundError").first.wait_for()
     tab.get_by_text(re.compile(r"^\d+ matching lines?$")).wait_for()
     with tab.expect_download() as download:
         tab.get_by_role("link", name="Download").click()
     assert "FileNotFoundError" in download.value.path().read_text()
-    tab.get_by_label("Search this log").fill("")
+    tab.get_by_label("Search this log", exact=True).fill("")
     tab.get_by_label("Level", exact=True).select_option("error")
     tab.locator(".log .error", has_text="FileNotFoundError").first.wait_for()
     assert tab.complaints == []

@@ -61,8 +61,7 @@ export class Chart {
       this.plot.setData(this.data(), false);
       this.rescale();
     }
-    this.key.replaceChildren(...markKey(marks, this.hiddenKinds, (kind) => this.toggleKind(kind)));
-    this.key.hidden = !this.key.children.length;
+    this.drawKey();
     this.describe();
     this.tell(null);
   }
@@ -283,15 +282,28 @@ export class Chart {
   }
 
   toggle(key) {
+    const held = [...this.legend.children].indexOf(document.activeElement);
     if (!this.hidden.delete(key)) this.hidden.add(key);
     this.rebuild();
+    this.legend.children[held]?.focus();
     this.tell(null);
   }
 
   toggleKind(kind) {
     if (!this.hiddenKinds.delete(kind)) this.hiddenKinds.add(kind);
-    this.key.replaceChildren(...markKey(this.marks, this.hiddenKinds, (one) => this.toggleKind(one)));
+    this.drawKey();
     this.plot?.redraw(false);
+  }
+
+  /** The kinds of marks, drawn again only if they are others: the focus stays. */
+  drawKey() {
+    const signature = JSON.stringify([this.marks.map((mark) => mark.kind), [...this.hiddenKinds]]);
+    if (signature === this.keySignature) return;
+    const held = [...this.key.children].indexOf(document.activeElement);
+    this.keySignature = signature;
+    this.key.replaceChildren(...markKey(this.marks, this.hiddenKinds, (one) => this.toggleKind(one)));
+    this.key.hidden = !this.key.children.length;
+    this.key.children[held]?.focus();
   }
 
   /** Values in the legend: under the cursor, or the newest. */

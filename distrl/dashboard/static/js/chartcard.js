@@ -13,7 +13,7 @@ export class ChartCard {
     Object.assign(this, { chart, csv, changed, named });
     this.title = h("h2");
     this.subtitle = h("span", { class: "sub" });
-    this.table = h("div", { hidden: true });
+    this.table = h("div", { class: "scroll chart-table", tabindex: 0, role: "region", hidden: true }); // stays, and keeps its place and the focus, when values come
     this.menu = this.menuOf(actions);
     this.element = h("figure", { class: chart.fill ? "card filled" : "card" }, h("header", {}, this.title, this.subtitle, head, h("span", { class: "spacer" }), this.menu),
       h("div", { class: "body" }, chart.element, this.table));
@@ -85,7 +85,11 @@ export class ChartCard {
   }
 
   drawTable() {
-    if (!this.table.hidden) this.table.replaceChildren(tableOf(this.chart));
+    if (this.table.hidden) return;
+    this.table.setAttribute("aria-label", `Values of ${this.chart.label}`);
+    const place = this.table.scrollTop;
+    this.table.replaceChildren(tableOf(this.chart));
+    this.table.scrollTop = place;
   }
 
   destroy() {

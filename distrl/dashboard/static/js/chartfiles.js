@@ -2,7 +2,7 @@
 import { h, svg } from "./dom.js";
 import { colour, dashOf, seriesColour } from "./colours.js";
 import { duration, tick } from "./format.js";
-import { targetText } from "./marks.js";
+import { KINDS, markText, targetText } from "./marks.js";
 import { before } from "./ranges.js";
 import { placeText, valueText } from "./tooltip.js";
 
@@ -24,11 +24,10 @@ export function tableOf(chart) {
   const step = Math.max((inside.length - 1) / (MOST_ROWS - 1), 1);
   const rows = [...new Set(Array.from({ length: Math.min(inside.length, MOST_ROWS) }, (_, at) => inside[Math.round(at * step)]))];
   const places = lines.map((line) => chart.lines.indexOf(line) + 1);
-  return h("div", { class: "scroll chart-table", tabindex: 0, role: "region", "aria-label": `Values of ${chart.label}` },
-    h("table", {}, h("caption", { class: "visually-hidden" }, `Values of ${chart.label}, at ${rows.length} of ${inside.length} points`),
+  return h("table", {}, h("caption", { class: "visually-hidden" }, `Values of ${chart.label}, at ${rows.length} of ${inside.length} points`),
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "At"), lines.map((line) => h("th", { scope: "col", class: "n" }, line.label)))),
       h("tbody", {}, rows.map((at) => h("tr", {}, h("th", { scope: "row" }, placeText(chart, data[0][at])),
-        places.map((place, index) => h("td", { class: "n" }, valueText(lines[index], before(data[place], at)))))))));
+        places.map((place, index) => h("td", { class: "n" }, valueText(lines[index], before(data[place], at))))))));
 }
 
 const quoted = (text) => (/[",\n]/.test(String(text)) ? `"${String(text).replaceAll('"', '""')}"` : String(text));
@@ -77,6 +76,10 @@ export function svgOf(chart, title) {
   for (const target of chart.targets) {
     inner.append(svg("line", { x1: box.left, x2: box.right, y1: py(target.value), y2: py(target.value), stroke: colour("--good"), "stroke-dasharray": "8 4" }),
       text(targetText(target), { x: box.left + 6, y: py(target.value), dy: -4, fill: colour("--good") }));
+  }
+  for (const mark of chart.shownMarks()) {
+    const stroke = { x1: px(mark.x), x2: px(mark.x), y1: box.bottom, y2: box.top, stroke: colour(KINDS[mark.kind][2]), "stroke-opacity": 0.5, "stroke-dasharray": "3 3" };
+    inner.append(svg("line", stroke, svg("title", {}, markText(mark))));
   }
   for (const line of chart.shownLines()) {
     const points = line.x.map((at, index) => (drawable(line.y[index]) ? `${px(at)},${py(line.y[index], line.axis)}` : null)).filter(Boolean);

@@ -201,6 +201,7 @@ export class Curves {
     this.columns = told.columns;
     this.snapshot = { ...told.snapshot, samples_per_insert: told.snapshot.sampled_steps };
     this.metrics = metricsOf(this.session, told);
+    this.histograms?.load(); // a run that has gone on may have more
   }
 
   /** Draws again when it is due: a long curve changes little in a second. */

@@ -19,7 +19,8 @@ export function drawMarks(plot, marks) {
   ctx.textAlign = "center";
   ctx.textBaseline = "bottom";
   ctx.font = `${9 * ratio}px sans-serif`;
-  for (const mark of marks) {
+  const checkpointsFirst = [...marks].sort((one, other) => (other.kind === "checkpoint") - (one.kind === "checkpoint")); // rarer ones are drawn over them
+  for (const mark of checkpointsFirst) {
     const [, sign, name] = KINDS[mark.kind], x = plot.valToPos(mark.x, "x", true);
     ctx.strokeStyle = colour(name, mark.kind === "checkpoint" ? 0.25 : 0.5);
     ctx.setLineDash([3 * ratio, 3 * ratio]);

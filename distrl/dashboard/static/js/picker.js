@@ -8,7 +8,7 @@ let dialogs = 0;
 /** Shows the dialog; resolves to the chosen names, or to null if it was closed without a choice. */
 export function pickMetrics(metrics, chosen, snapshot) {
   const picked = new Set(chosen.filter((name) => metrics.has(name))), number = (dialogs += 1);
-  const search = h("input", { type: "search", placeholder: "Find by name, group, unit or meaning", "aria-label": "Find metrics", on: { input: filter } });
+  const search = h("input", { type: "search", placeholder: "Find by name, group, unit or meaning", "aria-label": "Find metrics", on: { input: filter, keydown: (event) => { if (event.key === "Enter") event.preventDefault(); } } });
   const note = h("p", { class: "said", role: "status" });
   const groups = new Map();
   for (const metric of [...metrics.values()].sort((one, other) => has(other) - has(one))) {
