@@ -14,7 +14,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from distrl.dashboard import views
+from distrl.dashboard import role_views, views
 from distrl.dashboard.access import Access
 from distrl.dashboard.authentication import HEALTH, LOGIN, LOGOUT, Authenticator, Guard, TooLargeError
 from distrl.dashboard.changes import Watches
@@ -55,6 +55,8 @@ def make_app(root: Path, access: Access, redis_urls: Sequence[str] = ()) -> Star
         Route("/api/runs/{id}/films", views.films),
         Route("/api/runs/{id}/films/{name:path}", views.film),
         Route("/api/runs/{id}/settable", views.settable),
+        Route("/api/runs/{id}/roles/{role}/{number}/history", role_views.history),
+        Route("/api/runs/{id}/roles/{role}/{number}/stacks", role_views.stacks, methods=["POST"]),
         Route("/api/runs/{id}/control", views.act, methods=["POST"]),
         Route("/api/compare", views.compared),
         Route("/api/fleet", views.fleet),

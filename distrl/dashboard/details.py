@@ -13,7 +13,7 @@ from distrl.config.settings import Settings
 from distrl.dashboard import files, log_search
 from distrl.dashboard.files import Event
 from distrl.dashboard.index import Entry
-from distrl.dashboard.jobs import Look, role_row
+from distrl.dashboard.jobs import Look, role_rows
 from distrl.dashboard.log_search import LEVELS, Level
 from distrl.dashboard.payloads import Json, Runs
 from distrl.errors import ConfigError
@@ -38,7 +38,7 @@ def described(runs: Runs, run_id: str) -> Json:
     folder, look = runs.index.directory(entry), runs.look(entry)
     found = _headline(runs, entry, look, told["snapshot"], files.events(folder))
     names = told["logs"]
-    rows = [] if look is None else [role_row(role, look) for role in look.roles]
+    rows = [] if look is None else role_rows(look)
     tail = log_search.tail(folder, found.role, FAILURE_LINES) if found.role in names else []
     head = {**asdict(found), "log": [line._asdict() for line in tail]}
     return {**told, "head": head, "first_log": first_log(found, rows, names)}
@@ -143,7 +143,7 @@ def _live(look: Look) -> dict[str, Any]:
     supervisor = look.supervisor
     known = {
         "history": history,
-        "roles": [role_row(role, look) for role in look.roles],
+        "roles": role_rows(look),
         "problem": look.problem,
         "paused": look.control.paused,
         "stopping": look.control.stop is not None,

@@ -14,7 +14,7 @@ from distrl.config.document import shown
 from distrl.config.settings import Settings, different
 from distrl.dashboard import files, lines, marks
 from distrl.dashboard.index import LISTED, Entry, Index
-from distrl.dashboard.jobs import ODD, Jobs, Look, role_row
+from distrl.dashboard.jobs import ODD, Jobs, Look, host_loads, role_rows
 from distrl.dashboard.metrics_cache import Tables
 from distrl.errors import ConfigError
 from distrl.memory_backend.ledger import LedgerCounts
@@ -185,6 +185,7 @@ class Runs:
     def fleet(self) -> Json:
         """Return hosts with their roles, and the Redis of every running job."""
         hosts: dict[str, list[Json]] = {}
+        loads: Json = {}
         redis = []
         entries = self.index.entries()
         looks = self.looks(entries)
@@ -192,15 +193,17 @@ class Runs:
             look = looks[entry.id]
             named = {"run": entry.id, "name": entry.name}
             try:
-                rows = [named | role_row(role, look) for role in look.roles]
+                rows = [named | row for row in role_rows(look)]
             except ODD as error:
                 redis.append(named | {"problem": f"its Redis holds something odd ({error!r})"})
                 continue
             for row in rows:
                 hosts.setdefault(row["host"], []).append(row)
+            loads = host_loads(look.roles) | loads
             queued = {"entries": look.counts.queued + look.counts.in_flight, "stream_bytes": look.counts.stream_bytes}
             redis.append(named | dict(look.redis) | queued | {"problem": look.problem})
-        return {"hosts": [{"host": host, "roles": roles} for host, roles in sorted(hosts.items())], "redis": redis}
+        told = [{"host": host, "roles": roles, "load": loads.get(host)} for host, roles in sorted(hosts.items())]
+        return {"hosts": told, "redis": redis}
 
     def _row(self, entry: Entry, look: Look | None) -> Json:
         row = entry.model_dump()
@@ -264,7 +267,8 @@ def live_part(look: Look) -> Json:
         "problem": look.problem,
         "control": {key: value for key, value in asdict(look.control).items() if key != "stacks"},
         "supervisor": None if look.supervisor is None else asdict(look.supervisor),
-        "roles": [role_row(role, look) for role in look.roles],
+        "roles": role_rows(look),
+        "hosts": host_loads(look.roles),
         "shares": time_shares(look.roles),
         "ledger": _unrolls(look.counts),
         "redis": dict(look.redis),

@@ -295,6 +295,7 @@ ADDRESSES = (
     *("/api/runs/{id}/films/{any}", "/api/runs/{id}/films", "/api/runs/{id}/checkpoints", "/api/runs/{id}/evaluations"),
     *("/api/runs/{id}/curve.csv", "/api/runs/{id}/marks", "/api/runs/{id}/histograms"),
     *("/api/runs/{id}/settable", "/api/compare", "/api/fleet"),
+    *("/api/runs/{id}/roles/{any}/0/history", "/api/runs/{id}/roles/actor/{any}/stacks"),
     *("/api/runs/{any}", "/api/{any}", "/static/{any}", "/{any}", "/login", "/metrics", "/api/session", "/api/changes"),
 )
 PARAMETERS = ("from", "to", "raw", "tag", "words", "level")

@@ -90,6 +90,7 @@ export function logPanel(id) {
       first = matters;
       choice.replaceChildren(...names.map((name) => h("option", { value: name, selected: name === chosen }, name)));
     },
+    choose: (name) => { if ([...choice.options].some((option) => option.value === name)) choice.value = name; },
     open: begin,
     close: () => { turn += 1; clearTimeout(timer); },
   };

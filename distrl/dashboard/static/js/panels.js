@@ -68,6 +68,12 @@ export function tabs(first) {
     },
     numbers: (snapshot) => whenever("evaluation", snapshot.evaluation_env_steps, () => { evaluations.changed(); films.changed(); }),
     events: (found) => events.update(found),
+    /** Opens the log of a role. */
+    showLog: (name) => {
+      log.choose(name);
+      open("logs");
+      document.getElementById("tab-logs").focus();
+    },
     described: (told) => {
       log.names(told.logs, told.first_log);
       for (const panel of [checkpoints, evaluations, films]) panel.changed();

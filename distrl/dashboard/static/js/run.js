@@ -3,6 +3,7 @@ import { h, say } from "./dom.js";
 import { get } from "./api.js";
 import { controls } from "./controls.js";
 import { Curves } from "./curves.js";
+import { flow } from "./flow.js";
 import { follow } from "./follow.js";
 import { head } from "./head.js";
 import { ago, bytes, compact, duration, fixed, moment, result, whole } from "./format.js";
@@ -35,6 +36,7 @@ class RunView {
     });
     this.controls = controls(session, this.run);
     this.tabs = tabs(first);
+    this.flow = flow(session, this.id, (log) => this.tabs.showLog(log));
     this.element = this.laidOut();
     this.apply(first);
     this.follow();
@@ -48,6 +50,7 @@ class RunView {
         h("span", { class: "sub" }, [run.env, run.algorithm, run.seed === null ? null : `seed ${run.seed}`].filter(Boolean).join(" · ")), this.started),
       this.head.element, this.controls.element,
       h("dl", { class: "tiles" }, this.tiles.map((tile) => h("div", { class: "tile" }, h("dt", {}, tile.label), tile.value, tile.under))),
+      this.flow.element,
       this.curves.element,
       this.tabs.element);
   }
@@ -84,7 +87,8 @@ class RunView {
 
   live(live) {
     this.sayStart(); // how long ago changes
-    this.budget.update(this.snapshot, live, this.ledger);
+    this.budget.update(this.snapshot, live);
+    this.flow.update(this.snapshot, live, this.ledger);
     this.tabs.live(live, this.run);
     this.controls.update(this.run, live);
     if (live && this.run.state === "running") this.pill.replaceChildren(pill({ ...this.run, paused: live.control.paused }));
@@ -118,6 +122,7 @@ class RunView {
   leave() {
     this.following.end();
     this.curves.leave();
+    this.flow.leave();
     this.tabs.leave();
   }
 }
