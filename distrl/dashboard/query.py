@@ -77,6 +77,10 @@ class Term:
 class Facts(Protocol):
     """The runs that a query selects from, as columns of equal length."""
 
+    def __len__(self) -> int:
+        """Number of runs."""
+        ...
+
     @property
     def numbers(self) -> Collection[str]:
         """Names of numbers."""
@@ -119,7 +123,7 @@ def select(terms: Sequence[Term], facts: Facts) -> list[int]:
     """
     if not any(FIELDS.get(term.name.lower()) == "archived" for term in terms):
         terms = [*terms, Term("archived", ":", "no")]
-    found: Sequence[int] = range(len(facts.texts()))
+    found: Sequence[int] = range(len(facts))
     for term in terms:
         holds = _condition(term, facts)
         found = [at for at in found if holds(at) != term.negated]
@@ -132,18 +136,18 @@ def resolved(name: str, numbers: Collection[str], settings: Collection[str]) -> 
     Raises:
         ConfigError: There is none, or several.
     """
-    name = SHORT.get(name.lower(), name)
+    written, name = name, SHORT.get(name.lower(), name)
     if name in numbers or name in settings:
         return name
     ends = [path for path in settings if path.endswith(f".{name}")]
     if len(ends) == 1:
         return ends[0]
     if ends:
-        raise ConfigError(f"{name} is ambiguous: {_some(ends)}; write more of the path")
+        raise ConfigError(f"{written} is ambiguous: {_some(ends)}; write more of the path")
     last = {path.rpartition(".")[2] for path in settings}
     close = get_close_matches(name, sorted({*numbers, *settings, *last, *SHORT}), n=3)
     known = f"did you mean {' or '.join(close)}?" if close else f"numbers are {', '.join(numbers)}"
-    raise ConfigError(f"no number or setting is named {name!r}; {known}")
+    raise ConfigError(f"no number or setting is named {written!r}; {known}")
 
 
 def _term(token: str) -> Term:

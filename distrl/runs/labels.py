@@ -4,8 +4,9 @@ The file lies in the run's directory, so that labels move and are copied with th
 """
 
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
@@ -18,6 +19,7 @@ MOST_BYTES = 2**15
 """Largest file that is read."""
 MOST_TAGS = 20
 MOST_NOTE = 2000
+Valid = TypeVar("Valid")
 Tag = Annotated[str, StringConstraints(pattern=r'^[^\s",\x00-\x1f\x7f]{1,40}$')]
 
 
@@ -61,8 +63,17 @@ class Labels(BaseModel):
     @classmethod
     def checked(cls, content: bytes) -> Self:
         """Parse JSON, or raise ConfigError."""
+        return cls._valid(cls.model_validate_json, content)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """Return the labels with these values, or raise ConfigError."""
+        return cls._valid(cls.model_validate, values)
+
+    @staticmethod
+    def _valid(validate: Callable[[Any], Valid], data: Any) -> Valid:
         try:
-            return cls.model_validate_json(content)
+            return validate(data)
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]
             where = ".".join(str(part) for part in problem["loc"]) or "labels"

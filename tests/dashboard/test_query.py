@@ -51,6 +51,9 @@ class Table:
         self.numbers = NUMBERS
         self.settings = sorted({name for run in runs for name in run["columns"]} - {*NUMBERS})
 
+    def __len__(self):
+        return len(self.runs)
+
     def texts(self):
         return [run["text"] for run in self.runs]
 
