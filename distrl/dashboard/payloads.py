@@ -40,7 +40,7 @@ LIST_WAIT_S = 0.5
 """Time-out of the list for all Redis servers together."""
 RUN_WAIT_S = 2.0
 """Time-out of one run's page for its Redis."""
-FILL_S, READ_S = 0.05, 0.5
+FILL_S, READ_S = 0.2, 0.5
 """Longest time that a request, and the thread behind it, read settings of runs at once."""
 IDLE_S = 30.0
 """Settings are read while a list was shown within that time."""

@@ -20,13 +20,12 @@ const chosen = new Map(); // id -> name; stays while the page lives
 export async function runsPage({ session, parameters }) {
   const page = new RunsPage(session, viewOf(parameters));
   try { await page.follow(); } catch (error) { page.following.end(); throw error; }
-  page.loadGroups();
   return { element: page.element, leave: () => page.leave() };
 }
 
 class RunsPage {
   constructor(session, view) {
-    Object.assign(this, { session, view, runs: new Map(), rows: new Map(), list: null, signature: "", last: null });
+    Object.assign(this, { session, view, runs: new Map(), rows: new Map(), list: null, signature: "", last: null, grouped: null });
     this.acts = session.right === "act";
     this.count = h("span", { class: "sub", role: "status" });
     this.strip = h("div", { class: "strip", role: "group", "aria-label": "What needs you", hidden: true });
@@ -73,7 +72,7 @@ class RunsPage {
     this.following = follow(asked(this.view), {
       query: ({ problem }) => this.tellProblem(problem),
       rows: ({ changed }) => { for (const run of changed) this.runs.set(run.id, run); if (this.list) this.draw(); },
-      list: (list) => { this.list = list; this.draw(); },
+      list: (list) => { this.list = list; this.draw(); this.forget(); },
     });
     return this.following.first;
   }
@@ -94,7 +93,6 @@ class RunsPage {
     if (query.trim() === this.view.query) return;
     if (typed) this.search.value = query;
     this.show({ ...this.view, query: query.trim(), page: 1, open: [], fold: [] }, !typed);
-    this.loadGroups();
   }
 
   withState(term) {
@@ -125,8 +123,17 @@ class RunsPage {
     } catch (error) { this.tellProblem(error.message); }
   }
 
+  /** Offers the settings that differ between the runs of the query, to group by. */
   async loadGroups() {
-    try { this.drawGrouping((await get("columns", { query: this.view.query })).differing.map((one) => one.path)); } catch { /* the problem of the query is told by the list */ }
+    const { query } = this.view;
+    this.grouped = query;
+    try {
+      const { differing } = await get("columns", { query });
+      if (query === this.view.query) this.drawGrouping(differing.map((one) => one.path));
+    } catch (error) {
+      this.grouped = null; // asked for again with the next answer
+      say(this.problem, error.message);
+    }
   }
 
   drawGrouping(paths) {
@@ -140,6 +147,7 @@ class RunsPage {
     say(this.problem, problem ?? "");
     if (problem) this.search.setAttribute("aria-invalid", "true");
     else this.search.removeAttribute("aria-invalid");
+    if (!problem && this.grouped !== this.view.query) this.loadGroups();
   }
 
   drawControls() {
@@ -198,8 +206,6 @@ class RunsPage {
       if (chosen.has(run.id)) chosen.set(run.id, run.name);
       return this.rows.get(run.id).element;
     });
-    for (const id of this.rows.keys()) if (!shown.has(id)) this.rows.delete(id);
-    for (const id of this.runs.keys()) if (!shown.has(id)) this.runs.delete(id);
     if (wanted.length !== this.body.children.length || wanted.some((row, at) => row !== this.body.children[at])) this.body.replaceChildren(...wanted);
     if (focused !== undefined) [...this.body.querySelectorAll("[data-group]")].find((button) => button.dataset.group === focused)?.focus();
     const archived = list.archived ? ` · ${whole(list.archived)} archived` : "";
@@ -214,6 +220,13 @@ class RunsPage {
     this.before.disabled = list.offset === 0;
     this.after.disabled = list.offset + ROWS >= list.length;
     this.drawBar(shown);
+  }
+
+  /** Drops runs of earlier pages; not before the list itself has come, as new rows come first. */
+  forget() {
+    const shown = new Set(this.list.lines.map((line) => line.run));
+    for (const id of this.rows.keys()) if (!shown.has(id)) this.rows.delete(id);
+    for (const id of this.runs.keys()) if (!shown.has(id)) this.runs.delete(id);
   }
 
   drawBar(shown) {
