@@ -61,7 +61,7 @@ class Films:
             seed: Of the evaluation's first environment.
             env_steps: Environment steps behind the weights.
             multiples: Multiple of `every_env_steps` of the evaluation before, 0 without one, and of this one.
-            is_best: Whether no earlier evaluation of the run had a higher or the same mean return.
+            is_best: Whether no earlier evaluation of the run was better or as good, see `evaluation.best_by`.
             stop: Called before every step.
         """
         every = self._parameters.every

@@ -104,7 +104,7 @@ class PublishedEvaluator(Evaluator):
         others = self._play_others(result, key, seed, stop)
         if len(others) < len(self._others):
             return False
-        result = replace(result, others=others)
+        result = replace(result, others=others, best_by=self._config.evaluation.best_by)
         if self._films is not None:  # before the result, which may end the run
             self._film(self._films, result, seed, stop)
         self._backend.registry.add_evaluation(result, published.blob, self._incarnation)
@@ -144,7 +144,7 @@ class PublishedEvaluator(Evaluator):
         return results
 
     def _film(self, films: Films, result: Evaluation, seed: int, stop: Callable[[], bool]) -> None:
-        best = self._backend.registry.best_return()
+        best = self._backend.registry.best_score()
 
         def stop_and_show_life() -> bool:
             self.last_step_at = time.monotonic()
@@ -155,7 +155,7 @@ class PublishedEvaluator(Evaluator):
             seed=seed,
             env_steps=result.env_steps,
             multiples=(self._multiple(self._next) - 1, self._multiple(result.env_steps)),
-            is_best=best is None or result.mean_return > best,
+            is_best=result.score is not None and (best is None or result.score > best),
             stop=stop_and_show_life,
         )
 

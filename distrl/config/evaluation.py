@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
+from distrl.config.curriculum import EPISODE_RESULTS, RETURN
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.section import Section
 from distrl.errors import ConfigError
@@ -84,6 +85,10 @@ class EvaluationConfig(Section):
     epsilon: float = Field(0.0, ge=0.0, le=1.0)
     """Probability of a random action at every step, as papers on Atari's games have it (.05, .001); 0: greedy.
     `distrl evaluate` takes it over from the run."""
+    best_by: str = RETURN
+    """The result by which one evaluation is better than another: the weights of the best are kept, filmed and marked.
+    `episode_return`; `success`, the share of episodes that succeeded; or a key of `environment.metrics`, the greater
+    the better. An evaluation without the result is never the best. `stop.evaluation_return` is always about returns."""
     other_environments: dict[EnvironmentName, OtherEnvironment] = Field(default_factory=dict)
     """Further environments, by a name of your choice, in which each evaluation plays `episodes`, too. Their observation
     and action spaces must be those of the training. Their means are the columns `evaluation_in_NAME_…`; the best
@@ -94,6 +99,22 @@ class EvaluationConfig(Section):
     def environments_used(self) -> int:
         """Number of environments, at most one for each episode."""
         return min(self.environments, self.episodes)
+
+    def judged_by(self, metrics: Mapping[str, str]) -> str:
+        """Return `best_by`, of a metric with how it is combined: scores are compared only where this is the same.
+
+        Args:
+            metrics: `environment.metrics`.
+        """
+        return f"{self.best_by} ({metrics[self.best_by]})" if self.best_by in metrics else self.best_by
+
+    def check(self, metrics: Mapping[str, str]) -> None:
+        """Refuse a `best_by` that evaluations do not have; `metrics` are `environment.metrics`."""
+        if self.best_by not in (*metrics, *EPISODE_RESULTS):
+            raise ValueError(
+                f"evaluation.best_by: {self.best_by!r} is none of {', '.join((*metrics, *EPISODE_RESULTS))}; declare "
+                f"it in environment.metrics (for example {self.best_by}: sum)"
+            )
 
     def check_spaces(self, name: str, spec: "EnvSpec", other: "EnvSpec") -> None:
         """Refuse one of `other_environments` whose observations or actions are not those of the training.
@@ -121,7 +142,15 @@ class EvaluationConfig(Section):
     @model_validator(mode="after")
     def _is_used(self) -> Self:
         if self.every_env_steps is None:
-            for name in ("episodes", "environments", "last_within_s", "epsilon", "other_environments", "films"):
+            for name in (
+                "episodes",
+                "environments",
+                "last_within_s",
+                "epsilon",
+                "best_by",
+                "other_environments",
+                "films",
+            ):
                 if self.is_changed(name):
                     raise ValueError(f"{name} is of no use while every_env_steps is null; set it, or leave {name} out")
         return self

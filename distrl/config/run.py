@@ -520,6 +520,7 @@ class RunConfig(Section):
             self._check_algorithm()
         for section in (self.actors, self.launch, self.memory, self.learner, self.checkpoint, self.stop):
             section.check(self)
+        self.evaluation.check(self.environment.metrics)
         self.tensorboard.check(_paths(self), deterministic=self.deterministic)
         return self
 

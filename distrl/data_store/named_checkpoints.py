@@ -64,7 +64,7 @@ class CheckpointName:
             raise CheckpointError(
                 f"{self.directory / 'best'} is damaged: it names no checkpoint; choose one by its number of updates"
             )
-        raise ConfigError(f"{self.run} has no best checkpoint: none is marked before 100 episodes")
+        raise ConfigError(f"{self.run} has no best checkpoint: none is marked before 100 episodes, or an evaluation")
 
 
 def parse(text: str) -> CheckpointName:

@@ -12,7 +12,7 @@ from pathlib import Path
 from distrl.data_store import atomic
 from distrl.data_store.checkpoints import best_path, mark_best, newest_first, step_of
 from distrl.errors import DistrlError
-from distrl.learner.policy_files import BEST_FILE, WEIGHTS_FILE, best_env_steps, read_policy, write_weights
+from distrl.learner.policy_files import BEST_FILE, WEIGHTS_FILE, kept_best, read_policy, write_weights
 from distrl.learner.replay_set_up import saved_replays
 from distrl.runs.run_directory import usable
 from distrl.types import Weights
@@ -44,7 +44,8 @@ def _set_aside(run_dir: Path, chosen: Path, env_steps: int, options: str) -> str
     if not later:
         return None
     moved = [path for updates, path in saved_replays(checkpoints).items() if updates > step] + later
-    if (best_env_steps(policy) or 0) > env_steps:
+    kept = kept_best(policy)
+    if kept is not None and kept.env_steps > env_steps:
         moved.append(policy / BEST_FILE)
     best, weights = best_path(checkpoints), _acting(run_dir, chosen)
     aside = _new_directory(run_dir, f"after-{step}")
@@ -66,9 +67,9 @@ def _set_aside(run_dir: Path, chosen: Path, env_steps: int, options: str) -> str
 def _branch(run_dir: Path, chosen: Path, env_steps: int) -> str:
     """Copy a checkpoint of another run, and what belongs to it."""
     source, checkpoints = chosen.parent.parent, run_dir / "checkpoints"
-    best = best_env_steps(source / "policy")
+    best = kept_best(source / "policy")
     _copy(source / "metrics.csv", run_dir / "metrics.csv")
-    if best is not None and best <= env_steps:
+    if best is not None and best.env_steps <= env_steps:
         _copy(source / "policy" / BEST_FILE, run_dir / "policy" / BEST_FILE)
     if (replay := saved_replays(chosen.parent).get(step_of(chosen))) is not None:
         _copy(replay, checkpoints / replay.name)

@@ -241,7 +241,8 @@ def _known(snapshot: Snapshot, name: str) -> float:
 
 def _words(found: Evaluation) -> str:
     others = "".join(f"; in {name}: {_result_words(other)}" for name, other in found.others.items())
-    return f"evaluation at {found.env_steps:,} steps: {_result_words(found)}{others}"
+    unknown = "" if found.score is not None else f"; not the best, as {found.best_by} is unknown (evaluation.best_by)"
+    return f"evaluation at {found.env_steps:,} steps: {_result_words(found)}{others}{unknown}"
 
 
 def _result_words(found: Evaluation) -> str:

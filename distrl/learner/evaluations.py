@@ -31,7 +31,7 @@ class Evaluations:
         self._last_within_s = prepared.config.evaluation.last_within_s
         self._state, self._policy_dir = prepared.state, prepared.run_dir / "policy"
         self._config = prepared.config
-        self._lacks_others = self._forget_others()
+        self._lacks = self._forget_others() or self._state.best_score is None
         self._every_s = 0.0 if prepared.config.deterministic else EVERY_S
         self._look_at = 0.0
         self._after = "0"
@@ -56,11 +56,9 @@ class Evaluations:
         self._look_at = now + self._every_s
         found = self._registry.evaluations(self._after)
         for self._after, evaluation in found:
-            self._best_unkept |= self._state.observe_evaluation(evaluation.mean_return, evaluation.env_steps)
-            self._state.evaluation_success_rate = evaluation.success_rate
-            self._state.evaluation_metrics = {key: evaluation.metrics.get(key) for key in self._state.recent_metrics}
+            self._best_unkept |= self._state.observe_evaluation(evaluation)
             self._state.other_evaluations = columns_of_others(self._config, evaluation.others)
-            self._lacks_others = False
+            self._lacks = False
         if found and self._best_unkept:
             self._keep_best()
 
@@ -97,12 +95,12 @@ class Evaluations:
     @property
     def _has_newest(self) -> bool:
         evaluated = self._state.evaluation_env_steps or 0
-        return not self._lacks_others and evaluated >= self._weights.env_steps()
+        return not self._lacks and evaluated >= self._weights.env_steps()
 
     def _keep_best(self) -> None:
         try:
             if (best := self._registry.best_evaluation()) is not None:
-                write_best(self._policy_dir, best)
+                write_best(self._policy_dir, best, self._state.best_by)
             self._best_unkept = False
         except OSError as error:  # tried again with the next evaluation
             log.error("the weights of the best evaluation cannot be kept: %s", error)

@@ -3,7 +3,7 @@
 graph.onnx          the policy's graph, without its weights
 description.json    inputs, outputs, action distribution, weight names, sha256 of the graph, scale of rewards
 weights.msgpack     `codec.encode_weights` of the version in the newest checkpoint
-best.msgpack        the weights of the best evaluation, its mean return and environment steps
+best.msgpack        the weights of the best evaluation, its mean return, score and environment steps
 """
 
 import hashlib
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from distrl import wire
+from distrl.config.curriculum import RETURN
 from distrl.config.load import load
 from distrl.data_store import atomic, checkpoints
 from distrl.data_store.checkpoints import ACTING
@@ -39,6 +40,21 @@ class SavedPolicy(NamedTuple):
     env_steps: int | None
 
 
+class KeptBest(NamedTuple):
+    """The best evaluation of a run as policy/ keeps it.
+
+    Attributes:
+        best_by: `LearnerState.best_by`.
+        score: `Evaluation.score`.
+    """
+
+    mean_return: float
+    best_by: str
+    score: float
+    env_steps: int
+    weights: Weights
+
+
 def write_bundle(directory: Path, bundle: PolicyBundle) -> None:
     """Write graph and description, once per run."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -58,10 +74,11 @@ def write_weights(directory: Path, weights: Weights) -> None:
     atomic.put_file(directory / WEIGHTS_FILE, encode_weights(weights))
 
 
-def write_best(directory: Path, best: BestEvaluation) -> None:
-    """Write the weights of the best evaluation, byte for byte."""
+def write_best(directory: Path, best: BestEvaluation, best_by: str = RETURN) -> None:
+    """Write the weights of the best evaluation, byte for byte; `best_by` is `LearnerState.best_by`."""
     found = best.evaluation
-    tree = {"env_steps": found.env_steps, "mean_return": found.mean_return, "weights": best.weights}
+    numbers = {"env_steps": found.env_steps, "mean_return": found.mean_return}
+    tree = {**numbers, "best_by": best_by, "score": found.score, "weights": best.weights}
     atomic.put_file(directory / BEST_FILE, wire.pack(tree))
 
 
@@ -70,20 +87,14 @@ def forget_best(directory: Path) -> None:
     (directory / BEST_FILE).unlink(missing_ok=True)
 
 
-def best_env_steps(directory: Path) -> int | None:
-    """Return the environment steps behind the weights of the best evaluation; see `best_return`."""
-    path = directory / BEST_FILE
-    return _read_best(path).env_steps if path.is_file() else None
-
-
-def best_return(directory: Path) -> float | None:
-    """Return the mean return of the evaluation whose weights are kept, or None.
+def kept_best(directory: Path) -> KeptBest | None:
+    """Return the best evaluation whose weights are kept, or None.
 
     Raises:
         CheckpointError: The file is damaged.
     """
     path = directory / BEST_FILE
-    return _read_best(path).mean_return if path.is_file() else None
+    return _read_best(path) if path.is_file() else None
 
 
 def read_policy(run_dir: Path, checkpoint: str = NEWEST) -> SavedPolicy:
@@ -107,7 +118,7 @@ def read_policy(run_dir: Path, checkpoint: str = NEWEST) -> SavedPolicy:
     if checkpoint == BEST and load(file=run_dir / "config.yaml").config.evaluation.every_env_steps is not None:
         path = directory / BEST_FILE
         if not path.is_file():
-            raise ConfigError(f"{run_dir} has no best policy: no evaluation has ended yet")
+            raise ConfigError(f"{run_dir} has no best policy: no evaluation that can be the best has ended yet")
         best = _read_best(path)
         arrays = _acting_weights(bundle, best.weights.arrays, path)
         return SavedPolicy(bundle, Weights(best.weights.version, arrays), best.env_steps)
@@ -118,12 +129,6 @@ def read_policy(run_dir: Path, checkpoint: str = NEWEST) -> SavedPolicy:
     if not isinstance(version, int) or not isinstance(env_steps, int):
         raise CheckpointError(f"{path} is not a learner's checkpoint: it names no weights_version and env_steps")
     return SavedPolicy(bundle, Weights(version, arrays), env_steps)
-
-
-class _Best(NamedTuple):
-    mean_return: float
-    env_steps: int
-    weights: Weights
 
 
 def _read_newest(run_dir: Path) -> tuple[PolicyBundle, Weights]:
@@ -143,15 +148,17 @@ def _read_newest(run_dir: Path) -> tuple[PolicyBundle, Weights]:
         raise CheckpointError(f"{path} is damaged: {error}; a learner that resumes the run writes it anew") from error
 
 
-def _read_best(path: Path) -> _Best:
+def _read_best(path: Path) -> KeptBest:
     try:
         tree = wire.unpack(path.read_bytes())
-        if not isinstance(tree, dict) or tree.keys() != {"env_steps", "mean_return", "weights"}:
+        if not isinstance(tree, dict) or tree.keys() - {"best_by", "score"} != {"env_steps", "mean_return", "weights"}:
             raise DecodeError("it does not have the fields env_steps, mean_return and weights")
-        env_steps, mean_return, weights = tree["env_steps"], tree["mean_return"], tree["weights"]
-        if type(env_steps) is not int or not isinstance(mean_return, float) or not isinstance(weights, bytes):
+        # Earlier versions knew no other score than the mean return.
+        tree = {"best_by": RETURN, "score": tree["mean_return"]} | tree
+        kinds = {"mean_return": float, "best_by": str, "score": float, "env_steps": int, "weights": bytes}
+        if any(type(tree[name]) is not kind for name, kind in kinds.items()):
             raise DecodeError("its fields are of other types")
-        return _Best(mean_return, env_steps, decode_weights(weights))
+        return KeptBest(**tree | {"weights": decode_weights(tree["weights"])})
     except DecodeError as error:
         raise CheckpointError(f"{path} is damaged: {error}; remove it, and the next best evaluation counts") from error
 

@@ -12,12 +12,12 @@ from distrl.learner.batches import StreamBatches
 from distrl.learner.intake import BLOCK_S, Intake
 from distrl.learner.mirror import Mirror
 from distrl.learner.origin import FORGOTTEN_VERSIONS, Origin, Place, find_origin
-from distrl.learner.policy_files import best_return, forget_best, write_bundle
+from distrl.learner.policy_files import forget_best, kept_best, write_bundle
 from distrl.learner.publisher import Publisher, StalenessBound, Tickets
 from distrl.learner.replay_batches import Arrivals
 from distrl.learner.replay_set_up import is_saved, make_replay, restore_replay
 from distrl.learner.rounds import RoundBatches, Rounds
-from distrl.learner.state import LearnerState
+from distrl.learner.state import LearnerState, better
 from distrl.learner.stored_origin import look_into_store
 from distrl.learner.warm_start import begin_with
 from distrl.learner.weight_source import read_source
@@ -157,6 +157,8 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
         origin = replace(origin, note="; it ".join(filter(None, (f"has {stored.note}", origin.note))))
     state = origin.state
     state.begin_metrics(config.environment.metrics, config.environment.metric_rules)
+    if config.evaluation.every_env_steps is not None:
+        state.begin_evaluations(config.evaluation.judged_by(config.environment.metrics))
     if origin.note is not None:
         log.warning("the learner %s", origin.note)
     if config.learner.init_from is not None and not origin.resumed:
@@ -165,7 +167,7 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     replay = make_replay(config, spec, main.online.recurrent_state, state.updates, algorithm.bootstrap)
     if origin.resumed and origin.saved and replay is not None and is_saved(config):
         restore_replay(run_dir / "checkpoints", replay, state)
-    restore_evaluations(run_dir / "policy", state, backend.registry, resumed=origin.resumed)
+    restore_evaluations(run_dir / "policy", state, backend.registry, origin)
     rewards = None if main.rewards is None else main.rewards.described()
     steps = config.actors.unroll_length_steps
     bundle = export_bundle(main.online, exploration=config.exploring, rewards=rewards, unroll_steps=steps)
@@ -183,18 +185,29 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     )
 
 
-def restore_evaluations(policy: Path, state: LearnerState, registry: Registry, *, resumed: bool) -> None:
-    """Restore the progress and best return of earlier launches' evaluations, before evaluators start.
+def restore_evaluations(policy: Path, state: LearnerState, registry: Registry, origin: Origin) -> None:
+    """Restore the progress and the best of earlier launches' evaluations, before evaluators start.
 
     A checkpoint may be older than the best evaluation, which a worse one must not replace.
 
     Args:
-        policy: The directory policy/ of the run.
-        resumed: Whether `state` comes from a checkpoint; if not, a best evaluation in `policy` is discarded.
+        policy: The directory policy/ of the run. A best evaluation in it is removed if the training begins anew. One
+            that was judged by another result stays until there is a new best, and does not count.
+        state: Its `best_by` is that of this launch.
     """
-    if not resumed:
+    if not origin.resumed:
         forget_best(policy)
         return
-    known = [value for value in (state.best_evaluation_return, best_return(policy)) if value is not None]
-    state.best_evaluation_return = max(known, default=None)
-    registry.restore_evaluated(state.evaluation_env_steps or 0, state.best_evaluation_return)
+    if not origin.saved:  # the state is of published weights: this launch's evaluations are read again
+        state.best_score = registry.restored_score()
+    if (kept := kept_best(policy)) is not None:
+        state.best_evaluation_return = better(state.best_evaluation_return, kept.mean_return)
+        if kept.best_by == state.best_by:
+            state.best_score = better(state.best_score, kept.score)
+        else:
+            log.warning(
+                "the best evaluation so far was judged by %s; the next one that has %s replaces it",
+                *(kept.best_by, state.best_by),
+            )
+            state.best_score = None  # its weights are not kept any more
+    registry.restore_evaluated(state.evaluation_env_steps or 0, state.best_score)

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError
 
-from distrl.config.curriculum import MetricRule
+from distrl.config.curriculum import RETURN, MetricRule
 from distrl.errors import CheckpointError
 from distrl.learner.curriculum import StageEpisodes, begun, results
-from distrl.memory_backend.records import Producer
+from distrl.memory_backend.records import Evaluation, Producer
 
 WINDOW_EPISODES = 100
 """Number of episodes in the mean return that is shown and that can stop a run."""
@@ -65,7 +65,9 @@ class LearnerState:
         other_evaluations: Column of a result in `evaluation.other_environments` -> that of the newest evaluation.
         other_environments: Name -> sha256 of id and keyword arguments, of the environments that these are of.
         best_evaluation_return: Best mean return of all evaluations.
-        best_saved_evaluation: Best evaluation when the best checkpoint by evaluation was written.
+        best_by: `EvaluationConfig.judged_by`, to which the next two belong.
+        best_score: Score of the best evaluation, see `Evaluation.score`.
+        best_saved_evaluation: Score of the best evaluation when the best checkpoint by evaluation was written.
         recent_returns: Undiscounted returns of the newest 100 episodes, oldest first.
         recent_lengths_steps: Their lengths in valid steps.
         recent_discounted_returns: Returns of the newest 100 episodes, discounted from their first step on.
@@ -113,6 +115,8 @@ class LearnerState:
     other_evaluations: dict[str, _Finite | None] = field(default_factory=dict)
     other_environments: dict[str, str] = field(default_factory=dict)
     stages: dict[str, StageEpisodes] = field(default_factory=dict)
+    best_by: str = RETURN
+    best_score: _Finite | None = None
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
 
@@ -177,13 +181,19 @@ class LearnerState:
         for episodes, stages in zip(self.stages.values(), columns[len(named) :], strict=True):
             episodes.add(stages, results(episodes.metric, returns, successes, named))
 
-    def observe_evaluation(self, mean_return: float, env_steps: int) -> bool:
+    def begin_evaluations(self, best_by: str) -> None:
+        """Begin with `EvaluationConfig.judged_by`; what was the best by another result is forgotten."""
+        if self.best_by != best_by:
+            self.best_by, self.best_score, self.best_saved_evaluation = best_by, None, None
+
+    def observe_evaluation(self, found: Evaluation) -> bool:
         """Record one evaluation; return whether it is the best so far."""
-        self.evaluation_mean_return, self.evaluation_env_steps = mean_return, env_steps
-        is_best = self.best_evaluation_return is None or mean_return > self.best_evaluation_return
-        if is_best:
-            self.best_evaluation_return = mean_return
-        return is_best
+        self.evaluation_mean_return, self.evaluation_env_steps = found.mean_return, found.env_steps
+        self.evaluation_success_rate = found.success_rate
+        self.evaluation_metrics = {key: found.metrics.get(key) for key in self.recent_metrics}
+        self.best_evaluation_return = better(self.best_evaluation_return, found.mean_return)
+        before, self.best_score = self.best_score, better(self.best_score, found.score)
+        return self.best_score != before
 
     @property
     def mean_return_100(self) -> float | None:
@@ -230,7 +240,7 @@ class LearnerState:
             by_evaluation: Compare evaluations instead of the mean return of the last episodes.
         """
         if by_evaluation:
-            best, saved = self.best_evaluation_return, self.best_saved_evaluation
+            best, saved = self.best_score, self.best_saved_evaluation
             if best is None or (saved is not None and best <= saved):
                 return False
             self.best_saved_evaluation = best
@@ -266,6 +276,8 @@ class LearnerState:
         Raises:
             CheckpointError: A field is unknown, missing, of another type or out of its range.
         """
+        if "best_by" not in meta:  # of an earlier version, which judged by returns alone
+            meta = {**meta, "best_score": meta.get("best_evaluation_return")}
         # Checkpoints of earlier versions lack these; without a launch, the state continues no launch.
         if missing := {entry.name for entry in fields(LearnerState)} - meta.keys() - _LATER:
             raise CheckpointError(f"the checkpoint's learner state has no {', '.join(sorted(missing))}")
@@ -278,8 +290,14 @@ class LearnerState:
             raise CheckpointError(f"the checkpoint's learner state is not valid: {where}: {first['msg']}") from error
 
 
+def better(one: float | None, other: float | None) -> float | None:
+    """Return the greater of those that are known."""
+    return max((value for value in (one, other) if value is not None), default=None)
+
+
 _LATER = {
-    *("launch", "stages", "evaluation_success_rate", "evaluation_metrics", "other_evaluations", "other_environments"),
+    *("launch", "stages", "best_by", "best_score", "evaluation_success_rate", "evaluation_metrics"),
+    *("other_evaluations", "other_environments"),
     *("recent_discounted_returns", "recent_successes", "recent_metrics", "metric_ways"),
 }
 _STATE = TypeAdapter(LearnerState)

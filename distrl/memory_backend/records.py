@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Literal, NamedTuple
 
+from distrl.config.curriculum import RETURN, SUCCESS
 from distrl.config.live_settings import Value
 
 Producer = tuple[int, int]
@@ -172,6 +174,7 @@ class Evaluation:
         success_rate: Share of episodes that succeeded; None: the environment does not say.
         metrics: Key of `environment.metrics` -> its mean over the episodes of which it is known; None: of none.
         others: Name of `evaluation.other_environments` -> result there of the same weights; those have no others.
+        best_by: `evaluation.best_by`, the result that makes one evaluation of a run better than another.
     """
 
     weights_version: int
@@ -186,6 +189,14 @@ class Evaluation:
     success_rate: float | None = None
     metrics: dict[str, float | None] = field(default_factory=dict)
     others: dict[str, "Evaluation"] = field(default_factory=dict)
+    best_by: str = RETURN
+
+    @property
+    def score(self) -> float | None:
+        """The result that `best_by` names; None, which is never the best: unknown or not finite."""
+        results = {RETURN: self.mean_return, SUCCESS: self.success_rate, **self.metrics}
+        value = results.get(self.best_by)
+        return value if value is not None and isfinite(value) else None
 
 
 class BestEvaluation(NamedTuple):

@@ -250,13 +250,13 @@ class Registry:
                 ("XADD", keys.evaluations, "MAXLEN", "~", EVALUATIONS, "*", "json", text),
                 ("HSET", keys.evaluated, "env_steps", evaluation.env_steps),
             ]
-            if best is None or evaluation.mean_return > best:
-                told = ("mean_return", repr(evaluation.mean_return), "json", text, "blob", weights)
+            if evaluation.score is not None and (best is None or evaluation.score > best):
+                told = ("score", repr(evaluation.score), "json", text, "blob", weights)
                 commands.append(("HSET", keys.evaluated, *told))
             return commands
 
         guard: Command = ("HGET", keys.incarnations, "evaluator")
-        reads: list[Command] = [("HGET", keys.run, "launch"), ("HGET", keys.evaluated, "mean_return")]
+        reads: list[Command] = [("HGET", keys.run, "launch"), ("HGET", keys.evaluated, "score")]
         self._engine.exactly_once(guard, prepare, "telling an evaluation", applied=keys.applied, reads=reads)
 
     def evaluations(self, after: str) -> list[tuple[str, Evaluation]]:
@@ -274,15 +274,19 @@ class Registry:
             return None
         return BestEvaluation(found, weights)
 
-    def restore_evaluated(self, env_steps: int, best_return: float | None = None) -> None:
-        """Restore the progress and the best return of evaluations for this launch's evaluators; neither goes back."""
-        best = () if best_return is None else ("restored_return", repr(best_return))
+    def restore_evaluated(self, env_steps: int, best_score: float | None = None) -> None:
+        """Restore the progress and the best score of evaluations for this launch's evaluators; neither goes back."""
+        best = () if best_score is None else ("restored_score", repr(best_score))
         self._run.write_one("HSET", self._keys.evaluated, "restored_env_steps", env_steps, *best)
 
-    def best_return(self) -> float | None:
-        """Return the best mean return of this launch's evaluations and of `restore_evaluated`; None without any."""
-        told = self._engine.call("HMGET", self._keys.evaluated, "mean_return", "restored_return")
+    def best_score(self) -> float | None:
+        """Return the best score of this launch's evaluations and of `restore_evaluated`; None without any."""
+        told = self._engine.call("HMGET", self._keys.evaluated, "score", "restored_score")
         return max((value for value in map(_float, told) if value is not None), default=None)
+
+    def restored_score(self) -> float | None:
+        """Return the score of `restore_evaluated`; None without any."""
+        return _float(self._engine.call("HGET", self._keys.evaluated, "restored_score"))
 
     def evaluated_env_steps(self) -> int:
         """Return the progress of this launch or of `restore_evaluated`, whichever is more."""
@@ -411,13 +415,14 @@ def _evaluation(fields: Mapping[bytes, bytes]) -> Evaluation | None:
 
 def _shown_evaluation(found: Evaluation) -> Evaluation | None:
     """Return an evaluation with its names for terminals and files; None if distrl cannot have written it."""
-    told = [value for name, value in asdict(found).items() if name not in ("metrics", "others")]
+    told = [value for name, value in asdict(found).items() if name not in ("metrics", "others", "best_by")]
     finite = all(value is None or isfinite(value) for value in found.metrics.values())  # of any size
     others = {printable(name): _shown_evaluation(other) for name, other in found.others.items()}
     known = {name: other for name, other in others.items() if other is not None}
     if not (finite and all(map(_is_plain, told)) and len(known) == len(others)):
         return None
-    return replace(found, metrics={printable(name): value for name, value in found.metrics.items()}, others=known)
+    metrics = {printable(name): value for name, value in found.metrics.items()}
+    return replace(found, metrics=metrics, others=known, best_by=printable(found.best_by))
 
 
 def _control(told: Mapping[bytes, bytes]) -> tuple[Control, list[str]]:

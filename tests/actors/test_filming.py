@@ -85,6 +85,21 @@ def test_the_best_evaluation_is_filmed_only_when_it_is_new(tmp_path):
     other.backend.registry.restore_evaluated(0, 1.0)  # of an earlier launch
     other.evaluate(other.evaluator(), (100, 2))
     assert not best.exists()
+    arms = Filmed(tmp_path, {"best": True}, best_by="success")  # which falls where the return rises
+    found = iter([0.25, 0.5, 0.375])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("distrl.actors.evaluator.success_rate", lambda episodes: next(found))
+        evaluator, filmed_at = arms.evaluator(), []
+        for env_steps, arm in ((100, 1), (200, 0), (300, 2)):
+            best.unlink(missing_ok=True)
+            arms.evaluate(evaluator, (env_steps, arm))
+            filmed_at.append(best.exists())
+    assert filmed_at == [True, True, False]
+    best.unlink(missing_ok=True)
+    unknown = Filmed(tmp_path, {"best": True}, best_by="success")  # of which this environment says nothing
+    unknown.evaluate(unknown.evaluator(), (100, 2))
+    assert not best.exists()
+    assert [(one.best_by, one.score) for one in unknown.told] == [("success", None)]
 
 
 def test_one_that_is_both_has_two_films_and_the_oldest_go(tmp_path):

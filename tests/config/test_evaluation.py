@@ -35,6 +35,19 @@ def test_films_need_evaluations_and_keep_needs_films_by_number():
     assert (films.used, films.every, films.best, films.keep) == (True, 10, False, 20)
 
 
+def test_the_best_is_judged_by_a_result_that_evaluations_have():
+    assert RunConfig().evaluation.best_by == "episode_return"
+    with pytest.raises(ConfigError, match="best_by is of no use while every_env_steps is null"):
+        load(sets=["evaluation.best_by=success"])
+    on = ["evaluation.every_env_steps=9", "environment.metrics={goals: sum}"]
+    with pytest.raises(ConfigError) as caught:
+        load(sets=[*on, "evaluation.best_by=coins"])
+    assert "'coins' is none of goals, episode_return, success; declare it in environment.metrics" in str(caught.value)
+    for name, judged in (("success", "success"), ("goals", "goals (sum)")):
+        config = load(sets=[*on, f"evaluation.best_by={name}"]).config
+        assert config.evaluation.judged_by(config.environment.metrics) == judged
+
+
 @pytest.mark.row("D50")
 def test_a_stop_that_waits_for_evaluations_needs_some():
     with pytest.raises(ConfigError) as caught:

@@ -12,7 +12,7 @@ from distrl.environments.vector import VectorEnvironment
 from distrl.environments.worlds.toy import Identity, StepCounter
 from distrl.errors import NonFiniteError, StalledError
 from distrl.launch.deterministic import InlineSource, run_deterministic
-from distrl.learner.policy_files import best_return
+from distrl.learner.policy_files import kept_best
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.stream import QueueCaps
 from distrl.roles.description import RunDescription
@@ -341,7 +341,7 @@ def test_an_evaluation_changes_no_bit_of_the_training_and_goes_on_in_a_resumed_r
     told, resumed = evaluated.backend.registry.evaluations("0"), first + halves.backend.registry.evaluations("0")
     assert len(told) >= 3
     for run in (evaluated, halves):  # whichever half it was in
-        assert best_return(run.run_dir / "policy") == max(one.mean_return for _, one in told)
+        assert kept_best(run.run_dir / "policy").score == max(one.mean_return for _, one in told)
     assert [(one.env_steps, one.mean_return) for _, one in told] == [
         (one.env_steps, one.mean_return) for _, one in resumed
     ]

@@ -11,7 +11,7 @@ import distrl
 from distrl.data_store.checkpoints import best_path, load_newest, mark_best, newest_first, save, step_of
 from distrl.errors import CheckpointError
 from distrl.launch.going_back import begin_at
-from distrl.learner.policy_files import BEST_FILE, WEIGHTS_FILE, best_env_steps, read_policy, write_best, write_weights
+from distrl.learner.policy_files import BEST_FILE, WEIGHTS_FILE, kept_best, read_policy, write_best, write_weights
 from distrl.memory_backend.codec import decode_weights, encode_weights
 from distrl.memory_backend.records import BestEvaluation, Evaluation
 from distrl.terminal.console import QuietView
@@ -67,7 +67,7 @@ def test_later_state_is_set_aside_and_is_a_run_itself(run):
     assert (acting(run), acting(aside)) == ((10, 10.0), (30, 30.0))
     assert step_of(best_path(run / "checkpoints")) == 10
     assert step_of(best_path(aside / "checkpoints")) == 30
-    assert (best_env_steps(run / "policy"), best_env_steps(aside / "policy")) == (None, 2500)
+    assert (kept_best(run / "policy"), kept_best(aside / "policy").env_steps) == (None, 2500)
     assert replays(run) == ["replay-000000000010.npz"]
     assert replays(aside) == ["replay-000000000020.npz", "replay-000000000030.npz"]
     assert (run / "metrics.csv").read_bytes() == (aside / "metrics.csv").read_bytes() == rows
@@ -81,7 +81,7 @@ def test_each_time_anew_and_the_past_stays(run):
     begin_at(run, run / "checkpoints" / "ckpt-000000000020", 2000)
     assert (steps(run), steps(run / "after-20")) == ([20, 10], [30])
     assert step_of(best_path(run / "checkpoints")) == 10
-    assert best_env_steps(run / "policy") == 900
+    assert kept_best(run / "policy").env_steps == 900
     assert begin_at(run, run / "checkpoints" / "ckpt-000000000020", 2000) is None  # it is the newest
     save(run / "checkpoints", 25, {"main.online": {}}, {}, keep=5)
     note = begin_at(run, run / "checkpoints" / "ckpt-000000000020", 2000, with_id=True)
@@ -115,7 +115,8 @@ def test_a_branch_has_the_checkpoint_and_what_belongs_to_it(run, tmp_path, env_s
     assert replays(branch) == ["replay-000000000020.npz"]
     assert load_newest(branch / "checkpoints").arrays.keys() == {"main.online"}
     assert step_of(best_path(branch / "checkpoints")) == 20
-    assert best_env_steps(branch / "policy") == kept
+    best = kept_best(branch / "policy")
+    assert (best and best.env_steps) == kept
     assert (branch / "metrics.csv").read_bytes() == (run / "metrics.csv").read_bytes()
 
 

@@ -244,12 +244,17 @@ def test_metrics_that_no_info_has_are_told_once(make_monitor, backend, view):
 
 def test_every_evaluation_is_told_once(make_monitor, backend, tmp_path, view):
     monitor = make_monitor()
-    told = Evaluation(3, 100_290, 20, 478.25, 12.5, 440.0, 500.0, 478.25, 1.5, metrics={"x": 0.75, "y": None})
-    backend.registry.add_evaluation(told, b"", backend.registry.register_evaluator())
+    found = Evaluation(3, 100_290, 20, 478.25, 12.5, 440.0, 500.0, 478.25, 1.5, metrics={"x": 0.75, "y": None})
+    evaluator = backend.registry.register_evaluator()
+    backend.registry.add_evaluation(found, b"", evaluator)
     monitor.update(backend, [])
     monitor.update(backend, [])
     told = "evaluation at 100,290 steps: return 478.2 ± 12.5 over 20 episodes, x 0.75"
     assert view.events == [told]
+    backend.registry.add_evaluation(replace(found, best_by="y"), b"", evaluator)
+    monitor.update(backend, [])
+    told += "; not the best, as y is unknown (evaluation.best_by)"
+    assert view.events[1:] == [told]
     assert (tmp_path / "logs" / "events.log").read_text().endswith(f"{told}\n")
 
 

@@ -12,7 +12,7 @@ from distrl.config import RunConfig
 from distrl.learner import evaluations as evaluations_module
 from distrl.learner.evaluations import Evaluations
 from distrl.learner.origin import Origin
-from distrl.learner.policy_files import best_return, write_best
+from distrl.learner.policy_files import kept_best, write_best
 from distrl.learner.preparation import Prepared, restore_evaluations
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.backend import connect
@@ -43,9 +43,7 @@ def tell(registry, *env_steps):
 def seen(monkeypatch):
     """Environment steps of the evaluations that a learner has observed."""
     found = []
-    monkeypatch.setattr(
-        LearnerState, "observe_evaluation", lambda self, mean, env_steps: found.append(env_steps) or False
-    )
+    monkeypatch.setattr(LearnerState, "observe_evaluation", lambda self, told: found.append(told.env_steps) or False)
     return found
 
 
@@ -101,15 +99,75 @@ def test_a_resumed_training_goes_on_with_what_was_evaluated_and_kept(registry, t
     blob = encode_weights(Weights(4, {}))
     write_best(tmp_path, BestEvaluation(evaluation(150), blob))  # of 3.0, after the checkpoint that is resumed from
     state = LearnerState(run_id="r", evaluation_env_steps=110, evaluation_mean_return=1.0, best_evaluation_return=2.0)
-    restore_evaluations(tmp_path, state, registry, resumed=True)
-    assert (state.best_evaluation_return, registry.evaluated_env_steps(), registry.best_return()) == (3.0, 110, 3.0)
-    assert not state.observe_evaluation(2.5, 200)  # takes no better one's place
-    better = LearnerState(run_id="r", best_evaluation_return=3.5)
-    restore_evaluations(tmp_path, better, registry, resumed=True)
-    assert better.best_evaluation_return == 3.5
+    restore_evaluations(tmp_path, state, registry, Origin(state, resumed=True))
+    assert (state.best_evaluation_return, registry.evaluated_env_steps(), registry.best_score()) == (3.0, 110, 3.0)
+    assert not state.observe_evaluation(replace(evaluation(200), mean_return=2.5))  # takes no better one's place
+    better = LearnerState(run_id="r", best_evaluation_return=3.5, best_score=3.5)
+    restore_evaluations(tmp_path, better, registry, Origin(better, resumed=True))
+    assert (better.best_evaluation_return, better.best_score) == (3.5, 3.5)
     fresh = LearnerState(run_id="r")
-    restore_evaluations(tmp_path, fresh, registry, resumed=False)
-    assert (fresh.best_evaluation_return, best_return(tmp_path)) == (None, None)
+    restore_evaluations(tmp_path, fresh, registry, Origin(fresh, resumed=False))
+    assert (fresh.best_evaluation_return, kept_best(tmp_path)) == (None, None)
+
+
+def judged(registry, policy, state, **tree):
+    """`state` as a launch begins with it."""
+    config = RunConfig.model_validate(tree)
+    if config.evaluation.every_env_steps is not None:
+        state.begin_evaluations(config.evaluation.judged_by(config.environment.metrics))
+    restore_evaluations(policy, state, registry, Origin(state, resumed=True))
+    return state.best_score, state.best_saved_evaluation
+
+
+def by_goals():
+    return LearnerState(run_id="r", best_by="goals (sum)", best_score=8.0, best_saved_evaluation=8.0)
+
+
+@pytest.mark.parametrize(("now", "way"), [("goals", "sum"), ("goals", "max"), ("episode_return", "sum")])
+def test_a_resumed_training_keeps_the_best_by_the_same_result_only(registry, tmp_path, caplog, now, way):
+    told = replace(evaluation(150), metrics={"goals": 9.0}, best_by="goals")
+    write_best(tmp_path, BestEvaluation(told, encode_weights(Weights(4, {}))), "goals (sum)")
+    evaluation_tree = {"every_env_steps": 10, "best_by": now}
+    state = by_goals()
+    found = judged(registry, tmp_path, state, environment={"metrics": {"goals": way}}, evaluation=evaluation_tree)
+    same = (now, way) == ("goals", "sum")
+    assert found == ((9.0, 8.0) if same else (None, None))
+    assert registry.best_score() == (9.0 if same else None)
+    assert kept_best(tmp_path).score == 9.0  # until there is a better one by the result of now
+    assert state.best_evaluation_return == 3.0  # the mean return is known whatever decides
+    what = "the best evaluation so far was judged by goals (sum); the next one that has"
+    assert (what in caplog.text) is not same
+
+
+def test_the_best_outlives_launches_that_judge_otherwise_or_do_not_evaluate(registry, tmp_path):
+    told = replace(evaluation(150), metrics={"goals": 9.0}, best_by="goals")
+    write_best(tmp_path, BestEvaluation(told, encode_weights(Weights(4, {}))), "goals (sum)")
+    goals = {"environment": {"metrics": {"goals": "sum"}}, "evaluation": {"every_env_steps": 10, "best_by": "goals"}}
+    assert judged(registry, tmp_path, by_goals()) == (9.0, 8.0)  # without evaluations
+    assert judged(registry, tmp_path, by_goals(), evaluation={"every_env_steps": 10}) == (None, None)
+    assert judged(registry, tmp_path, by_goals(), **goals) == (9.0, 8.0)  # that launch has saved nothing
+    write_best(tmp_path, BestEvaluation(evaluation(160), encode_weights(Weights(5, {}))))
+    assert judged(registry, tmp_path, by_goals(), **goals) == (None, 8.0)  # the weights of 9 are gone
+
+
+def test_a_learner_of_published_weights_keeps_the_best_of_earlier_launches(registry, tmp_path):
+    registry.restore_evaluated(100, 9.0)
+    tell(registry, 150)  # of this launch, which is read again
+    state = LearnerState(run_id="r")
+    restore_evaluations(tmp_path, state, registry, Origin(state, resumed=True, saved=False))
+    assert (state.best_score, registry.best_score()) == (9.0, 9.0)
+
+
+def test_a_resumed_training_without_a_best_is_evaluated_at_its_end(registry, tmp_path):
+    state = LearnerState(run_id="r", evaluation_env_steps=50, best_score=2.0)
+    assert not evaluations(registry, state, evaluation={"every_env_steps": 10}).lacks_last
+    state.best_score = None
+    made = evaluations(registry, state, evaluation={"every_env_steps": 10, "best_by": "success"})
+    made._policy_dir = tmp_path
+    assert made.lacks_last
+    tell(registry, 50)
+    made.look(at_once=True)
+    assert not made.lacks_last  # although no success is known
 
 
 def test_the_last_weights_are_asked_for_once_and_waited_for(registry, tmp_path):

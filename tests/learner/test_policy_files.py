@@ -10,7 +10,7 @@ from distrl import wire
 from distrl.actors.policy import Policy
 from distrl.data_store import checkpoints
 from distrl.errors import CheckpointError, ConfigError
-from distrl.learner.policy_files import best_return, forget_best, read_policy, write_best, write_bundle, write_weights
+from distrl.learner.policy_files import forget_best, kept_best, read_policy, write_best, write_bundle, write_weights
 from distrl.memory_backend.codec import decode_weights, encode_weights
 from distrl.memory_backend.records import BestEvaluation, Evaluation
 from distrl.types import PolicyBundle, Weights
@@ -146,17 +146,32 @@ def keep(run_dir, number, mean_return, env_steps):
 
 def test_the_best_of_a_run_with_evaluations_is_what_was_evaluated(run_dir):
     (run_dir / "config.yaml").write_text("evaluation: {every_env_steps: 10}\n")
-    with pytest.raises(ConfigError, match="run has no best policy: no evaluation has ended yet"):
+    with pytest.raises(ConfigError, match="run has no best policy: no evaluation that can be the best has ended yet"):
         read_policy(run_dir, "best")  # although a checkpoint is marked
-    assert best_return(run_dir / "policy") is None
+    assert kept_best(run_dir / "policy") is None
     keep(run_dir, 7, 90.5, 170)
     assert read(run_dir, "best") == (7, 170, 7.0)
-    assert best_return(run_dir / "policy") == 90.5
+    assert kept_best(run_dir / "policy").mean_return == 90.5
     (run_dir / "config.yaml").write_text("seed: 1\n")  # resumed without them
     assert read(run_dir, "best") == (2, 200, 2.0)
     forget_best(run_dir / "policy")
     forget_best(run_dir / "policy")
-    assert best_return(run_dir / "policy") is None
+    assert kept_best(run_dir / "policy") is None
+
+
+def test_the_best_says_by_what_it_is_the_best(run_dir):
+    found = Evaluation(7, 170, 5, 1.0, 0.0, 1.0, 1.0, 3.0, 0.1, success_rate=0.25, best_by="success")
+    blob = (run_dir / "policy" / "weights.msgpack").read_bytes()
+    write_best(run_dir / "policy", BestEvaluation(found, blob), "success")
+    kept = kept_best(run_dir / "policy")
+    assert (kept.mean_return, kept.best_by, kept.score, kept.env_steps) == (1.0, "success", 0.25, 170)
+
+
+def test_the_best_of_an_earlier_version_is_that_by_its_return(run_dir):
+    blob = (run_dir / "policy" / "weights.msgpack").read_bytes()
+    tree = {"env_steps": 170, "mean_return": 2.5, "weights": blob}
+    (run_dir / "policy" / "best.msgpack").write_bytes(wire.pack(tree))
+    assert kept_best(run_dir / "policy")[:4] == (2.5, "episode_return", 2.5, 170)
 
 
 @pytest.mark.parametrize("content", [b"", wire.pack({"env_steps": 1}), wire.pack([1])])
@@ -164,4 +179,4 @@ def test_damaged_best_weights_are_named(run_dir, content):
     path = run_dir / "policy" / "best.msgpack"
     path.write_bytes(content)
     with pytest.raises(CheckpointError, match=r"policy/best\.msgpack is damaged: .*; remove it"):
-        best_return(run_dir / "policy")
+        kept_best(run_dir / "policy")

@@ -3,6 +3,7 @@
 import logging
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
@@ -15,7 +16,7 @@ from distrl.config.run import StopConfig
 from distrl.data_store.checkpoints import best_path, load, load_newest, newest_first, save
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import CheckpointError, NonFiniteError, UnsavedError
-from distrl.learner.policy_files import best_return, read_policy
+from distrl.learner.policy_files import kept_best, read_policy
 from distrl.learner.prefetch import Prefetch
 from distrl.learner.session import Session, stop_reason
 from distrl.learner.state import LearnerState
@@ -666,14 +667,29 @@ def test_the_best_of_two_evaluations_that_are_found_at_once_is_kept(train, tmp_p
     training = train(stop__updates=1, evaluation__every_env_steps=5, evaluation__last_within_s=0)
     registry = training.made.backend.registry
     incarnation = registry.register_evaluator()
-    training.state.best_evaluation_return = training.state.best_saved_evaluation = 60.0
+    training.state.best_score = training.state.best_saved_evaluation = 60.0
     for version, value in ((3, 90.0), (4, 50.0)):
         blob = encode_weights(Weights(version, {}))
         registry.add_evaluation(evaluation(5 * version, value, version), blob, incarnation)
     training.run()
-    assert best_return(tmp_path / "policy") == 90.0
+    assert kept_best(tmp_path / "policy").score == 90.0
     assert best_path(tmp_path / "checkpoints").name == "ckpt-000000000001"
     assert training.state.best_saved_evaluation == 90.0
+
+
+def test_the_best_weights_are_those_of_the_metric_that_is_named(train, tmp_path):
+    named = {"environment__metrics": {"goals": "sum"}, "evaluation__best_by": "goals"}
+    training = train(stop__updates=1, evaluation__every_env_steps=5, evaluation__last_within_s=0, **named)
+    registry = training.made.backend.registry
+    incarnation = registry.register_evaluator()
+    for version, value, goals in ((3, 90.0, 1.0), (4, 50.0, 2.0), (5, 70.0, None)):
+        told = replace(evaluation(5 * version, value, version), metrics={"goals": goals}, best_by="goals")
+        registry.add_evaluation(told, encode_weights(Weights(version, {})), incarnation)
+    training.run()
+    kept = kept_best(tmp_path / "policy")
+    assert (kept.mean_return, kept.best_by, kept.score, kept.weights.version) == (50.0, "goals (sum)", 2.0, 4)
+    assert training.state.best_saved_evaluation == 2.0
+    assert training.snapshots[-1]["best_evaluation_return"] == 90.0
 
 
 def test_the_last_weights_are_evaluated_before_the_last_checkpoint(train, tmp_path):
@@ -697,7 +713,7 @@ def test_the_last_weights_are_evaluated_before_the_last_checkpoint(train, tmp_pa
     assert (asked, saved_then, training.saved) == ([1], [3], [3, 3])  # saved before the wait, and with the result
     assert (last["evaluation_env_steps"], last["evaluation_mean_return"]) == (last["env_steps"], 7.0)
     assert training.state.best_saved_evaluation == 7.0
-    assert best_return(tmp_path / "policy") == 7.0
+    assert kept_best(tmp_path / "policy").score == 7.0
 
 
 def test_no_evaluation_is_awaited_by_a_training_that_was_asked_to_stop(train):

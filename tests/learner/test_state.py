@@ -1,6 +1,7 @@
 """LearnerState: counts, the window of 100 episodes, and a strict round trip through JSON."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from distrl.errors import CheckpointError
 from distrl.learner.state import LearnerState
+from distrl.memory_backend.records import Evaluation
 
 COUNTS = st.integers(0, 2**62)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
@@ -25,6 +27,8 @@ STATES = st.builds(
     evaluation_env_steps=st.none() | COUNTS,
     best_evaluation_return=st.none() | FLOATS,
     best_saved_evaluation=st.none() | FLOATS,
+    best_by=st.text(max_size=20),
+    best_score=st.none() | FLOATS,
     recent_returns=st.lists(FLOATS, max_size=100),
     recent_lengths_steps=st.lists(COUNTS, max_size=100),
     recent_discounted_returns=st.lists(FLOATS, max_size=100),
@@ -127,19 +131,60 @@ def test_the_best_needs_a_full_window_and_an_improvement():
     assert learner.best_mean_return_100 == 497.0
 
 
+def observe(learner, mean_return, env_steps, **more):
+    told = Evaluation(1, env_steps, 2, mean_return, 0.0, mean_return, mean_return, 4.0, 0.1, **more)
+    return learner.observe_evaluation(told)
+
+
+def test_the_best_of_an_earlier_version_is_that_by_its_return():
+    meta = state(best_evaluation_return=95.0, best_saved_evaluation=95.0).to_meta()
+    del meta["best_by"], meta["best_score"]
+    learner = LearnerState.from_meta(meta)
+    assert (learner.best_by, learner.best_score) == ("episode_return", 95.0)
+    assert not observe(learner, 3.0, 100)
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), None])
+def test_a_score_is_a_number(value):
+    told = Evaluation(1, 1, 2, 3.0, 0.0, 3.0, 3.0, 4.0, 0.1, metrics={"x": value, "success": 2.0}, best_by="x")
+    assert told.score is None
+    assert replace(told, best_by="success", success_rate=0.5).score == 2.0  # a metric of that name goes before
+
+
+def test_the_best_evaluation_may_be_judged_by_another_result():
+    learner = state()
+    learner.begin_evaluations("success")
+    by = {"best_by": "success"}
+    found = [
+        observe(learner, *told, success_rate=rate, **by)
+        for told, rate in [((9.0, 100), None), ((1.0, 200), 0.25), ((5.0, 300), 0.25), ((0.0, 400), 0.5)]
+    ]
+    assert found == [False, True, False, True]
+    assert (learner.best_evaluation_return, learner.best_score) == (9.0, 0.5)
+    assert learner.take_best(by_evaluation=True)
+    assert learner.best_saved_evaluation == 0.5
+    learner.begin_evaluations("success")
+    assert learner.best_score == 0.5
+    learner.begin_evaluations("goals (sum)")
+    assert (learner.best_by, learner.best_score, learner.best_saved_evaluation) == ("goals (sum)", None, None)
+    assert learner.best_evaluation_return == 9.0
+    assert observe(learner, 1.0, 500, metrics={"goals": -3.0}, best_by="goals")
+    assert learner.take_best(by_evaluation=True)
+
+
 def test_the_best_evaluation_is_remembered_and_the_first_checkpoint_after_it_is_the_best():
     learner = state()
     assert not learner.take_best(by_evaluation=True)
-    found = [learner.observe_evaluation(value, steps) for value, steps in [(80.0, 100), (95.0, 200), (90.0, 300)]]
+    found = [observe(learner, value, steps) for value, steps in [(80.0, 100), (95.0, 200), (90.0, 300)]]
     assert found == [True, True, False]
     assert (learner.evaluation_mean_return, learner.evaluation_env_steps) == (90.0, 300)
     assert learner.best_evaluation_return == 95.0
     assert learner.take_best(by_evaluation=True)  # found before 90 was, in the same look
     assert learner.best_saved_evaluation == 95.0
     assert not learner.take_best(by_evaluation=True)
-    assert not learner.observe_evaluation(92.0, 400)
+    assert not observe(learner, 92.0, 400)
     assert not learner.take_best(by_evaluation=True)
-    assert learner.observe_evaluation(96.0, 500)
+    assert observe(learner, 96.0, 500)
     assert learner.take_best(by_evaluation=True)
     learner.observe_episodes([1000.0] * 100, [1] * 100)
     assert not learner.take_best(by_evaluation=True)  # episodes of the training do not count here

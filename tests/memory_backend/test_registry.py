@@ -131,7 +131,7 @@ def test_an_evaluation_has_its_results_in_other_environments(run):
     ((_, found),) = run.connect().registry.evaluations("0")
     assert found == own
     assert registry.best_evaluation() == BestEvaluation(own, b"seven")
-    assert registry.best_return() == 5.0
+    assert registry.best_score() == 5.0
 
 
 def test_the_weights_of_the_best_evaluation_are_kept(run):
@@ -141,6 +141,21 @@ def test_the_weights_of_the_best_evaluation_are_kept(run):
     for one in (*told, replace(told[1], weights_version=5)):  # as good is not better
         registry.add_evaluation(one, b"%d" % one.weights_version, incarnation)
     assert run.connect().registry.best_evaluation() == BestEvaluation(told[1], b"1")
+
+
+def test_the_best_evaluation_may_be_judged_by_a_metric(run):
+    registry = run.backend.registry
+    incarnation = registry.register_evaluator()
+    told = [
+        Evaluation(v, 10 * v, 20, ret, 0.0, ret, ret, 1.0, 0.1, metrics={"goals": goals}, best_by="goals")
+        for v, (ret, goals) in enumerate([(9.0, None), (1.0, 2.0), (7.0, 1.0), (0.0, 3.0), (8.0, 3.0)])
+    ]
+    registry.add_evaluation(told[0], b"0", incarnation)
+    assert (registry.best_evaluation(), registry.best_score()) == (None, None)
+    for one in told[1:]:
+        registry.add_evaluation(one, b"%d" % one.weights_version, incarnation)
+    assert run.connect().registry.best_evaluation() == BestEvaluation(told[3], b"3")
+    assert registry.best_score() == 3.0
 
 
 def test_an_evaluator_that_another_has_followed_tells_nothing(run):
@@ -162,13 +177,13 @@ def test_how_far_a_training_was_evaluated_outlives_a_launch(run):
     registry = run.backend.registry
     registry.restore_evaluated(250)
     assert run.connect().registry.evaluated_env_steps() == 250
-    assert registry.best_return() is None
+    assert registry.best_score() is None
     registry.add_evaluation(Evaluation(1, 300, 1, 0.0, 0.0, 0.0, 0.0, 1.0, 0.1), b"", registry.register_evaluator())
     assert registry.evaluated_env_steps() == 300
-    assert registry.best_return() == 0.0
+    assert registry.best_score() == 0.0
     registry.restore_evaluated(250, 0.25)  # a learner that starts again
     assert run.connect().registry.evaluated_env_steps() == 300
-    assert run.connect().registry.best_return() == 0.25
+    assert run.connect().registry.best_score() == 0.25
 
 
 def test_control_changes_what_is_given_and_leaves_the_rest(backend):
