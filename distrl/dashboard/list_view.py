@@ -38,7 +38,7 @@ _WORDS = ("name", "path", "env", "algorithm", "run_id", "state", "note")
 
 @dataclass(frozen=True)
 class View:
-    """What a page shows.
+    """Query, order, columns and groups of a list, and the part of it that a page shows.
 
     Attributes:
         sort: Name of a basic, a number or a setting, with "-" before it for descending order.

@@ -225,7 +225,7 @@ class Comparison:
         """Return plain data; a setting that a run lacks is absent from it."""
         paths = different(self.settings)
         return {
-            "runs": [asdict(one) for one in self.entries],
+            "runs": [asdict(one) | {"tags": [*one.tags]} for one in self.entries],
             "differences": [{path: each[path].value for path in paths if path in each} for each in self.settings],
         }
 

@@ -24,7 +24,7 @@ const wordsIn = (text) => text.split(/[\s,]+/).filter(Boolean);
 function formDialog(heading, fields, verb, act, nameOf, { danger = false, ready = () => true } = {}) {
   return new Promise((resolve) => {
     let told;
-    const problem = h("ul", { class: "problems", role: "alert" });
+    const problem = h("div", { class: "problems", role: "alert" });
     const button = h("button", { type: "submit", class: danger ? "danger" : "primary", disabled: !ready() }, verb);
     const form = h("form", { method: "dialog", on: { input: () => (button.disabled = !ready()), submit: async (event) => {
       event.preventDefault();
@@ -35,11 +35,11 @@ function formDialog(heading, fields, verb, act, nameOf, { danger = false, ready 
         const failed = Object.entries(told.problems);
         announce(`${verb}: ${runs(told.done.length)} done${failed.length ? `, ${failed.length} not` : ""}`);
         if (failed.length === 0) return dialog.close();
-        problem.replaceChildren(h("li", {}, `${runs(told.done.length)} done; not done:`),
-          ...failed.slice(0, 20).map(([id, line]) => h("li", {}, h("b", {}, nameOf(id)), `: ${line}`)),
-          ...(failed.length > 20 ? [h("li", {}, `and ${failed.length - 20} more`)] : []));
+        problem.replaceChildren(h("p", {}, `${runs(told.done.length)} done; not done:`),
+          ...failed.slice(0, 20).map(([id, line]) => h("p", {}, h("b", {}, nameOf(id)), `: ${line}`)),
+          ...(failed.length > 20 ? [h("p", {}, `and ${failed.length - 20} more`)] : []));
       } catch (error) {
-        problem.replaceChildren(h("li", {}, error.message));
+        problem.replaceChildren(h("p", {}, error.message));
         button.disabled = false;
       }
     } } }, h("h2", {}, heading), fields, problem, h("div", { class: "actions" },
