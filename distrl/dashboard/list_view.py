@@ -2,8 +2,11 @@
 
 import re
 import statistics
+import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from operator import is_
 from typing import Any
 
 from distrl.config.document import shown
@@ -32,6 +35,8 @@ MOST_SETTINGS = 4
 """Most settings that are shown unless columns are chosen."""
 MOST_ROWS, USUAL_ROWS = 500, 100
 MOST_COLUMNS, MOST_OPEN = 24, 200
+MOST_PAGES = 16
+"""Most pages that are kept until a run changes."""
 ALL = "*"
 _WORDS = ("name", "path", "env", "algorithm", "run_id", "state", "note")
 
@@ -140,6 +145,8 @@ class Lists:
         self._table = table
         self._kept: dict[str, tuple[Json, str]] = {}
         self._telling: tuple[Any, list[str]] | None = None
+        self._pages: dict[View, tuple[Sequence[Json], int, Json]] = {}
+        self._lock = threading.Lock()
 
     def select(self, rows: Sequence[Json], query: str) -> list[Json]:
         """Return the rows that a query selects, in their order."""
@@ -148,9 +155,26 @@ class Lists:
     def page(self, rows: Sequence[Json], view: View) -> Json:
         """Return the lines of one page, their rows, and numbers about all of the list.
 
+        Args:
+            rows: Every run; those that have not changed are the same objects as before.
+
         Raises:
             ConfigError: The query, a column, or a key to sort or group by is unknown or ambiguous.
         """
+        changes = self._table.changes
+        with self._lock:
+            kept = self._pages.get(view)
+        if kept and kept[1] == changes and len(kept[0]) == len(rows) and all(map(is_, kept[0], rows)):
+            return kept[2]
+        page = self._made(rows, view)
+        with self._lock:
+            self._pages.pop(view, None)
+            self._pages[view] = rows, changes, page
+            while len(self._pages) > MOST_PAGES:
+                del self._pages[next(iter(self._pages))]
+        return page
+
+    def _made(self, rows: Sequence[Json], view: View) -> Json:
         facts = self._sorted(self._selected(rows, view.query), view.sort)
         columns = self._columns(facts, view)
         groups = self._groups(facts, view)
@@ -223,12 +247,9 @@ class Lists:
         if not view.group:
             return None
         values = facts.key(view.group if view.group in GROUPS else _path(view.group, facts))
-        labels: dict[Any, str] = {}
         members: dict[str, list[int]] = {}
         for at, value in enumerate(values):
-            key = (type(value), value) if isinstance(value, str | int | float | None) else str(value)
-            label = labels.get(key) or labels.setdefault(key, _cell(value))
-            members.setdefault(label, []).append(at)
+            members.setdefault(_cell(value), []).append(at)
         return [(label, members[label]) for label in self._group_order(facts, view.sort, members)]
 
     def _group_order(self, facts: RunFacts, sort: str, members: Mapping[str, Sequence[int]]) -> list[str]:
@@ -298,5 +319,15 @@ def _column(name: str) -> Json:
 
 def _cell(value: Any) -> str:
     """Return a value of a setting in one line."""
+    return _scalar_cell(type(value).__name__, value) if isinstance(value, str | int | float | None) else _text_of(value)
+
+
+@lru_cache(4096)
+def _scalar_cell(kind: str, value: str | float | None) -> str:
+    """Return the same from memory; the type keeps 1, 1.0 and true apart."""
+    return _text_of(value)
+
+
+def _text_of(value: Any) -> str:
     text = value if isinstance(value, str) and value else "–" if value is None else shown(value, 80)
     return re.sub(r"\s+", " ", text)[:80]

@@ -5,6 +5,7 @@ from distrl.config.load import dump, load
 from distrl.dashboard.list_view import View
 from distrl.dashboard.payloads import Runs
 from distrl.errors import ConfigError
+from distrl.runs.labels import Labels
 
 
 def config(**values):
@@ -83,6 +84,16 @@ def test_groups_are_folded_unless_they_are_opened(runs):
 def test_views_that_cannot_be_shown(runs, view, problem):
     with pytest.raises(ConfigError, match=problem):
         runs.page(view)
+
+
+def test_a_page_is_made_again_only_if_something_has_changed(runs, root):
+    view = View(limit=3)
+    first = runs.page(view)["rows"]
+    assert runs.page(view)["rows"] is first
+    assert runs.page(View(limit=2))["rows"] is not first
+    Labels(note="new").write(root / "r4")
+    runs.index.read_again([row["id"] for row in first])
+    assert runs.page(view)["rows"][0]["note"] == "new"
 
 
 def test_settings_are_read_in_parts(runs, monkeypatch):
