@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse
 
 from distrl.config.document import shown
 from distrl.config.settings import Settings, different
-from distrl.dashboard import files
+from distrl.dashboard import files, lines, marks
 from distrl.dashboard.attention import words_of
 from distrl.dashboard.edits import Edits
 from distrl.dashboard.index import LISTED, Entry, Index
@@ -26,7 +26,7 @@ from distrl.errors import ConfigError
 from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.records import time_shares
 from distrl.metrics.phrases import verdict
-from distrl.metrics.snapshot import METRICS, X_AXES, Snapshot
+from distrl.metrics.snapshot import MEANINGS, METRICS, X_AXES, Snapshot, meaning_of, tag_of
 from distrl.runs.curves import Curve, Statistic, band, by_number, curve, smoothed, thinned
 from distrl.runs.metrics_csv import Table, table_of_snapshots
 from distrl.runs.summary import Summary
@@ -156,15 +156,48 @@ class Runs:
             "live": None if look is None else live_part(look),
             "ledger": self._ledger(entry, look),
             "columns": columns,
+            "own": own_metric_rows(columns),
             "logs": files.log_names(folder),
             "film": files.film(folder) is not None,
         }
 
-    def curves(self, run_id: str, names: Sequence[str], over: str, points: int, window: int) -> Json:
-        """Return lines of one run: name -> {x, y}; an empty line if the run has no such number yet."""
-        table = self._table(self.index.entry(run_id), [X_AXES[over], *names])
-        lines = {name: _line(curve(table, name, over), points, window) for name in names if name in table}
-        return {"over": over, "curves": {name: lines.get(name, {"x": [], "y": []}) for name in names}}
+    def curves(
+        self,
+        run_id: str,
+        names: Sequence[str],
+        over: str,
+        points: int,
+        window: int,
+        within: tuple[float, float] | None = None,
+        raw: bool = False,
+    ) -> Json:
+        """Return lines of one run: name -> {x, y}; an empty line if the run has no such number yet.
+
+        Args:
+            points: Most points of a line, in the stretch `within` of the x axis, or of the whole.
+            raw: Return the lines without smoothing, too, where it changes them.
+        """
+        table = self._derived(run_id, names)
+
+        def drawn(window: int) -> Json:
+            found = {name: lines.stretch(table, name, over, window, within, points) for name in names if name in table}
+            return {name: _points(found[name]) if name in found else {"x": [], "y": []} for name in names}
+
+        told = {"over": over, "curves": drawn(window), "ruler": lines.ruler(table, over)}
+        return told | ({"raw": drawn(1)} if raw and window > 1 else {})
+
+    def csv(self, run_id: str, names: Sequence[str]) -> Iterator[str]:
+        """Yield the numbers of one run as CSV, in pieces."""
+        return lines.csv_pieces(self._derived(run_id, names), names)
+
+    def _derived(self, run_id: str, names: Sequence[str]) -> Table:
+        return lines.with_derived(self._table(self.index.entry(run_id), lines.needed(names)), names)
+
+    def marks(self, run_id: str, over: str) -> Json:
+        """Return the moments and targets that the charts of one run mark."""
+        entry = self.index.entry(run_id)
+        table = self._table(entry, marks.columns(self._columns(entry)))
+        return marks.marks(self.index.directory(entry), table, self._settings(entry), over)
 
     def compared(
         self, ids: Sequence[str], name: str, over: str, points: int, window: int, group: str, statistic: Statistic
@@ -172,7 +205,7 @@ class Runs:
         """Return lines of several runs, bands by `group` (a key, `ALL`, or "" for none), and the keys to group by."""
         entries = [self.index.entry(one) for one in dict.fromkeys(ids)]
         settings = {entry.id: self._settings(entry) for entry in entries}
-        lines = {entry.id: self._curve_of(entry, name, over, window) for entry in entries}
+        found = {entry.id: self._curve_of(entry, name, over, window) for entry in entries}
         members: dict[str, list[str]] = {}
         for entry in entries:
             if group:
@@ -181,9 +214,9 @@ class Runs:
         label_of = {one: label for label, ones in members.items() for one in ones}
         return {
             "runs": [self._row(entry, None) | {"group": label_of.get(entry.id)} for entry in entries],
-            "curves": {one: _line(line, points, 1) for one, line in lines.items()},
+            "curves": {one: _points(thinned(line, points)) for one, line in found.items()},
             "bands": [
-                {"label": label, **_band([lines[one] for one in members[label]], statistic)}
+                {"label": label, **_band([found[one] for one in members[label]], statistic)}
                 for label in sorted(members, key=by_number)
             ],
             "keys": sorted(different([one for one in settings.values() if one]), key=lambda key: key == "seed"),
@@ -307,6 +340,15 @@ def metric_rows() -> list[Json]:
     ]
 
 
+def own_metric_rows(columns: Sequence[str]) -> list[Json]:
+    """Return rows, as those of `metric_rows`, for columns that only this run has, and for what is computed of them."""
+    return [
+        {"name": name, "group": tag_of(name).partition("/")[0], "unit": "", "meaning": meaning_of(name)}
+        for name in columns
+        if name not in MEANINGS
+    ] + [lines.DERIVED_METRICS[name] for name, parts in lines.DERIVED.items() if {*parts} <= {*columns}]
+
+
 def _value(settings: Settings, path: str) -> str:
     return words(settings[path].value if path in settings else None)
 
@@ -321,9 +363,8 @@ def numbers(values: Iterable[float]) -> list[float | None]:
     return [float(f"{value:.7g}") if math.isfinite(value) else None for value in values]
 
 
-def _line(line: Curve, points: int, window: int) -> Json:
-    kept = thinned(Curve(line.x, smoothed(line.y, window)), points)
-    return {"x": [float(x) for x in kept.x], "y": numbers(kept.y)}
+def _points(line: Curve) -> Json:
+    return {"x": [float(x) for x in line.x], "y": numbers(line.y)}
 
 
 def _band(lines: Sequence[Curve], statistic: Statistic) -> Json:

@@ -1,5 +1,6 @@
 """One function per route: it checks the request's parameters and returns the response."""
 
+import math
 import os
 import re
 import time
@@ -10,10 +11,10 @@ from typing import cast
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, Response, StreamingResponse
 
 import distrl
-from distrl.dashboard import control, edits, exposition, files
+from distrl.dashboard import control, edits, exposition, files, histograms
 from distrl.dashboard.authentication import read_body
 from distrl.dashboard.files import NotThereError
 from distrl.dashboard.list_view import MOST_COLUMNS, MOST_OPEN, MOST_ROWS, USUAL_ROWS, View
@@ -80,15 +81,34 @@ def described(request: Request) -> Response:
 
 
 def curves(request: Request) -> Response:
-    """Return lines of one run: `metric` (repeatable), `over`, `points`, `smooth`."""
+    """Return lines of one run: `metric` (repeatable), `over`, `points`, `smooth`, `from` and `to` in x, `raw`."""
     found = _runs(request).curves(
         request.path_params["id"],
         _metrics(request),
         _over(request),
         _whole(request, "points", USUAL_POINTS, 4, MOST_POINTS),
         _whole(request, "smooth", 1, 1, MOST_WINDOW),
+        _stretch(request),
+        _choice("raw", _text(request, "raw", "0"), ("0", "1")) == "1",
     )
     return Answer(found)
+
+
+def curves_as_csv(request: Request) -> Response:
+    """Return numbers of one run at every row that the server keeps, as CSV: `metric` (repeatable)."""
+    pieces = _runs(request).csv(request.path_params["id"], _metrics(request))
+    return StreamingResponse(pieces, media_type="text/csv", headers={"Content-Disposition": "attachment"})
+
+
+def marks(request: Request) -> Response:
+    """Return evaluations, targets, restarts, checkpoints and changes of one run at their places on the axis `over`."""
+    return Answer(_runs(request).marks(request.path_params["id"], _over(request)))
+
+
+def histogram(request: Request) -> Response:
+    """Return the tags of a run's histograms or, with `tag`, those of one over steps."""
+    tag = _text(request, "tag", "")
+    return Answer(histograms.heat_map_of(_folder(request), tag) if tag else histograms.tags_of(_folder(request)))
 
 
 def compared(request: Request) -> Response:
@@ -237,6 +257,19 @@ def _whole(request: Request, name: str, usual: int, low: int, high: int) -> int:
     if not re.fullmatch(r"[0-9]{1,19}", text) or not low <= int(text) <= high:
         raise ConfigError(f"{name} is a whole number from {low:,} to {high:,}")
     return int(text)
+
+
+def _stretch(request: Request) -> tuple[float, float] | None:
+    texts = [request.query_params.get(name) for name in ("from", "to")]
+    if texts == [None, None]:
+        return None
+    try:
+        low, high = (float(text or "") for text in texts)
+    except ValueError:
+        low = high = math.nan
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ConfigError("from and to are numbers, both of them, and from is the lower one")
+    return low, high
 
 
 def _over(request: Request) -> str:

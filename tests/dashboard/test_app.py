@@ -85,6 +85,9 @@ def test_one_run(page, make_run):
     assert client.get(f"{base}/logs/learner").json() == {"text": "hello\n", "after": 6}
     assert client.get(f"{base}/logs/learner?after=6").json() == {"text": "", "after": 6}
     assert client.get(f"{base}/settable").json() == {"settings": []}
+    marks = client.get(f"{base}/marks?over=time").json()
+    assert (marks["marks"], [one["value"] for one in marks["targets"]]) == ([], [475.0])
+    assert client.get(f"{base}/histograms").json() == {"tags": [], "complete": True}
     assert client.get(f"{base}/video").status_code == 404
     for at, kind in enumerate(["mp4", "webm"], 1):
         (folder / f"best.{kind}").write_bytes(b"a film")
@@ -92,6 +95,42 @@ def test_one_run(page, make_run):
         film = client.get(f"{base}/video", headers={"Range": "bytes=2-5"})
         assert (film.status_code, film.content, film.headers["content-type"]) == (206, b"film", f"video/{kind}")
         assert film.headers["content-disposition"] == f'inline; filename="{id_of("a")}.{kind}"'
+
+
+def test_a_stretch_of_a_curve_and_its_raw_line(page, make_run):
+    make_run("a", rows=5)
+    client, base = page(), f"/api/runs/{id_of('a')}/curve"
+    told = client.get(f"{base}?over=updates&smooth=3&raw=1&from=2.5&to=3.5").json()
+    assert told["curves"] == {"mean_return_100": {"x": [2.0, 3.0, 4.0], "y": [15.0, 20.0, 30.0]}}
+    assert told["raw"] == {"mean_return_100": {"x": [2.0, 3.0, 4.0], "y": [20.0, 30.0, 40.0]}}
+    assert told["ruler"]["steps"] == [100.0, 200.0, 300.0, 400.0, 500.0]
+    assert "raw" not in client.get(f"{base}?raw=1").json()
+    for odd in ("from=1", "to=1", "from=2&to=2", "from=nan&to=1", "from=a&to=2", "from=1&to=inf"):
+        answer = client.get(f"{base}?{odd}")
+        told = {"error": "from and to are numbers, both of them, and from is the lower one"}
+        assert (answer.status_code, answer.json()) == (400, told)
+
+
+def test_a_curve_as_csv(page, make_run):
+    make_run("a", rows=2)
+    answer = page().get(f"/api/runs/{id_of('a')}/curve.csv?metric=mean_return_100&metric=loss")
+    assert answer.text == "env_steps,updates,episodes,wall_s,mean_return_100,loss\n100,1,1,0.5,10,\n200,2,2,1,20,\n"
+    assert answer.headers["content-type"].startswith("text/csv")
+    assert answer.headers["content-disposition"] == "attachment"
+
+
+def test_metrics_that_only_one_run_has_are_explained(page, make_run):
+    folder = make_run("a", rows=0)
+    names = "updates,env_steps,episodes,wall_s,sampled_steps,trained_steps,my metric [x]"
+    (folder / "metrics.csv").write_text(f"{names}\n1,100,1,0.5,80,20,7\n")
+    client, base = page(), f"/api/runs/{id_of('a')}"
+    own = client.get(base).json()["own"]
+    assert [(one["name"], one["group"]) for one in own] == [
+        ("my metric [x]", "algorithm"),
+        ("samples_per_insert", "progress"),
+    ]
+    told = client.get(f"{base}/curve", params={"metric": ["my metric [x]", "samples_per_insert"]}).json()["curves"]
+    assert [line["y"] for line in told.values()] == [[7.0], [4.0]]
 
 
 def test_comparison(page, make_run):
@@ -221,6 +260,7 @@ json_values = st.recursive(
 ADDRESSES = (
     *("/api/runs", "/api/runs/{id}", "/api/runs/{id}/curve", "/api/runs/{id}/config", "/api/runs/{id}/events"),
     *("/api/runs/{id}/logs/{any}", "/api/runs/{id}/video", "/api/runs/{id}/settable", "/api/compare", "/api/fleet"),
+    *("/api/runs/{id}/curve.csv", "/api/runs/{id}/marks", "/api/runs/{id}/histograms"),
     *("/api/runs/{any}", "/api/{any}", "/static/{any}", "/{any}", "/login", "/metrics", "/api/session", "/api/changes"),
     *("/api/selection", "/api/columns", "/api/edit", "/api/remove"),
 )
@@ -240,6 +280,7 @@ USUAL = (
     "99999999999999999999",
     "-1",
 )
+PARAMETERS += ("from", "to", "raw", "tag")
 
 
 @pytest.fixture

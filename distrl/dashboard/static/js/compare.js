@@ -2,6 +2,9 @@
 import { h, say, select, slider, settled } from "./dom.js";
 import { get } from "./api.js";
 import { Chart } from "./chart.js";
+import { seriesColour } from "./colours.js";
+import { ChartCard } from "./chartcard.js";
+import { metricsOf, texts } from "./metrics.js";
 import { compact, duration, result, title, UNKNOWN } from "./format.js";
 import { pill } from "./states.js";
 
@@ -10,7 +13,7 @@ const STATISTICS = [["mean", "mean ± deviation"], ["iqm", "interquartile mean"]
 const kept = { over: "steps", metric: "mean_return_100", second: "", smooth: 1, group: "", statistic: "mean" };
 const REFRESH_MS = 5000;
 
-export async function comparePage({ parameters }) {
+export async function comparePage({ parameters, session }) {
   let ids = parameters.getAll("id");
   if (!ids.length) throw new Error("Choose runs in the list to compare them.");
   const hidden = new Set();
@@ -19,8 +22,8 @@ export async function comparePage({ parameters }) {
   const rows = h("tbody");
   const note = h("div", { class: "note bad", role: "status", hidden: true });
   const reset = h("button", { type: "button", class: "small", hidden: true, on: { click: () => { chart.setZoom(null); reset.hidden = true; } } }, "Reset zoom");
-  chart.onZoom = () => (reset.hidden = false);
-  const save = h("button", { type: "button", class: "small", on: { click: () => chart.save(`compare-${kept.metric}`, `${title(kept.metric)} over ${kept.over}`) } }, "Save PNG");
+  chart.onZoom = (range) => (reset.hidden = range === null);
+  const card = new ChartCard(chart, { head: [fields], named: () => `compare ${title(kept.metric)} over ${kept.over}` });
   const soon = settled(150, draw);
   let offered = "", last = null, turn = 0;
 
@@ -47,11 +50,15 @@ export async function comparePage({ parameters }) {
     const colours = new Map(found.runs.map((run, at) => [run.id, banded ? found.bands.findIndex((band) => band.label === run.group) : at]));
     const labels = new Map(found.runs.map((run) => [run.id, run.name]));
     const shown = found.runs.filter((run) => !hidden.has(run.id));
+    const known = metricsOf(session, { columns: found.columns });
+    const drawn = [kept.metric, kept.second || kept.metric].map((name) => texts(known.get(name)));
+    chart.setAxes(drawn.map((one) => one.ticks), [drawn[0].title, second ? drawn[1].title : ""]);
     const line = (from, axis) => (run) => ({ key: `${axis}-${run.id}`, label: axis === 2 ? `${labels.get(run.id)} · ${title(kept.second)}` : labels.get(run.id),
-      colour: colours.get(run.id), axis, dashed: axis === 2, faint: banded && axis === 1, ...from.curves[run.id] });
-    const bands = found.bands.map((band, at) => ({ ...band, key: `band-${band.label}`, label: `${bandName(band)} (${band.runs})`, colour: at }));
+      colour: colours.get(run.id), axis, dashed: axis === 2, faint: banded && axis === 1, format: drawn[axis - 1].values, ...from.curves[run.id] });
+    const bands = found.bands.map((band, at) => ({ ...band, key: `band-${band.label}`, label: `${bandName(band)} (${band.runs})`, colour: at, format: drawn[0].values }));
     chart.label = `${title(kept.metric)} of ${found.runs.length} runs`;
-    chart.show(kept.over, [...shown.map(line(found, 1)), ...(second ? shown.map(line(second, 2)) : [])], bands);
+    chart.show(kept.over, [...shown.map(line(found, 1)), ...(second ? shown.map(line(second, 2)) : [])], { bands });
+    card.drawTable();
     rows.replaceChildren(...found.runs.map((run) => runRow(run, colours.get(run.id))));
   }
 
@@ -59,7 +66,7 @@ export async function comparePage({ parameters }) {
 
   function runRow(run, colour) {
     const swatch = h("span", { class: "dot", "aria-hidden": "true" });
-    swatch.style.background = `var(--c${colour % 8})`;
+    swatch.style.background = `var(${seriesColour(colour)})`;
     const box = h("input", { type: "checkbox", checked: !hidden.has(run.id), "aria-label": `Show ${run.name}`,
       on: { change: () => { if (box.checked) hidden.delete(run.id); else hidden.add(run.id); picture(); } } });
     return h("tr", {}, h("td", {}, box), h("th", { scope: "row" }, swatch, h("a", { href: `#/run/${run.id}` }, run.name)), h("td", {}, pill(run)),
@@ -93,11 +100,11 @@ export async function comparePage({ parameters }) {
   const timer = setInterval(() => { if (document.visibilityState === "visible" && last?.[0].runs.some((run) => run.state === "running")) draw(); }, REFRESH_MS);
   const heads = ["", "Run", "State", "Group", "Return", "Best", "Steps", "Training", ""];
   return {
-    element: h("div", { class: "compare" }, h("p", { class: "crumb" }, h("a", { href: "#/" }, "Runs"), " / compare"), h("div", { class: "head" }, h("h1", {}, "Compare"), h("span", { class: "spacer" }), reset, save), note,
-      h("figure", { class: "card" }, h("header", {}, fields), h("div", { class: "body" }, chart.element)),
+    element: h("div", { class: "compare" }, h("p", { class: "crumb" }, h("a", { href: "#/" }, "Runs"), " / compare"), h("div", { class: "head" }, h("h1", {}, "Compare"), h("span", { class: "spacer" }), reset), note,
+      card.element,
       h("div", { class: "card scroll" }, h("table", {}, h("caption", { class: "visually-hidden" }, "Compared runs"),
         h("thead", {}, h("tr", {}, heads.map((text, at) => h("th", { scope: "col", class: at >= 4 && at <= 7 ? "n" : "" }, text || h("span", { class: "visually-hidden" }, at ? "Unload" : "Show"))))), rows))),
-    leave: () => { clearInterval(timer); chart.destroy(); },
+    leave: () => { clearInterval(timer); card.destroy(); },
     shown: () => chart.resize(),
     themed: () => chart.rebuild(),
   };

@@ -1,0 +1,212 @@
+"""Moments of a run for its charts: evaluations with their spread, targets, restarts, checkpoints, changed settings."""
+
+import os
+import re
+import time
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from distrl.config.settings import Settings
+from distrl.dashboard.files import Event, events, own_file
+from distrl.metrics.snapshot import X_AXES
+from distrl.runs.metrics_csv import Numbers, Table
+
+MOST_MARKS = 200
+MOST_CHECKPOINTS = 1000
+MOST_EVALUATIONS = 1000
+SLACK_S = 120.0
+"""Seconds by which an event may lie behind the last row, as those of ending do."""
+_NUMBER = r"(-?[\d,]+(?:\.\d+)?)"
+_EVALUATION = re.compile(rf"evaluation at ([\d,]+) steps: return {_NUMBER} ± {_NUMBER} over (\d+) episodes.*")
+_CHECKPOINT = re.compile(r"ckpt-(\d{12,18})")
+_KINDS = (
+    ("restart", re.compile(r".* started again \(restart \d+\)")),
+    ("parameter", re.compile(r"asked: [a-z_]+\.\S+ .*")),
+    ("scale", re.compile(r"scaled from \d+ to \d+ actors")),
+    ("request", re.compile(r"asked: (pause|resume|stop|take the networks).*")),
+    ("learner", re.compile(r"the learner .*")),
+)
+_LAUNCH = re.compile(r"run \S+ in .*")
+_RESUMED = re.compile(r"resuming from .*\(update (\d+)\).*")
+TARGETS = {"stop.mean_return": "mean_return_100", "stop.evaluation_return": "evaluation_mean_return"}
+"""Setting -> the metric that has to reach it."""
+Json = dict[str, Any]
+
+
+class _Moment(NamedTuple):
+    kind: str
+    text: str
+    wall_s: float
+    time: str = ""
+
+
+def marks(folder: Path, table: Table, settings: Settings, over: str) -> Json:
+    """Return what charts over the x axis `over` mark.
+
+    Events have the time of day. The seconds of training at that moment follow from the newest row of metrics.csv,
+    which is as old as the file, and from evaluations, which name their steps. `unplaced` counts events that fit
+    nowhere.
+
+    Args:
+        table: The columns of all x axes, and those of `columns`.
+    """
+    found = events(folder)
+    walls, rows = table.get("wall_s"), _known_rows(table)
+    if walls is None or not len(rows):
+        return {"marks": [], "evaluations": [], "targets": _targets(settings), "unplaced": 0}
+    placed, unplaced = _events(found, _anchors(folder, found, table, rows), table, rows)
+    moments = [*_thinned(placed), *_thinned([*_checkpoints(folder, table, rows)]), *_thinned([*_stages(table, rows)])]
+    axis = table[X_AXES[over]][rows]
+    return {
+        "marks": [
+            {"x": _at(walls[rows], axis, one.wall_s), "kind": one.kind, "text": one.text, "time": one.time}
+            for one in sorted(moments, key=lambda one: one.wall_s)
+        ],
+        "evaluations": _evaluations(found, table, rows, axis),
+        "targets": _targets(settings),
+        "unplaced": unplaced,
+    }
+
+
+def columns(names: Sequence[str]) -> list[str]:
+    """Return the columns that `marks` needs, of those that a run has."""
+    wanted = ("evaluation_env_steps", "evaluation_mean_return")
+    return [*X_AXES.values(), *(name for name in names if name in wanted or name.startswith("curriculum_"))]
+
+
+def _known_rows(table: Table) -> Any:
+    axes = [table[column] for column in X_AXES.values() if column in table]
+    return np.flatnonzero(np.isfinite(np.stack(axes)).all(axis=0)) if len(axes) == len(X_AXES) else np.empty(0, int)
+
+
+def _at(positions: Numbers, values: Numbers, position: float) -> float:
+    return float(np.interp(position, positions, values))
+
+
+def _targets(settings: Settings) -> list[Json]:
+    wanted = ((path, metric, settings[path].value) for path, metric in TARGETS.items() if path in settings)
+    return [
+        {"setting": path, "metric": metric, "value": float(value)}
+        for path, metric, value in wanted
+        if isinstance(value, int | float)
+    ]
+
+
+def _seconds(moment: str) -> float | None:
+    try:
+        return time.mktime(time.strptime(moment, "%Y-%m-%d %H:%M:%S"))
+    except (ValueError, OverflowError):
+        return None
+
+
+def _number(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+def _anchors(folder: Path, found: Sequence[Event], table: Table, rows: Any) -> list[tuple[float, float]]:
+    """Return pairs of unix time and seconds of training, by time."""
+    walls, steps = table["wall_s"][rows], table["env_steps"][rows]
+    anchors = []
+    for event in found:
+        told, at = _EVALUATION.fullmatch(event.text), _seconds(event.time)
+        if told is not None and at is not None:
+            anchors.append((at, _at(steps, walls, _number(told[1]))))
+    if (path := own_file(folder, "metrics.csv")) is not None:
+        anchors.append((path.stat().st_mtime, float(walls[-1])))
+    return sorted(anchors)
+
+
+def _events(
+    found: Sequence[Event], anchors: Sequence[tuple[float, float]], table: Table, rows: Any
+) -> tuple[list[_Moment], int]:
+    """Return the moments that events tell of, and the number of those that fit nowhere.
+
+    Within a launch the training's time advances with the clock: the nearest anchor of the same launch places an event.
+    One before the first update of a launch is placed where the training goes on.
+    """
+    updates, walls = table["updates"][rows], table["wall_s"][rows]
+    launches = [at for event in found if _LAUNCH.fullmatch(event.text) and (at := _seconds(event.time)) is not None]
+    placed, unplaced, least_s, last_s = [], 0, 0.0, float(walls[-1])
+    for event in found:
+        if (resumed := _RESUMED.fullmatch(event.text)) is not None:
+            least_s = _at(updates, walls, int(resumed[1][:18]))
+            placed.append(_Moment("resumed", event.text, least_s, event.time))
+            continue
+        kind, at = next((kind for kind, pattern in _KINDS if pattern.fullmatch(event.text)), None), _seconds(event.time)
+        if kind is None:
+            continue
+        begin = max((launch for launch in launches if at is not None and launch <= at), default=float("-inf"))
+        end = min((launch for launch in launches if at is not None and launch > at), default=float("inf"))
+        own = [anchor for anchor in anchors if begin <= anchor[0] < end]
+        anchor = min(own, key=lambda anchor: abs(anchor[0] - (at or 0.0)), default=None)
+        wall_s = float("inf") if at is None or anchor is None else anchor[1] + at - anchor[0]
+        if wall_s <= last_s + SLACK_S:
+            placed.append(_Moment(kind, event.text, min(max(wall_s, least_s), last_s), event.time))
+        else:
+            unplaced += 1
+    return placed, unplaced
+
+
+def _checkpoints(folder: Path, table: Table, rows: Any) -> Iterator[_Moment]:
+    """Yield the checkpoints that are there; a run keeps the newest ones and the best."""
+    updates, walls = table["updates"][rows], table["wall_s"][rows]
+    directory = folder / "checkpoints"
+    if directory.is_symlink() or not directory.is_dir():
+        return
+    with os.scandir(directory) as entries:
+        found = [match for entry in islice(entries, MOST_CHECKPOINTS) if (match := _CHECKPOINT.fullmatch(entry.name))]
+    best = _best(folder)
+    for match in found:
+        update = int(match[1])
+        told = f"checkpoint of update {update:,}" + (", the best" if match[0] == best else "")
+        yield _Moment("checkpoint", told, _at(updates, walls, update))
+
+
+def _best(folder: Path) -> str:
+    path = own_file(folder, "checkpoints", "best")
+    if path is None:
+        return ""
+    with path.open("rb") as file:
+        return file.read(100).decode(errors="replace").strip()
+
+
+def _stages(table: Table, rows: Any) -> Iterator[_Moment]:
+    """Yield the changes of what a curriculum sets; one that changes at every row is a curve, and is left out."""
+    walls = table["wall_s"][rows]
+    for name in [name for name in table if name.startswith("curriculum_")]:
+        values = table[name][rows]
+        known = np.flatnonzero(np.isfinite(values))
+        changed = known[1:][np.diff(values[known]) != 0.0]
+        if len(changed) <= MOST_MARKS:
+            for at in changed:
+                yield _Moment("stage", f"{name.removeprefix('curriculum_')} is {values[at]:g}", float(walls[at]))
+
+
+def _evaluations(found: Sequence[Event], table: Table, rows: Any, axis: Numbers) -> list[Json]:
+    """Return evaluations by steps; the spread, the standard deviation over episodes, is only in events."""
+    told: dict[float, Json] = {}
+    at_steps, means = (table.get(name, np.empty(0)) for name in ("evaluation_env_steps", "evaluation_mean_return"))
+    if len(at_steps) and len(means):
+        known = np.isfinite(at_steps) & np.isfinite(means)
+        first = np.unique(at_steps[known], return_index=True)[1]
+        for steps, mean in zip(at_steps[known][first], means[known][first], strict=True):
+            told[float(steps)] = {"mean": float(mean), "low": float(mean), "high": float(mean), "episodes": None}
+    for event in found:
+        if (words := _EVALUATION.fullmatch(event.text)) is not None:
+            mean, deviation = _number(words[2]), _number(words[3])
+            bounds = {"low": mean - deviation, "high": mean + deviation}
+            told[_number(words[1])] = {"mean": mean, **bounds, "episodes": int(words[4])}
+    steps = table["env_steps"][rows]
+    shown = sorted(told)
+    if len(shown) > MOST_EVALUATIONS:
+        shown = [shown[at] for at in np.linspace(0, len(shown) - 1, MOST_EVALUATIONS).astype(int)]
+    return [{"x": _at(steps, axis, at), **told[at]} for at in shown]
+
+
+def _thinned(moments: list[_Moment]) -> list[_Moment]:
+    """Return the newest."""
+    return sorted(moments, key=lambda one: one.wall_s)[-MOST_MARKS:]

@@ -1,0 +1,52 @@
+import csv
+
+import numpy as np
+import pytest
+
+from distrl.dashboard.lines import csv_pieces, needed, ruler, stretch, with_derived
+
+
+@pytest.fixture
+def table():
+    rows = np.arange(1.0, 1001.0)
+    axes = {"env_steps": 100 * rows, "updates": rows, "episodes": rows // 2, "wall_s": rows / 4}
+    return axes | {"loss": rows.copy(), "sampled_steps": 8 * rows, "trained_steps": 2 * rows}
+
+
+def test_a_stretch_has_finer_points_and_one_more_at_either_side(table):
+    whole = stretch(table, "loss", "steps", 1, None, 20)
+    part = stretch(table, "loss", "steps", 1, (10_000.0, 10_500.0), 20)
+    assert len(whole.x) <= 20
+    assert part.x.tolist() == [9900.0, 10000.0, 10100.0, 10200.0, 10300.0, 10400.0, 10500.0, 10600.0]
+    smooth = stretch(table, "loss", "steps", 3, (10_000.0, 10_100.0), 20)
+    assert smooth.y.tolist() == [98.0, 99.0, 100.0, 101.0]  # means of what lies before the stretch, too
+    assert len(stretch(table, "loss", "steps", 1, (1e9, 2e9), 20).x) == 1
+
+
+def test_the_ruler_has_the_same_points_on_every_axis(table):
+    table["wall_s"][3] = np.nan
+    found = ruler(table, "updates")
+    assert set(found) == {"steps", "updates", "episodes", "time"}
+    assert len(found["steps"]) == len(found["time"]) == 300
+    assert [found["steps"][0], found["steps"][-1], found["time"][-1]] == [100.0, 100_000.0, 250.0]
+    assert 4.0 not in found["updates"]
+    assert ruler({}, "steps") == {}
+
+
+def test_samples_per_insert_is_the_quotient_of_two_columns(table):
+    assert needed(["samples_per_insert", "loss"])[-3:] == ["sampled_steps", "trained_steps", "loss"]
+    assert set(with_derived(table, ["samples_per_insert"])["samples_per_insert"]) == {4.0}
+    assert "samples_per_insert" not in with_derived({}, ["samples_per_insert"])
+
+
+def test_csv_has_every_row_with_a_number_and_names_of_any_letters(table):
+    table["my metric, [x]"] = np.full(1000, np.nan)
+    table["my metric, [x]"][[2, 999]] = (0.5, 7.0)
+    rows = [*csv.reader("".join(csv_pieces(table, ["my metric, [x]", "none_such"])).splitlines())]
+    assert rows == [
+        ["env_steps", "updates", "episodes", "wall_s", "my metric, [x]"],
+        ["300", "3", "1", "0.75", "0.5"],
+        ["100000", "1000", "500", "250", "7"],
+    ]
+    assert len("".join(csv_pieces(table, ["loss"])).splitlines()) == 1001
+    assert [*csv_pieces({}, ["loss"])] == ["\n"]
