@@ -1,7 +1,7 @@
 """The dashboard's routes and application."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ from distrl.errors import ConfigError, MemoryBackendError
 
 STATIC = Path(__file__).parent / "static"
 SWEEP_S = 10.0
+REST_S = 0.25
+"""Seconds between two readings of settings, in which requests have the processor."""
 
 
 def make_app(root: Path, access: Access, redis_urls: Sequence[str] = ()) -> Starlette:
@@ -58,6 +60,10 @@ def make_app(root: Path, access: Access, redis_urls: Sequence[str] = ()) -> Star
         Route("/api/runs/{id}/roles/{role}/{number}/history", role_views.history),
         Route("/api/runs/{id}/roles/{role}/{number}/stacks", role_views.stacks, methods=["POST"]),
         Route("/api/runs/{id}/control", views.act, methods=["POST"]),
+        Route("/api/selection", views.selection),
+        Route("/api/columns", views.columns),
+        Route("/api/edit", views.edit, methods=["POST"]),
+        Route("/api/remove", views.remove, methods=["POST"]),
         Route("/api/compare", views.compared),
         Route("/api/fleet", views.fleet),
         Route("/api/changes", views.changes),
@@ -66,7 +72,7 @@ def make_app(root: Path, access: Access, redis_urls: Sequence[str] = ()) -> Star
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        tasks = [asyncio.create_task(work) for work in (_sweep(app.state.runs), _scan(app.state.runs, redis_urls))]
+        tasks = [asyncio.create_task(work) for work in _background(app.state.runs, redis_urls)]
         yield
         for task in tasks:
             task.cancel()
@@ -89,6 +95,16 @@ async def _sweep(runs: Runs) -> None:
     while True:
         await asyncio.sleep(SWEEP_S)
         await asyncio.to_thread(runs.jobs.let_go)
+
+
+def _background(runs: Runs, redis_urls: Sequence[str]) -> list[Coroutine[Any, Any, None]]:
+    return [_sweep(runs), _scan(runs, redis_urls), _read_settings(runs)]
+
+
+async def _read_settings(runs: Runs) -> None:
+    while True:
+        more = await asyncio.to_thread(runs.read_settings)
+        await asyncio.sleep(REST_S if more else SCAN_S)
 
 
 async def _scan(runs: Runs, redis_urls: Sequence[str]) -> None:

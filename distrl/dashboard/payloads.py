@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -13,9 +14,14 @@ from starlette.responses import JSONResponse
 from distrl.config.document import shown
 from distrl.config.settings import Settings, different
 from distrl.dashboard import files, lines, marks
+from distrl.dashboard.attention import words_of
+from distrl.dashboard.edits import Edits
 from distrl.dashboard.index import LISTED, Entry, Index
 from distrl.dashboard.jobs import ODD, Jobs, Look, host_loads, role_rows
+from distrl.dashboard.list_view import Lists, View
 from distrl.dashboard.metrics_cache import Tables
+from distrl.dashboard.settings_table import SettingsTable
+from distrl.dashboard.sparks import Spark, Sparks
 from distrl.errors import ConfigError
 from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.records import time_shares
@@ -33,6 +39,10 @@ LIST_WAIT_S = 0.5
 """Time-out of the list for all Redis servers together."""
 RUN_WAIT_S = 2.0
 """Time-out of one run's page for its Redis."""
+FILL_S, READ_S = 0.2, 0.5
+"""Longest time that a request, and the thread behind it, read settings of runs at once."""
+IDLE_S = 30.0
+"""Settings are read while a list was shown within that time."""
 ALL = "*"
 """Group of all runs, whatever their configuration."""
 
@@ -44,10 +54,16 @@ class Runs:
         self.jobs = Jobs(redis_urls)
         self.index = Index(root, self.jobs.found)
         self.tables = Tables()
+        self.settings = SettingsTable(self.index)
+        self.lists = Lists(self.settings)
+        self.sparks = Sparks(self.index, self.tables)
+        self.edits = Edits(self.index)
+        self._asked = float("-inf")
         self._kept_rows: dict[str, tuple[Entry, Json]] = {}
 
     def close(self) -> None:
         """Close all connections and the index."""
+        self.sparks.close()
         self.jobs.close()
         self.index.close()
 
@@ -66,13 +82,41 @@ class Runs:
         self._kept_rows = kept_rows
         return rows
 
+    def page(self, view: View) -> Json:
+        """Return one page of the list, see `Lists.page`; `unread` runs are those whose settings are not read yet."""
+        self._asked = time.monotonic()
+        unread = self.settings.fill(self.index.entries(), FILL_S)
+        return {**self.lists.page(self.listed(), view), "unread": unread}
+
+    def sparks_of(self, ids: Sequence[str]) -> dict[str, Spark]:
+        """Return id -> small curve, of those runs whose curve is known soon."""
+        entries = {entry.id: entry for entry in self.index.entries()}
+        return self.sparks.of([entries[one] for one in ids if one in entries])
+
+    def selected(self, query: str) -> list[Json]:
+        """Return the rows that a query selects, the newest first."""
+        self.settings.fill(self.index.entries(), FILL_S)
+        return self.lists.select(self.listed(), query)
+
+    def choices(self, query: str) -> Json:
+        """Return the columns that a page of the list may show."""
+        self.settings.fill(self.index.entries(), FILL_S)
+        return self.lists.choices(self.listed(), query)
+
+    def read_settings(self) -> bool:
+        """Read settings of further runs for a moment, if a list was shown lately; return whether there are more."""
+        if time.monotonic() - self._asked > IDLE_S:
+            return False
+        return self.settings.fill(self.index.entries(), READ_S) > 0
+
     def look(self, entry: Entry) -> Look | None:
         """Return the live state of a running job; None for other runs."""
         return self.looks([entry]).get(entry.id)
 
     def looks(self, entries: Sequence[Entry], wait_s: float | None = None) -> dict[str, Look]:
         """Return id -> look of the running ones; wait at most `RUN_WAIT_S` for all of them together."""
-        running = {entry.id: record for entry in entries if (record := self.index.running(entry)) is not None}
+        up = [entry for entry in entries if entry.state == "running"]
+        running = {entry.id: record for entry in up if (record := self.index.running(entry)) is not None}
         limit_s = RUN_WAIT_S if wait_s is None else wait_s
         return dict(zip(running, self.jobs.looks([*running.values()], limit_s), strict=True))
 
@@ -215,6 +259,9 @@ class Runs:
         elif entry.state in ("gone", "running"):
             snapshot = self.latest(entry, None)
             row["numbers"] = {key: snapshot[key] for key in LIVE_NUMBERS if key in snapshot}
+        record = self.index.running(entry)
+        has_redis = record is not None and record.redis_url is not None
+        row["words"] = words_of(entry.state, row["numbers"], look, has_redis=has_redis)
         return row
 
     def _ledger(self, entry: Entry, look: Look | None) -> Json | None:

@@ -37,10 +37,14 @@ def test_the_list(page, make_run):
     assert names() == ["third", "second", "first"]
     assert names("?sort=env_steps") == ["first", "second", "third"]
     assert names("?sort=-name") == ["third", "second", "first"]
-    assert names("?filter=acro%20SECOND") == ["second"]
-    assert names("?filter=acro%20first") == []
-    assert names("?state=running") == []
-    assert client.get("/api/runs?sort=colour").json()["error"].startswith("sort is one of started, name")
+    assert names("?query=acro%20SECOND") == ["second"]
+    assert names("?query=acro%20first") == []
+    assert names("?query=state:running") == []
+    assert names("?sort=-lr&limit=2&offset=2") == ["first"]
+    assert client.get("/api/runs?sort=colour").json()["error"].startswith("no number or setting is named 'colour'")
+    assert client.get("/api/runs?query=lr>fast").json()["error"].startswith("network.learning_rate is compared")
+    assert client.get("/api/selection?query=env:cartpole").json()["ids"] == [id_of("third"), id_of("first")]
+    assert "seed" in client.get("/api/columns").json()["same"]
 
 
 def test_runs_are_found_by_the_words_that_their_states_are_shown_with(page, make_run):
@@ -54,8 +58,8 @@ def test_runs_are_found_by_the_words_that_their_states_are_shown_with(page, make
         return {run["name"] for run in client.get(f"/api/runs?{query}").json()["runs"]}
 
     for word, found in {"failed": {"one"}, "stopped": {"two"}, "gone": {"four"}}.items():
-        assert names(f"filter={word}") == names(f"state={word}") == found
-    assert names("state=ended") == {"one", "two", "three"}
+        assert names(f"query={word}") == names(f"query=state:{word}") == found
+    assert names("query=state:ended") == {"one", "two", "three"}
 
 
 def test_what_is_not_known_is_sorted_last_either_way(page, make_run):
@@ -297,10 +301,25 @@ ADDRESSES = (
     *("/api/runs/{id}/settable", "/api/compare", "/api/fleet"),
     *("/api/runs/{id}/roles/{any}/0/history", "/api/runs/{id}/roles/actor/{any}/stacks"),
     *("/api/runs/{any}", "/api/{any}", "/static/{any}", "/{any}", "/login", "/metrics", "/api/session", "/api/changes"),
+    *("/api/selection", "/api/columns", "/api/edit", "/api/remove"),
 )
-PARAMETERS = ("from", "to", "raw", "tag", "words", "level")
-PARAMETERS += ("metric", "over", "points", "smooth", "group", "statistic", "id", "filter", "sort", "state", "after")
-USUAL = ("loss", "steps", "time", "10", "1", "*", "iqm", "mean", "seed", "-name", "99999999999999999999", "-1")
+PARAMETERS = ("metric", "over", "points", "smooth", "group", "statistic", "id", "query", "sort", "column", "after")
+USUAL = (
+    "loss",
+    "lr>1 -state:failed",
+    "steps",
+    "time",
+    "10",
+    "1",
+    "*",
+    "iqm",
+    "mean",
+    "seed",
+    "-name",
+    "99999999999999999999",
+    "-1",
+)
+PARAMETERS += ("from", "to", "raw", "tag", "words", "level")
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 export class Refused extends Error {}
 
 const TIMEOUT_MS = 10000;
-const CHANGE_MS = 60000;
+const CHANGE_MS = 120000; // to delete hundreds of directories takes long
 const VALID_S = 8; // an action that comes later is not carried out: less than the page waits for its answer
 const ACTING = { "Content-Type": "application/json", "X-Distrl": "1" };
 let clock = null; // the server's, and ours at that moment
