@@ -90,6 +90,7 @@ WALLS: Mapping[str, tuple[str, ...]] = {
     "msgpack": ("wire.py",),
     "msgpack_numpy": ("wire.py",),
     "ray": ("jobs/ray_client.py", "launch/ray_actors.py", "launch/ray_cluster.py"),
+    "pynvml": ("roles/host_load.py",),
     "onnxruntime": ("actors/policy.py", "networks/policy/bundle.py"),
     "matplotlib": ("runs/pictures.py",),
     "wandb": ("trackers/wandb_tracker.py",),

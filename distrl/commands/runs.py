@@ -37,6 +37,7 @@ def runs(
         str | None, typer.Option(metavar="STATE", help="running, ended, gone (without a summary), solved or failed.")
     ] = None,
     sort: Annotated[str, typer.Option(metavar="COLUMN", help=f"{', '.join(SORTS)}.")] = "started",
+    archived: Annotated[bool, typer.Option("--archived", help="Also runs that the dashboard has archived.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="All facts about each, as a JSON list.")] = False,
     redis_url: Annotated[
         str | None,
@@ -56,7 +57,7 @@ def runs(
     [cyan]distrl runs --redis-url redis://host:6379[/], and [cyan]--remove ID[/] for one that has died
     """
     if redis_url is not None or remove is not None:
-        if folders or env or algorithm or state or sort != "started":
+        if folders or env or algorithm or state or archived or sort != "started":
             raise ConfigError("--redis-url and --remove are about runs in Redis; use them without DIR and filters")
         _runs_in_redis(redis_url or url_of_environment(), remove, as_json=as_json)
         return
@@ -64,15 +65,20 @@ def runs(
     if folders is None and not places[0].is_dir():
         raise ConfigError(f"there is no folder runs/ in {Path.cwd()}; name one: distrl runs DIR")
     with waiting("still reading runs …"):
-        entries = ordered(selected(_entries(find_runs(places, warn), places), env, algorithm, state), sort)
+        found = [*_entries(find_runs(places, warn), places)]
+        entries = ordered(selected(found, env, algorithm, state, archived=archived), sort)
     if as_json:
         typer.echo(json.dumps([asdict(one) for one in entries], indent=2))
         return
     from distrl.terminal.run_tables import runs_table
 
-    asked = env is not None or algorithm is not None or state is not None
-    nothing = f"no run in {', '.join(map(str, places))}" + (" matches the filters" if asked else "")
+    nothing = f"no run in {', '.join(map(str, places))}" + (" matches the filters" if found else "")
     typer.echo(runs_table(entries, now=time.time()) if entries else nothing)
+    hidden = 0 if archived else sum(one.archived for one in found)
+    if hidden:
+        typer.echo(
+            f"{hidden:,} archived {'run is' if hidden == 1 else 'runs are'} left out (--archived lists them, too)"
+        )
 
 
 def _runs_in_redis(url: str | None, remove: str | None, *, as_json: bool) -> None:

@@ -1,7 +1,7 @@
 """The dashboard's routes and application."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from distrl.dashboard import views
+from distrl.dashboard import role_views, views
 from distrl.dashboard.access import Access
 from distrl.dashboard.authentication import HEALTH, LOGIN, LOGOUT, Authenticator, Guard, TooLargeError
 from distrl.dashboard.changes import Watches
@@ -26,6 +26,8 @@ from distrl.errors import ConfigError, MemoryBackendError
 
 STATIC = Path(__file__).parent / "static"
 SWEEP_S = 10.0
+REST_S = 0.25
+"""Seconds between two readings of settings, in which requests have the processor."""
 
 
 def make_app(root: Path, access: Access, redis_urls: Sequence[str] = ()) -> Starlette:
@@ -48,9 +50,20 @@ def make_app(root: Path, access: Access, redis_urls: Sequence[str] = ()) -> Star
         Route("/api/runs/{id}/config", views.configuration),
         Route("/api/runs/{id}/events", views.events),
         Route("/api/runs/{id}/logs/{role}", views.log),
-        Route("/api/runs/{id}/video", views.film),
+        Route("/api/runs/{id}/logs/{role}/matches", views.log_matches),
+        Route("/api/runs/{id}/logs/{role}/whole", views.whole_log),
+        Route("/api/runs/{id}/checkpoints", views.checkpoints),
+        Route("/api/runs/{id}/evaluations", views.evaluations),
+        Route("/api/runs/{id}/films", views.films),
+        Route("/api/runs/{id}/films/{name:path}", views.film),
         Route("/api/runs/{id}/settable", views.settable),
+        Route("/api/runs/{id}/roles/{role}/{number}/history", role_views.history),
+        Route("/api/runs/{id}/roles/{role}/{number}/stacks", role_views.stacks, methods=["POST"]),
         Route("/api/runs/{id}/control", views.act, methods=["POST"]),
+        Route("/api/selection", views.selection),
+        Route("/api/columns", views.columns),
+        Route("/api/edit", views.edit, methods=["POST"]),
+        Route("/api/remove", views.remove, methods=["POST"]),
         Route("/api/compare", views.compared),
         Route("/api/compare/settings", views.compared_settings),
         Route("/api/sweeps", views.sweeps),
@@ -61,7 +74,7 @@ def make_app(root: Path, access: Access, redis_urls: Sequence[str] = ()) -> Star
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        tasks = [asyncio.create_task(work) for work in (_sweep(app.state.runs), _scan(app.state.runs, redis_urls))]
+        tasks = [asyncio.create_task(work) for work in _background(app.state.runs, redis_urls)]
         yield
         for task in tasks:
             task.cancel()
@@ -84,6 +97,16 @@ async def _sweep(runs: Runs) -> None:
     while True:
         await asyncio.sleep(SWEEP_S)
         await asyncio.to_thread(runs.jobs.let_go)
+
+
+def _background(runs: Runs, redis_urls: Sequence[str]) -> list[Coroutine[Any, Any, None]]:
+    return [_sweep(runs), _scan(runs, redis_urls), _read_settings(runs)]
+
+
+async def _read_settings(runs: Runs) -> None:
+    while True:
+        more = await asyncio.to_thread(runs.read_settings)
+        await asyncio.sleep(REST_S if more else SCAN_S)
 
 
 async def _scan(runs: Runs, redis_urls: Sequence[str]) -> None:

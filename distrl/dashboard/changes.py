@@ -11,8 +11,9 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from typing import Any
 
-from distrl.dashboard import files
-from distrl.dashboard.payloads import Json, Runs, live_part, verdict_of
+from distrl.dashboard import details, files
+from distrl.dashboard.list_view import View
+from distrl.dashboard.payloads import Json, Runs, live_part
 from distrl.errors import ConfigError
 
 MOST_WATCHES = 256
@@ -23,11 +24,11 @@ Message = tuple[str, Json]
 
 
 class _Watch(ABC):
-    """The last answer to one page, which shows a run or the list."""
+    """The last answer to one page, which shows a run or a view of the list."""
 
-    def __init__(self, runs: Runs, run_id: str | None = None) -> None:
+    def __init__(self, runs: Runs, shown: str | View) -> None:
         self._runs = runs
-        self.run_id = run_id
+        self.shown = shown
         self.answers = 0
         self.lock = threading.Lock()
         self._told: dict[str, Any] | None = None
@@ -39,19 +40,24 @@ class _Watch(ABC):
 class RunWatch(_Watch):
     """Changes of one run since the last call."""
 
+    def __init__(self, runs: Runs, run_id: str) -> None:
+        super().__init__(runs, run_id)
+        self._run_id = run_id
+
     def changes(self) -> list[Message]:
-        """Messages by name: run (state and numbers), snapshot, live (roles, control, ledger, Redis), events, gone."""
+        """Messages by name: run (its state), snapshot, head, live (roles, control, ledger, Redis), events, gone."""
         try:
-            entry = self._runs.index.entry(self.run_id or "")
+            entry = self._runs.index.entry(self._run_id)
         except ConfigError as error:
             return self._news("gone", {"error": str(error)})
         look = self._runs.look(entry)
         found: list[Message] = self._news("run", {"state": entry.state, "started": entry.started})
+        events = files.events(self._runs.index.directory(entry))
         if look is not None:
             snapshot = self._runs.latest(entry, look)
-            found += self._news("snapshot", {"snapshot": snapshot, "verdict": verdict_of(snapshot, look)})
+            found += self._news("head", {"head": details.head(self._runs, entry, look, snapshot, events)})
+            found += self._news("snapshot", {"snapshot": snapshot})
             found += self._news("live", live_part(look), look.at)
-        events = files.events(self._runs.index.directory(entry))
         return found + self._news("events", {"events": [event._asdict() for event in events]}, events)
 
     def _news(self, name: str, data: Json, sign: Any = None) -> list[Message]:
@@ -65,17 +71,37 @@ class RunWatch(_Watch):
 
 
 class ListWatch(_Watch):
-    """Changes in the list of runs since the last call."""
+    """Changes of one page of the list since the last call."""
+
+    def __init__(self, runs: Runs, view: View) -> None:
+        super().__init__(runs, view)
+        self._view = view
+        self._problem: str | None = None
 
     def changes(self) -> list[Message]:
-        """Return one message with the changed rows and the ids that are gone; at first with all rows."""
-        rows = {row["id"]: row for row in self._runs.listed()}
-        before, self._told = self._told, rows
-        if before is None:
-            return [("runs", {"all": True, "changed": [*rows.values()], "gone": []})]
-        changed = [row for name, row in rows.items() if before.get(name) is not row and before.get(name) != row]
-        gone = sorted(before.keys() - rows.keys())
-        return [("runs", {"changed": changed, "gone": gone})] if changed or gone else []
+        """Messages by name: query (the problem of the view, or None), rows (the changed ones), list (the page)."""
+        problem = None
+        try:
+            found = self._runs.page(self._view)
+        except ConfigError as error:
+            problem, found = " ".join(str(error).split()), None
+        before, self._told = self._told, self._told or {}
+        news: list[Message] = []
+        if before is None or problem != self._problem:
+            news.append(("query", {"problem": problem}))
+        self._problem = problem
+        if found is None:
+            return news
+        sparks = self._runs.sparks_of([row["id"] for row in found["rows"]])
+        rows = {row["id"]: {**row, "spark": sparks.get(row["id"])} for row in found.pop("rows")}
+        known = (before or {}).get("rows", {})
+        changed = [row for name, row in rows.items() if known.get(name) != row]
+        if changed:
+            news.append(("rows", {"changed": changed}))
+        if (before or {}).get("list") != found:
+            news.append(("list", found))
+        self._told = {"rows": rows, "list": found}
+        return news
 
 
 class Watches:
@@ -86,26 +112,31 @@ class Watches:
         self._kept: OrderedDict[str, _Watch] = OrderedDict()
         self._lock = threading.Lock()
 
-    def changes(self, run_id: str | None, since: str) -> Json:
-        """Return the changes of a run, or of the list, since the answer marked `since`; all if it was not the last."""
+    def changes(self, shown: str | View, since: str) -> Json:
+        """Return the changes of a run, or of a list, since the answer marked `since`; all if it was not the last."""
         name, _, answers = since.partition(".")
         with self._lock:
             kept = self._kept.get(name)
             if kept is not None:
                 self._kept.move_to_end(name)
-        if kept is not None and kept.run_id == run_id:
+        if kept is not None and kept.shown == shown:
             with kept.lock:
                 if str(kept.answers) == answers:  # else the page has not received the last answer
                     return self._answer(name, kept, fresh=False)
-        if run_id is not None:
-            self._runs.index.entry(run_id)  # raises if there is none
-        name, kept = secrets.token_hex(8), ListWatch(self._runs) if run_id is None else RunWatch(self._runs, run_id)
+        kept = self._watch(shown)
+        name = secrets.token_hex(8)
         with self._lock:
             self._kept[name] = kept
             while len(self._kept) > MOST_WATCHES:
                 self._kept.popitem(last=False)
         with kept.lock:
             return self._answer(name, kept, fresh=True)
+
+    def _watch(self, shown: str | View) -> _Watch:
+        if isinstance(shown, View):
+            return ListWatch(self._runs, shown)
+        self._runs.index.entry(shown)  # raises if there is none
+        return RunWatch(self._runs, shown)
 
     def _answer(self, name: str, kept: _Watch, *, fresh: bool) -> Json:
         kept.answers += 1  # first, so that after an error the mark differs and the changes are sent again

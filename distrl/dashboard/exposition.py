@@ -10,7 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from distrl.dashboard.jobs import ODD, Look
+from distrl.dashboard.jobs import ODD, Look, host_loads
 from distrl.dashboard.payloads import UNROLLS, Runs
 from distrl.metrics.snapshot import TOLD_ONCE, Snapshot, meaning_of
 
@@ -23,10 +23,28 @@ ROLE_NUMBERS = {
     "rss_mb": "resident memory, MB",
     "blocked_share": "share of its time spent waiting for the learner, or the learner's for unrolls: 0 to 1",
 }
-_OWN = {"run_up", "unrolls", "dropped_unrolls", "redis_failovers", *(f"role_{name}" for name in ROLE_NUMBERS)}
 _TWICE = {"training_s"}  # `wall_s` of a run that lasts
 _LOG = logging.getLogger(__name__)
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+
+
+HOST_NUMBERS = {
+    "cores": "cores that the roles on this host may use",
+    "busy_share": "share of the time of all cores in which they were busy: 0 to 1",
+    "memory_mb": "memory of the host or its container, MB",
+    "memory_used_mb": "memory of the host or its container that is used, MB",
+}
+GPU_NUMBERS = {
+    "busy_share": "share of the time in which the GPU computed: 0 to 1",
+    "memory_mb": "memory of the GPU, MB",
+    "memory_used_mb": "memory of the GPU that is used, MB",
+}
+_OWN = {
+    *("run_up", "unrolls", "dropped_unrolls", "redis_failovers"),
+    *(f"role_{name}" for name in ROLE_NUMBERS),
+    *(f"host_{name}" for name in HOST_NUMBERS),
+    *(f"gpu_{name}" for name in GPU_NUMBERS),
+}
 
 
 class Sample(NamedTuple):
@@ -65,7 +83,7 @@ def exposition(runs: Runs) -> bytes:
         labels = {"run": entry.name, "env": entry.env, "algorithm": entry.algorithm}
         up = Sample("run_up", "1 if the run's Redis answers", labels, look.problem is None)
         try:
-            found = [up, *_of_roles(look, labels), *_of_unrolls(look, labels)]
+            found = [up, *_of_roles(look, labels), *_of_hosts(look, labels), *_of_unrolls(look, labels)]
             found += _of_snapshot(runs.latest(entry, look), labels)
         except ODD as error:
             _LOG.warning("the numbers of %s are left out: %r", entry.name, error)
@@ -100,3 +118,14 @@ def _of_roles(look: Look, labels: Mapping[str, str]) -> Iterator[Sample]:
         whose = {**labels, "role": role.role, "id": str(role.id), "host": role.host}
         for name, meaning in ROLE_NUMBERS.items():
             yield Sample(f"role_{name}", meaning, whose, float(getattr(role, name)))
+
+
+def _of_hosts(look: Look, labels: Mapping[str, str]) -> Iterator[Sample]:
+    for host, load in host_loads(look.roles).items():
+        where = {**labels, "host": host}
+        for name, meaning in HOST_NUMBERS.items():
+            yield Sample(f"host_{name}", meaning, where, float(load[name]))
+        for number, gpu in enumerate(load["gpus"]):
+            which = {**where, "gpu": str(number), "model": gpu["name"]}
+            for name, meaning in GPU_NUMBERS.items():
+                yield Sample(f"gpu_{name}", meaning, which, float(gpu[name]))

@@ -7,10 +7,10 @@ import json
 import logging
 import math
 import os
-import sqlite3
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from distrl.config.settings import Setting, Settings, read_settings
 from distrl.dashboard.files import NotThereError, id_of, inside
+from distrl.dashboard.index_store import Kept, Store
 from distrl.dashboard.jobs import Found
 from distrl.errors import ConfigError
 from distrl.memory_backend.keys import DEFAULT_NAMESPACE, split_namespace
@@ -31,18 +32,22 @@ from distrl.runs.directories import (
     readable,
     run_directories,
 )
+from distrl.runs.labels import FILE as LABELS
+from distrl.runs.labels import Labels
 from distrl.runs.last_row import last_row
 from distrl.runs.summary import Summary
 
-INDEX_NAME = ".distrl-index.sqlite"
 NOWHERE = "redis"
 """Folder name shown for runs without a directory here; nothing is ever written there."""
 FRESH_S = 1.0
 """Least seconds between two scans of the directories."""
 RESTS, LONGEST_REST_S = 100.0, 10.0
 """A scan is repeated after that many times its own duration: thousands of runs cost a hundredth of a core."""
-_VERSION = 5
-_FILES = ("run.json", "summary.json", "manifest.json", "config.yaml")
+QUICK_S = 0.1
+"""A scan that took longer is repeated in a thread of its own; the list stays as it was until that has ended."""
+MOST_CONFIGURATIONS = 256
+"""Most parsed configurations that are kept in memory."""
+_FILES = ("run.json", "summary.json", "manifest.json", "config.yaml", LABELS)
 _LONGEST_PROBLEM = 500
 _LOG = logging.getLogger(__name__)
 
@@ -63,7 +68,8 @@ class Entry(BaseModel):
     Attributes:
         id: Id of the run in addresses; does not reveal its path.
         path: Path below the root, printable; "" for the root itself.
-        name: Last parts of the path, as many as distinguish it from other runs.
+        name: Name that a user gave it, or the last parts of the path, as many as distinguish it from other runs.
+        title: Name that a user gave it; "" for none.
         numbers: Values of `SUMMARISED`, and `training_s`, see `Runs.latest`; empty until the run has ended.
         problem: Description of the damage.
     """
@@ -82,6 +88,10 @@ class Entry(BaseModel):
     seed: int | None = None
     numbers: Numbers = {}
     problem: str | None = None
+    title: str = ""
+    tags: tuple[str, ...] = ()
+    note: str = ""
+    archived: bool = False
 
 
 class Index:
@@ -92,24 +102,55 @@ class Index:
         self._has_root = False  # whether it was ever there: a dashboard of runs in Redis needs no folder
         self._remote_runs = remote_runs
         self._lock = threading.RLock()
-        self._store = _Store(root)
-        self._known = self._store.entries()
-        self._configurations: dict[str, tuple[str, Settings | ConfigError]] = {}
+        self._looking = threading.RLock()  # held by the one thread that scans
+        self._thread: threading.Thread | None = None
+        self.store = Store(root)
+        self._known = _of_store(self.store)
+        self._configurations: OrderedDict[str, tuple[str, Settings | ConfigError]] = OrderedDict()
         self._folders: dict[str, Path] = {}
         self._entries: dict[str, Entry] = {}
         self._running: dict[str, RunRecord] = {}
         self._of_redis: dict[str, Settings] = {}  # id -> the configuration of a run that has no directory here
         self._due = float("-inf")
+        self._took_s = 0.0
 
     def entries(self) -> list[Entry]:
         """Return every run, the newest first, at most `FRESH_S` old, or older if there are very many."""
+        if self._is_due:
+            if self._took_s <= QUICK_S:
+                self._look_if_due()
+            elif self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._look_if_due, name="scan", daemon=True)
+                self._thread.start()
         with self._lock:
-            if time.monotonic() >= self._due:
+            return list(self._entries.values())
+
+    @property
+    def _is_due(self) -> bool:
+        return time.monotonic() >= self._due
+
+    def _look_if_due(self) -> None:
+        with self._looking:
+            if self._is_due:
                 began = time.thread_time()
                 self._look()
-                rest_s = min(RESTS * (time.thread_time() - began), LONGEST_REST_S)
-                self._due = time.monotonic() + max(FRESH_S, rest_s)
-            return list(self._entries.values())
+                self._took_s = time.thread_time() - began
+                self._due = time.monotonic() + max(FRESH_S, min(RESTS * self._took_s, LONGEST_REST_S))
+
+    def read_again(self, runs: Collection[str]) -> None:
+        """Read the files of these runs at once, after they were changed or removed."""
+        with self._looking:
+            known, folders = dict(self._known), dict(self._folders)
+            for name in runs:
+                folder = folders.get(name)
+                if folder is None:
+                    continue
+                if (folder / "run.json").exists():
+                    path = "" if folder == self.root else folder.relative_to(self.root).as_posix()
+                    known[name] = _read_again(folder, path, known.get(name))
+                else:
+                    del known[name], folders[name]
+            self._take(known, folders)
 
     def entry(self, run: str) -> Entry:
         """Return the run with an id."""
@@ -138,14 +179,34 @@ class Index:
         folder = self.directory(entry)
         stamp = _stamp(folder, "config.yaml")
         with self._lock:
-            kept = self._configurations.get(entry.id) or self._store.configuration(entry.id)
+            kept = self._configurations.get(entry.id)
+        if kept is None or kept[0] != stamp:
+            kept = self.stored_configuration(entry.id)
         if kept is None or kept[0] != stamp:
             kept = (stamp, self._parsed(entry.id, folder, stamp))
         with self._lock:
             self._configurations[entry.id] = kept
+            self._configurations.move_to_end(entry.id)
+            while len(self._configurations) > MOST_CONFIGURATIONS:
+                self._configurations.popitem(last=False)
         if isinstance(kept[1], ConfigError):
             raise kept[1]
         return kept[1]
+
+    def configuration_stamp(self, entry: Entry) -> str:
+        """Return a stamp that changes with the run's config.yaml, as of the last scan."""
+        with self._lock:
+            known = self._known.get(entry.id)
+        return "" if known is None else known.stamp.split(" ")[-2] if known.stamp else ""
+
+    def stored_configuration(self, run: str) -> tuple[str, Settings] | None:
+        """Return the stamp and the settings that the index has of a run."""
+        row = self.store.row("configurations", run)
+        try:
+            return None if row is None else (row.stamp, settings_in_store(row.text))
+        except (ValueError, TypeError, AttributeError) as error:
+            _LOG.warning("a configuration is read anew: %s: %s", self.store.file, error)
+            return None
 
     def _parsed(self, name: str, folder: Path, stamp: str) -> Settings | ConfigError:
         """Parse without the lock: the largest file takes seconds, and the list stays available."""
@@ -153,14 +214,14 @@ class Index:
             settings = read_settings(inside(folder, "config.yaml"))
         except ConfigError as error:
             return error
-        with self._lock:
-            self._store.keep_configuration(name, stamp, settings)
+        self.store.keep("configurations", [Kept(name, stamp, json.dumps(settings))])
         return settings
 
     def close(self) -> None:
-        """Close the file."""
-        with self._lock:
-            self._store.close()
+        """Close the file, after a scan in progress."""
+        with self._looking:
+            self._due = float("inf")
+            self.store.close()
 
     def _look(self) -> None:
         known, folders = {}, {}
@@ -169,35 +230,47 @@ class Index:
             path = "" if folder == self.root else folder.relative_to(self.root).as_posix()
             name = id_of(path)
             known[name], folders[name] = _read_again(folder, path, self._known.get(name)), folder
+        self._take(known, folders)
+
+    def _take(self, known: dict[str, "_Known"], folders: dict[str, Path]) -> None:
+        """Make these the runs of the list."""
         before, ended = _ended(self._known), _ended(known)
-        self._store.keep({name: one for name, one in ended.items() if before.get(name) != one})
-        self._store.forget(before.keys() - ended.keys())
-        self._configurations = {name: kept for name, kept in self._configurations.items() if name in known}
-        self._known, self._folders = known, folders
+        new = {name: one for name, one in ended.items() if before.get(name) != one}
+        self.store.keep("entries", [Kept(name, one.stamp, one.entry.model_dump_json()) for name, one in new.items()])
+        self.store.forget(before.keys() - ended.keys())
         found = {name: one.entry for name, one in known.items()}
-        self._running = {name: one.record for name, one in known.items() if one.record and one.entry.state == "running"}
-        self._of_redis = self._add_remote(found)
+        running = {name: one.record for name, one in known.items() if one.record and one.entry.state == "running"}
+        of_redis, remote = self._add_remote(found)
         ordered = dict(sorted(found.items(), key=lambda item: (-item[1].started, item[1].path)))
-        self._entries = self._told_apart(ordered)
+        entries = self._told_apart(ordered)
+        with self._lock:
+            self._known, self._folders, self._entries = known, folders, entries
+            self._running, self._of_redis = running | remote, of_redis
+            for name in self._configurations.keys() - known.keys():
+                del self._configurations[name]
 
     def _told_apart(self, entries: dict[str, Entry]) -> dict[str, Entry]:
         """Give runs distinct names; an entry whose name stays is the same object as before."""
         same: dict[str, list[Entry]] = {}
         for entry in entries.values():
-            same.setdefault(entry.name, []).append(entry)
-        for alike in (alike for alike in same.values() if len(alike) > 1):
-            ends = distinct_ends([(self.root.name, *entry.path.split("/")) for entry in alike])
+            same.setdefault(entry.title or entry.name, []).append(entry)
+        for shown, alike in same.items():
+            ends = [shown]
+            if len(alike) > 1:
+                ends = distinct_ends([(self.root.name, *entry.path.split("/")) for entry in alike])
             for entry, end in zip(alike, ends, strict=True):
                 name = end if ends.count(end) == 1 else f"{end} ({entry.id[:6]})"  # paths that only look the same
-                before = self._entries.get(entry.id)
-                renamed = entry.model_copy(update={"name": name})
-                entries[entry.id] = before if before == renamed and before is not None else renamed
+                name = f"{entry.title} ({name})" if entry.title and len(alike) > 1 else name
+                if name != entry.name:
+                    before = self._entries.get(entry.id)
+                    renamed = entry.model_copy(update={"name": name})
+                    entries[entry.id] = before if before == renamed and before is not None else renamed
         return entries
 
-    def _add_remote(self, entries: dict[str, Entry]) -> dict[str, Settings]:
+    def _add_remote(self, entries: dict[str, Entry]) -> tuple[dict[str, Settings], dict[str, RunRecord]]:
         """Add remote runs, and mark runs as running that look gone from here but run on another machine."""
         here = {(entry.namespace, entry.run_id): entry for entry in entries.values()}
-        added = {}
+        added, running = {}, {}
         for found in self._remote_runs():
             namespace, run_id = found.namespace, found.record.run_id
             entry = here.get((namespace, run_id))
@@ -212,8 +285,8 @@ class Index:
             else:
                 continue
             entries[entry.id] = entry
-            self._running[entry.id] = found.record
-        return added
+            running[entry.id] = found.record
+        return added, running
 
 
 class _Known(NamedTuple):
@@ -222,6 +295,19 @@ class _Known(NamedTuple):
     stamp: str
     entry: Entry
     record: RunRecord | None = None
+
+
+def _of_store(store: Store) -> dict[str, _Known]:
+    try:
+        return {row.run: _Known(row.stamp, Entry.model_validate_json(row.text)) for row in store.rows("entries")}
+    except ValidationError as error:
+        _LOG.warning("the index of runs is made anew: %s: %s", store.file, error)
+        return {}
+
+
+def settings_in_store(text: str) -> Settings:
+    """Return the settings in a row of the table "configurations"."""
+    return {path: Setting(*one) for path, one in json.loads(text).items()}
 
 
 def _ended(known: Mapping[str, _Known]) -> dict[str, _Known]:
@@ -246,13 +332,14 @@ def _read(folder: Path, path: str, stamp: str) -> _Known:
     try:
         _refuse_links(folder)
         run = open_run(folder)
+        basics |= _labelled(folder)
         basics |= {"run_id": run.record.run_id, "started": run.record.started, "state": run.state}
         if run.record.redis_url is not None:
             basics["namespace"] = split_namespace(run.record.redis_url)[1] or DEFAULT_NAMESPACE
         if run.summary is not None:
-            return _Known(stamp, Entry(**basics, **_told(run.summary, folder)))
+            return _Known(stamp, Entry(**_told(run.summary, folder), **basics))
         basics["state"] = "running" if run.state == "running" and _runs(folder, run.record) else "gone"
-        return _Known(stamp, Entry(**basics, **_announced(folder)), run.record)
+        return _Known(stamp, Entry(**_announced(folder) | basics), run.record)
     except ConfigError as error:
         problem = str(error)
     except OSError as error:
@@ -262,6 +349,14 @@ def _read(folder: Path, path: str, stamp: str) -> _Known:
         _LOG.exception("a run cannot be listed: %s", folder)
         problem = f"its files hold something odd ({error!r})"
     return _Known(stamp, Entry(**basics | {"state": "damaged", "problem": _shown(problem, folder)}))
+
+
+def _labelled(folder: Path) -> dict[str, Any]:
+    try:
+        labels = Labels.read(folder)
+    except ConfigError as error:  # the run's numbers are shown all the same
+        return {"problem": _shown(str(error), folder)}
+    return {"title": labels.name, "tags": labels.tags, "note": labels.note, "archived": labels.archived}
 
 
 def _announced(folder: Path) -> dict[str, Any]:
@@ -287,91 +382,12 @@ def _configured(settings: Settings) -> dict[str, Any]:
     return {key: str(value or "") for key, value in names.items()} | {"seed": seed if type(seed) is int else None}
 
 
-class _Store:
-    """The SQLite file. Its errors are logged and cost only the cache."""
-
-    def __init__(self, root: Path) -> None:
-        path = root / INDEX_NAME
-        # Nothing is written into a run's own directory.
-        of_one_run = (root / "run.json").exists() or not root.is_dir()
-        self._file = ":memory:" if of_one_run or path.is_symlink() else str(path)
-        self._database = self._open()
-
-    def _open(self) -> sqlite3.Connection:
-        try:
-            return _prepared(self._file)
-        except sqlite3.OperationalError as error:  # no right to write there, or no room
-            _LOG.warning("the index of runs is kept in memory: %s: %s", self._file, error)
-        except sqlite3.DatabaseError as error:
-            _LOG.warning("the index of runs is made anew: %s: %s", self._file, error)
-            Path(self._file).unlink()
-            return _prepared(self._file)
-        self._file = ":memory:"
-        return _prepared(self._file)
-
-    def entries(self) -> dict[str, _Known]:
-        kept = {}
-        try:
-            for run, stamp, text in self._database.execute("SELECT id, stamp, entry FROM entries"):
-                kept[run] = _Known(stamp, Entry.model_validate_json(text))
-        except (sqlite3.Error, ValidationError) as error:
-            _LOG.warning("the index of runs is made anew: %s: %s", self._file, error)
-            return {}
-        return kept
-
-    def configuration(self, run: str) -> tuple[str, Settings | ConfigError] | None:
-        try:
-            found = self._database.execute("SELECT stamp, settings FROM configurations WHERE id = ?", (run,))
-            row = found.fetchone()
-            return None if row is None else (row[0], {path: Setting(*one) for path, one in json.loads(row[1]).items()})
-        except (sqlite3.Error, ValueError, TypeError, AttributeError) as error:
-            _LOG.warning("a configuration is read anew: %s: %s", self._file, error)
-            return None
-
-    def keep(self, entries: dict[str, _Known]) -> None:
-        rows = [(run, one.stamp, one.entry.model_dump_json()) for run, one in entries.items()]
-        self._write("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", rows)
-
-    def keep_configuration(self, run: str, stamp: str, settings: Settings) -> None:
-        self._write("INSERT OR REPLACE INTO configurations VALUES (?, ?, ?)", [(run, stamp, json.dumps(settings))])
-
-    def forget(self, runs: set[str]) -> None:
-        for table in ("entries", "configurations"):
-            self._write(f"DELETE FROM {table} WHERE id = ?", [(run,) for run in runs])
-
-    def close(self) -> None:
-        self._database.close()
-
-    def _write(self, statement: str, rows: Sequence[tuple[str, ...]]) -> None:
-        if not rows:
-            return
-        try:
-            with self._database:
-                self._database.executemany(statement, rows)
-        except sqlite3.Error as error:  # full, locked by another dashboard, or removed: the list is right anyway
-            _LOG.warning("the index of runs cannot be written: %s: %s", self._file, error)
-
-
-def _prepared(file: str) -> sqlite3.Connection:
-    # The index's own lock keeps threads apart.
-    database = sqlite3.connect(file, timeout=1.0, check_same_thread=False)
-    with database:
-        (version,) = database.execute("PRAGMA user_version").fetchone()
-        if version != _VERSION:
-            for table in ("entries", "configurations"):
-                database.execute(f"DROP TABLE IF EXISTS {table}")
-        database.execute("CREATE TABLE IF NOT EXISTS entries (id TEXT PRIMARY KEY, stamp TEXT, entry TEXT)")
-        database.execute("CREATE TABLE IF NOT EXISTS configurations (id TEXT PRIMARY KEY, stamp TEXT, settings TEXT)")
-        database.execute(f"PRAGMA user_version = {_VERSION}")
-    return database
-
-
 def _stamp(folder: Path, *names: str) -> str:
     """Return a stamp that changes whenever one of the files does."""
-    told = []
+    told, within = [], f"{folder}/"  # texts: with thousands of runs, paths as objects take half of the time
     for name in names:
         try:
-            found = (folder / name).lstat()
+            found = os.lstat(within + name)
         except OSError:  # not there, or out of reach
             told.append("-")
         else:
@@ -380,7 +396,7 @@ def _stamp(folder: Path, *names: str) -> str:
 
 
 def _refuse_links(folder: Path) -> None:
-    for name in _FILES:
+    for name in _FILES[:-1]:  # of labels, the damage is told and the run shown
         path = folder / name
         if path.is_symlink() or (path.exists() and not path.is_file()):  # a pipe would block its reader
             raise ConfigError(f"{name} is not a file of the run's own")

@@ -12,11 +12,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 from distrl.config.secrets import refuse_password
 from distrl.config.settings import Settings, settings_of
+from distrl.dashboard.role_history import RoleHistory
 from distrl.errors import ConfigError, DistrlError
 from distrl.memory_backend.backend import Backend, connect, connect_engine
 from distrl.memory_backend.engine import Engine, RunStore
@@ -129,6 +130,7 @@ class Job:
         self._meter = Meter(MOST_BYTES, MOST_S)
         self._kept: deque[tuple[str, Snapshot]] = deque(maxlen=KEPT)
         self._reads = _Reads(clock)
+        self.history = RoleHistory()
         self.asked = clock()
 
     @property
@@ -182,6 +184,7 @@ class Job:
         after = self._kept[-1][0] if self._kept else "0"
         self._kept.extend((entry, finite(snapshot)) for entry, snapshot in registry.snapshots(after))
         roles, now = tuple(registry.roles()), registry.clock()
+        self.history.add(time.time(), roles)
         info = backend.engine.call("INFO")
         redis = {"url": backend.engine.url, "version": str(info["redis_version"])}
         sizes = {"used_bytes": "used_memory", "peak_bytes": "used_memory_peak", "limit_bytes": "maxmemory"}
@@ -385,11 +388,25 @@ def finite(snapshot: Mapping[str, Any]) -> dict[str, Value]:
     return {name: value for name, value in known.items() if not isinstance(value, float) or math.isfinite(value)}
 
 
-def role_row(role: RoleStatus, look: Look) -> dict[str, Any]:
-    """Return a heartbeat as pages show it."""
+_SHOWN = [field.name for field in fields(RoleStatus) if field.name not in ("stacks", "machine")]
+
+
+def role_rows(look: Look) -> list[dict[str, Any]]:
+    """Return the heartbeats as pages show them."""
     newest = int(amount(look.latest, "weights_version"))
-    row = asdict(role)
-    del row["stacks"]
-    seen_s = look.seen_s.get((role.role, role.id), 0.0)
+    return [_role_row(role, look.seen_s.get((role.role, role.id), 0.0), newest) for role in look.roles]
+
+
+def _role_row(role: RoleStatus, seen_s: float, newest: int) -> dict[str, Any]:
+    row = {name: getattr(role, name) for name in _SHOWN}  # asdict copies deeply, which takes ten times as long
     row |= {"seen_s": seen_s, "silent": seen_s > SILENT_S}
     return {**row, "restarts": max(role.incarnation - 1, 0), "behind": newest - role.weights_version}
+
+
+def host_loads(roles: Sequence[RoleStatus]) -> dict[str, dict[str, Any]]:
+    """Return host -> its load as a role there measured it; a learner's heartbeat, which may have GPUs, comes first."""
+    loads: dict[str, dict[str, Any]] = {}
+    for role in sorted(roles, key=lambda role: (role.role != "learner", role.id)):
+        if role.machine is not None and role.host not in loads:
+            loads[role.host] = asdict(role.machine)
+    return loads

@@ -13,6 +13,7 @@ import numpy as np
 from distrl.config.settings import Settings
 from distrl.dashboard.files import Event, events, own_file
 from distrl.metrics.snapshot import X_AXES
+from distrl.runs.evaluations import EVALUATIONS, read_evaluations
 from distrl.runs.metrics_csv import Numbers, Table
 
 MOST_MARKS = 200
@@ -20,8 +21,7 @@ MOST_CHECKPOINTS = 1000
 MOST_EVALUATIONS = 1000
 SLACK_S = 120.0
 """Seconds by which an event may lie behind the last row, as those of ending do."""
-_NUMBER = r"(-?[\d,]+(?:\.\d+)?)"
-_EVALUATION = re.compile(rf"evaluation at ([\d,]+) steps: return {_NUMBER} ± {_NUMBER} over (\d+) episodes.*")
+_EVALUATION = re.compile(r"evaluation at ([\d,]+) steps: .*")
 _CHECKPOINT = re.compile(r"ckpt-(\d{12,18})")
 _KINDS = (
     ("restart", re.compile(r".* started again \(restart \d+\)")),
@@ -66,7 +66,7 @@ def marks(folder: Path, table: Table, settings: Settings, over: str) -> Json:
             {"x": _at(walls[rows], axis, one.wall_s), "kind": one.kind, "text": one.text, "time": one.time}
             for one in sorted(moments, key=lambda one: one.wall_s)
         ],
-        "evaluations": _evaluations(found, table, rows, axis),
+        "evaluations": _evaluations(folder, table, rows, axis),
         "targets": _targets(settings),
         "unplaced": unplaced,
     }
@@ -103,10 +103,6 @@ def _seconds(moment: str) -> float | None:
         return None
 
 
-def _number(text: str) -> float:
-    return float(text.replace(",", ""))
-
-
 def _anchors(folder: Path, found: Sequence[Event], table: Table, rows: Any) -> list[tuple[float, float]]:
     """Return pairs of unix time and seconds of training, by time."""
     walls, steps = table["wall_s"][rows], table["env_steps"][rows]
@@ -114,7 +110,7 @@ def _anchors(folder: Path, found: Sequence[Event], table: Table, rows: Any) -> l
     for event in found:
         told, at = _EVALUATION.fullmatch(event.text), _seconds(event.time)
         if told is not None and at is not None:
-            anchors.append((at, _at(steps, walls, _number(told[1]))))
+            anchors.append((at, _at(steps, walls, float(told[1].replace(",", "")))))
     if (path := own_file(folder, "metrics.csv")) is not None:
         anchors.append((path.stat().st_mtime, float(walls[-1])))
     return sorted(anchors)
@@ -186,8 +182,8 @@ def _stages(table: Table, rows: Any) -> Iterator[_Moment]:
                 yield _Moment("stage", f"{name.removeprefix('curriculum_')} is {values[at]:g}", float(walls[at]))
 
 
-def _evaluations(found: Sequence[Event], table: Table, rows: Any, axis: Numbers) -> list[Json]:
-    """Return evaluations by steps; the spread, the standard deviation over episodes, is only in events."""
+def _evaluations(folder: Path, table: Table, rows: Any, axis: Numbers) -> list[Json]:
+    """Return evaluations by steps; the spread, the standard deviation over episodes, is only in evaluations.jsonl."""
     told: dict[float, Json] = {}
     at_steps, means = (table.get(name, np.empty(0)) for name in ("evaluation_env_steps", "evaluation_mean_return"))
     if len(at_steps) and len(means):
@@ -195,11 +191,10 @@ def _evaluations(found: Sequence[Event], table: Table, rows: Any, axis: Numbers)
         first = np.unique(at_steps[known], return_index=True)[1]
         for steps, mean in zip(at_steps[known][first], means[known][first], strict=True):
             told[float(steps)] = {"mean": float(mean), "low": float(mean), "high": float(mean), "episodes": None}
-    for event in found:
-        if (words := _EVALUATION.fullmatch(event.text)) is not None:
-            mean, deviation = _number(words[2]), _number(words[3])
-            bounds = {"low": mean - deviation, "high": mean + deviation}
-            told[_number(words[1])] = {"mean": mean, **bounds, "episodes": int(words[4])}
+    path = own_file(folder, EVALUATIONS)
+    for one in [] if path is None else read_evaluations(path):
+        bounds = {"low": one.mean_return - one.std_return, "high": one.mean_return + one.std_return}
+        told[float(one.env_steps)] = {"mean": one.mean_return, **bounds, "episodes": one.episodes}
     steps = table["env_steps"][rows]
     shown = sorted(told)
     if len(shown) > MOST_EVALUATIONS:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -12,13 +13,17 @@ from starlette.responses import JSONResponse
 from distrl.config.document import shown
 from distrl.config.settings import Settings
 from distrl.dashboard import files, lines, marks
+from distrl.dashboard.attention import words_of
+from distrl.dashboard.edits import Edits
 from distrl.dashboard.index import LISTED, Entry, Index
-from distrl.dashboard.jobs import ODD, Jobs, Look, role_row
+from distrl.dashboard.jobs import ODD, Jobs, Look, host_loads, role_rows
+from distrl.dashboard.list_view import Lists, View
 from distrl.dashboard.metrics_cache import Tables
+from distrl.dashboard.settings_table import SettingsTable
+from distrl.dashboard.sparks import Spark, Sparks
 from distrl.errors import ConfigError
 from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.records import time_shares
-from distrl.metrics.phrases import verdict
 from distrl.metrics.snapshot import MEANINGS, METRICS, Snapshot, meaning_of, tag_of
 from distrl.runs.curves import Curve
 from distrl.runs.metrics_csv import Table, table_of_snapshots
@@ -33,6 +38,10 @@ LIST_WAIT_S = 0.5
 """Time-out of the list for all Redis servers together."""
 RUN_WAIT_S = 2.0
 """Time-out of one run's page for its Redis."""
+FILL_S, READ_S = 0.2, 0.5
+"""Longest time that a request, and the thread behind it, read settings of runs at once."""
+IDLE_S = 30.0
+"""Settings are read while a list was shown within that time."""
 
 
 class Runs:
@@ -42,10 +51,16 @@ class Runs:
         self.jobs = Jobs(redis_urls)
         self.index = Index(root, self.jobs.found)
         self.tables = Tables()
+        self.settings = SettingsTable(self.index)
+        self.lists = Lists(self.settings)
+        self.sparks = Sparks(self.index, self.tables)
+        self.edits = Edits(self.index)
+        self._asked = float("-inf")
         self._kept_rows: dict[str, tuple[Entry, Json]] = {}
 
     def close(self) -> None:
         """Close all connections and the index."""
+        self.sparks.close()
         self.jobs.close()
         self.index.close()
 
@@ -64,13 +79,41 @@ class Runs:
         self._kept_rows = kept_rows
         return rows
 
+    def page(self, view: View) -> Json:
+        """Return one page of the list, see `Lists.page`; `unread` runs are those whose settings are not read yet."""
+        self._asked = time.monotonic()
+        unread = self.settings.fill(self.index.entries(), FILL_S)
+        return {**self.lists.page(self.listed(), view), "unread": unread}
+
+    def sparks_of(self, ids: Sequence[str]) -> dict[str, Spark]:
+        """Return id -> small curve, of those runs whose curve is known soon."""
+        entries = {entry.id: entry for entry in self.index.entries()}
+        return self.sparks.of([entries[one] for one in ids if one in entries])
+
+    def selected(self, query: str) -> list[Json]:
+        """Return the rows that a query selects, the newest first."""
+        self.settings.fill(self.index.entries(), FILL_S)
+        return self.lists.select(self.listed(), query)
+
+    def choices(self, query: str) -> Json:
+        """Return the columns that a page of the list may show."""
+        self.settings.fill(self.index.entries(), FILL_S)
+        return self.lists.choices(self.listed(), query)
+
+    def read_settings(self) -> bool:
+        """Read settings of further runs for a moment, if a list was shown lately; return whether there are more."""
+        if time.monotonic() - self._asked > IDLE_S:
+            return False
+        return self.settings.fill(self.index.entries(), READ_S) > 0
+
     def look(self, entry: Entry) -> Look | None:
         """Return the live state of a running job; None for other runs."""
         return self.looks([entry]).get(entry.id)
 
     def looks(self, entries: Sequence[Entry], wait_s: float | None = None) -> dict[str, Look]:
         """Return id -> look of the running ones; wait at most `RUN_WAIT_S` for all of them together."""
-        running = {entry.id: record for entry in entries if (record := self.index.running(entry)) is not None}
+        up = [entry for entry in entries if entry.state == "running"]
+        running = {entry.id: record for entry in up if (record := self.index.running(entry)) is not None}
         limit_s = RUN_WAIT_S if wait_s is None else wait_s
         return dict(zip(running, self.jobs.looks([*running.values()], limit_s), strict=True))
 
@@ -89,11 +132,12 @@ class Runs:
 
     def _final(self, entry: Entry) -> Snapshot:
         try:
-            return self._summary(entry).snapshot()
+            return self.summary(entry).snapshot()
         except (ConfigError, OSError):  # gone or replaced since the last look
             return {}
 
-    def _summary(self, entry: Entry) -> Summary:
+    def summary(self, entry: Entry) -> Summary:
+        """Return the summary of a run that has ended."""
         return Summary.read(files.inside(self.index.directory(entry), "summary.json"))
 
     def described(self, run_id: str) -> Json:
@@ -105,13 +149,11 @@ class Runs:
         return {
             "run": self.row_of(entry, look),
             "snapshot": snapshot,
-            "verdict": verdict_of(snapshot, look),
             "live": None if look is None else live_part(look),
             "ledger": self._ledger(entry, look),
             "columns": columns,
             "own": own_metric_rows(columns),
             "logs": files.log_names(folder),
-            "film": files.film(folder) is not None,
         }
 
     def curves(
@@ -160,6 +202,7 @@ class Runs:
     def fleet(self) -> Json:
         """Return hosts with their roles, and the Redis of every running job."""
         hosts: dict[str, list[Json]] = {}
+        loads: Json = {}
         redis = []
         entries = self.index.entries()
         looks = self.looks(entries)
@@ -167,15 +210,17 @@ class Runs:
             look = looks[entry.id]
             named = {"run": entry.id, "name": entry.name}
             try:
-                rows = [named | role_row(role, look) for role in look.roles]
+                rows = [named | row for row in role_rows(look)]
             except ODD as error:
                 redis.append(named | {"problem": f"its Redis holds something odd ({error!r})"})
                 continue
             for row in rows:
                 hosts.setdefault(row["host"], []).append(row)
+            loads = host_loads(look.roles) | loads
             queued = {"entries": look.counts.queued + look.counts.in_flight, "stream_bytes": look.counts.stream_bytes}
             redis.append(named | dict(look.redis) | queued | {"problem": look.problem})
-        return {"hosts": [{"host": host, "roles": roles} for host, roles in sorted(hosts.items())], "redis": redis}
+        told = [{"host": host, "roles": roles, "load": loads.get(host)} for host, roles in sorted(hosts.items())]
+        return {"hosts": told, "redis": redis}
 
     def row_of(self, entry: Entry, look: Look | None) -> Json:
         """Return a run as a row of the list."""
@@ -188,6 +233,9 @@ class Runs:
         elif entry.state in ("gone", "running"):
             snapshot = self.latest(entry, None)
             row["numbers"] = {key: snapshot[key] for key in LIVE_NUMBERS if key in snapshot}
+        record = self.index.running(entry)
+        has_redis = record is not None and record.redis_url is not None
+        row["words"] = words_of(entry.state, row["numbers"], look, has_redis=has_redis)
         return row
 
     def _ledger(self, entry: Entry, look: Look | None) -> Json | None:
@@ -196,7 +244,7 @@ class Runs:
             return _unrolls(look.counts)
         if entry.state != "ended":
             return None
-        summary = self._summary(entry)
+        summary = self.summary(entry)
         return {**{name: getattr(summary, name) for name in UNROLLS}, "imbalance": summary.imbalance}
 
     def table_of(self, entry: Entry, names: Sequence[str]) -> Table:
@@ -225,13 +273,6 @@ def _timed(snapshot: Snapshot) -> Snapshot:
     return {**snapshot, "training_s": snapshot["wall_s"]} if "wall_s" in snapshot else snapshot
 
 
-def verdict_of(snapshot: Snapshot, look: Look | None) -> str | None:
-    """Describe the bottleneck; None before it is known."""
-    if look is not None and look.control.paused:
-        return "paused: each actor waits after its current unroll"
-    return verdict(snapshot) if "bottleneck" in snapshot else None
-
-
 def live_part(look: Look) -> Json:
     """Return the live state of a running job, without its numbers."""
     return {
@@ -239,7 +280,8 @@ def live_part(look: Look) -> Json:
         "problem": look.problem,
         "control": {key: value for key, value in asdict(look.control).items() if key != "stacks"},
         "supervisor": None if look.supervisor is None else asdict(look.supervisor),
-        "roles": [role_row(role, look) for role in look.roles],
+        "roles": role_rows(look),
+        "hosts": host_loads(look.roles),
         "shares": time_shares(look.roles),
         "ledger": _unrolls(look.counts),
         "redis": dict(look.redis),

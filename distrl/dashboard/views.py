@@ -7,16 +7,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import cast, get_args
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 
 import distrl
-from distrl.dashboard import comparing, control, exposition, files, histograms
+from distrl.dashboard import comparing, control, details, edits, exposition, files, histograms, log_search
 from distrl.dashboard.authentication import read_body
-from distrl.dashboard.files import NotThereError
+from distrl.dashboard.list_view import MOST_COLUMNS, MOST_OPEN, MOST_ROWS, USUAL_ROWS, View
 from distrl.dashboard.payloads import Answer, Runs, metric_rows
 from distrl.dashboard.sweeps import described as sweep_state
 from distrl.dashboard.sweeps import find_sweeps
@@ -28,11 +28,8 @@ from distrl.runs.curves import Statistic
 MOST_POINTS, USUAL_POINTS = 4000, 800
 MOST_WINDOW = 1001
 MOST_METRICS, MOST_GROUPS = 16, 16
+MOST_QUERY = 1000
 _METRIC = re.compile(r"[^\x00-\x1f]{1,100}")
-_SORTS = (
-    *("started", "name", "env", "algorithm", "state", "env_steps", "mean_return_100"),
-    *("training_s", "wall_s", "env_steps_per_s"),
-)
 
 
 def session(request: Request) -> Response:
@@ -52,25 +49,36 @@ def session(request: Request) -> Response:
 
 
 def listed(request: Request) -> Response:
-    """List runs: `filter` has words that must all occur, `state` is a state, `sort` a column with or without `-`."""
-    words = _text(request, "filter", "").lower().split()
-    state = _text(request, "state", "")
-    sort = _text(request, "sort", "-started")
-    column = _choice("sort", sort.removeprefix("-"), _SORTS)
-    rows = [row for row in _runs(request).listed() if _fits(row, words, state)]
+    """List runs: `query`, `sort` by a name with or without `-`, `offset`, `limit`."""
+    found = _runs(request).page(_view(request))
+    return Answer({"runs": found["rows"], "matched": found["matched"], "total": found["total"]})
 
-    def value(row: dict[str, Any]) -> Any:
-        return row[column] if column in row else row["numbers"].get(column)
 
-    known = [row for row in rows if value(row) is not None]
-    known.sort(key=value, reverse=sort.startswith("-"))
-    rows = known + [row for row in rows if value(row) is None]  # unknown values come last in both orders
-    return Answer({"runs": rows})
+def selection(request: Request) -> Response:
+    """Return the ids of all runs that `query` selects."""
+    return Answer({"ids": [row["id"] for row in _runs(request).selected(_text(request, "query", "", MOST_QUERY))]})
+
+
+def columns(request: Request) -> Response:
+    """Return the columns that a list of the runs that `query` selects may show."""
+    return Answer(_runs(request).choices(_text(request, "query", "", MOST_QUERY)))
+
+
+async def edit(request: Request) -> Response:
+    """Change labels of runs: {"ids": […], "name", "note", "archived", "tags", "add", "remove"}."""
+    asked = edits.read(edits.Edit, await read_body(request))
+    return Answer(await run_in_threadpool(_runs(request).edits.label, asked))
+
+
+async def remove(request: Request) -> Response:
+    """Delete the directories of runs: {"ids": […]}."""
+    asked = edits.read(edits.Removal, await read_body(request))
+    return Answer(await run_in_threadpool(_runs(request).edits.remove, asked))
 
 
 def described(request: Request) -> Response:
     """Return one run."""
-    return Answer(_runs(request).described(request.path_params["id"]))
+    return Answer(details.described(_runs(request), request.path_params["id"]))
 
 
 def curves(request: Request) -> Response:
@@ -138,16 +146,45 @@ def events(request: Request) -> Response:
 def log(request: Request) -> Response:
     """Return a role's log from byte `after` on; without `after`, its end."""
     after = None if "after" not in request.query_params else _whole(request, "after", 0, 0, 2**62)
-    return Answer(files.log_piece(_folder(request), request.path_params["role"], after)._asdict())
+    return Answer(details.log_piece(_runs(request), request.path_params["id"], request.path_params["role"], after))
+
+
+def log_matches(request: Request) -> Response:
+    """Search the end of a role's log: `words` must all occur in a line, `level` is the lowest level."""
+    words, level = _text(request, "words", "").split(), details.level_of(_text(request, "level", "debug"))
+    path = request.path_params
+    return Answer(details.matches(_runs(request), path["id"], path["role"], words, level))
+
+
+def whole_log(request: Request) -> Response:
+    """Return a role's log as a file, with secrets masked."""
+    role = request.path_params["role"]
+    pieces = log_search.whole(_folder(request), role)
+    name = f"{request.path_params['id']}-{role}.log"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return StreamingResponse(pieces, media_type="text/plain; charset=utf-8", headers=headers)
+
+
+def checkpoints(request: Request) -> Response:
+    """Return the run's checkpoints and the commands that use them."""
+    return Answer(details.checkpoints(_runs(request), request.path_params["id"]))
+
+
+def evaluations(request: Request) -> Response:
+    """Return the run's recorded evaluations."""
+    return Answer(details.evaluations(_runs(request), request.path_params["id"]))
+
+
+def films(request: Request) -> Response:
+    """Return the list of the run's films."""
+    return Answer(details.films(_runs(request), request.path_params["id"]))
 
 
 def film(request: Request) -> Response:
-    """Return the newest film."""
-    found = files.film(_folder(request))
-    if found is None:
-        raise NotThereError("the run has no film; distrl evaluate RUN --video RUN/best.webm makes one")
+    """Return one film of that list, or the requested range of it."""
+    found = files.film(_folder(request), request.path_params["name"])
     suffix = found.suffix.lower()
-    name = f"{request.path_params['id']}{suffix}"
+    name = f"{request.path_params['id']}-{found.name}"
     return FileResponse(found, media_type=files.FILMS[suffix], filename=name, content_disposition_type="inline")
 
 
@@ -169,7 +206,7 @@ def settable(request: Request) -> Response:
 def changes(request: Request) -> Response:
     """Return the changes of `run`, or of the list, since the answer with the mark `since`."""
     since, run_id = _text(request, "since", ""), request.query_params.get("run")
-    return Answer(request.app.state.watches.changes(run_id, since))
+    return Answer(request.app.state.watches.changes(run_id or _view(request), since))
 
 
 async def act(request: Request) -> Response:
@@ -213,27 +250,31 @@ def _folder(request: Request) -> Path:
     return index.directory(index.entry(request.path_params["id"]))
 
 
-def _fits(row: dict[str, Any], words: Sequence[str], state: str) -> bool:
-    shown = _state_of(row)
-    told = [str(row[name]) for name in ("name", "path", "env", "algorithm", "run_id", "state")]
-    text = " ".join([*told, shown]).lower()
-    return (not state or state in (row["state"], shown)) and all(word in text for word in words)
+def _view(request: Request) -> View:
+    names = request.query_params
+    return View(
+        query=_text(request, "query", "", MOST_QUERY),
+        sort=_text(request, "sort", "-started"),
+        offset=_whole(request, "offset", 0, 0, 10**9),
+        limit=_whole(request, "limit", USUAL_ROWS, 1, MOST_ROWS) if "limit" in names else None,
+        columns=_texts(request, "column", MOST_COLUMNS) if "column" in names else None,
+        group=_text(request, "group", ""),
+        opened=frozenset(_texts(request, "open", MOST_OPEN)),
+        folded=frozenset(_texts(request, "fold", MOST_OPEN)),
+    )
 
 
-def _state_of(row: dict[str, Any]) -> str:
-    """Return the word that the list shows for a run's state, as `stateOf` in states.js."""
-    if row["state"] == "running" and row.get("paused"):
-        return "paused"
-    if row["state"] == "ended":
-        numbers = row["numbers"]
-        return "failed" if numbers["exit_code"] else "stopped" if numbers["stop_reason"] == "asked" else "ended"
-    return str(row["state"])
+def _texts(request: Request, name: str, most: int) -> tuple[str, ...]:
+    found = [text for text in request.query_params.getlist(name) if text]
+    if len(found) > most or any(len(text) > 300 for text in found):
+        raise ConfigError(f"{name} occurs at most {most} times, and is at most 300 characters long")
+    return tuple(found)
 
 
-def _text(request: Request, name: str, usual: str) -> str:
+def _text(request: Request, name: str, usual: str, most: int = 300) -> str:
     value = request.query_params.get(name, usual)
-    if len(value) > 300:
-        raise ConfigError(f"{name} is too long")
+    if len(value) > most:
+        raise ConfigError(f"{name} is longer than {most} characters")
     return value
 
 

@@ -55,7 +55,11 @@ def file(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
     temporary = path.with_name(f"{TEMPORARY}{path.name}")
     mode = 0o600 if private else 0o666
     try:
-        with naming(path), open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as opened:
+        # A link under the temporary name is refused: it would have another file written.
+        with (
+            naming(path),
+            open(temporary, "wb", opener=lambda at, flags: os.open(at, flags | os.O_NOFOLLOW, mode)) as opened,
+        ):
             yield opened
             opened.flush()
             os.fsync(opened.fileno())

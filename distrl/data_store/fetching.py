@@ -16,7 +16,7 @@ from distrl.errors import CheckpointError
 
 PATIENCE_S = 2.0
 """A download that takes longer reports its progress, and again each time that this has passed."""
-RUN_FILES = ("config.yaml", "manifest.json", "metrics.csv", "policy/", "logs/")
+RUN_FILES = ("config.yaml", "manifest.json", "metrics.csv", "evaluations.jsonl", "policy/", "logs/")
 """Files, and folders of files, that a run takes along to another host."""
 _WRITER = "writer"
 _FILE = re.compile(r"([a-z]+/)?[A-Za-z0-9_][A-Za-z0-9_.-]*")  # a name that leads nowhere else

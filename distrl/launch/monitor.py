@@ -20,6 +20,7 @@ from distrl.metrics.phrases import return_words
 from distrl.metrics.sinks import CsvSink, TensorBoardSink, meta_text, settings_text
 from distrl.metrics.snapshot import Snapshot
 from distrl.roles.plan import Role
+from distrl.runs.evaluations import EVALUATIONS, write_evaluation
 from distrl.terminal.console import View
 from distrl.trackers.tracker import Ending, TrackedRun
 from distrl.trackers.tracking import Tracking
@@ -34,6 +35,7 @@ class Monitor:
         self._tensorboard = _open_tensorboard(config.tensorboard, run_dir)
         self._csv = CsvSink(run_dir / "metrics.csv")
         self._role_rows = RoleRows(run_dir / "roles.csv", config.launch.role_rows_s)
+        self._evaluations = run_dir / EVALUATIONS
         self._events = (run_dir / "logs" / "events.log").open("a", encoding="utf-8")
         self._after = "0"
         self._evaluations_after = self._requests_after = "0"
@@ -114,6 +116,7 @@ class Monitor:
             self._take(snapshot)
         for entry_id, evaluation in backend.registry.evaluations(self._evaluations_after):
             self._evaluations_after = entry_id
+            self._keep(EVALUATIONS, partial(write_evaluation, self._evaluations, asdict(evaluation)))
             self.event(_words(evaluation))
         self._report_ignored(backend)
         shown = self.latest and {**self.latest, **rates_while_paused(roles)}

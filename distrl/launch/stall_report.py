@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from distrl.memory_backend.backend import Backend
-from distrl.memory_backend.records import RoleStatus
+from distrl.memory_backend.records import ALL_ROLES, RoleStatus
 from distrl.roles.join import HEARTBEAT_S
 from distrl.roles.plan import Role
 from distrl.roles.stacks import stacks
@@ -17,10 +17,10 @@ def stall_report(backend: Backend, why: str) -> str:
     """Ask all roles for the stacks of their threads, and wait for them for `ANSWER_S` seconds."""
     registry = backend.registry
     before = {Role.of(status): status.beat for status in registry.roles()}
-    registry.set_control(stacks=True)
+    registry.set_control(stacks=ALL_ROLES)
     time.sleep(ANSWER_S)
     statuses = registry.roles()
-    registry.set_control(stacks=False)
+    registry.set_control(stacks="")
     silent = {Role.of(status) for status in statuses if before.get(Role.of(status)) == status.beat}
     return "\n".join([why, "", *_numbers(backend), "", *_roles(statuses, silent), "", *_stacks(statuses)])
 

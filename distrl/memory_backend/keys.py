@@ -90,7 +90,7 @@ TABLE = (
     Row(
         "control",
         "hash",
-        "paused, stop, target_actors, target_forced, autoscale, min_actors, max_actors, stacks; checkpoint and "
+        "paused, stop, target_actors, target_forced, autoscale, min_actors, max_actors, stacks (whose); checkpoint and "
         "evaluation: .asked, .done; 'set <path>' -> value as JSON",
         "12 fields and one per setting",
     ),

@@ -36,6 +36,7 @@ class Demand:
 
 
 NOT_ASKED = Demand()
+ALL_ROLES = "all"
 AWAITS_EVALUATION = "waiting: the last evaluation"
 """State of a learner that has reached the end of the training."""
 
@@ -69,12 +70,40 @@ class Control:
     autoscale: bool | None = None
     min_actors: int | None = None
     max_actors: int | None = None
-    stacks: bool = False  # heartbeats are to tell what every thread is doing
+    stacks: str = ""  # whose heartbeats are to tell what every thread is doing: `ALL_ROLES`, or one's `key`
     settings: Mapping[str, Value] = field(default_factory=dict)
     checkpoint: Demand = NOT_ASKED
     evaluation: Demand = NOT_ASKED
     networks: Demand = NOT_ASKED
     networks_from: str = ""  # path of the checkpoint, on the learner's host
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLoad:
+    """One GPU: the share of the time in which it computed, and its memory in MB (10^6 bytes)."""
+
+    name: str
+    busy_share: float
+    memory_mb: float
+    memory_used_mb: float
+
+
+@dataclass(frozen=True, slots=True)
+class HostLoad:
+    """A role's host, or the container that limits it, since the role's heartbeat before.
+
+    Attributes:
+        cores: Cores that the role may use; a container's limit may be a fraction.
+        busy_share: Share of all cores' time, 0 to 1.
+        memory_mb: All memory, in MB (10^6 bytes).
+        gpus: NVIDIA GPUs, where a learner looks for them.
+    """
+
+    cores: float
+    busy_share: float
+    memory_mb: float
+    memory_used_mb: float
+    gpus: tuple[GpuLoad, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +129,12 @@ class RoleStatus:
     problem: str = ""  # with which it goes on, such as a film that cannot be made; one line
     stacks: str = ""  # of every thread, while they are requested
     at: float = field(default=0.0, compare=False)  # when the registry took it, see `Registry.clock`
+    machine: HostLoad | None = None  # None: the system does not tell
+
+    @property
+    def key(self) -> str:
+        """Name of the role in the registry: "actor:3"."""
+        return f"{self.role}:{self.id}"
 
 
 @dataclass(frozen=True, slots=True)

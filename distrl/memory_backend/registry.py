@@ -3,8 +3,8 @@
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, fields, replace
 from math import isfinite
 from typing import Any, TypedDict, TypeVar, Unpack
 
@@ -30,6 +30,7 @@ from distrl.memory_backend.records import (
     Demand,
     Errand,
     Evaluation,
+    HostLoad,
     Producer,
     Request,
     RoleStatus,
@@ -55,6 +56,7 @@ _SUPERVISOR = "supervisor"
 """Field of the hash `actors` with the heartbeat of the supervisor, which is no role."""
 
 _STATUS = TypeAdapter(RoleStatus)
+_OWN_FIELDS = [entry.name for entry in fields(RoleStatus) if entry.name not in ("waits", "machine")]
 _SUPERVISOR_STATUS = TypeAdapter(SupervisorStatus)
 _EVALUATION = TypeAdapter(Evaluation)
 _MOST = 10**18
@@ -74,7 +76,7 @@ class Requests(TypedDict, total=False):
     autoscale: bool
     min_actors: int
     max_actors: int
-    stacks: bool
+    stacks: str
     networks_from: str
 
 
@@ -151,7 +153,7 @@ class Registry:
     def beat(self, status: RoleStatus) -> None:
         """Replace the role's heartbeat, dated by `clock`."""
         dated = json.dumps({**asdict(status), "at": self.clock()})
-        self._run.write_one("HSET", self._keys.actors, f"{status.role}:{status.id}", dated)
+        self._run.write_one("HSET", self._keys.actors, status.key, dated)
 
     def beat_supervisor(self, status: SupervisorStatus) -> None:
         """Replace the supervisor's heartbeat, dated by `clock`."""
@@ -365,12 +367,27 @@ def _status(field: bytes, text: bytes) -> RoleStatus | None:
     except ValidationError:
         return None
     numbered = status.id == 0 if status.role != "actor" else 0 <= status.id <= HIGHEST_NUMBER
-    told = [value for name, value in asdict(status).items() if name != "waits"]
-    plain = all(map(_is_plain, (*status.waits.values(), *told)))
-    if not (numbered and plain and field == f"{status.role}:{status.id}".encode()):
+    plain = all(map(_is_plain, (*status.waits.values(), *_values(status, _OWN_FIELDS), *_load_values(status.machine))))
+    if not (numbered and plain and field == status.key.encode()):
         return None
     waits = {printable(name): share for name, share in status.waits.items()}
-    return replace(status, host=printable(status.host), state=printable(status.state), waits=waits)
+    machine = status.machine and replace(
+        status.machine, gpus=tuple(replace(gpu, name=printable(gpu.name)) for gpu in status.machine.gpus)
+    )
+    host, state = printable(status.host), printable(status.state)
+    return replace(status, host=host, state=state, waits=waits, machine=machine)
+
+
+def _values(record: object, names: Iterable[str]) -> Iterator[Any]:
+    """Return the values of some fields. dataclasses.asdict copies deeply, which takes ten times as long."""
+    return (getattr(record, name) for name in names)
+
+
+def _load_values(load: HostLoad | None) -> Iterator[Any]:
+    if load is not None:
+        yield from (load.cores, load.busy_share, load.memory_mb, load.memory_used_mb)
+        for gpu in load.gpus:
+            yield from (gpu.name, gpu.busy_share, gpu.memory_mb, gpu.memory_used_mb)
 
 
 def _supervisor(text: bytes) -> SupervisorStatus | None:
@@ -439,7 +456,7 @@ def _control(told: Mapping[bytes, bytes]) -> tuple[Control, list[str]]:
         autoscale={b"1": True, b"0": False}.get(told.get(b"autoscale", b"")),
         min_actors=least,
         max_actors=most,
-        stacks=told.get(b"stacks") == b"1",
+        stacks=_words(told.get(b"stacks", b"")),
         settings=settings,
         networks_from=_words(told.get(b"networks_from", b"")),
         **{errand: _demand(told, errand) for errand in ERRANDS},

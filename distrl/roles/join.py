@@ -25,8 +25,9 @@ from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError, EnvironmentFailedError, MemoryBackendError
 from distrl.memory_backend.backend import Backend, connect
 from distrl.memory_backend.host_weights import HOST_WEIGHTS_VARIABLE
-from distrl.memory_backend.records import Control, RoleStatus
+from distrl.memory_backend.records import ALL_ROLES, Control, RoleStatus
 from distrl.roles.description import Run, RunAddress, RunDescription
+from distrl.roles.host_load import HostMeter
 from distrl.roles.lifeline import watch_lifeline
 from distrl.roles.log_lines import RoleLines
 from distrl.roles.plan import Role
@@ -238,6 +239,7 @@ class Heartbeat:
         self._beat = 0
         self._with_stacks = False
         self._cpu = (time.monotonic(), time.process_time())
+        self._host, self._key = HostMeter(gpus=status().role == "learner"), status().key
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
@@ -264,6 +266,7 @@ class Heartbeat:
                 cpu_share=self._cpu_share(),
                 waits={name: round(share, 3) for name, share in status.waits.items()},
                 stacks=stacks() if self._with_stacks else "",
+                machine=self._host.read(),
             )
         )
 
@@ -287,7 +290,7 @@ class Heartbeat:
                 log.warning("heartbeat: %s", error)
 
     def _obey(self, control: Control) -> None:
-        self._with_stacks = control.stacks
+        self._with_stacks = control.stacks in (ALL_ROLES, self._key)
         if control.stop is not None:
             self._stop.set()
         settings = {**self._settings, **control.settings}  # the learner restores settings that Redis has lost

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from distrl.config.secrets import with_password_file
 from distrl.config.small_files import read_model
+from distrl.data_store.atomic import TEMPORARY
 from distrl.errors import ConfigError
 from distrl.runs.summary import Summary
 
@@ -161,13 +162,13 @@ def run_directories(root: Path, trouble: Callable[[str], None]) -> Iterator[Path
     """Yield the run directories in `root` and below, by name; `trouble` gets a line for each unreadable folder.
 
     Links are not followed, and run directories are not searched for further runs. Runs that a sweep has set aside are
-    left out.
+    left out, and those that are being removed.
     """
     for folder, names, files in os.walk(root, onerror=lambda error: trouble(f"{error.filename}: {error.strerror}")):
         if "run.json" in files:
             names.clear()
             yield Path(folder)
-        names[:] = sorted(set(names) - {SET_ASIDE})
+        names[:] = sorted(name for name in names if name != SET_ASIDE and not name.startswith(TEMPORARY))
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:

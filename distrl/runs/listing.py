@@ -14,6 +14,7 @@ from distrl.errors import EXIT_OK, ConfigError
 from distrl.metrics.phrases import UNKNOWN, count_words, known, return_words
 from distrl.metrics.snapshot import Snapshot, Value, number
 from distrl.runs.directories import Manifest, Run, State, short_names
+from distrl.runs.labels import Labels
 from distrl.runs.last_row import last_row
 from distrl.runs.summary import REASONS, Summary, duration
 
@@ -49,6 +50,8 @@ class Entry:
         outcome: Why it ended, in a word or two; else its state.
         wall_s: Training time. For a run that ended, from launch to end, plus the time of earlier launches.
         started: Time of the newest launch, in seconds since 1970.
+        title: Name that a user gave the run; "" for none.
+        tags: The user's, see `distrl.runs.labels`.
         peak_rss_mb: Highest resident memory of each role, added up, MB (10^6 bytes).
     """
 
@@ -73,6 +76,9 @@ class Entry:
     exit_code: int | None = None
     time_to_first_update_s: float | None = None
     peak_rss_mb: float | None = None
+    title: str = ""
+    tags: tuple[str, ...] = ()
+    archived: bool = False
 
     @property
     def kinds(self) -> set[str]:
@@ -99,12 +105,19 @@ def entry_name(path: Path, places: Iterable[Path]) -> str:
 
 
 def selected(
-    entries: Iterable[Entry], env: str | None = None, algorithm: str | None = None, kind: str | None = None
+    entries: Iterable[Entry],
+    env: str | None = None,
+    algorithm: str | None = None,
+    kind: str | None = None,
+    *,
+    archived: bool = False,
 ) -> Iterator[Entry]:
-    """Yield the entries that match all filters: patterns with * and ?, and one of `KINDS`."""
+    """Yield the entries that match all filters: patterns with * and ?, and one of `KINDS`; archived ones on request."""
     if kind is not None and kind not in KINDS:
         raise ConfigError(f"unknown state {kind!r}; {nearest(kind, [*KINDS])}")
     for one in entries:
+        if one.archived and not archived:
+            continue
         if env is not None and not fnmatchcase(one.env or "", env):
             continue
         if algorithm is not None and not fnmatchcase(one.algorithm or "", algorithm):
@@ -129,12 +142,16 @@ def _entry(run: Run, name: str, numbers: Snapshot, **facts: Any) -> Entry:
     bottleneck = numbers.get("bottleneck")
     columns: dict[str, Any] = {column: _whole(numbers.get(column)) for column in ("env_steps", "updates", "episodes")}
     columns |= {column: number(numbers.get(column)) for column in _NUMBERS}
+    labels = Labels.read(run.path)
     return Entry(
         name=name,
         path=str(run.path),
         state=run.state,
         started=run.record.started or None,
         bottleneck=bottleneck if isinstance(bottleneck, str) else None,
+        title=labels.name,
+        tags=labels.tags,
+        archived=labels.archived,
         **columns,
         **facts,
     )
@@ -208,7 +225,7 @@ class Comparison:
         """Return plain data; a setting that a run lacks is absent from it."""
         paths = different(self.settings)
         return {
-            "runs": [asdict(one) for one in self.entries],
+            "runs": [asdict(one) | {"tags": [*one.tags]} for one in self.entries],
             "differences": [{path: each[path].value for path in paths if path in each} for each in self.settings],
         }
 

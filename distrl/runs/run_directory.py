@@ -22,7 +22,7 @@ from distrl.runs.directories import PASSWORD_FILE, RunRecord, process_mark
 
 _FOLDERS = ("logs", "checkpoints", "policy")
 _FILES = (
-    *("config.yaml", "manifest.json", "run.json", "summary.json", "metrics.csv", "run.lock"),
+    *("config.yaml", "manifest.json", "run.json", "summary.json", "metrics.csv", "run.lock", "labels.json"),
     *("logs/events.log", "logs/learner.log"),
 )
 
@@ -146,10 +146,22 @@ def require_free(run_dir: Path, resume: str | None) -> None:
         is_folder = path.name in _FOLDERS
         if path.exists() and path.is_dir() != is_folder:
             raise ConfigError(f"{path} is not a {'folder' if is_folder else 'file'}; move it away, or mend it")
-    with ExitStack() as held, usable(run_dir):
+    with usable(run_dir), at_rest(run_dir):
+        pass
+
+
+@contextmanager
+def at_rest(run_dir: Path) -> Iterator[None]:
+    """Hold the locks of a run that does not train, so that none begins or is resumed in its directory meanwhile.
+
+    Raises:
+        ConfigError: The run has not ended.
+    """
+    with ExitStack() as held:
         for path in (run_dir, run_dir / "run.lock"):
             if path.exists():
                 _hold(held, path, os.O_RDONLY)
+        yield
 
 
 def write_run_json(run_dir: Path, run_id: str, launch: str, redis_url: str | None, *, own: bool = False) -> None:

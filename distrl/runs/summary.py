@@ -179,7 +179,9 @@ def _at_goal(summary: Summary) -> bool:
 
 def _results(run_dir: Path) -> list[str]:
     """Return the results that are there: a full disk may have refused some, and tensorboard/ may be elsewhere."""
-    files = [name for name in ("summary.json", "metrics.csv", "roles.csv") if (run_dir / name).is_file()]
+    files = [
+        name for name in ("summary.json", "metrics.csv", "evaluations.jsonl", "roles.csv") if (run_dir / name).is_file()
+    ]
     folders = ("tensorboard", "checkpoints", "policy", "films", "logs")
     return files + [f"{name}/" for name in folders if (run_dir / name).is_dir()]
 

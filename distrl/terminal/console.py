@@ -14,8 +14,8 @@ from distrl.config.presets import nearest
 from distrl.errors import ConfigError
 from distrl.metrics.phrases import NO_EPISODE, RoleRow, return_words, role_states
 from distrl.metrics.snapshot import Snapshot, amount, number
+from distrl.runs.progress import History, goals
 from distrl.runs.summary import Summary, closing_text, duration
-from distrl.terminal.progress import History, goals
 
 
 class View(Protocol):
@@ -198,7 +198,7 @@ def line(snapshot: Snapshot, config: RunConfig, history: History) -> str:
     parts.append(f"actors {number(snapshot.get('actors_up')) or 0.0:.0f}/{config.actors.count}")
     if snapshot.get("bottleneck") not in (None, "-"):
         parts.append(f"bottleneck {snapshot['bottleneck']}")
-    etas = [goal.eta_s for goal in goals(snapshot, config, history) if goal.eta_s is not None]
+    etas = [goal.eta_s for goal in goals(snapshot, config.stop, history) if goal.eta_s is not None]
     if etas:
         parts.append(f"about {duration(min(etas))} to go")
     return " · ".join(parts)

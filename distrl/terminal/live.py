@@ -14,8 +14,8 @@ from rich.text import Text
 from distrl.config import RunConfig
 from distrl.metrics.phrases import NO_EPISODE, UNKNOWN, RoleRow, return_words, role_states, verdict
 from distrl.metrics.snapshot import Snapshot, amount, number
+from distrl.runs.progress import Goal, History, goals
 from distrl.runs.summary import Summary, closing_text, duration
-from distrl.terminal.progress import Goal, History, goals
 
 MOST_ACTORS = 8
 _STATE_STYLES = {"acting": "green", "training": "green", "starting": "yellow", "paused": "magenta", "stopping": "dim"}
@@ -63,7 +63,7 @@ def panel(
     """Return the whole panel."""
     parts: list[RenderableType] = []
     if snapshot:
-        parts += [_goals(goals(snapshot, config, history)), Text(), _numbers(snapshot, history)]
+        parts += [_goals(goals(snapshot, config.stop, history)), Text(), _numbers(snapshot, history)]
     else:
         parts += [Text(role_states(roles), style="yellow")]
     actors = [row for row in roles if row["role"] == "actor"]

@@ -24,7 +24,7 @@ class Column(NamedTuple):
 
 
 COLUMNS = (
-    Column("name", lambda one, now: printable(one.name), right=False),
+    Column("name", lambda one, now: printable(f"{one.name} ({one.title})" if one.title else one.name), right=False),
     Column("state", lambda one, now: printable(one.outcome), right=False),
     Column("environment", lambda one, now: printable(one.env or UNKNOWN), 2, right=False),
     Column("algorithm", lambda one, now: printable(one.algorithm or UNKNOWN), 3, right=False),
@@ -35,6 +35,7 @@ COLUMNS = (
     Column("steps/s", lambda one, now: known(one.env_steps_per_s, count_words), 1),
     Column("wall", lambda one, now: known(one.wall_s, duration), 4),
     Column("started", lambda one, now: known(one.started, _when), 7),
+    Column("tags", lambda one, now: printable(" ".join(one.tags)), 8, right=False),
     Column("age", lambda one, now: known(one.started, lambda started: age(now - started))),
 )
 
@@ -42,12 +43,14 @@ COLUMNS = (
 def runs_table(entries: Sequence[Entry], now: float, width: int | None = None) -> str:
     """Format one line per run under a line of headings, in the terminal's width or without a limit."""
     columns = {column: [column.cell(one, now) for one in entries] for column in COLUMNS}
+    if not any(one.tags for one in entries):
+        columns = {column: cells for column, cells in columns.items() if column.heading != "tags"}
     widths = {column: max(map(len, (column.heading, *cells))) for column, cells in columns.items()}
     shown = _fitting(widths, shutil.get_terminal_size((10_000, 24)).columns if width is None else width)
     lines = [_line(shown, widths, [column.heading for column in shown])]
     lines += [_line(shown, widths, cells) for cells in zip(*(columns[column] for column in shown), strict=True)]
     count = f"{len(entries):,} {'run' if len(entries) == 1 else 'runs'}"
-    left_out = [column.heading for column in COLUMNS if column not in shown]
+    left_out = [column.heading for column in columns if column not in shown]
     rest = f"; not shown for want of width: {', '.join(left_out)} (--json has all)" if left_out else ""
     return "\n".join([*lines, f"{count}{rest}"])
 

@@ -1,6 +1,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from distrl.launch.outcome import Outcome
 from distrl.roles.plan import Role
 from distrl.roles.trust import Trust
 from distrl.runs.run_directory import write_run_json
+from distrl.runs.saved_checkpoints import commands as checkpoint_commands
 from distrl.terminal.console import PlainView, QuietView
 from tests import run_folders
 
@@ -163,6 +165,17 @@ def test_help_shows_no_python_types(capsys, path):
     assert not re.search(r"<(bool|str|int|float|path|file|list)", out)
     for line in out.splitlines():
         assert not re.search(r"--(help|json|quiet|plain|force|version)\s+[A-Z]{2,}\s", line), line
+
+
+@pytest.mark.parametrize("step", [None, 1200])
+def test_the_command_lines_of_checkpoints_are_parsed(step):
+    for line in checkpoint_commands(Path("/runs/my run"), step, Path("/runs/new")).values():
+        _, *words = shlex.split(line)
+        group = typer.main.get_command(main.app)
+        name, command, rest = group.resolve_command(group.make_context("distrl", [*words]), words)
+        values = command.make_context(name, rest).params.values()
+        named = "/runs/my run" if step is None else "/runs/my run@1200"
+        assert {named, "/runs/my run@best"} & {str(value) for value in values}
 
 
 def test_version(capsys):

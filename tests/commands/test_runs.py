@@ -8,6 +8,7 @@ import pytest
 
 from distrl.commands import main, runs
 from distrl.memory_backend.backend import connect
+from distrl.runs.labels import Labels
 from tests.run_folders import make_run
 
 
@@ -46,6 +47,24 @@ def test_filters_and_order(run, tmp_path):
     assert names("--state", "failed") == ["c"]
     assert names("--algorithm", "ppo") == []
     assert run("runs", ".", "--algorithm", "ppo")[0] == "no run in . matches the filters\n"
+
+
+def test_labels_of_the_dashboard(run, tmp_path):
+    make_run(tmp_path / "a")
+    Labels(name="the best", tags=("paper", "v2")).write(tmp_path / "a")
+    make_run(tmp_path / "b")
+    assert "tags" in run("runs", ".")[0].splitlines()[0].split()
+    Labels(archived=True).write(tmp_path / "b")
+    out, _ = run("runs", ".")
+    _, row, *rest = out.splitlines()
+    assert row.startswith("a (the best)  ")
+    assert "paper v2" in row
+    assert rest == ["1 run", "1 archived run is left out (--archived lists them, too)"]
+    assert [one["name"] for one in json.loads(run("runs", ".", "--archived", "--json")[0])] == ["a", "b"]
+    (told,) = json.loads(run("runs", ".", "--json")[0])
+    assert (told["title"], told["tags"], told["archived"]) == ("the best", ["paper", "v2"], False)
+    Labels().write(tmp_path / "a")
+    assert "tags" not in run("runs", ".")[0].splitlines()[0].split()
 
 
 def test_all_that_is_known_as_json(run, tmp_path):

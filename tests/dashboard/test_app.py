@@ -37,10 +37,14 @@ def test_the_list(page, make_run):
     assert names() == ["third", "second", "first"]
     assert names("?sort=env_steps") == ["first", "second", "third"]
     assert names("?sort=-name") == ["third", "second", "first"]
-    assert names("?filter=acro%20SECOND") == ["second"]
-    assert names("?filter=acro%20first") == []
-    assert names("?state=running") == []
-    assert client.get("/api/runs?sort=colour").json()["error"].startswith("sort is one of started, name")
+    assert names("?query=acro%20SECOND") == ["second"]
+    assert names("?query=acro%20first") == []
+    assert names("?query=state:running") == []
+    assert names("?sort=-lr&limit=2&offset=2") == ["first"]
+    assert client.get("/api/runs?sort=colour").json()["error"].startswith("no number or setting is named 'colour'")
+    assert client.get("/api/runs?query=lr>fast").json()["error"].startswith("network.learning_rate is compared")
+    assert client.get("/api/selection?query=env:cartpole").json()["ids"] == [id_of("third"), id_of("first")]
+    assert "seed" in client.get("/api/columns").json()["same"]
 
 
 def test_runs_are_found_by_the_words_that_their_states_are_shown_with(page, make_run):
@@ -54,8 +58,8 @@ def test_runs_are_found_by_the_words_that_their_states_are_shown_with(page, make
         return {run["name"] for run in client.get(f"/api/runs?{query}").json()["runs"]}
 
     for word, found in {"failed": {"one"}, "stopped": {"two"}, "gone": {"four"}}.items():
-        assert names(f"filter={word}") == names(f"state={word}") == found
-    assert names("state=ended") == {"one", "two", "three"}
+        assert names(f"query={word}") == names(f"query=state:{word}") == found
+    assert names("query=state:ended") == {"one", "two", "three"}
 
 
 def test_what_is_not_known_is_sorted_last_either_way(page, make_run):
@@ -77,20 +81,49 @@ def test_one_run(page, make_run):
     assert {"path": "seed", "value": 1, "origin": "default", "text": "1"} in client.get(f"{base}/config").json()[
         "values"
     ]
-    assert client.get(f"{base}/events").json() == {"events": [{"time": "2026-01-02 03:04:05", "text": "started"}]}
-    assert client.get(f"{base}/logs/learner").json() == {"text": "hello\n", "after": 6}
-    assert client.get(f"{base}/logs/learner?after=6").json() == {"text": "", "after": 6}
+    (event,) = client.get(f"{base}/events").json()["events"]
+    assert (event["time"], event["text"], event["severity"]) == ("2026-01-02 03:04:05", "started", "info")
+    assert client.get(f"{base}/logs/learner").json() == {"lines": [["", "hello"]], "after": 6}
+    assert client.get(f"{base}/logs/learner?after=6").json() == {"lines": [], "after": 6}
     assert client.get(f"{base}/settable").json() == {"settings": []}
     marks = client.get(f"{base}/marks?over=time").json()
     assert (marks["marks"], [one["value"] for one in marks["targets"]]) == ([], [475.0])
     assert client.get(f"{base}/histograms").json() == {"tags": [], "complete": True}
-    assert client.get(f"{base}/video").status_code == 404
-    for at, kind in enumerate(["mp4", "webm"], 1):
-        (folder / f"best.{kind}").write_bytes(b"a film")
-        os.utime(folder / f"best.{kind}", (at, at))
-        film = client.get(f"{base}/video", headers={"Range": "bytes=2-5"})
+
+
+def test_films(page, make_run):
+    folder = make_run("a")
+    client, base = page(), f"/api/runs/{id_of('a')}/films"
+    assert client.get(base).json() == {"films": []}
+    (folder / "films").mkdir()
+    for name, kind in (("films/steps-000000100.webm", "webm"), ("old.mp4", "mp4")):
+        (folder / name).write_bytes(b"a film")
+        film = client.get(f"{base}/{name}", headers={"Range": "bytes=2-5"})
         assert (film.status_code, film.content, film.headers["content-type"]) == (206, b"film", f"video/{kind}")
-        assert film.headers["content-disposition"] == f'inline; filename="{id_of("a")}.{kind}"'
+        assert film.headers["content-disposition"] == f'inline; filename="{id_of("a")}-{name.rpartition("/")[2]}"'
+    assert [film["name"] for film in client.get(base).json()["films"]] == ["films/steps-000000100.webm", "old.mp4"]
+    assert client.get(f"{base}/nothing.webm").status_code == 404
+
+
+def test_a_log_is_searched_and_downloaded(page, make_run):
+    folder = make_run("a")
+    lines = [
+        "2026-01-02 03:04:05.678+00:00 learner INFO begins",
+        "2026-01-02 03:04:06.678+00:00 learner ERROR it fails",
+        "more",
+    ]
+    (folder / "logs" / "learner.log").write_text("\n".join([*lines, "redis://me:pw@host"]) + "\n")
+    client, base = page(), f"/api/runs/{id_of('a')}/logs/learner"
+    found = client.get(f"{base}/matches?words=FAILS+it").json()
+    assert (found["lines"], found["found"]) == ([["error", lines[1]]], 1)
+    assert found["scanned_bytes"] == found["size_bytes"] == (folder / "logs" / "learner.log").stat().st_size
+    assert len(client.get(f"{base}/matches?level=error").json()["lines"]) == 3
+    assert client.get(f"{base}/matches?level=loud").json() == {"error": "level is one of debug, info, warning, error"}
+    whole = client.get(f"{base}/whole")
+    assert whole.text == "\n".join([*lines, "redis://•••@host"]) + "\n"
+    assert whole.headers["content-disposition"] == f'attachment; filename="{id_of("a")}-learner.log"'
+    assert client.get(f"/api/runs/{id_of('a')}/logs/none/whole").status_code == 404
+    assert client.get(f"/api/runs/{id_of('a')}/logs/none/matches").status_code == 404
 
 
 def test_a_stretch_of_a_curve_and_its_raw_line(page, make_run):
@@ -244,11 +277,19 @@ def test_vendored_files_are_those_that_are_listed():
         "/api/runs/{id}/logs/%2fetc%2fpasswd",
         "/api/runs/{id}/logs/linked",
         "/api/runs/{id}/logs/learner%00",
+        "/api/runs/{id}/logs/linked/whole",
+        "/api/runs/{id}/logs/linked/matches?words=root",
+        "/api/runs/{id}/logs/..%2frun.json/matches",
+        "/api/runs/{id}/films/..%2frun.json",
+        "/api/runs/{id}/films/../run.json",
+        "/api/runs/{id}/films/linked.webm",
+        "/api/runs/{id}/films/%2fetc%2fpasswd",
     ],
 )
 def test_no_way_out_of_a_run_directory(page, make_run, path):
     folder = make_run("a")
     (folder / "logs" / "linked.log").symlink_to("/etc/passwd")
+    (folder / "linked.webm").symlink_to("/etc/passwd")
     answer = page().get(path.replace("{id}", id_of("a")))
     assert answer.status_code == 404
     assert "root:" not in answer.text
@@ -268,13 +309,31 @@ json_values = st.recursive(
 )
 ADDRESSES = (
     *("/api/runs", "/api/runs/{id}", "/api/runs/{id}/curve", "/api/runs/{id}/config", "/api/runs/{id}/events"),
-    *("/api/runs/{id}/logs/{any}", "/api/runs/{id}/video", "/api/runs/{id}/settable", "/api/compare", "/api/fleet"),
+    *("/api/runs/{id}/logs/{any}", "/api/runs/{id}/logs/{any}/matches", "/api/runs/{id}/logs/{any}/whole"),
+    *("/api/runs/{id}/films/{any}", "/api/runs/{id}/films", "/api/runs/{id}/checkpoints", "/api/runs/{id}/evaluations"),
     *("/api/runs/{id}/curve.csv", "/api/runs/{id}/marks", "/api/runs/{id}/histograms"),
+    *("/api/runs/{id}/settable", "/api/compare", "/api/fleet"),
+    *("/api/runs/{id}/roles/{any}/0/history", "/api/runs/{id}/roles/actor/{any}/stacks"),
     *("/api/runs/{any}", "/api/{any}", "/static/{any}", "/{any}", "/login", "/metrics", "/api/session", "/api/changes"),
+    *("/api/selection", "/api/columns", "/api/edit", "/api/remove"),
 )
-PARAMETERS = ("from", "to", "raw", "tag")
-PARAMETERS += ("metric", "over", "points", "smooth", "group", "statistic", "id", "filter", "sort", "state", "after")
-USUAL = ("loss", "steps", "time", "10", "1", "*", "iqm", "mean", "seed", "-name", "99999999999999999999", "-1")
+PARAMETERS = ("metric", "over", "points", "smooth", "group", "statistic", "id", "query", "sort", "column", "after")
+USUAL = (
+    "loss",
+    "lr>1 -state:failed",
+    "steps",
+    "time",
+    "10",
+    "1",
+    "*",
+    "iqm",
+    "mean",
+    "seed",
+    "-name",
+    "99999999999999999999",
+    "-1",
+)
+PARAMETERS += ("from", "to", "raw", "tag", "words", "level")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@ import pytest
 from distrl.dashboard import changes as module
 from distrl.dashboard.changes import ListWatch, RunWatch, Watches
 from distrl.dashboard.files import NotThereError, id_of
+from distrl.dashboard.list_view import View
 from distrl.dashboard.payloads import Runs
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.records import RoleStatus
@@ -34,9 +35,10 @@ def test_a_run_tells_what_is_new(runs, make_run, make_summary, alive, redis_url)
     (folder / "logs" / "events.log").write_text("2026-01-02 03:04:05 something\n")
     second = dict(watch.changes())
     assert second["snapshot"]["snapshot"]["updates"] == 9
-    assert second["snapshot"]["verdict"] == "actors: the learner waits for unrolls 25% of its time"
+    assert second["head"]["head"]["details"] == ("Bottleneck: actors: the learner waits for unrolls 25% of its time",)
     assert [role["state"] for role in second["live"]["roles"]] == ["acting"]
-    assert second["events"] == {"events": [{"time": "2026-01-02 03:04:05", "text": "something"}]}
+    (event,) = second["events"]["events"]
+    assert (event["time"], event["text"], event["severity"]) == ("2026-01-02 03:04:05", "something", "info")
     assert set(dict(watch.changes())) == {"live"}
     make_summary(run_id="sse").write(folder / "summary.json")
     assert watch.changes() == [("run", {"state": "ended", "started": 1000.0})]
@@ -56,15 +58,43 @@ def test_a_run_that_is_removed(runs, make_run):
 
 def test_the_list_tells_what_has_changed(runs, make_run):
     make_run("a")
-    watch = ListWatch(runs)
-    ((_, first),) = watch.changes()
-    assert (first["all"], [row["name"] for row in first["changed"]]) == (True, ["a"])
-    folder = make_run("b")
-    ((name, told),) = watch.changes()
-    assert (name, [row["name"] for row in told["changed"]], told["gone"]) == ("runs", ["b"], [])
+    watch = ListWatch(runs, View(limit=10))
+    first = dict(watch.changes())
+    assert first["query"] == {"problem": None}
+    assert [row["name"] for row in first["rows"]["changed"]] == ["a"]
+    assert first["rows"]["changed"][0]["spark"] == ([100.0, 200.0, 300.0], [10.0, 20.0, 30.0])
+    assert first["list"]["lines"] == [{"run": id_of("a")}]
+    folder = make_run("b", started=2000.0)
+    told = dict(watch.changes())
+    assert [row["name"] for row in told["rows"]["changed"]] == ["b"]
+    assert told["list"]["lines"] == [{"run": id_of("b")}, {"run": id_of("a")}]
     folder.rename(folder.parent.parent / "elsewhere")
-    assert watch.changes() == [("runs", {"changed": [], "gone": [id_of("b")]})]
+    told = dict(watch.changes())
+    assert (set(told), told["list"]["lines"]) == ({"list"}, [{"run": id_of("a")}])
     assert watch.changes() == []
+
+
+def test_a_list_tells_only_what_it_shows(runs, make_run):
+    for number in range(4):
+        make_run(f"run {number}", started=float(number))
+    watch = ListWatch(runs, View(limit=1, offset=1))
+    assert [row["name"] for row in dict(watch.changes())["rows"]["changed"]] == ["run 2"]
+    make_run("run 4", ended=False)
+    told = dict(watch.changes())
+    assert [row["name"] for row in told["rows"]["changed"]] == ["run 3"]
+    assert (told["list"]["matched"], told["list"]["told"]) == (5, {"gone": 1, "solved": 4})
+
+
+def test_a_query_that_cannot_be_answered_is_one_line_until_it_can(runs, make_run):
+    make_run("a", config="seed: 1\n")
+    watch = ListWatch(runs, View(query="lr>0", limit=10))
+    ((name, told),) = watch.changes()
+    assert (name, told["problem"][:35]) == ("query", "no number or setting is named 'lr';")
+    assert watch.changes() == []
+    make_run("b")
+    told = dict(watch.changes())
+    assert told["query"] == {"problem": None}
+    assert [row["name"] for row in told["rows"]["changed"]] == ["b"]
 
 
 def test_a_page_gets_what_it_has_not_got(runs, make_run):
@@ -84,7 +114,7 @@ def test_a_page_gets_what_it_has_not_got(runs, make_run):
     assert watches.changes(id_of("a"), again["mark"])["fresh"] is False
     # Another server, or another question.
     assert Watches(runs).changes(id_of("a"), again["mark"])["fresh"] is True
-    assert watches.changes(None, again["mark"])["changes"][0][0] == "runs"
+    assert watches.changes(View(), again["mark"])["changes"][0][0] == "query"
     with pytest.raises(NotThereError):
         watches.changes("none", "")
 
@@ -104,15 +134,15 @@ def test_what_an_error_has_kept_from_a_page_is_told_again(runs, make_run, make_s
 def test_pages_that_are_remembered_are_bounded(runs, monkeypatch):
     monkeypatch.setattr(module, "MOST_WATCHES", 2)
     watches = Watches(runs)
-    marks = [watches.changes(None, "")["mark"] for _ in range(3)]
-    assert [watches.changes(None, mark)["fresh"] for mark in (marks[2], marks[1], marks[0])] == [False, False, True]
+    marks = [watches.changes(View(), "")["mark"] for _ in range(3)]
+    assert [watches.changes(View(), mark)["fresh"] for mark in (marks[2], marks[1], marks[0])] == [False, False, True]
 
 
 def test_over_http(page, make_run):
     make_run("a")
     client = page()
     first = client.get("/api/changes").json()
-    assert first["changes"][0][1]["changed"][0]["name"] == "a"
+    assert dict(first["changes"])["rows"]["changed"][0]["name"] == "a"
     assert client.get(f"/api/changes?since={first['mark']}").json()["changes"] == []
     assert client.get("/api/changes?run=none").status_code == 404
     assert client.get("/api/session").json()["at"] >= first["at"]

@@ -6,7 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from distrl.dashboard.exposition import ROLE_NUMBERS, exposition
 from distrl.dashboard.payloads import Runs
 from distrl.memory_backend.backend import connect
-from distrl.memory_backend.records import WHOLE, RoleStatus
+from distrl.memory_backend.records import WHOLE, GpuLoad, HostLoad, RoleStatus
 from distrl.memory_backend.stream import QueueCaps
 from distrl.metrics.snapshot import METRICS
 from distrl.types import UnrollHeader
@@ -30,8 +30,11 @@ def told(root, make_run, alive, redis_url):
     backend = connect(redis_url, "expo", QueueCaps(8, 1000), name="test", give_up_s=1.0)
     backend.create("{}")
     backend.registry.add_snapshot(SNAPSHOT)
+    gpus = (GpuLoad("H100", 0.5, 80_000.0, 10.0), GpuLoad("H100", 0.0, 80_000.0, 0.0))
+    machine = HostLoad(2.0, 0.25, 4000.0, 1000.0, gpus)
     for number in range(2):
-        backend.registry.beat(RoleStatus("actor", number, 1, 'host\n"x"', 5, "acting", rss_mb=7.5 + number))
+        own = {"rss_mb": 7.5 + number, "machine": machine if number else None}
+        backend.registry.beat(RoleStatus("actor", number, 1, 'host\n"x"', 5, "acting", **own))
     backend.unrolls.push(UnrollHeader(0, 1, 1, 1, 8), b"x")
     runs = Runs(root)
     text = exposition(runs).decode()
@@ -77,6 +80,14 @@ def test_unrolls_are_the_ledgers(told):
     assert where == {name: float(asdict(counts)[name]) for name in where}
     assert where["produced"] == where["queued"] == 1.0
     assert set(values(samples, "distrl_dropped_unrolls")) == {(reason,) for reason in counts.dropped}
+
+
+def test_hosts_and_their_gpus(told):
+    samples, _ = told
+    assert values(samples, "distrl_host_cores") == {('host?"x"',): 2.0}
+    assert values(samples, "distrl_host_busy_share") == {('host?"x"',): 0.25}
+    assert values(samples, "distrl_host_memory_used_mb") == {('host?"x"',): 1000.0}
+    assert values(samples, "distrl_gpu_busy_share") == {("0", 'host?"x"', "H100"): 0.5, ("1", 'host?"x"', "H100"): 0.0}
 
 
 def test_roles(told):

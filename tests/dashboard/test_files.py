@@ -1,8 +1,20 @@
 import os
+import time
 
 import pytest
 
-from distrl.dashboard.files import PIECE_BYTES, NotThereError, Piece, events, film, id_of, inside, log_names, log_piece
+from distrl.dashboard.files import (
+    PIECE_BYTES,
+    NotThereError,
+    Piece,
+    events,
+    film,
+    films,
+    id_of,
+    inside,
+    log_names,
+    log_piece,
+)
 
 
 @pytest.fixture
@@ -65,11 +77,11 @@ def test_logs_of_another_directory_are_not_named(run_dir, tmp_path):
     assert log_names(run_dir) == []
 
 
-def test_what_a_log_holds_is_shown_as_it_is(run_dir):
+def test_control_and_direction_characters_of_a_log_are_visible(run_dir):
     (run_dir / "logs" / "learner.log").write_text("\x1b[31mred\t\u202eturned\n")
     (run_dir / "logs" / "events.log").write_text("2026-01-02 03:04:05 a\u202eb\n")
-    assert log_piece(run_dir, "learner", None).text == "\ufffd[31mred\t\ufffdturned\n"
-    assert events(run_dir)[0].text == "a\ufffdb"
+    assert log_piece(run_dir, "learner", None).text == "\u241b[31mred\t\u27e8U+202E\u27e9turned\n"
+    assert events(run_dir)[0].text == "a\u27e8U+202E\u27e9b"
 
 
 def test_a_log_is_followed_by_whole_lines(run_dir):
@@ -102,7 +114,7 @@ def test_passwords_in_logs_and_events(run_dir):
     (run_dir / "logs" / "learner.log").write_bytes(b"redis://me:pw@host:1/0 \xff\n")
     (run_dir / "logs" / "events.log").write_text("2026-01-02 03:04:05 lost rediss://:pw@host\nodd\n")
     assert log_piece(run_dir, "learner", None).text == "redis://•••@host:1/0 \ufffd\n"
-    assert events(run_dir) == [("2026-01-02 03:04:05", "lost rediss://•••@host"), ("", "odd")]
+    assert [event[:2] for event in events(run_dir)] == [("2026-01-02 03:04:05", "lost rediss://•••@host"), ("", "odd")]
 
 
 def test_no_events(run_dir):
@@ -112,7 +124,7 @@ def test_no_events(run_dir):
 def test_a_torn_event_is_left_out(run_dir):
     long = "password=" + "x" * PIECE_BYTES
     (run_dir / "logs" / "events.log").write_text(f"{long}\n2026-01-02 03:04:05 whole\n")
-    assert events(run_dir) == [("2026-01-02 03:04:05", "whole")]
+    assert [event[:2] for event in events(run_dir)] == [("2026-01-02 03:04:05", "whole")]
 
 
 def test_no_offset_shows_what_the_whole_line_would_not(run_dir):
@@ -124,16 +136,50 @@ def test_no_offset_shows_what_the_whole_line_would_not(run_dir):
         assert "abc" not in shown
 
 
-def test_the_newest_film(run_dir):
-    assert film(run_dir) is None
-    for at, name in enumerate(["old.webm", "older/new.mp4", "videos/new.WebM"], 1):
+def test_events_have_a_severity_and_a_time(run_dir):
+    lines = "2026-01-02 03:04:05 actor 0 ended (signal 9); starting again\n2026-99-02 03:04:05 odd\n"
+    (run_dir / "logs" / "events.log").write_text(lines)
+    first, second = events(run_dir)
+    assert (first.severity, time.localtime(first.at)[:6]) == ("bad", (2026, 1, 2, 3, 4, 5))
+    assert (second.severity, second.at) == ("info", None)
+
+
+def test_films_by_the_steps_that_they_show(run_dir, tmp_path):
+    assert films(run_dir) == []
+    for at, name in enumerate(
+        ["films/steps-000000200-2.webm", "films/best.webm", "old.mp4", "films/steps-000000100.webm"], 1
+    ):
         path = run_dir / name
         path.parent.mkdir(exist_ok=True)
-        path.write_bytes(b"film")
+        path.write_bytes(b"film" * at)
         os.utime(path, (at, at))
     (run_dir / ".tmp-x.mp4").touch()
+    (run_dir / "films" / ".tmp-y.webm").touch()
     (run_dir / "linked.mp4").symlink_to("/etc/passwd")
-    assert film(run_dir) == (run_dir / "videos" / "new.WebM").resolve()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "a.mp4").touch()
+    (run_dir / "outside").symlink_to(tmp_path / "elsewhere")
+    (run_dir / "inside").symlink_to(run_dir / "films")
+    assert [(one.name, one.env_steps, one.is_best, one.size_bytes) for one in films(run_dir)] == [
+        ("films/steps-000000100.webm", 100, False, 16),
+        ("films/steps-000000200-2.webm", 200, False, 4),
+        ("old.mp4", None, False, 12),
+        ("films/best.webm", None, True, 8),
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../secret.webm", "linked.webm", "films", "", "films/../../secret.webm", "/etc/passwd", "a\0b.webm", "x/y/z.webm"],
+)
+def test_only_listed_films_are_served(run_dir, name):
+    (run_dir.parent / "secret.webm").touch()
+    (run_dir / "linked.webm").symlink_to(run_dir.parent / "secret.webm")
+    (run_dir / "films").mkdir()
+    (run_dir / "films" / "best.webm").touch()
+    with pytest.raises(NotThereError, match="no film of that name"):
+        film(run_dir, name)
+    assert film(run_dir, "films/best.webm") == (run_dir / "films" / "best.webm").resolve()
 
 
 def test_ids_say_nothing_and_stay():

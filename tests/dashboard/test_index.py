@@ -8,7 +8,8 @@ import pytest
 
 from distrl.dashboard import index as module
 from distrl.dashboard.files import NotThereError
-from distrl.dashboard.index import INDEX_NAME, Index
+from distrl.dashboard.index import Index
+from distrl.dashboard.index_store import INDEX_NAME
 from distrl.errors import ConfigError
 from distrl.runs.directories import process_mark
 
@@ -109,7 +110,7 @@ def test_a_look_at_runs_that_have_not_changed_reads_and_writes_nothing(look, mak
     make_run("gone", ended=False)
     index = look()
     index.entries()
-    monkeypatch.setattr(index._store, "_write", lambda statement, rows: rows and pytest.fail(statement))
+    monkeypatch.setattr(index.store, "_write", lambda statement, rows: rows and pytest.fail(statement))
     states = {"ended": "ended", "going on": "running", "gone": "gone"}
     assert {entry.name: entry.state for entry in index.entries()} == states
     assert sorted(opened) == ["ended", "going on", "gone"]
@@ -138,7 +139,7 @@ def test_an_index_that_is_lost_or_damaged_is_made_anew(look, make_run, root, dam
         with sqlite3.connect(path) as database:
             statements = {
                 "another table": "ALTER TABLE entries RENAME COLUMN stamp TO other",
-                "an odd row": "UPDATE entries SET entry = '{}'",
+                "an odd row": "UPDATE entries SET text = '{}'",
                 "another version": "PRAGMA user_version = 99",
             }
             database.execute(statements[damage])

@@ -2,15 +2,15 @@ import contextlib
 import socket
 import threading
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
 from distrl.dashboard import jobs as module
-from distrl.dashboard.jobs import FIRST_RETRY_S, LOOK_S, Job, Jobs, Look, finite, role_row
+from distrl.dashboard.jobs import FIRST_RETRY_S, LOOK_S, Job, Jobs, Look, finite, host_loads, role_rows
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.memory_backend.backend import connect
-from distrl.memory_backend.records import SILENT_S, RoleStatus, SupervisorStatus
+from distrl.memory_backend.records import SILENT_S, GpuLoad, HostLoad, RoleStatus, SupervisorStatus
 from distrl.memory_backend.stream import QueueCaps
 from distrl.runs.directories import RunRecord
 
@@ -66,7 +66,7 @@ def test_what_a_job_says(job, run):
     assert wanted["actors_wanted"] == 3
     assert (look.control.paused, look.control.target_actors) == (True, 2)
     assert look.counts == job.ledger.counts()
-    row = role_row(look.roles[0], look)
+    row = role_rows(look)[0]
     assert (row["behind"], row["restarts"], row["blocked_share"]) == (2, 2, 0.5)
     assert "stacks" not in row
     assert look.redis["used_bytes"] > 100_000
@@ -103,12 +103,12 @@ def test_when_a_role_was_last_heard_of(job, run, clock):
         ("actor", 0): True,
         ("actor", 1): True,
     }
-    assert [role_row(role, look)["seen_s"] for role in look.roles] == [*look.seen_s.values()]
+    assert [row["seen_s"] for row in role_rows(look)] == [*look.seen_s.values()]
 
 
 def test_a_role_that_is_silent_says_so(job, run):
-    look = Look(seen_s={("actor", 0): SILENT_S + 0.1, ("actor", 1): SILENT_S})
-    assert [role_row(actor(number), look)["silent"] for number in range(2)] == [True, False]
+    look = Look(roles=(actor(0), actor(1)), seen_s={("actor", 0): SILENT_S + 0.1, ("actor", 1): SILENT_S})
+    assert [row["silent"] for row in role_rows(look)] == [True, False]
 
 
 def test_a_run_that_is_gone_from_redis_is_told_and_its_last_numbers_stay(job, run, clock):
@@ -302,3 +302,16 @@ def test_a_paused_run_has_no_rate_though_its_last_snapshot_had_one():
     assert rates(*paused, replace(learner, state="training")) == (0.0, 2.0)
     assert rates(paused[0], actor(1), learner) == (9.0, 2.0)
     assert rates(learner) == (9.0, 2.0)
+
+
+def test_a_host_is_as_its_learner_measures_it_which_may_have_gpus():
+    gpu = GpuLoad("NVIDIA H100", 0.5, 80_000.0, 10.0)
+    plain, full = HostLoad(2.0, 0.25, 4000.0, 1000.0), HostLoad(2.0, 0.75, 4000.0, 1000.0, (gpu,))
+    roles = [
+        RoleStatus("actor", 0, 1, "hera", 5, "acting", machine=plain),
+        RoleStatus("actor", 1, 1, "zeus", 5, "acting", machine=plain),
+        RoleStatus("actor", 2, 1, "mac", 5, "acting"),
+        RoleStatus("learner", 0, 1, "hera", 5, "training", machine=full),
+    ]
+    assert host_loads(roles) == {"hera": asdict(full), "zeus": asdict(plain)}
+    assert "machine" not in role_rows(Look(roles=tuple(roles)))[0]

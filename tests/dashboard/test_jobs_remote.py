@@ -198,7 +198,7 @@ def test_its_page_has_what_redis_knows(job, client):
     assert (row["state"], row["algorithm"], row["seed"], row["numbers"]["updates"]) == ("running", "impala", 7, 3)
     base = f"/api/runs/{row['id']}"
     shown = client.get(base).json()
-    assert (shown["snapshot"]["updates"], shown["logs"], shown["film"]) == (3, [], False)
+    assert (shown["snapshot"]["updates"], shown["logs"]) == (3, [])
     assert [role["role"] for role in shown["live"]["roles"]] == ["learner"]
     assert {"updates", "loss"} <= set(shown["columns"])
     line = client.get(f"{base}/curve?metric=loss&metric=updates&over=steps&points=10").json()["curves"]

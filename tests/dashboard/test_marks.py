@@ -1,11 +1,14 @@
 import os
 import time
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 
 from distrl.config.settings import Setting
 from distrl.dashboard.marks import columns, marks
+from distrl.memory_backend.records import Evaluation
+from distrl.runs.evaluations import write_evaluation
 
 BEGAN = 1_700_000_000
 
@@ -87,8 +90,9 @@ def test_checkpoints_targets_and_stages(folder, table):
     assert found["targets"] == [{"setting": "stop.mean_return", "metric": "mean_return_100", "value": 475.0}]
 
 
-def test_evaluations_have_the_spread_that_events_tell(folder, table):
-    log(folder, (100, "evaluation at 1,000 steps: return 1,234.5 ± 10.5 over 5 episodes, 20.0% of them successful"))
+def test_evaluations_have_the_spread_of_their_record(folder, table):
+    told = Evaluation(1, 1000, 5, 1234.5, 10.5, 1200.0, 1250.0, 9.0, 0.5, success_rate=0.2)
+    write_evaluation(folder / "evaluations.jsonl", asdict(told))
     table["evaluation_env_steps"] = np.where(table["updates"] < 10, np.nan, 50.0)
     table["evaluation_mean_return"] = np.where(table["updates"] < 10, np.nan, -2.0)
     assert marks(folder, table, {}, "updates")["evaluations"] == [

@@ -28,7 +28,7 @@ def test_a_run_that_has_ended(runs, make_run):
         name: snapshot[name] for name in numbers.keys() & listed.keys()
     }
     assert snapshot["training_s"] == listed["training_s"] == 1.5  # of the newest row, over all resumptions
-    assert (told["live"], told["logs"], told["film"]) == (None, ["learner"], False)
+    assert (told["live"], told["logs"]) == (None, ["learner"])
     assert "redis_url" not in str(told)
 
 

@@ -5,13 +5,16 @@ import json
 import os
 import re
 import time
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 
 from distrl.config.load import dump, load
 from distrl.dashboard.files import id_of
+from distrl.memory_backend.records import Evaluation
 from distrl.metrics.sinks import EventFile
+from distrl.runs.evaluations import write_evaluation
 from tests.failures import test_browser
 
 pytestmark = [pytest.mark.slow, pytest.mark.row("P08")]
@@ -47,6 +50,8 @@ def make_run(root, name="a", rows=ROWS):
         + event(2500, "evaluation at 250,000 steps: return 300.0 ± 50.0 over 5 episodes")
         + event(3000, "asked: network.learning_rate 0.001 (by ann)")
     )
+    told = Evaluation(1, 250_000, 5, 300.0, 50.0, 250.0, 350.0, 300.0, 0.5)
+    write_evaluation(folder / "evaluations.jsonl", asdict(told))
     return folder
 
 

@@ -12,6 +12,7 @@ from distrl.errors import ConfigError
 from distrl.launch.monitor import Monitor
 from distrl.memory_backend.records import Evaluation, Request, RoleStatus
 from distrl.metrics.sinks import CsvSink
+from distrl.runs.evaluations import read_evaluations
 from tests.event_files import read_events
 
 ACTOR = RoleStatus("actor", 0, 1, "host", 1, "acting", rss_mb=90.0, peak_rss_mb=100.0)
@@ -256,6 +257,10 @@ def test_every_evaluation_is_told_once(make_monitor, backend, tmp_path, view):
     told += "; not the best, as y is unknown (evaluation.best_by)"
     assert view.events[1:] == [told]
     assert (tmp_path / "logs" / "events.log").read_text().endswith(f"{told}\n")
+    recorded = read_evaluations(tmp_path / "evaluations.jsonl")
+    assert len(recorded) == len(view.events)
+    first = recorded[0]
+    assert (first.env_steps, first.min_return, first.max_return, first.metrics["y"]) == (100_290, 440.0, 500.0, None)
 
 
 def test_an_evaluation_is_told_with_its_results_in_other_environments(make_monitor, backend, view):

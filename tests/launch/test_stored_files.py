@@ -21,7 +21,7 @@ def objects(tmp_path):
 def run_dir(tmp_path):
     folder = tmp_path / "run"
     (folder / "logs").mkdir(parents=True)
-    for name in ("run.key", "redis.password", "run.json", "metrics.csv", "job.yaml", "job.json"):
+    for name in ("run.key", "redis.password", "run.json", "metrics.csv", "evaluations.jsonl", "job.yaml", "job.json"):
         (folder / name).write_text(name)
     (folder / "logs" / "learner.log").write_text("a line")
     (folder / "config.yaml").write_text("environment: {kwargs: {api_key: hunter2}}")
@@ -48,7 +48,7 @@ def test_files_without_secrets(storing, objects):
     objects.put("r/summary.json", b"of an earlier launch")
     storing().finish(10.0)
     names = {name.removeprefix("r/") for name in objects.sizes("r")}
-    assert names == {"config.yaml", "metrics.csv", "job.json", "logs/learner.log"}
+    assert names == {"config.yaml", "metrics.csv", "evaluations.jsonl", "job.json", "logs/learner.log"}
     assert not any(b"hunter2" in objects.get(f"r/{name}") for name in names)
 
 

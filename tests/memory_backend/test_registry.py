@@ -13,6 +13,8 @@ from distrl.memory_backend.records import (
     Control,
     Demand,
     Evaluation,
+    GpuLoad,
+    HostLoad,
     Request,
     RoleStatus,
     SupervisorStatus,
@@ -36,6 +38,7 @@ ACTOR = RoleStatus(
     last_step_age_s=0.25,
     rss_mb=100.5,
     peak_rss_mb=120.0,
+    machine=HostLoad(2.5, 0.25, 4000.0, 1000.5, (GpuLoad("NVIDIA H100", 0.5, 80_000.0, 10.0),)),
 )
 LEARNER = RoleStatus(role="learner", id=0, incarnation=1, host="host", pid=1, state="training")
 
@@ -268,6 +271,17 @@ def heartbeat(**changes):
     return json.dumps({**asdict(ACTOR), **changes})
 
 
+MACHINES = [
+    {"machine": machine}
+    for machine in (
+        7,
+        {"cores": 1},
+        {**asdict(ACTOR.machine), "busy_share": 1e30},
+        {**asdict(ACTOR.machine), "gpus": [{**asdict(ACTOR.machine.gpus[0]), "memory_mb": 1e30}]},
+    )
+]
+
+
 @pytest.mark.redis
 @pytest.mark.parametrize(
     ("field", "text"),
@@ -277,7 +291,7 @@ def heartbeat(**changes):
         ("learner:5", heartbeat(role="learner", id=5)),
         *[
             ("actor:2", heartbeat(**odd))
-            for odd in ({"rss_mb": 1e999}, {"pid": 10**30}, {"waits": {"a": float("nan")}})
+            for odd in ({"rss_mb": 1e999}, {"pid": 10**30}, {"waits": {"a": float("nan")}}, *MACHINES)
         ],
         ("actor:-3", heartbeat(id=-3)),
     ],

@@ -91,10 +91,11 @@ def test_stacks_are_told_while_somebody_asks_for_them(heartbeat, backend):
     beats, _ = heartbeat
     beats.start()
     assert backend.registry.roles()[0].stacks == ""
-    backend.registry.set_control(stacks=True)
-    wait_until(lambda: "thread heartbeat:\n" in backend.registry.roles()[0].stacks)
-    backend.registry.set_control(stacks=False)
-    wait_until(lambda: backend.registry.roles()[0].stacks == "")
+    for whose in ("all", backend.registry.roles()[0].key):
+        backend.registry.set_control(stacks=whose)
+        wait_until(lambda: "thread heartbeat:\n" in backend.registry.roles()[0].stacks)
+        backend.registry.set_control(stacks="another:7")
+        wait_until(lambda: backend.registry.roles()[0].stacks == "")
 
 
 @pytest.mark.row("D47")

@@ -5,9 +5,9 @@ from datetime import datetime
 import pytest
 
 from distrl.config import RunConfig
+from distrl.runs.progress import History
 from distrl.terminal.console import PlainView, QuietView, UntilGoneView, line, make_view
 from distrl.terminal.live import LiveView
-from distrl.terminal.progress import History
 from tests import run_folders
 
 CONFIG = RunConfig.model_validate({"actors": {"count": 2}, "stop": {"mean_return": 475, "env_steps": 1_000_000}})

@@ -4,8 +4,8 @@ import pytest
 from rich.console import Console
 
 from distrl.config import RunConfig
+from distrl.runs.progress import History
 from distrl.terminal.live import LiveView, panel
-from distrl.terminal.progress import History
 
 CONFIG = RunConfig.model_validate({"stop": {"mean_return": 475, "env_steps": 1_000_000}})
 SNAPSHOT = {

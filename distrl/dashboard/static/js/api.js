@@ -3,6 +3,7 @@
 export class Refused extends Error {}
 
 const TIMEOUT_MS = 10000;
+const CHANGE_MS = 120000; // to delete hundreds of directories takes long
 const VALID_S = 8; // an action that comes later is not carried out: less than the page waits for its answer
 const ACTING = { "Content-Type": "application/json", "X-Distrl": "1" };
 let clock = null; // the server's, and ours at that moment
@@ -42,6 +43,9 @@ export async function act(run, action, value = null) {
     throw new Error(`${error.message}; what it has not done by now, it does not do later`);
   }
 }
+
+/** Changes something by a request of its own; it may take a while. */
+export const change = (path, body) => asked(`/api/${path}`, { method: "POST", headers: ACTING, body: JSON.stringify(body) }, undefined, CHANGE_MS);
 
 export async function signOut() {
   await asked("/logout", { method: "POST", headers: ACTING, body: "{}" });

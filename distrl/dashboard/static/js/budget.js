@@ -1,4 +1,4 @@
-// Where each role's time goes, and where every unroll is.
+// Where each role's time goes, the newest evaluation, and memory.
 import { h, say } from "./dom.js";
 import { bytes, percent, result, whole } from "./format.js";
 
@@ -6,36 +6,30 @@ export function budget() {
   const learner = bar("Learner", "training"), actors = bar("Actors", "acting");
   const named = [["learner", "The learner, by name"], ["actor", "The actors, by name"]]
     .map(([kind, title]) => ({ kind, heading: h("h3", {}, title), list: h("dl", { class: "facts" }) }));
-  const unrollsHeading = h("h3", {}, "Unrolls");
-  const unrolls = h("dl", { class: "facts" });
   const evaluation = h("dl", { class: "facts" });
   const heading = h("h3", {}, "Latest evaluation");
   const memory = h("dl", { class: "facts" }), memoryHeading = h("h3", {}, "Memory");
-  const element = h("div", {}, h("h3", {}, "Where time goes"), learner.element, actors.element,
+  const element = h("div", {}, h("h2", {}, "Where time goes"), learner.element, actors.element,
     h("p", { class: "legend-line" }, h("span", {}, h("i", { class: "dot" }), "at work"), h("span", {}, h("i", { class: "dot waiting" }), "waiting")),
-    ...named.flatMap(({ heading, list }) => [heading, list]), unrollsHeading, unrolls, heading, evaluation, memoryHeading, memory);
+    ...named.flatMap(({ heading, list }) => [heading, list]), heading, evaluation, memoryHeading, memory);
   let shown = "";
 
-  function update(snapshot, live, ended) {
+  function update(snapshot, live) {
     learner.set(snapshot.learner_wait_share);
     const { paused = 0, ...waits } = live?.shares.actor ?? { waiting: snapshot.actors_blocked_share };
     actors.set(Object.values(waits).reduce((sum, share) => sum + share, 0), paused);
-    const ledger = live?.ledger ?? ended;
-    const rows = ledger ? ledgerRows(ledger) : [];
     const scores = [["return", snapshot.evaluation_mean_return], ["best", snapshot.best_evaluation_return], ["at step", snapshot.evaluation_env_steps]]
       .filter(([, value]) => value !== undefined).map(([name, value]) => [name, name === "at step" ? whole(value) : result(value)]);
     const sizes = live ? memoryRows(live) : [];
     const shares = named.map(({ kind }) => waitRows(live?.shares[kind] ?? {}));
-    const text = JSON.stringify([rows, scores, sizes, shares]);
+    const text = JSON.stringify([scores, sizes, shares]);
     if (text === shown) return;
     shown = text;
     named.forEach(({ heading, list }, at) => {
       list.replaceChildren(...shares[at].flatMap(pair));
       heading.hidden = shares[at].length === 0;
     });
-    unrolls.replaceChildren(...rows.flatMap(pair));
     evaluation.replaceChildren(...scores.flatMap(pair));
-    unrollsHeading.hidden = rows.length === 0;
     heading.hidden = scores.length === 0;
     memory.replaceChildren(...sizes.flatMap(pair));
     memoryHeading.hidden = sizes.length === 0;
@@ -47,17 +41,6 @@ export function budget() {
 function waitRows(shares) {
   return Object.entries(shares).filter(([, share]) => share >= 0.005).sort(([, one], [, other]) => other - one)
     .map(([name, share]) => [name === "unrolls" ? "waiting for unrolls" : name, percent(share)]);
-}
-
-function ledgerRows(ledger) {
-  const dropped = Object.values(ledger.dropped).reduce((sum, count) => sum + count, 0);
-  const reasons = Object.entries(ledger.dropped).filter(([, count]) => count).map(([name, count]) => [`dropped: ${name}`, whole(count)]);
-  return [["produced", whole(ledger.produced)], ["trained", whole(ledger.trained)], ["in the queue", whole(ledger.queued)],
-    ["in flight", whole(ledger.in_flight)], ...(reasons.length ? reasons : [["dropped", whole(dropped)]]),
-    ...(ledger.foreign ? [["foreign", whole(ledger.foreign)]] : []), ...(ledger.lost ? [["lost", whole(ledger.lost)]] : []),
-    ...(ledger.lost_to_failover ? [["of them to a fail-over of Redis", whole(ledger.lost_to_failover)]] : []),
-    ...(ledger.failovers ? [["fail-overs of Redis", whole(ledger.failovers)]] : []),
-    ["unaccounted for", whole(ledger.imbalance), "total"]];
 }
 
 function memoryRows({ roles, redis }) {

@@ -1,6 +1,6 @@
 // A chart as a table, and as files: CSV of what is drawn, SVG, PNG.
-import { h } from "./dom.js";
-import { colour, dashOf, seriesColour, svg } from "./colours.js";
+import { h, svg } from "./dom.js";
+import { colour, dashOf, seriesColour } from "./colours.js";
 import { duration, tick } from "./format.js";
 import { KINDS, markText, targetText } from "./marks.js";
 import { before } from "./ranges.js";

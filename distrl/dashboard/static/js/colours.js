@@ -1,5 +1,5 @@
 // Colours, dashes and swatches of lines. Beyond eight lines the dashes differ, so that no two look the same.
-import { h } from "./dom.js";
+import { h, svg } from "./dom.js";
 
 const probe = h("span", { hidden: true });
 document.documentElement.append(probe);
@@ -19,15 +19,6 @@ export const seriesColour = (index) => `--c${index % COLOURS}`;
 
 /** Lengths of strokes and gaps; none for a whole line. */
 export const dashOf = (line) => DASHES[(Math.floor(line.colour / COLOURS) + (line.dashed ? 1 : 0)) % DASHES.length];
-
-const SVG = new DOMParser().parseFromString("<svg></svg>", "text/html").querySelector("svg").namespaceURI;
-
-export function svg(tag, properties = {}, ...children) {
-  const element = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(properties)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-}
 
 /** A short piece of a line, for legends and tooltips. */
 export function swatch(line) {

@@ -8,6 +8,7 @@ const MOST_AT_ONCE = 8; // a larger increase must be confirmed
 
 export function controls(session, run) {
   const said = h("span", { class: "said", role: "status", "aria-live": "polite" });
+  let asked = {}, demands = null; // errand -> number of requests before ours
   let paused = false, target = null, scaledAt = -Infinity, settingsFor = null, form = null;
 
   function tell(text) {
@@ -32,6 +33,22 @@ export function controls(session, run) {
     }
   }
 
+  /** Asks for an errand of the learner or evaluator; `update` says when it is done. */
+  async function send(action, errand) {
+    const before = demands[errand].asked;
+    if (await ask(action)) asked[errand] = before;
+  }
+
+  function sayDone() {
+    for (const [errand, done] of [["checkpoint", "checkpoint written"], ["evaluation", "evaluation done"]]) {
+      const demand = demands[errand];
+      if (!(errand in asked) || demand.asked <= asked[errand] || demand.done < demand.asked) continue;
+      delete asked[errand];
+      if (demand.refused) refuse(demand.refused);
+      else tell(`${done}, ${new Date().toLocaleTimeString("sv-SE")}`);
+    }
+  }
+
   const button = (text, action, kind = "") => h("button", { type: "button", class: kind, on: { click: action } }, text);
   const pause = button("Pause", () => ask(paused ? "resume" : "pause"));
   const number = h("input", { id: "actors", type: "number", min: 1, max: 10000, inputmode: "numeric", on: { change: () => scale(number.valueAsNumber), focus: () => number.select() } });
@@ -45,7 +62,7 @@ export function controls(session, run) {
   }, "danger");
   const settings = h("details", { class: "settings", hidden: true }, h("summary", {}, "Change parameters"), h("div"));
   const element = h("div", { class: "controls", role: "group", "aria-label": "Control of the run", hidden: true },
-    pause, stepper, wish, button("Checkpoint now", () => ask("checkpoint")), button("Evaluate now", () => ask("evaluate")), stop, said, settings);
+    pause, stepper, wish, button("Checkpoint now", () => send("checkpoint", "checkpoint")), button("Evaluate now", () => send("evaluate", "evaluation")), stop, said, settings);
 
   async function scale(actors) {
     const before = target ?? 1, typed = number.value;
@@ -76,6 +93,8 @@ export function controls(session, run) {
     const usable = session.right === "act" && now.state === "running" && live !== null && live.problem === null;
     element.hidden = !usable;
     if (!usable) return;
+    demands = live.control;
+    sayDone();
     paused = live.control.paused;
     say(pause, paused ? "Resume" : "Pause");
     pause.classList.toggle("primary", paused);

@@ -13,6 +13,17 @@ export function h(tag, props = {}, ...children) {
   return element;
 }
 
+// Its name has the form of an address, of which this page has none.
+const SVG = new DOMParser().parseFromString("<svg></svg>", "text/html").querySelector("svg").namespaceURI;
+
+/** svg("line", {x1: 0, x2: 18}, child) */
+export function svg(tag, properties = {}, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(properties)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
 /** Changes the text of an element only where it is another: screen readers and selections stay where they are. */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;

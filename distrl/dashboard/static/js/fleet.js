@@ -2,6 +2,7 @@
 import { h } from "./dom.js";
 import { get } from "./api.js";
 import { keepAsking } from "./follow.js";
+import { bars } from "./host.js";
 import { bytes, compact, percent, whole } from "./format.js";
 import { stateWords } from "./states.js";
 
@@ -25,10 +26,10 @@ export async function fleetPage() {
 const count = (number, noun) => `${whole(number)} ${noun}${number === 1 ? "" : "s"}`;
 const heads = (names) => h("thead", {}, h("tr", {}, names.map(([text, kind]) => h("th", { scope: "col", class: kind }, text))));
 
-function hostCard({ host, roles }) {
+function hostCard({ host, roles, load }) {
   const memory = roles.reduce((sum, role) => sum + role.rss_mb, 0);
   return h("section", { class: "card", "aria-label": `Host ${host}` },
-    h("header", {}, h("h2", {}, host), h("span", { class: "muted" }, `${count(roles.length, "role")} · ${bytes(1e6 * memory)} resident`)),
+    h("header", {}, h("h2", {}, host), h("span", { class: "muted" }, `${count(roles.length, "role")} · ${bytes(1e6 * memory)} resident`), load ? bars(load) : null),
     h("div", { class: "scroll body" }, h("table", {},
       heads([["Role"], ["Run"], ["State"], ["Steps/s", "n"], ["Memory", "n"], ["Peak", "n"], ["Process", "n"]]),
       h("tbody", {}, roles.map((role) => h("tr", {}, h("th", { scope: "row" }, `${role.role} ${role.id}`),

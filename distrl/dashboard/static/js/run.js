@@ -1,13 +1,15 @@
-// One run: progress, bottleneck, roles, configuration, events, logs and controls.
+// One run: its state in a sentence, numbers, curves, controls and details.
 import { h, say } from "./dom.js";
 import { get } from "./api.js";
 import { controls } from "./controls.js";
 import { Curves } from "./curves.js";
+import { flow } from "./flow.js";
 import { follow } from "./follow.js";
+import { head } from "./head.js";
 import { ago, bytes, compact, duration, fixed, moment, result, whole } from "./format.js";
 import { budget } from "./budget.js";
 import { tabs } from "./panels.js";
-import { outcome, pill, stateOf } from "./states.js";
+import { pill } from "./states.js";
 
 export async function runPage({ session, match }) {
   const id = match[1];
@@ -25,8 +27,7 @@ class RunView {
     this.snapshot = first.snapshot;
     this.pill = h("span");
     this.started = h("span", { class: "sub" });
-    this.verdict = h("div", { class: "note", role: "status" }, h("b", {}, "Bottleneck"), h("span"));
-    this.problem = h("div", { class: "note warn", role: "status", hidden: true });
+    this.head = head(session, this.id);
     this.tiles = TILES.map(([label]) => ({ value: h("dd"), under: h("dd", { class: "under" }), label }));
     this.budget = budget();
     this.curves = new Curves(session, first, {
@@ -35,6 +36,7 @@ class RunView {
     });
     this.controls = controls(session, this.run);
     this.tabs = tabs(first);
+    this.flow = flow(session, this.id, (log) => this.tabs.showLog(log));
     this.element = this.laidOut();
     this.apply(first);
     this.follow();
@@ -46,8 +48,9 @@ class RunView {
       h("p", { class: "crumb" }, h("a", { href: "#/" }, "Runs"), " / ", run.path || run.name),
       h("div", { class: "head" }, h("h1", {}, run.name), this.pill,
         h("span", { class: "sub" }, [run.env, run.algorithm, run.seed === null ? null : `seed ${run.seed}`].filter(Boolean).join(" · ")), this.started),
-      this.problem, this.controls.element, this.verdict,
+      this.head.element, this.controls.element,
       h("dl", { class: "tiles" }, this.tiles.map((tile) => h("div", { class: "tile" }, h("dt", {}, tile.label), tile.value, tile.under))),
+      this.flow.element,
       this.curves.element,
       this.tabs.element);
   }
@@ -59,16 +62,13 @@ class RunView {
     this.sayStart();
     this.curves.described(told);
     this.ledger = told.ledger;
-    this.numbers(told.snapshot, told.verdict);
+    this.head.update(told.head);
+    this.numbers(told.snapshot);
     this.live(told.live);
     this.tabs.described(told);
-    const text = outcome(told.run);
-    this.problem.hidden = !text || told.run.state === "running";
-    this.problem.className = `note ${stateOf(told.run) === "failed" || told.run.state === "damaged" ? "bad" : told.run.state === "gone" ? "warn" : ""}`;
-    say(this.problem, text);
   }
 
-  numbers(snapshot, verdict) {
+  numbers(snapshot) {
     this.snapshot = snapshot;
     TILES.forEach(([, show], at) => {
       const [value, unit, under] = show(snapshot, this.run.state === "ended");
@@ -77,8 +77,7 @@ class RunView {
       tile.shown = value + unit;
       say(tile.under, under || "");
     });
-    this.verdict.hidden = !verdict;
-    say(this.verdict.lastChild, verdict ?? "");
+    this.tabs.numbers(snapshot);
   }
 
   sayStart() {
@@ -88,15 +87,11 @@ class RunView {
 
   live(live) {
     this.sayStart(); // how long ago changes
-    this.budget.update(this.snapshot, live, this.ledger);
+    this.budget.update(this.snapshot, live);
+    this.flow.update(this.snapshot, live, this.ledger);
     this.tabs.live(live, this.run);
     this.controls.update(this.run, live);
-    if (live && this.run.state === "running") {
-      this.pill.replaceChildren(pill({ ...this.run, paused: live.control.paused }));
-      this.problem.hidden = !live.problem;
-      this.problem.className = "note warn";
-      say(this.problem, live.problem ?? "");
-    }
+    if (live && this.run.state === "running") this.pill.replaceChildren(pill({ ...this.run, paused: live.control.paused }));
   }
 
   follow() {
@@ -105,13 +100,14 @@ class RunView {
         if (run.state !== this.run.state || run.started !== this.run.started) this.apply(await get(`runs/${this.id}`));
         if (run.state !== "running") this.curves.redraw();
       },
-      snapshot: ({ snapshot, verdict }) => {
-        this.numbers(snapshot, verdict);
+      head: ({ head }) => this.head.update(head),
+      snapshot: ({ snapshot }) => {
+        this.numbers(snapshot);
         this.curves.grown();
       },
       live: (live) => this.live(live),
       events: ({ events }) => this.tabs.events(events),
-      gone: ({ error }) => { this.problem.hidden = false; say(this.problem, error); this.following.end(); },
+      gone: ({ error }) => { this.head.problem(error); this.following.end(); },
     }, async () => { this.apply(await get(`runs/${this.id}`)); this.curves.redraw(); });
   }
 
@@ -126,6 +122,7 @@ class RunView {
   leave() {
     this.following.end();
     this.curves.leave();
+    this.flow.leave();
     this.tabs.leave();
   }
 }

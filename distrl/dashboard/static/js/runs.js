@@ -1,138 +1,286 @@
-// The list of runs: filter, sort, choose some to compare. Rows are kept and changed in place while runs go on.
-import { announce, h, say, settled } from "./dom.js";
+// The list of runs: what needs a person, a query, columns, groups, labels. The server selects, sorts and cuts it to a page.
+import { get } from "./api.js";
+import { announce, h, say, select, settled } from "./dom.js";
+import { pickColumns, told } from "./columns.js";
 import { follow } from "./follow.js";
-import { ago, compact, duration, moment, result, UNKNOWN, whole } from "./format.js";
-import { outcome, pill, stateOf } from "./states.js";
+import { whole } from "./format.js";
+import { deleteDialog, editDialog, labelled, tagDialog, tell } from "./labels.js";
+import { groupRow, RunRow } from "./rows.js";
+import { addressOf, asked, hasTerm, ROWS, toggled, turned, viewOf } from "./view.js";
 
-const STEP = 200;
-const COLUMNS = [
-  ["name", "Run", "run"], ["state", "State", "state"], ["mean_return_100", "Return", "n"], ["best_mean_return_100", "Best", "n optional"],
-  ["env_steps", "Steps", "n"], ["env_steps_per_s", "Steps/s", "n"], ["training_s", "Training", "n optional"], ["started", "Started", "optional"],
-];
-const STATES = [["", "All"], ["running", "Running"], ["ended", "Ended"], ["failed", "Failed"], ["gone", "Gone"]];
 const MOST_COMPARED = 60;
-const LONGEST = 160; // letters of an outcome; the run's page shows all of it
-const kept = { filter: "", state: "", sort: "started", down: true, chosen: new Set() };
+const STATES = [["", "All"], ["state:running", "Running"], ["state:ended", "Ended"], ["archived:yes", "Archived"]];
+const WORDS = {
+  failed: "ended with an error", gone: "the process is gone and left no summary", stalled: "run without new steps, with a silent role or without Redis",
+  slow: "run at less than half of their own earlier rate", solved: "reached their target",
+};
+const EXAMPLES = "Words, or algo:ppo  env:pong  tag:paper  state:failed  lr>=3e-4  return>400  -state:solved  archived:any";
+const chosen = new Map(); // id -> name; stays while the page lives
 
-export async function runsPage({ session }) {
-  const runs = new Map();
-  const rows = new Map();
-  let limit = STEP;
-  const body = h("tbody");
-  const count = h("span", { class: "sub" });
-  const heads = COLUMNS.map(([key, text, kind]) => h("th", { scope: "col", class: kind, "data-key": key },
-    h("button", { type: "button", on: { click: () => sortBy(key) } }, text)));
-  const table = h("div", { class: "card scroll" }, h("table", { class: "runs" },
-    h("caption", { class: "visually-hidden" }, "Runs"),
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, h("span", { class: "visually-hidden" }, "Choose")), heads,
-      h("th", { scope: "col" }, "Outcome"))), body));
-  const none = h("div", { class: "card empty", hidden: true });
-  const more = h("button", { type: "button", hidden: true, on: { click: () => { limit += STEP; draw(); } } }, `Show ${STEP} more`);
-  const chosenText = h("span");
-  const compare = h("button", { type: "button", class: "primary", on: { click: openComparison } }, "Compare");
-  const chosenBar = h("div", { class: "sticky", role: "region", "aria-label": "Chosen runs", hidden: true }, chosenText, compare,
-    h("button", { type: "button", class: "quiet", on: { click: () => { kept.chosen.clear(); draw(); } } }, "Clear"));
-  const search = h("input", { type: "search", placeholder: "Filter by name, environment, algorithm", "aria-label": "Filter runs",
-    value: kept.filter, size: 34, on: { input: () => { kept.filter = search.value; limit = STEP; filtered(); } } });
-  const segments = STATES.map(([state, text]) => h("button", { type: "button", "aria-pressed": String(kept.state === state),
-    on: { click: () => { kept.state = state; limit = STEP; draw(); } } }, text));
-  const filtered = settled(120, draw);
+export async function runsPage({ session, parameters }) {
+  const page = new RunsPage(session, viewOf(parameters));
+  try { await page.follow(); } catch (error) { page.following.end(); throw error; }
+  return { element: page.element, leave: () => page.leave() };
+}
 
-  function sortBy(key) {
-    kept.down = kept.sort === key ? !kept.down : !["name", "state"].includes(key);
-    kept.sort = key;
-    draw();
-    announce(`sorted by ${key.replaceAll("_", " ")}, ${kept.down ? "descending" : "ascending"}`);
+class RunsPage {
+  constructor(session, view) {
+    Object.assign(this, { session, view, runs: new Map(), rows: new Map(), list: null, signature: "", last: null, grouped: null });
+    this.acts = session.right === "act";
+    this.count = h("span", { class: "sub", role: "status" });
+    this.strip = h("div", { class: "strip", role: "group", "aria-label": "What needs you", hidden: true });
+    this.problem = h("p", { id: "query-problem", class: "query-problem", role: "alert" });
+    this.search = h("input", { type: "search", class: "query", value: view.query, placeholder: "algo:ppo lr>=3e-4 -state:failed", "aria-label": "Query",
+      "aria-describedby": "query-problem", title: EXAMPLES, maxlength: 900, spellcheck: "false", autocomplete: "off", on: { input: settled(250, () => this.ask(this.search.value)) } });
+    this.segments = STATES.map(([term, text]) => h("button", { type: "button", on: { click: () => this.ask(this.withState(term), true) } }, text));
+    this.grouping = h("span");
+    this.fold = h("button", { type: "button", class: "small", hidden: true, on: { click: () => this.foldAll() } });
+    this.columnsButton = h("button", { type: "button", class: "small", on: { click: () => this.pick() } }, "Columns …");
+    this.all = h("input", { type: "checkbox", "aria-label": "Choose all runs of this page", on: { change: () => this.chooseAll(this.all.checked) } });
+    this.head = h("tr");
+    this.body = h("tbody");
+    this.table = h("div", { class: "card scroll", role: "region", "aria-label": "Runs", tabindex: "0" }, h("table", { class: "runs" }, h("caption", { class: "visually-hidden" }, "Runs"), h("thead", {}, this.head), this.body));
+    this.none = h("div", { class: "card empty", hidden: true });
+    this.unread = h("p", { class: "muted", role: "status" });
+    this.range = h("span", { class: "muted" });
+    this.before = h("button", { type: "button", class: "small", on: { click: () => this.turn(-1) } }, "Previous");
+    this.after = h("button", { type: "button", class: "small", on: { click: () => this.turn(1) } }, "Next");
+    this.pager = h("nav", { class: "pager", "aria-label": "Pages of the list", hidden: true }, this.before, this.range, this.after);
+    this.makeBar();
+    this.element = h("div", { class: "front" }, h("div", { class: "head" }, h("h1", {}, "Runs"), this.count), this.strip,
+      h("div", { class: "toolbar list-tools" }, this.search, h("div", { class: "segments", role: "group", "aria-label": "State" }, this.segments),
+        this.grouping, this.fold, this.columnsButton), this.problem, this.table, this.none, this.unread, this.pager, this.bar);
+    this.drawGrouping([]);
+    document.body.classList.add("wide-page");
   }
 
-  function openComparison() {
-    location.hash = `#/compare?${new URLSearchParams([...kept.chosen].map((id) => ["id", id]))}`;
+  makeBar() {
+    const button = (text, act, kind = "") => h("button", { type: "button", class: kind, on: { click: act } }, text);
+    this.chosenText = h("span");
+    this.selectAll = button("", () => this.chooseQuery(), "quiet");
+    this.compare = button("Compare", () => { location.hash = `#/compare?${new URLSearchParams([...chosen.keys()].map((id) => ["id", id]))}`; }, "primary");
+    this.said = h("span", { class: "said", role: "alert" });
+    const acting = [button("Tags …", () => this.act((ids) => tagDialog(ids, nameOf))), button("Archive", () => this.archive(true)),
+      button("Unarchive", () => this.archive(false)), button("Delete …", () => this.act((ids) => deleteDialog(ids, nameOf)), "danger")];
+    this.bar = h("div", { class: "sticky", role: "region", "aria-label": "Chosen runs", hidden: true }, this.chosenText, this.selectAll, this.compare,
+      this.acts ? acting : null, button("Clear", () => { chosen.clear(); this.draw(); }, "quiet"), this.said);
   }
 
-  function visible() {
-    const words = kept.filter.toLowerCase().split(/\s+/).filter(Boolean);
-    const fits = (run) => (!kept.state || run.state === kept.state || stateOf(run) === kept.state) && words.every((word) =>
-      `${run.path} ${run.name} ${run.env} ${run.algorithm} ${run.run_id} ${run.state} ${stateOf(run)}`.toLowerCase().includes(word));
-    const value = (run) => run[kept.sort] ?? run.numbers[kept.sort] ?? null;
-    const order = (one, other) => {
-      const [a, b] = [value(one), value(other)];
-      if (a === null || b === null) return (a === null) - (b === null);
-      const less = typeof a === "string" ? a.localeCompare(b) : a - b;
-      return (kept.down ? -less : less) || (one.path < other.path ? -1 : 1);
-    };
-    return [...runs.values()].filter(fits).sort(order);
-  }
-
-  function draw() {
-    const found = visible();
-    const wanted = found.slice(0, limit).map((run) => {
-      if (!rows.has(run.id)) rows.set(run.id, new Row(run, draw));
-      rows.get(run.id).update(run);
-      return rows.get(run.id).element;
+  /** Follows the view; a promise of the first answer. */
+  follow() {
+    this.following?.end();
+    this.following = follow(asked(this.view), {
+      query: ({ problem }) => this.tellProblem(problem),
+      rows: ({ changed }) => { for (const run of changed) this.runs.set(run.id, run); if (this.list) this.draw(); },
+      list: (list) => { this.list = list; this.draw(); this.forget(); },
     });
-    if (wanted.length !== body.children.length || wanted.some((row, at) => row !== body.children[at])) body.replaceChildren(...wanted);
-    for (const head of heads) {
-      if (head.dataset.key === kept.sort) head.setAttribute("aria-sort", kept.down ? "descending" : "ascending");
+    return this.following.first;
+  }
+
+  leave() {
+    this.following.end();
+    document.body.classList.remove("wide-page");
+  }
+
+  show(next, replace = false) {
+    this.view = next;
+    history[replace ? "replaceState" : "pushState"](null, "", addressOf(next));
+    this.follow();
+    this.drawControls();
+  }
+
+  ask(query, typed = false) {
+    if (query.trim() === this.view.query) return;
+    if (typed) this.search.value = query;
+    this.show({ ...this.view, query: query.trim(), page: 1, open: [], fold: [] }, !typed);
+  }
+
+  withState(term) {
+    const rest = STATES.reduce((query, [one]) => (one && hasTerm(query, one) ? toggled(query, one) : query), this.view.query);
+    return term ? toggled(rest, term) : rest;
+  }
+
+  sortBy(key) {
+    const down = this.view.sort === key || (this.view.sort !== `-${key}` && !["name", "state"].includes(key) && !key.includes("."));
+    this.show({ ...this.view, sort: down ? `-${key}` : key, page: 1 });
+    announce(`sorted by ${key.replaceAll("_", " ")}, ${down ? "descending" : "ascending"}`);
+  }
+
+  turn(by) {
+    this.show({ ...this.view, page: Math.max(this.view.page + by, 1) });
+    scrollTo(0, 0);
+  }
+
+  foldAll() {
+    const open = this.view.open.includes("*") ? [] : ["*"];
+    this.show({ ...this.view, open, fold: [], page: 1 });
+  }
+
+  async pick() {
+    try {
+      const names = await pickColumns(this.view.query, this.list?.columns ?? []);
+      if (names !== undefined) this.show({ ...this.view, columns: names === null || names.length === 0 ? null : names });
+    } catch (error) { this.tellProblem(error.message); }
+  }
+
+  /** Offers the settings that differ between the runs of the query, to group by. */
+  async loadGroups() {
+    const { query } = this.view;
+    this.grouped = query;
+    try {
+      const { differing } = await get("columns", { query });
+      if (query === this.view.query) this.drawGrouping(differing.map((one) => one.path));
+    } catch (error) {
+      this.grouped = null; // asked for again with the next answer
+      say(this.problem, error.message);
+    }
+  }
+
+  drawGrouping(paths) {
+    const { group } = this.view;
+    const options = [["", "none"], ["algorithm", "algorithm"], ["env", "environment"], ["state", "state"], ...paths.map((path) => [path, path])];
+    if (!options.some(([key]) => key === group)) options.push([group, group]);
+    this.grouping.replaceChildren(select("Group", options, group, (value) => this.show({ ...this.view, group: value, page: 1, open: [], fold: [] })));
+  }
+
+  tellProblem(problem) {
+    say(this.problem, problem ?? "");
+    if (problem) this.search.setAttribute("aria-invalid", "true");
+    else this.search.removeAttribute("aria-invalid");
+    if (!problem && this.grouped !== this.view.query) this.loadGroups();
+  }
+
+  drawControls() {
+    this.segments.forEach((button, at) => {
+      const term = STATES[at][0];
+      const on = term ? hasTerm(this.view.query, term) : !STATES.some(([one]) => one && hasTerm(this.view.query, one));
+      button.setAttribute("aria-pressed", String(on));
+    });
+    this.fold.hidden = !this.view.group;
+    say(this.fold, this.view.open.includes("*") ? "Fold all" : "Unfold all");
+    for (const button of this.strip.children) button.setAttribute("aria-pressed", String(hasTerm(this.view.query, button.dataset.term)));
+    for (const head of this.head.querySelectorAll("[data-key]")) {
+      const key = head.dataset.key;
+      if (this.view.sort.replace(/^-/, "") === key) head.setAttribute("aria-sort", this.view.sort.startsWith("-") ? "descending" : "ascending");
       else head.removeAttribute("aria-sort");
     }
-    segments.forEach((button, at) => button.setAttribute("aria-pressed", String(kept.state === STATES[at][0])));
-    const live = [...runs.values()].filter((run) => run.state === "running").length;
-    say(count, `${whole(found.length)} of ${whole(runs.size)}${live ? ` · ${live} running` : ""}`);
-    more.hidden = found.length <= limit;
-    table.hidden = found.length === 0;
-    none.hidden = found.length > 0;
-    none.replaceChildren(...(runs.size ? [h("p", {}, "No run matches the filter.")]
+  }
+
+  drawStrip() {
+    const { told: counts } = this.list;
+    const signature = JSON.stringify(counts);
+    this.strip.hidden = Object.keys(counts).length === 0;
+    if (this.strip.dataset.counts === signature) return;
+    this.strip.dataset.counts = signature;
+    this.strip.replaceChildren(...Object.entries(counts).map(([word, count]) => h("button", { type: "button", class: word, "data-term": `state:${word}`,
+      title: `${whole(count)} ${WORDS[word]}`, on: { click: () => this.ask(toggled(this.view.query, `state:${word}`), true) } }, h("b", {}, whole(count)), ` ${word}`)));
+  }
+
+  drawHead() {
+    const signature = this.list.columns.map((column) => column.name).join(" ");
+    if (this.signature === signature && this.head.children.length) return;
+    this.signature = signature;
+    this.rows.clear();
+    const head = (key, text, kind, meaning) => h("th", { scope: "col", class: kind, "data-key": key }, h("button", { type: "button", title: meaning, on: { click: () => this.sortBy(key) } }, text));
+    this.head.replaceChildren(h("th", { scope: "col", class: "pick" }, this.all), head("name", "Run", "run"), head("state", "State", ""),
+      h("th", { scope: "col", title: "Return over environment steps" }, "Trend"),
+      ...this.list.columns.map((column) => (column.name === "started" ? head("started", "Started", "optional") : head(column.name, told(column).heading, column.kind === "setting" ? "setting" : "n", told(column).meaning))),
+      h("th", { scope: "col" }, "Outcome"));
+  }
+
+  draw() {
+    const { list, session } = this;
+    this.view = { ...this.view, page: Math.floor(list.offset / ROWS) + 1 };
+    this.drawHead();
+    this.drawStrip();
+    this.drawControls();
+    const focused = document.activeElement?.dataset?.group;
+    const on = { choose: (...all) => this.choose(...all), edit: this.acts ? (run) => editDialog(run) : null, tag: (tag) => this.ask(toggled(this.view.query, `tag:${tag}`), true) };
+    const shown = new Set();
+    const wanted = list.lines.map((line) => {
+      if (line.run === undefined) return groupRow(line, list.columns, (label) => this.show(turned(this.view, label)));
+      const run = this.runs.get(line.run);
+      shown.add(run.id);
+      if (!this.rows.has(run.id)) this.rows.set(run.id, new RunRow(run, list.columns, on));
+      this.rows.get(run.id).update(run, chosen.has(run.id));
+      if (chosen.has(run.id)) chosen.set(run.id, run.name);
+      return this.rows.get(run.id).element;
+    });
+    if (wanted.length !== this.body.children.length || wanted.some((row, at) => row !== this.body.children[at])) this.body.replaceChildren(...wanted);
+    if (focused !== undefined) [...this.body.querySelectorAll("[data-group]")].find((button) => button.dataset.group === focused)?.focus();
+    const archived = list.archived ? ` · ${whole(list.archived)} archived` : "";
+    say(this.count, `${whole(list.matched)} of ${whole(list.total)}${list.running ? ` · ${whole(list.running)} running` : ""}${archived}`);
+    say(this.unread, list.unread ? `The settings of ${whole(list.unread)} runs are still being read; until then, columns and queries lack them.` : "");
+    this.table.hidden = list.lines.length === 0;
+    this.none.hidden = !this.table.hidden;
+    this.none.replaceChildren(...(list.total ? [h("p", {}, list.total === list.archived && !this.view.query ? "All runs are archived." : "No run matches the query."), h("p", { class: "muted" }, EXAMPLES)]
       : [h("p", {}, `There is no run in ${session.root} yet.`), h("p", {}, "Start one: ", h("code", {}, "distrl train --preset cartpole-impala"))]));
-    for (const id of kept.chosen) if (!runs.has(id)) kept.chosen.delete(id);
-    chosenBar.hidden = kept.chosen.size === 0;
-    compare.disabled = kept.chosen.size > MOST_COMPARED;
-    say(chosenText, `${kept.chosen.size} chosen${compare.disabled ? `, of which ${MOST_COMPARED} at most can be compared` : ""}`);
+    this.pager.hidden = list.length <= ROWS;
+    say(this.range, `${whole(list.offset + 1)} to ${whole(Math.min(list.offset + ROWS, list.length))} of ${whole(list.length)} lines`);
+    this.before.disabled = list.offset === 0;
+    this.after.disabled = list.offset + ROWS >= list.length;
+    this.drawBar(shown);
   }
 
-  const following = follow({}, { runs: ({ all, changed, gone }) => {
-    if (all) runs.clear();
-    for (const run of changed) runs.set(run.id, run);
-    for (const id of gone) { runs.delete(id); rows.delete(id); }
-    draw();
-  } });
-  try { await following.first; } catch (error) { following.end(); throw error; }
-  return {
-    element: h("div", {}, h("div", { class: "head" }, h("h1", {}, "Runs"), count, h("span", { class: "spacer" }),
-      h("div", { class: "toolbar" }, h("div", { class: "segments", role: "group", "aria-label": "State" }, segments), search)),
-      table, none, h("p", { class: "empty" }, more), chosenBar),
-    leave: () => following.end(),
-  };
+  /** Drops runs of earlier pages; not before the list itself has come, as new rows come first. */
+  forget() {
+    const shown = new Set(this.list.lines.map((line) => line.run));
+    for (const id of this.rows.keys()) if (!shown.has(id)) this.rows.delete(id);
+    for (const id of this.runs.keys()) if (!shown.has(id)) this.runs.delete(id);
+  }
+
+  drawBar(shown) {
+    const here = [...shown].filter((id) => chosen.has(id)).length;
+    this.all.checked = here > 0 && here === shown.size;
+    this.all.indeterminate = here > 0 && here < shown.size;
+    this.bar.hidden = chosen.size === 0;
+    this.compare.disabled = chosen.size > MOST_COMPARED;
+    this.compare.title = this.compare.disabled ? `${MOST_COMPARED} runs at most can be compared` : "";
+    say(this.chosenText, `${whole(chosen.size)} chosen`);
+    this.selectAll.hidden = chosen.size >= this.list.matched;
+    say(this.selectAll, `Choose all ${whole(this.list.matched)} of the query`);
+  }
+
+  /** With the shift key, all runs since the last click. */
+  choose(run, on, event) {
+    const ids = this.list.lines.map((line) => line.run).filter(Boolean);
+    const [from, to] = [ids.indexOf(this.last), ids.indexOf(run.id)];
+    const range = event.shiftKey && from >= 0 ? ids.slice(Math.min(from, to), Math.max(from, to) + 1) : [run.id];
+    for (const id of range) if (on) chosen.set(id, this.runs.get(id).name); else chosen.delete(id);
+    this.last = run.id;
+    this.draw();
+  }
+
+  chooseAll(on) {
+    for (const run of this.runs.values()) if (on) chosen.set(run.id, run.name); else chosen.delete(run.id);
+    this.draw();
+  }
+
+  async chooseQuery() {
+    try {
+      for (const id of (await get("selection", { query: this.view.query })).ids) chosen.set(id, this.runs.get(id)?.name ?? id);
+    } catch (error) { say(this.said, error.message); }
+    this.draw();
+  }
+
+  archive(archived) {
+    return this.act((ids) => labelled(ids, { archived }), true);
+  }
+
+  /** Acts on the chosen runs; those that were deleted or are not shown any more are no longer chosen. */
+  async act(action, aloud = false) {
+    const ids = [...chosen.keys()];
+    say(this.said, "");
+    try {
+      const found = await action(ids);
+      if (aloud) { tell(this.said, found, nameOf); announce(`${found.done.length} done`); }
+      if (found && (aloud || action.length)) {
+        const there = new Set((await get("selection", { query: "archived:any" })).ids);
+        for (const id of ids) if (!there.has(id) || (aloud && found.done.includes(id))) chosen.delete(id);
+      }
+    } catch (error) { say(this.said, error.message); }
+    this.draw();
+  }
 }
 
-class Row {
-  constructor(run, onChoice) {
-    this.box = h("input", { type: "checkbox", "aria-label": `Choose ${run.name}`, on: { change: () => {
-      if (this.box.checked) kept.chosen.add(run.id); else kept.chosen.delete(run.id);
-      onChoice();
-    } } });
-    this.state = h("td", { class: "state" });
-    const cell = (label, kind) => h("td", { class: kind, "data-label": label });
-    this.cells = COLUMNS.slice(2).map(([, label, kind]) => cell(label, kind));
-    this.outcome = h("td", { class: "wide" });
-    this.under = h("span", { class: "sub" });
-    this.element = h("tr", { "data-run": run.id }, h("td", { class: "pick" }, this.box),
-      h("th", { scope: "row", class: "run" }, h("a", { class: "name", href: `#/run/${run.id}` }, run.name), this.under),
-      this.state, this.cells, this.outcome);
-  }
-
-  update(run) {
-    const numbers = run.numbers;
-    this.box.checked = kept.chosen.has(run.id);
-    const told = pill(run);
-    if (this.state.textContent !== told.textContent) this.state.replaceChildren(told);
-    say(this.under, [run.env, run.algorithm, run.seed === null ? null : `seed ${run.seed}`].filter(Boolean).join(" · ") || UNKNOWN);
-    const texts = [result(numbers.mean_return_100), result(numbers.best_mean_return_100), compact(numbers.env_steps),
-      whole(numbers.env_steps_per_s), duration(numbers.training_s), ago(run.started)];
-    texts.forEach((text, at) => say(this.cells[at], text));
-    this.cells[2].title = whole(numbers.env_steps);
-    this.cells[5].title = moment(run.started);
-    const words = outcome(run), long = words.length > LONGEST;
-    say(this.outcome, long ? `${words.slice(0, LONGEST)}…` : words);
-    this.outcome.title = long ? words : "";
-  }
-}
+const nameOf = (id) => chosen.get(id) ?? id;

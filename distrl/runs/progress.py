@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from distrl.config import RunConfig
+from distrl.config.run import StopConfig
 from distrl.metrics.snapshot import Snapshot, amount, info_column, number
 
 _SLOPE_POINTS = 30
@@ -57,9 +57,8 @@ class History:
         return sum((t - mean_t) * (v - mean_v) for t, v in points) / spread
 
 
-def goals(snapshot: Snapshot, config: RunConfig, history: History) -> list[Goal]:
+def goals(snapshot: Snapshot, stop: StopConfig, history: History) -> list[Goal]:
     """Return every stop condition that is set, the return first."""
-    stop = config.stop
     found = []
     if stop.mean_return is not None:
         now, slope = number(snapshot.get("mean_return_100")), history.slope_per_s()

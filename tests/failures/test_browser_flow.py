@@ -1,0 +1,52 @@
+"""The flow view in a real browser: rates on every edge, a map of the roles by keyboard, history, log and stacks."""
+
+import re
+
+import pytest
+
+from distrl.dashboard.files import id_of
+from tests.failures import test_browser
+
+pytestmark = [pytest.mark.slow, pytest.mark.redis]
+
+browser, dashboard, tab = test_browser.browser, test_browser.dashboard, test_browser.tab
+
+
+def test_the_flow_of_a_training_and_one_of_its_actors(start_run, unhurried, dashboard, tab):
+    start_run(*unhurried).wait_for_updates(3)
+    tab.goto(f"{dashboard}#/run/{id_of('run')}")
+    flow = tab.locator("section.flow")
+    for station, told in {
+        "environments": r"[\d.]+ ?k? steps/s",
+        "actors": "2 actors",
+        "stream": r"\d+ unrolls",
+        "learner": r"[\d.,]+ updates/s",
+        "weights": r"version [\d,]+",
+    }.items():
+        flow.locator(f".station.{station} strong").filter(has_text=re.compile(f"^{told}$")).wait_for()
+    assert flow.locator(".edge").count() == 4
+    flow.locator(".edge.flows", has_text="unrolls/s").first.wait_for()
+    flow.get_by_text(re.compile(r"unrolls produced = .* · exact")).wait_for()
+    flow.get_by_text(re.compile(r"cores?, \d+ % busy")).wait_for()
+    flow.get_by_text(re.compile(r"[\d.]+ GB of [\d.]+ GB memory")).wait_for()
+
+    # Without a mouse: Tab reaches one actor, the arrows the others, and Enter shows one.
+    cells = flow.locator(".cells button")
+    assert [cell.get_attribute("tabindex") for cell in cells.all()] == ["0", "-1"]
+    cells.nth(0).focus()
+    tab.keyboard.press("ArrowRight")
+    tab.keyboard.press("ArrowRight")  # beyond the last one there is nothing
+    assert tab.evaluate("document.activeElement.title").startswith("actor 1 on ")
+    tab.keyboard.press("Enter")
+    role = flow.get_by_role("region", name="The chosen role")
+    role.get_by_text(re.compile(r"^Speed: [\d,]+ steps/s")).wait_for()
+    role.get_by_text(re.compile(r"^Memory: [\d.]+ MB")).wait_for()
+    role.get_by_role("button", name="Stacks").click()
+    role.get_by_text("thread MainThread:").wait_for()
+    role.get_by_role("button", name="Log").click()
+    assert tab.locator("#panel-logs select").first.input_value() == "actor-1"
+    tab.wait_for_function("document.querySelectorAll('#panel-logs .log span').length > 0")
+    role.get_by_role("button", name="Close").click()
+    role.wait_for(state="hidden")
+    assert tab.evaluate("document.activeElement.title").startswith("actor 1 on ")
+    assert tab.complaints == []
