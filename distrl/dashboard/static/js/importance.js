@@ -1,6 +1,6 @@
 // What each setting explains of the outcome, beside what chance explains.
-import { h, say } from "./dom.js";
-import { colour, svg } from "./colours.js";
+import { h, say, svg } from "./dom.js";
+import { colour } from "./colours.js";
 import { percent } from "./format.js";
 import { Picture } from "./picture.js";
 import { shortened } from "./scatter.js";

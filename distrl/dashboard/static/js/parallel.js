@@ -1,6 +1,6 @@
 // Parallel coordinates: a line for each run over its settings and its outcome, and a range on each axis that chooses runs.
-import { announce, h } from "./dom.js";
-import { colour, svg } from "./colours.js";
+import { announce, h, svg } from "./dom.js";
+import { colour } from "./colours.js";
 import { apart, colouring } from "./scales.js";
 import { Picture } from "./picture.js";
 import { raw, shortened } from "./scatter.js";

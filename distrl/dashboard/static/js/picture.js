@@ -1,7 +1,7 @@
 // A card with a drawn picture: its title, its size on the page, and a menu that shows it as a table and saves it.
-import { announce, h } from "./dom.js";
+import { announce, h, svg } from "./dom.js";
 import { pngFrom, quoted, save } from "./chartfiles.js";
-import { colour, svg } from "./colours.js";
+import { colour } from "./colours.js";
 
 const MOST_ROWS = 500; // of a picture as a table
 const EXPORT_WIDTH = 960;

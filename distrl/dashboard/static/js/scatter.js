@@ -1,6 +1,6 @@
 // An outcome over one setting, a point for each run, coloured by another setting.
-import { announce, h } from "./dom.js";
-import { colour, svg } from "./colours.js";
+import { announce, h, svg } from "./dom.js";
+import { colour } from "./colours.js";
 import { apart, colouring } from "./scales.js";
 import { Picture, Tip } from "./picture.js";
 

@@ -1,7 +1,7 @@
 // A sweep, a search or a population: its progress, the runs that failed, and lessons between members; and the list of them.
-import { h } from "./dom.js";
+import { h, svg } from "./dom.js";
 import { get } from "./api.js";
-import { colour, seriesColour, svg } from "./colours.js";
+import { colour, seriesColour } from "./colours.js";
 import { tick, UNKNOWN, whole } from "./format.js";
 import { Picture } from "./picture.js";
 
