@@ -48,8 +48,8 @@ def plot(
     statistic: Annotated[
         str,
         typer.Option(
-            metavar="mean|iqm|interval",
-            help="Statistic of bands: mean ± deviation, or interquartile mean and quartiles or 95 % interval.",
+            metavar="mean|iqm|interval|median",
+            help="Statistic of bands: mean ± deviation; interquartile mean and quartiles, or 95 % interval; median.",
         ),
     ] = "mean",
     dark: Annotated[bool, typer.Option("--dark", help="For dark pages.")] = False,
@@ -66,7 +66,7 @@ def plot(
     path = output or Path(f"{runs[0].resolve().name}.png")
     form = _form(path)
     _check_choice("--over", over, [*X_AXES])
-    _check_choice("--statistic", statistic, ["mean", "iqm", "interval"])
+    _check_choice("--statistic", statistic, ["mean", "iqm", "interval", "median"])
     metrics = metric or ["mean_return_100"]
     if second is not None and len(metrics) > 1:
         raise ConfigError(f"--second {second} goes with one --metric, and there are {len(metrics)}")

@@ -73,7 +73,7 @@ def settings_of(tree: Mapping[str, Any]) -> Settings:
 def different(runs: Sequence[Settings]) -> list[str]:
     """Return the dotted paths whose values differ between the runs, in order; a missing value differs."""
     paths = dict.fromkeys(dotted for settings in runs for dotted in settings)
-    return [dotted for dotted in paths if len({_text(settings, dotted) for settings in runs}) > 1]
+    return [dotted for dotted in paths if not _are_alike(runs, dotted)]
 
 
 def value_of(settings: Settings, dotted: str) -> str:
@@ -88,6 +88,12 @@ def value_of(settings: Settings, dotted: str) -> str:
 
 def _is_in(path: str, section: str) -> bool:
     return path.startswith(f"{section}.")
+
+
+def _are_alike(runs: Sequence[Settings], dotted: str) -> bool:
+    values = {repr(settings[dotted].value) if dotted in settings else None for settings in runs}
+    # Few values differ, and writing YAML is slow.
+    return len(values) <= 1 or len({_text(settings, dotted) for settings in runs}) <= 1
 
 
 def _text(settings: Settings, dotted: str) -> str | None:

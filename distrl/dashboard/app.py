@@ -65,6 +65,8 @@ def make_app(root: Path, access: Access, redis_urls: Sequence[str] = ()) -> Star
         Route("/api/edit", views.edit, methods=["POST"]),
         Route("/api/remove", views.remove, methods=["POST"]),
         Route("/api/compare", views.compared),
+        Route("/api/compare/settings", views.compared_settings),
+        Route("/api/sweeps", views.sweeps),
         Route("/api/fleet", views.fleet),
         Route("/api/changes", views.changes),
         Mount("/static", StaticFiles(directory=STATIC)),

@@ -8,11 +8,10 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from starlette.responses import JSONResponse
 
 from distrl.config.document import shown
-from distrl.config.settings import Settings, different
+from distrl.config.settings import Settings
 from distrl.dashboard import files, lines, marks
 from distrl.dashboard.attention import words_of
 from distrl.dashboard.edits import Edits
@@ -25,8 +24,8 @@ from distrl.dashboard.sparks import Spark, Sparks
 from distrl.errors import ConfigError
 from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.records import time_shares
-from distrl.metrics.snapshot import MEANINGS, METRICS, X_AXES, Snapshot, meaning_of, tag_of
-from distrl.runs.curves import Curve, Statistic, band, by_number, curve, smoothed, thinned
+from distrl.metrics.snapshot import MEANINGS, METRICS, Snapshot, meaning_of, tag_of
+from distrl.runs.curves import Curve
 from distrl.runs.metrics_csv import Table, table_of_snapshots
 from distrl.runs.summary import Summary
 
@@ -43,8 +42,6 @@ FILL_S, READ_S = 0.2, 0.5
 """Longest time that a request, and the thread behind it, read settings of runs at once."""
 IDLE_S = 30.0
 """Settings are read while a list was shown within that time."""
-ALL = "*"
-"""Group of all runs, whatever their configuration."""
 
 
 class Runs:
@@ -75,7 +72,7 @@ class Runs:
         for entry in entries:
             kept = self._kept_rows.get(entry.id)
             # The same object again if nothing can have changed.
-            row = kept[1] if kept is not None and kept[0] is entry else self._row(entry, looks.get(entry.id))
+            row = kept[1] if kept is not None and kept[0] is entry else self.row_of(entry, looks.get(entry.id))
             if entry.state in ("ended", "gone"):
                 kept_rows[entry.id] = (entry, row)
             rows.append(row)
@@ -148,9 +145,9 @@ class Runs:
         entry = self.index.entry(run_id)
         look, folder = self.look(entry), self.index.directory(entry)
         snapshot = self.latest(entry, look)
-        columns = self._columns(entry)
+        columns = self.columns_of(entry)
         return {
-            "run": self._row(entry, look),
+            "run": self.row_of(entry, look),
             "snapshot": snapshot,
             "live": None if look is None else live_part(look),
             "ledger": self._ledger(entry, look),
@@ -179,7 +176,7 @@ class Runs:
 
         def drawn(window: int) -> Json:
             found = {name: lines.stretch(table, name, over, window, within, points) for name in names if name in table}
-            return {name: _points(found[name]) if name in found else {"x": [], "y": []} for name in names}
+            return {name: coordinates(found[name]) if name in found else {"x": [], "y": []} for name in names}
 
         told = {"over": over, "curves": drawn(window), "ruler": lines.ruler(table, over)}
         return told | ({"raw": drawn(1)} if raw and window > 1 else {})
@@ -189,37 +186,13 @@ class Runs:
         return lines.csv_pieces(self._derived(run_id, names), names)
 
     def _derived(self, run_id: str, names: Sequence[str]) -> Table:
-        return lines.with_derived(self._table(self.index.entry(run_id), lines.needed(names)), names)
+        return lines.with_derived(self.table_of(self.index.entry(run_id), lines.needed(names)), names)
 
     def marks(self, run_id: str, over: str) -> Json:
         """Return the moments and targets that the charts of one run mark."""
         entry = self.index.entry(run_id)
-        table = self._table(entry, marks.columns(self._columns(entry)))
-        return marks.marks(self.index.directory(entry), table, self._settings(entry), over)
-
-    def compared(
-        self, ids: Sequence[str], name: str, over: str, points: int, window: int, group: str, statistic: Statistic
-    ) -> Json:
-        """Return lines of several runs, bands by `group` (a key, `ALL`, or "" for none), and the keys to group by."""
-        entries = [self.index.entry(one) for one in dict.fromkeys(ids)]
-        settings = {entry.id: self._settings(entry) for entry in entries}
-        found = {entry.id: self._curve_of(entry, name, over, window) for entry in entries}
-        members: dict[str, list[str]] = {}
-        for entry in entries:
-            if group:
-                label = "all runs" if group == ALL else _value(settings[entry.id], group)
-                members.setdefault(label, []).append(entry.id)
-        label_of = {one: label for label, ones in members.items() for one in ones}
-        return {
-            "runs": [self._row(entry, None) | {"group": label_of.get(entry.id)} for entry in entries],
-            "curves": {one: _points(thinned(line, points)) for one, line in found.items()},
-            "bands": [
-                {"label": label, **_band([found[one] for one in members[label]], statistic)}
-                for label in sorted(members, key=by_number)
-            ],
-            "keys": sorted(different([one for one in settings.values() if one]), key=lambda key: key == "seed"),
-            "columns": sorted({column for entry in entries for column in self._columns(entry)}),
-        }
+        table = self.table_of(entry, marks.columns(self.columns_of(entry)))
+        return marks.marks(self.index.directory(entry), table, self.settings_of(entry), over)
 
     def configuration(self, run_id: str) -> Json:
         """Return every value of a run's configuration with its origin."""
@@ -249,7 +222,8 @@ class Runs:
         told = [{"host": host, "roles": roles, "load": loads.get(host)} for host, roles in sorted(hosts.items())]
         return {"hosts": told, "redis": redis}
 
-    def _row(self, entry: Entry, look: Look | None) -> Json:
+    def row_of(self, entry: Entry, look: Look | None) -> Json:
+        """Return a run as a row of the list."""
         row = entry.model_dump()
         if look is not None:
             snapshot = _timed(look.latest)
@@ -273,34 +247,26 @@ class Runs:
         summary = self.summary(entry)
         return {**{name: getattr(summary, name) for name in UNROLLS}, "imbalance": summary.imbalance}
 
-    def _table(self, entry: Entry, names: Sequence[str]) -> Table:
+    def table_of(self, entry: Entry, names: Sequence[str]) -> Table:
         """Return columns of metrics.csv or, without such a file, those of the last minutes in the run's Redis."""
         folder = self.index.directory(entry)
         if self.tables.names(folder) or (look := self.look(entry)) is None:
             return self.tables.table(folder, names)
         return table_of_snapshots([snapshot for _, snapshot in look.snapshots])
 
-    def _columns(self, entry: Entry) -> list[str]:
+    def columns_of(self, entry: Entry) -> list[str]:
+        """Return the names of the numbers that a run records."""
         try:
-            return self.tables.names(self.index.directory(entry)) or [*self._table(entry, ())]
+            return self.tables.names(self.index.directory(entry)) or [*self.table_of(entry, ())]
         except (ConfigError, OSError):  # told where curves are asked for
             return []
 
-    def _settings(self, entry: Entry) -> Settings:
+    def settings_of(self, entry: Entry) -> Settings:
+        """Return the configuration of a run, secrets masked; empty if it cannot be read."""
         try:
             return self.index.configuration(entry)
         except ConfigError:  # the run then belongs to no group, and its page shows the error
             return {}
-
-    def _curve_of(self, entry: Entry, name: str, over: str, window: int) -> Curve:
-        try:
-            table = self._table(entry, [X_AXES[over], name])
-        except (ConfigError, OSError):  # the run's page shows the error
-            table = {}
-        if name not in table:
-            return Curve(np.empty(0), np.empty(0))
-        line = curve(table, name, over)
-        return Curve(line.x, smoothed(line.y, window))
 
 
 def _timed(snapshot: Snapshot) -> Snapshot:
@@ -344,10 +310,6 @@ def own_metric_rows(columns: Sequence[str]) -> list[Json]:
     ] + [lines.DERIVED_METRICS[name] for name, parts in lines.DERIVED.items() if {*parts} <= {*columns}]
 
 
-def _value(settings: Settings, path: str) -> str:
-    return words(settings[path].value if path in settings else None)
-
-
 def words(value: Any) -> str:
     """Return a value of a configuration in one line."""
     return value if isinstance(value, str) else shown(value, 200)
@@ -358,20 +320,9 @@ def numbers(values: Iterable[float]) -> list[float | None]:
     return [float(f"{value:.7g}") if math.isfinite(value) else None for value in values]
 
 
-def _points(line: Curve) -> Json:
+def coordinates(line: Curve) -> Json:
+    """Return a line as {x, y}."""
     return {"x": [float(x) for x in line.x], "y": numbers(line.y)}
-
-
-def _band(lines: Sequence[Curve], statistic: Statistic) -> Json:
-    known = [line for line in lines if len(line.x)]
-    if not known or max(line.x[0] for line in known) > min(line.x[-1] for line in known):
-        return {"runs": len(known), "x": [], "centre": [], "low": [], "high": []}
-    found = band(known, statistic)
-    return {
-        "runs": len(known),
-        "x": [float(x) for x in found.x],
-        **{name: numbers(getattr(found, name)) for name in ("centre", "low", "high")},
-    }
 
 
 def encoded(data: Any) -> str:

@@ -7,17 +7,19 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import cast
+from typing import cast, get_args
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 
 import distrl
-from distrl.dashboard import control, details, edits, exposition, files, histograms, log_search
+from distrl.dashboard import comparing, control, details, edits, exposition, files, histograms, log_search
 from distrl.dashboard.authentication import read_body
 from distrl.dashboard.list_view import MOST_COLUMNS, MOST_OPEN, MOST_ROWS, USUAL_ROWS, View
 from distrl.dashboard.payloads import Answer, Runs, metric_rows
+from distrl.dashboard.sweeps import described as sweep_state
+from distrl.dashboard.sweeps import find_sweeps
 from distrl.errors import ConfigError
 from distrl.memory_backend.steering import Steering
 from distrl.metrics.snapshot import X_AXES
@@ -25,7 +27,7 @@ from distrl.runs.curves import Statistic
 
 MOST_POINTS, USUAL_POINTS = 4000, 800
 MOST_WINDOW = 1001
-MOST_METRICS, MOST_RUNS = 16, 60
+MOST_METRICS, MOST_GROUPS = 16, 16
 MOST_QUERY = 1000
 _METRIC = re.compile(r"[^\x00-\x1f]{1,100}")
 
@@ -111,20 +113,24 @@ def histogram(request: Request) -> Response:
 
 
 def compared(request: Request) -> Response:
-    """Compare runs: `id` (repeatable), `metric`, `over`, `points`, `smooth`, `group`, `statistic`."""
-    ids = request.query_params.getlist("id")
-    if not 1 <= len(ids) <= MOST_RUNS:
-        raise ConfigError(f"name 1 to {MOST_RUNS} runs: id=…&id=…")
-    found = _runs(request).compared(
-        ids,
+    """Return curves of runs side by side: what `_asked` reads, `metric`, `over`, `points`, `smooth`."""
+    found = comparing.Compared(_runs(request), _asked(request)).curves(
         _metrics(request)[0],
         _over(request),
         _whole(request, "points", USUAL_POINTS, 4, MOST_POINTS),
         _whole(request, "smooth", 1, 1, MOST_WINDOW),
-        _text(request, "group", ""),
-        cast(Statistic, _choice("statistic", _text(request, "statistic", "mean"), ("mean", "iqm"))),
     )
     return Answer(found)
+
+
+def compared_settings(request: Request) -> Response:
+    """Return settings, outcomes and groups of runs side by side: see `_asked`."""
+    return Answer(comparing.Compared(_runs(request), _asked(request)).table())
+
+
+def sweeps(request: Request) -> Response:
+    """Return every sweep, search and population with its state."""
+    return Answer({"sweeps": [sweep_state(one) for one in find_sweeps(_runs(request).index)]})
 
 
 def configuration(request: Request) -> Response:
@@ -298,6 +304,19 @@ def _stretch(request: Request) -> tuple[float, float] | None:
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise ConfigError("from and to are numbers, both of them, and from is the lower one")
     return low, high
+
+
+def _asked(request: Request) -> comparing.Asked:
+    """Read `id` (repeatable), `sweep`, `group` (repeatable), `statistic`, `outcome`."""
+    query = request.query_params
+    groups = [group for group in query.getlist("group") if group] if "group" in query else [comparing.USUAL]
+    if len(groups) > MOST_GROUPS or any(len(group) > 300 for group in groups):
+        raise ConfigError(f"group is a dotted path of a setting, at most {MOST_GROUPS} of them")
+    statistic = _choice("statistic", _text(request, "statistic", "interval"), get_args(Statistic))
+    outcome = _choice("outcome", _text(request, "outcome", ""), ("", *comparing.OUTCOMES))
+    return comparing.Asked(
+        query.getlist("id"), _text(request, "sweep", ""), groups, cast(Statistic, statistic), outcome
+    )
 
 
 def _over(request: Request) -> str:

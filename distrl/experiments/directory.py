@@ -204,11 +204,12 @@ class SweepDirectory:
         told = f", mean return {return_words(mean)}" if isinstance(mean, int | float) else ""
         return f"at {steps:,.0f} steps{told}"
 
-    def write_index(self, runs: Iterable[Run], minutes: float) -> None:
+    def write_index(self, runs: Iterable[Run], minutes: float, planned: int | None = None) -> None:
         """Write sweep.json.
 
         Args:
             minutes: Time that all launches have taken.
+            planned: Number of runs that there are to be; None where only time or steps limit them.
 
         Raises:
             DistrlError: It cannot be written, as on a full disk.
@@ -227,7 +228,8 @@ class SweepDirectory:
             for planned, outcome in runs
         ]
         lines = ",\n  ".join(json.dumps(entry) for entry in entries)
-        text = f'{{"format": {FORMAT}, "minutes": {minutes:.3f}, "runs": [\n  {lines}\n]}}\n'
+        facts = f'"format": {FORMAT}, "minutes": {minutes:.3f}, "planned": {json.dumps(planned)}'
+        text = f'{{{facts}, "runs": [\n  {lines}\n]}}\n'
         try:
             put_file(self.path / "sweep.json", text.encode())
         except OSError as error:

@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from distrl.config.presets import nearest
 from distrl.config.secrets import masked
 from distrl.errors import ConfigError
 from distrl.experiments.directory import Run
-from distrl.metrics.phrases import UNKNOWN
+from distrl.metrics.phrases import UNKNOWN, digits_apart
 from distrl.runs.directories import distinct_ends
 from distrl.runs.intervals import Interval, improvement, interval
 
@@ -98,7 +98,10 @@ class Wording:
         paths = [*dict.fromkeys(path for run in runs for path in run.planned.values if path != ENVIRONMENT)]
         ends = distinct_ends([tuple(re.sub(r"\.(name|kind)$", "", path).split(".")) for path in paths])
         self.names = {path: end.replace("/", ".") for path, end in zip(paths, ends, strict=True)}
-        self._digits = {path: _digits(run.planned.values.get(path) for run in runs) for path in paths}
+        self._digits = {
+            path: digits_apart(value for run in runs if isinstance(value := run.planned.values.get(path), float))
+            for path in paths
+        }
 
     def value(self, values: Mapping[str, Any], path: str) -> str:
         """Return a setting's value, numbers with as many digits as tell them apart; a dash where it is not set."""
@@ -112,12 +115,6 @@ class Wording:
     def label(self, values: Mapping[str, Any]) -> str:
         """Return 'learning_rate=0.001 batch_size=8'."""
         return " ".join(f"{self.names[path]}={self.value(values, path)}" for path in values) or EVERY_SEED
-
-
-def _digits(values: Iterable[Any]) -> int:
-    """Return the least number of digits, three or more, that tells all numbers apart."""
-    numbers = {value for value in values if isinstance(value, float)}
-    return next(digits for digits in range(3, 18) if len({f"{one:.{digits}g}" for one in numbers}) == len(numbers))
 
 
 def comparisons(runs: Sequence[Run], shared: str, bounds: Mapping[str, Bounds]) -> list[Comparison]:

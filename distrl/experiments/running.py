@@ -229,7 +229,7 @@ class _Launch:
         return f" · {left} to go, about {duration(seconds)}"
 
     def _write(self) -> None:
-        self._directory.write_index(self._in_order, self._minutes)
+        self._directory.write_index(self._in_order, self._minutes, self._total)
 
 
 def _unchanged(begun: Sequence[Run], sweep: Sweep, directory: SweepDirectory) -> Sequence[Run]:

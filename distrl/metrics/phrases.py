@@ -1,6 +1,6 @@
 """Phrases for terminal, report and dashboard: states of roles, the bottleneck, returns."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from distrl.metrics.snapshot import Snapshot, amount, number
@@ -58,6 +58,12 @@ def return_words(value: float) -> str:
 def count_words(value: float) -> str:
     """Return a number rounded to a whole one, with separators."""
     return f"{value:,.0f}"
+
+
+def digits_apart(numbers: Iterable[float]) -> int:
+    """Return the least number of significant digits, three or more, that tells all numbers apart."""
+    different = {repr(one) for one in numbers}
+    return next(n for n in range(3, 18) if len({f"{float(one):.{n}g}" for one in different}) == len(different))
 
 
 def known(value: float | None, words: Callable[[float], str], otherwise: str = UNKNOWN) -> str:

@@ -9,10 +9,10 @@ import numpy as np
 from distrl.config.presets import nearest
 from distrl.errors import ConfigError
 from distrl.metrics.snapshot import X_AXES
-from distrl.runs.intervals import bootstrap, interquartile_mean
+from distrl.runs.intervals import bootstrap, interquartile_mean, median
 from distrl.runs.metrics_csv import Numbers, Table
 
-Statistic = Literal["mean", "iqm", "interval"]
+Statistic = Literal["mean", "iqm", "interval", "median"]
 
 
 class Curve(NamedTuple):
@@ -82,7 +82,8 @@ def band(curves: Sequence[Curve], statistic: Statistic = "mean", points: int = 4
         curves: At least one, each of at least one point.
         statistic: "mean": the mean, and one standard deviation (with n as the divisor) to either side. "iqm": the
             interquartile mean, and the quartiles around it (Agarwal et al. 2021, arXiv:2108.13264, section 4).
-            "interval": the interquartile mean, and the 95 % bootstrap interval of it.
+            "interval": the interquartile mean, and the 95 % bootstrap interval of it. "median": the median and its
+            interval.
         points: Most points of the result.
     """
     first, last = max(one.x[0] for one in curves), min(one.x[-1] for one in curves)
@@ -94,6 +95,8 @@ def band(curves: Sequence[Curve], statistic: Statistic = "mean", points: int = 4
     if statistic == "mean":
         centre, deviation = values.mean(axis=0), values.std(axis=0)
         return Band(x, centre, centre - deviation, centre + deviation)
+    if statistic == "median":
+        return Band(x, np.median(values, axis=0), *bootstrap(values, centre=median))
     low, high = bootstrap(values) if statistic == "interval" else np.quantile(values, [0.25, 0.75], axis=0)
     return Band(x, interquartile_mean(values), low, high)
 

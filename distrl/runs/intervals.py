@@ -128,7 +128,7 @@ def improvement(groups: Sequence[ArrayLike], others: Sequence[ArrayLike]) -> Int
 
 def median_interval(values: Sequence[float]) -> Interval:
     """Median of repeated measurements, with its 95 % interval."""
-    low, high = bootstrap(values, centre=_median)
+    low, high = bootstrap(values, centre=median)
     return Interval(float(np.median(values)), float(low), float(high))
 
 
@@ -143,7 +143,8 @@ def ratio_of_medians(new: Sequence[float], old: Sequence[float]) -> Interval:
     return Interval(float(np.median(new) / np.median(old)), float(low), float(high))
 
 
-def _median(values: Numbers) -> Numbers:
+def median(values: Numbers) -> Numbers:
+    """Return the median along the first axis."""
     found: Numbers = np.median(values, axis=0)
     return found
 

@@ -28,6 +28,7 @@ STATISTICS: Mapping[Statistic, str] = {
     "mean": "mean ± one standard deviation",
     "iqm": "interquartile mean, quartiles",
     "interval": "interquartile mean, 95 % interval",
+    "median": "median, 95 % interval",
 }
 MOST_LABELS, LABEL_LENGTH = 24, 44
 """Most labels in a legend, and letters in each."""

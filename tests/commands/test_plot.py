@@ -75,7 +75,7 @@ def test_a_file_that_is_there_stays(run, tmp_path):
         (["a", "--group-by", "sed"], "unknown configuration key 'sed'; did you mean seed?"),
         (["a", "--metric", "loss", "--metric", "updates", "--second", "loss"], "--second loss goes with one --metric"),
         (["a", "--over", "step"], "--over 'step': did you mean steps?"),
-        (["a", "--statistic", "median"], "--statistic 'median': "),
+        (["a", "--statistic", "medium"], "--statistic 'medium': "),
         (["a", "--output", "x.pdf"], "--output x.pdf must end with .png or .svg"),
         (["a", "--output", "no/x.png"], "no/x.png cannot be written: there is no folder no"),
         (["a", "--smooth", "0"], "Invalid value for '--smooth'"),

@@ -168,7 +168,21 @@ def test_comparison(page, make_run):
     client = page()
     told = client.get(f"/api/compare?id={id_of('a')}&id={id_of('b')}&group=*&statistic=iqm").json()
     assert told["bands"][0]["centre"] == [10.0, 20.0, 30.0]
-    assert client.get("/api/compare").json() == {"error": "name 1 to 60 runs: id=…&id=…"}
+    assert client.get("/api/compare").json() == {"error": "name 1 to 60 runs, or a sweep: id=…&id=… or sweep=…"}
+    table = client.get(f"/api/compare/settings?id={id_of('a')}&id={id_of('b')}&group=&outcome=env_steps").json()
+    assert ([run["outcome"] for run in table["runs"]], table["group"]) == ([300.0, 300.0], [])
+    for odd in ("statistic=sum", "outcome=luck", "&".join(f"group={n}" for n in range(17)), f"sweep={'x' * 301}"):
+        assert client.get(f"/api/compare/settings?id={id_of('a')}&{odd}").status_code == 400
+
+
+def test_sweeps(page, make_run, root):
+    make_run("rates/0001")
+    (root / "rates" / "sweep.yaml").write_text("vary: {a: [1]}\n")
+    client = page()
+    (told,) = client.get("/api/sweeps").json()["sweeps"]
+    assert (told["id"], told["name"]) == (id_of("rates"), "rates")
+    assert client.get(f"/api/compare/settings?sweep={told['id']}").json()["sweep"] == told
+    assert client.get("/api/compare/settings?sweep=0").status_code == 404
 
 
 def test_who_asks(page, root):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from distrl.config.load import dump, load
+from distrl.dashboard.comparing import Asked, Compared
 from distrl.dashboard.files import NotThereError, id_of
 from distrl.dashboard.payloads import Runs, numbers
 from distrl.errors import ConfigError
@@ -78,47 +78,6 @@ def test_long_curves_are_thinned_out(runs, make_run):
     assert (line["y"][0], line["y"][-1]) == (10.0, 30000.0)
 
 
-def test_comparing_by_a_key_of_the_configuration(runs, make_run):
-    for name, rate, seed in (("a", 1e-3, 1), ("b", 1e-3, 2), ("c", 1e-2, 3)):
-        sets = [f"network.learning_rate={rate}", f"seed={seed}"]
-        make_run(name, config=dump(load("cartpole-impala", sets=sets)), rows={"a": 3, "b": 3, "c": 2}[name])
-    ids = [id_of(name) for name in "abc"]
-    told = runs.compared(ids, "mean_return_100", "steps", 100, 1, "network.learning_rate", "mean")
-    assert told["keys"] == ["network.learning_rate", "seed"]
-    assert [run["group"] for run in told["runs"]] == ["0.001", "0.001", "0.01"]
-    first, second = told["bands"]
-    assert first == {
-        "label": "0.001",
-        "runs": 2,
-        "x": [100.0, 200.0, 300.0],
-        "centre": [10.0, 20.0, 30.0],
-        "low": [10.0, 20.0, 30.0],
-        "high": [10.0, 20.0, 30.0],
-    }
-    assert (second["label"], second["x"]) == ("0.01", [100.0, 200.0])
-    assert told["curves"][id_of("c")] == {"x": [100.0, 200.0], "y": [10.0, 20.0]}
-    together = runs.compared(ids, "mean_return_100", "steps", 100, 1, "*", "iqm")["bands"]
-    assert [(band["label"], band["runs"], band["centre"]) for band in together] == [("all runs", 3, [10.0, 20.0])]
-    assert runs.compared(ids, "mean_return_100", "steps", 100, 1, "", "mean")["bands"] == []
-
-
-def test_groups_are_in_the_order_of_their_numbers(runs, make_run):
-    for name, rate in (("a", 0.01), ("b", 0.0003), ("c", 0.002)):
-        make_run(name, config=dump(load("cartpole-impala", sets=[f"network.learning_rate={rate}"])))
-    ids = [id_of(name) for name in "abc"]
-    told = runs.compared(ids, "mean_return_100", "steps", 100, 1, "network.learning_rate", "mean")
-    assert [band["label"] for band in told["bands"]] == ["0.0003", "0.002", "0.01"]
-
-
-def test_comparing_with_a_run_that_has_no_such_number(runs, make_run):
-    make_run("a")
-    make_run("b", rows=0)
-    told = runs.compared([id_of("a"), id_of("b")], "mean_return_100", "steps", 100, 1, "*", "mean")
-    assert told["curves"][id_of("b")] == {"x": [], "y": []}
-    assert told["bands"][0]["runs"] == 1
-    assert runs.compared([id_of("b")], "loss", "steps", 100, 1, "*", "mean")["bands"][0]["x"] == []
-
-
 def test_the_configuration_is_masked(runs, make_run):
     make_run("a", config="memory:\n  url: redis://:pw@h  # flag --redis-url\n")
     (value,) = runs.configuration(id_of("a"))["values"]
@@ -148,7 +107,7 @@ def test_a_damaged_table_leaves_the_rest(runs, make_run):
     assert (told["columns"], told["run"]["state"]) == (["a", "b"], "ended")
     assert told["snapshot"]["env_steps"] == 300  # of its summary
     make_run("b")
-    compared = runs.compared([id_of("a"), id_of("b")], "mean_return_100", "steps", 100, 1, "*", "mean")
+    compared = Compared(runs, Asked([id_of("a"), id_of("b")])).curves("mean_return_100", "steps", 100, 1)
     assert [len(line["x"]) for line in compared["curves"].values()] == [0, 3]
     with pytest.raises(ConfigError, match="is not a table of metrics"):
         runs.curves(id_of("a"), ["loss"], "steps", 10, 1)
@@ -169,13 +128,6 @@ def test_no_such_run(runs):
     for ask in (runs.described, runs.configuration, lambda one: runs.curves(one, ["loss"], "steps", 10, 1)):
         with pytest.raises(NotThereError):
             ask("0000000000000000")
-
-
-def test_keys_that_differ(runs, make_run):
-    for name, config in {"a": "seed: 1\na: 1\nb: [1]\n", "b": "seed: 2\na: 1\nb: [2]\n", "odd": "no mapping"}.items():
-        make_run(name, config=config)
-    told = runs.compared([id_of(name) for name in ("a", "b", "odd")], "loss", "steps", 10, 1, "", "mean")
-    assert told["keys"] == ["b", "seed"]
 
 
 def test_numbers_for_json():

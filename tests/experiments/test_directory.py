@@ -108,6 +108,7 @@ def test_the_list_has_every_run_and_the_time(place):
     assert tree == {
         "format": 1,
         "minutes": 1.5,
+        "planned": None,
         "runs": [
             {
                 **{"run": "0003", "seed": 2, "settings": {"a": 1}, "state": "failed", "mean_return": None},

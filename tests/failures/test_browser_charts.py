@@ -288,9 +288,9 @@ def test_from_the_ninth_line_on_dashes_differ(tmp_path, dashboard, tab):
     dashes = [lines.nth(at).get_attribute("stroke-dasharray") for at in range(9)]
     assert dashes[:8] == [""] * 8
     assert dashes[8] != ""
-    tab.locator("figure summary").click()
+    tab.get_by_label("Options of the chart").click()
     with tab.expect_download() as download:
-        tab.get_by_role("button", name="CSV").click()
+        tab.locator(".menu").first.get_by_role("button", name="CSV").click()
     saved = tmp_path / "compare.csv"
     download.value.save_as(saved)
     assert saved.read_text().splitlines()[-1] == "500," + ",".join(["0.5"] * 9)

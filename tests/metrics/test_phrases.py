@@ -1,6 +1,6 @@
 import pytest
 
-from distrl.metrics.phrases import return_words, role_states, verdict, waiting_words
+from distrl.metrics.phrases import digits_apart, return_words, role_states, verdict, waiting_words
 
 ACTOR = {"role": "actor", "id": 0, "state": "starting"}
 LEARNER = {"role": "learner", "id": 0, "state": "starting: importing the framework"}
@@ -53,3 +53,10 @@ def test_small_returns_have_two_decimals():
         "475.0",
         "-1,234.6",
     ]
+
+
+def test_numbers_have_as_many_digits_as_tell_them_apart():
+    assert digits_apart([0.001, 0.1]) == 3
+    assert digits_apart([1.00001, 1.00002, 1.00002]) == 6
+    assert digits_apart([0.1 + 0.2, 0.3]) == 17
+    assert digits_apart([float("nan"), float("nan")]) == 3

@@ -30,7 +30,7 @@ export function tableOf(chart) {
         places.map((place, index) => h("td", { class: "n" }, valueText(lines[index], before(data[place], at))))))));
 }
 
-const quoted = (text) => (/[",\n]/.test(String(text)) ? `"${String(text).replaceAll('"', '""')}"` : String(text));
+export const quoted = (text) => (/[",\n]/.test(String(text)) ? `"${String(text).replaceAll('"', '""')}"` : String(text));
 
 /** CSV of the points that the chart holds. */
 export function csvOf(chart) {
@@ -96,8 +96,11 @@ export function svgOf(chart, title) {
 }
 
 /** A PNG of the same picture, at twice its size. */
-export async function pngOf(chart, title) {
-  const image = new Image(), address = URL.createObjectURL(new Blob([svgOf(chart, title)], { type: "image/svg+xml" }));
+export const pngOf = (chart, title) => pngFrom(svgOf(chart, title));
+
+/** A PNG of an SVG, given as text, at twice its size. */
+export async function pngFrom(text) {
+  const image = new Image(), address = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
   try {
     image.src = address;
     await image.decode();

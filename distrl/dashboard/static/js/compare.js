@@ -1,111 +1,318 @@
-// Several runs in one picture: lines, or bands over those that share a value of the configuration.
+// Several runs, or a sweep: their settings beside their outcomes, pictures of both, and their curves.
 import { h, say, select, slider, settled } from "./dom.js";
 import { get } from "./api.js";
 import { Chart } from "./chart.js";
-import { seriesColour } from "./colours.js";
 import { ChartCard } from "./chartcard.js";
+import { chartQuery, keepInAddress } from "./chartstate.js";
+import { columnsOf, CompareTable } from "./comparetable.js";
+import { title } from "./format.js";
+import { importance } from "./importance.js";
 import { metricsOf, texts } from "./metrics.js";
-import { compact, duration, result, title, UNKNOWN } from "./format.js";
-import { pill } from "./states.js";
+import { parallel, passes } from "./parallel.js";
+import { scatter } from "./scatter.js";
+import { scaleOf } from "./scales.js";
+import { kindName, lineage, SweepHead } from "./sweep.js";
 
 const AXES = [["steps", "steps"], ["updates", "updates"], ["episodes", "episodes"], ["time", "time"]];
-const STATISTICS = [["mean", "mean ± deviation"], ["iqm", "interquartile mean"]];
-const kept = { over: "steps", metric: "mean_return_100", second: "", smooth: 1, group: "", statistic: "mean" };
-const REFRESH_MS = 5000;
+const STATISTICS = [["interval", "IQM, 95 % interval"], ["median", "median, 95 % interval"], ["mean", "mean ± deviation"], ["iqm", "IQM, quartiles"]];
+const REFRESH_MS = 5000, ANSWER_MS = 60000;
+const MOST_AXES = 12;
+const MOST_BEHIND = 12; // single runs behind bands, unless the user wants more
+const SEVERAL = "several", USUAL_GROUP = "~", ALL_BUT_SEED = "~seed", ALL = "*", EACH = "-";
+const ORDER = "#order", GROUP = "#group", NOTHING = "";
 
-export async function comparePage({ parameters, session }) {
-  let ids = parameters.getAll("id");
-  if (!ids.length) throw new Error("Choose runs in the list to compare them.");
-  const hidden = new Set();
-  const chart = new Chart({ height: 460, label: "Comparison" });
-  const fields = h("div", { class: "toolbar" });
-  const rows = h("tbody");
-  const note = h("div", { class: "note bad", role: "status", hidden: true });
-  const reset = h("button", { type: "button", class: "small", hidden: true, on: { click: () => { chart.setZoom(null); reset.hidden = true; } } }, "Reset zoom");
-  chart.onZoom = (range) => (reset.hidden = range === null);
-  const card = new ChartCard(chart, { head: [fields], named: () => `compare ${title(kept.metric)} over ${kept.over}` });
-  const soon = settled(150, draw);
-  let offered = "", last = null, turn = 0;
+/** The view, as the address says it. */
+function recalled() {
+  const query = chartQuery(), text = (name, usual = "") => query.get(name) ?? usual, one = (name, options, usual) => (options.some(([key]) => key === query.get(name)) ? query.get(name) : usual);
+  const ranges = query.getAll("range").map((part) => part.match(/^(.+):(-?[\d.e+-]+):(-?[\d.e+-]+)$/)).filter(Boolean).map(([, key, low, high]) => [key, [Number(low), Number(high)]]);
+  return {
+    ids: query.getAll("id"), sweep: text("sweep"), groups: query.has("group") ? query.getAll("group") : [USUAL_GROUP], statistic: one("statistic", STATISTICS, "interval"), outcome: text("outcome"), metric: text("metric", "mean_return_100"), second: text("second"),
+    over: one("over", AXES, "steps"), smooth: Math.min(Math.max(Math.round(Number(query.get("smooth"))) || 1, 1), 101), x: text("x"), colour: query.get("colour"), ranges: new Map(ranges.filter(([, range]) => range.every(Number.isFinite))),
+    sort: text("sort"), columns: query.has("column") ? query.getAll("column") : null, rows: text("rows", "runs"), log: query.has("log"), single: query.has("single") ? query.get("single") === "1" : null,
+  };
+}
 
-  const ask = (metric) => get("compare", { id: ids, metric, over: kept.over, smooth: kept.smooth, group: kept.group, statistic: kept.statistic, points: 800 }, undefined, 60000);
+export async function comparePage({ session, match }) {
+  const page = new Comparison(session, match?.[1] ?? null);
+  try {
+    await page.load();
+  } catch (error) {
+    page.leave();
+    throw error;
+  }
+  return { element: page.element, get title() { return page.title; }, leave: () => page.leave(), shown: () => page.appeared(), themed: () => page.themed() };
+}
 
-  async function draw() {
-    const mine = (turn += 1);
+class Comparison {
+  constructor(session, sweep) {
+    this.session = session;
+    this.state = recalled();
+    this.path = sweep; // the sweep that the address itself names
+    this.sweep = sweep ?? (this.state.sweep || null);
+    if (!this.sweep && !this.state.ids.length) throw new Error("Choose runs in the list to compare them.");
+    Object.assign(this, { hidden: new Set(), turn: 0, offered: "", several: false });
+    this.note = h("div", { class: "note bad", role: "status", hidden: true });
+    this.best = h("p", { class: "told best" });
+    this.left = h("p", { class: "told" });
+    this.links = h("p", { class: "sub" });
+    this.fields = h("div", { class: "toolbar" });
+    this.curveFields = h("div", { class: "toolbar" });
+    this.chosenKeys = h("fieldset", { class: "group-keys", hidden: true });
+    this.passing = h("span", { class: "sub" });
+    this.clear = h("button", { type: "button", class: "small", hidden: true, on: { click: () => { this.state.ranges.clear(); this.ranged(); } } }, "Remove all ranges");
+    this.redrawCurves = settled(200, () => this.loadCurves());
+    this.heading = h("h1", {}, this.sweep ? "Sweep" : "Compare");
+    this.title = this.sweep ? "Sweep" : "Compare";
+    this.makeCards();
+    this.element = this.laidOut();
+    this.timer = setInterval(() => { if (document.visibilityState === "visible" && this.found?.runs.some((run) => run.state === "running")) this.load(); }, REFRESH_MS);
+  }
+
+  makeCards() {
+    this.chart = new Chart({ height: 400, label: "Comparison" });
+    this.reset = h("button", { type: "button", class: "small", hidden: true, on: { click: () => { this.chart.setZoom(null); this.reset.hidden = true; } } }, "Reset zoom");
+    this.chart.onZoom = (range) => (this.reset.hidden = range === null);
+    this.card = new ChartCard(this.chart, { head: [this.curveFields], named: () => `compare ${title(this.state.metric)} over ${this.state.over}`, changed: ({ log }) => { this.state.log = log; this.remember(); } });
+    this.card.setView({ log: this.state.log });
+    this.scatterFields = h("div", { class: "toolbar" });
+    this.scatter = scatter({ title: "Outcome over a setting", head: [this.scatterFields], data: () => this.points(this.state.x) });
+    this.trials = scatter({ title: "Outcome in the order of the runs", data: () => ({ ...this.points(ORDER), best: true }) });
+    this.importance = importance(() => this.found.importance);
+    this.parallel = parallel({ head: [this.passing, this.clear], ranges: this.state.ranges, changed: () => this.ranged(), data: () => ({ axes: this.axes, colours: this.axes[this.axes.length - 1].scale, runs: this.found.runs }) });
+    this.lineage = lineage(() => this.found);
+    this.table = new CompareTable({ state: this.state, changed: () => { this.remember(); this.arrange(); }, toggle: (id, shown) => { if (shown) this.hidden.delete(id); else this.hidden.add(id); this.drawCurves(); }, unload: this.sweep ? null : (id) => this.unload(id) });
+    this.head = new SweepHead();
+    this.pictures = [this.scatter, this.trials, this.importance, this.parallel, this.lineage];
+  }
+
+  laidOut() {
+    const crumb = h("p", { class: "crumb" }, h("a", { href: "#/" }, "Runs"), " / ", this.sweep ? h("a", { href: "#/sweeps" }, "sweeps") : "compare");
+    return h("div", { class: "compare" }, crumb, h("div", { class: "head" }, this.heading, this.links, h("span", { class: "spacer" }), this.reset), this.note, this.sweep ? this.head.element : null,
+      h("section", { class: "card answer", "aria-label": "Result" }, h("div", { class: "body" }, this.fields, this.chosenKeys, this.best, this.left)),
+      this.card.element, this.trials.element, this.lineage.element, this.pair = h("div", { class: "grid two" }, this.scatter.element, this.importance.element), this.parallel.element, this.table.element);
+  }
+
+  asked(ids = this.state.ids) {
+    const { groups, statistic, outcome } = this.state;
+    return { id: ids, sweep: this.sweep, group: groups.includes(EACH) ? [""] : groups, statistic, outcome: outcome || null };
+  }
+
+  async load() {
+    const mine = (this.turn += 1);
     try {
-      const found = await ask(kept.metric), second = kept.second ? await ask(kept.second) : null;
-      if (mine !== turn) return;
-      last = [found, second];
-      note.hidden = true;
-      offer(found);
-      picture();
+      const found = await get("compare/settings", this.asked(), undefined, ANSWER_MS);
+      if (mine !== this.turn) return;
+      this.found = found;
+      this.arrange();
+      await this.loadCurves(mine);
     } catch (error) {
-      if (mine !== turn) return;
-      note.hidden = false;
-      say(note, error.message);
+      if (!this.found) throw error; // the page has never been there
+      this.problem(error);
     }
   }
 
-  function picture() {
-    const [found, second] = last, banded = found.bands.length > 0;
-    const colours = new Map(found.runs.map((run, at) => [run.id, banded ? found.bands.findIndex((band) => band.label === run.group) : at]));
-    const labels = new Map(found.runs.map((run) => [run.id, run.name]));
-    const shown = found.runs.filter((run) => !hidden.has(run.id));
-    const known = metricsOf(session, { columns: found.columns });
-    const drawn = [kept.metric, kept.second || kept.metric].map((name) => texts(known.get(name)));
-    chart.setAxes(drawn.map((one) => one.ticks), [drawn[0].title, second ? drawn[1].title : ""]);
-    const line = (from, axis) => (run) => ({ key: `${axis}-${run.id}`, label: axis === 2 ? `${labels.get(run.id)} · ${title(kept.second)}` : labels.get(run.id),
-      colour: colours.get(run.id), axis, dashed: axis === 2, faint: banded && axis === 1, format: drawn[axis - 1].values, ...from.curves[run.id] });
-    const bands = found.bands.map((band, at) => ({ ...band, key: `band-${band.label}`, label: `${bandName(band)} (${band.runs})`, colour: at, format: drawn[0].values }));
-    chart.label = `${title(kept.metric)} of ${found.runs.length} runs`;
-    chart.show(kept.over, [...shown.map(line(found, 1)), ...(second ? shown.map(line(second, 2)) : [])], { bands });
-    card.drawTable();
-    rows.replaceChildren(...found.runs.map((run) => runRow(run, colours.get(run.id))));
+  async loadCurves(mine = (this.turn += 1)) {
+    const { metric, second, over, smooth, ranges } = this.state, every = this.found.runs.map(({ id }) => id);
+    const ids = ranges.size ? every.filter((_, at) => this.shown(at)) : this.state.ids;
+    try {
+      const ask = (name) => get("compare", { ...this.asked(ids), group: this.found.group.length ? this.found.group : [""], metric: name, over, smooth, points: 800 }, undefined, ANSWER_MS);
+      const none = ranges.size && !ids.length;
+      const found = none ? { runs: [], curves: {}, bands: [], columns: this.curves?.[0].columns ?? [], left_out: "" } : await ask(metric), more = second && !none ? await ask(second) : null;
+      if (mine !== this.turn) return;
+      this.curves = [found, more];
+      this.note.hidden = true;
+      this.offerCurves(found);
+      this.drawCurves();
+      this.table.show(this.found, this.shownAs());
+    } catch (error) {
+      if (mine !== this.turn) return;
+      if (!this.curves) throw error;
+      this.problem(error);
+    }
   }
 
-  const bandName = (band) => (kept.group === "*" ? band.label : `${kept.group} = ${band.label}`);
-
-  function runRow(run, colour) {
-    const swatch = h("span", { class: "dot", "aria-hidden": "true" });
-    swatch.style.background = `var(${seriesColour(colour)})`;
-    const box = h("input", { type: "checkbox", checked: !hidden.has(run.id), "aria-label": `Show ${run.name}`,
-      on: { change: () => { if (box.checked) hidden.delete(run.id); else hidden.add(run.id); picture(); } } });
-    return h("tr", {}, h("td", {}, box), h("th", { scope: "row" }, swatch, h("a", { href: `#/run/${run.id}` }, run.name)), h("td", {}, pill(run)),
-      h("td", {}, run.group ?? UNKNOWN), h("td", { class: "n" }, result(run.numbers.mean_return_100)), h("td", { class: "n" }, result(run.numbers.best_mean_return_100)),
-      h("td", { class: "n" }, compact(run.numbers.env_steps)), h("td", { class: "n" }, duration(run.numbers.training_s)),
-      h("td", {}, h("button", { type: "button", class: "quiet small", "aria-label": `Unload ${run.name}`, on: { click: () => unload(run.id) } }, "Unload")));
+  problem(error) {
+    this.note.hidden = false;
+    say(this.note, error.message);
   }
 
-  function unload(id) {
-    ids = ids.filter((one) => one !== id);
-    hidden.delete(id);
-    history.replaceState(null, "", `#/compare?${new URLSearchParams(ids.map((one) => ["id", one]))}`);
-    if (ids.length) draw(); else location.hash = "#/";
+  /** Everything but the curves, from what was found and the view. */
+  arrange() {
+    const { found, state } = this, { sweep } = found;
+    const settings = columnsOf(found, state.columns);
+    this.axes = [...settings.filter(({ path }) => path !== "seed" || settings.length === 1).slice(0, MOST_AXES).map((one) => ({ key: one.path, scale: scaleOf(one) })), { key: `outcome ${found.outcome}`, scale: this.outcomeScale() }];
+    for (const key of [...state.ranges.keys()]) if (!this.axes.some((axis) => axis.key === key)) state.ranges.delete(key);
+    if (!found.settings.some(({ path }) => path === state.x) && state.x !== ORDER) state.x = found.importance.settings[0]?.path ?? found.settings[0]?.path ?? ORDER;
+    if (!state.sort) state.sort = `-${found.outcome}`;
+    if (sweep) {
+      this.head.update(sweep);
+      say(this.heading, sweep.name);
+      this.title = `${kindName(sweep)} ${sweep.name}`;
+      document.title = `${this.title} · distrl`;
+    }
+    this.links.replaceChildren(...(sweep ? [kindName(sweep)] : found.sweeps.flatMap((one, at) => [at ? ", " : "of the sweep ", h("a", { href: `#/sweep/${one.id}` }, `${one.name} (${one.runs} runs)`)])));
+    say(this.best, found.best ? `Best: ${found.best}` : "");
+    say(this.left, found.left_out);
+    const several = found.runs.length > 1;
+    this.trials.element.hidden = sweep?.kind !== "search";
+    this.lineage.element.hidden = sweep?.kind !== "population" || !sweep.lessons.length;
+    this.pair.hidden = !several || !found.settings.length;
+    this.parallel.element.hidden = this.pair.hidden;
+    this.offer();
+    this.drawPassing();
+    this.table.show(found, this.shownAs());
+    for (const picture of this.pictures) if (!picture.element.closest("[hidden]")) picture.redraw();
   }
 
-  function offer(found) {
-    const text = JSON.stringify([found.columns, found.keys]);
-    if (text === offered) return;
-    offered = text;
-    const metrics = found.columns.map((name) => [name, title(name)]);
-    const change = (key) => (value) => { kept[key] = value; draw(); };
-    if (kept.group && kept.group !== "*" && !found.keys.includes(kept.group)) kept.group = "";
-    fields.replaceChildren(select("Curve", metrics, kept.metric, change("metric")), select("and", [["", "–"], ...metrics], kept.second, change("second")),
-      select("over", AXES, kept.over, change("over")),
-      select("Group", [["", "each run"], ["*", "all runs"], ...found.keys.map((key) => [key, key])], kept.group, change("group")),
-      select("as", STATISTICS, kept.statistic, change("statistic")),
-      slider("Smoothing", 1, 101, kept.smooth, (window) => { kept.smooth = window; soon(); }));
+  outcomeScale() {
+    const { found } = this, numbers = found.runs.map((run) => run.outcome);
+    return scaleOf({ name: this.outcomeTitle(), numbers, texts: numbers.map(String) });
   }
 
-  await draw();
-  const timer = setInterval(() => { if (document.visibilityState === "visible" && last?.[0].runs.some((run) => run.state === "running")) draw(); }, REFRESH_MS);
-  const heads = ["", "Run", "State", "Group", "Return", "Best", "Steps", "Training", ""];
-  return {
-    element: h("div", { class: "compare" }, h("p", { class: "crumb" }, h("a", { href: "#/" }, "Runs"), " / compare"), h("div", { class: "head" }, h("h1", {}, "Compare"), h("span", { class: "spacer" }), reset), note,
-      card.element,
-      h("div", { class: "card scroll" }, h("table", {}, h("caption", { class: "visually-hidden" }, "Compared runs"),
-        h("thead", {}, h("tr", {}, heads.map((text, at) => h("th", { scope: "col", class: at >= 4 && at <= 7 ? "n" : "" }, text || h("span", { class: "visually-hidden" }, at ? "Unload" : "Show"))))), rows))),
-    leave: () => { clearInterval(timer); card.destroy(); },
-    shown: () => chart.resize(),
-    themed: () => chart.rebuild(),
-  };
+  outcomeTitle() {
+    return this.found.outcomes.find(({ name }) => name === this.found.outcome)?.title ?? title(this.found.outcome);
+  }
+
+  /** What a scatter plot draws. */
+  points(x) {
+    const { found, state } = this, of = (path) => found.settings.find((one) => one.path === path);
+    const order = found.runs.map((run, at) => [run.path, at]).sort(([one], [other]) => (one < other ? -1 : 1)).map(([, at]) => at), numbers = [];
+    order.forEach((at, place) => { numbers[at] = place + 1; });
+    const across = x === ORDER ? scaleOf({ name: "number of the run", log: false, numbers, texts: numbers.map(String) }) : scaleOf(of(x) ?? { name: "", numbers: null, texts: found.runs.map(() => "") });
+    if (x === ORDER) across.ticks = evenly(found.runs.length).map((value) => ({ share: across.place(value), text: String(value) }));
+    const colours = state.colour === GROUP ? scaleOf({ name: "group", numbers: null, texts: found.runs.map((run) => run.group ?? "none") }) : of(state.colour) ? scaleOf(of(state.colour)) : null;
+    return { x: across, y: this.outcomeScale(), colours, runs: found.runs, shown: found.runs.map((_, at) => at).filter((at) => this.shown(at)) };
+  }
+
+  shown(at) {
+    return passes(this.axes, this.state.ranges, at);
+  }
+
+  shownAs() {
+    const { found } = this, bands = this.curves?.[0].bands ?? [];
+    const colours = new Map(found.runs.map((run, at) => [run.id, bands.length ? bands.findIndex((band) => band.label === run.group) : at]));
+    return { shown: (at) => this.shown(at), hidden: this.hidden, colours };
+  }
+
+  ranged() {
+    this.remember();
+    this.drawPassing();
+    this.parallel.redraw();
+    this.scatter.redraw();
+    this.table.show(this.found, this.shownAs());
+    this.redrawCurves();
+  }
+
+  drawPassing() {
+    const { ranges } = this.state, count = this.found.runs.filter((_, at) => this.shown(at)).length;
+    say(this.passing, ranges.size ? `${count} of ${this.found.runs.length} runs are within the ranges` : "");
+    this.clear.hidden = ranges.size === 0;
+  }
+
+  drawCurves() {
+    const [found, second] = this.curves, { metric, second: other, over } = this.state, banded = found.bands.length > 0, { colours } = this.shownAs();
+    const known = metricsOf(this.session, { columns: found.columns }), drawn = [metric, other || metric].map((name) => texts(known.get(name)));
+    this.chart.setAxes(drawn.map((one) => one.ticks), [drawn[0].title, second ? drawn[1].title : ""]);
+    const line = (from, axis) => (run) => ({ key: `${axis}-${run.id}`, label: axis === 2 ? `${run.name} · ${title(other)}` : run.name, colour: Math.max(colours.get(run.id) ?? 0, 0), axis, dashed: axis === 2, faint: banded && axis === 1, format: drawn[axis - 1].values, ...from.curves[run.id] });
+    const bands = found.bands.map((band, at) => ({ ...band, key: `band-${band.label}`, label: `${band.label} (${band.runs})`, colour: at, format: drawn[0].values }));
+    const single = !banded || this.single(found), visible = (from) => (single ? from.runs.filter((run) => from.curves[run.id] && !this.hidden.has(run.id)) : []);
+    this.chart.label = `${title(metric)} of ${found.runs.length} runs`;
+    this.chart.show(over, [...visible(found).map(line(found, 1)), ...(second ? visible(second).map(line(second, 2)) : [])], { bands });
+    this.card.drawTable();
+  }
+
+  /** Whether single runs are drawn behind bands: unless there are many. */
+  single(found) {
+    return this.state.single ?? found.runs.length <= MOST_BEHIND;
+  }
+
+  /** The choices of groups, statistic, outcome, x and colour; made again only if they are others. */
+  offer() {
+    const { found, state } = this, keys = found.settings.map(({ path }) => path), text = JSON.stringify([keys, found.outcomes, found.group, state, this.several]);
+    if (text === this.offered) return;
+    this.offered = text;
+    const held = [this.fields, this.scatterFields].flatMap((one) => [...one.querySelectorAll("select")]).find((one) => one === document.activeElement)?.ariaLabel;
+    const set = (name) => (value) => { state[name] = value; this.remember(); this.load(); };
+    this.fields.replaceChildren(select("Group", [[EACH, "each run"], [ALL_BUT_SEED, "all but the seed"], [ALL, "all runs"], ...keys.map((key) => [key, key]), [SEVERAL, "several settings …"]], this.groupChoice(), (value) => this.group(value)),
+      select("as", STATISTICS, state.statistic, set("statistic")), select("Outcome", found.outcomes.map(({ name, title: told }) => [name, told]), found.outcome, set("outcome")));
+    this.chosenKeys.hidden = !this.several;
+    this.chosenKeys.replaceChildren(h("legend", {}, "Runs with the same values of these are a group"), ...keys.map((key) => {
+      const box = h("input", { type: "checkbox", checked: found.group.includes(key), "data-key": key, on: { change: () => this.groupBy(keys.filter((one) => (one === key ? box.checked : found.group.includes(one)))) } });
+      return h("label", { class: "field" }, box, key);
+    }));
+    const view = (name) => (value) => { state[name] = value; this.remember(); this.scatter.redraw(); };
+    if (state.colour === null) state.colour = found.importance.settings.find(({ path }) => path !== state.x)?.path ?? found.settings.find(({ path }) => path !== state.x && path !== "seed")?.path ?? NOTHING;
+    this.scatterFields.replaceChildren(select("x", [...keys.map((key) => [key, key]), [ORDER, "order of the runs"]], state.x, view("x")), select("Colour", [[NOTHING, "none"], ...(found.group.length ? [[GROUP, "group"]] : []), ...keys.map((key) => [key, key])], state.colour, view("colour")));
+    if (held) this.element.querySelector(`select[aria-label="${CSS.escape(held)}"]`)?.focus();
+  }
+
+  groupChoice() {
+    const { group, settings } = this.found, apart = settings.map(({ path }) => path).filter((path) => path !== "seed");
+    if (this.several) return SEVERAL;
+    if (!group.length) return EACH;
+    if (group.length === 1 && this.state.groups[0] !== ALL_BUT_SEED && this.state.groups[0] !== USUAL_GROUP) return group[0];
+    return group.join() === ALL && this.state.groups[0] === ALL ? ALL : group.join() === apart.join() || group[0] === ALL ? ALL_BUT_SEED : SEVERAL;
+  }
+
+  group(value) {
+    this.several = value === SEVERAL;
+    this.groupBy(this.several ? this.found.group.filter((key) => key !== ALL) : [value]);
+  }
+
+  groupBy(groups) {
+    const held = document.activeElement?.dataset?.key;
+    this.state.groups = groups.length ? groups : [EACH];
+    this.remember();
+    this.load().then(() => held && this.chosenKeys.querySelector(`[data-key="${CSS.escape(held)}"]`)?.focus());
+  }
+
+  offerCurves(found) {
+    const { state } = this, { columns } = found, text = JSON.stringify([columns, state.metric, state.second, state.over, this.single(found), found.bands.length > 0]);
+    if (text === this.offeredCurves) return;
+    this.offeredCurves = text;
+    const metrics = columns.map((name) => [name, title(name)]), set = (name) => (value) => { state[name] = value; this.remember(); this.loadCurves(); };
+    const held = document.activeElement?.ariaLabel, inside = this.curveFields.contains(document.activeElement);
+    const single = h("input", { type: "checkbox", "aria-label": "Single runs", checked: this.single(found), on: { change: () => { state.single = single.checked; this.remember(); this.drawCurves(); } } });
+    this.curveFields.replaceChildren(select("Curve", metrics, state.metric, set("metric")), select("and", [["", "–"], ...metrics], state.second, set("second")), select("over", AXES, state.over, set("over")),
+      slider("Smoothing", 1, 101, state.smooth, (window) => { state.smooth = window; this.remember(); this.redrawCurves(); }),
+      ...(found.bands.length ? [h("label", { class: "field" }, single, "Single runs")] : []));
+    if (inside && held) this.curveFields.querySelector(`[aria-label="${CSS.escape(held)}"]`)?.focus();
+  }
+
+  remember() {
+    const { state } = this, other = (value, usual) => (value === usual ? null : value);
+    keepInAddress({ id: state.ids, sweep: this.path ? null : this.sweep, group: state.groups.join() === USUAL_GROUP ? null : state.groups, statistic: other(state.statistic, "interval"), outcome: state.outcome, metric: other(state.metric, "mean_return_100"), second: state.second,
+      over: other(state.over, "steps"), smooth: state.smooth === 1 ? null : String(state.smooth), x: state.x, colour: state.colour, range: [...state.ranges].map(([key, [low, high]]) => `${key}:${low}:${high}`), sort: state.sort, column: state.columns, rows: other(state.rows, "runs"), log: state.log ? "1" : null, single: state.single === null ? null : String(Number(state.single)) });
+  }
+
+  unload(id) {
+    this.state.ids = this.state.ids.filter((one) => one !== id);
+    this.hidden.delete(id);
+    this.remember();
+    if (this.state.ids.length) this.load(); else location.hash = "#/";
+  }
+
+  leave() {
+    clearInterval(this.timer);
+    this.turn += 1;
+    this.card.destroy();
+    for (const picture of this.pictures) picture.destroy();
+  }
+
+  /** The page is on the screen now: what is drawn has a size. */
+  appeared() {
+    this.chart.resize();
+    for (const picture of this.pictures) if (!picture.element.closest("[hidden]")) picture.redraw();
+  }
+
+  themed() {
+    this.chart.rebuild();
+    this.appeared();
+  }
+}
+
+/** At most ten whole numbers from 1 to n. */
+function evenly(n) {
+  const step = [1, 2, 5, 10, 20, 50, 100, 200].find((one) => n / one <= 10) ?? 500;
+  return [...new Set([1, ...Array.from({ length: Math.floor(n / step) }, (_, at) => (at + 1) * step)])];
 }

@@ -1,10 +1,11 @@
-// From the address to a page: #/ (runs), #/run/ID, #/compare?id=…, #/fleet.
+// From the address to a page: #/ (runs), #/run/ID, #/compare?id=…, #/sweeps, #/sweep/ID, #/fleet.
 import { announce, h, say } from "./dom.js";
 import { get, signOut } from "./api.js";
 import { runsPage } from "./runs.js";
 import { runPage } from "./run.js";
 import { comparePage } from "./compare.js";
 import { fleetPage } from "./fleet.js";
+import { sweepsPage } from "./sweep.js";
 
 const content = document.getElementById("content");
 const scheme = matchMedia("(prefers-color-scheme: dark)");
@@ -16,6 +17,8 @@ const PAGES = [
   [/^\/$/, "runs", "Runs", runsPage],
   [/^\/run\/([0-9a-f]+)$/, "runs", "Run", runPage],
   [/^\/compare$/, "runs", "Compare", comparePage],
+  [/^\/sweeps$/, "sweeps", "Sweeps", sweepsPage],
+  [/^\/sweep\/([0-9a-f]+)$/, "sweeps", "Sweep", comparePage],
   [/^\/fleet$/, "fleet", "Fleet", fleetPage],
 ];
 

@@ -1,0 +1,122 @@
+"""The directory of a sweep, a search or a population read back: what its files say about its runs.
+
+Runs are read from their own directories; these files add which settings vary, how many runs there are to be, and the
+runs that failed before they had a directory.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from distrl.config.document import parse_mapping
+from distrl.errors import ConfigError
+
+INDEX, SWEEP, SEARCH, POPULATION = "sweep.json", "sweep.yaml", "search.yaml", "population.json"
+FILES = (INDEX, SWEEP, SEARCH, POPULATION)
+MOST_BYTES = 8 * 2**20
+"""Largest of these files that is read."""
+Kind = Literal["sweep", "search", "population"]
+
+
+class Planned(BaseModel):
+    """A run in sweep.json."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run: str
+    seed: int = 0
+    settings: dict[str, Any] = {}
+    state: str = ""
+    error: str | None = None
+
+
+class _Index(BaseModel):
+    runs: tuple[Planned, ...] = ()
+    minutes: float = 0.0
+    planned: int | None = Field(None, ge=0)
+
+
+class Lesson(BaseModel):
+    """A member of a population takes the networks and settings of another one, at a number of its own steps."""
+
+    model_config = ConfigDict(frozen=True)
+
+    member: str
+    teacher: str
+    env_steps: int
+    score: float | None = None
+    teacher_score: float | None = None
+
+
+class _Population(BaseModel):
+    members: dict[str, Any] = {}
+    lessons: tuple[Lesson, ...] = ()
+
+
+class Sweep(NamedTuple):
+    """Content of the files of a sweep.
+
+    Attributes:
+        varied: Dotted paths of the settings that vary.
+        planned: Runs that there are to be; None where only time or steps limit them, or the files are older.
+        minutes: Minutes of all launches; None for a search.
+        runs: Those in sweep.json; empty for a search.
+        lessons: Of a population, oldest first.
+    """
+
+    kind: Kind
+    varied: tuple[str, ...]
+    planned: int | None
+    minutes: float | None
+    runs: tuple[Planned, ...] = ()
+    lessons: tuple[Lesson, ...] = ()
+
+
+def sweep_of(files: Mapping[str, bytes]) -> Sweep | None:
+    """Return what the files of a directory say; None if it is not that of a sweep.
+
+    Args:
+        files: Name -> content, of those of `FILES` that are there.
+
+    Raises:
+        ConfigError: One of them is damaged.
+    """
+    if SWEEP not in files and SEARCH not in files:
+        return None
+    described = _mapping(files, SWEEP if SWEEP in files else SEARCH)
+    vary = described.get("vary")
+    varied = tuple(map(str, vary)) if isinstance(vary, dict) else ()
+    index = _read(_Index, files, INDEX)
+    if POPULATION in files:
+        population = _read(_Population, files, POPULATION)
+        return Sweep("population", varied, len(population.members), index.minutes, index.runs, population.lessons)
+    if SWEEP in files:
+        return Sweep("sweep", varied, index.planned, index.minutes, index.runs)
+    trials = described.get("trials", _USUAL_TRIALS)
+    return Sweep("search", varied, trials if type(trials) is int else None, None)
+
+
+_USUAL_TRIALS = 30
+"""The default of `trials` in search.yaml, which is written there only where it differs."""
+
+
+def _mapping(files: Mapping[str, bytes], name: str) -> dict[str, Any]:
+    try:
+        return parse_mapping(files[name].decode(), f"file {name}")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"file {name} is not UTF-8 text") from error
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def _read(model: type[Model], files: Mapping[str, bytes], name: str) -> Model:
+    if name not in files:
+        return model()
+    try:
+        return model.model_validate_json(files[name])
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where = ".".join(map(str, problem["loc"]))
+        raise ConfigError(f"file {name} is damaged: {where or 'the file'}: {problem['msg']}") from error
