@@ -203,6 +203,11 @@ def changes(request: Request) -> Response:
     return Answer(request.app.state.watches.changes(run_id or _view(request), since))
 
 
+def alerts(request: Request) -> Response:
+    """Return the alerts since the dashboard began, the newest first; none if those marked `since` are still right."""
+    return Answer(request.app.state.alerts.answer(_text(request, "since", "")))
+
+
 async def act(request: Request) -> Response:
     """Control a running job: {"action": …, "value": …}."""
     asked = control.Request.read(await read_body(request))

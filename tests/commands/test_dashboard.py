@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 import socket
@@ -63,6 +64,12 @@ def test_tokens_in_files(capsys, workplace, content, problem):
     assert problem in refused(capsys, "--host", "0.0.0.0", "--token-file", "token")
 
 
+def test_alerts_are_checked_at_the_start(capsys, workplace):
+    (workplace / "alerts.yaml").write_text("silent_s: 1\n")
+    problem = "silent_s: 1 (from --alerts alerts.yaml) must be greater than or equal to 5"
+    assert refused(capsys, "--alerts", "alerts.yaml") == problem
+
+
 def test_without_the_extra(capsys, monkeypatch):
     monkeypatch.setitem(beside.NEEDED, "no_such_module", "uvicorn")
     assert refused(capsys) == f"uvicorn, which the dashboard needs, is not installed: {how_to_install('dashboard')}"
@@ -87,7 +94,7 @@ def test_from_start_to_interrupt(workplace, free_port, number):
             f"http://127.0.0.1:{free_port}/api/runs", headers={"Authorization": f"Bearer {TOKEN}"}
         )
         with urllib.request.urlopen(asking, timeout=60) as answer:
-            assert answer.read() == b'{"runs":[]}'
+            assert json.load(answer)["runs"] == []
         with pytest.raises(urllib.error.HTTPError, match="401"):
             urllib.request.urlopen(f"http://127.0.0.1:{free_port}/api/runs", timeout=60)
         process.send_signal(number)

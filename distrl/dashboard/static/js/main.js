@@ -1,5 +1,6 @@
 // From the address to a page: #/ (runs), #/run/ID, #/compare?id=…, #/fleet.
 import { announce, h, say } from "./dom.js";
+import { bell, titled } from "./alerts.js";
 import { get, signOut } from "./api.js";
 import { runsPage } from "./runs.js";
 import { runPage } from "./run.js";
@@ -29,7 +30,7 @@ async function go() {
     if (link.dataset.page === section) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  document.title = `${title} · distrl`;
+  titled(`${title} · distrl`);
   let next;
   content.setAttribute("aria-busy", "true");
   try {
@@ -46,7 +47,7 @@ async function go() {
   content.replaceChildren(page.element);
   content.focus({ preventScroll: true });
   scrollTo(0, 0);
-  if (page.title) document.title = `${page.title} · distrl`;
+  if (page.title) titled(`${page.title} · distrl`);
   page.shown?.();
 }
 
@@ -84,4 +85,5 @@ const leaving = document.getElementById("sign-out");
 leaving.addEventListener("click", () => signOut().catch((error) => announce(error.message)));
 session().then(({ signed_in }) => (leaving.hidden = !signed_in), () => {}); // what is wrong is shown by the page
 addEventListener("hashchange", go);
+bell();
 go();
