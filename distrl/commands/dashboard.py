@@ -50,6 +50,12 @@ def dashboard(
             help="YAML with the limits of alerts and a webhook, see docs/dashboard.md; off: no alerts.",
         ),
     ] = None,
+    allow_start: Annotated[
+        bool,
+        typer.Option(
+            "--allow-start", help="Let pages start and resume trainings, which run code as you. Needs a token."
+        ),
+    ] = False,
     open_page: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
 ) -> None:
     """Show runs, live and finished, on a page; steer those that run.
@@ -74,7 +80,7 @@ def dashboard(
     alert_settings = AlertSettings() if alerts is None else read_alert_settings(alerts, os.environ)
     check_reachable(redis_url or ())
     with listen(host, port) as listening, opened("dashboard") as beats:
-        server = make_server(runs, access, redis_url or (), beats, alert_settings)
+        server = make_server(runs, access, redis_url or (), beats, alert_settings, may_start=allow_start)
         _serve(partial(server.run, sockets=[listening]), runs, url_of(listening), open_page=open_page)
 
 

@@ -15,7 +15,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from distrl.dashboard import role_views, views
+from distrl.dashboard import role_views, start_views, views
 from distrl.dashboard.access import Access
 from distrl.dashboard.alert_settings import AlertSettings
 from distrl.dashboard.alerts import LOOK_S, AlertWatch
@@ -25,6 +25,7 @@ from distrl.dashboard.control import TooLateError
 from distrl.dashboard.files import NotThereError
 from distrl.dashboard.jobs import SCAN_S
 from distrl.dashboard.payloads import Answer, Runs
+from distrl.dashboard.starts import Starts
 from distrl.errors import ConfigError, MemoryBackendError
 
 STATIC = Path(__file__).parent / "static"
@@ -36,13 +37,27 @@ REST_S = 0.25
 
 
 def make_app(
-    root: Path, access: Access, redis_urls: Sequence[str] = (), alerts: AlertSettings | None = USUAL_ALERTS
+    root: Path,
+    access: Access,
+    redis_urls: Sequence[str] = (),
+    alerts: AlertSettings | None = USUAL_ALERTS,
+    *,
+    may_start: bool = False,
 ) -> Starlette:
     """Make the dashboard of the runs below `root` and of those in these Redis servers.
 
     Args:
         alerts: None: no alerts.
+        may_start: Whether a page with the right to act may start trainings, and so run code.
+
+    Raises:
+        ConfigError: `may_start` without a token for it.
     """
+    if may_start and access.token is None:
+        raise ConfigError(
+            "--allow-start lets pages run code as you, and there is no token, so any user of this machine could; write "
+            "one to a file and add --token-file FILE (or set DISTRL_DASHBOARD_TOKEN)"
+        )
     authenticator = Authenticator(access)
 
     @asynccontextmanager
@@ -62,6 +77,7 @@ def make_app(
     app.state.runs = Runs(root, redis_urls)
     app.state.watches = Watches(app.state.runs)
     app.state.alerts = AlertWatch(app.state.runs, alerts)
+    app.state.starts = Starts(app.state.runs.index) if may_start else None
     return app
 
 
@@ -100,6 +116,11 @@ def _routes(authenticator: Authenticator) -> list[BaseRoute]:
         Route("/api/fleet", views.fleet),
         Route("/api/changes", views.changes),
         Route("/api/alerts", views.alerts),
+        Route("/api/draft", start_views.draft),
+        Route("/api/draft/check", start_views.check, methods=["POST"]),
+        Route("/api/start", start_views.start, methods=["POST"]),
+        Route("/api/resume", start_views.resume, methods=["POST"]),
+        Route("/api/starts/{id}", start_views.told),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
 

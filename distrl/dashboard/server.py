@@ -26,12 +26,15 @@ def make_server(
     redis_urls: Sequence[str] = (),
     beats: Beats | None = None,
     alerts: AlertSettings | None = USUAL_ALERTS,
+    *,
+    may_start: bool = False,
 ) -> uvicorn.Server:
     """Make a server of the runs below `root` and of those in these Redis servers.
 
     Args:
         beats: Written by the server's own loop: no heartbeat means that no request is answered.
         alerts: None: no alerts.
+        may_start: As in `make_app`.
     """
 
     async def notify() -> None:
@@ -40,7 +43,7 @@ def make_server(
 
     return uvicorn.Server(
         uvicorn.Config(
-            make_app(root, access, redis_urls, alerts),
+            make_app(root, access, redis_urls, alerts, may_start=may_start),
             log_level="warning",
             access_log=False,  # keeps tokens and readers out of logs
             server_header=False,

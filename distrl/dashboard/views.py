@@ -36,6 +36,7 @@ def session(request: Request) -> Response:
     return Answer(
         {
             "right": request.state.right,
+            "may_start": request.app.state.starts is not None and request.state.right == "act",
             "signed_in": request.state.session is not None,
             "version": distrl.__version__,
             "root": str(runs.index.root.resolve()),

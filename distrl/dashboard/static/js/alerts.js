@@ -132,7 +132,7 @@ class Bell {
       h("span", { class: "severity" }, alert.severity),
       h("a", { href: `#/run/${alert.run}`, on: { click: () => this.see([alert.id]) } }, alert.name),
       h("span", { class: "when", title: moment(alert.at) }, `${ago(alert.at)}${cleared}`),
-      isSeen ? h("span", { class: "muted" }, "seen") : h("button", { type: "button", class: "small quiet", "aria-label": `Mark as seen: ${alert.name}: ${alert.text}`, on: { click: () => this.see([alert.id]) } }, "Seen"),
+      isSeen ? h("span", { class: "muted" }, "seen") : h("button", { type: "button", class: "small quiet", "aria-label": `Mark as seen: ${alert.name}: ${alert.text}`, on: { click: () => this.see([alert.id]) } }, "Mark seen"),
       h("p", {}, alert.text));
   }
 }

@@ -1,4 +1,4 @@
-// From the address to a page: #/ (runs), #/run/ID, #/compare?id=…, #/fleet.
+// From the address to a page: #/ (runs), #/run/ID, #/compare?id=…, #/new?preset=…, #/fleet.
 import { announce, h, say } from "./dom.js";
 import { bell, titled } from "./alerts.js";
 import { get, signOut } from "./api.js";
@@ -6,6 +6,7 @@ import { runsPage } from "./runs.js";
 import { runPage } from "./run.js";
 import { comparePage } from "./compare.js";
 import { fleetPage } from "./fleet.js";
+import { startPage } from "./start.js";
 
 const content = document.getElementById("content");
 const scheme = matchMedia("(prefers-color-scheme: dark)");
@@ -17,6 +18,7 @@ const PAGES = [
   [/^\/$/, "runs", "Runs", runsPage],
   [/^\/run\/([0-9a-f]+)$/, "runs", "Run", runPage],
   [/^\/compare$/, "runs", "Compare", comparePage],
+  [/^\/new$/, "runs", "New run", startPage],
   [/^\/fleet$/, "fleet", "Fleet", fleetPage],
 ];
 
@@ -37,7 +39,7 @@ async function go() {
     next = await make({ session: await session(), parameters: new URLSearchParams(query), match: path.match(pattern) });
   } catch (error) {
     // A run that is just being set up has no directory yet; or the server was away.
-    const again = make === comparePage ? 0 : setTimeout(go, RETRY_MS);
+    const again = [comparePage, startPage].includes(make) ? 0 : setTimeout(go, RETRY_MS);
     next = { element: problem(error), leave: () => clearTimeout(again) };
   }
   if (mine !== turn) return next.leave(); // the user has gone on meanwhile
