@@ -370,9 +370,12 @@ def _status(field: bytes, text: bytes) -> RoleStatus | None:
     plain = all(map(_is_plain, (*status.waits.values(), *_values(status, _OWN_FIELDS), *_load_values(status.machine))))
     if not (numbered and plain and field == status.key.encode()):
         return None
+    gpus = () if status.machine is None else status.machine.gpus
+    if all(map(str.isprintable, (status.host, status.state, *status.waits, *(gpu.name for gpu in gpus)))):
+        return status
     waits = {printable(name): share for name, share in status.waits.items()}
     machine = status.machine and replace(
-        status.machine, gpus=tuple(replace(gpu, name=printable(gpu.name)) for gpu in status.machine.gpus)
+        status.machine, gpus=tuple(replace(gpu, name=printable(gpu.name)) for gpu in gpus)
     )
     host, state = printable(status.host), printable(status.state)
     return replace(status, host=host, state=state, waits=waits, machine=machine)

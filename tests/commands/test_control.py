@@ -229,7 +229,7 @@ def test_status_as_json(capsys, backend, workplace):
         "autoscale": None,
         "min_actors": None,
         "max_actors": None,
-        "stacks": False,
+        "stacks": "",
         "settings": {},
         "checkpoint": nothing,
         "evaluation": nothing,

@@ -9,7 +9,7 @@ import { axesOf, axisKey, metricsOf, texts, title } from "./metrics.js";
 import { pickMetrics } from "./picker.js";
 import { along } from "./ranges.js";
 
-const REDRAW_MS = [1000, 10000]; // least and most; a long curve changes little in a second
+const REDRAW_MS = [2000, 10000]; // least and most; a long curve changes little in two seconds
 const REDRAW_MS_A_POINT = 8;
 const CURVE_MS = 60000; // the first curve of a long run takes a while
 const MARKS_MS = 5000;

@@ -22,7 +22,7 @@ export function histograms(id) {
       element.hidden = found.tags.length === 0;
       if (element.hidden) return;
       if (!found.tags.includes(tag)) tag = found.tags.find((name) => name.startsWith("gradients/") && name.endsWith("kernel")) ?? found.tags[0];
-      field.replaceChildren(select("of", found.tags.map((name) => [name, name]), tag, (name) => { tag = name; show(); }));
+      field.replaceChildren(select("of", found.tags.map((name) => [name, name]), tag, (name) => { [tag, column] = [name, null]; show(); }));
       field.querySelector("select").setAttribute("aria-label", "Histograms of");
       await show();
     } catch (error) {
@@ -41,8 +41,8 @@ export function histograms(id) {
       shown = null;
       say(told, error.message);
     }
-    draw();
-    if (shown) at(null);
+    if (shown) at(column); // where the reader is
+    else draw();
   }
 
   const strongest = () => Math.max(...shown.shares.flat(), 1e-9);

@@ -1,0 +1,201 @@
+"""axe-core on the dashboard's pages in every state: no serious finding; and a journey by keyboard alone."""
+
+import json
+import re
+from pathlib import Path
+
+import axe_playwright_python
+import numpy as np
+import pytest
+
+from distrl.config.load import dump, load
+from distrl.dashboard.files import id_of
+from distrl.memory_backend.records import HostLoad, RoleStatus
+from distrl.metrics.sinks import EventFile
+from tests import run_folders
+from tests.failures import test_browser
+
+pytestmark = [pytest.mark.slow, pytest.mark.redis]
+
+browser, dashboard, tab, job = test_browser.browser, test_browser.dashboard, test_browser.tab, test_browser.job
+AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
+SERIOUS = ("serious", "critical")
+
+
+def findings(tab):
+    """Serious findings in what is shown now, with the elements that have them."""
+    if not tab.evaluate("typeof axe !== 'undefined'"):
+        tab.evaluate(AXE)
+    told = tab.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+    return [(one["id"], [node["html"][:150] for node in one["nodes"][:3]]) for one in told if one["impact"] in SERIOUS]
+
+
+@pytest.fixture
+def folders(tmp_path, job):
+    """One run of every kind: running (with a silent actor), two that have ended, failed, gone, damaged."""
+    job.registry.beat(RoleStatus("learner", 0, 1, "hera", 4, "training", machine=HostLoad(4.0, 0.5, 8e3, 2e3)))
+    job.registry.beat(RoleStatus("actor", 1, 2, "zeus", 6, "acting", blocked_share=0.5, env_steps_per_s=9.0))
+    for number, (name, changes) in enumerate(
+        {
+            "solved": {},
+            "other": {"stop_reason": "env_steps"},
+            "failed": {"exit_code": 5, "stop_reason": "non-finite", "error": "the loss is NaN"},
+            "gone": None,
+        }.items()
+    ):
+        folder = tmp_path / name
+        (folder / "logs").mkdir(parents=True)
+        record = {"run_id": name, "redis_url": None, "pid": 1, "process": "gone", "started": 1e9 + number}
+        (folder / "run.json").write_text(json.dumps(record))
+        sets = [f"network.learning_rate={10.0**-number}", "evaluation.every_env_steps=100"]
+        (folder / "config.yaml").write_text(dump(load("cartpole-impala", sets=sets)))
+        rows = "".join(f"{n},{100 * n},{n},{n / 2},{10 * n},{0.5 / n}\n" for n in range(1, 30))
+        (folder / "metrics.csv").write_text(f"updates,env_steps,episodes,wall_s,mean_return_100,loss\n{rows}")
+        (folder / "logs" / "events.log").write_text("2026-01-02 03:04:05 actor 1 ended (signal 9)\n")
+        (folder / "logs" / "learner.log").write_text("2026-01-02 03:04:05 ERROR it has failed\n")
+        if changes is not None:
+            run_folders.summary(run_id=name, mean_return_100=475.0, **changes).write(folder / "summary.json")
+    file = EventFile(tmp_path / "solved" / "tensorboard" / "learner")
+    file.histogram("gradients/main/dense/kernel", np.linspace(-1, 1, 100), 1000)
+    file.close()
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "run.json").write_text("[]")
+    return tmp_path
+
+
+def run_states(tab):
+    """States of the page of one run: each of its tabs, the table of a chart, and the choice of metrics."""
+    for name in tab.get_by_role("tab").all_inner_texts():
+        tab.get_by_role("tab", name=re.compile(re.escape(name.split()[0]))).click()
+        yield f"tab {name}"
+    menu = tab.get_by_role("button", name=re.compile("^Menu of|menu", re.IGNORECASE)).first
+    if menu.count():
+        menu.click()
+        yield "menu of a chart"
+        tab.keyboard.press("Escape")
+    tab.get_by_role("button", name=re.compile("^Add a panel")).click()
+    yield "choice of metrics"
+    tab.keyboard.press("Escape")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_state_has_a_serious_finding(folders, dashboard, browser, theme):
+    tab = browser.new_page(color_scheme=theme, reduced_motion="reduce")
+    tab.set_default_timeout(test_browser.PATIENCE_MS)
+    found, seen = {}, []
+
+    def look(state):
+        seen.append(state)
+        tab.locator("main:not([aria-busy])").wait_for()
+        if told := findings(tab):
+            found[state] = told
+
+    tab.goto(dashboard)
+    tab.get_by_role("link", name="solved").wait_for()
+    look("list")
+    tab.get_by_role("searchbox", name="Query").fill("lrr>1")
+    tab.get_by_text("no number or setting is named 'lrr'").wait_for()
+    look("a query that cannot be read")
+    tab.goto(f"{dashboard}#/?group=algorithm.name")
+    tab.get_by_text("IQM").first.wait_for()
+    look("groups")
+    tab.goto(f"{dashboard}#/?query=nothing-has-this-name")
+    tab.get_by_role("link", name="solved").wait_for(state="detached")
+    look("nothing found")
+    for run in ("job", "solved", "failed", "gone", "damaged"):
+        tab.goto(f"{dashboard}#/run/{id_of(run)}")
+        tab.get_by_role("heading", name=run, exact=True).wait_for()
+        tab.locator(".sentence").wait_for()
+        look(run)
+        if run == "job":
+            tab.locator(".flow .cells button").first.click()
+            tab.get_by_role("region", name="The chosen role").get_by_text(re.compile("^Memory: ")).wait_for()
+            look("a role")
+        if run in ("job", "solved"):
+            for state in run_states(tab):
+                look(f"{run}: {state}")
+    tab.goto(f"{dashboard}#/compare?id={id_of('solved')}&id={id_of('other')}")
+    tab.locator(".legend button").nth(1).wait_for()
+    look("compare")
+    tab.goto(f"{dashboard}#/fleet")
+    tab.get_by_role("heading", name="hera").wait_for()
+    look("fleet")
+    tab.close()
+    assert found == {}
+    assert len(seen) >= 20, seen
+
+
+class Keyboard:
+    """Presses keys, and knows what has the focus."""
+
+    NAME = "(document.activeElement.getAttribute('aria-label') || document.activeElement.textContent || '').trim()"
+
+    def __init__(self, tab):
+        self._tab = tab
+        self.press = tab.keyboard.press
+
+    @property
+    def name(self):
+        return self._tab.evaluate(self.NAME)
+
+    def to(self, words, key="Tab", most=150):
+        """Press Tab until something with such a name has the focus, which is then visible as such."""
+        passed = []
+        for _ in range(most):
+            self.press(key)
+            passed.append(self.name)
+            if re.search(words, passed[-1]):
+                outline = self._tab.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+                assert outline != "none", f"the focus on {passed[-1]!r} is not visible"
+                return
+        raise AssertionError(f"{words!r} cannot be reached by {key}; it passed {passed}")
+
+
+@pytest.mark.usefixtures("folders")
+def test_all_of_it_is_reached_without_a_mouse(dashboard, tab, job):
+    keys = Keyboard(tab)
+    tab.goto(dashboard)
+    tab.get_by_role("link", name="solved").wait_for()
+    keys.to("^Query$")
+    tab.keyboard.type("state:failed")
+    tab.get_by_role("link", name="solved").wait_for(state="detached")
+    keys.press("Control+A")
+    tab.keyboard.type("job")
+    tab.get_by_role("link", name="job", exact=True).wait_for()
+    keys.to("^Return$")
+    keys.press("Enter")
+    tab.wait_for_url(re.compile("sort=-mean_return_100"))
+    keys.to("^job$")
+    keys.press("Enter")
+    tab.get_by_role("heading", name="job", exact=True).wait_for()
+    tab.get_by_role("button", name="Pause").wait_for()
+
+    keys.to("^Pause$")
+    keys.press("Enter")
+    tab.locator(".pill", has_text="paused").wait_for()
+    assert [request.what for _, request in job.registry.requests("0")] == ["pause"]
+    keys.to("^actor 0 on hera")
+    keys.press("ArrowRight")
+    assert keys.name.startswith("actor 1 on zeus")
+    keys.press("Enter")
+    tab.get_by_role("region", name="The chosen role").get_by_text(re.compile("^Memory: ")).wait_for()
+    keys.to("^Close$")
+    keys.press("Enter")
+    assert keys.name.startswith("actor 1 on zeus")
+
+    keys.to("^Mean return 100")
+    keys.press("Home")
+    tab.locator("#status").filter(has_text=re.compile("10")).wait_for(state="attached")
+    keys.press("+")
+    tab.wait_for_url(re.compile("zoom="))
+    keys.press("0")
+    tab.wait_for_function("!location.hash.includes('zoom=')")
+    keys.to("^Roles$")
+    keys.press("End")
+    assert tab.get_by_role("tab", selected=True).inner_text() == "Logs"
+    keys.press("ArrowLeft")
+    assert tab.get_by_role("tab", selected=True).inner_text().startswith("Events")
+    keys.to("^Fleet$", "Shift+Tab")
+    keys.press("Enter")
+    tab.get_by_role("heading", name="hera").wait_for()
+    assert tab.complaints == []
