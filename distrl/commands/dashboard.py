@@ -15,6 +15,17 @@ from distrl.errors import EXIT_INTERRUPTED, ConfigError
 from distrl.health import opened
 
 DEFAULT_RUNS = Path("runs")
+AlertsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE|off",
+        help="YAML with the limits of alerts and a webhook, see docs/dashboard.md; off: no alerts.",
+    ),
+]
+AllowStartOption = Annotated[
+    bool,
+    typer.Option("--allow-start", help="Let pages start and resume trainings, which run code as you. Needs a token."),
+]
 
 
 def dashboard(
@@ -43,19 +54,8 @@ def dashboard(
             help="Show the runs that this Redis knows of, too, wherever they were launched. May be repeated.",
         ),
     ] = None,
-    alerts: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE|off",
-            help="YAML with the limits of alerts and a webhook, see docs/dashboard.md; off: no alerts.",
-        ),
-    ] = None,
-    allow_start: Annotated[
-        bool,
-        typer.Option(
-            "--allow-start", help="Let pages start and resume trainings, which run code as you. Needs a token."
-        ),
-    ] = False,
+    alerts: AlertsOption = None,
+    allow_start: AllowStartOption = False,
     open_page: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
 ) -> None:
     """Show runs, live and finished, on a page; steer those that run.
