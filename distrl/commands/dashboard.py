@@ -1,5 +1,8 @@
 """`distrl dashboard`: the page beside trainings."""
 
+import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +15,17 @@ from distrl.errors import EXIT_INTERRUPTED, ConfigError
 from distrl.health import opened
 
 DEFAULT_RUNS = Path("runs")
+AlertsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE|off",
+        help="YAML with the limits of alerts and a webhook, see docs/dashboard.md; off: no alerts.",
+    ),
+]
+AllowStartOption = Annotated[
+    bool,
+    typer.Option("--allow-start", help="Let pages start and resume trainings, which run code as you. Needs a token."),
+]
 
 
 def dashboard(
@@ -40,6 +54,8 @@ def dashboard(
             help="Show the runs that this Redis knows of, too, wherever they were launched. May be repeated.",
         ),
     ] = None,
+    alerts: AlertsOption = None,
+    allow_start: AllowStartOption = False,
     open_page: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
 ) -> None:
     """Show runs, live and finished, on a page; steer those that run.
@@ -54,24 +70,28 @@ def dashboard(
     if not runs.is_dir() and not (redis_url and runs == DEFAULT_RUNS):  # runs of a Redis need no folder here
         raise ConfigError(f"{runs} is no directory; name the one that holds the runs: distrl dashboard RUNS_DIR")
     # Imported here: other commands need no web server.
+    from distrl.dashboard.alert_settings import AlertSettings, read_alert_settings
     from distrl.dashboard.beside import listen, url_of
     from distrl.dashboard.jobs import check_reachable
+    from distrl.dashboard.server import make_server
 
     all_rights = _token(token_file, "--token-file", TOKEN_VARIABLE)
     access = Access(host, all_rights, _token(read_only_token_file, "--read-only-token-file", READ_ONLY_TOKEN_VARIABLE))
+    alert_settings = AlertSettings() if alerts is None else read_alert_settings(alerts, os.environ)
     check_reachable(redis_url or ())
     with listen(host, port) as listening, opened("dashboard") as beats:
-        from distrl.dashboard.server import make_server
+        server = make_server(runs, access, redis_url or (), beats, alert_settings, may_start=allow_start)
+        _serve(partial(server.run, sockets=[listening]), runs, url_of(listening), open_page=open_page)
 
-        server = make_server(runs, access, redis_url or (), beats)
-        url = url_of(listening)
-        print(f"distrl dashboard of {runs} at {url} (Ctrl-C ends it)", flush=True)
-        if open_page:
-            typer.launch(url)
-        try:
-            server.run(sockets=[listening])
-        except KeyboardInterrupt:  # uvicorn has ended in order, and raises it again
-            raise typer.Exit(EXIT_INTERRUPTED) from None
+
+def _serve(run: Callable[[], None], runs: Path, url: str, *, open_page: bool) -> None:
+    print(f"distrl dashboard of {runs} at {url} (Ctrl-C ends it)", flush=True)
+    if open_page:
+        typer.launch(url)
+    try:
+        run()
+    except KeyboardInterrupt:  # uvicorn has ended in order, and raises it again
+        raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
 def _token(file: Path | None, option: str, variable: str) -> str | None:

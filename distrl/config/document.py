@@ -51,10 +51,11 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Refuse duplicate keys."""
         seen = set()
-        for key in (key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"):
-            if key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is there twice", node.start_mark)
-            seen.add(key)
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"):
+            if key.value in seen:
+                problem = f"the key {key.value!r} is there twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            seen.add(key.value)
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         return mapping
 
@@ -102,6 +103,25 @@ def parse_mapping(text: str, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ConfigError(f"{what} must hold a mapping like 'actors: {{count: 4}}', not {shown(value)}")
     return value
+
+
+def lines_of(text: str) -> dict[str, int]:
+    """Return dotted path -> number of its line from 1, of the keys of a document that `parse` takes."""
+    found: dict[str, int] = {}
+
+    def walk(node: yaml.Node | None, path: tuple[str, ...]) -> None:
+        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+            place = (*path, str(key.value))
+            if len(place) <= DEEPEST and len(found) < MOST_VALUES:
+                found.setdefault(".".join(place), key.start_mark.line + 1)
+                walk(value, place)
+
+    loader = _Loader(text)
+    try:
+        walk(loader.get_single_node(), ())
+    finally:
+        loader.dispose()
+    return found
 
 
 def flat(tree: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

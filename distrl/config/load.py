@@ -133,6 +133,21 @@ def load(
         layers.open(section_of(name), "flag --track")
     for assignment in sets:
         layers.put(*parse_assignment(assignment, "--set"), "flag --set")
+    return _loaded(layers)
+
+
+def load_text(text: str, origin: str) -> LoadedConfig:
+    """Check a configuration in YAML, as `load` does a file.
+
+    Args:
+        origin: Origin of its values, also in errors.
+    """
+    layers = _Layers()
+    layers.merge(parse_mapping(text, origin), origin)
+    return _loaded(layers)
+
+
+def _loaded(layers: "_Layers") -> LoadedConfig:
     config = validated(RunConfig, layers.tree, layers.origin_of)
     leaves = _leaves(config.model_dump(mode="json"))
     return LoadedConfig(config, {dotted: _origin(layers.origin_of, dotted) for dotted, _ in leaves})
@@ -193,6 +208,11 @@ def dump_given(loaded: LoadedConfig, show: Callable[[str, Any], Any] = lambda do
         show: Takes the dotted path of a value and the value, and returns what stands in its place.
     """
     return _document(loaded, _given(loaded.config.model_dump(mode="json"), loaded.given, ()), show)
+
+
+def yaml_of(tree: Mapping[str, Any]) -> str:
+    """Return a part of a configuration as YAML without comments, a value a line."""
+    return "".join(f"{text}\n" for text, _ in _lines(tree, (), lambda dotted, value: value))
 
 
 def _document(loaded: LoadedConfig, tree: Mapping[str, Any], show: Callable[[str, Any], Any]) -> str:

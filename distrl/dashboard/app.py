@@ -1,6 +1,7 @@
 """The dashboard's routes and application."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -11,30 +12,77 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from distrl.dashboard import role_views, views
+from distrl.dashboard import role_views, start_views, views
 from distrl.dashboard.access import Access
+from distrl.dashboard.alert_settings import AlertSettings
+from distrl.dashboard.alerts import LOOK_S, AlertWatch
 from distrl.dashboard.authentication import HEALTH, LOGIN, LOGOUT, Authenticator, Guard, TooLargeError
 from distrl.dashboard.changes import Watches
 from distrl.dashboard.control import TooLateError
 from distrl.dashboard.files import NotThereError
 from distrl.dashboard.jobs import SCAN_S
 from distrl.dashboard.payloads import Answer, Runs
+from distrl.dashboard.starts import Starts
 from distrl.errors import ConfigError, MemoryBackendError
 
 STATIC = Path(__file__).parent / "static"
 SWEEP_S = 10.0
+USUAL_ALERTS = AlertSettings()
+_LOG = logging.getLogger(__name__)
 REST_S = 0.25
 """Seconds between two readings of settings, in which requests have the processor."""
 
 
-def make_app(root: Path, access: Access, redis_urls: Sequence[str] = ()) -> Starlette:
-    """Make the dashboard of the runs below `root` and of those in these Redis servers."""
+def make_app(
+    root: Path,
+    access: Access,
+    redis_urls: Sequence[str] = (),
+    alerts: AlertSettings | None = USUAL_ALERTS,
+    *,
+    may_start: bool = False,
+) -> Starlette:
+    """Make the dashboard of the runs below `root` and of those in these Redis servers.
+
+    Args:
+        alerts: None: no alerts.
+        may_start: Whether a page with the right to act may start trainings, and so run code.
+
+    Raises:
+        ConfigError: `may_start` without a token for it.
+    """
+    if may_start and access.token is None:
+        raise ConfigError(
+            "--allow-start lets pages run code as you, and there is no token, so any user of this machine could; write "
+            "one to a file and add --token-file FILE (or set DISTRL_DASHBOARD_TOKEN)"
+        )
     authenticator = Authenticator(access)
 
-    routes = [
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        work = [*_background(app.state.runs, redis_urls), _watch(app.state.alerts)]
+        tasks = [asyncio.create_task(each) for each in work]
+        yield
+        for task in tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):  # as asked
+                await task
+        app.state.alerts.close()
+        app.state.runs.close()
+
+    guard = [Middleware(Guard, access=access, authenticator=authenticator)]
+    app = Starlette(routes=_routes(authenticator), middleware=guard, exception_handlers=_answers(), lifespan=lifespan)
+    app.state.runs = Runs(root, redis_urls)
+    app.state.watches = Watches(app.state.runs)
+    app.state.alerts = AlertWatch(app.state.runs, alerts)
+    app.state.starts = Starts(app.state.runs.index) if may_start else None
+    return app
+
+
+def _routes(authenticator: Authenticator) -> list[BaseRoute]:
+    return [
         Route("/", _page),
         Route(LOGIN, authenticator.sign_in, methods=["GET", "POST"]),
         Route(LOGOUT, authenticator.sign_out, methods=["POST"]),
@@ -69,24 +117,14 @@ def make_app(root: Path, access: Access, redis_urls: Sequence[str] = ()) -> Star
         Route("/api/sweeps", views.sweeps),
         Route("/api/fleet", views.fleet),
         Route("/api/changes", views.changes),
+        Route("/api/alerts", views.alerts),
+        Route("/api/draft", start_views.draft),
+        Route("/api/draft/check", start_views.check, methods=["POST"]),
+        Route("/api/start", start_views.start, methods=["POST"]),
+        Route("/api/resume", start_views.resume, methods=["POST"]),
+        Route("/api/starts/{id}", start_views.told),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
-
-    @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        tasks = [asyncio.create_task(work) for work in _background(app.state.runs, redis_urls)]
-        yield
-        for task in tasks:
-            task.cancel()
-            with suppress(asyncio.CancelledError):  # as asked
-                await task
-        app.state.runs.close()
-
-    guard = [Middleware(Guard, access=access, authenticator=authenticator)]
-    app = Starlette(routes=routes, middleware=guard, exception_handlers=_answers(), lifespan=lifespan)
-    app.state.runs = Runs(root, redis_urls)
-    app.state.watches = Watches(app.state.runs)
-    return app
 
 
 async def _page(request: Request) -> Response:
@@ -113,6 +151,15 @@ async def _scan(runs: Runs, redis_urls: Sequence[str]) -> None:
     while redis_urls:
         await asyncio.to_thread(runs.jobs.scan)
         await asyncio.sleep(SCAN_S)
+
+
+async def _watch(alerts: AlertWatch) -> None:
+    while alerts.is_on:
+        try:
+            await asyncio.to_thread(alerts.look)
+        except Exception:
+            _LOG.exception("a look for alerts has failed; the next one follows")
+        await asyncio.sleep(LOOK_S)
 
 
 def _answers() -> dict[Any, Callable[[Request, Exception], Response]]:

@@ -10,7 +10,8 @@ from pathlib import Path
 import uvicorn
 
 from distrl.dashboard.access import Access, access_of_environment
-from distrl.dashboard.app import make_app
+from distrl.dashboard.alert_settings import AlertSettings
+from distrl.dashboard.app import USUAL_ALERTS, make_app
 from distrl.dashboard.connections import MOST_CONNECTIONS, BoundedProtocol
 from distrl.health import Beats
 
@@ -20,21 +21,29 @@ NICENESS = 10
 
 
 def make_server(
-    root: Path, access: Access, redis_urls: Sequence[str] = (), beats: Beats | None = None
+    root: Path,
+    access: Access,
+    redis_urls: Sequence[str] = (),
+    beats: Beats | None = None,
+    alerts: AlertSettings | None = USUAL_ALERTS,
+    *,
+    may_start: bool = False,
 ) -> uvicorn.Server:
     """Make a server of the runs below `root` and of those in these Redis servers.
 
     Args:
         beats: Written by the server's own loop: no heartbeat means that no request is answered.
+        alerts: None: no alerts.
+        may_start: As in `make_app`.
     """
 
     async def notify() -> None:
         if beats is not None:
             beats.beat()
 
-    server = uvicorn.Server(
+    return uvicorn.Server(
         uvicorn.Config(
-            make_app(root, access, redis_urls),
+            make_app(root, access, redis_urls, alerts, may_start=may_start),
             log_level="warning",
             access_log=False,  # keeps tokens and readers out of logs
             server_header=False,
@@ -49,7 +58,6 @@ def make_server(
             timeout_notify=1,
         )
     )
-    return server
 
 
 def serve_beside(root: Path, descriptor: int) -> None:

@@ -38,6 +38,7 @@ def session(request: Request) -> Response:
     return Answer(
         {
             "right": request.state.right,
+            "may_start": request.app.state.starts is not None and request.state.right == "act",
             "signed_in": request.state.session is not None,
             "version": distrl.__version__,
             "root": str(runs.index.root.resolve()),
@@ -207,6 +208,11 @@ def changes(request: Request) -> Response:
     """Return the changes of `run`, or of the list, since the answer with the mark `since`."""
     since, run_id = _text(request, "since", ""), request.query_params.get("run")
     return Answer(request.app.state.watches.changes(run_id or _view(request), since))
+
+
+def alerts(request: Request) -> Response:
+    """Return the alerts since the dashboard began, the newest first; none if those marked `since` are still right."""
+    return Answer(request.app.state.alerts.answer(_text(request, "since", "")))
 
 
 async def act(request: Request) -> Response:

@@ -64,6 +64,12 @@ def test_tokens_in_files(capsys, workplace, content, problem):
     assert problem in refused(capsys, "--host", "0.0.0.0", "--token-file", "token")
 
 
+def test_alerts_are_checked_at_the_start(capsys, workplace):
+    (workplace / "alerts.yaml").write_text("silent_s: 1\n")
+    problem = "silent_s: 1 (from --alerts alerts.yaml) must be greater than or equal to 5"
+    assert refused(capsys, "--alerts", "alerts.yaml") == problem
+
+
 def test_without_the_extra(capsys, monkeypatch):
     monkeypatch.setitem(beside.NEEDED, "no_such_module", "uvicorn")
     assert refused(capsys) == f"uvicorn, which the dashboard needs, is not installed: {how_to_install('dashboard')}"

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrl.config import document
-from distrl.config.document import parse, parse_mapping, scalar, shown
+from distrl.config.document import lines_of, parse, parse_mapping, scalar, shown
 from distrl.errors import ConfigError
 
 plain = st.recursive(
@@ -51,7 +51,7 @@ def test_values(text, value):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("{a: 1, b: 2, a: 3}", "the key 'a' is there twice (line 1, column 1)"),
+        ("{a: 1, b: 2, a: 3}", "the key 'a' is there twice (line 1, column 14)"),
         ("a: [1", "(line 1, column 6)"),
         ("!!python/object/apply:os.system [id]", "python/object/apply:os.system"),
         ("!!python/name:os.system", "could not determine a constructor"),
@@ -136,3 +136,9 @@ def test_shown_is_one_short_line():
     assert shown("a") == "'a'"
     assert shown({"a": [1, 2]}) == "{a: [1, 2]}"
     assert shown("x" * 100) == "'" + "x" * 58 + "…"
+
+
+def test_lines_of_keys():
+    text = "a:\n  b: 1\n\n  c: {d: 2}\n# x\ne: [1,\n  2]\n"
+    assert lines_of(text) == {"a": 1, "a.b": 2, "a.c": 4, "a.c.d": 4, "e": 6}
+    assert lines_of("- 1") == {}

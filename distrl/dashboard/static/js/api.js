@@ -32,10 +32,11 @@ export async function get(path, params = {}, signal = undefined, timeout = TIMEO
   return asked(`/api/${path}${text ? `?${text}` : ""}`, {}, signal, timeout);
 }
 
+/** The time, by the server's clock as far as we know it, after which an action is not carried out: never later than meant. */
+export const limit = () => clock && clock[0] + (performance.now() - clock[1]) / 1000 + VALID_S;
+
 export async function act(run, action, value = null) {
-  // By the server's clock, as far as we know it: never later than meant.
-  const deadline = clock && clock[0] + (performance.now() - clock[1]) / 1000 + VALID_S;
-  const body = JSON.stringify({ action, value, deadline });
+  const body = JSON.stringify({ action, value, deadline: limit() });
   try {
     return (await asked(`/api/runs/${run}/control`, { method: "POST", headers: ACTING, body })).told;
   } catch (error) {

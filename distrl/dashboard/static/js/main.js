@@ -1,11 +1,20 @@
+<<<<<<< HEAD
 // From the address to a page: #/ (runs), #/run/ID, #/compare?id=…, #/sweeps, #/sweep/ID, #/fleet.
+=======
+// From the address to a page: #/ (runs), #/run/ID, #/compare?id=…, #/new?preset=…, #/fleet.
+>>>>>>> w/alerts
 import { announce, h, say } from "./dom.js";
+import { bell, titled } from "./alerts.js";
 import { get, signOut } from "./api.js";
 import { runsPage } from "./runs.js";
 import { runPage } from "./run.js";
 import { comparePage } from "./compare.js";
 import { fleetPage } from "./fleet.js";
+<<<<<<< HEAD
 import { sweepsPage } from "./sweep.js";
+=======
+import { startPage } from "./start.js";
+>>>>>>> w/alerts
 
 const content = document.getElementById("content");
 const scheme = matchMedia("(prefers-color-scheme: dark)");
@@ -17,8 +26,12 @@ const PAGES = [
   [/^\/$/, "runs", "Runs", runsPage],
   [/^\/run\/([0-9a-f]+)$/, "runs", "Run", runPage],
   [/^\/compare$/, "runs", "Compare", comparePage],
+<<<<<<< HEAD
   [/^\/sweeps$/, "sweeps", "Sweeps", sweepsPage],
   [/^\/sweep\/([0-9a-f]+)$/, "sweeps", "Sweep", comparePage],
+=======
+  [/^\/new$/, "runs", "New run", startPage],
+>>>>>>> w/alerts
   [/^\/fleet$/, "fleet", "Fleet", fleetPage],
 ];
 
@@ -32,14 +45,14 @@ async function go() {
     if (link.dataset.page === section) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  document.title = `${title} · distrl`;
+  titled(`${title} · distrl`);
   let next;
   content.setAttribute("aria-busy", "true");
   try {
     next = await make({ session: await session(), parameters: new URLSearchParams(query), match: path.match(pattern) });
   } catch (error) {
     // A run that is just being set up has no directory yet; or the server was away.
-    const again = make === comparePage ? 0 : setTimeout(go, RETRY_MS);
+    const again = [comparePage, startPage].includes(make) ? 0 : setTimeout(go, RETRY_MS);
     next = { element: problem(error), leave: () => clearTimeout(again) };
   }
   if (mine !== turn) return next.leave(); // the user has gone on meanwhile
@@ -49,7 +62,7 @@ async function go() {
   content.replaceChildren(page.element);
   content.focus({ preventScroll: true });
   scrollTo(0, 0);
-  if (page.title) document.title = `${page.title} · distrl`;
+  if (page.title) titled(`${page.title} · distrl`);
   page.shown?.();
 }
 
@@ -87,4 +100,5 @@ const leaving = document.getElementById("sign-out");
 leaving.addEventListener("click", () => signOut().catch((error) => announce(error.message)));
 session().then(({ signed_in }) => (leaving.hidden = !signed_in), () => {}); // what is wrong is shown by the page
 addEventListener("hashchange", go);
+bell();
 go();

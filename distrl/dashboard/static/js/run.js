@@ -9,6 +9,7 @@ import { head } from "./head.js";
 import { ago, bytes, compact, duration, fixed, moment, result, whole } from "./format.js";
 import { budget } from "./budget.js";
 import { tabs } from "./panels.js";
+import { startButtons } from "./start.js";
 import { pill } from "./states.js";
 
 export async function runPage({ session, match }) {
@@ -35,6 +36,7 @@ class RunView {
       begun: async () => this.apply(await get(`runs/${this.id}`)),
     });
     this.controls = controls(session, this.run);
+    this.start = startButtons(session, this.run);
     this.tabs = tabs(first);
     this.flow = flow(session, this.id, (log) => this.tabs.showLog(log));
     this.element = this.laidOut();
@@ -47,7 +49,7 @@ class RunView {
     return h("div", {},
       h("p", { class: "crumb" }, h("a", { href: "#/" }, "Runs"), " / ", run.path || run.name),
       h("div", { class: "head" }, h("h1", {}, run.name), this.pill,
-        h("span", { class: "sub" }, [run.env, run.algorithm, run.seed === null ? null : `seed ${run.seed}`].filter(Boolean).join(" · ")), this.started),
+        h("span", { class: "sub" }, [run.env, run.algorithm, run.seed === null ? null : `seed ${run.seed}`].filter(Boolean).join(" · ")), this.started, this.start.element),
       this.head.element, this.controls.element,
       h("dl", { class: "tiles" }, this.tiles.map((tile) => h("div", { class: "tile" }, h("dt", {}, tile.label), tile.value, tile.under))),
       this.flow.element,
@@ -59,6 +61,7 @@ class RunView {
   apply(told) {
     this.run = told.run;
     this.pill.replaceChildren(pill(told.run));
+    this.start.update(told.run);
     this.sayStart();
     this.curves.described(told);
     this.ledger = told.ledger;
@@ -124,6 +127,7 @@ class RunView {
     this.curves.leave();
     this.flow.leave();
     this.tabs.leave();
+    this.start.leave();
   }
 }
 

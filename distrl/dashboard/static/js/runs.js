@@ -47,7 +47,7 @@ class RunsPage {
     this.after = h("button", { type: "button", class: "small", on: { click: () => this.turn(1) } }, "Next");
     this.pager = h("nav", { class: "pager", "aria-label": "Pages of the list", hidden: true }, this.before, this.range, this.after);
     this.makeBar();
-    this.element = h("div", { class: "front" }, h("div", { class: "head" }, h("h1", {}, "Runs"), this.count), this.strip,
+    this.element = h("div", { class: "front" }, h("div", { class: "head" }, h("h1", {}, "Runs"), this.count, session.may_start ? [h("span", { class: "spacer" }), h("a", { class: "button primary", href: "#/new" }, "New run")] : null), this.strip,
       h("div", { class: "toolbar list-tools" }, this.search, h("div", { class: "segments", role: "group", "aria-label": "State" }, this.segments),
         this.grouping, this.fold, this.columnsButton), this.problem, this.table, this.none, this.unread, this.pager, this.bar);
     this.drawGrouping([]);

@@ -1,0 +1,57 @@
+"""Routes that start and resume trainings; without `--allow-start` each of them answers 403."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from distrl.config.presets import presets
+from distrl.dashboard import drafts, starts
+from distrl.dashboard.authentication import read_body
+from distrl.dashboard.payloads import Answer
+from distrl.dashboard.starts import Starts
+
+
+def _allowed(request: Request) -> Starts:
+    if request.app.state.starts is None:
+        raise HTTPException(403, "this dashboard starts no trainings; distrl dashboard --allow-start lets it")
+    if request.state.right != "act":
+        raise HTTPException(403, "this token may only look")
+    found: Starts = request.app.state.starts
+    return found
+
+
+def draft(request: Request) -> Response:
+    """Return a configuration to edit: of the preset `preset` or of the run `run`; and the presets."""
+    _allowed(request)
+    preset, run = (request.query_params.get(name) for name in ("preset", "run"))
+    text, index = "", request.app.state.runs.index
+    if preset is not None:
+        text = drafts.of_preset(preset)
+    elif run is not None:
+        text = drafts.of_run(index.configuration(index.entry(run)))
+    return Answer({"config": text, "presets": presets()})
+
+
+def told(request: Request) -> Response:
+    """Return how a start goes: starting, running, ended or failed, and the problem."""
+    return Answer(_allowed(request).told(request.path_params["id"]))
+
+
+def _taking(
+    model: Any, carry_out: Callable[[Starts], Callable[[Any], Any]]
+) -> Callable[[Request], Awaitable[Response]]:
+    async def view(request: Request) -> Response:
+        found = _allowed(request)
+        asked = starts.read(model, await read_body(request))
+        return Answer(await run_in_threadpool(carry_out(found), asked))
+
+    return view
+
+
+check = _taking(starts.Draft, lambda found: found.check)
+start = _taking(starts.Draft, lambda found: found.start)
+resume = _taking(starts.Resumption, lambda found: found.resume)

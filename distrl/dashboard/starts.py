@@ -1,0 +1,226 @@
+"""Trainings that the page starts: `distrl train` with a configuration, or `--resume`, each as a session of its own.
+
+Only with `distrl dashboard --allow-start`: a configuration names classes, and so its author runs code as this user. A
+training outlives the dashboard; it inherits no descriptor and no token of it.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from distrl.config.secrets import masked_text
+from distrl.dashboard import drafts, files
+from distrl.dashboard.access import READ_ONLY_TOKEN_VARIABLE, TOKEN_VARIABLE
+from distrl.dashboard.alert_settings import TOKEN_VARIABLE as ALERTS_TOKEN_VARIABLE
+from distrl.dashboard.control import TooLateError
+from distrl.dashboard.files import NotThereError, id_of
+from distrl.dashboard.index import Entry, Index
+from distrl.errors import ConfigError
+
+MOST_AT_ONCE = 8
+"""Most trainings that were started here and run."""
+MOST_KEPT = 100
+"""Most starts whose outcome is remembered."""
+CONFIG_FILE, LOG_NAME = "draft.yaml", "launch"
+_TAIL_BYTES = 16 * 1024
+_PRIVATE = (TOKEN_VARIABLE, READ_ONLY_TOKEN_VARIABLE, ALERTS_TOKEN_VARIABLE)
+
+
+class Draft(BaseModel):
+    """The body of a request that checks or starts a training.
+
+    Attributes:
+        name: Name of the new run directory.
+        config: The configuration in YAML.
+        deadline: As in `control.Request`.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: str
+    config: str
+    deadline: float | None = Field(None, allow_inf_nan=False)
+
+
+class Resumption(BaseModel):
+    """The body of a request that resumes the run with an id."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    run: str
+    deadline: float | None = Field(None, allow_inf_nan=False)
+
+
+def read(model: type[Draft] | type[Resumption], body: bytes) -> Any:
+    """Parse a body, or raise ConfigError."""
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in problem["loc"]) or "the body"
+        raise ConfigError(f"{where}: {problem['msg']}") from error
+
+
+@dataclass
+class Start:
+    """One training that was started here; `problem` is the last line of one that ended before it was a run."""
+
+    id: str
+    name: str
+    folder: Path
+    process: subprocess.Popen[bytes]
+    is_new: bool
+    problem: str | None = None
+    ended: bool = False
+
+    @property
+    def state(self) -> Literal["starting", "running", "ended", "failed"]:
+        if self.problem is not None:
+            return "failed"
+        if self.ended:
+            return "ended"
+        return "running" if (self.folder / "run.json").is_file() and self._has_begun() else "starting"
+
+    def _has_begun(self) -> bool:
+        """Whether the directory describes this launch, and not an earlier one."""
+        return self.is_new or f'"pid":{self.process.pid}' in "".join((self.folder / "run.json").read_text().split())
+
+
+class Starts:
+    """Starts trainings below the folder of runs. Safe for several threads."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, Start] = OrderedDict()
+
+    def check(self, draft: Draft) -> dict[str, Any]:
+        """Return the problems of a draft by field, and what a draft without one would train."""
+        name, config = drafts.name_problem(self._index.root, draft.name), drafts.problem(draft.config)
+        found = {"name": name, "config": config}
+        problems = {field: problem._asdict() for field, problem in found.items() if problem is not None}
+        return {"problems": problems, "summary": drafts.summary(draft.config) if config is None else None}
+
+    def start(self, draft: Draft) -> dict[str, Any]:
+        """Start a training in a new directory."""
+        _require_in_time(draft.deadline)
+        problem = drafts.problem(draft.config) or drafts.name_problem(self._index.root, draft.name)
+        if problem is not None:
+            raise ConfigError(problem.text)
+        folder = self._index.root.resolve() / draft.name
+        with self._lock:
+            self._require_room()
+            try:
+                folder.mkdir()
+            except FileExistsError as error:
+                raise ConfigError(f"{draft.name} is there already; choose another name") from error
+            except OSError as error:
+                raise ConfigError(f"{draft.name} cannot be made: {error.strerror}") from error
+            try:
+                (folder / "logs").mkdir()
+                with open(folder / CONFIG_FILE, "x", opener=_private, encoding="utf-8") as file:
+                    file.write(draft.config)
+                arguments = [str(folder / CONFIG_FILE), "--run-dir", str(folder), "--dated"]
+                return self._launch(id_of(draft.name), draft.name, folder, arguments, is_new=True)
+            except OSError as error:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise ConfigError(f"{draft.name} cannot be started: {error.strerror}") from error
+
+    def resume(self, asked: Resumption) -> dict[str, Any]:
+        """Resume a run that does not run, in its directory."""
+        _require_in_time(asked.deadline)
+        with self._lock:
+            self._require_room()
+            before = self._kept.get(asked.run)
+            self._index.read_again([asked.run])
+            entry = self._index.entry(asked.run)
+            folder = self._resumable(entry)
+            if before is not None and not before.ended:
+                raise ConfigError(f"{entry.name} is being started already")
+            try:
+                return self._launch(entry.id, entry.name, folder, ["--resume", str(folder), "--dated"], is_new=False)
+            except OSError as error:
+                raise ConfigError(f"{entry.name} cannot be resumed: {error.strerror}") from error
+
+    def told(self, run: str) -> dict[str, Any]:
+        """Return the state of a start by the run's id."""
+        with self._lock:
+            start = self._kept.get(run)
+        if start is None:
+            raise NotThereError("no training with that id was started here")
+        return {"id": start.id, "name": start.name, "state": start.state, "problem": start.problem}
+
+    def _resumable(self, entry: Entry) -> Path:
+        folder = self._index.directory(entry)
+        if entry.state not in ("ended", "gone") or self._index.running(entry) is not None:
+            raise ConfigError(f"{entry.name} is {entry.state}; only a run that has ended or is gone can be resumed")
+        files.inside(folder, "config.yaml")  # raises if it leads out of the directory
+        if (folder / "logs").is_symlink():
+            raise ConfigError(f"the logs of {entry.name} lie outside of its directory; resume it from the command line")
+        return folder.resolve()
+
+    def _require_room(self) -> None:
+        running = sum(not start.ended for start in self._kept.values())
+        if running >= MOST_AT_ONCE:
+            raise ConfigError(
+                f"{running} trainings that were started here run; stop one, or start it with distrl train"
+            )
+
+    def _launch(self, run: str, name: str, folder: Path, arguments: Sequence[str], *, is_new: bool) -> dict[str, Any]:
+        (folder / "logs").mkdir(exist_ok=True)
+        log = folder / "logs" / f"{LOG_NAME}.log"
+        with open(log, "ab", opener=_private) as output:
+            begin = output.tell()
+            process = subprocess.Popen(  # our own interpreter and words; the paths are absolute
+                [sys.executable, "-P", "-m", "distrl", "train", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={name: value for name, value in os.environ.items() if name not in _PRIVATE},
+                start_new_session=True,
+            )
+        start = self._kept[run] = Start(run, name, folder, process, is_new)
+        self._kept.move_to_end(run)
+        for old in [key for key, each in self._kept.items() if each.ended][: max(len(self._kept) - MOST_KEPT, 0)]:
+            del self._kept[old]
+        threading.Thread(target=self._wait, args=(start, log, begin), name=f"start {name}", daemon=True).start()
+        return {"id": run, "name": name, "state": start.state, "problem": None}
+
+    def _wait(self, start: Start, log: Path, begin: int) -> None:
+        """Wait for the end of a training; one that was no run yet leaves only its last line."""
+        code = start.process.wait()
+        with self._lock:
+            if code and not (start.is_new and (start.folder / "run.json").exists()):
+                start.problem = _last_line(log, begin) or f"distrl train ended with {code} and told nothing"
+                if start.is_new:
+                    shutil.rmtree(start.folder, ignore_errors=True)
+            start.ended = True
+
+
+def _require_in_time(deadline: float | None) -> None:
+    late_s = 0.0 if deadline is None else time.time() - deadline
+    if late_s > 0.0:
+        raise TooLateError(f"the request came {late_s:.0f} s too late and was not carried out; repeat it")
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+
+
+def _last_line(log: Path, begin: int) -> str:
+    """Return the last line that was written from byte `begin` on, with secrets masked."""
+    with open(log, "rb") as file:
+        file.seek(max(begin, file.seek(0, 2) - _TAIL_BYTES))
+        lines = file.read(_TAIL_BYTES).decode(errors="replace").split("\n")
+    told = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return files.shown(masked_text(told))[:500]

@@ -1,0 +1,231 @@
+"""Trainings that a page starts: a real one by POST; and everything that is refused."""
+
+import json
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from starlette.testclient import TestClient
+
+from distrl.dashboard import starts
+from distrl.dashboard.access import Access
+from distrl.dashboard.app import make_app
+from distrl.dashboard.files import id_of
+from distrl.errors import ConfigError
+
+TOKEN, LOOKING = "t" * 20, "r" * 20
+ACTS = {"Authorization": f"Bearer {TOKEN}", "X-Distrl": "1"}
+SHORT = """environment: {id: CartPole-v1}
+actors: {count: 0, environments: 1, unroll_length_steps: 8}
+learner: {batch_size: 1}
+algorithm: {minibatches: 1}
+stop: {updates: 2}
+"""
+PATIENCE_S = 240.0
+
+
+@pytest.fixture
+def client(root, monkeypatch):
+    for name in ("FRESH_S", "RESTS"):
+        monkeypatch.setattr(f"distrl.dashboard.index.{name}", 0.0)
+    app = make_app(root, Access("127.0.0.1", TOKEN, LOOKING), may_start=True)
+    with TestClient(app, base_url="http://127.0.0.1:8720") as found:
+        yield found
+
+
+@pytest.fixture
+def sleeping(monkeypatch):
+    """In place of trainings: processes that wait until they are killed, or end with a line."""
+    begun, lock = [], threading.Lock()
+    popen = starts.subprocess.Popen
+
+    def start(command, **options):
+        with lock:
+            begun.append((command, options))
+        script = "import time; time.sleep(600)"
+        process = popen([command[0], "-c", script], **options)
+        begun[-1] = (command, options, process)
+        return process
+
+    monkeypatch.setattr(starts.subprocess, "Popen", start)
+    yield begun
+    for _, _, process in begun:
+        process.kill()
+
+
+def post(client, path, body, **headers):
+    return client.post(f"/api/{path}", json=body, headers=ACTS | headers)
+
+
+def outcome(client, run, *states):
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        told = client.get(f"/api/starts/{run}", headers=ACTS).json()
+        if told["state"] in states:
+            return told
+        time.sleep(0.1)
+    pytest.fail(f"still {told}")
+
+
+def test_a_training_is_started_by_a_request_and_resumed(client, root):
+    answer = post(client, "start", {"name": "first", "config": SHORT, "deadline": time.time() + 60})
+    assert answer.status_code == 200, answer.text
+    run = answer.json()["id"]
+    assert run == id_of("first")
+    assert outcome(client, run, "ended", "failed") == {"id": run, "name": "first", "state": "ended", "problem": None}
+    folder = root / "first"
+    assert json.loads((folder / "summary.json").read_text())["updates"] == 2
+    assert (folder / "draft.yaml").read_text() == SHORT
+    assert (folder / "draft.yaml").stat().st_mode & 0o777 == 0o600
+    assert "the budget of updates is spent" in (folder / "logs" / "launch.log").read_text()
+
+    (folder / "config.yaml").write_text((folder / "config.yaml").read_text().replace("updates: 2", "updates: 3"))
+    assert post(client, "resume", {"run": run}).status_code == 200
+    assert outcome(client, run, "ended", "failed")["state"] == "ended"
+    assert json.loads((folder / "summary.json").read_text())["updates"] == 3
+
+
+def test_what_ends_before_it_is_a_run_tells_its_last_line_and_leaves_nothing(client, root):
+    draft = {"name": "first", "config": "environment: {id: NoSuchThing-v9}\n"}
+    run = post(client, "start", draft).json()["id"]
+    told = outcome(client, run, "failed")
+    assert "NoSuchThing" in told["problem"]
+    assert not (root / "first").exists()
+
+
+def test_a_process_has_its_own_session_and_no_token(client, root, sleeping, monkeypatch):
+    for name in ("DISTRL_DASHBOARD_TOKEN", "DISTRL_DASHBOARD_READ_ONLY_TOKEN", "DISTRL_ALERTS_TOKEN"):
+        monkeypatch.setenv(name, "s3cret")
+    read, write = os.pipe()
+    os.set_inheritable(write, True)
+    assert post(client, "start", {"name": "first", "config": SHORT}).json()["state"] == "starting"
+    ((command, options, process),) = sleeping
+    assert command[1:] == [
+        *("-P", "-m", "distrl", "train", f"{root}/first/draft.yaml"),
+        *("--run-dir", f"{root}/first", "--dated"),
+    ]
+    assert os.getsid(process.pid) == process.pid
+    assert "s3cret" not in options["env"].values()
+    links = {os.readlink(f"/proc/{process.pid}/fd/{number}") for number in os.listdir(f"/proc/{process.pid}/fd")}
+    assert links == {"/dev/null", f"{root}/first/logs/launch.log"}
+    os.close(read)
+    os.close(write)
+
+
+@pytest.mark.parametrize("path", ["start", "draft/check", "resume"])
+def test_without_the_flag_nothing_is_started(root, path):
+    with TestClient(make_app(root, Access("127.0.0.1", TOKEN)), base_url="http://127.0.0.1:8720") as client:
+        answer = post(client, path, {"name": "first", "config": SHORT})
+        assert answer.status_code == 403
+        assert "--allow-start" in answer.json()["error"]
+        assert client.get("/api/draft", headers=ACTS).status_code == 403
+        assert client.get("/api/session", headers=ACTS).json()["may_start"] is False
+    assert [*root.glob("first*")] == []
+
+
+def test_the_flag_needs_a_token(root):
+    with pytest.raises(ConfigError, match="--allow-start lets pages run code as you, and there is no token"):
+        make_app(root, Access("127.0.0.1"), may_start=True)
+    with pytest.raises(ConfigError, match="--allow-start"):
+        make_app(root, Access("127.0.0.1", None, LOOKING), may_start=True)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Authorization": f"Bearer {LOOKING}"}, 403),
+        ({"Authorization": "Bearer wrong"}, 401),
+        ({"X-Distrl": "0"}, 403),
+        ({"Content-Type": "text/plain"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+    ],
+)
+def test_without_right_header_or_origin_nothing_is_started(client, root, sleeping, headers, status):
+    assert post(client, "start", {"name": "first", "config": SHORT}, **headers).status_code == status
+    assert not sleeping
+    assert not (root / "first").exists()
+
+
+def test_who_may_only_look_sees_neither_drafts_nor_starts(client):
+    looks = {"Authorization": f"Bearer {LOOKING}"}
+    assert client.get("/api/draft", headers=looks).status_code == 403
+    assert client.get("/api/starts/ab", headers=looks).status_code == 403
+    assert client.get("/api/session", headers=looks).json()["may_start"] is False
+    assert client.get("/api/session", headers=ACTS).json()["may_start"] is True
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "told"),
+    [
+        ({"name": "../x"}, 400, "a name has 1 to 80 letters"),
+        ({"name": "there"}, 400, "there is there already"),
+        ({"config": "actors: {cuont: 1}"}, 400, "unknown key actors.cuont"),
+        ({"config": f"{SHORT}memory: {{url: 'redis://u:pass@h'}}\n"}, 400, "memory.url"),
+        ({"deadline": 1.0}, 409, "too late"),
+        ({"config": 3}, 400, "config: "),
+        ({"command": "rm"}, 400, "command: "),
+        ({"config": "x" * 10_000_000}, 413, "the body is longer than"),
+    ],
+)
+def test_a_bad_draft_is_refused_in_one_line(client, root, sleeping, changes, status, told):
+    (root / "there").mkdir()
+    answer = post(client, "start", {"name": "first", "config": SHORT} | changes)
+    assert (answer.status_code, told in answer.json()["error"]) == (status, True), answer.text
+    assert "\n" not in answer.json()["error"]
+    assert not sleeping
+    assert sorted(path.name for path in root.iterdir() if path.is_dir()) == ["there"]
+
+
+def test_of_two_at_once_with_the_same_name_one_is_started(client, sleeping):
+    with ThreadPoolExecutor(2) as threads:
+        answers = [*threads.map(lambda _: post(client, "start", {"name": "first", "config": SHORT}), range(2))]
+    assert sorted(answer.status_code for answer in answers) == [200, 400]
+    assert len(sleeping) == 1
+
+
+def test_only_so_many_run_at_once(client, sleeping, monkeypatch):
+    monkeypatch.setattr(starts, "MOST_AT_ONCE", 2)
+    for name in ("a", "b"):
+        assert post(client, "start", {"name": name, "config": SHORT}).status_code == 200
+    answer = post(client, "start", {"name": "c", "config": SHORT})
+    assert answer.json()["error"].startswith("2 trainings that were started here run; stop one")
+
+
+def test_drafts_are_checked_while_they_are_typed(client, root):
+    (root / "there").mkdir()
+    found = post(client, "draft/check", {"name": "there", "config": "actors:\n  cuont: 1\n"}).json()
+    assert found["summary"] is None
+    assert found["problems"]["config"]["line"] == 2
+    assert found["problems"]["name"]["text"] == "there is there already; choose another name"
+    found = post(client, "draft/check", {"name": "first", "config": SHORT}).json()
+    assert found == {"problems": {}, "summary": {"env": "CartPole-v1", "algorithm": "impala", "actors": 0}}
+
+
+def test_drafts_of_presets_and_runs(client, make_run):
+    make_run("old")
+    found = client.get(f"/api/draft?run={id_of('old')}", headers=ACTS).json()
+    assert "id: CartPole-v1" in found["config"]
+    assert "cartpole-ppo" in found["presets"]
+    assert "name: ppo" in client.get("/api/draft?preset=cartpole-ppo", headers=ACTS).json()["config"]
+    assert client.get("/api/draft", headers=ACTS).json()["config"] == ""
+    assert client.get("/api/draft?preset=cartpole-po", headers=ACTS).status_code == 400
+    assert client.get("/api/draft?run=00", headers=ACTS).status_code == 404
+
+
+def test_only_a_run_that_does_not_run_is_resumed(client, make_run, sleeping, alive, root, tmp_path):
+    make_run("running", ended=False, pid=alive)
+    make_run("gone", ended=False)
+    linked = make_run("linked", ended=False)
+    (linked / "logs").rmdir()
+    (linked / "logs").symlink_to(tmp_path)
+    answer = post(client, "resume", {"run": id_of("running")})
+    assert answer.json()["error"] == "running is running; only a run that has ended or is gone can be resumed"
+    assert "lie outside of its directory" in post(client, "resume", {"run": id_of("linked")}).json()["error"]
+    assert post(client, "resume", {"run": "ab"}).status_code == 404
+    assert not sleeping
+    assert post(client, "resume", {"run": id_of("gone")}).json()["state"] == "starting"
+    assert sleeping[0][0][4:] == ["train", "--resume", f"{root}/gone", "--dated"]
+    answer = post(client, "resume", {"run": id_of("gone")})
+    assert answer.json()["error"] == "gone is being started already"
