@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-// From the address to a page: #/ (runs), #/run/ID, #/compare?id=…, #/sweeps, #/sweep/ID, #/fleet.
-=======
-// From the address to a page: #/ (runs), #/run/ID, #/compare?id=…, #/new?preset=…, #/fleet.
->>>>>>> w/alerts
+// From the address to a page: #/ (runs), #/run/ID, #/compare?id=…, #/sweeps, #/sweep/ID, #/new?preset=…, #/fleet.
 import { announce, h, say } from "./dom.js";
 import { bell, titled } from "./alerts.js";
 import { get, signOut } from "./api.js";
@@ -10,11 +6,8 @@ import { runsPage } from "./runs.js";
 import { runPage } from "./run.js";
 import { comparePage } from "./compare.js";
 import { fleetPage } from "./fleet.js";
-<<<<<<< HEAD
 import { sweepsPage } from "./sweep.js";
-=======
 import { startPage } from "./start.js";
->>>>>>> w/alerts
 
 const content = document.getElementById("content");
 const scheme = matchMedia("(prefers-color-scheme: dark)");
@@ -26,12 +19,9 @@ const PAGES = [
   [/^\/$/, "runs", "Runs", runsPage],
   [/^\/run\/([0-9a-f]+)$/, "runs", "Run", runPage],
   [/^\/compare$/, "runs", "Compare", comparePage],
-<<<<<<< HEAD
   [/^\/sweeps$/, "sweeps", "Sweeps", sweepsPage],
   [/^\/sweep\/([0-9a-f]+)$/, "sweeps", "Sweep", comparePage],
-=======
   [/^\/new$/, "runs", "New run", startPage],
->>>>>>> w/alerts
   [/^\/fleet$/, "fleet", "Fleet", fleetPage],
 ];
 
