@@ -30,7 +30,6 @@ from distrl.errors import ConfigError, MemoryBackendError
 
 STATIC = Path(__file__).parent / "static"
 SWEEP_S = 10.0
-USUAL_ALERTS = AlertSettings()
 _LOG = logging.getLogger(__name__)
 REST_S = 0.25
 """Seconds between two readings of settings, in which requests have the processor."""
@@ -40,7 +39,7 @@ def make_app(
     root: Path,
     access: Access,
     redis_urls: Sequence[str] = (),
-    alerts: AlertSettings | None = USUAL_ALERTS,
+    alerts: AlertSettings | None = None,
     *,
     may_start: bool = False,
 ) -> Starlette:

@@ -11,11 +11,12 @@ import uvicorn
 
 from distrl.dashboard.access import Access, access_of_environment
 from distrl.dashboard.alert_settings import AlertSettings
-from distrl.dashboard.app import USUAL_ALERTS, make_app
+from distrl.dashboard.app import make_app
 from distrl.dashboard.connections import MOST_CONNECTIONS, BoundedProtocol
 from distrl.health import Beats
 
 GRACE_S = 2
+USUAL_ALERTS = AlertSettings()
 NICENESS = 10
 """Nice value beside a training: roles have priority."""
 

@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 from distrl.config.load import dump, load
 from distrl.dashboard import payloads
 from distrl.dashboard.access import Access
+from distrl.dashboard.alert_settings import AlertSettings
 from distrl.dashboard.app import make_app
 from distrl.metrics.sinks import CsvSink
 from distrl.runs.directories import Manifest, process_mark
@@ -100,8 +101,8 @@ def page(root: Path) -> Iterator[Callable[..., TestClient]]:
     """A client of a dashboard; `page(token=…)` of one that wants tokens."""
     open_clients: list[TestClient] = []
 
-    def make(host: str = "127.0.0.1", **tokens: str | None) -> TestClient:
-        client = TestClient(make_app(root, Access(host, **tokens)), base_url=f"http://{host}:8720")
+    def make(host: str = "127.0.0.1", alerts: AlertSettings | None = None, **tokens: str | None) -> TestClient:
+        client = TestClient(make_app(root, Access(host, **tokens), alerts=alerts), base_url=f"http://{host}:8720")
         open_clients.append(client.__enter__())
         return client
 

@@ -3,7 +3,6 @@
 import pytest
 
 from distrl.dashboard import app
-from distrl.dashboard.access import Access
 from distrl.dashboard.alert_settings import AlertSettings
 from distrl.dashboard.alerts import AlertWatch
 from distrl.dashboard.payloads import Runs
@@ -43,7 +42,7 @@ def test_a_run_in_one_process_is_seen_by_its_files(watch, make_run, alive, monke
 
 
 def test_the_address_answers_only_changes(page, make_run):
-    client = page(read_only_token="r" * 20, token="t" * 20)
+    client = page(alerts=AlertSettings(), read_only_token="r" * 20, token="t" * 20)
     headers = {"Authorization": f"Bearer {'r' * 20}"}
     assert client.get("/api/alerts").status_code == 401
     first = client.get("/api/alerts", headers=headers).json()
@@ -55,11 +54,8 @@ def test_the_address_answers_only_changes(page, make_run):
     assert client.get("/api/alerts?since=other", headers=headers).json()["alerts"] == []
 
 
-def test_alerts_can_be_off(root):
-    from starlette.testclient import TestClient
-
-    with TestClient(app.make_app(root, Access("127.0.0.1"), alerts=None), base_url="http://127.0.0.1:8720") as client:
-        answer = client.get("/api/alerts").json()
+def test_alerts_can_be_off(page):
+    answer = page().get("/api/alerts").json()
     assert answer["on"] is False
     assert answer["alerts"] == []
 
@@ -68,6 +64,6 @@ def test_the_dashboard_looks_without_a_page(page, make_run, monkeypatch):
     looked = []
     monkeypatch.setattr(AlertWatch, "look", lambda watch: looked.append(watch) or 1 / 0)
     monkeypatch.setattr(app, "LOOK_S", 0.01)
-    client = page()
+    client = page(alerts=AlertSettings())
     while len(looked) < 3:  # a look that fails does not end the next ones
         client.get("/healthz")

@@ -1,5 +1,6 @@
 """Trainings that a page starts: a real one by POST; and everything that is refused."""
 
+import contextlib
 import json
 import os
 import threading
@@ -95,6 +96,15 @@ def test_what_ends_before_it_is_a_run_tells_its_last_line_and_leaves_nothing(cli
     assert not (root / "first").exists()
 
 
+def open_files(pid):
+    """What a process has open; files that it opens and closes meanwhile may be missing."""
+    found = set()
+    for number in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found.add(os.readlink(f"/proc/{pid}/fd/{number}"))
+    return found
+
+
 def test_a_process_has_its_own_session_and_no_token(client, root, sleeping, monkeypatch):
     for name in ("DISTRL_DASHBOARD_TOKEN", "DISTRL_DASHBOARD_READ_ONLY_TOKEN", "DISTRL_ALERTS_TOKEN"):
         monkeypatch.setenv(name, "s3cret")
@@ -108,8 +118,9 @@ def test_a_process_has_its_own_session_and_no_token(client, root, sleeping, monk
     ]
     assert os.getsid(process.pid) == process.pid
     assert "s3cret" not in options["env"].values()
-    links = {os.readlink(f"/proc/{process.pid}/fd/{number}") for number in os.listdir(f"/proc/{process.pid}/fd")}
-    assert links == {"/dev/null", f"{root}/first/logs/launch.log"}
+    inherited = {os.readlink(f"/proc/{process.pid}/fd/{number}") for number in (0, 1, 2)}
+    assert inherited == {"/dev/null", f"{root}/first/logs/launch.log"}
+    assert os.readlink(f"/proc/self/fd/{write}") not in open_files(process.pid)
     os.close(read)
     os.close(write)
 
