@@ -21,6 +21,7 @@ from distrl.memory_backend.records import RoleStatus
 from distrl.memory_backend.stream import QueueCaps
 from distrl.runs.directories import process_mark
 from distrl.runs.summary import Summary
+from tests.failures.browsing import until
 from tests.faults.arguments import environment, sets
 from tests.faults.failover import promote, replica_of
 
@@ -276,7 +277,7 @@ def test_a_page_outlives_its_server(job, tmp_path, free_port, browser):
         rate.press("Enter")
         said.filter(has_text="network.learning_rate: enter a number").wait_for()
         job.registry.set_control(settings={"network.learning_rate": 0.0625})  # by another page, say
-        tab.wait_for_function("() => document.getElementById('set-network.learning_rate').value === '0.0625'")
+        until(tab, "() => document.getElementById('set-network.learning_rate').value === '0.0625'")
         assert job.registry.control().target_actors is None
 
         process.send_signal(signal.SIGSTOP)

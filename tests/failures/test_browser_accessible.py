@@ -14,6 +14,7 @@ from distrl.memory_backend.records import HostLoad, RoleStatus
 from distrl.metrics.sinks import EventFile
 from tests import run_folders
 from tests.failures import test_browser
+from tests.failures.browsing import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
@@ -189,7 +190,7 @@ def test_all_of_it_is_reached_without_a_mouse(dashboard, tab, job):
     keys.press("+")
     tab.wait_for_url(re.compile("zoom="))
     keys.press("0")
-    tab.wait_for_function("!location.hash.includes('zoom=')")
+    until(tab, "!location.hash.includes('zoom=')")
     keys.to("^Roles$")
     keys.press("End")
     assert tab.get_by_role("tab", selected=True).inner_text() == "Logs"

@@ -16,6 +16,7 @@ from distrl.memory_backend.records import Evaluation
 from distrl.metrics.sinks import EventFile
 from distrl.runs.evaluations import write_evaluation
 from tests.failures import test_browser
+from tests.failures.browsing import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.row("P08")]
 
@@ -272,7 +273,7 @@ def test_two_fingers_zoom(tmp_path, dashboard, browser):
     touch("touchMove", 0.4)
     touch("touchMove", 0.3)
     touch("touchEnd")
-    tab.wait_for_function("(low) => Number(location.hash.match(/zoom=([0-9.]+)/)[1]) > low", arg=low + 1000)
+    until(tab, "(low) => Number(location.hash.match(/zoom=([0-9.]+)/)[1]) > low", arg=low + 1000)
     moved = zoom()
     assert moved[1] - moved[0] == pytest.approx(high - low, rel=0.01)
     context.close()

@@ -6,6 +6,7 @@ import pytest
 
 from distrl.dashboard.files import id_of
 from tests.failures import test_browser
+from tests.failures.browsing import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
@@ -45,7 +46,7 @@ def test_the_flow_of_a_training_and_one_of_its_actors(start_run, unhurried, dash
     role.get_by_text("thread MainThread:").wait_for()
     role.get_by_role("button", name="Log").click()
     assert tab.locator("#panel-logs select").first.input_value() == "actor-1"
-    tab.wait_for_function("document.querySelectorAll('#panel-logs .log span').length > 0")
+    until(tab, "document.querySelectorAll('#panel-logs .log span').length > 0")
     role.get_by_role("button", name="Close").click()
     role.wait_for(state="hidden")
     assert tab.evaluate("document.activeElement.title").startswith("actor 1 on ")

@@ -8,6 +8,7 @@ import pytest
 from distrl.config.load import dump, load
 from distrl.runs.labels import Labels
 from tests import run_folders
+from tests.failures.browsing import until
 from tests.failures.test_browser import browser, dashboard, tab  # noqa: F401
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
@@ -50,7 +51,7 @@ def test_a_query_is_typed_and_the_address_is_a_link(dashboard, tab, browser):  #
     tab.get_by_role("link", name="run3").wait_for()
     tab.get_by_role("columnheader", name="Return", exact=True).get_by_role("button").click()
     tab.wait_for_url(re.compile("sort=-mean_return_100"))
-    tab.wait_for_function("document.querySelector('tbody a.name').textContent === 'run3'")
+    until(tab, "document.querySelector('tbody a.name').textContent === 'run3'")
     query.fill("lrr>1")
     tab.get_by_text("no number or setting is named 'lrr'").wait_for()
     assert shown(tab) == ["run3", "run2", "run0"]  # as before

@@ -9,6 +9,7 @@ import pytest
 from distrl.dashboard.files import id_of
 from distrl.runs.directories import RunRecord
 from tests.failures import test_browser
+from tests.failures.browsing import until
 from tests.faults.arguments import sets
 from tests.run_folders import make_run
 
@@ -106,7 +107,7 @@ def test_details_by_keyboard_and_films_by_steps(dashboard, tab, tmp_path, distrl
     sentence(tab, r"^Solved after 9\.8 s$")  # the return of its last episodes is below the target
     tab.get_by_role("button", name="Film at 900 steps").click()
     ready = "(video) => video.readyState >= 3 && video.videoWidth > 0 && video.src.includes('steps-000000900')"
-    tab.wait_for_function(f"() => ({ready})(document.querySelector('video'))")
+    until(tab, f"() => ({ready})(document.querySelector('video'))")
     assert "film=films" in tab.url
     for name in ("Film best", "Film best.webm"):
         tab.get_by_role("button", name=name, exact=True).click()
@@ -126,7 +127,7 @@ def test_details_by_keyboard_and_films_by_steps(dashboard, tab, tmp_path, distrl
     regions = tab.locator(".details [role=region]")
     assert {regions.nth(at).get_attribute("tabindex") for at in range(regions.count())} == {"0"}
     levels = [
-        int(name[1]) for name in tab.locator("h1, h2, h3, h4").evaluate_all("(all) => all.map((one) => one.tagName)")
+        int(name[1]) for name in tab.locator("main :is(h1, h2, h3, h4)").evaluate_all("(all) => all.map((one) => one.tagName)")
     ]
     assert levels[0] == 1
     assert all(later - earlier <= 1 for earlier, later in itertools.pairwise(levels))

@@ -12,6 +12,7 @@ import pytest
 from distrl.dashboard.files import id_of
 from distrl.runs.directories import RunRecord
 from distrl.runs.summary import Summary
+from tests.failures.browsing import until
 from tests.failures.test_browser import browser, tab  # noqa: F401
 from tests.faults.arguments import environment
 
@@ -85,7 +86,7 @@ def test_a_run_is_started_cloned_and_stopped_with_the_keyboard(runs, free_port, 
         tab.keyboard.press("Enter")
         editor = tab.get_by_label("Configuration (YAML)")
         editor.wait_for()
-        tab.wait_for_function("document.activeElement.id === 'draft'")
+        until(tab, "document.activeElement.id === 'draft'")
         tab.keyboard.insert_text(WRONG)
         tab.get_by_text("Line 7: unknown key learner.batch_sise (from the editor); did you mean").wait_for()
         start = tab.get_by_role("button", name="Start", exact=True)
@@ -100,7 +101,7 @@ def test_a_run_is_started_cloned_and_stopped_with_the_keyboard(runs, free_port, 
         tab.keyboard.press("Control+A")
         tab.keyboard.type("first")
         tab.wait_for_timeout(500)
-        tab.wait_for_function("!document.querySelector('.start .primary').disabled")
+        until(tab, "!document.querySelector('.start .primary').disabled")
         focus(tab, start)
         tab.keyboard.press("Enter")
         tab.get_by_role("heading", name="first", exact=True).wait_for()
@@ -126,7 +127,9 @@ def test_a_run_is_started_cloned_and_stopped_with_the_keyboard(runs, free_port, 
         tab.keyboard.press("Enter")
         tab.get_by_role("button", name="Resume", exact=True).wait_for()
         assert Summary.read(runs / "first" / "summary.json").stop_reason == "asked"
-    assert not [text for text in tab.complaints if "401" not in text and "[DOM]" not in text]
+    # The page of a run that has no directory yet is asked for again.
+    expected = ("401", "404", "[DOM]")
+    assert not [text for text in tab.complaints if not any(words in text for words in expected)]
 
 
 def test_without_the_flag_there_are_no_buttons(runs, free_port, tab):  # noqa: F811
@@ -148,7 +151,7 @@ def test_the_bell_tells_of_an_alert(runs, free_port, tab):  # noqa: F811
             "**/api/alerts*", lambda route: route.fulfill(body=json.dumps(answer), content_type="application/json")
         )
         tab.goto(url)
-        tab.wait_for_function("document.title === '(1) Runs · distrl'")
+        until(tab, "document.title === '(1) Runs · distrl'")
         bell = tab.get_by_role("button", name="Alerts, 1 unseen")
         focus(tab, bell)
         tab.keyboard.press("Enter")
@@ -161,7 +164,7 @@ def test_the_bell_tells_of_an_alert(runs, free_port, tab):  # noqa: F811
         failed = {"id": "a-2", "rule": "failed", "severity": "bad", "run": "cd", "name": "new", "text": "failed: boom"}
         answer |= {"mark": "2", "alerts": [failed | {"at": 1e9, "cleared": None}, *answer["alerts"]]}
         tab.clock.run_for(20_000)
-        tab.wait_for_function("document.title === '(2) Runs · distrl'")
+        until(tab, "document.title === '(2) Runs · distrl'")
         assert json.loads(tab.evaluate("localStorage.getItem('shown')")) == ["distrl: new: failed: boom"]
         rows = tab.get_by_role("region", name="Alerts").get_by_role("listitem")
         assert [rows.nth(at).get_by_role("link").inner_text() for at in range(2)] == ["new", "old"]
@@ -171,9 +174,9 @@ def test_the_bell_tells_of_an_alert(runs, free_port, tab):  # noqa: F811
         assert rows.count() == 1
         mark = tab.get_by_role("button", name="Mark as seen: old: solved: x")
         mark.press("Enter")
-        tab.wait_for_function("document.title === '(1) Runs · distrl'")
+        until(tab, "document.title === '(1) Runs · distrl'")
         tab.keyboard.press("Escape")
         assert tab.get_by_role("button", name="Alerts, 1 unseen").evaluate("(it) => it === document.activeElement")
         tab.reload()
-        tab.wait_for_function("document.title === '(1) Runs · distrl'")  # what was seen is remembered
+        until(tab, "document.title === '(1) Runs · distrl'")  # what was seen is remembered
     assert not tab.complaints

@@ -26,15 +26,15 @@ METRICS = table(
 @pytest.mark.parametrize(
     ("over", "x"), [("steps", [10, 30]), ("updates", [1, 3]), ("episodes", [5, 6]), ("time", [0.5, 1.5])]
 )
+def test_another_x_axis_has_the_same_values(over, x):
+    points = curve(METRICS, "loss", over)
+    assert (list(points.x), list(points.y)) == (x, [3, 1])
+
+
 def test_a_band_of_medians():
     lines = [Curve(np.array([0.0, 1.0]), np.array([y, 2 * y])) for y in (1.0, 2.0, 9.0)]
     found = band(lines, "median")
     assert (found.centre.tolist(), found.low.tolist(), found.high.tolist()) == ([2.0, 4.0], [1.0, 2.0], [9.0, 18.0])
-
-
-def test_another_x_axis_has_the_same_values(over, x):
-    points = curve(METRICS, "loss", over)
-    assert (list(points.x), list(points.y)) == (x, [3, 1])
 
 
 def test_a_metric_that_is_none_names_the_nearest():

@@ -36,7 +36,7 @@ export function flow(session, id, openLog) {
 
   function running(snapshot, live) {
     const actors = live.roles.filter((role) => role.role === "actor"), heard = actors.filter((role) => !role.silent);
-    const per = rates(live), { paused = 0, ...waits } = live.shares.actor ?? {}, waiting = sum(Object.values(waits));
+    const per = rates(live, snapshot.weights_version ?? 0), { paused = 0, ...waits } = live.shares.actor ?? {}, waiting = sum(Object.values(waits));
     const steps = sum(heard.map((role) => role.env_steps_per_s)), behind = heard.map((role) => Math.max(role.behind, 0));
     stations.environments.set(`${compact(steps)} steps/s`, [`${whole(actors.length ? steps / actors.length : 0)} for each actor`]);
     stations.actors.set(`${whole(heard.length)} ${heard.length === 1 ? "actor" : "actors"}`, [
@@ -50,7 +50,7 @@ export function flow(session, id, openLog) {
     edges.steps.set(`${compact(steps)}/s`, steps);
     edges.unrolls.set(per.produced === null ? UNKNOWN : `${result(per.produced)} unrolls/s`, per.produced, snapshot.wire_bytes_per_s ? `${bytes(snapshot.wire_bytes_per_s)}/s` : "");
     edges.batches.set(per.trained === null ? UNKNOWN : `${result(per.trained)} unrolls/s`, per.trained);
-    edges.versions.set(`${fixed(snapshot.updates_per_s, 1)}/s`, snapshot.updates_per_s);
+    edges.versions.set(per.version === null ? UNKNOWN : `${result(per.version)} versions/s`, per.version);
     say(back, behind.length ? `Weights go back to the actors, which are ${fixed(sum(behind) / behind.length, 1)} versions behind on average, ${whole(Math.max(...behind))} at most.` : "Weights go back to the actors.");
     for (const [name, one] of Object.entries(stations)) one.limits(LIMITS[snapshot.bottleneck] === name && !live.control.paused);
     hosts.replaceChildren(...Object.entries(live.hosts).sort().map(([name, load]) => host(name, load, live.roles.filter((role) => role.host === name).length)));
@@ -111,15 +111,15 @@ function ledger() {
   } };
 }
 
-/** Unrolls per second from counts of the last seconds; null before there are two. */
+/** Unrolls and versions per second from counts of the last seconds; null before there are two. */
 function rateOf() {
   const kept = [];
-  return ({ at, ledger: counts }) => {
+  return ({ at, ledger: counts }, version) => {
     if (kept.length && (counts.produced < kept[kept.length - 1].produced || at <= kept[kept.length - 1].at - RATE_S)) kept.length = 0; // another launch
-    if (!kept.length || at > kept[kept.length - 1].at) kept.push({ at, produced: counts.produced, trained: counts.trained });
+    if (!kept.length || at > kept[kept.length - 1].at) kept.push({ at, produced: counts.produced, trained: counts.trained, version });
     while (kept.length > 2 && at - kept[1].at >= RATE_S) kept.shift();
     const first = kept[0], last = kept[kept.length - 1], passed = last.at - first.at;
     const per = (name) => (passed > 0 ? Math.max(0, (last[name] - first[name]) / passed) : null);
-    return { produced: per("produced"), trained: per("trained") };
+    return { produced: per("produced"), trained: per("trained"), version: per("version") };
   };
 }
