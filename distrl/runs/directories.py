@@ -183,7 +183,7 @@ def short_names(paths: Sequence[Path]) -> list[str]:
 
 def distinct_ends(paths: Sequence[tuple[str, ...]]) -> list[str]:
     """Return the ends of paths, given by their parts: the shortest common length that distinguishes all."""
-    for length in range(1, max(map(len, paths), default=0) + 1):
+    for length in range(1, min(max(map(len, paths), default=0), MOST_DEPTH) + 1):
         names = ["/".join(each[-length:]) for each in paths]
         if len(set(names)) == len(set(paths)):
             return names

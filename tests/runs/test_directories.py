@@ -9,6 +9,7 @@ import pytest
 from distrl.errors import ConfigError
 from distrl.runs.directories import (
     RunRecord,
+    distinct_ends,
     find_runs,
     newest_run,
     open_run,
@@ -187,3 +188,8 @@ def test_folders_that_lie_too_deep_are_not_searched(tmp_path):
         assert [*run_directories(tmp_path, print)] == [tmp_path / "a"]
     finally:
         subprocess.run(["rm", "-r", tmp_path / "d"], check=True)  # which Python itself cannot
+
+
+def test_long_paths_are_told_apart_at_once():
+    alike = ("a",) * 2**17
+    assert [len(name) for name in distinct_ends([("x", *alike), ("y", *alike)])] == [2**18 + 1] * 2
