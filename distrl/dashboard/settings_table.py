@@ -23,7 +23,7 @@ SHOWN_ELSEWHERE = ("seed", "algorithm.name", "environment.id")
 MOST_OF_A_RUN, MOST_PATHS = 1000, 5000
 """Most settings of one run, and of all runs together, that have a column; a run of distrl has about 250.
 
-Every run has a place in every column: files of somebody else could otherwise take all of the memory.
+The table keeps a code for every run in every column: hostile files could otherwise take all of the memory.
 """
 _MOST_TEXTS = 20
 Codes = NDArray[np.int32]
