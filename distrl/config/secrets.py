@@ -26,7 +26,7 @@ _NAMES = (
     r"|(?:api|access|account|private|secret|auth|shared|signing|encryption|hmac|storage|run|ssh)[_-]?key)"
 )
 _NAME = re.compile(rf"{_NAMES}$|^secrets$", re.IGNORECASE)
-_USER = re.compile(r"://[^\s'\"]*@")  # user and password of a URL; a password may hold a slash
+_URL_END = re.compile(r"[\s'\"]")  # of the part of a URL that may hold a user
 _ASSIGNED = re.compile(rf"""({_NAMES}['"]?\s*[=:]\s*)(?:'[^']*'|"[^"]*"|[^\s&,;'"}}]+)""", re.IGNORECASE)
 
 
@@ -68,7 +68,19 @@ def _is_variable_of_secret(value: dict[str, Any]) -> bool:
 
 def masked_text(text: str) -> str:
     """Mask users and passwords of URLs in a text, and values after `password=` and similar names."""
-    return _ASSIGNED.sub(rf"\g<1>{MASK}", _USER.sub(f"://{MASK}@", text))
+    return _ASSIGNED.sub(rf"\g<1>{MASK}", _without_users(text))
+
+
+def _without_users(text: str) -> str:
+    """Mask users and passwords of URLs; each character is read once, as a pattern would not, and logs are long."""
+    kept, begin = [], 0
+    while (at := text.find("://", begin)) >= 0:
+        end = _URL_END.search(text, at + 3)
+        stop = len(text) if end is None else end.start()
+        user_ends = text.rfind("@", at + 3, stop)  # the last one: a password may hold a slash or such a sign
+        kept += [text[begin:at], text[at:stop] if user_ends < 0 else f"://{MASK}@{text[user_ends + 1 : stop]}"]
+        begin = stop
+    return "".join([*kept, text[begin:]])
 
 
 def split_password(url: str) -> tuple[str, str | None]:

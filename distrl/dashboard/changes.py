@@ -18,6 +18,8 @@ from distrl.errors import ConfigError
 
 MOST_WATCHES = 256
 """Most pages whose last answer is remembered; another page gets the whole state again."""
+MOST_ROWS = 20_000
+"""Most rows of lists in those answers together."""
 
 Message = tuple[str, Json]
 """Name of a changed part, and its data."""
@@ -32,6 +34,11 @@ class _Watch(ABC):
         self.answers = 0
         self.lock = threading.Lock()
         self._told: dict[str, Any] | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows of a list in the last answer."""
+        return len((self._told or {}).get("rows", ()))
 
     @abstractmethod
     def changes(self) -> list[Message]: ...
@@ -125,12 +132,14 @@ class Watches:
                     return self._answer(name, kept, fresh=False)
         kept = self._watch(shown)
         name = secrets.token_hex(8)
+        with kept.lock:
+            answer = self._answer(name, kept, fresh=True)
         with self._lock:
             self._kept[name] = kept
-            while len(self._kept) > MOST_WATCHES:
-                self._kept.popitem(last=False)
-        with kept.lock:
-            return self._answer(name, kept, fresh=True)
+            rows = sum(one.rows for one in self._kept.values())
+            while len(self._kept) > MOST_WATCHES or (rows > MOST_ROWS and len(self._kept) > 1):
+                rows -= self._kept.popitem(last=False)[1].rows
+        return answer
 
     def _watch(self, shown: str | View) -> _Watch:
         if isinstance(shown, View):

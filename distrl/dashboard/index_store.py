@@ -89,6 +89,10 @@ class Store:
 
 def _prepared(file: str) -> sqlite3.Connection:
     database = sqlite3.connect(file, timeout=1.0, check_same_thread=False)
+    # A view in place of a table, in an index from an untrusted archive, could have rows without end.
+    if database.execute("SELECT count(*) FROM sqlite_master WHERE type NOT IN ('table', 'index')").fetchone()[0]:
+        database.close()
+        raise sqlite3.DatabaseError("it holds more than tables")
     with database:
         (version,) = database.execute("PRAGMA user_version").fetchone()
         for table in TABLES:

@@ -13,6 +13,8 @@ from distrl.runs.metrics_csv import Table
 
 RULER_POINTS = 300
 _CSV_ROWS = 2000
+_FORMULA = tuple("=+-@\t\r")
+"""First letters of what a spreadsheet would calculate; a quotation mark before them makes it text."""
 DERIVED = {"samples_per_insert": ("sampled_steps", "trained_steps")}
 """Column that the dashboard computes -> the columns of which it is the quotient."""
 DERIVED_METRICS = {
@@ -72,7 +74,7 @@ def csv_pieces(table: Table, names: Sequence[str]) -> Iterator[str]:
     axes = [column for column in X_AXES.values() if column in table and column not in names]
     shown = [name for name in names if name in table]
     columns = [table[name] for name in (*axes, *shown)]
-    yield _rows([[*axes, *shown]])
+    yield _rows([[f"'{name}" if name[:1] in _FORMULA else name for name in (*axes, *shown)]])
     if not shown:
         return
     at = np.flatnonzero(np.isfinite(np.stack([table[name] for name in shown])).any(axis=0))

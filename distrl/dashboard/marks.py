@@ -92,7 +92,7 @@ def _targets(settings: Settings) -> list[Json]:
     return [
         {"setting": path, "metric": metric, "value": float(value)}
         for path, metric, value in wanted
-        if isinstance(value, int | float)
+        if isinstance(value, int | float) and abs(value) < 1e300
     ]
 
 

@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,11 @@ MISSING = -1
 USUAL = ("algorithm", "network", "exploration", "environment", "actors", "learner", "evaluation", "stop")
 """Sections whose settings a list shows by itself where they differ, the most telling first."""
 SHOWN_ELSEWHERE = ("seed", "algorithm.name", "environment.id")
+MOST_OF_A_RUN, MOST_PATHS = 1000, 5000
+"""Most settings of one run, and of all runs together, that have a column; a run of distrl has about 250.
+
+The table keeps a code for every run in every column: hostile files could otherwise take all of the memory.
+"""
 _MOST_TEXTS = 20
 Codes = NDArray[np.int32]
 
@@ -151,7 +157,9 @@ class SettingsTable:
             self.changes += 1
 
     def _put(self, run: str, settings: Settings) -> None:
-        for path in settings:
+        for path in islice(settings, MOST_OF_A_RUN):
+            if len(self._columns) == MOST_PATHS:
+                break
             self._columns.setdefault(path, len(self._columns))
         row = self._rows.get(run)
         if row is None:
@@ -164,7 +172,9 @@ class SettingsTable:
             self._codes = grown
         self._codes[row] = MISSING
         for path, setting in settings.items():
-            self._codes[row, self._columns[path]] = self._code(setting.value)
+            column = self._columns.get(path)
+            if column is not None:
+                self._codes[row, column] = self._code(setting.value)
 
     def _code(self, value: Any) -> int:
         key = (type(value), value) if isinstance(value, str | int | float | None) else json.dumps(value, default=str)

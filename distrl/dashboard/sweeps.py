@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from distrl.config.secrets import masked_text
 from distrl.config.small_files import read_small
-from distrl.dashboard.files import NotThereError, id_of, own_file
+from distrl.dashboard.files import NotThereError, id_of, own_file, shown
 from distrl.dashboard.index import Entry, Index
 from distrl.errors import ConfigError
 from distrl.runs.directories import readable
@@ -70,9 +71,14 @@ def described(found: Found) -> Json:
         "planned": planned,
         "counts": counts,
         "left": None if planned is None else max(planned - sum(counts.values()), 0),
-        "failures": [{"run": one.run, "error": (one.error or "no error is known")[:500]} for one in without[:50]],
+        "failures": [{"run": one.run, "error": _shown(one.error or "no error is known")} for one in without[:50]],
         "lessons": [lesson.model_dump() for lesson in sweep.lessons[-500:]] if sweep else [],
     }
+
+
+def _shown(error: str) -> str:
+    """Return an error of a user's code without secrets and unprintable characters."""
+    return shown(masked_text(error))[:500]
 
 
 def _state(entry: Entry) -> str:
@@ -104,7 +110,7 @@ def _opened(index: Index, folder: Path, entries: list[Entry]) -> Found | None:
     paths = {name: path for name in FILES if (path := own_file(folder, name)) is not None}
     name = readable(folder.relative_to(index.root).as_posix() if folder != index.root else folder.resolve().name)
     try:
-        sweep = sweep_of({name: read_small(path, MOST_BYTES) for name, path in paths.items()})
+        sweep = sweep_of({name: read_small(path, MOST_BYTES[name]) for name, path in paths.items()})
     except (ConfigError, OSError) as error:
         problem = readable(" ".join(str(error).replace(f"{folder.resolve()}/", "").split()))[:500]
         return Found(_id(index, folder), name, None, tuple(entries), problem)

@@ -156,18 +156,23 @@ def find_runs(places: Sequence[Path], trouble: Callable[[str], None]) -> Iterato
 
 SET_ASIDE = "set-aside"
 """Folder of a sweep with what is left of runs that began anew."""
+MOST_DEPTH = 50
+"""Folders below a folder of runs that are searched; os.walk itself ends with an error at a thousand."""
 
 
 def run_directories(root: Path, trouble: Callable[[str], None]) -> Iterator[Path]:
     """Yield the run directories in `root` and below, by name; `trouble` gets a line for each unreadable folder.
 
     Links are not followed, and run directories are not searched for further runs. Runs that a sweep has set aside are
-    left out, and those that are being removed.
+    left out, those that are being removed, and those more than `MOST_DEPTH` folders below `root`.
     """
+    above = os.path.normpath(root).count(os.sep)
     for folder, names, files in os.walk(root, onerror=lambda error: trouble(f"{error.filename}: {error.strerror}")):
         if "run.json" in files:
             names.clear()
             yield Path(folder)
+        if os.path.normpath(folder).count(os.sep) - above >= MOST_DEPTH:
+            names.clear()
         names[:] = sorted(name for name in names if name != SET_ASIDE and not name.startswith(TEMPORARY))
 
 
@@ -178,7 +183,7 @@ def short_names(paths: Sequence[Path]) -> list[str]:
 
 def distinct_ends(paths: Sequence[tuple[str, ...]]) -> list[str]:
     """Return the ends of paths, given by their parts: the shortest common length that distinguishes all."""
-    for length in range(1, max(map(len, paths), default=0) + 1):
+    for length in range(1, min(max(map(len, paths), default=0), MOST_DEPTH) + 1):
         names = ["/".join(each[-length:]) for each in paths]
         if len(set(names)) == len(set(paths)):
             return names

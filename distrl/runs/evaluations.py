@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from distrl.config.curriculum import RETURN, SUCCESS
 
@@ -23,7 +23,7 @@ class RecordedEvaluation(BaseModel):
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     weights_version: int
-    env_steps: int
+    env_steps: int = Field(ge=0, lt=2**63)
     episodes: int
     mean_return: float
     std_return: float

@@ -18,6 +18,8 @@ from distrl.runs.metrics_csv import Numbers
 MOST_BYTES = 64 * 2**20
 """Most bytes read of all files together."""
 MOST_RECORD_BYTES = 2**20
+FIELD_BYTES = 64
+"""Bytes that a field, and a record, counts as beside its own: files of tiny ones would take minutes."""
 _STEP, _SUMMARY, _VALUE, _TAG, _HISTOGRAM = 2, 5, 1, 1, 5
 _LEAST, _LIMITS, _COUNTS = 1, 6, 7
 _FIXED_BYTES = {1: 8, 5: 4}
@@ -58,7 +60,7 @@ def read_histograms(paths: Sequence[Path], tag: str) -> tuple[list[Histogram], b
     found, budget = {}, _Budget()
     for path in paths:
         for step, name, data in _histograms(path, budget):
-            if name == tag and (histogram := _parsed(path, step, data)) is not None:
+            if name == tag and (histogram := _parsed(path, step, data, budget)) is not None:
                 found[step] = histogram
     return [found[step] for step in sorted(found)], budget.is_enough
 
@@ -97,36 +99,38 @@ def _histograms(path: Path, budget: _Budget) -> Iterator[tuple[int, str, bytes]]
             (length,) = struct.unpack("<Q", header[:8])
             if length > MOST_RECORD_BYTES:
                 raise ConfigError(f"{path.name} is damaged: a record of {length:,} bytes before byte {file.tell():,}")
-            if not budget.takes(length + 16):
+            if not budget.takes(length + FIELD_BYTES):
                 return
             data = file.read(length)
             if len(data) < length or len(file.read(4)) < 4:
                 return
             try:
-                yield from _of_event(data)
+                yield from _of_event(data, budget)
             except (ValueError, IndexError, struct.error) as error:
                 raise ConfigError(f"{path.name} is damaged before byte {file.tell():,}: {error}") from error
 
 
-def _of_event(data: bytes) -> Iterator[tuple[int, str, bytes]]:
+def _of_event(data: bytes, budget: _Budget) -> Iterator[tuple[int, str, bytes]]:
     step, summaries = 0, []
-    for number, value in _fields(data):
+    for number, value in _fields(data, budget):
         if number == _STEP and isinstance(value, int):
             step = value
         elif number == _SUMMARY and isinstance(value, bytes):
             summaries.append(value)
     for summary in summaries:
-        for number, value in _fields(summary):
+        for number, value in _fields(summary, budget):
             if number == _VALUE and isinstance(value, bytes):
-                parts = dict(_fields(value))
+                parts = dict(_fields(value, budget))
                 tag, histogram = parts.get(_TAG), parts.get(_HISTOGRAM)
                 if isinstance(tag, bytes) and isinstance(histogram, bytes):
                     yield step, tag.decode(errors="replace"), histogram
 
 
-def _parsed(path: Path, step: int, data: bytes) -> Histogram | None:
+def _parsed(path: Path, step: int, data: bytes, budget: _Budget) -> Histogram | None:
     """Return the histogram, or None if it has no values."""
-    parts = dict(_fields(data))
+    parts = dict(_fields(data, budget))
+    if not budget.is_enough:
+        return None
     least, limits, counts = (parts.get(number, b"") for number in (_LEAST, _LIMITS, _COUNTS))
     try:
         if not (isinstance(least, bytes) and isinstance(limits, bytes) and isinstance(counts, bytes)):
@@ -144,10 +148,10 @@ def _parsed(path: Path, step: int, data: bytes) -> Histogram | None:
     return Histogram(step, np.maximum.accumulate(finite), count / count.sum())
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+def _fields(data: bytes, budget: _Budget) -> Iterator[tuple[int, int | bytes]]:
     """Yield number and value of each field of a protocol buffer: an int of a varint, otherwise its bytes."""
     at = 0
-    while at < len(data):
+    while at < len(data) and budget.takes(FIELD_BYTES):
         key, at = _varint(data, at)
         kind = key & 7
         if kind == 0:

@@ -20,7 +20,9 @@ MOST_BYTES = 2**15
 MOST_TAGS = 20
 MOST_NOTE = 2000
 Valid = TypeVar("Valid")
-Tag = Annotated[str, StringConstraints(pattern=r'^[^\s",\x00-\x1f\x7f]{1,40}$')]
+# Control characters that terminals obey, and marks that change the direction or the lines of the text around them.
+_UNSEEN = r"\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069"
+Tag = Annotated[str, StringConstraints(pattern=rf'^[^\s",\x00-\x1f{_UNSEEN}]{{1,40}}$')]
 
 
 class Labels(BaseModel):
@@ -35,9 +37,11 @@ class Labels(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=80, strip_whitespace=True)] = ""
+    name: Annotated[
+        str, StringConstraints(pattern=rf"^[^\x00-\x1f{_UNSEEN}]*$", max_length=80, strip_whitespace=True)
+    ] = ""
     tags: Annotated[tuple[Tag, ...], Field(max_length=MOST_TAGS)] = ()
-    note: Annotated[str, StringConstraints(pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]*$", max_length=MOST_NOTE)] = ""
+    note: Annotated[str, StringConstraints(pattern=rf"^[^\x00-\x08\x0b-\x1f{_UNSEEN}]*$", max_length=MOST_NOTE)] = ""
     archived: bool = False
 
     @classmethod

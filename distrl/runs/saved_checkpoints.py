@@ -116,7 +116,11 @@ def _list(value: Any) -> list[Any]:
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    try:
+        number = float(value) if isinstance(value, int | float) else math.nan
+    except OverflowError:  # a whole number of hundreds of digits
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _whole(value: Any) -> int | None:

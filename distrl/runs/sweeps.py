@@ -14,8 +14,8 @@ from distrl.errors import ConfigError
 
 INDEX, SWEEP, SEARCH, POPULATION = "sweep.json", "sweep.yaml", "search.yaml", "population.json"
 FILES = (INDEX, SWEEP, SEARCH, POPULATION)
-MOST_BYTES = 8 * 2**20
-"""Largest of these files that is read."""
+MOST_BYTES = {INDEX: 8 * 2**20, SWEEP: 2**18, SEARCH: 2**18, POPULATION: 8 * 2**20}
+"""Largest of each of these files that is read; YAML takes seconds to parse that much."""
 Kind = Literal["sweep", "search", "population"]
 
 

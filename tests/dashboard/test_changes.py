@@ -146,3 +146,17 @@ def test_over_http(page, make_run):
     assert client.get(f"/api/changes?since={first['mark']}").json()["changes"] == []
     assert client.get("/api/changes?run=none").status_code == 404
     assert client.get("/api/session").json()["at"] >= first["at"]
+
+
+def test_rows_that_are_remembered_are_bounded(runs, make_run, monkeypatch):
+    for name in "abcd":
+        make_run(name)
+    monkeypatch.setattr(module, "MOST_ROWS", 10)
+    watches = Watches(runs)
+    marks = [watches.changes(View(sort=sort), "")["mark"] for sort in ("started", "-started", "name")]
+    fresh = [
+        watches.changes(View(sort=sort), mark)["fresh"]
+        for sort, mark in zip(("-started", "name"), marks[1:], strict=True)
+    ]
+    assert fresh == [False, False]
+    assert watches.changes(View(sort="started"), marks[0])["fresh"] is True

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from distrl.dashboard import index as module
+from distrl.dashboard import index_store
 from distrl.dashboard.files import NotThereError
 from distrl.dashboard.index import Index
 from distrl.dashboard.index_store import INDEX_NAME
@@ -342,3 +343,15 @@ def test_looks_that_take_long_are_taken_seldom(look, make_run, monkeypatch):
         clock["monotonic"] = tenth / 10
         index.entries()
     assert looks == [0.0, 3.0, 6.0, 9.0]
+
+
+def test_an_index_from_an_archive_with_a_view_is_made_anew(root, make_run):
+    make_run("a")
+    with sqlite3.connect(root / INDEX_NAME) as database:
+        rows = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS id, i, i FROM n"
+        database.execute(f"CREATE VIEW entries AS {rows}")  # without end
+        database.execute(f"PRAGMA user_version = {index_store._VERSION}")
+    database.close()
+    found = Index(root)
+    assert [entry.name for entry in found.entries()] == ["a"]
+    found.close()

@@ -50,3 +50,9 @@ def test_csv_has_every_row_with_a_number_and_names_of_any_letters(table):
     ]
     assert len("".join(csv_pieces(table, ["loss"])).splitlines()) == 1001
     assert [*csv_pieces({}, ["loss"])] == ["\n"]
+
+
+def test_names_of_columns_are_no_formulas_in_spreadsheets(table):
+    name = '=HYPERLINK("http://x")'
+    header = next(iter(csv_pieces({**table, name: table["env_steps"]}, [name])))
+    assert header.strip().split(",")[-1] == '"\'=HYPERLINK(""http://x"")"'

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from distrl.config.load import dump, load
+from distrl.dashboard import settings_table
 from distrl.dashboard.list_view import View
 from distrl.dashboard.payloads import Runs
 from distrl.errors import ConfigError
@@ -135,3 +136,15 @@ def test_telling_settings_of_many_runs_are_those_that_differ_within_an_algorithm
         make_run(f"p{number}", config=dump(load("cartpole-ppo", sets=[f"algorithm.discount={value:.2f}"])))
     settings = [column["name"] for column in runs.page(View())["columns"] if column["kind"] == "setting"]
     assert settings == ["algorithm.discount", "network.learning_rate"]
+
+
+def test_foreign_configurations_take_bounded_memory(runs, make_run, monkeypatch):
+    monkeypatch.setattr(settings_table, "MOST_OF_A_RUN", 10)
+    monkeypatch.setattr(settings_table, "MOST_PATHS", 300)
+    for number in range(40):
+        make_run(f"odd{number}", config="".join(f"k{number}_{key}: 1\n" for key in range(50)))
+    runs.page(View())
+    while runs.read_settings():
+        pass
+    assert len(runs.settings.paths) <= 300
+    assert "k0_10" not in runs.settings.paths

@@ -111,3 +111,10 @@ def test_checkpoints_outside_of_the_run_are_not_looked_at(folder, table, tmp_pat
     (elsewhere / "ckpt-000000000040").touch()
     (folder / "checkpoints").symlink_to(elsewhere)
     assert marks(folder, table, {}, "steps")["marks"] == []
+
+
+def test_numbers_that_no_float_holds_are_left_out(folder, table):
+    evaluation = Evaluation(1, 10**400, 1, 2.0, 0.0, 2.0, 2.0, 5.0, 1.0)
+    write_evaluation(folder / "evaluations.jsonl", asdict(evaluation))
+    found = marks(folder, table, {"stop.mean_return": Setting(10**400, "")}, "steps")
+    assert (found["targets"], found["evaluations"]) == ([], [])

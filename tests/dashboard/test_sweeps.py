@@ -62,3 +62,19 @@ def test_damaged_files_and_links_out_of_the_folder(index, make_run, root, tmp_pa
     assert "file sweep.json is damaged" in state["problem"]
     assert str(tmp_path) not in state["problem"]
     assert state["counts"]["done"] == 1
+
+
+def test_yaml_that_takes_seconds_is_refused(index, make_run, root):
+    make_run("rates/0001")
+    (root / "rates" / "sweep.yaml").write_text("vary:\n" + " a: 1\n" * 2**16)
+    (found,) = find_sweeps(index)
+    assert "more than 262,144" in found.problem
+
+
+def test_errors_have_no_secrets(index, make_run, root):
+    make_run("rates/0001")
+    failed = {"run": "0002", "state": "failed", "error": "redis://me:pw@host password=abc \u202e"}
+    (root / "rates" / "sweep.json").write_text(json.dumps({"runs": [failed]}))
+    (root / "rates" / "sweep.yaml").write_text("vary: {}\n")
+    (found,) = find_sweeps(index)
+    assert described(found)["failures"][0]["error"] == "redis://•••@host password=••• ⟨U+202E⟩"

@@ -9,6 +9,7 @@ import pytest
 from distrl.errors import ConfigError
 from distrl.runs.directories import (
     RunRecord,
+    distinct_ends,
     find_runs,
     newest_run,
     open_run,
@@ -171,3 +172,24 @@ def test_the_newest_is_the_one_launched_last(tmp_path):
 )
 def test_names_are_as_short_as_tells_them_apart(paths, names):
     assert short_names([Path(path) for path in paths]) == names
+
+
+def test_folders_that_lie_too_deep_are_not_searched(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "run.json").write_text("{}")
+    place = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(1500):  # by descriptors: the path becomes too long
+        os.mkdir("d", dir_fd=place)
+        below = os.open("d", os.O_RDONLY, dir_fd=place)
+        os.close(place)
+        place = below
+    os.close(place)
+    try:
+        assert [*run_directories(tmp_path, print)] == [tmp_path / "a"]
+    finally:
+        subprocess.run(["rm", "-r", tmp_path / "d"], check=True)  # which Python itself cannot
+
+
+def test_long_paths_are_told_apart_at_once():
+    alike = ("a",) * 2**17
+    assert [len(name) for name in distinct_ends([("x", *alike), ("y", *alike)])] == [2**18 + 1] * 2

@@ -51,6 +51,7 @@ def test_damage_is_told_with_the_file(written, damage, told):
 
 def test_no_more_is_read_than_the_bound(written, monkeypatch):
     monkeypatch.setattr(event_files, "MOST_BYTES", written[0].stat().st_size // 2)
+    monkeypatch.setattr(event_files, "FIELD_BYTES", 0)
     found, complete = read_histograms(written, "variables/a")
     assert not complete
     assert 0 < len(found) < 3
@@ -70,3 +71,11 @@ def test_a_heat_map_by_hand():
 def test_a_histogram_of_one_value_has_a_place():
     one = Histogram(1, np.array([3.0, 3.0]), np.array([1.0]))
     assert heat_map([one], 2, 2).edges.tolist() == [2.5, 3.0, 3.5]
+
+
+def test_records_of_tiny_fields_count_for_more_than_their_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(event_files, "MOST_BYTES", 2**20)
+    path = tmp_path / "events.out.tfevents.1"
+    record = b"\x08\x01" * 2**17  # a quarter of the bound, and 131,072 fields
+    path.write_bytes(len(record).to_bytes(8, "little") + bytes(4) + record + bytes(4))
+    assert tags([path]) == ([], False)

@@ -65,3 +65,31 @@ def test_what_is_left_of_an_interrupted_removal_is_no_run(tmp_path, run, monkeyp
     with pytest.raises(ConfigError, match="cannot be removed whole: logs: not permitted"):
         remove_run_directory(tmp_path, run)
     assert [*run_directories(tmp_path, pytest.fail)] == []
+
+
+def test_a_run_that_holds_another_one_stays(tmp_path, run):
+    inner = run / "inner"
+    inner.mkdir()
+    (inner / "run.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"holds another run, .*inner"):
+        remove_run_directory(tmp_path, run)
+    assert (inner / "run.json").exists()
+
+
+def test_a_run_that_holds_a_mounted_file_system_stays(tmp_path, run, monkeypatch):
+    monkeypatch.setattr(removal, "_mounts", lambda: {str((run / "logs").resolve())})
+    with pytest.raises(ConfigError, match=r"logs is a mounted file system; unmount it first"):
+        remove_run_directory(tmp_path, run)
+    assert (run / "logs").exists()
+
+
+def test_mounted_file_systems_are_known_where_the_kernel_tells_them():
+    assert "/" in removal._mounts()
+
+
+def test_a_run_with_a_thousand_folders_in_each_other_is_removed_not_at_all(tmp_path, run):
+    deepest = run / "/".join(["d"] * (removal.MOST_DEPTH + 1))
+    deepest.mkdir(parents=True)
+    with pytest.raises(ConfigError, match="by hand"):
+        remove_run_directory(tmp_path, run)
+    assert deepest.exists()

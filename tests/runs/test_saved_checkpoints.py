@@ -79,3 +79,10 @@ def test_commands_are_quoted():
     assert shlex.split(told["evaluate"]) == ["distrl", "evaluate", "/runs/my run@1200"]
     assert shlex.split(told["export"]) == ["distrl", "export", "/runs/my run@1200"]
     assert shlex.split(commands(Path("/r"), None, Path("/n"))["resume"]) == ["distrl", "train", "--resume", "/r"]
+
+
+def test_numbers_of_hundreds_of_digits_are_unknown(run_dir):
+    meta = run_dir / "checkpoints" / "ckpt-000000000030" / "meta.json"
+    meta.write_text(json.dumps({"recent_returns": [10**400], "evaluation_mean_return": 10**400}))
+    found = saved_checkpoints(run_dir)[0]
+    assert (found.mean_return, found.evaluation) == (None, None)

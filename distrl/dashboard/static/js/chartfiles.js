@@ -30,7 +30,11 @@ export function tableOf(chart) {
         places.map((place, index) => h("td", { class: "n" }, valueText(lines[index], before(data[place], at))))))));
 }
 
-export const quoted = (text) => (/[",\n]/.test(String(text)) ? `"${String(text).replaceAll('"', '""')}"` : String(text));
+/** A cell of a CSV file; of a text that a spreadsheet would calculate, a quotation mark first makes it text. */
+export function quoted(cell) {
+  const text = typeof cell === "string" && /^[=+\-@\t\r]/.test(cell) && !Number.isFinite(Number(cell)) ? `'${cell}` : String(cell);
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
 
 /** CSV of the points that the chart holds. */
 export function csvOf(chart) {
