@@ -5,8 +5,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from distrl.dashboard.jobs import NOT_YET, Look
+from distrl.errors import EXIT_INTERRUPTED
 from distrl.memory_backend.records import SILENT_S
 from distrl.metrics.snapshot import Snapshot, number
+from distrl.runs.summary import REASONS
 
 STALLED_S = 60.0
 """A run without new environment steps for that much training time is stalled."""
@@ -18,7 +20,8 @@ NEWEST, EARLIER = 5, 20
 """Rows of metrics of which the median is the present rate, and least number of earlier ones."""
 TOLD = ("failed", "gone", "stalled", "slow", "solved")
 """Words that are counted at the top of the list."""
-_SOLVED = ("mean_return", "evaluation_return")
+_OWN_WORDS = ("solved", "stopped")
+"""Ends that have a word of their own, see `REASONS`."""
 
 
 def words_of(state: str, numbers: Mapping[str, Any], look: Look | None, *, has_redis: bool = True) -> tuple[str, ...]:
@@ -31,10 +34,10 @@ def words_of(state: str, numbers: Mapping[str, Any], look: Look | None, *, has_r
         has_redis: Whether the running job should be reachable in a Redis.
     """
     if state == "ended":
-        if numbers.get("exit_code"):
-            return "failed", "ended"
-        reason = numbers.get("stop_reason")
-        return ("solved", "ended") if reason in _SOLVED else ("stopped", "ended") if reason == "asked" else ("ended",)
+        code, reason = numbers.get("exit_code"), REASONS.get(str(numbers.get("stop_reason")))
+        if code:
+            return "interrupted" if code == EXIT_INTERRUPTED else "failed", "ended"
+        return (reason.short, "ended") if reason is not None and reason.short in _OWN_WORDS else ("ended",)
     if state != "running" or look is None:
         return (state,)
     if look.control.paused:

@@ -12,6 +12,8 @@ from collections import OrderedDict
 from typing import Any
 
 from distrl.dashboard import details, files
+from distrl.dashboard.index import Entry
+from distrl.dashboard.jobs import Look
 from distrl.dashboard.list_view import View
 from distrl.dashboard.payloads import Json, Runs, live_part
 from distrl.errors import ConfigError
@@ -58,7 +60,7 @@ class RunWatch(_Watch):
         except ConfigError as error:
             return self._news("gone", {"error": str(error)})
         look = self._runs.look(entry)
-        found: list[Message] = self._news("run", {"state": entry.state, "started": entry.started})
+        found: list[Message] = self._news("run", self._state(entry, look))
         events = files.events(self._runs.index.directory(entry))
         if look is not None:
             snapshot = self._runs.latest(entry, look)
@@ -66,6 +68,10 @@ class RunWatch(_Watch):
             found += self._news("snapshot", {"snapshot": snapshot})
             found += self._news("live", live_part(look), look.at)
         return found + self._news("events", {"events": [event._asdict() for event in events]}, events)
+
+    def _state(self, entry: Entry, look: Look | None) -> Json:
+        words = self._runs.row_of(entry, look)["words"]
+        return {"state": entry.state, "started": entry.started, "words": words}
 
     def _news(self, name: str, data: Json, sign: Any = None) -> list[Message]:
         """Return the message unless it equals the last one, compared by `sign` if that is given."""

@@ -270,7 +270,7 @@ def _is_number(value: Any) -> bool:
 def _outcome(row: Json, name: str) -> float | None:
     """Return an outcome; None for a run that failed, or where it is not known."""
     value = row["numbers"].get(name)
-    if row["state"] == "damaged" or row["numbers"].get("exit_code") or not _is_number(value):
+    if row["state"] == "damaged" or "failed" in row["words"] or not _is_number(value):
         return None
     return float(value)
 
@@ -308,6 +308,9 @@ def _importance_words(rows: Sequence[Json], runs: int, settings: int) -> str:
         )
     sure = [row for row in rows if row["p"] <= 0.05]
     if not sure:
-        return f"No setting explains more of the outcome than chance does, over {runs} runs. Train more, or vary less."
+        return (
+            f"No setting explains more of the outcome than chance does, over {runs} runs and after correction for "
+            f"{len(rows)} settings. Train more, or vary less."
+        )
     named = ", ".join(f"{row['name']} {100 * row['share']:.0f} %" for row in sure[:3])
     return f"Explained of the outcome's variance by one setting alone, more than by chance: {named}, over {runs} runs."

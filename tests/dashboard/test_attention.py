@@ -22,6 +22,8 @@ def steady(rate, count, start=0, steps=100):
         ({"exit_code": 3, "stop_reason": "mean_return"}, ("failed", "ended")),
         ({"exit_code": 0, "stop_reason": "mean_return"}, ("solved", "ended")),
         ({"exit_code": 0, "stop_reason": "evaluation_return"}, ("solved", "ended")),
+        ({"exit_code": 0, "stop_reason": "metrics"}, ("solved", "ended")),
+        ({"exit_code": 130, "stop_reason": "interrupted"}, ("interrupted", "ended")),
         ({"exit_code": 0, "stop_reason": "asked"}, ("stopped", "ended")),
         ({"exit_code": 0, "stop_reason": "minutes"}, ("ended",)),
     ],

@@ -28,7 +28,7 @@ def test_a_run_tells_what_is_new(runs, make_run, make_summary, alive, redis_url)
     backend.create("{}")
     watch = RunWatch(runs, id_of("job"))
     first = dict(watch.changes())
-    assert first["run"] == {"state": "running", "started": 1000.0}
+    assert first["run"] == {"state": "running", "started": 1000.0, "words": ("running",)}
     assert first["events"] == {"events": []}
     backend.registry.add_snapshot({"updates": 9, "bottleneck": "actors", "learner_wait_share": 0.25})
     backend.registry.beat(RoleStatus("actor", 0, 1, "h", 5, "acting"))
@@ -41,7 +41,7 @@ def test_a_run_tells_what_is_new(runs, make_run, make_summary, alive, redis_url)
     assert (event["time"], event["text"], event["severity"]) == ("2026-01-02 03:04:05", "something", "info")
     assert set(dict(watch.changes())) == {"live"}
     make_summary(run_id="sse").write(folder / "summary.json")
-    assert watch.changes() == [("run", {"state": "ended", "started": 1000.0})]
+    assert watch.changes() == [("run", {"state": "ended", "started": 1000.0, "words": ("solved", "ended")})]
     assert watch.changes() == []
     backend.delete()
     backend.close()
@@ -128,7 +128,9 @@ def test_what_an_error_has_kept_from_a_page_is_told_again(runs, make_run, make_s
         broken.delattr(module.files, "events")
         with pytest.raises(AttributeError):
             watches.changes(id_of("a"), mark)
-    assert ("run", {"state": "ended", "started": 1000.0}) in watches.changes(id_of("a"), mark)["changes"]
+    assert ("run", {"state": "ended", "started": 1000.0, "words": ("solved", "ended")}) in watches.changes(
+        id_of("a"), mark
+    )["changes"]
 
 
 def test_pages_that_are_remembered_are_bounded(runs, monkeypatch):

@@ -97,7 +97,7 @@ def test_what_ends_before_it_is_a_run_tells_its_last_line_and_leaves_nothing(cli
 
 
 def open_files(pid):
-    """What a process has open; files that it opens and closes meanwhile may be missing."""
+    """Files that a process has open; those that it opens and closes meanwhile may be missing."""
     found = set()
     for number in os.listdir(f"/proc/{pid}/fd"):
         with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""What tests of the page in a real browser share."""
+"""Helpers of tests of the page in a real browser."""
 
 import time
 from typing import Any

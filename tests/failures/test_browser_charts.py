@@ -273,7 +273,7 @@ def test_two_fingers_zoom(tmp_path, dashboard, browser):
     touch("touchMove", 0.4)
     touch("touchMove", 0.3)
     touch("touchEnd")
-    until(tab, "(low) => Number(location.hash.match(/zoom=([0-9.]+)/)[1]) > low", arg=low + 1000)
+    until(tab, f"Number(location.hash.match(/zoom=([0-9.]+)/)[1]) > {low + 1000}")
     moved = zoom()
     assert moved[1] - moved[0] == pytest.approx(high - low, rel=0.01)
     context.close()

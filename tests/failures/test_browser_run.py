@@ -127,7 +127,8 @@ def test_details_by_keyboard_and_films_by_steps(dashboard, tab, tmp_path, distrl
     regions = tab.locator(".details [role=region]")
     assert {regions.nth(at).get_attribute("tabindex") for at in range(regions.count())} == {"0"}
     levels = [
-        int(name[1]) for name in tab.locator("main :is(h1, h2, h3, h4)").evaluate_all("(all) => all.map((one) => one.tagName)")
+        int(name[1])
+        for name in tab.locator("main :is(h1, h2, h3, h4)").evaluate_all("(all) => all.map((one) => one.tagName)")
     ]
     assert levels[0] == 1
     assert all(later - earlier <= 1 for earlier, later in itertools.pairwise(levels))

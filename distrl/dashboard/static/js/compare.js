@@ -1,4 +1,5 @@
 // Several runs, or a sweep: their settings beside their outcomes, pictures of both, and their curves.
+import { titled } from "./alerts.js";
 import { h, say, select, slider, settled } from "./dom.js";
 import { get } from "./api.js";
 import { Chart } from "./chart.js";
@@ -65,7 +66,7 @@ class Comparison {
     this.title = this.sweep ? "Sweep" : "Compare";
     this.makeCards();
     this.element = this.laidOut();
-    this.timer = setInterval(() => { if (document.visibilityState === "visible" && this.found?.runs.some((run) => run.state === "running")) this.load(); }, REFRESH_MS);
+    this.timer = setInterval(() => { if (document.visibilityState === "visible" && !this.asking && this.goesOn()) this.load(); }, REFRESH_MS);
   }
 
   makeCards() {
@@ -97,8 +98,14 @@ class Comparison {
     return { id: ids, sweep: this.sweep, group: groups.includes(EACH) ? [""] : groups, statistic, outcome: outcome || null };
   }
 
+  /** Whether a run runs, or the sweep has others left: between two runs none does. */
+  goesOn() {
+    return this.found?.sweep?.left > 0 || this.found?.runs.some((run) => run.state === "running");
+  }
+
   async load() {
     const mine = (this.turn += 1);
+    this.asking = true;
     try {
       const found = await get("compare/settings", this.asked(), undefined, ANSWER_MS);
       if (mine !== this.turn) return;
@@ -108,6 +115,8 @@ class Comparison {
     } catch (error) {
       if (!this.found) throw error; // the page has never been there
       this.problem(error);
+    } finally {
+      this.asking = false;
     }
   }
 
@@ -148,7 +157,7 @@ class Comparison {
       this.head.update(sweep);
       say(this.heading, sweep.name);
       this.title = `${kindName(sweep)} ${sweep.name}`;
-      document.title = `${this.title} · distrl`;
+      titled(`${this.title} · distrl`);
     }
     this.links.replaceChildren(...(sweep ? [kindName(sweep)] : found.sweeps.flatMap((one, at) => [at ? ", " : "of the sweep ", h("a", { href: `#/sweep/${one.id}` }, `${one.name} (${one.runs} runs)`)])));
     say(this.best, found.best ? `Best: ${found.best}` : "");

@@ -67,8 +67,8 @@ export class Curves {
     this.zoom = zoom?.length === 2 && zoom.every(Number.isFinite) && zoom[0] < zoom[1] ? zoom : null;
     const main = read(query.get("main") ?? "");
     this.main = this.panel(main.names.length ? main : { ...main, names: MAIN }, true);
-    const panels = query.getAll("panel");
-    this.isUsual = panels.length === 0;
+    const panels = query.getAll("panel").filter((panel) => panel !== "none");
+    this.isUsual = !query.has("panel");
     this.panels = this.isUsual ? this.usualPanels() : panels.slice(0, MOST_PANELS).map(read).filter(({ names }) => names.length).map((one) => this.panel(one));
   }
 
@@ -201,7 +201,6 @@ export class Curves {
     this.columns = told.columns;
     this.snapshot = { ...told.snapshot, samples_per_insert: told.snapshot.sampled_steps };
     this.metrics = metricsOf(this.session, told);
-    this.histograms?.load(); // a run that has gone on may have more
   }
 
   /** Draws again when it is due: a long curve changes little in a second. */

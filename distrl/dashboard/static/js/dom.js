@@ -56,8 +56,21 @@ export function slider(label, low, high, value, onChange) {
   return h("label", { class: "field" }, label, input, shown);
 }
 
-/** Calls `action` after `ms` without another call. */
+const waiting = new Set();
+
+/** Calls `action` after `ms` without another call, unless the page has been left meanwhile. */
 export function settled(ms, action) {
   let timer = 0;
-  return () => { clearTimeout(timer); timer = setTimeout(action, ms); };
+  return () => {
+    clearTimeout(timer);
+    waiting.delete(timer);
+    timer = setTimeout(() => { waiting.delete(timer); action(); }, ms);
+    waiting.add(timer);
+  };
+}
+
+/** Lets nothing happen any more that `settled` holds: the page is left. */
+export function forgetSettled() {
+  waiting.forEach((timer) => clearTimeout(timer));
+  waiting.clear();
 }

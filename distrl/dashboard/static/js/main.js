@@ -1,5 +1,5 @@
 // From the address to a page: #/ (runs), #/run/ID, #/compare?id=…, #/sweeps, #/sweep/ID, #/new?preset=…, #/fleet.
-import { announce, h, say } from "./dom.js";
+import { announce, forgetSettled, h, say } from "./dom.js";
 import { bell, titled } from "./alerts.js";
 import { get, signOut } from "./api.js";
 import { runsPage } from "./runs.js";
@@ -27,6 +27,7 @@ const PAGES = [
 
 async function go() {
   const mine = (turn += 1);
+  forgetSettled(); // what was typed on the page that is left does not change the next one's address
   const [path, query = ""] = (location.hash.slice(1) || "/").split("?");
   const found = PAGES.find(([pattern]) => pattern.test(path));
   if (!found) return location.replace("#/");

@@ -1,6 +1,5 @@
 // Below the curves of a run: its details in tabs. Each is loaded when it is first shown.
 import { h, say } from "./dom.js";
-import { get } from "./api.js";
 import { remember, remembered } from "./address.js";
 import { checkpointsPanel } from "./checkpoints.js";
 import { configurationPanel } from "./configuration.js";
@@ -77,7 +76,6 @@ export function tabs(first) {
     described: (told) => {
       log.names(told.logs, told.first_log);
       for (const panel of [checkpoints, evaluations, films]) panel.changed();
-      if (!told.live) get(`runs/${id}/events`).then((found) => events.update(found.events));
     },
     leave: () => { for (const [, , panel] of all) { panel.close?.(); panel.leave?.(); } },
   };

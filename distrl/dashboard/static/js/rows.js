@@ -38,8 +38,7 @@ export class RunRow {
     this.pencil?.setAttribute("aria-label", `Name, tags and note of ${run.name}`);
     say(this.link, run.name);
     this.link.title = run.title ? run.path : "";
-    const state = pill(run), attention = run.words[0];
-    if (["stalled", "slow", "solved"].includes(attention)) state.replaceChildren(attention), (state.className = `pill ${attention}`);
+    const state = pill(run);
     if (this.state.textContent !== state.textContent) this.state.replaceChildren(state);
     say(this.under, [run.env, run.algorithm, run.seed === null ? null : `seed ${run.seed}`].filter(Boolean).join(" · ") || UNKNOWN);
     say(this.note, run.note);

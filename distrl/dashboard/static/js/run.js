@@ -94,13 +94,13 @@ class RunView {
     this.flow.update(this.snapshot, live, this.ledger);
     this.tabs.live(live, this.run);
     this.controls.update(this.run, live);
-    if (live && this.run.state === "running") this.pill.replaceChildren(pill({ ...this.run, paused: live.control.paused }));
   }
 
   follow() {
     this.following = follow({ run: this.id }, {
       run: async (run) => {
         if (run.state !== this.run.state || run.started !== this.run.started) this.apply(await get(`runs/${this.id}`));
+        else this.pill.replaceChildren(pill(Object.assign(this.run, run)));
         if (run.state !== "running") this.curves.redraw();
       },
       head: ({ head }) => this.head.update(head),

@@ -2,15 +2,12 @@
 import { h } from "./dom.js";
 
 const REASONS = {
-  mean_return: "solved", evaluation_return: "solved", env_steps: "budget of steps spent",
+  mean_return: "solved", evaluation_return: "solved", metrics: "solved", env_steps: "budget of steps spent",
   episodes: "budget of episodes spent", updates: "budget of updates spent", minutes: "time is up", asked: "stopped as asked",
 };
 
-export function stateOf(run) {
-  if (run.state === "running") return run.paused ? "paused" : "running";
-  if (run.state === "ended") return run.numbers.exit_code ? "failed" : run.numbers.stop_reason === "asked" ? "stopped" : "ended";
-  return run.state;
-}
+/** The most telling word for a run's state, which the server chooses. */
+export const stateOf = (run) => run.words[0];
 
 /** A role's own state is as old as its heartbeat. */
 export const stateWords = (role) => (role.silent ? `silent (was ${role.state})` : role.state);
