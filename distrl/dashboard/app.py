@@ -20,8 +20,8 @@ from distrl.dashboard.access import Access
 from distrl.dashboard.alert_settings import AlertSettings
 from distrl.dashboard.alerts import LOOK_S, AlertWatch
 from distrl.dashboard.authentication import HEALTH, LOGIN, LOGOUT, Authenticator, Guard, TooLargeError
+from distrl.dashboard.bodies import TooLateError
 from distrl.dashboard.changes import Watches
-from distrl.dashboard.control import TooLateError
 from distrl.dashboard.files import NotThereError
 from distrl.dashboard.jobs import SCAN_S
 from distrl.dashboard.payloads import Answer, Runs

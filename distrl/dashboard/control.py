@@ -5,17 +5,14 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
+from distrl.dashboard.bodies import parsed, require_in_time
 from distrl.errors import ConfigError
 from distrl.memory_backend.steering import Steering
 
 MOST_ACTORS = 10_000
 Action = Literal["pause", "resume", "stop", "scale", "checkpoint", "evaluate", "set"]
-
-
-class TooLateError(ConfigError):
-    """A request after its deadline."""
 
 
 class Request(BaseModel):
@@ -35,19 +32,12 @@ class Request(BaseModel):
     @classmethod
     def read(cls, body: bytes) -> "Request":
         """Parse a request in JSON, or raise ConfigError."""
-        try:
-            return cls.model_validate_json(body)
-        except ValidationError as error:
-            problem = error.errors(include_url=False)[0]
-            where = ".".join(str(part) for part in problem["loc"]) or "the body"
-            raise ConfigError(f"{where}: {problem['msg']}; send {{action, value}} in JSON") from error
+        return parsed(cls, body, "; send {action, value} in JSON")
 
 
 def apply(request: Request, hands: Steering, now: Callable[[], float] = time.time) -> str:
     """Carry out a request, unless its deadline has passed; return a line that confirms it."""
-    late_s = 0.0 if request.deadline is None else now() - request.deadline
-    if late_s > 0.0:
-        raise TooLateError(f"the request came {late_s:.0f} s too late and was not carried out; repeat it")
+    require_in_time(request.deadline, now())
     if request.action == "scale":
         actors = _whole(request.value)
         hands.scale(actors)

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from distrl.dashboard.index import Entry, Index
 from distrl.errors import ConfigError
@@ -41,16 +41,6 @@ class Removal(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     ids: Ids
-
-
-def read(model: type[Edit] | type[Removal], body: bytes) -> Any:
-    """Parse a body, or raise ConfigError."""
-    try:
-        return model.model_validate_json(body)
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in problem["loc"]) or "the body"
-        raise ConfigError(f"{where}: {problem['msg']}") from error
 
 
 class Edits:

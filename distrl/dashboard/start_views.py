@@ -11,6 +11,7 @@ from starlette.responses import Response
 from distrl.config.presets import presets
 from distrl.dashboard import drafts, starts
 from distrl.dashboard.authentication import read_body
+from distrl.dashboard.bodies import parsed
 from distrl.dashboard.payloads import Answer
 from distrl.dashboard.starts import Starts
 
@@ -46,7 +47,7 @@ def _taking(
 ) -> Callable[[Request], Awaitable[Response]]:
     async def view(request: Request) -> Response:
         found = _allowed(request)
-        asked = starts.read(model, await read_body(request))
+        asked = parsed(model, await read_body(request))
         return Answer(await run_in_threadpool(carry_out(found), asked))
 
     return view

@@ -9,20 +9,19 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from distrl.config.secrets import masked_text
 from distrl.dashboard import drafts, files
 from distrl.dashboard.access import READ_ONLY_TOKEN_VARIABLE, TOKEN_VARIABLE
 from distrl.dashboard.alert_settings import TOKEN_VARIABLE as ALERTS_TOKEN_VARIABLE
-from distrl.dashboard.control import TooLateError
+from distrl.dashboard.bodies import require_in_time
 from distrl.dashboard.files import NotThereError, id_of
 from distrl.dashboard.index import Entry, Index
 from distrl.errors import ConfigError
@@ -59,16 +58,6 @@ class Resumption(BaseModel):
 
     run: str
     deadline: float | None = Field(None, allow_inf_nan=False)
-
-
-def read(model: type[Draft] | type[Resumption], body: bytes) -> Any:
-    """Parse a body, or raise ConfigError."""
-    try:
-        return model.model_validate_json(body)
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in problem["loc"]) or "the body"
-        raise ConfigError(f"{where}: {problem['msg']}") from error
 
 
 @dataclass
@@ -113,7 +102,7 @@ class Starts:
 
     def start(self, draft: Draft) -> dict[str, Any]:
         """Start a training in a new directory."""
-        _require_in_time(draft.deadline)
+        require_in_time(draft.deadline)
         problem = drafts.problem(draft.config) or drafts.name_problem(self._index.root, draft.name)
         if problem is not None:
             raise ConfigError(problem.text)
@@ -138,7 +127,7 @@ class Starts:
 
     def resume(self, asked: Resumption) -> dict[str, Any]:
         """Resume a run that does not run, in its directory."""
-        _require_in_time(asked.deadline)
+        require_in_time(asked.deadline)
         with self._lock:
             self._require_room()
             before = self._kept.get(asked.run)
@@ -205,12 +194,6 @@ class Starts:
                 if start.is_new:
                     shutil.rmtree(start.folder, ignore_errors=True)
             start.ended = True
-
-
-def _require_in_time(deadline: float | None) -> None:
-    late_s = 0.0 if deadline is None else time.time() - deadline
-    if late_s > 0.0:
-        raise TooLateError(f"the request came {late_s:.0f} s too late and was not carried out; repeat it")
 
 
 def _private(path: str, flags: int) -> int:

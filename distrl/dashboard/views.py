@@ -16,6 +16,7 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 import distrl
 from distrl.dashboard import comparing, control, details, edits, exposition, files, histograms, log_search
 from distrl.dashboard.authentication import read_body
+from distrl.dashboard.bodies import parsed
 from distrl.dashboard.list_view import MOST_COLUMNS, MOST_OPEN, MOST_ROWS, USUAL_ROWS, View
 from distrl.dashboard.payloads import Answer, Runs, metric_rows
 from distrl.dashboard.sweeps import described as sweep_state
@@ -67,13 +68,13 @@ def columns(request: Request) -> Response:
 
 async def edit(request: Request) -> Response:
     """Change labels of runs: {"ids": […], "name", "note", "archived", "tags", "add", "remove"}."""
-    asked = edits.read(edits.Edit, await read_body(request))
+    asked = parsed(edits.Edit, await read_body(request))
     return Answer(await run_in_threadpool(_runs(request).edits.label, asked))
 
 
 async def remove(request: Request) -> Response:
     """Delete the directories of runs: {"ids": […]}."""
-    asked = edits.read(edits.Removal, await read_body(request))
+    asked = parsed(edits.Removal, await read_body(request))
     return Answer(await run_in_threadpool(_runs(request).edits.remove, asked))
 
 

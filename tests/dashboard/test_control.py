@@ -4,7 +4,8 @@ from dataclasses import asdict
 import pytest
 
 from distrl.config import RunConfig
-from distrl.dashboard.control import Request, TooLateError, apply
+from distrl.dashboard.bodies import TooLateError
+from distrl.dashboard.control import Request, apply
 from distrl.errors import ConfigError
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.steering import Steering

@@ -69,11 +69,10 @@ def run_states(tab):
     for name in tab.get_by_role("tab").all_inner_texts():
         tab.get_by_role("tab", name=re.compile(re.escape(name.split()[0]))).click()
         yield f"tab {name}"
-    menu = tab.get_by_role("button", name=re.compile("^Menu of|menu", re.IGNORECASE)).first
-    if menu.count():
-        menu.click()
-        yield "menu of a chart"
-        tab.keyboard.press("Escape")
+    tab.locator("summary[aria-label='Options of the chart']").first.click()
+    yield "options of a chart"
+    tab.get_by_role("button", name="Table", exact=True).first.click()
+    yield "table of a chart"
     tab.get_by_role("button", name=re.compile("^Add a panel")).click()
     yield "choice of metrics"
     tab.keyboard.press("Escape")
@@ -97,6 +96,17 @@ def test_no_state_has_a_serious_finding(folders, dashboard, browser, theme):
     tab.get_by_role("searchbox", name="Query").fill("lrr>1")
     tab.get_by_text("no number or setting is named 'lrr'").wait_for()
     look("a query that cannot be read")
+    tab.goto(f"{dashboard}#/?sort=name")
+    for name in ("solved", "other"):
+        tab.get_by_role("checkbox", name=f"Choose {name}", exact=True).check()
+    tab.get_by_role("button", name="Delete …").click()
+    tab.get_by_role("dialog").get_by_text("other", exact=True).wait_for()
+    look("deletion")
+    tab.keyboard.press("Escape")
+    tab.get_by_role("button", name="Clear", exact=True).click()
+    tab.goto(f"{dashboard}#/sweeps")
+    tab.get_by_role("heading", name="Sweeps").wait_for()
+    look("sweeps")
     tab.goto(f"{dashboard}#/?group=algorithm.name")
     tab.get_by_text("IQM").first.wait_for()
     look("groups")

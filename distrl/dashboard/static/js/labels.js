@@ -68,10 +68,14 @@ export function tagDialog(ids, nameOf) {
 }
 
 /** Asks before anything is deleted: one run by a second click, several by typing how many. */
+const MOST_NAMED = 20;
+
 export function deleteDialog(ids, nameOf) {
   const typed = h("input", { type: "text", inputmode: "numeric", autocomplete: "off" });
   const many = ids.length > 1;
+  const left = ids.length - MOST_NAMED;
   const fields = [h("p", {}, `The directories with checkpoints, metrics and logs are deleted from the disk and cannot be restored. Running runs stay.`),
+    many ? h("ul", { class: "names", tabindex: 0, "aria-label": "Runs to delete" }, ids.slice(0, MOST_NAMED).map((id) => h("li", {}, nameOf(id))), left > 0 ? h("li", {}, `and ${left} more`) : null) : null,
     many ? labelledField(`Type ${ids.length} to delete that many runs`, typed) : null];
   return formDialog(many ? `Delete ${runs(ids.length)}?` : `Delete ${nameOf(ids[0])}?`, fields, "Delete", () => removed(ids), nameOf,
     { danger: true, ready: () => !many || typed.value.trim() === String(ids.length) });

@@ -61,7 +61,7 @@ class RunsPage {
     this.compare = button("Compare", () => { location.hash = `#/compare?${new URLSearchParams([...chosen.keys()].map((id) => ["id", id]))}`; }, "primary");
     this.said = h("span", { class: "said", role: "alert" });
     const acting = [button("Tags …", () => this.act((ids) => tagDialog(ids, nameOf))), button("Archive", () => this.archive(true)),
-      button("Unarchive", () => this.archive(false)), button("Delete …", () => this.act((ids) => deleteDialog(ids, nameOf)), "danger")];
+      button("Unarchive", () => this.archive(false)), button("Delete …", () => this.act((ids) => deleteDialog(ids, nameOf), { leaves: true }), "danger")];
     this.bar = h("div", { class: "sticky", role: "region", "aria-label": "Chosen runs", hidden: true }, this.chosenText, this.selectAll, this.compare,
       this.acts ? acting : null, button("Clear", () => { chosen.clear(); this.draw(); }, "quiet"), this.said);
   }
@@ -237,7 +237,7 @@ class RunsPage {
     this.compare.disabled = chosen.size > MOST_COMPARED;
     this.compare.title = this.compare.disabled ? `${MOST_COMPARED} runs at most can be compared` : "";
     say(this.chosenText, `${whole(chosen.size)} chosen`);
-    this.selectAll.hidden = chosen.size >= this.list.matched;
+    this.selectAll.hidden = here === shown.size && chosen.size >= this.list.matched;
     say(this.selectAll, `Choose all ${whole(this.list.matched)} of the query`);
   }
 
@@ -264,20 +264,16 @@ class RunsPage {
   }
 
   archive(archived) {
-    return this.act((ids) => labelled(ids, { archived }), true);
+    return this.act((ids) => labelled(ids, { archived }), { aloud: true, leaves: true });
   }
 
-  /** Acts on the chosen runs; those that were deleted or are not shown any more are no longer chosen. */
-  async act(action, aloud = false) {
-    const ids = [...chosen.keys()];
+  /** Acts on the chosen runs; `leaves`: those with which it was done leave the list, and are no longer chosen. */
+  async act(action, { aloud = false, leaves = false } = {}) {
     say(this.said, "");
     try {
-      const found = await action(ids);
+      const found = await action([...chosen.keys()]);
       if (aloud) { tell(this.said, found, nameOf); announce(`${found.done.length} done`); }
-      if (found && (aloud || action.length)) {
-        const there = new Set((await get("selection", { query: "archived:any" })).ids);
-        for (const id of ids) if (!there.has(id) || (aloud && found.done.includes(id))) chosen.delete(id);
-      }
+      if (found && leaves) for (const id of found.done) chosen.delete(id);
     } catch (error) { say(this.said, error.message); }
     this.draw();
   }
