@@ -296,3 +296,9 @@ def test_from_the_ninth_line_on_dashes_differ(tmp_path, dashboard, tab):
     download.value.save_as(saved)
     assert saved.read_text().splitlines()[-1] == "500," + ",".join(["0.5"] * 9)
     assert tab.complaints == []
+
+
+def test_a_page_without_panels_stays_without(page):
+    tab = page("?panel=none")
+    tab.locator(".legend button").first.wait_for()
+    assert titles(tab) == []

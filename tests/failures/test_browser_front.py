@@ -129,3 +129,13 @@ def test_runs_are_labelled_archived_and_deleted(dashboard, tab, folders):  # noq
     assert shown(tab) == ["run5", "run4", "run2"]
     assert sorted(path.name for path in folders.glob("run*")) == ["run2", "run3", "run4", "run5"]
     assert tab.complaints == []
+
+
+def test_what_was_typed_last_does_not_change_the_address_of_the_next_page(dashboard, tab):  # noqa: F811
+    tab.goto(dashboard)
+    tab.get_by_role("link", name="run2").wait_for()
+    tab.get_by_role("searchbox", name="Query").fill("run")
+    tab.evaluate("[...document.querySelectorAll('a.name')].find((link) => link.textContent === 'run2').click()")
+    tab.get_by_role("heading", name="run2").wait_for()
+    tab.wait_for_timeout(500)  # twice as long as the query waits for further letters
+    assert re.search("#/run/[0-9a-f]+$", tab.url)
