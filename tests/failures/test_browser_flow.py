@@ -20,7 +20,7 @@ def test_the_flow_of_a_training_and_one_of_its_actors(start_run, unhurried, dash
     for station, told in {
         "environments": r"[\d.]+ ?k? steps/s",
         "actors": "2 actors",
-        "stream": r"\d+ unrolls",
+        "stream": r"\d+ unrolls?",
         "learner": r"[\d.,]+ updates/s",
         "weights": r"version [\d,]+",
     }.items():

@@ -42,7 +42,7 @@ export function flow(session, id, openLog) {
     stations.actors.set(`${whole(heard.length)} ${heard.length === 1 ? "actor" : "actors"}`, [
       heard.length < actors.length ? `${whole(actors.length - heard.length)} silent` : null,
       paused > 0.005 ? `paused ${percent(paused)}` : `waiting ${percent(waiting)}`]);
-    stations.stream.set(`${whole(live.ledger.queued)} unrolls`, [`${percent(snapshot.queue_fill)} full`, `${whole(live.ledger.in_flight)} in flight`],
+    stations.stream.set(`${whole(live.ledger.queued)} ${live.ledger.queued === 1 ? "unroll" : "unrolls"}`, [`${percent(snapshot.queue_fill)} full`, `${whole(live.ledger.in_flight)} in flight`],
       snapshot.queue_fill);
     stations.learner.set(`${fixed(snapshot.updates_per_s, 1)} updates/s`, [`waiting ${percent(snapshot.learner_wait_share)}`,
       snapshot.replay_steps ? `${compact(snapshot.replay_steps)} steps in memory` : null]);
