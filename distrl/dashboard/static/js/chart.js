@@ -63,7 +63,9 @@ export class Chart {
     }
     this.drawKey();
     this.describe();
-    this.tell(null);
+    const { left, top } = this.plot?.cursor ?? {};
+    if (left >= 0) this.plot.setCursor({ left, top }); // another point may be there now
+    else this.tell(null);
   }
 
   /** Texts of the ticks, and titles, of both y axes. */
