@@ -78,7 +78,7 @@ def run_states(tab):
     tab.keyboard.press("Escape")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.long)])
 def test_no_state_has_a_serious_finding(folders, dashboard, browser, theme):
     tab = browser.new_page(color_scheme=theme, reduced_motion="reduce")
     tab.set_default_timeout(test_browser.PATIENCE_MS)
