@@ -106,7 +106,7 @@ def parse_mapping(text: str, what: str) -> dict[str, Any]:
 
 
 def lines_of(text: str) -> dict[str, int]:
-    """Return dotted path -> number of its line from 1, of the keys of a document that `parse` takes."""
+    """Return dotted path -> number of its line from 1, of the keys of a document; empty if it is not YAML."""
     found: dict[str, int] = {}
 
     def walk(node: yaml.Node | None, path: tuple[str, ...]) -> None:
@@ -116,11 +116,10 @@ def lines_of(text: str) -> dict[str, int]:
                 found.setdefault(".".join(place), key.start_mark.line + 1)
                 walk(value, place)
 
-    loader = _Loader(text)
     try:
-        walk(loader.get_single_node(), ())
-    finally:
-        loader.dispose()
+        walk(yaml.compose(text, _Loader), ())
+    except (yaml.YAMLError, RecursionError):
+        return {}
     return found
 
 

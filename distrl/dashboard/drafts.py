@@ -73,10 +73,7 @@ def _line(told: str, text: str) -> int | None:
     found = _LINE.search(told)
     if found is not None:
         return int(found[1])
-    try:
-        lines = lines_of(text)
-    except Exception:  # not YAML, which the message already says
-        return None
+    lines = lines_of(text)
     return next((lines[path] for path in _paths(told) if path in lines), None)
 
 

@@ -60,21 +60,21 @@ class Sparks:
             return None if known is not None else future
 
     def _read(self, entry: Entry) -> None:
+        stamp = "-"
         try:
             stamp = self._stamp(entry)
             with self._lock:
                 known = self._known.get(entry.id)
             spark = known[2] if known is not None and known[0] == stamp else self._made(entry, stamp)
-            with self._lock:
-                self._known.pop(entry.id, None)
-                self._known[entry.id] = stamp, time.monotonic(), spark
-                while len(self._known) > MOST_KEPT:
-                    del self._known[next(iter(self._known))]
-        except Exception:  # a thread of a pool tells no one
+        except Exception:  # the future's result is not read; the row has no curve then
             _LOG.exception("a small curve cannot be made: %s", entry.path)
-        finally:
-            with self._lock:
-                self._reading.pop(entry.id, None)
+            spark = [], []
+        with self._lock:
+            self._known.pop(entry.id, None)
+            self._known[entry.id] = stamp, time.monotonic(), spark
+            while len(self._known) > MOST_KEPT:
+                del self._known[next(iter(self._known))]
+            self._reading.pop(entry.id, None)
 
     def _stamp(self, entry: Entry) -> str:
         path = own_file(self._index.directory(entry), "metrics.csv")

@@ -4,6 +4,7 @@ Only with `distrl dashboard --allow-start`: a configuration names classes, and s
 training outlives the dashboard; it inherits no descriptor and no token of it.
 """
 
+import logging
 import os
 import shutil
 import subprocess
@@ -26,6 +27,7 @@ from distrl.dashboard.files import NotThereError, id_of
 from distrl.dashboard.index import Entry, Index
 from distrl.errors import ConfigError
 
+_LOG = logging.getLogger(__name__)
 MOST_AT_ONCE = 8
 """Most trainings that were started here and run."""
 MOST_KEPT = 100
@@ -122,7 +124,7 @@ class Starts:
                 arguments = [str(folder / CONFIG_FILE), "--run-dir", str(folder), "--dated"]
                 return self._launch(id_of(draft.name), draft.name, folder, arguments, is_new=True)
             except OSError as error:
-                shutil.rmtree(folder, ignore_errors=True)
+                _discard(folder)
                 raise ConfigError(f"{draft.name} cannot be started: {error.strerror}") from error
 
     def resume(self, asked: Resumption) -> dict[str, Any]:
@@ -192,8 +194,16 @@ class Starts:
             if code and not (start.is_new and (start.folder / "run.json").exists()):
                 start.problem = _last_line(log, begin) or f"distrl train ended with {code} and told nothing"
                 if start.is_new:
-                    shutil.rmtree(start.folder, ignore_errors=True)
+                    _discard(start.folder)
             start.ended = True
+
+
+def _discard(folder: Path) -> None:
+    """Remove the directory of a training that was no run; one that cannot be removed is logged."""
+    try:
+        shutil.rmtree(folder)
+    except OSError as error:
+        _LOG.warning("%s is left over from a training that did not start, and cannot be removed: %s", folder, error)
 
 
 def _private(path: str, flags: int) -> int:

@@ -141,4 +141,4 @@ def test_shown_is_one_short_line():
 def test_lines_of_keys():
     text = "a:\n  b: 1\n\n  c: {d: 2}\n# x\ne: [1,\n  2]\n"
     assert lines_of(text) == {"a": 1, "a.b": 2, "a.c": 4, "a.c.d": 4, "e": 6}
-    assert lines_of("- 1") == {}
+    assert lines_of("- 1") == lines_of("a: [") == lines_of("{" * 5000) == lines_of("\0") == {}

@@ -16,6 +16,7 @@ from distrl.dashboard import payloads
 from distrl.dashboard.access import Access
 from distrl.dashboard.alert_settings import AlertSettings
 from distrl.dashboard.app import make_app
+from distrl.dashboard.payloads import Runs
 from distrl.metrics.sinks import CsvSink
 from distrl.runs.directories import Manifest, process_mark
 from distrl.runs.summary import Summary
@@ -109,6 +110,16 @@ def page(root: Path) -> Iterator[Callable[..., TestClient]]:
     yield make
     for client in open_clients:
         client.__exit__(None, None, None)
+
+
+@pytest.fixture
+def runs(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runs]:
+    """The runs below `root`; every question scans it."""
+    monkeypatch.setattr("distrl.dashboard.index.FRESH_S", 0.0)
+    monkeypatch.setattr("distrl.dashboard.index.RESTS", 0.0)
+    made = Runs(root)
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -5,19 +5,9 @@ import pytest
 from distrl.config.load import dump, load
 from distrl.dashboard.comparing import ALL, ALL_BUT_SEED, Asked, Compared
 from distrl.dashboard.files import NotThereError, id_of
-from distrl.dashboard.payloads import Runs
 from distrl.errors import ConfigError
 
 RATE = "network.learning_rate"
-
-
-@pytest.fixture
-def runs(root, monkeypatch):
-    monkeypatch.setattr("distrl.dashboard.index.FRESH_S", 0.0)
-    monkeypatch.setattr("distrl.dashboard.index.RESTS", 0.0)
-    made = Runs(root)
-    yield made
-    made.index.close()
 
 
 @pytest.fixture

@@ -8,21 +8,11 @@ from distrl.config.settings import settings_of
 from distrl.dashboard import details
 from distrl.dashboard.details import paused_since, stop_of
 from distrl.dashboard.files import Event, id_of
-from distrl.dashboard.payloads import Runs
 from distrl.data_store.checkpoints import save
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.records import Evaluation, RoleStatus, SupervisorStatus
 from distrl.memory_backend.stream import QueueCaps
 from distrl.runs.evaluations import write_evaluation
-
-
-@pytest.fixture
-def runs(root, monkeypatch):
-    monkeypatch.setattr("distrl.dashboard.index.FRESH_S", 0.0)
-    monkeypatch.setattr("distrl.dashboard.index.RESTS", 0.0)
-    made = Runs(root)
-    yield made
-    made.close()
 
 
 def stop(**conditions):

@@ -124,6 +124,13 @@ def test_small_curves(runs, root):
     again.close()
 
 
+def test_a_small_curve_that_cannot_be_made_is_logged_once(runs, monkeypatch, caplog):
+    monkeypatch.setattr("distrl.dashboard.sparks.Sparks._made", lambda *_: 1 / 0)
+    (row,) = runs.page(View(query="r0"))["rows"]
+    assert [runs.sparks_of([row["id"]]) for _ in range(3)] == [{row["id"]: ([], [])}] * 3
+    assert caplog.text.count("a small curve cannot be made: r0") == 1
+
+
 def test_secrets_are_no_columns(runs, make_run):
     for number in range(2):
         make_run(f"s{number}", config=f"memory:\n  url: redis://:pw{number}@h{number}\nseed: {number}\n")

@@ -3,17 +3,8 @@ import pytest
 
 from distrl.dashboard.comparing import Asked, Compared
 from distrl.dashboard.files import NotThereError, id_of
-from distrl.dashboard.payloads import Runs, numbers
+from distrl.dashboard.payloads import numbers
 from distrl.errors import ConfigError
-
-
-@pytest.fixture
-def runs(root, monkeypatch):
-    monkeypatch.setattr("distrl.dashboard.index.FRESH_S", 0.0)
-    monkeypatch.setattr("distrl.dashboard.index.RESTS", 0.0)
-    made = Runs(root)
-    yield made
-    made.index.close()
 
 
 def test_a_run_that_has_ended(runs, make_run):

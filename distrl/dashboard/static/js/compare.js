@@ -4,7 +4,7 @@ import { h, say, select, slider, settled } from "./dom.js";
 import { get } from "./api.js";
 import { Chart } from "./chart.js";
 import { ChartCard } from "./chartcard.js";
-import { chartQuery, keepInAddress } from "./chartstate.js";
+import { addressed, keepInAddress } from "./address.js";
 import { columnsOf, CompareTable } from "./comparetable.js";
 import { title } from "./format.js";
 import { importance } from "./importance.js";
@@ -24,7 +24,7 @@ const ORDER = "#order", GROUP = "#group", NOTHING = "";
 
 /** The view, as the address says it. */
 function recalled() {
-  const query = chartQuery(), text = (name, usual = "") => query.get(name) ?? usual, one = (name, options, usual) => (options.some(([key]) => key === query.get(name)) ? query.get(name) : usual);
+  const query = addressed(), text = (name, usual = "") => query.get(name) ?? usual, one = (name, options, usual) => (options.some(([key]) => key === query.get(name)) ? query.get(name) : usual);
   const ranges = query.getAll("range").map((part) => part.match(/^(.+):(-?[\d.e+-]+):(-?[\d.e+-]+)$/)).filter(Boolean).map(([, key, low, high]) => [key, [Number(low), Number(high)]]);
   return {
     ids: query.getAll("id"), sweep: text("sweep"), groups: query.has("group") ? query.getAll("group") : [USUAL_GROUP], statistic: one("statistic", STATISTICS, "interval"), outcome: text("outcome"), metric: text("metric", "mean_return_100"), second: text("second"),

@@ -3,7 +3,8 @@ import { announce, h, say, select, settled, slider } from "./dom.js";
 import { get } from "./api.js";
 import { Chart } from "./chart.js";
 import { ChartCard } from "./chartcard.js";
-import { chartQuery, keepInAddress, read, written } from "./chartstate.js";
+import { addressed, keepInAddress } from "./address.js";
+import { read, written } from "./chartstate.js";
 import { histograms } from "./histograms.js";
 import { axesOf, axisKey, metricsOf, texts, title } from "./metrics.js";
 import { pickMetrics } from "./picker.js";
@@ -61,7 +62,7 @@ export class Curves {
 
   /** Takes over what the address says. */
   recall() {
-    const query = chartQuery(), zoom = query.get("zoom")?.split(":").map(Number);
+    const query = addressed(), zoom = query.get("zoom")?.split(":").map(Number);
     this.over = AXES.some(([key]) => key === query.get("over")) ? query.get("over") : USUAL.over;
     this.smooth = Math.min(Math.max(Math.round(Number(query.get("smooth"))) || USUAL.smooth, 1), 101);
     this.zoom = zoom?.length === 2 && zoom.every(Number.isFinite) && zoom[0] < zoom[1] ? zoom : null;
