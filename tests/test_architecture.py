@@ -423,8 +423,8 @@ def test_distrl_keeps(rule, project):
     assert "\n".join(map(str, rule(project))) == ""
 
 
-def test_the_english_is_plain():
-    assert "\n".join(map(str, docstring_openings(parse(ROOT, (*CODE, "tests"))))) == ""
+def test_the_english_is_plain(project):
+    assert "\n".join(map(str, docstring_openings([*project, *parse(ROOT, ("tests",))]))) == ""
     assert "\n".join(map(str, vague_agents(ROOT))) == ""
 
 

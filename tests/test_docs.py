@@ -87,8 +87,14 @@ def reader(tmp_path, tmp_path_factory):
     return run
 
 
+def marks_of(block):
+    """A block that trains takes long; CI runs those of the README."""
+    trains = re.search(r"distrl\W+(train|sweep|tune|bench)\b", block.text)
+    return () if block.where.startswith("README") or trains is None else pytest.mark.long
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("block", COMMANDS, ids=lambda block: block.where)
+@pytest.mark.parametrize("block", [pytest.param(block, id=block.where, marks=marks_of(block)) for block in COMMANDS])
 def test_block_runs(block, reader):
     done = reader(block)
     assert done.returncode == 0, f"{block.where}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"

@@ -70,8 +70,11 @@ NO_MEMORY = {
 """Algorithms that learn from single transitions."""
 LIKE_OTHERS = {
     "pong-ppo",  # as pong-impala, by another algorithm
+    *(f"halfcheetah-{name}" for name in ("ppo", "sac", "td3")),  # as those of Pendulum
+    "mixed-impala",  # as mixed-ppo
+    "key-and-door-ppo-rnd",  # as mountaincar's
     *(f"minatar-{game}-ppo" for game in ("asterix", "freeway", "seaquest", "space-invaders")),  # as breakout
-    *(f"acrobot-{name}" for name in ("impala", "a2c", "ppo")),  # as those of CartPole
+    *(f"acrobot-{name}" for name in ("impala", "a2c", "ppo", "dqn")),  # as those of CartPole
 }
 """Presets that differ from a neighbour's in the environment or the algorithm alone."""
 FIRST = [(name, "choice" if "choice" in kinds else "bounded") for name, kinds in ACTS.items()]

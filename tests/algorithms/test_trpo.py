@@ -192,7 +192,7 @@ class Twin:
 
 
 @pytest.mark.row("G29", "I12")
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
 @pytest.mark.parametrize(
     "changed", [{}, {"max_kl": 0.5, "accept_ratio": 0.0}, {"max_kl": 0.3, "entropy_weight": 0.5}], ids=str
 )
@@ -326,7 +326,10 @@ def test_the_divergence_is_nearly_the_bound_on_a_small_net():
         assert metrics["surrogate_gain"] > 0.0
 
 
-@pytest.mark.parametrize("kind", EVERY)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=() if kind in ("choice", "beta", "several") else pytest.mark.long) for kind in EVERY],
+)
 def test_every_kind_of_action_moves_within_the_region_and_gains(kind):
     actions, head = EVERY[kind]
     spec = EnvSpec("x", OBSERVATION, actions)
@@ -460,6 +463,7 @@ def test_a_restored_update_goes_on_bit_by_bit():
     assert_same(*after)
 
 
+@pytest.mark.long
 def test_the_region_and_the_bonus_may_change_while_training():
     now = configuration(network={"learning_rate": 0.002}, max_kl=0.002, entropy_weight=0.5)
     was = configuration()

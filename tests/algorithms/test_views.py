@@ -160,7 +160,7 @@ def gradient_of(algorithm, batch):
     return Gradients(step._loss._function, trainable, step._loss.others)(batch)[2]
 
 
-@pytest.mark.parametrize("name", ["tqc", "ddpg"])
+@pytest.mark.parametrize("name", [pytest.param("tqc", marks=pytest.mark.long), "ddpg"])
 def test_everything_learns_and_a_restored_training_goes_on_bit_by_bit(recurrent, name):
     algorithm, networks = recurrent(name)
     before = {key: trained(network.online) for key, network in networks.items()}

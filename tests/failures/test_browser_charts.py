@@ -221,6 +221,7 @@ def test_smoothing_keeps_the_raw_line_and_a_range_that_is_wrong_is_told(page):
     main.get_by_text("low is not a number").wait_for()
 
 
+@pytest.mark.long
 def test_histograms_are_a_heat_map(page, tmp_path):
     tab = page()
     assert tab.locator(".histograms").is_hidden()
@@ -240,6 +241,7 @@ def test_histograms_are_a_heat_map(page, tmp_path):
     tab.get_by_role("img", name=re.compile("^Histograms of variables")).wait_for()
 
 
+@pytest.mark.long
 def test_two_fingers_zoom(tmp_path, dashboard, browser):
     make_run(tmp_path)
     context = browser.new_context(has_touch=True, viewport={"width": 390, "height": 844})
@@ -277,6 +279,7 @@ def test_two_fingers_zoom(tmp_path, dashboard, browser):
     context.close()
 
 
+@pytest.mark.long
 def test_from_the_ninth_line_on_dashes_differ(tmp_path, dashboard, tab):
     names = [f"run-{number}" for number in range(9)]
     for name in names:
@@ -296,6 +299,7 @@ def test_from_the_ninth_line_on_dashes_differ(tmp_path, dashboard, tab):
     assert tab.complaints == []
 
 
+@pytest.mark.long
 def test_a_page_without_panels_stays_without(page):
     tab = page("?panel=none")
     tab.locator(".legend button").first.wait_for()

@@ -93,6 +93,7 @@ def test_a_training_that_fails_shows_why(start_run, slow_steps, dashboard, tab, 
     assert tab.complaints == []
 
 
+@pytest.mark.long
 def test_details_by_keyboard_and_films_by_steps(dashboard, tab, tmp_path, distrl_command):
     folder = make_run(tmp_path / "a", sets=("stop.mean_return=40", "network.learning_rate=0.0625"), pid=1)
     film = ["evaluate", "--env", "CartPole-v1", "--baseline", "random", "--episodes", "1", "--video"]

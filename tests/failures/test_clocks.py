@@ -27,6 +27,7 @@ class Clock:
         self._path.write_text(f"{3600 * hours:+d}\n")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="libfaketime is preloaded, as Linux does it")
 def test_clocks_that_jump_by_an_hour_change_nothing(start_run, unhurried, tmp_path):
     ours, theirs = Clock(tmp_path / "ours"), Clock(tmp_path / "theirs")

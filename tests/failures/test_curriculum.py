@@ -41,6 +41,7 @@ def levels(tmp_path):
     return found
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_stages_by_success_go_on_after_everything_was_killed_and_never_back(start_run, leveled, tmp_path):
     rule = {"kind": "by_metric", "values": [0, 1, 2, 3, 4, 5], "metric": "success", "above": 0.9, "episodes": 150}

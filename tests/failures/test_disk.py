@@ -33,6 +33,7 @@ def test_a_disk_that_refuses_costs_no_training(start_run, unhurried, assert_ende
     assert_ended_cleanly(run, pids, summary)
 
 
+@pytest.mark.long
 def test_a_disk_that_refuses_at_the_goal_loses_nothing_and_hides_nothing(start_run, unhurried, tmp_path, monkeypatch):
     """Neither a checkpoint nor the summary is taken, and no log: the run ends once, and says where its updates are."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))

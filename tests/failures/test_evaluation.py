@@ -83,6 +83,7 @@ def test_the_last_weights_are_evaluated_before_the_run_ends(start_run):
     assert read_policy(run.run_dir, "best").env_steps == summary.env_steps
 
 
+@pytest.mark.long
 def test_a_run_is_evaluated_in_several_environments(start_run, slow_steps, distrl_command):
     """Step t of an episode pays t, so that its length is its return: 5 steps pay 15, three 6, eight 36."""
     world = "distrl.environments.worlds.toy:StepCounter"
@@ -129,6 +130,7 @@ def test_a_film_of_the_last_evaluation_is_complete_when_the_run_ends(start_run, 
     assert not [name for name in films_of(run) if not name.startswith("steps-")]
 
 
+@pytest.mark.long
 def test_an_evaluator_that_has_to_be_killed_leaves_no_unfinished_film(start_run, slow_steps):
     pytest.importorskip("cv2")
     run = start_run(*filming(slow_steps, 1000, 0.05))

@@ -72,8 +72,9 @@ def test_a_round_goes_on_without_a_killed_worker_whose_replacement_joins_again(s
     assert sum(summary.dropped.values()) == summary.dropped["stale"]
 
 
+@pytest.mark.long
 @pytest.mark.row("A02")
-@pytest.mark.parametrize("algorithm", [pytest.param("a3c", marks=pytest.mark.long), "a2c"])
+@pytest.mark.parametrize("algorithm", ["a3c", "a2c"])
 def test_only_rounds_wait_for_a_slow_worker(start_run, tmp_path, algorithm):
     (tmp_path / "uneven.py").write_text(MODULE)
     run = start_run(
@@ -218,7 +219,8 @@ def test_the_same_as_ray_actors(start_run, algorithm):
         assert set(counts.values()) == {summary.updates}
 
 
-@pytest.mark.parametrize("algorithm", ["a3c", pytest.param("a2c", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("algorithm", ["a3c", "a2c"])
 def test_gradients_that_are_not_finite_are_counted_passed_over_and_end_the_run_once_there_are_no_others(
     start_run, algorithm
 ):

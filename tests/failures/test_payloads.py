@@ -58,6 +58,7 @@ def test_payloads_that_would_execute_code_are_counted_kept_and_never_decoded(sta
     assert summary.dropped == {"stale": 0, "duplicate": 0, "decode": 2, "schema": 0, "nonfinite": 0, "poison": 0}
 
 
+@pytest.mark.long
 def test_garbage_under_every_key_is_ignored_and_told_of(start_run, unhurried):
     """Another program that writes to a run's keys neither ends it nor silences an actor."""
     run = start_run(*unhurried)

@@ -10,6 +10,7 @@ SHADOWS = ("random", "token", "queue", "socket", "selectors", "copy")
 """Modules that roles, frameworks or multiprocessing import."""
 
 
+@pytest.mark.long
 def test_a_training_in_a_directory_whose_modules_are_named_as_the_librarys(start_run, endless, tmp_path):
     (tmp_path / "my_steps.py").write_text("LENGTH = 20\n")
     (tmp_path / "my_env.py").write_text(

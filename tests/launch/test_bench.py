@@ -72,6 +72,7 @@ def test_the_learners_part_is_whatever_learning_takes_in_whichever_role(monkeypa
     assert counted == {"update": 5, "differentiate": 0 if algorithm == "impala" else 5 * unrolls}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.redis
 def test_a_report_adds_up(monkeypatch, tmp_path):

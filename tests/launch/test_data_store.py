@@ -140,6 +140,7 @@ def test_without_a_store():
     assert open_stored_run(load("cartpole-impala").config, "r1", new=True) is None
 
 
+@pytest.mark.long
 @pytest.mark.row("G23")
 @pytest.mark.slow
 def test_a_run_that_goes_back_takes_the_store_with_it(url, tmp_path):
@@ -159,6 +160,7 @@ def test_a_run_that_goes_back_takes_the_store_with_it(url, tmp_path):
             np.testing.assert_array_equal(array, arrays[name])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_branch_of_a_run_is_a_run_of_its_own_in_the_store(url, tmp_path):
     train(url, tmp_path / "here")

@@ -66,6 +66,7 @@ print(json.dumps(told))
 """
 
 
+@pytest.mark.long
 def test_roles_end_with_their_code_and_the_cluster_with_its_directory(tmp_path: Path):
     done = subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path)], capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr

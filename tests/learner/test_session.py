@@ -804,7 +804,7 @@ def test_the_last_save_is_tried_again_and_the_user_is_told_meanwhile(train, refu
 
 
 def test_a_best_evaluation_that_the_disk_refuses_ends_no_training(train, tmp_path, caplog):
-    training = train(evaluation__every_env_steps=1, stop__updates=2)
+    training = train(evaluation__every_env_steps=1, evaluation__last_within_s=0, stop__updates=2)
     (tmp_path / "policy" / "best.msgpack").mkdir()
     registry = training.made.backend.registry
     blob = encode_weights(Weights(1, {}))

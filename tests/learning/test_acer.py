@@ -29,6 +29,7 @@ def test_a_recurrent_policy_remembers_a_cue(train_here, tmp_path):
     assert json.loads(done.stdout)["mean_return"] >= 0.9
 
 
+@pytest.mark.long
 @pytest.mark.redis
 def test_two_actors_send_what_it_learns_from(train_preset):
     sets = ("algorithm.replay.min_size_steps=640", "stop.env_steps=3000", "actors.count=2")

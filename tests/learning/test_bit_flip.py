@@ -84,14 +84,16 @@ def settings(algorithm, terminates, tolerance):
 
 
 @pytest.mark.row("D135")
-@pytest.mark.parametrize("algorithm", ["dqn", "c51", "qrdqn", "rainbow"])
+@pytest.mark.parametrize(
+    "algorithm", ["dqn", *(pytest.param(name, marks=pytest.mark.long) for name in ("c51", "qrdqn", "rainbow"))]
+)
 def test_choices_are_learned_with_it(train_here, algorithm):
     policy = train_here(BIT_FLIP, *settings(algorithm, "true", 0.0))
     assert {*policy.spec.observations} == {"achieved_goal", "desired_goal", "observation"}
 
 
 @pytest.mark.row("D135")
-@pytest.mark.parametrize("algorithm", ["sac", "td3"])
+@pytest.mark.parametrize("algorithm", ["sac", pytest.param("td3", marks=pytest.mark.long)])
 def test_real_numbers_are_learned_with_it(train_here, point, algorithm):
     """Its goals are float64 and travel as float32."""
     train_here(point, *settings(algorithm, "false", 0.1))

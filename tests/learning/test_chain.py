@@ -37,6 +37,7 @@ def test_with_a_time_limit_values_are_those_of_the_endless_chain(train_here):
     np.testing.assert_allclose(found, endless_values(), rtol=0.02)
 
 
+@pytest.mark.long
 def test_with_a_termination_values_are_those_of_the_five_steps(train_here):
     found = learned_values(train_here, "environment.kwargs={end: termination}")
     np.testing.assert_allclose(found, finite_values(), rtol=0.02)

@@ -45,6 +45,7 @@ def test_gradient_actors_are_refused_with_2(tmp_path):
     assert "algorithm.curiosity: actors of a2c differentiate their own unrolls" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.row("D175")
 @pytest.mark.parametrize(
     ("kind", "sets"),

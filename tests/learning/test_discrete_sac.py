@@ -13,6 +13,7 @@ from distrl.networks.actions.joint import ActionSelector
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.long
 def test_the_best_of_what_a_mask_allows(train_here):
     """The environment raises at a forbidden choice, so none is taken; of two allowed ones the greater pays 1."""
     policy = train_here(
@@ -34,6 +35,7 @@ def test_the_best_of_what_a_mask_allows(train_here):
     np.testing.assert_array_equal(best, [np.flatnonzero(mask).max() for mask in masks])
 
 
+@pytest.mark.long
 @pytest.mark.redis
 def test_two_actors_send_what_it_learns_from(train_preset):
     sets = ("algorithm.replay.min_size_steps=512", "stop.env_steps=1500", "actors.count=2")

@@ -38,7 +38,7 @@ def test_values_of_a_corridor(train_here):
     assert (ActionSelector(policy.distributions).mode({"q/q": q})["action"] == 1).all()
 
 
-@pytest.mark.parametrize(("name", "head"), [("dqn", "q"), ("c51", "categorical_q")])
+@pytest.mark.parametrize(("name", "head"), [pytest.param("dqn", "q", marks=pytest.mark.long), ("c51", "categorical_q")])
 def test_the_best_of_what_a_mask_allows(train_here, name, head):
     """The environment raises at a forbidden choice, so none is taken; of two allowed ones the greater pays 1."""
     policy = train_here(
@@ -78,6 +78,7 @@ class Lock(gymnasium.Env):
 """
 
 
+@pytest.mark.long
 @pytest.mark.row("H15")
 def test_values_of_several_choices_at_once(train_here, tmp_path, monkeypatch):
     """One combination of 3 x 2 x 2 pays 1, and a step ends the episode with probability 1/2, whatever is chosen.

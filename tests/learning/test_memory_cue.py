@@ -38,6 +38,7 @@ def test_epochs_over_whole_sequences_remember_it_as_well(trained):
     assert summary.env_steps <= 1_000_000
 
 
+@pytest.mark.long
 @pytest.mark.row("J09", "R03")
 def test_q_learning_over_prioritised_sequences_remembers_it(trained):
     """Overlapping sequences with a burn-in; the cue is four steps old when it pays."""

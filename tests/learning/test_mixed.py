@@ -30,7 +30,7 @@ EPOCHS = [
 @pytest.mark.parametrize(
     ("algorithm", "sets"),
     [
-        ("impala", UNROLLS),
+        pytest.param("impala", UNROLLS, marks=pytest.mark.long),
         ("ppo", EPOCHS),
         pytest.param("appo", EPOCHS, marks=pytest.mark.long),
         pytest.param("a2c", GRADIENTS, marks=pytest.mark.long),

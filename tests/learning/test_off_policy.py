@@ -14,6 +14,7 @@ pytestmark = pytest.mark.slow
 LENGTH, REACH = 8, 0.5
 NOISE = "exploration={kind: gaussian_noise, stddev: {kind: constant, value: 0.1}, random_steps: 256}"
 DRAWN = "exploration={kind: policy, random_steps: 256}"
+IN_CI = {"tqc", "naf"}
 SETTINGS = {
     "ddpg": ("algorithm.target_update_rate=0.02", NOISE),
     "naf": ("algorithm.target_update_rate=0.02", NOISE),
@@ -52,7 +53,9 @@ def mean_return(policy, output) -> float:
     return float(total.mean())
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in IN_CI else pytest.mark.long) for name in SETTINGS]
+)
 def test_it_brings_a_point_home(train_here, name):
     """Every action pays at later steps alone: without targets that bootstrap, or a policy that climbs them, nothing."""
     policy = train_here(

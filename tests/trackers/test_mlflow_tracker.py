@@ -1,10 +1,13 @@
 """MLflow's own client finds in its store what metrics.csv has."""
 
+import pytest
+
 from distrl.config.load import load
 from tests.trackers.conftest import rows_of
 from tests.trackers.mlflow_store import stored_after
 
 
+@pytest.mark.long
 def test_the_store_is_the_csv_also_of_a_resumed_run(launch, tmp_path, callers):
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     made = launch()
