@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 from zlib import crc32
 
@@ -77,6 +77,7 @@ class Compared:
         self._digits: dict[str, int] = {}
         self.labels = [self._label(settings) for settings in self.settings]
         self.groups = grouped(self.labels, self.outcomes, CENTRES[self.statistic])
+        self.places = self._places()
 
     def _paths(self) -> list[str]:
         """Return the settings that differ: those that the sweep varies first, the seed last."""
@@ -127,7 +128,7 @@ class Compared:
         """Return the settings that differ and the outcomes, the groups, the best one, and what mattered."""
         mattered = self._importances()
         return {
-            "runs": self._rows(),
+            "runs": self._rows(range(len(self.rows))),
             "settings": [self._column(path) for path in self.paths[:MOST_SETTINGS]],
             "outcomes": [{"name": name, "title": title} for name, title in OUTCOMES.items() if self._has(name)],
             "outcome": self.outcome,
@@ -140,30 +141,42 @@ class Compared:
             "left_out": self._left_out(),
         }
 
-    def curves(self, name: str, over: str, points: int, window: int) -> Json:
-        """Return the lines of a metric, and the bands of the groups; of more than `MOST_LINES` runs only bands."""
-        found = [_curve(self.runs, entry, name, over, window) for entry in self.entries]
-        shown = self.groups[:MOST_BANDS]
-        bands = sorted(shown, key=lambda one: [by_number(part) for part in re.split(r"[ =]", one.label)])
-        most = max(
-            BAND_POINTS[0], min(BAND_POINTS[1], BAND_WORK // (2000 * max(1, sum(len(one.members) for one in shown))))
-        )
-        lines = range(len(found)) if len(found) <= MOST_LINES else range(0 if bands else MOST_LINES)
+    def curves(self, name: str, over: str, points: int, window: int, only: Collection[str] | None = None) -> Json:
+        """Return the lines of a metric, and the bands of the groups; of more than `MOST_LINES` runs only bands.
+
+        Args:
+            only: Ids of the runs that lines and bands are of; None: all. Groups, labels and colours are those of all.
+        """
+        chosen = [at for at, entry in enumerate(self.entries) if only is None or entry.id in only]
+        found = {at: _curve(self.runs, self.entries[at], name, over, window) for at in chosen}
+        members = {one.label: [at for at in one.members if at in found] for one in self.groups}
+        shown = sorted([label for label, among in members.items() if among][:MOST_BANDS], key=self.places.__getitem__)
+        most = BAND_WORK // (2000 * max(1, sum(len(members[label]) for label in shown)))
+        most = max(BAND_POINTS[0], min(BAND_POINTS[1], most))
+        lines = chosen if len(chosen) <= MOST_LINES else chosen[: 0 if shown else MOST_LINES]
         return {
-            "runs": self._rows(),
+            "runs": self._rows(chosen),
             "curves": {self.entries[at].id: coordinates(thinned(found[at], points)) for at in lines},
             "bands": [
-                {"label": one.label, **_band([found[at] for at in one.members], self.statistic, most)} for one in bands
+                {
+                    "label": label,
+                    "place": self.places[label],
+                    **_band([found[at] for at in members[label]], self.statistic, most),
+                }
+                for label in shown
             ],
             "columns": sorted({column for entry in self.entries for column in self.runs.columns_of(entry)}),
             "left_out": self._left_out(),
         }
 
-    def _rows(self) -> list[Json]:
-        return [
-            row | {"group": label, "outcome": outcome}
-            for row, label, outcome in zip(self.rows, self.labels, self.outcomes, strict=True)
-        ]
+    def _places(self) -> dict[str, int]:
+        """Return a group's label -> its place, which sets its colour: first the groups that bands show, by label."""
+        parts = self.groups[:MOST_BANDS], self.groups[MOST_BANDS:]
+        ordered = [label for part in parts for label in sorted((one.label for one in part), key=_by_parts)]
+        return {label: place for place, label in enumerate(ordered)}
+
+    def _rows(self, places: Iterable[int]) -> list[Json]:
+        return [self.rows[at] | {"group": self.labels[at], "outcome": self.outcomes[at]} for at in places]
 
     def _column(self, path: str) -> Json:
         """Return a setting's values, as numbers where all of them are."""
@@ -255,6 +268,10 @@ def _short(paths: Sequence[str]) -> dict[str, str]:
     """Return dotted path -> the shortest end that tells it from the others."""
     ends = distinct_ends([tuple(re.sub(r"\.(name|kind)$", "", path).split(".")) for path in paths])
     return {path: end.replace("/", ".") for path, end in zip(paths, ends, strict=True)}
+
+
+def _by_parts(label: str) -> list[Any]:
+    return [by_number(part) for part in re.split(r"[ =]", label)]
 
 
 def _values_of(settings: Settings, paths: Sequence[str]) -> tuple[str, ...]:

@@ -115,12 +115,14 @@ def histogram(request: Request) -> Response:
 
 
 def compared(request: Request) -> Response:
-    """Return curves of runs side by side: what `_asked` reads, `metric`, `over`, `points`, `smooth`."""
+    """Return curves of runs side by side: what `_asked` reads, `metric`, `over`, `points`, `smooth`, `only` (ids)."""
+    query = request.query_params
     found = comparing.Compared(_runs(request), _asked(request)).curves(
         _metrics(request)[0],
         _over(request),
         _whole(request, "points", USUAL_POINTS, 4, MOST_POINTS),
         _whole(request, "smooth", 1, 1, MOST_WINDOW),
+        set(query.getlist("only")) if "only" in query else None,
     )
     return Answer(found)
 

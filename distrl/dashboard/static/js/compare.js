@@ -93,8 +93,8 @@ class Comparison {
       this.card.element, this.trials.element, this.lineage.element, this.pair = h("div", { class: "grid two" }, this.scatter.element, this.importance.element), this.parallel.element, this.table.element);
   }
 
-  asked(ids = this.state.ids) {
-    const { groups, statistic, outcome } = this.state;
+  asked() {
+    const { ids, groups, statistic, outcome } = this.state;
     return { id: ids, sweep: this.sweep, group: groups.includes(EACH) ? [""] : groups, statistic, outcome: outcome || null };
   }
 
@@ -121,12 +121,11 @@ class Comparison {
   }
 
   async loadCurves(mine = (this.turn += 1)) {
-    const { metric, second, over, smooth, ranges } = this.state, every = this.found.runs.map(({ id }) => id);
-    const ids = ranges.size ? every.filter((_, at) => this.shown(at)) : this.state.ids;
+    const { metric, second, over, smooth, ranges } = this.state, inside = this.found.runs.filter((_, at) => this.shown(at)).map(({ id }) => id);
+    const only = ranges.size ? (inside.length ? inside : [""]) : null; // groups, names and colours stay those of all runs
     try {
-      const ask = (name) => get("compare", { ...this.asked(ids), group: this.found.group.length ? this.found.group : [""], metric: name, over, smooth, points: 800 }, undefined, ANSWER_MS);
-      const none = ranges.size && !ids.length;
-      const found = none ? { runs: [], curves: {}, bands: [], columns: this.curves?.[0].columns ?? [], left_out: "" } : await ask(metric), more = second && !none ? await ask(second) : null;
+      const ask = (name) => get("compare", { ...this.asked(), only, metric: name, over, smooth, points: 800 }, undefined, ANSWER_MS);
+      const found = await ask(metric), more = second ? await ask(second) : null;
       if (mine !== this.turn) return;
       this.curves = [found, more];
       this.note.hidden = true;
@@ -198,8 +197,8 @@ class Comparison {
   }
 
   shownAs() {
-    const { found } = this, bands = this.curves?.[0].bands ?? [];
-    const colours = new Map(found.runs.map((run, at) => [run.id, bands.length ? bands.findIndex((band) => band.label === run.group) : at]));
+    const { found } = this, places = new Map((this.curves?.[0].bands ?? []).map((band) => [band.label, band.place]));
+    const colours = new Map(found.runs.map((run, at) => [run.id, found.groups.length ? places.get(run.group) ?? -1 : at]));
     return { shown: (at) => this.shown(at), hidden: this.hidden, colours };
   }
 
@@ -223,7 +222,7 @@ class Comparison {
     const known = metricsOf(this.session, { columns: found.columns }), drawn = [metric, other || metric].map((name) => texts(known.get(name)));
     this.chart.setAxes(drawn.map((one) => one.ticks), [drawn[0].title, second ? drawn[1].title : ""]);
     const line = (from, axis) => (run) => ({ key: `${axis}-${run.id}`, label: axis === 2 ? `${run.name} · ${title(other)}` : run.name, colour: Math.max(colours.get(run.id) ?? 0, 0), axis, dashed: axis === 2, faint: banded && axis === 1, format: drawn[axis - 1].values, ...from.curves[run.id] });
-    const bands = found.bands.map((band, at) => ({ ...band, key: `band-${band.label}`, label: `${band.label} (${band.runs})`, colour: at, format: drawn[0].values }));
+    const bands = found.bands.map((band) => ({ ...band, key: `band-${band.label}`, label: `${band.label} (${band.runs})`, colour: band.place, format: drawn[0].values }));
     const single = !banded || this.single(found), visible = (from) => (single ? from.runs.filter((run) => from.curves[run.id] && !this.hidden.has(run.id)) : []);
     this.chart.label = `${title(metric)} of ${found.runs.length} runs`;
     this.chart.show(over, [...visible(found).map(line(found, 1)), ...(second ? visible(second).map(line(second, 2)) : [])], { bands });
