@@ -1,87 +1,21 @@
 """A real browser on a real training: what is shown is what happens, and what is clicked does."""
 
-import contextlib
 import http.server
 import json
-import os
 import re
-import shutil
 import signal
-import subprocess
-import sys
 import threading
-from urllib.parse import urlsplit
 
 import pytest
 
 from distrl.config.load import dump, load
 from distrl.dashboard.files import id_of
-from distrl.memory_backend.backend import connect
-from distrl.memory_backend.records import RoleStatus
-from distrl.memory_backend.stream import QueueCaps
-from distrl.runs.directories import process_mark
 from distrl.runs.summary import Summary
-from tests.failures.browsing import until
-from tests.faults.arguments import environment, sets
+from tests.failures.browsing import PATIENCE_S, serving, until
+from tests.faults.arguments import sets
 from tests.faults.failover import promote, replica_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
-
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
-FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
-PATIENCE_MS = 60_000
-
-
-@pytest.fixture(scope="module")
-def browser():
-    path = shutil.which("chromium")
-    if path is None:
-        problem = "no chromium on PATH: sudo apt-get install chromium"
-        if "CI" in os.environ:
-            pytest.fail(problem)
-        pytest.skip(problem)
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=FLAGS)
-        yield chromium
-        chromium.close()
-
-
-@contextlib.contextmanager
-def serving(root, port, **variables):
-    """A dashboard in a process of its own, and its address."""
-    command = [sys.executable, "-m", "distrl", "dashboard", str(root), "--port", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment() | variables) as process:
-        assert process.stdout is not None
-        url = re.search(r"http://\S+", process.stdout.readline())
-        assert url is not None
-        try:
-            yield process, url[0]
-        finally:
-            process.send_signal(signal.SIGCONT)
-            process.terminate()
-
-
-@pytest.fixture
-def dashboard(tmp_path, free_port):
-    with serving(tmp_path, free_port) as (_, url):
-        yield url
-
-
-@pytest.fixture
-def tab(browser):
-    """A page, its errors, and the hosts that it requested."""
-    page = browser.new_page()
-    page.set_default_timeout(PATIENCE_MS)
-    page.complaints, page.asked = [], set()
-    page.on(
-        "console", lambda message: page.complaints.append(message.text) if message.type in ("error", "warning") else 0
-    )
-    page.on("pageerror", lambda error: page.complaints.append(str(error)))
-    page.on("request", lambda request: page.asked.add(urlsplit(request.url).hostname))
-    yield page
-    page.close()
 
 
 @pytest.mark.row("P08")
@@ -165,25 +99,6 @@ def test_a_training_is_watched_and_steered(start_run, unhurried, distrl_command,
     assert tab.asked == {"127.0.0.1"}
 
 
-@pytest.fixture
-def job(tmp_path, redis_url):
-    """A running job as it looks from outside: a record of this process, and heartbeats."""
-    (tmp_path / "job" / "logs").mkdir(parents=True)
-    record = {"run_id": "browser", "redis_url": redis_url, "pid": os.getpid(), "process": process_mark(os.getpid())}
-    (tmp_path / "job" / "run.json").write_text(json.dumps(record | {"started": 1000.0}))
-    config = load("cartpole-impala")
-    (tmp_path / "job" / "config.yaml").write_text(dump(config))
-    rows = "".join(f"{n},{100 * n},{n},{n / 2},{10 * n}\n" for n in range(1, 30))
-    (tmp_path / "job" / "metrics.csv").write_text(f"updates,env_steps,episodes,wall_s,mean_return_100\n{rows}")
-    backend = connect(redis_url, "browser", QueueCaps(8, 1000), name="test", give_up_s=5.0)
-    backend.create(json.dumps({"config": config.config.model_dump(mode="json")}))
-    backend.registry.add_snapshot({"updates": 29, "env_steps": 2900, "mean_return_100": 290.0})
-    backend.registry.beat(RoleStatus("actor", 0, 1, "hera", 5, "acting"))
-    yield backend
-    backend.delete()
-    backend.close()
-
-
 @pytest.mark.row("P12", "P13")
 def test_compared_runs_are_grouped_unloaded_and_zoomed_into(tmp_path, dashboard, tab):
     for name, discount in (("a", 0.9), ("b", 0.99)):
@@ -245,7 +160,7 @@ class Unavailable(http.server.BaseHTTPRequestHandler):
 def test_a_page_outlives_its_server(job, tmp_path, free_port, browser):
     """A server that is frozen, gone, replaced by errors, back, and back with a token: nothing stale looks new."""
     context = browser.new_context()
-    context.set_default_timeout(PATIENCE_MS)
+    context.set_default_timeout(1000 * PATIENCE_S)
     page, token = f"#/run/{id_of('job')}", "token-of-many-letters"
     with serving(tmp_path, free_port) as (process, url):
         tabs = [context.new_page() for _ in range(7)]  # a browser has six connections to a server

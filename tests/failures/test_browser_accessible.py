@@ -13,12 +13,10 @@ from distrl.dashboard.files import id_of
 from distrl.memory_backend.records import HostLoad, RoleStatus
 from distrl.metrics.sinks import EventFile
 from tests import run_folders
-from tests.failures import test_browser
-from tests.failures.browsing import until
+from tests.failures.browsing import PATIENCE_S, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
-browser, dashboard, tab, job = test_browser.browser, test_browser.dashboard, test_browser.tab, test_browser.job
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
 SERIOUS = ("serious", "critical")
 
@@ -81,7 +79,7 @@ def run_states(tab):
 @pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.long)])
 def test_no_state_has_a_serious_finding(folders, dashboard, browser, theme):
     tab = browser.new_page(color_scheme=theme, reduced_motion="reduce")
-    tab.set_default_timeout(test_browser.PATIENCE_MS)
+    tab.set_default_timeout(1000 * PATIENCE_S)
     found, seen = {}, []
 
     def look(state):

@@ -15,12 +15,10 @@ from distrl.dashboard.files import id_of
 from distrl.memory_backend.records import Evaluation
 from distrl.metrics.sinks import EventFile
 from distrl.runs.evaluations import write_evaluation
-from tests.failures import test_browser
 from tests.failures.browsing import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.row("P08")]
 
-browser, dashboard, tab = test_browser.browser, test_browser.dashboard, test_browser.tab
 
 ROWS = 4000
 BEGAN = 1_700_000_000

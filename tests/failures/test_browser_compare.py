@@ -8,12 +8,10 @@ import pytest
 
 from distrl.config.load import dump, load
 from distrl.dashboard.files import id_of
-from tests.failures import test_browser
 from tests.run_folders import summary
 
 pytestmark = [pytest.mark.slow, pytest.mark.row("P12", "P13")]
 
-browser, dashboard, tab = test_browser.browser, test_browser.dashboard, test_browser.tab
 
 RATES, SEEDS = (1e-4, 1e-3, 1e-2), (1, 2, 3)
 BEST = {1e-4: 100.0, 1e-3: 400.0, 1e-2: 200.0}

@@ -5,12 +5,9 @@ import re
 import pytest
 
 from distrl.dashboard.files import id_of
-from tests.failures import test_browser
 from tests.failures.browsing import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
-
-browser, dashboard, tab = test_browser.browser, test_browser.dashboard, test_browser.tab
 
 
 def test_the_flow_of_a_training_and_one_of_its_actors(start_run, unhurried, dashboard, tab):

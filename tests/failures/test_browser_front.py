@@ -4,12 +4,12 @@ import json
 import re
 
 import pytest
+from playwright.sync_api import expect
 
 from distrl.config.load import dump, load
 from distrl.runs.labels import Labels
 from tests import run_folders
 from tests.failures.browsing import until
-from tests.failures.test_browser import browser, dashboard, tab  # noqa: F401
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
@@ -31,21 +31,21 @@ def folders(tmp_path):
     return tmp_path
 
 
-def shown(tab):  # noqa: F811
-    return tab.locator("tbody a.name").all_inner_texts()
+def shows(tab, names):
+    expect(tab.locator("tbody a.name")).to_have_text(names)
 
 
-def test_a_query_is_typed_and_the_address_is_a_link(dashboard, tab, browser):  # noqa: F811
+def test_a_query_is_typed_and_the_address_is_a_link(dashboard, tab, browser):
     tab.goto(dashboard)
     tab.get_by_role("link", name="run5").wait_for()
-    assert shown(tab) == ["run5", "run4", "run3", "run2", "run1", "run0"]
+    shows(tab, ["run5", "run4", "run3", "run2", "run1", "run0"])
     assert (
         tab.get_by_role("img", name=re.compile("^return: first 4.00, last 32.0 at 800 steps, best 32.0$")).count() == 1
     )
     tab.get_by_role("columnheader", name="learning rate").wait_for()  # settings are read meanwhile
     tab.get_by_role("button", name="1 failed").click()
     tab.get_by_role("link", name="run4").wait_for(state="detached")
-    assert shown(tab) == ["run5"]
+    shows(tab, ["run5"])
     query = tab.get_by_role("searchbox", name="Query")
     query.fill("lr>=1e-3 -state:failed")
     tab.get_by_role("link", name="run3").wait_for()
@@ -54,7 +54,7 @@ def test_a_query_is_typed_and_the_address_is_a_link(dashboard, tab, browser):  #
     until(tab, "document.querySelector('tbody a.name').textContent === 'run3'")
     query.fill("lrr>1")
     tab.get_by_text("no number or setting is named 'lrr'").wait_for()
-    assert shown(tab) == ["run3", "run2", "run0"]  # as before
+    shows(tab, ["run3", "run2", "run0"])  # as before
     query.fill("lr>=1e-3 -state:failed")
     tab.get_by_text("no number or setting").wait_for(state="detached")
     query.fill("-run3")  # rows that were not shown before
@@ -66,13 +66,13 @@ def test_a_query_is_typed_and_the_address_is_a_link(dashboard, tab, browser):  #
     other = browser.new_page()
     other.goto(tab.url)
     other.get_by_role("link", name="run3").wait_for()
-    assert shown(other) == ["run3", "run2", "run0"]
+    shows(other, ["run3", "run2", "run0"])
     other.close()
     assert tab.complaints == []
     assert tab.asked == {"127.0.0.1"}
 
 
-def test_groups_are_unfolded_with_the_keyboard(dashboard, tab):  # noqa: F811
+def test_groups_are_unfolded_with_the_keyboard(dashboard, tab):
     tab.goto(f"{dashboard}#/?group=network.learning_rate&sort=-mean_return_100")
     group = tab.get_by_role("button", name="0.01", exact=True)
     group.wait_for()
@@ -82,17 +82,17 @@ def test_groups_are_unfolded_with_the_keyboard(dashboard, tab):  # noqa: F811
     group.focus()
     tab.keyboard.press("Enter")
     tab.get_by_role("link", name="run5").wait_for()
-    assert shown(tab) == ["run5", "run2"]
+    shows(tab, ["run5", "run2"])
     assert group.evaluate("element => element === document.activeElement")
     tab.reload()
     tab.get_by_role("link", name="run2").wait_for()
-    assert shown(tab) == ["run5", "run2"]
+    shows(tab, ["run5", "run2"])
     tab.go_back()
     tab.get_by_role("link", name="run2").wait_for(state="detached")
     assert tab.complaints == []
 
 
-def test_columns_are_chosen(dashboard, tab):  # noqa: F811
+def test_columns_are_chosen(dashboard, tab):
     tab.goto(dashboard)
     tab.get_by_role("button", name="Columns …").click()
     tab.get_by_role("searchbox", name="Search columns").fill("discount")
@@ -102,7 +102,7 @@ def test_columns_are_chosen(dashboard, tab):  # noqa: F811
     assert "column=algorithm.discount" in tab.url
 
 
-def test_runs_are_labelled_archived_and_deleted(dashboard, tab, folders):  # noqa: F811
+def test_runs_are_labelled_archived_and_deleted(dashboard, tab, folders):
     tab.goto(dashboard)
     tab.get_by_role("button", name="Name, tags and note of run3").click()
     tab.get_by_label("Name to show").fill("the <best>")
@@ -112,7 +112,7 @@ def test_runs_are_labelled_archived_and_deleted(dashboard, tab, folders):  # noq
     assert Labels.read(folders / "run3") == Labels(name="the <best>", tags=("paper", "v2"))
     tab.get_by_role("button", name="paper").click()
     tab.get_by_role("link", name="run5").wait_for(state="detached")
-    assert shown(tab) == ["the <best>"]
+    shows(tab, ["the <best>"])
     tab.get_by_role("checkbox", name="Choose the <best>").check()
     tab.get_by_role("button", name="Archive", exact=True).click()
     tab.get_by_text("No run matches the query.").wait_for()
@@ -126,12 +126,12 @@ def test_runs_are_labelled_archived_and_deleted(dashboard, tab, folders):  # noq
     tab.get_by_label("Type 2 to delete that many runs").fill("2")
     delete.click()
     tab.get_by_role("link", name="run0").wait_for(state="detached")
-    assert shown(tab) == ["run5", "run4", "run2"]
+    shows(tab, ["run5", "run4", "run2"])
     assert sorted(path.name for path in folders.glob("run*")) == ["run2", "run3", "run4", "run5"]
     assert tab.complaints == []
 
 
-def test_what_was_typed_last_does_not_change_the_address_of_the_next_page(dashboard, tab):  # noqa: F811
+def test_what_was_typed_last_does_not_change_the_address_of_the_next_page(dashboard, tab):
     tab.goto(dashboard)
     tab.get_by_role("link", name="run2").wait_for()
     tab.get_by_role("searchbox", name="Query").fill("run")

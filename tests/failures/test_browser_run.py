@@ -8,14 +8,11 @@ import pytest
 
 from distrl.dashboard.files import id_of
 from distrl.runs.directories import RunRecord
-from tests.failures import test_browser
 from tests.failures.browsing import until
 from tests.faults.arguments import sets
 from tests.run_folders import make_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
-
-browser, dashboard, tab = test_browser.browser, test_browser.dashboard, test_browser.tab
 
 
 def opened(tab, dashboard, run, query=""):

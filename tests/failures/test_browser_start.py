@@ -4,17 +4,13 @@ import contextlib
 import json
 import os
 import re
-import subprocess
-import sys
 
 import pytest
 
 from distrl.dashboard.files import id_of
 from distrl.runs.directories import RunRecord
 from distrl.runs.summary import Summary
-from tests.failures.browsing import until
-from tests.failures.test_browser import browser, tab  # noqa: F401
-from tests.faults.arguments import environment
+from tests.failures.browsing import serving, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
@@ -41,19 +37,6 @@ document.hasFocus = () => false;
 """
 
 
-@contextlib.contextmanager
-def serving(root, port, *options, **variables):
-    command = [sys.executable, "-m", "distrl", "dashboard", str(root), "--port", str(port), *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment() | variables) as process:
-        assert process.stdout is not None
-        url = re.search(r"http://\S+", process.stdout.readline())
-        assert url is not None
-        try:
-            yield url[0]
-        finally:
-            process.terminate()
-
-
 @pytest.fixture
 def runs(tmp_path):
     """The folder of runs; what was started there is stopped at the end."""
@@ -75,8 +58,8 @@ def focus(page, element, most=80):
     pytest.fail(f"Tab does not reach {element}")
 
 
-def test_a_run_is_started_cloned_and_stopped_with_the_keyboard(runs, free_port, tab):  # noqa: F811
-    with serving(runs, free_port, "--allow-start", DISTRL_DASHBOARD_TOKEN=TOKEN) as url:
+def test_a_run_is_started_cloned_and_stopped_with_the_keyboard(runs, free_port, tab):
+    with serving(runs, free_port, "--allow-start", DISTRL_DASHBOARD_TOKEN=TOKEN) as (_, url):
         tab.goto(url)
         tab.get_by_label("Token").fill(TOKEN)
         tab.keyboard.press("Enter")
@@ -132,8 +115,8 @@ def test_a_run_is_started_cloned_and_stopped_with_the_keyboard(runs, free_port, 
     assert not [text for text in tab.complaints if not any(words in text for words in expected)]
 
 
-def test_without_the_flag_there_are_no_buttons(runs, free_port, tab):  # noqa: F811
-    with serving(runs, free_port) as url:
+def test_without_the_flag_there_are_no_buttons(runs, free_port, tab):
+    with serving(runs, free_port) as (_, url):
         tab.goto(url)
         tab.get_by_role("heading", name="Runs").wait_for()
         assert tab.get_by_role("link", name="New run").count() == 0
@@ -141,11 +124,11 @@ def test_without_the_flag_there_are_no_buttons(runs, free_port, tab):  # noqa: F
         tab.get_by_text("This dashboard starts no trainings").wait_for()
 
 
-def test_the_bell_tells_of_an_alert(runs, free_port, tab):  # noqa: F811
+def test_the_bell_tells_of_an_alert(runs, free_port, tab):
     alerts = [{"id": "a-1", "rule": "solved", "severity": "info", "run": "ab", "name": "old", "text": "solved: x"}]
     answer = {"mark": "1", "on": True, "at": 1.0, "alerts": [alerts[0] | {"at": 1e9, "cleared": None}]}
     tab.add_init_script(STUB)
-    with serving(runs, free_port) as url:
+    with serving(runs, free_port) as (_, url):
         tab.clock.install()
         tab.route(
             "**/api/alerts*", lambda route: route.fulfill(body=json.dumps(answer), content_type="application/json")
