@@ -8,6 +8,7 @@ import pytest
 
 from distrl.config.load import dump, load
 from distrl.dashboard.files import id_of
+from tests.failures.browsing import until
 from tests.run_folders import summary
 
 pytestmark = [pytest.mark.slow, pytest.mark.row("P12", "P13")]
@@ -82,6 +83,23 @@ def test_a_sweep_is_found_grouped_and_kept_in_the_address(dashboard, tab, sweep)
     assert tab.get_by_label("Statistic").input_value() == "median"
     tab.get_by_role("button", name="Groups").press("Enter")
     assert rows(tab).count() == 6
+
+    # The state of the chart, too: a hidden band, the zoom, and how y is drawn.
+    bands.nth(1).press("Enter")
+    tab.get_by_role("application", name=re.compile("^Mean return 100 of 9 runs")).press("+")
+    tab.get_by_label("Options of the chart").press("Enter")
+    tab.get_by_label("Log scale").check()
+    tab.get_by_label("Least y").fill("5")
+    tab.get_by_label("Least y").press("Tab")
+    tab.reload()
+    tab.get_by_role("button", name="Reset zoom").wait_for()
+    bands.nth(5).wait_for()
+    assert [band.get_attribute("aria-pressed") for band in bands.all()].index("false") == 1
+    tab.get_by_label("Options of the chart").press("Enter")
+    assert tab.get_by_label("Log scale").is_checked()
+    assert tab.get_by_label("Least y").input_value() == "5"
+    tab.get_by_role("button", name="Reset zoom").press("Enter")
+    until(tab, "!location.hash.includes('zoom')")
     assert tab.complaints == []
 
 

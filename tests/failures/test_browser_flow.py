@@ -39,6 +39,11 @@ def test_the_flow_of_a_training_and_one_of_its_actors(start_run, unhurried, dash
     role = flow.get_by_role("region", name="The chosen role")
     role.get_by_text(re.compile(r"^Speed: [\d,]+ steps/s")).wait_for()
     role.get_by_text(re.compile(r"^Memory: [\d.]+ MB")).wait_for()
+    flow.get_by_label("Colour").select_option("rss_mb")
+    tab.reload()
+    role.get_by_text(re.compile(r"^Memory: [\d.]+ MB")).wait_for()
+    assert flow.get_by_label("Colour").input_value() == "rss_mb"
+    assert "MB" in cells.nth(0).get_attribute("title")
     role.get_by_role("button", name="Stacks").click()
     role.get_by_text("thread MainThread:").wait_for()
     role.get_by_role("button", name="Log").click()

@@ -18,12 +18,10 @@ const AS_DRAWN = { log: false, clip: false, low: null, high: null };
  * marks: [{x, kind, text, time}], targets: [{value}], ruler: {steps, updates, episodes, time}, the same points on every axis
  */
 export class Chart {
-  constructor({ height = 170, fill = false, label, syncKey = null, onZoom = null }) {
-    Object.assign(this, { height, fill, label, syncKey, onZoom });
-    this.over = "steps";
+  constructor({ height = 170, fill = false, label, syncKey = null, over = "steps", onZoom = null, onHide = null, hidden = new Set() }) {
+    Object.assign(this, { height, fill, label, syncKey, over, onZoom, onHide, hidden }); // hidden: keys of lines
     Object.assign(this, { lines: [], bands: [], marks: [], targets: [], ruler: {}, texts: [tick, tick], titles: ["", ""] });
     this.view = { ...AS_DRAWN };
-    this.hidden = new Set();
     this.hiddenKinds = new Set();
     this.zoom = null; // [low, high] in x
     this.plot = null;
@@ -289,6 +287,7 @@ export class Chart {
     this.rebuild();
     this.legend.children[held]?.focus();
     this.tell(null);
+    this.onHide?.();
   }
 
   toggleKind(kind) {

@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { Chart } from "./chart.js";
 import { ChartCard } from "./chartcard.js";
 import { addressed, keepInAddress } from "./address.js";
-import { read, written } from "./chartstate.js";
+import { read, readZoom, written, zoomText } from "./chartstate.js";
 import { histograms } from "./histograms.js";
 import { axesOf, axisKey, metricsOf, texts, title } from "./metrics.js";
 import { pickMetrics } from "./picker.js";
@@ -62,10 +62,10 @@ export class Curves {
 
   /** Takes over what the address says. */
   recall() {
-    const query = addressed(), zoom = query.get("zoom")?.split(":").map(Number);
+    const query = addressed();
     this.over = AXES.some(([key]) => key === query.get("over")) ? query.get("over") : USUAL.over;
     this.smooth = Math.min(Math.max(Math.round(Number(query.get("smooth"))) || USUAL.smooth, 1), 101);
-    this.zoom = zoom?.length === 2 && zoom.every(Number.isFinite) && zoom[0] < zoom[1] ? zoom : null;
+    this.zoom = readZoom(query.get("zoom"));
     const main = read(query.get("main") ?? "");
     this.main = this.panel(main.names.length ? main : { ...main, names: MAIN }, true);
     const panels = query.getAll("panel").filter((panel) => panel !== "none");
@@ -76,7 +76,7 @@ export class Curves {
   remember() {
     const isMain = written({ names: MAIN, view: {} }) === written(this.main);
     keepInAddress({ over: this.over === USUAL.over ? null : this.over, smooth: this.smooth === USUAL.smooth ? null : String(this.smooth),
-      zoom: this.zoom && this.zoom.map((value) => Number(value.toPrecision(8))).join(":"), main: isMain ? null : written(this.main),
+      zoom: zoomText(this.zoom), main: isMain ? null : written(this.main),
       panel: this.isUsual ? null : this.panels.length ? this.panels.map(written) : "none" });
   }
 
@@ -86,7 +86,7 @@ export class Curves {
 
   /** A chart of some metrics, with its card. */
   panel({ names, view }, main = false) {
-    const chart = new Chart({ height: main ? 350 : 150, fill: main, label: title(names[0]), syncKey: "run", onZoom: (range) => this.zoomed(range) });
+    const chart = new Chart({ height: main ? 350 : 150, fill: main, label: title(names[0]), syncKey: "run", over: this.over, onZoom: (range) => this.zoomed(range) });
     const panel = { names, chart, get view() { return chart.view; } };
     panel.card = new ChartCard(chart, {
       named: () => `${this.name} ${this.titleOf(panel)}`, csv: () => this.csvAddress(panel), changed: () => this.changed(),
