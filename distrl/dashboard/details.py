@@ -21,7 +21,7 @@ from distrl.metrics.snapshot import Snapshot, number
 from distrl.runs.evaluations import EVALUATIONS, RecordedEvaluation, best, read_evaluations
 from distrl.runs.headline import Facts, Headline, first_log, headline
 from distrl.runs.progress import History
-from distrl.runs.saved_checkpoints import commands, saved_checkpoints
+from distrl.runs.saved_checkpoints import commands, own_checkpoints, saved_checkpoints
 
 FAILURE_LINES = 12
 """Last lines of a failed role's log in the head of the page."""
@@ -118,7 +118,7 @@ def _headline(runs: Runs, entry: Entry, look: Look | None, snapshot: Snapshot, e
     known: dict[str, Any] = {"state": entry.state, "snapshot": snapshot, "stop": _stop(runs, entry)}
     known |= {"problem": entry.problem, "evaluation_std": _evaluation_std(folder, snapshot)}
     known["training_s"] = number(snapshot.get("training_s"))
-    if entry.state != "running" and _has_checkpoint(folder):
+    if entry.state != "running" and own_checkpoints(folder)[0]:
         known["resume"] = commands(folder.resolve(), None, folder)["resume"]
     if entry.state == "ended":
         known["summary"] = runs.summary(entry)
@@ -171,10 +171,6 @@ def _evaluation_std(folder: Path, snapshot: Snapshot) -> float | None:
     path, at = files.own_file(folder, EVALUATIONS), snapshot.get("evaluation_env_steps")
     recorded = [] if path is None or at is None else read_evaluations(path, NEWEST_BYTES)
     return next((one.std_return for one in reversed(recorded) if one.env_steps == at), None)
-
-
-def _has_checkpoint(folder: Path) -> bool:
-    return not (folder / "checkpoints").is_symlink() and any((folder / "checkpoints").glob("ckpt-*"))
 
 
 def level_of(text: str) -> Level:

@@ -76,8 +76,8 @@ def test_a_resumed_run_goes_on_at_its_checkpoint(folder, table):
 
 def test_checkpoints_targets_and_stages(folder, table):
     (folder / "checkpoints").mkdir()
-    for name in ("ckpt-000000000040", "ckpt-000000000090", "best", "other"):
-        (folder / "checkpoints" / name).touch()
+    for name in ("ckpt-000000000040", "ckpt-000000000090", "ckpt-000000000090.replaced", "other"):
+        (folder / "checkpoints" / name).mkdir()
     (folder / "checkpoints" / "best").write_text("ckpt-000000000040\n")
     table["curriculum_size"] = np.where(table["updates"] < 55, 1.0, 2.0)
     settings = {"stop.mean_return": Setting(475.0, "preset"), "stop.evaluation_return": Setting(None, "default")}
