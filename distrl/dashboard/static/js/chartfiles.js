@@ -1,4 +1,4 @@
-// A chart as a table, and as files: CSV of what is drawn, SVG, PNG.
+// Files that the page saves: CSV, SVG, PNG; and a chart as a table.
 import { h, svg } from "./dom.js";
 import { colour, dashOf, seriesColour } from "./colours.js";
 import { duration, tick } from "./format.js";
@@ -31,16 +31,17 @@ export function tableOf(chart) {
 }
 
 /** A cell of a CSV file; of a text that a spreadsheet would calculate, a quotation mark first makes it text. */
-export function quoted(cell) {
+function quoted(cell) {
   const text = typeof cell === "string" && /^[=+\-@\t\r]/.test(cell) && !Number.isFinite(Number(cell)) ? `'${cell}` : String(cell);
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-/** CSV of the points that the chart holds. */
-export function csvOf(chart) {
+export const csvText = (rows) => `${rows.map((row) => row.map((cell) => quoted(cell ?? "")).join(",")).join("\n")}\n`;
+
+/** Headings, and the values at every point that the chart holds. */
+export function rowsOf(chart) {
   const lines = told(chart), data = chart.plot?.data ?? [[]], places = lines.map((line) => chart.lines.indexOf(line) + 1);
-  const rows = data[0].map((x, at) => [x, ...places.map((place) => data[place][at] ?? "")]);
-  return [[chart.over, ...lines.map((line) => line.label)], ...rows].map((row) => row.map(quoted).join(",")).join("\n") + "\n";
+  return [[chart.over, ...lines.map((line) => line.label)], ...data[0].map((x, at) => [x, ...places.map((place) => data[place][at])])];
 }
 
 /** An SVG of the chart with its title, axes and legend, drawn from the same data. */
@@ -98,9 +99,6 @@ export function svgOf(chart, title) {
   });
   return new XMLSerializer().serializeToString(root);
 }
-
-/** A PNG of the same picture, at twice its size. */
-export const pngOf = (chart, title) => pngFrom(svgOf(chart, title));
 
 /** A PNG of an SVG, given as text, at twice its size. */
 export async function pngFrom(text) {

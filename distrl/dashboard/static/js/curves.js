@@ -6,8 +6,7 @@ import { ChartCard } from "./chartcard.js";
 import { addressed, keepInAddress } from "./address.js";
 import { read, readZoom, written, zoomText } from "./chartstate.js";
 import { histograms } from "./histograms.js";
-import { axesOf, axisKey, metricsOf, texts, title } from "./metrics.js";
-import { pickMetrics } from "./picker.js";
+import { axesOf, axisKey, metricsOf, pickMetrics, texts, title } from "./metrics.js";
 import { along } from "./ranges.js";
 
 const REDRAW_MS = [2000, 10000]; // least and most; a long curve changes little in two seconds

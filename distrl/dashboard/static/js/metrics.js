@@ -1,5 +1,6 @@
-// What is known of metrics: group, unit and meaning; how their values are written, and which share an axis.
+// What is known of metrics: group, unit and meaning; how their values are written, which share an axis, and the choice of them.
 import { bytes, duration, general, percent, tick, title } from "./format.js";
+import { pick } from "./picker.js";
 
 const share = (value) => `${Number((100 * value).toPrecision(3))} %`;
 const UNITS = { // unit -> text of a tick, text of a value
@@ -30,3 +31,17 @@ export function texts(metric) {
 
 /** The axes of these metrics, at most two. */
 export const axesOf = (names, metrics) => [...new Set(names.map((name) => axisKey(metrics.get(name))))];
+
+const MOST_METRICS = 12; // of one chart
+
+/** A dialog in which the metrics of a chart are chosen, those without a number last; resolves to names, or null. */
+export function pickMetrics(metrics, chosen, snapshot) {
+  const known = ({ name }) => snapshot[name] !== undefined && snapshot[name] !== null;
+  const items = [...metrics.values()].sort((one, other) => known(other) - known(one)).map((metric) => ({ key: metric.name, name: title(metric.name), unit: metric.unit, group: title(metric.group || "other"),
+    meaning: known(metric) ? metric.meaning : `${metric.meaning} – no number now`, without: !known(metric) }));
+  const check = (picked) => { // a chart has two axes: metrics of a third unit cannot be added
+    const axes = axesOf([...picked], metrics), full = picked.size >= MOST_METRICS;
+    return [full ? `A chart has at most ${MOST_METRICS} lines.` : axes.length >= 2 ? "Both axes are taken: only metrics of the same units can be added." : "", (name) => full || (axes.length >= 2 && !axes.includes(axisKey(metrics.get(name))))];
+  };
+  return pick({ title: "Metrics of this chart", find: "Find metrics", items, chosen, check });
+}

@@ -1,7 +1,7 @@
 // The list of runs: what needs a person, a query, columns, groups, labels. The server selects, sorts and cuts it to a page.
 import { get } from "./api.js";
 import { announce, h, say, select, settled } from "./dom.js";
-import { pickColumns, told } from "./columns.js";
+import { described, pickColumns } from "./columns.js";
 import { follow } from "./follow.js";
 import { whole } from "./format.js";
 import { deleteDialog, editDialog, labelled, tagDialog, tell } from "./labels.js";
@@ -119,7 +119,8 @@ class RunsPage {
   async pick() {
     try {
       const names = await pickColumns(this.view.query, this.list?.columns ?? []);
-      if (names !== undefined) this.show({ ...this.view, columns: names === null || names.length === 0 ? null : names });
+      if (names) this.show({ ...this.view, columns: names.length ? names : null });
+      this.columnsButton.focus();
     } catch (error) { this.tellProblem(error.message); }
   }
 
@@ -184,7 +185,7 @@ class RunsPage {
     const head = (key, text, kind, meaning) => h("th", { scope: "col", class: kind, "data-key": key }, h("button", { type: "button", title: meaning, on: { click: () => this.sortBy(key) } }, text));
     this.head.replaceChildren(h("th", { scope: "col", class: "pick" }, this.all), head("name", "Run", "run"), head("state", "State", ""),
       h("th", { scope: "col", title: "Return over environment steps" }, "Trend"),
-      ...this.list.columns.map((column) => (column.name === "started" ? head("started", "Started", "optional") : head(column.name, told(column).heading, column.kind === "setting" ? "setting" : "n", told(column).meaning))),
+      ...this.list.columns.map((column) => (column.name === "started" ? head("started", "Started", "optional") : head(column.name, described(column).heading, column.kind === "setting" ? "setting" : "n", described(column).meaning))),
       h("th", { scope: "col" }, "Outcome"));
   }
 
