@@ -10,7 +10,7 @@ import numpy as np
 
 from distrl.config.settings import Settings
 from distrl.dashboard.files import Event, events, own_file
-from distrl.metrics.snapshot import X_AXES
+from distrl.metrics.snapshot import X_AXES, info_column
 from distrl.runs.evaluations import EVALUATIONS, read_evaluations
 from distrl.runs.metrics_csv import Numbers, Table
 from distrl.runs.saved_checkpoints import own_checkpoints
@@ -31,6 +31,7 @@ _LAUNCH = re.compile(r"run \S+ in .*")
 _RESUMED = re.compile(r"resuming from .*\(update (\d+)\).*")
 TARGETS = {"stop.mean_return": "mean_return_100", "stop.evaluation_return": "evaluation_mean_return"}
 """Setting -> the metric that has to reach it."""
+_METRICS = "stop.metrics."
 Json = dict[str, Any]
 
 
@@ -85,7 +86,8 @@ def _at(positions: Numbers, values: Numbers, position: float) -> float:
 
 
 def _targets(settings: Settings) -> list[Json]:
-    wanted = ((path, metric, settings[path].value) for path, metric in TARGETS.items() if path in settings)
+    named = {path: info_column(path.removeprefix(_METRICS)) for path in settings if path.startswith(_METRICS)}
+    wanted = ((path, metric, settings[path].value) for path, metric in (TARGETS | named).items() if path in settings)
     return [
         {"setting": path, "metric": metric, "value": float(value)}
         for path, metric, value in wanted

@@ -15,7 +15,7 @@ const AS_DRAWN = { log: false, clip: false, low: null, high: null };
 /**
  * lines: [{key, label, x, y, colour (index), axis: 1 | 2, dashed, faint, behind, format}]; `behind`: the raw line of a smooth one
  * bands: [{key, label, x, centre, low, high, colour, format}]
- * marks: [{x, kind, text, time}], targets: [{value}], ruler: {steps, updates, episodes, time}, the same points on every axis
+ * marks: [{x, kind, text, time}], targets: [{value, axis}], ruler: {steps, updates, episodes, time}, the same points on every axis
  */
 export class Chart {
   constructor({ height = 170, fill = false, label, syncKey = null, over = "steps", onZoom = null, onHide = null, hidden = new Set() }) {
@@ -195,7 +195,7 @@ export class Chart {
   range(axis, low, high) {
     const { log, clip } = this.view;
     if (clip) [low, high] = percentiles(this.visible(axis).flat());
-    const targets = axis === 1 && !this.zoom ? this.targets.map((target) => target.value).filter((value) => !log || value > 0) : [];
+    const targets = this.zoom ? [] : this.targets.filter((target) => target.axis === axis).map((target) => target.value).filter((value) => !log || value > 0);
     if (targets.length && low !== null) [low, high] = [Math.min(low, ...targets), Math.max(high, ...targets)];
     const range = (log ? paddedLog : padded)(low, high);
     const byHand = axis === 1 ? [this.view.low, this.view.high] : [null, null];

@@ -79,8 +79,8 @@ export function svgOf(chart, title) {
     inner.append(svg("polygon", { points: points.join(" "), fill: colour(seriesColour(band.colour)), "fill-opacity": 0.16 }));
   }
   for (const target of chart.targets) {
-    inner.append(svg("line", { x1: box.left, x2: box.right, y1: py(target.value), y2: py(target.value), stroke: colour("--good"), "stroke-dasharray": "8 4" }),
-      text(targetText(target), { x: box.left + 6, y: py(target.value), dy: -4, fill: colour("--good") }));
+    inner.append(svg("line", { x1: box.left, x2: box.right, y1: py(target.value, target.axis), y2: py(target.value, target.axis), stroke: colour("--good"), "stroke-dasharray": "8 4" }),
+      text(targetText(target), { x: box.left + 6, y: py(target.value, target.axis), dy: -4, fill: colour("--good") }));
   }
   for (const mark of chart.shownMarks()) {
     const stroke = { x1: px(mark.x), x2: px(mark.x), y1: box.bottom, y2: box.top, stroke: colour(KINDS[mark.kind][2]), "stroke-opacity": 0.5, "stroke-dasharray": "3 3" };

@@ -263,9 +263,10 @@ export class Curves {
     const { chart } = panel, main = panel === this.main, evaluations = main ? this.marks.evaluations : [];
     const known = panel.names.filter((name) => curves[name]?.x.length || (name === EVALUATION && evaluations.length));
     const names = known.length ? known : panel.names, axes = axesOf(names, this.metrics);
+    const axisOf = (name) => Math.min(axes.indexOf(axisKey(this.metrics.get(name))) + 1, 2);
     const lines = [], behind = [], bands = [];
     names.forEach((name, colour) => {
-      const metric = this.metrics.get(name), axis = Math.min(axes.indexOf(axisKey(metric)) + 1, 2);
+      const metric = this.metrics.get(name), axis = axisOf(name);
       const line = { key: name, label: title(name), colour, axis, dashed: axis === 2, format: texts(metric).values };
       if (name === EVALUATION && evaluations.length) {
         const part = (key) => evaluations.map((one) => one[key]);
@@ -278,7 +279,7 @@ export class Curves {
     const drawn = axes.map((key) => texts(this.metrics.get(names.find((name) => axisKey(this.metrics.get(name)) === key))));
     chart.label = title(names[0]);
     chart.setAxes([drawn[0].ticks, (drawn[1] ?? drawn[0]).ticks], [drawn[0].title, drawn[1]?.title ?? ""]);
-    const targets = main ? this.marks.targets.filter((target) => names.includes(target.metric)) : [];
+    const targets = this.marks.targets.filter((target) => names.includes(target.metric)).map((target) => ({ ...target, axis: axisOf(target.metric) }));
     chart.show(this.over, [...behind, ...lines], { bands, targets, ruler, marks: main ? this.marks.marks : [] });
     const windows = new Set(lines.map((line) => this.windowOf(line.key)));
     say(panel.card.title, this.titleOf(panel, names));
