@@ -19,6 +19,8 @@ Tone = Literal["good", "busy", "plain", "warn", "bad"]
 _SOLVED = {"mean_return": "return", "evaluation_return": "evaluation", "metrics": ""}
 """Stop reasons that mean success -> name of the goal that was reached; "": one of `stop.metrics`."""
 _ROLE = re.compile(r"(learner|evaluator|actor)\b(?: (\d+))?")
+_LEADS = {"stalled": "Stalled", "slow": "Slow"}
+"""Trouble of a running run -> first word of the sentence."""
 _MOST_ROLES = 3
 """Most silent roles that are named."""
 
@@ -47,6 +49,8 @@ class Facts:
         actors_wanted: Number that the run's own measurements ask for; None: unknown, or part of the algorithm.
         training_s: Seconds of training over all launches.
         resume: Command that resumes the run; "": it has no checkpoint.
+        trouble: "stalled", "slow" or "", for a run that runs.
+        because: The numbers that say so, if they are not in the other facts.
     """
 
     state: str
@@ -67,6 +71,8 @@ class Facts:
     wanted_because: str = ""
     training_s: float | None = None
     resume: str = ""
+    trouble: str = ""
+    because: str = ""
 
 
 @dataclass(frozen=True)
@@ -109,7 +115,7 @@ def first_log(headline: Headline, roles: Sequence[RoleRow], names: Sequence[str]
 
 
 def _running(facts: Facts) -> Headline:
-    trouble = _trouble(facts)
+    trouble = (*([facts.because] if facts.because else []), *_trouble(facts))
     if facts.paused:
         since = f" since {facts.paused_since}" if facts.paused_since else ""
         told = _reached(facts, goals(facts.snapshot, facts.stop, facts.history))
@@ -118,12 +124,14 @@ def _running(facts: Facts) -> Headline:
     if facts.stopping:
         return Headline("plain", "stopping", "Stopping: it saves a checkpoint and writes its summary", trouble)
     if not facts.snapshot:
-        return Headline("warn" if trouble else "busy", "starting", f"Starting: {role_states(facts.roles)}", trouble)
+        lead = _LEADS.get(facts.trouble, "Starting")
+        told = f"{lead}: {role_states(facts.roles)}"
+        return Headline("warn" if trouble else "busy", lead.lower(), told, trouble)
     found = goals(facts.snapshot, facts.stop, facts.history)
     told, fraction = _progress(facts, found)
     bottleneck, step = _advice(facts)
     details = tuple(filter(None, (bottleneck, facts.note)))
-    lead = "Running, with trouble" if trouble else "Running"
+    lead = _LEADS.get(facts.trouble, "Running, with trouble" if trouble else "Running")
     return Headline("warn" if trouble else "busy", lead, f"{lead}: {told}", (*trouble, *details), fraction, step)
 
 

@@ -94,6 +94,19 @@ def test_a_silent_role_is_in_the_sentence():
     assert many.details[3] == "2 more roles are silent"
 
 
+def test_a_stalled_or_slow_run_says_so_with_its_numbers():
+    told = headline(
+        Facts("running", {"env_steps": 1000}, trouble="stalled", because="No new environment steps for 2:00")
+    )
+    assert (told.tone, told.state) == ("warn", "Stalled")
+    assert told.sentence.startswith("Stalled: 1,000 steps")
+    assert told.details == ("No new environment steps for 2:00",)
+    told = headline(Facts("running", {"env_steps": 1000}, trouble="slow", because="49 steps/s now, 100 before"))
+    assert told.sentence.startswith("Slow: 1,000 steps")
+    assert told.details == ("49 steps/s now, 100 before",)
+    assert headline(Facts("running", trouble="stalled")).sentence.startswith("Stalled: ")
+
+
 def test_a_paused_run_says_since_when():
     told = running(paused=True, paused_since="2026-01-02 03:04:05")
     assert (told.tone, told.details) == ("warn", ("Actors wait after their current unroll.",))
