@@ -15,6 +15,7 @@ from distrl.dashboard.sweeps import Found, described, find_sweep, sweeps_of
 from distrl.errors import ConfigError
 from distrl.metrics.phrases import count_words, digits_apart, return_words
 from distrl.metrics.snapshot import X_AXES
+from distrl.metrics.titles import title_of
 from distrl.runs.curves import Band, Curve, Statistic, band, by_number, curve, smoothed, thinned
 from distrl.runs.directories import distinct_ends
 from distrl.runs.importance import ENOUGH, importances
@@ -25,17 +26,12 @@ ALL, ALL_BUT_SEED, USUAL = "*", "~seed", "~"
 MOST_LINES, MOST_RUNS, MOST_BANDS = 60, 1000, 16
 MOST_SETTINGS = 300
 SEED = "seed"
-OUTCOMES = {
-    "evaluation_mean_return": "newest evaluation",
-    "best_evaluation_return": "best evaluation",
-    "mean_return_100": "return",
-    "best_mean_return_100": "best return",
-    "env_steps_per_s": "steps/s",
-    "env_steps": "steps",
-    "training_s": "training, s",
-}
-"""Outcomes of runs -> their names; the first one that runs have is the usual one."""
-RETURNS = tuple(OUTCOMES)[:4]
+OUTCOMES = (
+    *("evaluation_mean_return", "best_evaluation_return", "mean_return_100", "best_mean_return_100"),
+    *("env_steps_per_s", "env_steps", "training_s"),
+)
+"""Outcomes of runs; the first one that runs have is the usual one."""
+RETURNS = OUTCOMES[:4]
 CENTRES: Mapping[Statistic, Centre] = {"mean": "mean", "iqm": "iqm", "interval": "iqm", "median": "median"}
 BAND_WORK = 2**22
 """Numbers of all resamples of the bands together, which sets their points."""
@@ -130,7 +126,7 @@ class Compared:
         return {
             "runs": self._rows(range(len(self.rows))),
             "settings": [self._column(path) for path in self.paths[:MOST_SETTINGS]],
-            "outcomes": [{"name": name, "title": title} for name, title in OUTCOMES.items() if self._has(name)],
+            "outcomes": [{"name": name, "title": title_of(name)} for name in OUTCOMES if self._has(name)],
             "outcome": self.outcome,
             "group": list(self.grouped_by),
             "groups": [self._group(one) for one in self.groups],

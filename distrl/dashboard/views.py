@@ -24,6 +24,7 @@ from distrl.dashboard.sweeps import find_sweeps
 from distrl.errors import ConfigError
 from distrl.memory_backend.steering import Steering
 from distrl.metrics.snapshot import X_AXES
+from distrl.metrics.titles import TITLES
 from distrl.runs.curves import Statistic
 
 MOST_POINTS, USUAL_POINTS = 4000, 800
@@ -34,7 +35,7 @@ _METRIC = re.compile(r"[^\x00-\x1f]{1,100}")
 
 
 def session(request: Request) -> Response:
-    """Return the session's right and the table of metrics."""
+    """Return the session's right, the table of metrics, and titles of numbers."""
     runs = _runs(request)
     return Answer(
         {
@@ -44,6 +45,7 @@ def session(request: Request) -> Response:
             "version": distrl.__version__,
             "root": str(runs.index.root.resolve()),
             "metrics": metric_rows(),
+            "titles": TITLES,
             "axes": list(X_AXES),
             "at": time.time(),
         }

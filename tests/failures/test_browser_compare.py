@@ -86,7 +86,7 @@ def test_a_sweep_is_found_grouped_and_kept_in_the_address(dashboard, tab, sweep)
 
     # The state of the chart, too: a hidden band, the zoom, and how y is drawn.
     bands.nth(1).press("Enter")
-    tab.get_by_role("application", name=re.compile("^Mean return 100 of 9 runs")).press("+")
+    tab.get_by_role("application", name=re.compile("^Return of 9 runs")).press("+")
     tab.get_by_label("Options of the chart").press("Enter")
     tab.get_by_label("Log scale").check()
     tab.get_by_label("Least y").fill("5")
@@ -121,7 +121,7 @@ def test_ranges_by_keyboard_and_by_mouse_choose_runs(page):
     tab.get_by_role("slider", name="Range of learning_rate").and_(tab.locator("[aria-valuetext=all]")).wait_for()
     assert rows(tab).count() == 9
 
-    outcome = tab.get_by_role("slider", name="Range of return")
+    outcome = tab.get_by_role("slider", name="Range of Return")
     outcome.scroll_into_view_if_needed()
     box = outcome.bounding_box()
     middle = box["x"] + box["width"] / 2
@@ -162,10 +162,10 @@ def test_the_table_is_sorted_cut_and_saved(page, tmp_path):
 def test_pictures_tell_what_mattered_and_lead_to_runs(page, tmp_path):
     tab = page()
     tab.get_by_text("more than by chance: learning_rate").wait_for()
-    plot = tab.get_by_role("application", name=re.compile("^return over learning_rate of 9 runs"))
+    plot = tab.get_by_role("application", name=re.compile("^Return over learning_rate of 9 runs"))
     plot.press("End")
     tab.locator("#status").filter(has_text="learning_rate: 0.01").wait_for(state="attached")
-    assert tab.locator(".tip:visible").inner_text().splitlines()[-1].startswith("return: 2")
+    assert tab.locator(".tip:visible").inner_text().splitlines()[-1].startswith("Return: 2")
     card = tab.locator("figure", has=tab.get_by_role("heading", name="Outcome over a setting"))
     card.get_by_label("Options of Outcome over a setting").press("Enter")
     for form, start in (("CSV", b"run,learning_rate,"), ("SVG", b"<svg"), ("PNG", b"\x89PNG")):
@@ -202,7 +202,7 @@ def test_a_search_and_a_population(tmp_path, dashboard, tab):
     record = {"members": {"0001": {}, "0002": {}, "0003": {}}, "lessons": [lesson]}
     (tmp_path / "population" / "population.json").write_text(json.dumps(record))
     tab.goto(f"{dashboard}#/sweep/{id_of('search')}")
-    tab.get_by_role("application", name=re.compile("^return over number of the run of 3 runs")).wait_for()
+    tab.get_by_role("application", name=re.compile("^Return over number of the run of 3 runs")).wait_for()
     tab.get_by_text("3 of 5 runs: 3 done, 2 not begun").wait_for()
     tab.goto(f"{dashboard}#/sweep/{id_of('population')}")
     tab.get_by_role("img", name="1 time a member took the networks of another one").wait_for()

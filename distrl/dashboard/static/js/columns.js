@@ -1,27 +1,20 @@
 // Columns of the list: what each shows, and the choice of them.
 import { get } from "./api.js";
-import { ago, compact, duration, general, moment, result, title, whole } from "./format.js";
+import { ago, compact, duration, general, moment, result, whole } from "./format.js";
+import { meaning, title } from "./metrics.js";
 import { atMost, pick } from "./picker.js";
 
 const MOST_COLUMNS = 24, SAME = "Settings that are the same in all";
 
-const NUMBERS = {
-  mean_return_100: ["Return", result, "Mean return of the last 100 training episodes"],
-  evaluation_mean_return: ["Evaluation", result, "Mean return of the newest evaluation"],
-  best_mean_return_100: ["Best", result, "Best mean return of 100 training episodes"],
-  best_evaluation_return: ["Best evaluation", result, "Best mean return of an evaluation"],
-  env_steps: ["Steps", compact, "Environment steps"],
-  env_steps_per_s: ["Steps/s", whole, "Environment steps per second"],
-  training_s: ["Training", duration, "Time of training"],
-  wall_s: ["Wall time", duration, "Time from launch to end"],
-  updates: ["Updates", compact, "Updates"], episodes: ["Episodes", compact, "Episodes"],
-};
+const TEXTS = { mean_return_100: result, evaluation_mean_return: result, best_mean_return_100: result, best_evaluation_return: result, env_steps: compact, env_steps_per_s: whole, training_s: duration, wall_s: duration, updates: compact, episodes: compact };
+const MEANINGS = { training_s: "time of training", wall_s: "time from launch to end", exit_code: "0: it ended well", started: "time of the launch" };
+
+export const textOf = (name) => TEXTS[name] ?? general;
 
 /** Heading, text of a value, and what it means. */
-export function described(column) {
-  if (column.kind === "setting") return { heading: column.name.split(".").pop().replaceAll("_", " "), meaning: column.name };
-  const [heading, text, meaning] = NUMBERS[column.name] ?? [title(column.name), general, title(column.name)];
-  return { heading, text, meaning };
+export function described({ kind, name }) {
+  if (kind === "setting") return { heading: name.split(".").pop().replaceAll("_", " "), meaning: name };
+  return { heading: title(name), text: textOf(name), meaning: MEANINGS[name] ?? meaning(name) };
 }
 
 export function cellOf(column, run) {

@@ -1,17 +1,14 @@
 // The table of a comparison: a row for each run or each group, columns of the settings that differ and of outcomes.
 import { announce, h, say } from "./dom.js";
+import { textOf } from "./columns.js";
 import { csvText, save } from "./chartfiles.js";
 import { seriesColour } from "./colours.js";
-import { compact, duration, general, result, UNKNOWN, whole } from "./format.js";
+import { result, UNKNOWN } from "./format.js";
 import { atMost, pick } from "./picker.js";
 import { outcome, pill, stateOf } from "./states.js";
 
 const MOST_COLUMNS = 30;
 const USUAL_COLUMNS = 12;
-const RETURNS = new Set(["evaluation_mean_return", "best_evaluation_return", "mean_return_100", "best_mean_return_100"]);
-const WORDS = { env_steps: compact, env_steps_per_s: whole, training_s: duration };
-const number = (name) => (value) => (RETURNS.has(name) ? result : WORDS[name] ?? general)(value);
-const TITLES = { training_s: "Training" };
 const heading = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 /** The settings that the table shows: those chosen, or the first ones. */
@@ -42,15 +39,15 @@ export class CompareTable {
     if (this.state.rows === "groups" && found.groups.length) {
       return [
         { key: "label", text: "Group", of: (one) => one.label }, { key: "runs", text: "Runs", of: (one) => one.ids.length, number: true }, { key: "counted", text: "Counted", of: (one) => one.counted, number: true },
-        { key: "centre", text: heading(this.title()), of: (one) => one.interval?.[0] ?? null, number: true, words: number(found.outcome) },
-        { key: "low", text: "from", of: (one) => one.interval?.[1] ?? null, number: true, words: number(found.outcome) }, { key: "high", text: "to (95 %)", of: (one) => one.interval?.[2] ?? null, number: true, words: number(found.outcome) },
+        { key: "centre", text: this.title(), of: (one) => one.interval?.[0] ?? null, number: true, words: textOf(found.outcome) },
+        { key: "low", text: "from", of: (one) => one.interval?.[1] ?? null, number: true, words: textOf(found.outcome) }, { key: "high", text: "to (95 %)", of: (one) => one.interval?.[2] ?? null, number: true, words: textOf(found.outcome) },
         { key: "best", text: "Best return of a run", of: (one) => one.best, number: true, words: result },
       ];
     }
     return [
       { key: "name", text: "Run", of: (one) => one.name }, { key: "state", text: "State", of: (one) => stateOf(one) },
       ...settings.map((one) => ({ key: one.path, text: one.name, title: one.path, number: one.numbers !== null, of: (_, at) => (one.numbers ? one.numbers[at] : one.texts[at]), words: one.numbers ? (value) => String(Number(value.toPrecision(4))) : null, setting: true })),
-      ...found.outcomes.map(({ name, title }) => ({ key: name, text: TITLES[name] ?? heading(title), number: true, of: (one) => one.numbers[name] ?? null, words: number(name) })),
+      ...found.outcomes.map(({ name, title }) => ({ key: name, text: title, number: true, of: (one) => one.numbers[name] ?? null, words: textOf(name) })),
       { key: "outcome", text: "Outcome", of: (one) => outcome(one), wide: true },
     ];
   }

@@ -1,5 +1,5 @@
 // What is known of metrics: group, unit and meaning; how their values are written, which share an axis, and the choice of them.
-import { bytes, duration, general, percent, tick, title } from "./format.js";
+import { bytes, duration, general, percent, tick } from "./format.js";
 import { pick } from "./picker.js";
 
 const share = (value) => `${Number((100 * value).toPrecision(3))} %`;
@@ -9,7 +9,19 @@ const UNITS = { // unit -> text of a tick, text of a value
 };
 const TITLES = { share: "share", bytes: "", MB: "", "bytes/s": "", s: "" };
 const X_COLUMNS = new Set(["env_steps", "updates", "episodes", "wall_s"]);
-export { percent, title };
+export { percent };
+let titles = {}, meanings = new Map();
+
+/** Takes over titles and meanings from the server's tables. */
+export function learn(session) {
+  titles = session.titles;
+  meanings = new Map(session.metrics.map((metric) => [metric.name, metric.meaning]));
+}
+
+export const meaning = (name) => meanings.get(name) ?? "";
+
+/** A metric's title; of one without, its name in words: my_error -> My error. */
+export const title = (name) => titles[name] ?? (name.charAt(0).toUpperCase() + name.slice(1)).replaceAll("_", " ");
 
 /** The metrics of a run by name: those of the server's table that it has, and its own. */
 export function metricsOf(session, told) {

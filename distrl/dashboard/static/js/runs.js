@@ -103,7 +103,8 @@ class RunsPage {
   sortBy(key) {
     const down = this.view.sort === key || (this.view.sort !== `-${key}` && !["name", "state"].includes(key) && !key.includes("."));
     this.show({ ...this.view, sort: down ? `-${key}` : key, page: 1 });
-    announce(`sorted by ${key.replaceAll("_", " ")}, ${down ? "descending" : "ascending"}`);
+    const column = this.list.columns.find(({ name }) => name === key);
+    announce(`sorted by ${column ? described(column).heading : key}, ${down ? "descending" : "ascending"}`);
   }
 
   turn(by) {
