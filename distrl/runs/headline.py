@@ -130,7 +130,7 @@ def _running(facts: Facts) -> Headline:
     found = goals(facts.snapshot, facts.stop, facts.history)
     told, fraction = _progress(facts, found)
     bottleneck, step = _advice(facts)
-    details = tuple(filter(None, (bottleneck, facts.note)))
+    details = tuple(filter(None, (bottleneck, _one_more(facts), facts.note)))
     lead = _LEADS.get(facts.trouble, "Running, with trouble" if trouble else "Running")
     return Headline("warn" if trouble else "busy", lead, f"{lead}: {told}", (*trouble, *details), fraction, step)
 
@@ -214,6 +214,27 @@ def _advice(facts: Facts) -> tuple[str, Step | None]:
         return f"{told}; {wanted} actors would serve it{because}", Step("Add an actor", "scale", now + 1)
     told = f"{told}; {wanted} {'actor is' if wanted == 1 else 'actors are'} enough{because}"
     return told, Step("Remove an actor", "scale", now - 1)
+
+
+def _one_more(facts: Facts) -> str:
+    """Return what one more actor would bring, where the present numbers tell.
+
+    It steps as fast as the others at most, and the learner can take no more than its time spent waiting allows.
+    """
+    limit = facts.snapshot.get("bottleneck")
+    if facts.actors is None or facts.autoscales:
+        return ""
+    if limit == "learner":
+        return "More actors will not help: the learner is the bottleneck"
+    acting = [row for row in facts.roles if row["role"] == "actor" and not row.get("silent")]
+    rates = [rate for row in acting if (rate := number(row.get("env_steps_per_s")))]
+    waits = amount(facts.snapshot, "learner_wait_share")
+    if limit not in ("actors", "environment") or not rates or not 0.0 < waits < 1.0:
+        return ""
+    gain = min(sum(rates) / len(rates), sum(rates) * waits / (1.0 - waits))
+    gain = float(f"{gain:.2g}")
+    told = f"{gain:,.0f}" if gain >= 10.0 else f"{gain:g}"
+    return f"One more actor: about +{told} steps/s, if its host has the processor time"
 
 
 def _ended(facts: Facts, summary: Summary) -> Headline:
