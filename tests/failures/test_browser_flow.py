@@ -11,7 +11,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
 
 def test_the_flow_of_a_training_and_one_of_its_actors(start_run, unhurried, dashboard, tab):
-    start_run(*unhurried).wait_for_updates(3)
+    run = start_run(*unhurried)
+    run.wait_for_updates(3)
     tab.goto(f"{dashboard}#/run/{id_of('run')}")
     flow = tab.locator("section.flow")
     for station, told in {
@@ -52,4 +53,14 @@ def test_the_flow_of_a_training_and_one_of_its_actors(start_run, unhurried, dash
     role.get_by_role("button", name="Close").click()
     role.wait_for(state="hidden")
     assert tab.evaluate("document.activeElement.title").startswith("actor 1 on ")
+
+    # The list stops chosen runs that run.
+    tab.get_by_role("link", name="Runs", exact=True).first.click()
+    tab.get_by_role("checkbox", name="Choose run", exact=True).check()
+    tab.get_by_role("button", name="Stop …").click()
+    tab.get_by_role("dialog").get_by_role("button", name="Stop", exact=True).click()
+    assert run.finish().stop_reason == "asked"
+    tab.locator("tr[data-run] .pill", has_text="stopped").wait_for()
+    tab.get_by_role("button", name="Stop …").click()
+    tab.get_by_text("None of the chosen runs is running.").wait_for()
     assert tab.complaints == []

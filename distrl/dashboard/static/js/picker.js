@@ -36,6 +36,7 @@ export function pick({ title, find, items, chosen, check, usual = false }) {
     for (const section of sections) section.hidden = [...section.querySelectorAll("label")].every((label) => label.hidden);
     const found = rows.filter(({ element }) => !element.hidden).length;
     done.disabled = !usual && picked.size === 0;
+    note.className = told ? "said" : "sub";
     say(note, told || (words.length ? `${found} found` : found < rows.length ? `Search to see all ${rows.length}.` : ""));
   }
 

@@ -4,7 +4,7 @@ import { announce, h, say, select, settled } from "./dom.js";
 import { described, pickColumns } from "./columns.js";
 import { follow } from "./follow.js";
 import { whole } from "./format.js";
-import { deleteDialog, editDialog, labelled, tagDialog, tell } from "./labels.js";
+import { deleteDialog, editDialog, labelled, stopDialog, tagDialog, tell } from "./labels.js";
 import { groupRow, RunRow } from "./rows.js";
 import { addressOf, asked, hasTerm, ROWS, toggled, turned, viewOf } from "./view.js";
 
@@ -61,7 +61,7 @@ class RunsPage {
     this.compare = button("Compare", () => { location.hash = `#/compare?${new URLSearchParams([...chosen.keys()].map((id) => ["id", id]))}`; }, "primary");
     this.said = h("span", { class: "said", role: "alert" });
     const acting = [button("Tags …", () => this.act((ids) => tagDialog(ids, nameOf))), button("Archive", () => this.archive(true)),
-      button("Unarchive", () => this.archive(false)), button("Delete …", () => this.act((ids) => deleteDialog(ids, nameOf), { leaves: true }), "danger")];
+      button("Unarchive", () => this.archive(false)), button("Stop …", () => this.act(stopRunning), "danger"), button("Delete …", () => this.act((ids) => deleteDialog(ids, nameOf), { leaves: true }), "danger")];
     this.bar = h("div", { class: "sticky", role: "region", "aria-label": "Chosen runs", hidden: true }, this.chosenText, this.selectAll, this.compare,
       this.acts ? acting : null, button("Clear", () => { chosen.clear(); this.draw(); }, "quiet"), this.said);
   }
@@ -282,3 +282,10 @@ class RunsPage {
 }
 
 const nameOf = (id) => chosen.get(id) ?? id;
+
+/** Stops those of the runs that run. */
+async function stopRunning(ids) {
+  const running = new Set((await get("selection", { query: "state:running archived:any" })).ids), stops = ids.filter((id) => running.has(id));
+  if (!stops.length) throw new Error("None of the chosen runs is running.");
+  return stopDialog(stops, nameOf);
+}
