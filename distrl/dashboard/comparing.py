@@ -8,7 +8,7 @@ from zlib import crc32
 
 import numpy as np
 
-from distrl.config.settings import Setting, Settings, different
+from distrl.config.settings import Setting, Settings, different, short_names
 from distrl.dashboard.index import Entry
 from distrl.dashboard.payloads import Json, Runs, coordinates, numbers, words
 from distrl.dashboard.sweeps import Found, described, find_sweep, sweeps_of
@@ -17,7 +17,6 @@ from distrl.metrics.phrases import count_words, digits_apart, return_words
 from distrl.metrics.snapshot import X_AXES
 from distrl.metrics.titles import title_of
 from distrl.runs.curves import Band, Curve, Statistic, band, by_number, curve, smoothed, thinned
-from distrl.runs.directories import distinct_ends
 from distrl.runs.importance import ENOUGH, importances
 from distrl.runs.outcomes import Centre, Group, best_words, grouped
 
@@ -66,7 +65,7 @@ class Compared:
         self.rows = [runs.row_of(entry, None) for entry in self.entries]
         self.settings = [runs.settings_of(entry) for entry in self.entries]
         self.paths = self._paths()
-        self.names = _short(self.paths)
+        self.names = short_names(self.paths, {path for one in self.settings for path in one})
         self.outcome = asked.outcome or self._usual_outcome()
         self.outcomes = [_outcome(row, self.outcome) for row in self.rows]
         self.grouped_by = self._resolved(asked.groups)
@@ -258,12 +257,6 @@ def _chosen(runs: Runs, asked: Asked, sweep: Found | None) -> tuple[list[Entry],
 def text(settings: Settings, path: str) -> str:
     """Return a setting's value in one line; "null" where a run lacks it."""
     return words(settings[path].value if path in settings else None)
-
-
-def _short(paths: Sequence[str]) -> dict[str, str]:
-    """Return dotted path -> the shortest end that tells it from the others."""
-    ends = distinct_ends([tuple(re.sub(r"\.(name|kind)$", "", path).split(".")) for path in paths])
-    return {path: end.replace("/", ".") for path, end in zip(paths, ends, strict=True)}
 
 
 def _by_parts(label: str) -> list[Any]:

@@ -10,6 +10,7 @@ from operator import is_
 from typing import Any
 
 from distrl.config.document import shown
+from distrl.config.settings import short_names
 from distrl.dashboard.attention import counted
 from distrl.dashboard.index import LISTED
 from distrl.dashboard.query import SHORT, amount, parse, resolved, select, word
@@ -232,9 +233,9 @@ class Lists:
     def _columns(self, facts: RunFacts, view: View) -> list[Json]:
         if view.columns is None:
             paths = self._usual_settings(facts)
-            return [_column(name) for name in (*USUAL_NUMBERS, *paths)]
+            return _columns_of((*USUAL_NUMBERS, *paths), facts.settings)
         names = [name if name == "started" else resolved(name, facts.numbers, facts.settings) for name in view.columns]
-        return [_column(name) for name in dict.fromkeys(names)]
+        return _columns_of([*dict.fromkeys(names)], facts.settings)
 
     def _usual_settings(self, facts: RunFacts) -> list[str]:
         key = self._table.changes, hash(frozenset(facts.ids))
@@ -313,8 +314,14 @@ def _path(name: str, facts: RunFacts) -> str:
     return path
 
 
-def _column(name: str) -> Json:
-    return {"name": name, "kind": "number" if name in (*NUMBERS, "started") else "setting"}
+def _columns_of(names: Sequence[str], settings: Collection[str]) -> list[Json]:
+    """Return name, kind and, of a setting, its short name."""
+    numbers = (*NUMBERS, "started")
+    short = short_names([name for name in names if name not in numbers], settings)
+    return [
+        {"name": name, "kind": "number"} if name in numbers else {"name": name, "kind": "setting", "short": short[name]}
+        for name in names
+    ]
 
 
 def _cell(value: Any) -> str:

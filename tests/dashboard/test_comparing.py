@@ -99,7 +99,7 @@ def test_groups_of_several_settings(runs, make):
         make(name, rate, seed=len(name), sets=[f"actors.count={actors}"])
     told = Compared(runs, asked("abc", RATE, "actors.count")).table()
     assert {group["label"] for group in told["groups"]} == {
-        f"{RATE}=0.001 count={actors}" for actors in (1, 2)
+        f"{RATE}=0.001 actors.count={actors}" for actors in (1, 2)
     }  # a key that does not differ has its whole name
 
 

@@ -79,7 +79,7 @@ def test_a_sweep_is_found_grouped_and_kept_in_the_address(dashboard, tab, sweep)
     bands.nth(5).wait_for()
     assert bands.count() == 6
     tab.reload()
-    bands.filter(has_text="learning_rate=0.0001 count=1").wait_for()
+    bands.filter(has_text="learning_rate=0.0001 actors.count=1").wait_for()
     assert tab.get_by_label("Statistic").input_value() == "median"
     tab.get_by_role("button", name="Groups").press("Enter")
     assert rows(tab).count() == 6
@@ -147,8 +147,8 @@ def test_the_table_is_sorted_cut_and_saved(page, tmp_path):
     assert tab.locator(".picker label:visible").count() == 1
     tab.get_by_role("checkbox", name=re.compile(r"^actors\.count")).uncheck()
     tab.get_by_role("button", name="Show", exact=True).press("Enter")
-    tab.get_by_role("columnheader", name="count", exact=True).wait_for(state="detached")
-    assert tab.get_by_role("slider", name="Range of count").count() == 0
+    tab.get_by_role("columnheader", name="actors.count", exact=True).wait_for(state="detached")
+    assert tab.get_by_role("slider", name="Range of actors.count").count() == 0
     with tab.expect_download() as download:
         tab.get_by_label("Comparison as a table").get_by_role("button", name="CSV").click()
     saved = tmp_path / "table.csv"

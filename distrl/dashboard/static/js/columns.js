@@ -12,8 +12,8 @@ const MEANINGS = { training_s: "time of training", wall_s: "time from launch to 
 export const textOf = (name) => TEXTS[name] ?? general;
 
 /** Heading, text of a value, and what it means. */
-export function described({ kind, name }) {
-  if (kind === "setting") return { heading: name.split(".").pop().replaceAll("_", " "), meaning: name };
+export function described({ kind, name, short }) {
+  if (kind === "setting") return { heading: short.replaceAll("_", " "), meaning: name };
   return { heading: title(name), text: textOf(name), meaning: MEANINGS[name] ?? meaning(name) };
 }
 
