@@ -14,7 +14,7 @@ SLOW_SHARE = 0.5
 """A run is slow if its rate is below this share of its own earlier median."""
 NEWEST, EARLIER = 5, 20
 """Rows of metrics of which the median is the present rate, and least number of earlier ones."""
-TOLD = ("failed", "gone", "stalled", "slow", "solved")
+COUNTED = ("failed", "gone", "stalled", "slow", "solved")
 """Words that are counted at the top of the list."""
 _OWN_WORDS = ("solved", "stopped")
 """Ends that have a word of their own, see `REASONS`."""
@@ -77,6 +77,6 @@ def without_steps_s(snapshots: Sequence[Snapshot]) -> float:
 
 
 def counted(words: Collection[Collection[str]]) -> dict[str, int]:
-    """Return how many runs each of `TOLD` applies to; words that apply to none are left out."""
-    counts = {word: sum(word in each for each in words) for word in TOLD}
+    """Return how many runs each of `COUNTED` applies to; words that apply to none are left out."""
+    counts = {word: sum(word in each for each in words) for word in COUNTED}
     return {word: count for word, count in counts.items() if count}

@@ -225,7 +225,7 @@ async def act(request: Request) -> Response:
     asked = control.Request.read(await read_body(request))
     by = f"{request.client.host if request.client else 'unknown'}, dashboard"
     told = await run_in_threadpool(_act, _runs(request), request.path_params["id"], asked, by)
-    return Answer({"told": told})
+    return Answer({"message": told})
 
 
 def metrics(request: Request) -> Response:

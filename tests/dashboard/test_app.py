@@ -219,7 +219,7 @@ def test_steering_a_job(page, make_run, alive, redis_url):
     asked = [("scale", 4, "requested 4 actors"), ("pause", None, "pause requested"), ("stop", None, "stop requested")]
     for action, value, told in asked:
         answer = client.post(path, json={"action": action, "value": value}, headers=ACTING)
-        assert (answer.status_code, answer.json()) == (200, {"told": told})
+        assert (answer.status_code, answer.json()) == (200, {"message": told})
     control = client.get(f"/api/runs/{id_of('job')}").json()["live"]["control"]
     assert {"paused": True, "stop": "asked", "target_actors": 4}.items() <= control.items()
     fleet = client.get("/api/fleet").json()

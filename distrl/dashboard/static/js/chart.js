@@ -63,7 +63,7 @@ export class Chart {
     this.describe();
     const { left, top } = this.plot?.cursor ?? {};
     if (left >= 0) this.plot.setCursor({ left, top }); // another point may be there now
-    else this.tell(null);
+    else this.drawValues(null);
   }
 
   /** Texts of the ticks, and titles, of both y axes. */
@@ -86,7 +86,7 @@ export class Chart {
     this.rescale();
   }
 
-  /** Zooms, and tells the page. */
+  /** Zooms, and calls the page. */
   zoomTo(range) {
     this.setZoom(range);
     this.onZoom?.(range);
@@ -111,7 +111,7 @@ export class Chart {
     if (!this.plot) return;
     const [low, high] = this.zoom ?? extent(this.shownLines());
     if (low !== null && high > low) this.plot.setScale("x", { min: low, max: high });
-    this.tellBeyond();
+    this.noteBeyond();
   }
 
   /** Colours again, after the theme has changed. */
@@ -211,7 +211,7 @@ export class Chart {
   }
 
   /** Says how many points the y range leaves out. */
-  tellBeyond() {
+  noteBeyond() {
     const { view, plot } = this, all = [1, 2].map((axis) => this.visible(axis).flat());
     let beyond = 0, undrawn = 0;
     if (view.clip || view.low !== null || view.high !== null) {
@@ -234,7 +234,7 @@ export class Chart {
 
   cursorMoved(plot) {
     const { idx, left, top } = plot.cursor;
-    this.tell(idx);
+    this.drawValues(idx);
     if ((this.hovered || this.keyIndex !== null) && idx !== null && idx !== undefined && left >= 0) this.tooltip.show(idx, left, top < 0 ? plot.over.clientHeight / 2 : top);
     else this.tooltip.hide();
   }
@@ -286,7 +286,7 @@ export class Chart {
     if (!this.hidden.delete(key)) this.hidden.add(key);
     this.rebuild();
     this.legend.children[held]?.focus();
-    this.tell(null);
+    this.drawValues(null);
     this.onHide?.();
   }
 
@@ -308,7 +308,7 @@ export class Chart {
   }
 
   /** Values in the legend: under the cursor, or the newest. */
-  tell(index) {
+  drawValues(index) {
     const data = this.plot?.data;
     this.lines.forEach((line, at) => {
       const element = this.values.get(line.key);

@@ -15,11 +15,11 @@ export function save(name, content, type) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-const told = (chart) => chart.shownLines().filter((line) => !line.behind);
+const drawnLines = (chart) => chart.shownLines().filter((line) => !line.behind);
 
 /** Values at up to 100 points of what is shown, evenly chosen. */
 export function tableOf(chart) {
-  const lines = told(chart), data = chart.plot?.data ?? [[]], { min, max } = chart.plot?.scales.x ?? {};
+  const lines = drawnLines(chart), data = chart.plot?.data ?? [[]], { min, max } = chart.plot?.scales.x ?? {};
   const inside = data[0].map((_, at) => at).filter((at) => data[0][at] >= min && data[0][at] <= max);
   const step = Math.max((inside.length - 1) / (MOST_ROWS - 1), 1);
   const rows = [...new Set(Array.from({ length: Math.min(inside.length, MOST_ROWS) }, (_, at) => inside[Math.round(at * step)]))];
@@ -40,13 +40,13 @@ export const csvText = (rows) => `${rows.map((row) => row.map((cell) => quoted(c
 
 /** Headings, and the values at every point that the chart holds. */
 export function rowsOf(chart) {
-  const lines = told(chart), data = chart.plot?.data ?? [[]], places = lines.map((line) => chart.lines.indexOf(line) + 1);
+  const lines = drawnLines(chart), data = chart.plot?.data ?? [[]], places = lines.map((line) => chart.lines.indexOf(line) + 1);
   return [[chart.over, ...lines.map((line) => line.label)], ...data[0].map((x, at) => [x, ...places.map((place) => data[place][at])])];
 }
 
 /** An SVG of the chart with its title, axes and legend, drawn from the same data. */
 export function svgOf(chart, title) {
-  const [width, height] = SVG_SIZE, shown = told(chart).filter((line) => !line.faint).slice(0, 24);
+  const [width, height] = SVG_SIZE, shown = drawnLines(chart).filter((line) => !line.faint).slice(0, 24);
   const second = chart.lines.some((line) => line.axis === 2);
   const box = { left: 70, top: 46, right: width - (second ? 70 : 20), bottom: height - 46 };
   const rows = Math.ceil(shown.length / 3), whole = height + 20 * rows;

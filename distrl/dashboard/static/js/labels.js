@@ -92,8 +92,8 @@ export const stopDialog = (ids, nameOf) => sureDialog("Stop", ids, nameOf, "Each
   return told;
 });
 
-/** Tells what was not done, where no dialog is open. */
-export function tell(element, told, nameOf) {
+/** Shows what was not done, where no dialog is open. */
+export function showFailures(element, told, nameOf) {
   const failed = Object.entries(told.problems);
   say(element, failed.length ? `${runs(told.done.length)} done; not done: ${failed.slice(0, 3).map(([id, line]) => `${nameOf(id)}: ${line}`).join("; ")}${failed.length > 3 ? " …" : ""}` : "");
 }

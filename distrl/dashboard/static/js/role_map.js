@@ -107,11 +107,11 @@ export class RoleMap {
     this.state = h("p", { class: "muted" });
     this.lines = HISTORY.map((name) => ({ name, figure: h("figure", {}, h("figcaption")) }));
     this.stacks = h("pre", { class: "log", tabindex: 0, hidden: true, "aria-label": "Stacks" });
-    this.told = h("span", { class: "said" });
+    this.note = h("span", { class: "said" });
     const ask = h("button", { type: "button", class: "small", disabled: this.session.right !== "act", on: { click: () => this.askStacks(role, id, ask) } }, "Stacks");
     this.detail.replaceChildren(h("div", { class: "toolbar" }, this.title, h("span", { class: "spacer" }),
       h("button", { type: "button", class: "small", on: { click: () => this.openLog(role === "learner" ? "learner" : `${role}-${id}`) } }, "Log"), ask,
-      h("button", { type: "button", class: "small quiet", "aria-label": "Close", on: { click: () => { this.cells.get(key)?.focus(); this.choose(key); } } }, "×"), this.told),
+      h("button", { type: "button", class: "small quiet", "aria-label": "Close", on: { click: () => { this.cells.get(key)?.focus(); this.choose(key); } } }, "×"), this.note),
     this.state, h("div", { class: "histories" }, this.lines.map(({ figure }) => figure)), this.stacks);
     this.describe();
     this.load();
@@ -129,24 +129,24 @@ export class RoleMap {
     try {
       const told = await get(`runs/${this.run}/roles/${key.replace(":", "/")}/history`, {}, leaving.signal);
       for (const { name, figure } of this.lines) figure.replaceChildren(...history(name, told.at, told[name]));
-      say(this.told, "");
+      say(this.note, "");
     } catch (error) {
       if (leaving.signal.aborted) return;
-      say(this.told, error.message);
+      say(this.note, error.message);
     }
     if (!leaving.signal.aborted) this.timer = setTimeout(() => this.load(), EVERY_MS);
   }
 
   async askStacks(role, id, button) {
     button.disabled = true;
-    say(this.told, "waiting for its heartbeat …");
+    say(this.note, "waiting for its heartbeat …");
     try {
       const { stacks } = await change(`runs/${this.run}/roles/${role}/${id}/stacks`, {});
       this.stacks.hidden = false;
       say(this.stacks, stacks);
-      say(this.told, "");
+      say(this.note, "");
     } catch (error) {
-      say(this.told, error.message);
+      say(this.note, error.message);
     }
     button.disabled = false;
   }

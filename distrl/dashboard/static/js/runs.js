@@ -4,7 +4,7 @@ import { announce, h, say, select, settled } from "./dom.js";
 import { described, pickColumns } from "./columns.js";
 import { follow } from "./follow.js";
 import { whole } from "./format.js";
-import { deleteDialog, editDialog, labelled, stopDialog, tagDialog, tell } from "./labels.js";
+import { deleteDialog, editDialog, labelled, stopDialog, showFailures, tagDialog } from "./labels.js";
 import { groupRow, RunRow } from "./rows.js";
 import { addressOf, asked, hasTerm, ROWS, toggled, turned, viewOf } from "./view.js";
 
@@ -70,7 +70,7 @@ class RunsPage {
   follow() {
     this.following?.end();
     this.following = follow(asked(this.view), {
-      query: ({ problem }) => this.tellProblem(problem),
+      query: ({ problem }) => this.showProblem(problem),
       rows: ({ changed }) => { for (const run of changed) this.runs.set(run.id, run); if (this.list) this.draw(); },
       list: (list) => { this.list = list; this.draw(); this.forget(); },
     });
@@ -122,7 +122,7 @@ class RunsPage {
       const names = await pickColumns(this.view.query, this.list?.columns ?? []);
       if (names) this.show({ ...this.view, columns: names.length ? names : null });
       this.columnsButton.focus();
-    } catch (error) { this.tellProblem(error.message); }
+    } catch (error) { this.showProblem(error.message); }
   }
 
   /** Offers the settings that differ between the runs of the query, to group by. */
@@ -145,7 +145,7 @@ class RunsPage {
     this.grouping.replaceChildren(select("Group", options, group, (value) => this.show({ ...this.view, group: value, page: 1, open: [], fold: [] })));
   }
 
-  tellProblem(problem) {
+  showProblem(problem) {
     say(this.problem, problem ?? "");
     if (problem) this.search.setAttribute("aria-invalid", "true");
     else this.search.removeAttribute("aria-invalid");
@@ -169,7 +169,7 @@ class RunsPage {
   }
 
   drawStrip() {
-    const { told: counts } = this.list;
+    const { counts } = this.list;
     const signature = JSON.stringify(counts);
     this.strip.hidden = Object.keys(counts).length === 0;
     if (this.strip.dataset.counts === signature) return;
@@ -274,7 +274,7 @@ class RunsPage {
     say(this.said, "");
     try {
       const found = await action([...chosen.keys()]);
-      if (aloud) { tell(this.said, found, nameOf); announce(`${found.done.length} done`); }
+      if (aloud) { showFailures(this.said, found, nameOf); announce(`${found.done.length} done`); }
       if (found && leaves) for (const id of found.done) chosen.delete(id);
     } catch (error) { say(this.said, error.message); }
     this.draw();
