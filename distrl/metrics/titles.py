@@ -65,7 +65,7 @@ TITLES: Mapping[str, str] = {
     "rss_mb": "Memory",
     "cpu_cores": "CPU cores in use",
     "checkpoint_age_s": "Age of the checkpoint",
-    "training_s": "Training time",
+    "training_s": "Training",
     "wall_s": "Wall time",
 }
 """Titles that the name does not give."""

@@ -226,12 +226,11 @@ def _one_more(facts: Facts) -> str:
         return ""
     if limit == "learner":
         return "More actors will not help: the learner is the bottleneck"
-    acting = [row for row in facts.roles if row["role"] == "actor" and not row.get("silent")]
-    rates = [rate for row in acting if (rate := number(row.get("env_steps_per_s")))]
-    waits = amount(facts.snapshot, "learner_wait_share")
-    if limit not in ("actors", "environment") or not rates or not 0.0 < waits < 1.0:
+    acting = sum(row["role"] == "actor" and not row.get("silent") for row in facts.roles)
+    rate, waits = amount(facts.snapshot, "env_steps_per_s"), amount(facts.snapshot, "learner_wait_share")
+    if limit not in ("actors", "environment") or not acting or not rate or not 0.0 < waits < 1.0:
         return ""
-    gain = min(sum(rates) / len(rates), sum(rates) * waits / (1.0 - waits))
+    gain = min(rate / acting, rate * waits / (1.0 - waits))
     gain = float(f"{gain:.2g}")
     told = f"{gain:,.0f}" if gain >= 10.0 else f"{gain:g}"
     return f"One more actor: about +{told} steps/s, if its host has the processor time"

@@ -87,24 +87,27 @@ def test_a_step_is_offered_where_the_measured_number_of_actors_differs(facts, st
 
 
 @pytest.mark.parametrize(
-    ("snapshot", "rates", "words"),
+    ("snapshot", "rate", "words"),
     [
-        (ACTORS, (470.0, 490.0), "One more actor: about +480 steps/s, if its host has the processor time"),
-        ({**ACTORS, "learner_wait_share": 0.1}, (450.0, 450.0), "One more actor: about +100 steps/s, if its host has"),
-        ({"bottleneck": "environment", "learner_wait_share": 0.6}, (2.5,), "One more actor: about +2.5 steps/s"),
-        ({"bottleneck": "learner"}, (470.0,), "More actors will not help: the learner is the bottleneck"),
-        (ACTORS, (12345.0, 12345.0), "One more actor: about +12,000 steps/s"),
-        (ACTORS, (0.0,), ""),
-        ({"bottleneck": "actors"}, (470.0,), ""),
-        ({"bottleneck": "-", "learner_wait_share": 0.02}, (470.0,), ""),
+        (ACTORS, 960.0, "One more actor: about +480 steps/s, if its host has the processor time"),
+        ({**ACTORS, "learner_wait_share": 0.1}, 900.0, "One more actor: about +100 steps/s, if its host has"),
+        ({"bottleneck": "environment", "learner_wait_share": 0.6}, 5.0, "One more actor: about +2.5 steps/s"),
+        ({"bottleneck": "learner"}, 470.0, "More actors will not help: the learner is the bottleneck"),
+        (ACTORS, 24690.0, "One more actor: about +12,000 steps/s"),
+        (ACTORS, 0.0, ""),
+        (ACTORS, None, ""),
+        ({"bottleneck": "actors"}, 470.0, ""),
+        ({"bottleneck": "-", "learner_wait_share": 0.02}, 470.0, ""),
     ],
 )
-def test_what_one_more_actor_would_bring(snapshot, rates, words):
-    roles = [{"role": "actor", "id": at, "state": "acting", "env_steps_per_s": rate} for at, rate in enumerate(rates)]
-    found = [one for one in running(snapshot, roles=roles, actors=len(rates)).details if "ore actor" in one]
+def test_what_one_more_actor_would_bring(snapshot, rate, words):
+    roles = [{"role": "actor", "id": at, "state": "acting", "silent": at == 2, "seen_s": 9.0} for at in range(3)]
+    snapshot = {**snapshot, "env_steps_per_s": rate}
+    found = [one for one in running(snapshot, roles=roles, actors=3).details if "ore actor" in one]
     assert len(found) == bool(words)
     assert all(one.startswith(words) for one in found)
     assert not any("ore actor" in one for one in running(snapshot, roles=roles).details)  # it starts no actors
+    assert not any("ore actor" in one for one in running(snapshot, roles=roles, actors=3, autoscales=True).details)
 
 
 def test_a_silent_role_is_in_the_sentence():

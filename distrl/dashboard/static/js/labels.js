@@ -81,7 +81,7 @@ function sureDialog(verb, ids, nameOf, text, act) {
 
 export const deleteDialog = (ids, nameOf) => sureDialog("Delete", ids, nameOf, "The directories with checkpoints, metrics and logs are deleted from the disk and cannot be restored. Running runs stay.", () => removed(ids));
 
-export const stopDialog = (ids, nameOf) => sureDialog("Stop", ids, nameOf, "Each saves a checkpoint and writes its summary. You can resume it later.", async () => {
+export const stopDialog = (ids, nameOf) => sureDialog("Stop", ids, nameOf, "A run that is stopped saves a checkpoint and writes its summary. You can resume it later.", async () => {
   const told = { done: [], problems: {} };
   for (const id of ids) {
     try {

@@ -37,7 +37,7 @@ export function pick({ title, find, items, chosen, check, usual = false }) {
     const found = rows.filter(({ element }) => !element.hidden).length;
     done.disabled = !usual && picked.size === 0;
     note.className = told ? "said" : "sub";
-    say(note, told || (words.length ? `${found} found` : found < rows.length ? `Search to see all ${rows.length}.` : ""));
+    say(note, told || (words.length ? `${found} found` : found < rows.length ? `Search to see all ${rows.length}.` : rows.length ? "" : "There is nothing to choose yet."));
   }
 
   draw();
