@@ -55,12 +55,20 @@ def trouble_of(look: Look, *, has_redis: bool = True) -> tuple[str, str]:
         still_s = without_steps_s([snapshot for _, snapshot in look.snapshots])
         if look.problem is None and still_s >= STALLED_S:
             return "stalled", f"No new environment steps for {duration(still_s)}"
-    rates = [rate for _, snapshot in look.snapshots if (rate := number(snapshot.get("env_steps_per_s"))) is not None]
-    if len(rates) >= NEWEST + EARLIER:
-        now, before = statistics.median(rates[-NEWEST:]), statistics.median(rates[:-NEWEST])
-        if now < SLOW_SHARE * before:
-            return "slow", f"{now:,.0f} steps/s now, {before:,.0f} before"
+    now, earlier = present_rate(look), _rates(look)[:-NEWEST]
+    if now is not None and len(earlier) >= EARLIER and now < SLOW_SHARE * (before := statistics.median(earlier)):
+        return "slow", f"{now:,.0f} steps/s now, {before:,.0f} before"
     return "", ""
+
+
+def present_rate(look: Look) -> float | None:
+    """Return the median environment steps per second of the newest snapshots; None while there are too few."""
+    newest = _rates(look)[-NEWEST:]
+    return statistics.median(newest) if len(newest) == NEWEST else None
+
+
+def _rates(look: Look) -> list[float]:
+    return [rate for _, snapshot in look.snapshots if (rate := number(snapshot.get("env_steps_per_s"))) is not None]
 
 
 def without_steps_s(snapshots: Sequence[Snapshot]) -> float:

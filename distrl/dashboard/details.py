@@ -11,7 +11,7 @@ from distrl.config.run import StopConfig
 from distrl.config.secrets import masked_text
 from distrl.config.settings import Settings
 from distrl.dashboard import files, log_search
-from distrl.dashboard.attention import trouble_of
+from distrl.dashboard.attention import present_rate, trouble_of
 from distrl.dashboard.files import Event
 from distrl.dashboard.index import Entry
 from distrl.dashboard.jobs import Look, role_rows
@@ -147,6 +147,7 @@ def _live(look: Look) -> dict[str, Any]:
     supervisor = look.supervisor
     known = {
         "history": history,
+        "steps_per_s": present_rate(look),
         "roles": role_rows(look),
         "problem": look.problem,
         "paused": look.control.paused,

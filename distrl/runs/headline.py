@@ -51,6 +51,7 @@ class Facts:
         resume: Command that resumes the run; "": it has no checkpoint.
         trouble: "stalled", "slow" or "", for a run that runs.
         because: The numbers that say so, if they are not in the other facts.
+        steps_per_s: Present environment steps per second of all actors; None: not known yet.
     """
 
     state: str
@@ -73,6 +74,7 @@ class Facts:
     resume: str = ""
     trouble: str = ""
     because: str = ""
+    steps_per_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -227,7 +229,7 @@ def _one_more(facts: Facts) -> str:
     if limit == "learner":
         return "More actors will not help: the learner is the bottleneck"
     acting = sum(row["role"] == "actor" and not row.get("silent") for row in facts.roles)
-    rate, waits = amount(facts.snapshot, "env_steps_per_s"), amount(facts.snapshot, "learner_wait_share")
+    rate, waits = facts.steps_per_s, amount(facts.snapshot, "learner_wait_share")
     if limit not in ("actors", "environment") or not acting or not rate or not 0.0 < waits < 1.0:
         return ""
     gain = min(rate / acting, rate * waits / (1.0 - waits))

@@ -1,7 +1,7 @@
 import pytest
 
 from distrl.dashboard.alert_settings import SILENT_FOR_S, STALLED_S, AlertSettings
-from distrl.dashboard.attention import counted, trouble_of, words_of
+from distrl.dashboard.attention import counted, present_rate, trouble_of, words_of
 from distrl.dashboard.jobs import NOT_YET, Look
 from distrl.memory_backend.records import Control
 
@@ -62,6 +62,11 @@ def test_trouble_has_its_numbers():
     assert trouble_of(still, has_redis=False) == ("", "")
     assert trouble_of(look(*steady(100.0, 20), *steady(49.0, 5, 20))) == ("slow", "49 steps/s now, 100 before")
     assert trouble_of(look(problem="Redis is unreachable")) == ("stalled", "")  # the page names it anyway
+
+
+def test_the_present_rate_is_the_median_of_five_rows():
+    assert present_rate(look(*steady(100.0, 2), *steady(40.0, 3))) == 40.0
+    assert present_rate(look(*steady(100.0, 4))) is None
 
 
 def test_alerts_have_the_same_limits():

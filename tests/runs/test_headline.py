@@ -102,12 +102,12 @@ def test_a_step_is_offered_where_the_measured_number_of_actors_differs(facts, st
 )
 def test_what_one_more_actor_would_bring(snapshot, rate, words):
     roles = [{"role": "actor", "id": at, "state": "acting", "silent": at == 2, "seen_s": 9.0} for at in range(3)]
-    snapshot = {**snapshot, "env_steps_per_s": rate}
-    found = [one for one in running(snapshot, roles=roles, actors=3).details if "ore actor" in one]
+    known = {"roles": roles, "steps_per_s": rate}
+    found = [one for one in running(snapshot, **known, actors=3).details if "ore actor" in one]
     assert len(found) == bool(words)
     assert all(one.startswith(words) for one in found)
-    assert not any("ore actor" in one for one in running(snapshot, roles=roles).details)  # it starts no actors
-    assert not any("ore actor" in one for one in running(snapshot, roles=roles, actors=3, autoscales=True).details)
+    assert not any("ore actor" in one for one in running(snapshot, **known).details)  # it starts no actors
+    assert not any("ore actor" in one for one in running(snapshot, **known, actors=3, autoscales=True).details)
 
 
 def test_a_silent_role_is_in_the_sentence():
