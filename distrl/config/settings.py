@@ -4,7 +4,8 @@ It is not checked against today's configuration, so that runs of older versions 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +31,8 @@ class Setting(NamedTuple):
         return scalar(self.value)
 
 
+_VAGUE = {(word,) for word in ("best", "count", "enabled", "every", "id", "keep", "values")}
+"""Last parts of paths that say nothing without their section."""
 Settings = Mapping[str, Setting]
 """Dotted path -> value, in the file's order."""
 MOST_BYTES = 2**18
@@ -74,6 +77,22 @@ def different(runs: Sequence[Settings]) -> list[str]:
     """Return the dotted paths whose values differ between the runs, in order; a missing value differs."""
     paths = dict.fromkeys(dotted for settings in runs for dotted in settings)
     return [dotted for dotted in paths if not _are_alike(runs, dotted)]
+
+
+def short_names(paths: Iterable[str], among: Iterable[str]) -> dict[str, str]:
+    """Return dotted path -> the shortest end of it that no other path has, and that says something by itself.
+
+    Args:
+        among: Every path that there is.
+    """
+    parts = {path: re.sub(r"\.(name|kind)$", "", path).split(".") for path in {*paths, *among}}
+    counts = Counter(tuple(each[-length:]) for each in parts.values() for length in range(1, len(each) + 1))
+
+    def short(path: str) -> str:
+        ends = (tuple(parts[path][-length:]) for length in range(1, len(parts[path]) + 1))
+        return next((".".join(end) for end in ends if counts[end] == 1 and end not in _VAGUE), path)
+
+    return {path: short(path) for path in paths}
 
 
 def value_of(settings: Settings, dotted: str) -> str:

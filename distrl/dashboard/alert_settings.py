@@ -15,9 +15,17 @@ from distrl.config.section import Section
 from distrl.config.small_files import read_small
 from distrl.dashboard.severities import Severity
 from distrl.errors import ConfigError
+from distrl.memory_backend.records import SILENT_S
 
 TOKEN_VARIABLE = "DISTRL_ALERTS_TOKEN"
 OFF = "off"
+STALLED_S = 120.0
+"""A run without new environment steps for that long is stalled, in the list, on its page and in alerts.
+
+One large update, or a checkpoint on a slow disk, may take a minute, and an alert should not come for it.
+"""
+SILENT_FOR_S = 3.0 * SILENT_S
+"""A run with a role without a heartbeat for that long is stalled, in the same places."""
 RULES: Mapping[str, Severity] = {
     "failed": "bad",
     "non_finite": "bad",
@@ -52,9 +60,9 @@ class AlertSettings(Section):
         webhook_from: Lowest severity that is posted.
     """
 
-    no_steps_s: float = Field(120.0, ge=10.0, le=1e7, allow_inf_nan=False)
+    no_steps_s: float = Field(STALLED_S, ge=10.0, le=1e7, allow_inf_nan=False)
     no_better_steps: int | None = Field(None, ge=1)
-    silent_s: float = Field(15.0, ge=5.0, le=1e7, allow_inf_nan=False)
+    silent_s: float = Field(SILENT_FOR_S, ge=5.0, le=1e7, allow_inf_nan=False)
     restarts: int = Field(3, ge=0)
     starved_share: float = Field(0.9, gt=0.0, le=1.0)
     starved_s: float = Field(60.0, ge=0.0, le=1e7, allow_inf_nan=False)

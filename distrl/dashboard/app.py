@@ -121,7 +121,7 @@ def _routes(authenticator: Authenticator) -> list[BaseRoute]:
         Route("/api/draft/check", start_views.check, methods=["POST"]),
         Route("/api/start", start_views.start, methods=["POST"]),
         Route("/api/resume", start_views.resume, methods=["POST"]),
-        Route("/api/starts/{id}", start_views.told),
+        Route("/api/starts/{id}", start_views.state),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
 

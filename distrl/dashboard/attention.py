@@ -4,21 +4,17 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from distrl.dashboard.alert_settings import SILENT_FOR_S, STALLED_S
 from distrl.dashboard.jobs import NOT_YET, Look
 from distrl.errors import EXIT_INTERRUPTED
-from distrl.memory_backend.records import SILENT_S
 from distrl.metrics.snapshot import Snapshot, number
-from distrl.runs.summary import REASONS
+from distrl.runs.summary import REASONS, duration
 
-STALLED_S = 60.0
-"""A run without new environment steps for that much training time is stalled."""
-SILENT_FOR_S = 3.0 * SILENT_S
-"""A run with a role without a heartbeat for that long is stalled."""
 SLOW_SHARE = 0.5
 """A run is slow if its rate is below this share of its own earlier median."""
 NEWEST, EARLIER = 5, 20
 """Rows of metrics of which the median is the present rate, and least number of earlier ones."""
-TOLD = ("failed", "gone", "stalled", "slow", "solved")
+COUNTED = ("failed", "gone", "stalled", "slow", "solved")
 """Words that are counted at the top of the list."""
 _OWN_WORDS = ("solved", "stopped")
 """Ends that have a word of their own, see `REASONS`."""
@@ -42,18 +38,37 @@ def words_of(state: str, numbers: Mapping[str, Any], look: Look | None, *, has_r
         return (state,)
     if look.control.paused:
         return "paused", "running"
-    if has_redis and stalls(look):
-        return "stalled", "running"
-    return ("slow", "running") if slows(look) else ("running",)
+    word, _ = trouble_of(look, has_redis=has_redis)
+    return (word, "running") if word else ("running",)
 
 
-def stalls(look: Look) -> bool:
-    """Whether a job makes no progress: no new steps, a silent role, or a Redis that is unreachable."""
-    if look.problem is not None:
-        return look.problem != NOT_YET
-    if any(age_s > SILENT_FOR_S for age_s in look.seen_s.values()):
-        return True
-    return without_steps_s([snapshot for _, snapshot in look.snapshots]) >= STALLED_S
+def trouble_of(look: Look, *, has_redis: bool = True) -> tuple[str, str]:
+    """Return "stalled", "slow" or "" for a job that is not paused, and the numbers that say so.
+
+    A job is stalled without new steps, with a silent role, or if its Redis is unreachable. The numbers are "" where
+    the role or the Redis itself is named elsewhere.
+    """
+    if has_redis:
+        is_silent = any(age_s > SILENT_FOR_S for age_s in look.seen_s.values())
+        if look.problem not in (None, NOT_YET) or (look.problem is None and is_silent):
+            return "stalled", ""
+        still_s = without_steps_s([snapshot for _, snapshot in look.snapshots])
+        if look.problem is None and still_s >= STALLED_S:
+            return "stalled", f"No new environment steps for {duration(still_s)}"
+    now, earlier = present_rate(look), _rates(look)[:-NEWEST]
+    if now is not None and len(earlier) >= EARLIER and now < SLOW_SHARE * (before := statistics.median(earlier)):
+        return "slow", f"{now:,.0f} steps/s now, {before:,.0f} before"
+    return "", ""
+
+
+def present_rate(look: Look) -> float | None:
+    """Return the median environment steps per second of the newest snapshots; None while there are too few."""
+    newest = _rates(look)[-NEWEST:]
+    return statistics.median(newest) if len(newest) == NEWEST else None
+
+
+def _rates(look: Look) -> list[float]:
+    return [rate for _, snapshot in look.snapshots if (rate := number(snapshot.get("env_steps_per_s"))) is not None]
 
 
 def without_steps_s(snapshots: Sequence[Snapshot]) -> float:
@@ -69,15 +84,7 @@ def without_steps_s(snapshots: Sequence[Snapshot]) -> float:
     return 0.0 if now is None or since is None else now - since
 
 
-def slows(look: Look) -> bool:
-    """Whether a job's rate is far below its own earlier median."""
-    rates = [rate for _, snapshot in look.snapshots if (rate := number(snapshot.get("env_steps_per_s"))) is not None]
-    if len(rates) < NEWEST + EARLIER:
-        return False
-    return statistics.median(rates[-NEWEST:]) < SLOW_SHARE * statistics.median(rates[:-NEWEST])
-
-
 def counted(words: Collection[Collection[str]]) -> dict[str, int]:
-    """Return how many runs each of `TOLD` applies to; words that apply to none are left out."""
-    counts = {word: sum(word in each for each in words) for word in TOLD}
+    """Return how many runs each of `COUNTED` applies to; words that apply to none are left out."""
+    counts = {word: sum(word in each for each in words) for word in COUNTED}
     return {word: count for word, count in counts.items() if count}

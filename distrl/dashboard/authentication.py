@@ -132,7 +132,7 @@ class Authenticator:
         shown = self.by_cookie(request.scope)
         if shown.session is not None:
             self._sessions.end(shown.session)
-        answer = JSONResponse({"told": "signed out"})
+        answer = JSONResponse({"message": "signed out"})
         answer.delete_cookie(cookie_name(request.scope))
         return answer
 

@@ -35,12 +35,12 @@ class _Watch(ABC):
         self.shown = shown
         self.answers = 0
         self.lock = threading.Lock()
-        self._told: dict[str, Any] | None = None
+        self._last: dict[str, Any] | None = None
 
     @property
     def rows(self) -> int:
         """Rows of a list in the last answer."""
-        return len((self._told or {}).get("rows", ()))
+        return len((self._last or {}).get("rows", ()))
 
     @abstractmethod
     def changes(self) -> list[Message]: ...
@@ -76,7 +76,7 @@ class RunWatch(_Watch):
     def _news(self, name: str, data: Json, sign: Any = None) -> list[Message]:
         """Return the message unless it equals the last one, compared by `sign` if that is given."""
         new = data if sign is None else sign
-        told = self._told = self._told or {}
+        told = self._last = self._last or {}
         if told.get(name) == new:
             return []
         told[name] = new
@@ -98,7 +98,7 @@ class ListWatch(_Watch):
             found = self._runs.page(self._view)
         except ConfigError as error:
             problem, found = " ".join(str(error).split()), None
-        before, self._told = self._told, self._told or {}
+        before, self._last = self._last, self._last or {}
         news: list[Message] = []
         if before is None or problem != self._problem:
             news.append(("query", {"problem": problem}))
@@ -113,7 +113,7 @@ class ListWatch(_Watch):
             news.append(("rows", {"changed": changed}))
         if (before or {}).get("list") != found:
             news.append(("list", found))
-        self._told = {"rows": rows, "list": found}
+        self._last = {"rows": rows, "list": found}
         return news
 
 

@@ -2,21 +2,21 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 from zlib import crc32
 
 import numpy as np
 
-from distrl.config.settings import Setting, Settings, different
+from distrl.config.settings import Setting, Settings, different, short_names
 from distrl.dashboard.index import Entry
 from distrl.dashboard.payloads import Json, Runs, coordinates, numbers, words
 from distrl.dashboard.sweeps import Found, described, find_sweep, sweeps_of
 from distrl.errors import ConfigError
 from distrl.metrics.phrases import count_words, digits_apart, return_words
 from distrl.metrics.snapshot import X_AXES
+from distrl.metrics.titles import title_of
 from distrl.runs.curves import Band, Curve, Statistic, band, by_number, curve, smoothed, thinned
-from distrl.runs.directories import distinct_ends
 from distrl.runs.importance import ENOUGH, importances
 from distrl.runs.outcomes import Centre, Group, best_words, grouped
 
@@ -25,17 +25,12 @@ ALL, ALL_BUT_SEED, USUAL = "*", "~seed", "~"
 MOST_LINES, MOST_RUNS, MOST_BANDS = 60, 1000, 16
 MOST_SETTINGS = 300
 SEED = "seed"
-OUTCOMES = {
-    "evaluation_mean_return": "newest evaluation",
-    "best_evaluation_return": "best evaluation",
-    "mean_return_100": "return",
-    "best_mean_return_100": "best return",
-    "env_steps_per_s": "steps/s",
-    "env_steps": "steps",
-    "training_s": "training, s",
-}
-"""Outcomes of runs -> their names; the first one that runs have is the usual one."""
-RETURNS = tuple(OUTCOMES)[:4]
+OUTCOMES = (
+    *("evaluation_mean_return", "best_evaluation_return", "mean_return_100", "best_mean_return_100"),
+    *("env_steps_per_s", "env_steps", "training_s"),
+)
+"""Outcomes of runs; the first one that runs have is the usual one."""
+RETURNS = OUTCOMES[:4]
 CENTRES: Mapping[Statistic, Centre] = {"mean": "mean", "iqm": "iqm", "interval": "iqm", "median": "median"}
 BAND_WORK = 2**22
 """Numbers of all resamples of the bands together, which sets their points."""
@@ -70,13 +65,14 @@ class Compared:
         self.rows = [runs.row_of(entry, None) for entry in self.entries]
         self.settings = [runs.settings_of(entry) for entry in self.entries]
         self.paths = self._paths()
-        self.names = _short(self.paths)
+        self.names = short_names(self.paths, {path for one in self.settings for path in one})
         self.outcome = asked.outcome or self._usual_outcome()
         self.outcomes = [_outcome(row, self.outcome) for row in self.rows]
         self.grouped_by = self._resolved(asked.groups)
         self._digits: dict[str, int] = {}
         self.labels = [self._label(settings) for settings in self.settings]
         self.groups = grouped(self.labels, self.outcomes, CENTRES[self.statistic])
+        self.places = self._places()
 
     def _paths(self) -> list[str]:
         """Return the settings that differ: those that the sweep varies first, the seed last."""
@@ -127,9 +123,9 @@ class Compared:
         """Return the settings that differ and the outcomes, the groups, the best one, and what mattered."""
         mattered = self._importances()
         return {
-            "runs": self._rows(),
+            "runs": self._rows(range(len(self.rows))),
             "settings": [self._column(path) for path in self.paths[:MOST_SETTINGS]],
-            "outcomes": [{"name": name, "title": title} for name, title in OUTCOMES.items() if self._has(name)],
+            "outcomes": [{"name": name, "title": title_of(name)} for name in OUTCOMES if self._has(name)],
             "outcome": self.outcome,
             "group": list(self.grouped_by),
             "groups": [self._group(one) for one in self.groups],
@@ -140,30 +136,42 @@ class Compared:
             "left_out": self._left_out(),
         }
 
-    def curves(self, name: str, over: str, points: int, window: int) -> Json:
-        """Return the lines of a metric, and the bands of the groups; of more than `MOST_LINES` runs only bands."""
-        found = [_curve(self.runs, entry, name, over, window) for entry in self.entries]
-        shown = self.groups[:MOST_BANDS]
-        bands = sorted(shown, key=lambda one: [by_number(part) for part in re.split(r"[ =]", one.label)])
-        most = max(
-            BAND_POINTS[0], min(BAND_POINTS[1], BAND_WORK // (2000 * max(1, sum(len(one.members) for one in shown))))
-        )
-        lines = range(len(found)) if len(found) <= MOST_LINES else range(0 if bands else MOST_LINES)
+    def curves(self, name: str, over: str, points: int, window: int, only: Collection[str] | None = None) -> Json:
+        """Return the lines of a metric, and the bands of the groups; of more than `MOST_LINES` runs only bands.
+
+        Args:
+            only: Ids of the runs that lines and bands are of; None: all. Groups, labels and colours are those of all.
+        """
+        chosen = [at for at, entry in enumerate(self.entries) if only is None or entry.id in only]
+        found = {at: _curve(self.runs, self.entries[at], name, over, window) for at in chosen}
+        members = {one.label: [at for at in one.members if at in found] for one in self.groups}
+        shown = sorted([label for label, among in members.items() if among][:MOST_BANDS], key=self.places.__getitem__)
+        most = BAND_WORK // (2000 * max(1, sum(len(members[label]) for label in shown)))
+        most = max(BAND_POINTS[0], min(BAND_POINTS[1], most))
+        lines = chosen if len(chosen) <= MOST_LINES else chosen[: 0 if shown else MOST_LINES]
         return {
-            "runs": self._rows(),
+            "runs": self._rows(chosen),
             "curves": {self.entries[at].id: coordinates(thinned(found[at], points)) for at in lines},
             "bands": [
-                {"label": one.label, **_band([found[at] for at in one.members], self.statistic, most)} for one in bands
+                {
+                    "label": label,
+                    "place": self.places[label],
+                    **_band([found[at] for at in members[label]], self.statistic, most),
+                }
+                for label in shown
             ],
             "columns": sorted({column for entry in self.entries for column in self.runs.columns_of(entry)}),
             "left_out": self._left_out(),
         }
 
-    def _rows(self) -> list[Json]:
-        return [
-            row | {"group": label, "outcome": outcome}
-            for row, label, outcome in zip(self.rows, self.labels, self.outcomes, strict=True)
-        ]
+    def _places(self) -> dict[str, int]:
+        """Return a group's label -> its place, which sets its colour: first the groups that bands show, by label."""
+        parts = self.groups[:MOST_BANDS], self.groups[MOST_BANDS:]
+        ordered = [label for part in parts for label in sorted((one.label for one in part), key=_by_parts)]
+        return {label: place for place, label in enumerate(ordered)}
+
+    def _rows(self, places: Iterable[int]) -> list[Json]:
+        return [self.rows[at] | {"group": self.labels[at], "outcome": self.outcomes[at]} for at in places]
 
     def _column(self, path: str) -> Json:
         """Return a setting's values, as numbers where all of them are."""
@@ -251,10 +259,8 @@ def text(settings: Settings, path: str) -> str:
     return words(settings[path].value if path in settings else None)
 
 
-def _short(paths: Sequence[str]) -> dict[str, str]:
-    """Return dotted path -> the shortest end that tells it from the others."""
-    ends = distinct_ends([tuple(re.sub(r"\.(name|kind)$", "", path).split(".")) for path in paths])
-    return {path: end.replace("/", ".") for path, end in zip(paths, ends, strict=True)}
+def _by_parts(label: str) -> list[Any]:
+    return [by_number(part) for part in re.split(r"[ =]", label)]
 
 
 def _values_of(settings: Settings, paths: Sequence[str]) -> tuple[str, ...]:

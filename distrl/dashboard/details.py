@@ -11,6 +11,7 @@ from distrl.config.run import StopConfig
 from distrl.config.secrets import masked_text
 from distrl.config.settings import Settings
 from distrl.dashboard import files, log_search
+from distrl.dashboard.attention import present_rate, trouble_of
 from distrl.dashboard.files import Event
 from distrl.dashboard.index import Entry
 from distrl.dashboard.jobs import Look, role_rows
@@ -21,7 +22,7 @@ from distrl.metrics.snapshot import Snapshot, number
 from distrl.runs.evaluations import EVALUATIONS, RecordedEvaluation, best, read_evaluations
 from distrl.runs.headline import Facts, Headline, first_log, headline
 from distrl.runs.progress import History
-from distrl.runs.saved_checkpoints import commands, saved_checkpoints
+from distrl.runs.saved_checkpoints import commands, own_checkpoints, saved_checkpoints
 
 FAILURE_LINES = 12
 """Last lines of a failed role's log in the head of the page."""
@@ -118,7 +119,7 @@ def _headline(runs: Runs, entry: Entry, look: Look | None, snapshot: Snapshot, e
     known: dict[str, Any] = {"state": entry.state, "snapshot": snapshot, "stop": _stop(runs, entry)}
     known |= {"problem": entry.problem, "evaluation_std": _evaluation_std(folder, snapshot)}
     known["training_s"] = number(snapshot.get("training_s"))
-    if entry.state != "running" and _has_checkpoint(folder):
+    if entry.state != "running" and own_checkpoints(folder)[0]:
         known["resume"] = commands(folder.resolve(), None, folder)["resume"]
     if entry.state == "ended":
         known["summary"] = runs.summary(entry)
@@ -127,6 +128,9 @@ def _headline(runs: Runs, entry: Entry, look: Look | None, snapshot: Snapshot, e
         record = runs.index.running(entry)
         if record is not None and record.redis_url is None:  # one process, of which files alone tell
             known |= {"problem": None, "note": look.problem or ""}
+        if not look.control.paused:
+            has_redis = record is not None and record.redis_url is not None
+            known["trouble"], known["because"] = trouble_of(look, has_redis=has_redis)
     found = headline(Facts(**known))
     return replace(found, sentence=_shown(found.sentence), details=tuple(map(_shown, found.details)))
 
@@ -143,6 +147,7 @@ def _live(look: Look) -> dict[str, Any]:
     supervisor = look.supervisor
     known = {
         "history": history,
+        "steps_per_s": present_rate(look),
         "roles": role_rows(look),
         "problem": look.problem,
         "paused": look.control.paused,
@@ -171,10 +176,6 @@ def _evaluation_std(folder: Path, snapshot: Snapshot) -> float | None:
     path, at = files.own_file(folder, EVALUATIONS), snapshot.get("evaluation_env_steps")
     recorded = [] if path is None or at is None else read_evaluations(path, NEWEST_BYTES)
     return next((one.std_return for one in reversed(recorded) if one.env_steps == at), None)
-
-
-def _has_checkpoint(folder: Path) -> bool:
-    return not (folder / "checkpoints").is_symlink() and any((folder / "checkpoints").glob("ckpt-*"))
 
 
 def level_of(text: str) -> Level:

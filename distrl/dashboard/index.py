@@ -337,7 +337,7 @@ def _read(folder: Path, path: str, stamp: str) -> _Known:
         if run.record.redis_url is not None:
             basics["namespace"] = split_namespace(run.record.redis_url)[1] or DEFAULT_NAMESPACE
         if run.summary is not None:
-            return _Known(stamp, Entry(**_told(run.summary, folder), **basics))
+            return _Known(stamp, Entry(**_facts(run.summary, folder), **basics))
         basics["state"] = "running" if run.state == "running" and _runs(folder, run.record) else "gone"
         return _Known(stamp, Entry(**_announced(folder) | basics), run.record)
     except ConfigError as error:
@@ -419,7 +419,7 @@ def _runs(folder: Path, record: RunRecord) -> bool:
     return ours and owner == runs_as and record.process != "" and record.process == process_mark(record.pid)
 
 
-def _told(summary: Summary, folder: Path) -> dict[str, Any]:
+def _facts(summary: Summary, folder: Path) -> dict[str, Any]:
     numbers = {name: getattr(summary, name) for name in SUMMARISED}
     try:
         training_s = last_row(inside(folder, "metrics.csv")).get("wall_s")

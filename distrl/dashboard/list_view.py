@@ -10,6 +10,7 @@ from operator import is_
 from typing import Any
 
 from distrl.config.document import shown
+from distrl.config.settings import short_names
 from distrl.dashboard.attention import counted
 from distrl.dashboard.index import LISTED
 from distrl.dashboard.query import SHORT, amount, parse, resolved, select, word
@@ -144,7 +145,7 @@ class Lists:
     def __init__(self, table: SettingsTable) -> None:
         self._table = table
         self._kept: dict[str, tuple[Json, str]] = {}
-        self._telling: tuple[Any, list[str]] | None = None
+        self._usual: tuple[Any, list[str]] | None = None
         self._pages: dict[View, tuple[Sequence[Json], int, Json]] = {}
         self._lock = threading.Lock()
 
@@ -186,7 +187,7 @@ class Lists:
         settings = [column["name"] for column in columns if column["kind"] == "setting"]
         texts = {path: [_cell(value) for value in chosen.column(path)] for path in settings}
         return {
-            "lines": _told(part, facts, columns),
+            "lines": _described(part, facts, columns),
             "rows": [
                 {**row, "settings": {path: texts[path][position] for path in settings}}
                 for position, row in enumerate(chosen.rows)
@@ -197,7 +198,7 @@ class Lists:
             "total": len(rows),
             "archived": sum(row["archived"] for row in rows),
             "running": sum(row["state"] == "running" for row in rows),
-            "told": counted([row["words"] for row in rows if not row["archived"]]),
+            "counts": counted([row["words"] for row in rows if not row["archived"]]),
             "offset": offset,
             "length": len(lines),
         }
@@ -232,15 +233,15 @@ class Lists:
     def _columns(self, facts: RunFacts, view: View) -> list[Json]:
         if view.columns is None:
             paths = self._usual_settings(facts)
-            return [_column(name) for name in (*USUAL_NUMBERS, *paths)]
+            return _columns_of((*USUAL_NUMBERS, *paths), facts.settings)
         names = [name if name == "started" else resolved(name, facts.numbers, facts.settings) for name in view.columns]
-        return [_column(name) for name in dict.fromkeys(names)]
+        return _columns_of([*dict.fromkeys(names)], facts.settings)
 
     def _usual_settings(self, facts: RunFacts) -> list[str]:
         key = self._table.changes, hash(frozenset(facts.ids))
-        if self._telling is None or self._telling[0] != key:
-            self._telling = key, self._table.telling(facts.ids, MOST_SETTINGS)
-        return self._telling[1]
+        if self._usual is None or self._usual[0] != key:
+            self._usual = key, self._table.distinguishing(facts.ids, MOST_SETTINGS)
+        return self._usual[1]
 
     def _groups(self, facts: RunFacts, view: View) -> Groups | None:
         """Return the groups in order; None without grouping."""
@@ -281,7 +282,7 @@ def _lines(facts: RunFacts, groups: Groups | None, view: View) -> list[Json]:
     return lines
 
 
-def _told(lines: Sequence[Json], facts: RunFacts, columns: Sequence[Json]) -> list[Json]:
+def _described(lines: Sequence[Json], facts: RunFacts, columns: Sequence[Json]) -> list[Json]:
     """Return the lines of a page; those of groups have the median and the interquartile mean of each number."""
     names = [column["name"] for column in columns if column["kind"] == "number" and column["name"] != "started"]
     return [
@@ -313,8 +314,14 @@ def _path(name: str, facts: RunFacts) -> str:
     return path
 
 
-def _column(name: str) -> Json:
-    return {"name": name, "kind": "number" if name in (*NUMBERS, "started") else "setting"}
+def _columns_of(names: Sequence[str], settings: Collection[str]) -> list[Json]:
+    """Return name, kind and, of a setting, its short name."""
+    numbers = (*NUMBERS, "started")
+    short = short_names([name for name in names if name not in numbers], settings)
+    return [
+        {"name": name, "kind": "number"} if name in numbers else {"name": name, "kind": "setting", "short": short[name]}
+        for name in names
+    ]
 
 
 def _cell(value: Any) -> str:

@@ -1,8 +1,6 @@
 """Moments of a run for its charts: evaluations with their spread, targets, restarts, checkpoints, changed settings."""
 
-import os
 import re
-import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -12,17 +10,16 @@ import numpy as np
 
 from distrl.config.settings import Settings
 from distrl.dashboard.files import Event, events, own_file
-from distrl.metrics.snapshot import X_AXES
+from distrl.metrics.snapshot import X_AXES, info_column
 from distrl.runs.evaluations import EVALUATIONS, read_evaluations
 from distrl.runs.metrics_csv import Numbers, Table
+from distrl.runs.saved_checkpoints import own_checkpoints
 
 MOST_MARKS = 200
-MOST_CHECKPOINTS = 1000
 MOST_EVALUATIONS = 1000
 SLACK_S = 120.0
 """Seconds by which an event may lie behind the last row, as those of ending do."""
 _EVALUATION = re.compile(r"evaluation at ([\d,]+) steps: .*")
-_CHECKPOINT = re.compile(r"ckpt-(\d{12,18})")
 _KINDS = (
     ("restart", re.compile(r".* started again \(restart \d+\)")),
     ("parameter", re.compile(r"asked: [a-z_]+\.\S+ .*")),
@@ -34,6 +31,7 @@ _LAUNCH = re.compile(r"run \S+ in .*")
 _RESUMED = re.compile(r"resuming from .*\(update (\d+)\).*")
 TARGETS = {"stop.mean_return": "mean_return_100", "stop.evaluation_return": "evaluation_mean_return"}
 """Setting -> the metric that has to reach it."""
+_METRICS = "stop.metrics."
 Json = dict[str, Any]
 
 
@@ -59,7 +57,7 @@ def marks(folder: Path, table: Table, settings: Settings, over: str) -> Json:
     if walls is None or not len(rows):
         return {"marks": [], "evaluations": [], "targets": _targets(settings), "unplaced": 0}
     placed, unplaced = _events(found, _anchors(folder, found, table, rows), table, rows)
-    moments = [*_thinned(placed), *_thinned([*_checkpoints(folder, table, rows)]), *_thinned([*_stages(table, rows)])]
+    moments = [*_thinned(placed), *_checkpoints(folder, table, rows), *_thinned([*_stages(table, rows)])]
     axis = table[X_AXES[over]][rows]
     return {
         "marks": [
@@ -88,7 +86,8 @@ def _at(positions: Numbers, values: Numbers, position: float) -> float:
 
 
 def _targets(settings: Settings) -> list[Json]:
-    wanted = ((path, metric, settings[path].value) for path, metric in TARGETS.items() if path in settings)
+    named = {path: info_column(path.removeprefix(_METRICS)) for path in settings if path.startswith(_METRICS)}
+    wanted = ((path, metric, settings[path].value) for path, metric in (TARGETS | named).items() if path in settings)
     return [
         {"setting": path, "metric": metric, "value": float(value)}
         for path, metric, value in wanted
@@ -96,21 +95,14 @@ def _targets(settings: Settings) -> list[Json]:
     ]
 
 
-def _seconds(moment: str) -> float | None:
-    try:
-        return time.mktime(time.strptime(moment, "%Y-%m-%d %H:%M:%S"))
-    except (ValueError, OverflowError):
-        return None
-
-
 def _anchors(folder: Path, found: Sequence[Event], table: Table, rows: Any) -> list[tuple[float, float]]:
     """Return pairs of unix time and seconds of training, by time."""
     walls, steps = table["wall_s"][rows], table["env_steps"][rows]
     anchors = []
     for event in found:
-        told, at = _EVALUATION.fullmatch(event.text), _seconds(event.time)
-        if told is not None and at is not None:
-            anchors.append((at, _at(steps, walls, float(told[1].replace(",", "")))))
+        told = _EVALUATION.fullmatch(event.text)
+        if told is not None and event.at is not None:
+            anchors.append((event.at, _at(steps, walls, float(told[1].replace(",", "")))))
     if (path := own_file(folder, "metrics.csv")) is not None:
         anchors.append((path.stat().st_mtime, float(walls[-1])))
     return sorted(anchors)
@@ -125,14 +117,14 @@ def _events(
     One before the first update of a launch is placed where the training goes on.
     """
     updates, walls = table["updates"][rows], table["wall_s"][rows]
-    launches = [at for event in found if _LAUNCH.fullmatch(event.text) and (at := _seconds(event.time)) is not None]
+    launches = [at for event in found if _LAUNCH.fullmatch(event.text) and (at := event.at) is not None]
     placed, unplaced, least_s, last_s = [], 0, 0.0, float(walls[-1])
     for event in found:
         if (resumed := _RESUMED.fullmatch(event.text)) is not None:
             least_s = _at(updates, walls, int(resumed[1][:18]))
             placed.append(_Moment("resumed", event.text, least_s, event.time))
             continue
-        kind, at = next((kind for kind, pattern in _KINDS if pattern.fullmatch(event.text)), None), _seconds(event.time)
+        kind, at = next((kind for kind, pattern in _KINDS if pattern.fullmatch(event.text)), None), event.at
         if kind is None:
             continue
         begin = max((launch for launch in launches if at is not None and launch <= at), default=float("-inf"))
@@ -148,26 +140,12 @@ def _events(
 
 
 def _checkpoints(folder: Path, table: Table, rows: Any) -> Iterator[_Moment]:
-    """Yield the checkpoints that are there; a run keeps the newest ones and the best."""
+    """Yield the newest checkpoints that are there."""
     updates, walls = table["updates"][rows], table["wall_s"][rows]
-    directory = folder / "checkpoints"
-    if directory.is_symlink() or not directory.is_dir():
-        return
-    with os.scandir(directory) as entries:
-        found = [match for entry in islice(entries, MOST_CHECKPOINTS) if (match := _CHECKPOINT.fullmatch(entry.name))]
-    best = _best(folder)
-    for match in found:
-        update = int(match[1])
-        told = f"checkpoint of update {update:,}" + (", the best" if match[0] == best else "")
-        yield _Moment("checkpoint", told, _at(updates, walls, update))
-
-
-def _best(folder: Path) -> str:
-    path = own_file(folder, "checkpoints", "best")
-    if path is None:
-        return ""
-    with path.open("rb") as file:
-        return file.read(100).decode(errors="replace").strip()
+    paths, best = own_checkpoints(folder)
+    for update, path in islice(paths.items(), MOST_MARKS):
+        told = f"checkpoint of update {update:,}" + (", the best" if path == best else "")
+        yield _Moment("checkpoint", told, _at(updates, walls, float(update)))
 
 
 def _stages(table: Table, rows: Any) -> Iterator[_Moment]:

@@ -18,7 +18,7 @@ from distrl.errors import ConfigError
 MISSING = -1
 """Code of a setting that a run lacks."""
 USUAL = ("algorithm", "network", "exploration", "environment", "actors", "learner", "evaluation", "stop")
-"""Sections whose settings a list shows by itself where they differ, the most telling first."""
+"""Sections whose settings a list shows by itself where they differ, the most important first."""
 SHOWN_ELSEWHERE = ("seed", "algorithm.name", "environment.id")
 MOST_OF_A_RUN, MOST_PATHS = 1000, 5000
 """Most settings of one run, and of all runs together, that have a column; a run of distrl has about 250.
@@ -82,7 +82,7 @@ class SettingsTable:
         differ = np.flatnonzero((codes != codes[0]).any(axis=0))
         return {paths[column]: len(np.unique(codes[:, column])) for column in differ}
 
-    def telling(self, runs: Sequence[str], most: int) -> list[str]:
+    def distinguishing(self, runs: Sequence[str], most: int) -> list[str]:
         """Return the settings that a list shows by itself: they differ between runs of one algorithm and environment.
 
         Settings that divide the runs as another one does are left out, and texts that are almost all different.

@@ -37,9 +37,9 @@ def draft(request: Request) -> Response:
     return Answer({"config": text, "presets": presets()})
 
 
-def told(request: Request) -> Response:
+def state(request: Request) -> Response:
     """Return how a start goes: starting, running, ended or failed, and the problem."""
-    return Answer(_allowed(request).told(request.path_params["id"]))
+    return Answer(_allowed(request).state_of(request.path_params["id"]))
 
 
 def _taking(

@@ -143,7 +143,7 @@ class Starts:
             except OSError as error:
                 raise ConfigError(f"{entry.name} cannot be resumed: {error.strerror}") from error
 
-    def told(self, run: str) -> dict[str, Any]:
+    def state_of(self, run: str) -> dict[str, Any]:
         """Return the state of a start by the run's id."""
         with self._lock:
             start = self._kept.get(run)

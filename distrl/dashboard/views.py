@@ -24,6 +24,7 @@ from distrl.dashboard.sweeps import find_sweeps
 from distrl.errors import ConfigError
 from distrl.memory_backend.steering import Steering
 from distrl.metrics.snapshot import X_AXES
+from distrl.metrics.titles import TITLES
 from distrl.runs.curves import Statistic
 
 MOST_POINTS, USUAL_POINTS = 4000, 800
@@ -34,7 +35,7 @@ _METRIC = re.compile(r"[^\x00-\x1f]{1,100}")
 
 
 def session(request: Request) -> Response:
-    """Return the session's right and the table of metrics."""
+    """Return the session's right, the table of metrics, and titles of numbers."""
     runs = _runs(request)
     return Answer(
         {
@@ -44,6 +45,7 @@ def session(request: Request) -> Response:
             "version": distrl.__version__,
             "root": str(runs.index.root.resolve()),
             "metrics": metric_rows(),
+            "titles": TITLES,
             "axes": list(X_AXES),
             "at": time.time(),
         }
@@ -115,12 +117,14 @@ def histogram(request: Request) -> Response:
 
 
 def compared(request: Request) -> Response:
-    """Return curves of runs side by side: what `_asked` reads, `metric`, `over`, `points`, `smooth`."""
+    """Return curves of runs side by side: what `_asked` reads, `metric`, `over`, `points`, `smooth`, `only` (ids)."""
+    query = request.query_params
     found = comparing.Compared(_runs(request), _asked(request)).curves(
         _metrics(request)[0],
         _over(request),
         _whole(request, "points", USUAL_POINTS, 4, MOST_POINTS),
         _whole(request, "smooth", 1, 1, MOST_WINDOW),
+        set(query.getlist("only")) if "only" in query else None,
     )
     return Answer(found)
 
@@ -221,7 +225,7 @@ async def act(request: Request) -> Response:
     asked = control.Request.read(await read_body(request))
     by = f"{request.client.host if request.client else 'unknown'}, dashboard"
     told = await run_in_threadpool(_act, _runs(request), request.path_params["id"], asked, by)
-    return Answer({"told": told})
+    return Answer({"message": told})
 
 
 def metrics(request: Request) -> Response:

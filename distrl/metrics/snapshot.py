@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from distrl.config.environment import info_word
+from distrl.metrics.titles import ALGORITHMS
 
 Value = float | int | str | None
 Snapshot = Mapping[str, Value]
@@ -199,7 +200,7 @@ def meaning_of(name: str) -> str:
         return "mean of a metric of the environment over the last 100 episodes"
     if name.startswith("curriculum_"):
         return "present value of a keyword argument of the environment"
-    return "of the algorithm"
+    return ALGORITHMS[name][1] if name in ALGORITHMS else "of the algorithm"
 
 
 def columns_of(snapshot: Snapshot) -> set[str]:

@@ -19,6 +19,8 @@ Tone = Literal["good", "busy", "plain", "warn", "bad"]
 _SOLVED = {"mean_return": "return", "evaluation_return": "evaluation", "metrics": ""}
 """Stop reasons that mean success -> name of the goal that was reached; "": one of `stop.metrics`."""
 _ROLE = re.compile(r"(learner|evaluator|actor)\b(?: (\d+))?")
+_LEADS = {"stalled": "Stalled", "slow": "Slow"}
+"""Trouble of a running run -> first word of the sentence."""
 _MOST_ROLES = 3
 """Most silent roles that are named."""
 
@@ -47,6 +49,9 @@ class Facts:
         actors_wanted: Number that the run's own measurements ask for; None: unknown, or part of the algorithm.
         training_s: Seconds of training over all launches.
         resume: Command that resumes the run; "": it has no checkpoint.
+        trouble: "stalled", "slow" or "", for a run that runs.
+        because: The numbers that say so, if they are not in the other facts.
+        steps_per_s: Present environment steps per second of all actors; None: not known yet.
     """
 
     state: str
@@ -67,6 +72,9 @@ class Facts:
     wanted_because: str = ""
     training_s: float | None = None
     resume: str = ""
+    trouble: str = ""
+    because: str = ""
+    steps_per_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -109,7 +117,7 @@ def first_log(headline: Headline, roles: Sequence[RoleRow], names: Sequence[str]
 
 
 def _running(facts: Facts) -> Headline:
-    trouble = _trouble(facts)
+    trouble = (*([facts.because] if facts.because else []), *_trouble(facts))
     if facts.paused:
         since = f" since {facts.paused_since}" if facts.paused_since else ""
         told = _reached(facts, goals(facts.snapshot, facts.stop, facts.history))
@@ -118,12 +126,14 @@ def _running(facts: Facts) -> Headline:
     if facts.stopping:
         return Headline("plain", "stopping", "Stopping: it saves a checkpoint and writes its summary", trouble)
     if not facts.snapshot:
-        return Headline("warn" if trouble else "busy", "starting", f"Starting: {role_states(facts.roles)}", trouble)
+        lead = _LEADS.get(facts.trouble, "Starting")
+        told = f"{lead}: {role_states(facts.roles)}"
+        return Headline("warn" if trouble else "busy", lead.lower(), told, trouble)
     found = goals(facts.snapshot, facts.stop, facts.history)
     told, fraction = _progress(facts, found)
     bottleneck, step = _advice(facts)
-    details = tuple(filter(None, (bottleneck, facts.note)))
-    lead = "Running, with trouble" if trouble else "Running"
+    details = tuple(filter(None, (bottleneck, _one_more(facts), facts.note)))
+    lead = _LEADS.get(facts.trouble, "Running, with trouble" if trouble else "Running")
     return Headline("warn" if trouble else "busy", lead, f"{lead}: {told}", (*trouble, *details), fraction, step)
 
 
@@ -206,6 +216,26 @@ def _advice(facts: Facts) -> tuple[str, Step | None]:
         return f"{told}; {wanted} actors would serve it{because}", Step("Add an actor", "scale", now + 1)
     told = f"{told}; {wanted} {'actor is' if wanted == 1 else 'actors are'} enough{because}"
     return told, Step("Remove an actor", "scale", now - 1)
+
+
+def _one_more(facts: Facts) -> str:
+    """Return what one more actor would bring, where the present numbers tell.
+
+    It steps as fast as the others at most, and the learner can take no more than its time spent waiting allows.
+    """
+    limit = facts.snapshot.get("bottleneck")
+    if facts.actors is None or facts.autoscales:
+        return ""
+    if limit == "learner":
+        return "More actors will not help: the learner is the bottleneck"
+    acting = sum(row["role"] == "actor" and not row.get("silent") for row in facts.roles)
+    rate, waits = facts.steps_per_s, amount(facts.snapshot, "learner_wait_share")
+    if limit not in ("actors", "environment") or not acting or not rate or not 0.0 < waits < 1.0:
+        return ""
+    gain = min(rate / acting, rate * waits / (1.0 - waits))
+    gain = float(f"{gain:.2g}")
+    told = f"{gain:,.0f}" if gain >= 10.0 else f"{gain:g}"
+    return f"One more actor: about +{told} steps/s, if its host has the processor time"
 
 
 def _ended(facts: Facts, summary: Summary) -> Headline:

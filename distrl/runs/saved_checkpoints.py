@@ -47,13 +47,20 @@ class SavedCheckpoint:
 
 def saved_checkpoints(run_dir: Path) -> list[SavedCheckpoint]:
     """Return the checkpoints in a run's directory, newest first, at most `MOST`; empty if the directory is a link."""
+    paths, best = own_checkpoints(run_dir)
+    newest = list(paths.values())[:MOST]
+    found = [_described(path, is_newest=path == newest[0], is_best=path == best) for path in newest]
+    return [one for one in found if one is not None]
+
+
+def own_checkpoints(run_dir: Path) -> tuple[dict[int, Path], Path | None]:
+    """Return step -> directory of a run's checkpoints, newest first, and the best one's directory; none of a link."""
     directory = run_dir / "checkpoints"
     if directory.is_symlink():
-        return []
+        return {}, None
     paths = [path for path in newest_first(directory) if not path.is_symlink() and not path.name.endswith(".replaced")]
     best = best_path(directory) if _is_own_file(directory / "best") else None
-    found = [_described(path, is_newest=path == paths[0], is_best=path == best) for path in paths[:MOST]]
-    return [one for one in found if one is not None]
+    return {step_of(path): path for path in paths}, best
 
 
 def commands(run_dir: Path, step: int | None, other: Path) -> dict[str, str]:

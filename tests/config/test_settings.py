@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig, dump, load
-from distrl.config.settings import Setting, different, read_settings, settings_in, value_of
+from distrl.config.settings import Setting, different, read_settings, settings_in, short_names, value_of
 from distrl.errors import ConfigError
 
 
@@ -102,3 +102,18 @@ environment:
 def test_a_file_that_a_hand_has_changed():
     found = settings_in("seed:    1  # mine\nactors: {count: 2}  # theirs\n", "test")
     assert found == {"seed": Setting(1, ""), "actors.count": Setting(2, "")}
+
+
+def test_short_names_are_told_apart_from_every_other_path():
+    every = ["seed", "checkpoint.keep_s", "films.keep_s", "actors.count", "algorithm.name", "network.learning_rate"]
+    assert short_names(every, every) == {
+        "seed": "seed",
+        "checkpoint.keep_s": "checkpoint.keep_s",
+        "films.keep_s": "films.keep_s",
+        "actors.count": "actors.count",  # a bare count says nothing
+        "algorithm.name": "algorithm",
+        "network.learning_rate": "learning_rate",
+    }
+    assert short_names(["films.keep_s"], every) == {"films.keep_s": "films.keep_s"}
+    assert short_names(["films.keep_s"], ["seed"]) == {"films.keep_s": "keep_s"}
+    assert short_names(["a.kind"], ["a.name", "a.kind"]) == {"a.kind": "a.kind"}

@@ -168,6 +168,8 @@ def test_comparison(page, make_run):
     client = page()
     told = client.get(f"/api/compare?id={id_of('a')}&id={id_of('b')}&group=*&statistic=iqm").json()
     assert told["bands"][0]["centre"] == [10.0, 20.0, 30.0]
+    some = client.get(f"/api/compare?id={id_of('a')}&id={id_of('b')}&group=*&only={id_of('b')}").json()
+    assert ([*some["curves"]], some["bands"][0]["label"]) == ([id_of("b")], "all runs")
     assert client.get("/api/compare").json() == {"error": "name 1 to 60 runs, or a sweep: id=…&id=… or sweep=…"}
     table = client.get(f"/api/compare/settings?id={id_of('a')}&id={id_of('b')}&group=&outcome=env_steps").json()
     assert ([run["outcome"] for run in table["runs"]], table["group"]) == ([300.0, 300.0], [])
@@ -217,7 +219,7 @@ def test_steering_a_job(page, make_run, alive, redis_url):
     asked = [("scale", 4, "requested 4 actors"), ("pause", None, "pause requested"), ("stop", None, "stop requested")]
     for action, value, told in asked:
         answer = client.post(path, json={"action": action, "value": value}, headers=ACTING)
-        assert (answer.status_code, answer.json()) == (200, {"told": told})
+        assert (answer.status_code, answer.json()) == (200, {"message": told})
     control = client.get(f"/api/runs/{id_of('job')}").json()["live"]["control"]
     assert {"paused": True, "stop": "asked", "target_actors": 4}.items() <= control.items()
     fleet = client.get("/api/fleet").json()

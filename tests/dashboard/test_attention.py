@@ -1,6 +1,7 @@
 import pytest
 
-from distrl.dashboard.attention import counted, words_of
+from distrl.dashboard.alert_settings import SILENT_FOR_S, STALLED_S, AlertSettings
+from distrl.dashboard.attention import counted, present_rate, trouble_of, words_of
 from distrl.dashboard.jobs import NOT_YET, Look
 from distrl.memory_backend.records import Control
 
@@ -40,8 +41,8 @@ def test_runs_that_have_ended(numbers, words):
         (look(problem=NOT_YET), ("running",)),
         (look(problem="Redis is unreachable"), ("stalled", "running")),
         (look(*steady(100.0, 30)), ("running",)),
-        (look(*steady(100.0, 3), *steady(100.0, 12, 3, steps=0)), ("running",)),  # 55 s without steps
-        (look(*steady(100.0, 3), *steady(100.0, 13, 3, steps=0)), ("stalled", "running")),
+        (look(*steady(100.0, 3), *steady(100.0, 24, 3, steps=0)), ("running",)),  # 115 s without steps
+        (look(*steady(100.0, 3), *steady(100.0, 25, 3, steps=0)), ("stalled", "running")),
         (look({"env_steps": 5}), ("running",)),  # without a time
         (look(seen_s={("actor", 0): 14.0}), ("running",)),
         (look(seen_s={("actor", 0): 1.0, ("learner", 0): 16.0}), ("stalled", "running")),
@@ -53,6 +54,24 @@ def test_runs_that_have_ended(numbers, words):
 )
 def test_running_ones(seen, words):
     assert words_of("running", {}, seen) == words
+
+
+def test_trouble_has_its_numbers():
+    still = look(*steady(100.0, 3), *steady(100.0, 25, 3, steps=0))
+    assert trouble_of(still) == ("stalled", "No new environment steps for 2:00")
+    assert trouble_of(still, has_redis=False) == ("", "")
+    assert trouble_of(look(*steady(100.0, 20), *steady(49.0, 5, 20))) == ("slow", "49 steps/s now, 100 before")
+    assert trouble_of(look(problem="Redis is unreachable")) == ("stalled", "")  # the page names it anyway
+
+
+def test_the_present_rate_is_the_median_of_five_rows():
+    assert present_rate(look(*steady(100.0, 2), *steady(40.0, 3))) == 40.0
+    assert present_rate(look(*steady(100.0, 4))) is None
+
+
+def test_alerts_have_the_same_limits():
+    settings = AlertSettings()
+    assert (settings.no_steps_s, settings.silent_s) == (STALLED_S, SILENT_FOR_S)
 
 
 def test_a_run_without_redis_does_not_stall():

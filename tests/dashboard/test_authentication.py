@@ -65,7 +65,7 @@ def test_signing_in_and_out(client):
     assert (again.status_code, again.headers["location"]) == (303, "/")
     stolen = client.cookies[COOKIE]
     out = client.post("/logout", json={}, headers={"X-Distrl": "1"})
-    assert (out.status_code, out.json(), COOKIE in client.cookies) == (200, {"told": "signed out"}, False)
+    assert (out.status_code, out.json(), COOKIE in client.cookies) == (200, {"message": "signed out"}, False)
     client.cookies.set(COOKIE, stolen)
     assert client.get("/api/session").status_code == 401
 

@@ -82,7 +82,7 @@ def test_a_list_tells_only_what_it_shows(runs, make_run):
     make_run("run 4", ended=False)
     told = dict(watch.changes())
     assert [row["name"] for row in told["rows"]["changed"]] == ["run 3"]
-    assert (told["list"]["matched"], told["list"]["told"]) == (5, {"gone": 1, "solved": 4})
+    assert (told["list"]["matched"], told["list"]["counts"]) == (5, {"gone": 1, "solved": 4})
 
 
 def test_a_query_that_cannot_be_answered_is_one_line_until_it_can(runs, make_run):

@@ -44,6 +44,7 @@ def test_bands_by_a_key_of_the_configuration(runs, make):
     line = [10.0, 20.0, 30.0]
     assert first == {
         "label": "learning_rate=0.001",
+        "place": 0,
         "runs": 2,
         "x": [100.0, 200.0, 300.0],
         **{name: line for name in ("centre", "low", "high")},
@@ -64,6 +65,26 @@ def test_groups_are_in_the_order_of_their_numbers(runs, make):
     ]
 
 
+def test_curves_of_some_runs_keep_the_groups_labels_and_colours_of_all(runs, make):
+    for name, rate, seed in (("a", 0.00123, 1), ("b", 0.00124, 1), ("c", 0.01, 1), ("d", 0.01, 2)):
+        make(name, rate, seed)
+    compared = Compared(runs, asked("abcd", ALL_BUT_SEED))
+    every = compared.curves("mean_return_100", "steps", 100, 1)
+    some = compared.curves("mean_return_100", "steps", 100, 1, [id_of(name) for name in "bd"])
+    assert [run["id"] for run in some["runs"]] == [*some["curves"]] == [id_of("b"), id_of("d")]
+    assert [(band["label"], band["place"], band["runs"]) for band in every["bands"]] == [
+        ("learning_rate=0.00123", 0, 1),
+        ("learning_rate=0.00124", 1, 1),
+        ("learning_rate=0.01", 2, 2),
+    ]
+    assert [(band["label"], band["place"], band["runs"]) for band in some["bands"]] == [
+        ("learning_rate=0.00124", 1, 1),
+        ("learning_rate=0.01", 2, 1),
+    ]
+    none = compared.curves("mean_return_100", "steps", 100, 1, [""])
+    assert (none["runs"], none["curves"], none["bands"], none["columns"]) == ([], {}, [], every["columns"])
+
+
 def test_the_usual_groups_are_all_but_the_seed_if_a_seed_differs(runs, make):
     for name, rate, seed in (("a", 1e-3, 1), ("b", 1e-3, 2), ("c", 1e-2, 1)):
         make(name, rate, seed)
@@ -78,7 +99,7 @@ def test_groups_of_several_settings(runs, make):
         make(name, rate, seed=len(name), sets=[f"actors.count={actors}"])
     told = Compared(runs, asked("abc", RATE, "actors.count")).table()
     assert {group["label"] for group in told["groups"]} == {
-        f"{RATE}=0.001 count={actors}" for actors in (1, 2)
+        f"{RATE}=0.001 actors.count={actors}" for actors in (1, 2)
     }  # a key that does not differ has its whole name
 
 

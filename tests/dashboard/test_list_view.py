@@ -35,7 +35,7 @@ def test_a_page_is_a_part_of_the_sorted_list(runs):
     page = runs.page(View(sort="-return", offset=2, limit=2))
     assert names(page) == ["r2", "r1"]
     assert (page["matched"], page["total"], page["length"], page["offset"]) == (5, 5, 5, 2)
-    assert page["told"] == {"failed": 1, "solved": 4}
+    assert page["counts"] == {"failed": 1, "solved": 4}
     assert names(runs.page(View(sort="lr"))) == ["r3", "r2", "r1", "r0", "r4"]
     assert names(runs.page(View(offset=99, limit=2))) == ["r0"]  # the last page
     assert names(runs.page(View(query="lr<1e-2 seed=1 -state:failed", limit=9))) == ["r2", "r0"]
@@ -138,7 +138,7 @@ def test_secrets_are_no_columns(runs, make_run):
     assert [row["settings"]["memory.url"] for row in page["rows"]] == ["redis://•••@h0", "redis://•••@h1"]
 
 
-def test_telling_settings_of_many_runs_are_those_that_differ_within_an_algorithm(runs, make_run):
+def test_usual_settings_of_many_runs_are_those_that_differ_within_an_algorithm(runs, make_run):
     for number, value in enumerate(np.linspace(0.9, 0.99, 4)):
         make_run(f"p{number}", config=dump(load("cartpole-ppo", sets=[f"algorithm.discount={value:.2f}"])))
     settings = [column["name"] for column in runs.page(View())["columns"] if column["kind"] == "setting"]

@@ -76,18 +76,22 @@ def test_a_resumed_run_goes_on_at_its_checkpoint(folder, table):
 
 def test_checkpoints_targets_and_stages(folder, table):
     (folder / "checkpoints").mkdir()
-    for name in ("ckpt-000000000040", "ckpt-000000000090", "best", "other"):
-        (folder / "checkpoints" / name).touch()
+    for name in ("ckpt-000000000040", "ckpt-000000000090", "ckpt-000000000090.replaced", "other"):
+        (folder / "checkpoints" / name).mkdir()
     (folder / "checkpoints" / "best").write_text("ckpt-000000000040\n")
     table["curriculum_size"] = np.where(table["updates"] < 55, 1.0, 2.0)
     settings = {"stop.mean_return": Setting(475.0, "preset"), "stop.evaluation_return": Setting(None, "default")}
+    settings |= {"stop.metrics.reward/forward": Setting(3, "flag"), "stop.metrics": Setting({}, "default")}
     found = marks(folder, table, settings, "steps")
     assert [(one["x"], one["text"]) for one in found["marks"]] == [
         (400.0, "checkpoint of update 40, the best"),
         (550.0, "size is 2"),
         (900.0, "checkpoint of update 90"),
     ]
-    assert found["targets"] == [{"setting": "stop.mean_return", "metric": "mean_return_100", "value": 475.0}]
+    assert found["targets"] == [
+        {"setting": "stop.mean_return", "metric": "mean_return_100", "value": 475.0},
+        {"setting": "stop.metrics.reward/forward", "metric": "info_reward_forward_100", "value": 3.0},
+    ]
 
 
 def test_evaluations_have_the_spread_of_their_record(folder, table):

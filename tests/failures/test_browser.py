@@ -29,7 +29,7 @@ def test_a_training_is_watched_and_steered(start_run, unhurried, distrl_command,
 
     def steps():
         """Where the return curve ends, as a screen reader is told."""
-        said = tab.get_by_role("img", name=re.compile("^Mean return 100: Mean return 100")).get_attribute("aria-label")
+        said = tab.get_by_role("img", name=re.compile("^Return: Return")).get_attribute("aria-label")
         return float(re.search(r"at ([\d.,]+)", said)[1].replace(",", ""))
 
     def until(condition, what):

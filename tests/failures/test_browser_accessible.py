@@ -192,7 +192,7 @@ def test_all_of_it_is_reached_without_a_mouse(dashboard, tab, job):
     keys.press("Enter")
     assert keys.name.startswith("actor 1 on zeus")
 
-    keys.to("^Mean return 100")
+    keys.to("^Return")
     keys.press("Home")
     tab.locator("#status").filter(has_text=re.compile("10")).wait_for(state="attached")
     keys.press("+")

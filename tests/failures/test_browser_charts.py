@@ -84,7 +84,7 @@ def test_a_chart_by_mouse(page):
     tip = tab.locator(".tip").first
     tip.wait_for()
     steps, minutes, seconds, value = re.search(
-        r"([\d,]+) steps · (\d+):(\d\d)\s.*Mean return 100\s*([\d.]+)", tip.inner_text(), re.DOTALL
+        r"([\d,]+) steps · (\d+):(\d\d)\s.*Return\s*([\d.]+)", tip.inner_text(), re.DOTALL
     ).groups()
     steps = int(steps.replace(",", ""))
     assert 60 * int(minutes) + int(seconds) == pytest.approx(steps / 100, abs=1)  # in steps and in time
@@ -110,10 +110,10 @@ def test_a_chart_by_mouse(page):
 
 def test_a_chart_by_keyboard_and_as_a_table(page):
     tab = page()
-    chart = tab.get_by_role("application", name=re.compile("^Mean return 100"))
+    chart = tab.get_by_role("application", name=re.compile("^Return"))
     chart.focus()
     chart.press("Home")
-    status(tab, "100 steps · 1.0 s: Mean return 100 0.1")
+    status(tab, "100 steps · 1.0 s: Return 0.1")
     chart.press("End")
     status(tab, f"{100 * ROWS:,} steps")
     tab.locator(".tip .nearest").first.wait_for()
@@ -134,7 +134,7 @@ def test_a_chart_by_keyboard_and_as_a_table(page):
     card.locator("summary").focus()
     tab.keyboard.press("Enter")
     card.get_by_role("button", name="Table").press("Enter")
-    table = card.get_by_role("region", name="Values of Mean return 100")
+    table = card.get_by_role("region", name="Values of Return")
     assert table.locator("tbody tr").count() == 100
     assert table.locator("tbody tr").last.inner_text().split() == ["400,000", "steps", "·", "1:06:40", "300", "400"]
     tab.keyboard.press("Escape")
@@ -153,10 +153,10 @@ def test_a_chart_as_files(page, tmp_path):
         download.value.save_as(saved[kind])
     rows = [*csv.DictReader(saved["CSV"].read_text().splitlines())]
     assert (len(rows), rows[-1]["mean_return_100"], rows[-1]["wall_s"]) == (ROWS, "400", str(ROWS))
-    assert saved["CSV"].name == "a-Mean-return-100-Evaluation-mean-return.csv"
+    assert saved["CSV"].name == "a-Return-Evaluation.csv"
     svg = saved["SVG"].read_text()
     assert svg.startswith("<svg")
-    assert all(text in svg for text in ("polyline", "Mean return 100", "target 475", "polygon"))
+    assert all(text in svg for text in ("polyline", "Return", "target 475", "polygon"))
     assert saved["PNG"].read_bytes().startswith(b"\x89PNG")
 
 
@@ -178,7 +178,7 @@ def test_panels_are_chosen_arranged_and_kept_in_the_address(page):
     tab.get_by_role("checkbox", name=re.compile(r"^My error \[x\]")).check()
     find.fill("")
     tab.get_by_role("checkbox", name=re.compile("^Loss")).check()
-    assert tab.get_by_role("checkbox", name=re.compile("^Env steps per s")).is_disabled()  # a third unit has no axis
+    assert tab.get_by_role("checkbox", name=re.compile(r"^Steps\/s")).is_disabled()  # a third unit has no axis
     tab.get_by_text("Both axes are taken").wait_for()
     tab.get_by_role("button", name="Show", exact=True).press("Enter")
     own = tab.locator(".panels-grid figure").nth(2)

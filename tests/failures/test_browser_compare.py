@@ -8,6 +8,7 @@ import pytest
 
 from distrl.config.load import dump, load
 from distrl.dashboard.files import id_of
+from tests.failures.browsing import until
 from tests.run_folders import summary
 
 pytestmark = [pytest.mark.slow, pytest.mark.row("P12", "P13")]
@@ -78,10 +79,27 @@ def test_a_sweep_is_found_grouped_and_kept_in_the_address(dashboard, tab, sweep)
     bands.nth(5).wait_for()
     assert bands.count() == 6
     tab.reload()
-    bands.filter(has_text="learning_rate=0.0001 count=1").wait_for()
+    bands.filter(has_text="learning_rate=0.0001 actors.count=1").wait_for()
     assert tab.get_by_label("Statistic").input_value() == "median"
     tab.get_by_role("button", name="Groups").press("Enter")
     assert rows(tab).count() == 6
+
+    # The state of the chart, too: a hidden band, the zoom, and how y is drawn.
+    bands.nth(1).press("Enter")
+    tab.get_by_role("application", name=re.compile("^Return of 9 runs")).press("+")
+    tab.get_by_label("Options of the chart").press("Enter")
+    tab.get_by_label("Log scale").check()
+    tab.get_by_label("Least y").fill("5")
+    tab.get_by_label("Least y").press("Tab")
+    tab.reload()
+    tab.get_by_role("button", name="Reset zoom").wait_for()
+    bands.nth(5).wait_for()
+    assert [band.get_attribute("aria-pressed") for band in bands.all()].index("false") == 1
+    tab.get_by_label("Options of the chart").press("Enter")
+    assert tab.get_by_label("Log scale").is_checked()
+    assert tab.get_by_label("Least y").input_value() == "5"
+    tab.get_by_role("button", name="Reset zoom").press("Enter")
+    until(tab, "!location.hash.includes('zoom')")
     assert tab.complaints == []
 
 
@@ -103,7 +121,7 @@ def test_ranges_by_keyboard_and_by_mouse_choose_runs(page):
     tab.get_by_role("slider", name="Range of learning_rate").and_(tab.locator("[aria-valuetext=all]")).wait_for()
     assert rows(tab).count() == 9
 
-    outcome = tab.get_by_role("slider", name="Range of return")
+    outcome = tab.get_by_role("slider", name="Range of Return")
     outcome.scroll_into_view_if_needed()
     box = outcome.bounding_box()
     middle = box["x"] + box["width"] / 2
@@ -129,8 +147,8 @@ def test_the_table_is_sorted_cut_and_saved(page, tmp_path):
     assert tab.locator(".picker label:visible").count() == 1
     tab.get_by_role("checkbox", name=re.compile(r"^actors\.count")).uncheck()
     tab.get_by_role("button", name="Show", exact=True).press("Enter")
-    tab.get_by_role("columnheader", name="count", exact=True).wait_for(state="detached")
-    assert tab.get_by_role("slider", name="Range of count").count() == 0
+    tab.get_by_role("columnheader", name="actors.count", exact=True).wait_for(state="detached")
+    assert tab.get_by_role("slider", name="Range of actors.count").count() == 0
     with tab.expect_download() as download:
         tab.get_by_label("Comparison as a table").get_by_role("button", name="CSV").click()
     saved = tmp_path / "table.csv"
@@ -144,10 +162,10 @@ def test_the_table_is_sorted_cut_and_saved(page, tmp_path):
 def test_pictures_tell_what_mattered_and_lead_to_runs(page, tmp_path):
     tab = page()
     tab.get_by_text("more than by chance: learning_rate").wait_for()
-    plot = tab.get_by_role("application", name=re.compile("^return over learning_rate of 9 runs"))
+    plot = tab.get_by_role("application", name=re.compile("^Return over learning_rate of 9 runs"))
     plot.press("End")
     tab.locator("#status").filter(has_text="learning_rate: 0.01").wait_for(state="attached")
-    assert tab.locator(".tip:visible").inner_text().splitlines()[-1].startswith("return: 2")
+    assert tab.locator(".tip:visible").inner_text().splitlines()[-1].startswith("Return: 2")
     card = tab.locator("figure", has=tab.get_by_role("heading", name="Outcome over a setting"))
     card.get_by_label("Options of Outcome over a setting").press("Enter")
     for form, start in (("CSV", b"run,learning_rate,"), ("SVG", b"<svg"), ("PNG", b"\x89PNG")):
@@ -184,7 +202,7 @@ def test_a_search_and_a_population(tmp_path, dashboard, tab):
     record = {"members": {"0001": {}, "0002": {}, "0003": {}}, "lessons": [lesson]}
     (tmp_path / "population" / "population.json").write_text(json.dumps(record))
     tab.goto(f"{dashboard}#/sweep/{id_of('search')}")
-    tab.get_by_role("application", name=re.compile("^return over number of the run of 3 runs")).wait_for()
+    tab.get_by_role("application", name=re.compile("^Return over number of the run of 3 runs")).wait_for()
     tab.get_by_text("3 of 5 runs: 3 done, 2 not begun").wait_for()
     tab.goto(f"{dashboard}#/sweep/{id_of('population')}")
     tab.get_by_role("img", name="1 time a member took the networks of another one").wait_for()

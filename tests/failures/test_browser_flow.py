@@ -11,7 +11,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
 
 def test_the_flow_of_a_training_and_one_of_its_actors(start_run, unhurried, dashboard, tab):
-    start_run(*unhurried).wait_for_updates(3)
+    run = start_run(*unhurried)
+    run.wait_for_updates(3)
     tab.goto(f"{dashboard}#/run/{id_of('run')}")
     flow = tab.locator("section.flow")
     for station, told in {
@@ -39,6 +40,11 @@ def test_the_flow_of_a_training_and_one_of_its_actors(start_run, unhurried, dash
     role = flow.get_by_role("region", name="The chosen role")
     role.get_by_text(re.compile(r"^Speed: [\d,]+ steps/s")).wait_for()
     role.get_by_text(re.compile(r"^Memory: [\d.]+ MB")).wait_for()
+    flow.get_by_label("Colour").select_option("rss_mb")
+    tab.reload()
+    role.get_by_text(re.compile(r"^Memory: [\d.]+ MB")).wait_for()
+    assert flow.get_by_label("Colour").input_value() == "rss_mb"
+    assert "MB" in cells.nth(0).get_attribute("title")
     role.get_by_role("button", name="Stacks").click()
     role.get_by_text("thread MainThread:").wait_for()
     role.get_by_role("button", name="Log").click()
@@ -47,4 +53,14 @@ def test_the_flow_of_a_training_and_one_of_its_actors(start_run, unhurried, dash
     role.get_by_role("button", name="Close").click()
     role.wait_for(state="hidden")
     assert tab.evaluate("document.activeElement.title").startswith("actor 1 on ")
+
+    # The list stops chosen runs that run.
+    tab.get_by_role("link", name="Runs", exact=True).first.click()
+    tab.get_by_role("checkbox", name="Choose run", exact=True).check()
+    tab.get_by_role("button", name="Stop …").click()
+    tab.get_by_role("dialog").get_by_role("button", name="Stop", exact=True).click()
+    assert run.finish().stop_reason == "asked"
+    tab.locator("tr[data-run] .pill", has_text="stopped").wait_for()
+    tab.get_by_role("button", name="Stop …").click()
+    tab.get_by_text("None of the chosen runs is running.").wait_for()
     assert tab.complaints == []

@@ -95,7 +95,7 @@ def test_groups_are_unfolded_with_the_keyboard(dashboard, tab):
 def test_columns_are_chosen(dashboard, tab):
     tab.goto(dashboard)
     tab.get_by_role("button", name="Columns …").click()
-    tab.get_by_role("searchbox", name="Search columns").fill("discount")
+    tab.get_by_role("searchbox", name="Find columns").fill("discount")
     tab.get_by_role("checkbox", name=re.compile("algorithm.discount")).check()
     tab.get_by_role("button", name="Show", exact=True).click()
     tab.get_by_role("columnheader", name="discount").wait_for()

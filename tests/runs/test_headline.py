@@ -86,12 +86,49 @@ def test_a_step_is_offered_where_the_measured_number_of_actors_differs(facts, st
     assert told.details[-1].startswith("Bottleneck: actors: the learner waits for unrolls 41%")
 
 
+@pytest.mark.parametrize(
+    ("snapshot", "rate", "words"),
+    [
+        (ACTORS, 960.0, "One more actor: about +480 steps/s, if its host has the processor time"),
+        ({**ACTORS, "learner_wait_share": 0.1}, 900.0, "One more actor: about +100 steps/s, if its host has"),
+        ({"bottleneck": "environment", "learner_wait_share": 0.6}, 5.0, "One more actor: about +2.5 steps/s"),
+        ({"bottleneck": "learner"}, 470.0, "More actors will not help: the learner is the bottleneck"),
+        (ACTORS, 24690.0, "One more actor: about +12,000 steps/s"),
+        (ACTORS, 0.0, ""),
+        (ACTORS, None, ""),
+        ({"bottleneck": "actors"}, 470.0, ""),
+        ({"bottleneck": "-", "learner_wait_share": 0.02}, 470.0, ""),
+    ],
+)
+def test_what_one_more_actor_would_bring(snapshot, rate, words):
+    roles = [{"role": "actor", "id": at, "state": "acting", "silent": at == 2, "seen_s": 9.0} for at in range(3)]
+    known = {"roles": roles, "steps_per_s": rate}
+    found = [one for one in running(snapshot, **known, actors=3).details if "ore actor" in one]
+    assert len(found) == bool(words)
+    assert all(one.startswith(words) for one in found)
+    assert not any("ore actor" in one for one in running(snapshot, **known).details)  # it starts no actors
+    assert not any("ore actor" in one for one in running(snapshot, **known, actors=3, autoscales=True).details)
+
+
 def test_a_silent_role_is_in_the_sentence():
     told = running(roles=[*ROLES, SILENT], actors=3)
     assert (told.tone, told.state) == ("warn", "Running, with trouble")
     assert told.details == ("actor 1 has been silent for 12 s (was acting)", "2 of 3 actors are there")
     many = running(roles=[{**SILENT, "id": number} for number in range(5)])
     assert many.details[3] == "2 more roles are silent"
+
+
+def test_a_stalled_or_slow_run_says_so_with_its_numbers():
+    told = headline(
+        Facts("running", {"env_steps": 1000}, trouble="stalled", because="No new environment steps for 2:00")
+    )
+    assert (told.tone, told.state) == ("warn", "Stalled")
+    assert told.sentence.startswith("Stalled: 1,000 steps")
+    assert told.details == ("No new environment steps for 2:00",)
+    told = headline(Facts("running", {"env_steps": 1000}, trouble="slow", because="49 steps/s now, 100 before"))
+    assert told.sentence.startswith("Slow: 1,000 steps")
+    assert told.details == ("49 steps/s now, 100 before",)
+    assert headline(Facts("running", trouble="stalled")).sentence.startswith("Stalled: ")
 
 
 def test_a_paused_run_says_since_when():

@@ -38,7 +38,7 @@ export const limit = () => clock && clock[0] + (performance.now() - clock[1]) / 
 export async function act(run, action, value = null) {
   const body = JSON.stringify({ action, value, deadline: limit() });
   try {
-    return (await asked(`/api/runs/${run}/control`, { method: "POST", headers: ACTING, body })).told;
+    return (await asked(`/api/runs/${run}/control`, { method: "POST", headers: ACTING, body })).message;
   } catch (error) {
     if (error instanceof Refused) throw error;
     throw new Error(`${error.message}; what it has not done by now, it does not do later`);

@@ -15,15 +15,13 @@ const AS_DRAWN = { log: false, clip: false, low: null, high: null };
 /**
  * lines: [{key, label, x, y, colour (index), axis: 1 | 2, dashed, faint, behind, format}]; `behind`: the raw line of a smooth one
  * bands: [{key, label, x, centre, low, high, colour, format}]
- * marks: [{x, kind, text, time}], targets: [{value}], ruler: {steps, updates, episodes, time}, the same points on every axis
+ * marks: [{x, kind, text, time}], targets: [{value, axis}], ruler: {steps, updates, episodes, time}, the same points on every axis
  */
 export class Chart {
-  constructor({ height = 170, fill = false, label, syncKey = null, onZoom = null }) {
-    Object.assign(this, { height, fill, label, syncKey, onZoom });
-    this.over = "steps";
+  constructor({ height = 170, fill = false, label, syncKey = null, over = "steps", onZoom = null, onHide = null, hidden = new Set() }) {
+    Object.assign(this, { height, fill, label, syncKey, over, onZoom, onHide, hidden }); // hidden: keys of lines
     Object.assign(this, { lines: [], bands: [], marks: [], targets: [], ruler: {}, texts: [tick, tick], titles: ["", ""] });
     this.view = { ...AS_DRAWN };
-    this.hidden = new Set();
     this.hiddenKinds = new Set();
     this.zoom = null; // [low, high] in x
     this.plot = null;
@@ -65,7 +63,7 @@ export class Chart {
     this.describe();
     const { left, top } = this.plot?.cursor ?? {};
     if (left >= 0) this.plot.setCursor({ left, top }); // another point may be there now
-    else this.tell(null);
+    else this.drawValues(null);
   }
 
   /** Texts of the ticks, and titles, of both y axes. */
@@ -88,7 +86,7 @@ export class Chart {
     this.rescale();
   }
 
-  /** Zooms, and tells the page. */
+  /** Zooms, and calls the page. */
   zoomTo(range) {
     this.setZoom(range);
     this.onZoom?.(range);
@@ -113,7 +111,7 @@ export class Chart {
     if (!this.plot) return;
     const [low, high] = this.zoom ?? extent(this.shownLines());
     if (low !== null && high > low) this.plot.setScale("x", { min: low, max: high });
-    this.tellBeyond();
+    this.noteBeyond();
   }
 
   /** Colours again, after the theme has changed. */
@@ -197,7 +195,7 @@ export class Chart {
   range(axis, low, high) {
     const { log, clip } = this.view;
     if (clip) [low, high] = percentiles(this.visible(axis).flat());
-    const targets = axis === 1 && !this.zoom ? this.targets.map((target) => target.value).filter((value) => !log || value > 0) : [];
+    const targets = this.zoom ? [] : this.targets.filter((target) => target.axis === axis).map((target) => target.value).filter((value) => !log || value > 0);
     if (targets.length && low !== null) [low, high] = [Math.min(low, ...targets), Math.max(high, ...targets)];
     const range = (log ? paddedLog : padded)(low, high);
     const byHand = axis === 1 ? [this.view.low, this.view.high] : [null, null];
@@ -213,7 +211,7 @@ export class Chart {
   }
 
   /** Says how many points the y range leaves out. */
-  tellBeyond() {
+  noteBeyond() {
     const { view, plot } = this, all = [1, 2].map((axis) => this.visible(axis).flat());
     let beyond = 0, undrawn = 0;
     if (view.clip || view.low !== null || view.high !== null) {
@@ -236,7 +234,7 @@ export class Chart {
 
   cursorMoved(plot) {
     const { idx, left, top } = plot.cursor;
-    this.tell(idx);
+    this.drawValues(idx);
     if ((this.hovered || this.keyIndex !== null) && idx !== null && idx !== undefined && left >= 0) this.tooltip.show(idx, left, top < 0 ? plot.over.clientHeight / 2 : top);
     else this.tooltip.hide();
   }
@@ -288,7 +286,8 @@ export class Chart {
     if (!this.hidden.delete(key)) this.hidden.add(key);
     this.rebuild();
     this.legend.children[held]?.focus();
-    this.tell(null);
+    this.drawValues(null);
+    this.onHide?.();
   }
 
   toggleKind(kind) {
@@ -309,7 +308,7 @@ export class Chart {
   }
 
   /** Values in the legend: under the cursor, or the newest. */
-  tell(index) {
+  drawValues(index) {
     const data = this.plot?.data;
     this.lines.forEach((line, at) => {
       const element = this.values.get(line.key);

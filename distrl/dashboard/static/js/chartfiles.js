@@ -1,4 +1,4 @@
-// A chart as a table, and as files: CSV of what is drawn, SVG, PNG.
+// Files that the page saves: CSV, SVG, PNG; and a chart as a table.
 import { h, svg } from "./dom.js";
 import { colour, dashOf, seriesColour } from "./colours.js";
 import { duration, tick } from "./format.js";
@@ -15,11 +15,11 @@ export function save(name, content, type) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-const told = (chart) => chart.shownLines().filter((line) => !line.behind);
+const drawnLines = (chart) => chart.shownLines().filter((line) => !line.behind);
 
 /** Values at up to 100 points of what is shown, evenly chosen. */
 export function tableOf(chart) {
-  const lines = told(chart), data = chart.plot?.data ?? [[]], { min, max } = chart.plot?.scales.x ?? {};
+  const lines = drawnLines(chart), data = chart.plot?.data ?? [[]], { min, max } = chart.plot?.scales.x ?? {};
   const inside = data[0].map((_, at) => at).filter((at) => data[0][at] >= min && data[0][at] <= max);
   const step = Math.max((inside.length - 1) / (MOST_ROWS - 1), 1);
   const rows = [...new Set(Array.from({ length: Math.min(inside.length, MOST_ROWS) }, (_, at) => inside[Math.round(at * step)]))];
@@ -31,21 +31,22 @@ export function tableOf(chart) {
 }
 
 /** A cell of a CSV file; of a text that a spreadsheet would calculate, a quotation mark first makes it text. */
-export function quoted(cell) {
+function quoted(cell) {
   const text = typeof cell === "string" && /^[=+\-@\t\r]/.test(cell) && !Number.isFinite(Number(cell)) ? `'${cell}` : String(cell);
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-/** CSV of the points that the chart holds. */
-export function csvOf(chart) {
-  const lines = told(chart), data = chart.plot?.data ?? [[]], places = lines.map((line) => chart.lines.indexOf(line) + 1);
-  const rows = data[0].map((x, at) => [x, ...places.map((place) => data[place][at] ?? "")]);
-  return [[chart.over, ...lines.map((line) => line.label)], ...rows].map((row) => row.map(quoted).join(",")).join("\n") + "\n";
+export const csvText = (rows) => `${rows.map((row) => row.map((cell) => quoted(cell ?? "")).join(",")).join("\n")}\n`;
+
+/** Headings, and the values at every point that the chart holds. */
+export function rowsOf(chart) {
+  const lines = drawnLines(chart), data = chart.plot?.data ?? [[]], places = lines.map((line) => chart.lines.indexOf(line) + 1);
+  return [[chart.over, ...lines.map((line) => line.label)], ...data[0].map((x, at) => [x, ...places.map((place) => data[place][at])])];
 }
 
 /** An SVG of the chart with its title, axes and legend, drawn from the same data. */
 export function svgOf(chart, title) {
-  const [width, height] = SVG_SIZE, shown = told(chart).filter((line) => !line.faint).slice(0, 24);
+  const [width, height] = SVG_SIZE, shown = drawnLines(chart).filter((line) => !line.faint).slice(0, 24);
   const second = chart.lines.some((line) => line.axis === 2);
   const box = { left: 70, top: 46, right: width - (second ? 70 : 20), bottom: height - 46 };
   const rows = Math.ceil(shown.length / 3), whole = height + 20 * rows;
@@ -78,8 +79,8 @@ export function svgOf(chart, title) {
     inner.append(svg("polygon", { points: points.join(" "), fill: colour(seriesColour(band.colour)), "fill-opacity": 0.16 }));
   }
   for (const target of chart.targets) {
-    inner.append(svg("line", { x1: box.left, x2: box.right, y1: py(target.value), y2: py(target.value), stroke: colour("--good"), "stroke-dasharray": "8 4" }),
-      text(targetText(target), { x: box.left + 6, y: py(target.value), dy: -4, fill: colour("--good") }));
+    inner.append(svg("line", { x1: box.left, x2: box.right, y1: py(target.value, target.axis), y2: py(target.value, target.axis), stroke: colour("--good"), "stroke-dasharray": "8 4" }),
+      text(targetText(target), { x: box.left + 6, y: py(target.value, target.axis), dy: -4, fill: colour("--good") }));
   }
   for (const mark of chart.shownMarks()) {
     const stroke = { x1: px(mark.x), x2: px(mark.x), y1: box.bottom, y2: box.top, stroke: colour(KINDS[mark.kind][2]), "stroke-opacity": 0.5, "stroke-dasharray": "3 3" };
@@ -98,9 +99,6 @@ export function svgOf(chart, title) {
   });
   return new XMLSerializer().serializeToString(root);
 }
-
-/** A PNG of the same picture, at twice its size. */
-export const pngOf = (chart, title) => pngFrom(svgOf(chart, title));
 
 /** A PNG of an SVG, given as text, at twice its size. */
 export async function pngFrom(text) {

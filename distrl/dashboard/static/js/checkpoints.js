@@ -3,18 +3,19 @@ import { h, say } from "./dom.js";
 import { get } from "./api.js";
 import { copyButton } from "./copy.js";
 import { ago, bytes, compact, moment, result, UNKNOWN, whole } from "./format.js";
+import { title } from "./metrics.js";
 
 const EVERY_MS = 15000; // the learner writes them on its own, too
 const COMMANDS = [["resume", "Resume", "go on from here; later checkpoints are moved aside"], ["branch", "Branch", "a new run with all of this state"],
   ["begin", "Init from", "a new training that begins with these weights"], ["evaluate", "Evaluate", "play greedy episodes"], ["export", "Export", "write the policy as one ONNX file"]];
-const COLUMNS = [["Update", "n"], ["Environment steps", "n"], ["Saved"], ["Size", "n"], ["Return, last 100", "n"], ["Newest evaluation then", "n"], ["Copy a command"]];
+const COLUMNS = [["Update", "n"], ["env_steps", "n"], ["Saved"], ["Size", "n"], ["mean_return_100", "n"], ["Newest evaluation then", "n"], ["Copy a command"]];
 
 export function checkpointsPanel(id) {
   const body = h("tbody"), none = h("p", { class: "empty" }, "Loading …");
   const line = h("code", { class: "mono", tabindex: 0, role: "textbox", "aria-readonly": "true", "aria-label": "The command that was copied last" });
   const copied = h("p", { class: "copied", hidden: true }, line);
   const table = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Checkpoints", hidden: true }, h("table", { class: "checkpoints" },
-    h("caption", { class: "visually-hidden" }, "Checkpoints, newest first"), h("thead", {}, h("tr", {}, COLUMNS.map(([text, kind]) => h("th", { scope: "col", class: kind }, text)))), body));
+    h("caption", { class: "visually-hidden" }, "Checkpoints, newest first"), h("thead", {}, h("tr", {}, COLUMNS.map(([text, kind]) => h("th", { scope: "col", class: kind }, title(text))))), body));
   let isOpen = false, timer = 0, shown = "";
 
   async function load() {

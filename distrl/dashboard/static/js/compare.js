@@ -5,10 +5,10 @@ import { get } from "./api.js";
 import { Chart } from "./chart.js";
 import { ChartCard } from "./chartcard.js";
 import { addressed, keepInAddress } from "./address.js";
+import { readView, readZoom, viewText, zoomText } from "./chartstate.js";
 import { columnsOf, CompareTable } from "./comparetable.js";
-import { title } from "./format.js";
 import { importance } from "./importance.js";
-import { metricsOf, texts } from "./metrics.js";
+import { metricsOf, texts, title } from "./metrics.js";
 import { parallel, passes } from "./parallel.js";
 import { scatter } from "./scatter.js";
 import { scaleOf } from "./scales.js";
@@ -29,7 +29,7 @@ function recalled() {
   return {
     ids: query.getAll("id"), sweep: text("sweep"), groups: query.has("group") ? query.getAll("group") : [USUAL_GROUP], statistic: one("statistic", STATISTICS, "interval"), outcome: text("outcome"), metric: text("metric", "mean_return_100"), second: text("second"),
     over: one("over", AXES, "steps"), smooth: Math.min(Math.max(Math.round(Number(query.get("smooth"))) || 1, 1), 101), x: text("x"), colour: query.get("colour"), ranges: new Map(ranges.filter(([, range]) => range.every(Number.isFinite))),
-    sort: text("sort"), columns: query.has("column") ? query.getAll("column") : null, rows: text("rows", "runs"), log: query.has("log"), single: query.has("single") ? query.get("single") === "1" : null,
+    sort: text("sort"), columns: query.has("column") ? query.getAll("column") : null, rows: text("rows", "runs"), view: readView(text("view")), zoom: readZoom(query.get("zoom")), hidden: new Set(query.getAll("hide")), single: query.has("single") ? query.get("single") === "1" : null,
   };
 }
 
@@ -51,7 +51,7 @@ class Comparison {
     this.path = sweep; // the sweep that the address itself names
     this.sweep = sweep ?? (this.state.sweep || null);
     if (!this.sweep && !this.state.ids.length) throw new Error("Choose runs in the list to compare them.");
-    Object.assign(this, { hidden: new Set(), turn: 0, offered: "", several: false });
+    Object.assign(this, { turn: 0, offered: "", several: false });
     this.note = h("div", { class: "note bad", role: "status", hidden: true });
     this.best = h("p", { class: "told best" });
     this.left = h("p", { class: "told" });
@@ -70,18 +70,19 @@ class Comparison {
   }
 
   makeCards() {
-    this.chart = new Chart({ height: 400, label: "Comparison" });
-    this.reset = h("button", { type: "button", class: "small", hidden: true, on: { click: () => { this.chart.setZoom(null); this.reset.hidden = true; } } }, "Reset zoom");
-    this.chart.onZoom = (range) => (this.reset.hidden = range === null);
-    this.card = new ChartCard(this.chart, { head: [this.curveFields], named: () => `compare ${title(this.state.metric)} over ${this.state.over}`, changed: ({ log }) => { this.state.log = log; this.remember(); } });
-    this.card.setView({ log: this.state.log });
+    const { over, hidden } = this.state;
+    this.chart = new Chart({ height: 400, label: "Comparison", over, hidden, onZoom: () => this.zoomed(), onHide: () => { this.remember(); this.table.show(this.found, this.shownAs()); } });
+    this.chart.setZoom(this.state.zoom);
+    this.reset = h("button", { type: "button", class: "small", hidden: !this.state.zoom, on: { click: () => this.chart.zoomTo(null) } }, "Reset zoom");
+    this.card = new ChartCard(this.chart, { head: [this.curveFields], named: () => `compare ${title(this.state.metric)} over ${this.state.over}`, changed: (view) => { this.state.view = view; this.remember(); } });
+    this.card.setView(this.state.view);
     this.scatterFields = h("div", { class: "toolbar" });
     this.scatter = scatter({ title: "Outcome over a setting", head: [this.scatterFields], data: () => this.points(this.state.x) });
     this.trials = scatter({ title: "Outcome in the order of the runs", data: () => ({ ...this.points(ORDER), best: true }) });
     this.importance = importance(() => this.found.importance);
     this.parallel = parallel({ head: [this.passing, this.clear], ranges: this.state.ranges, changed: () => this.ranged(), data: () => ({ axes: this.axes, colours: this.axes[this.axes.length - 1].scale, runs: this.found.runs }) });
     this.lineage = lineage(() => this.found);
-    this.table = new CompareTable({ state: this.state, changed: () => { this.remember(); this.arrange(); }, toggle: (id, shown) => { if (shown) this.hidden.delete(id); else this.hidden.add(id); this.drawCurves(); }, unload: this.sweep ? null : (id) => this.unload(id) });
+    this.table = new CompareTable({ state: this.state, changed: () => { this.remember(); this.arrange(); }, toggle: (id, shown) => this.show(id, shown), unload: this.sweep ? null : (id) => this.unload(id) });
     this.head = new SweepHead();
     this.pictures = [this.scatter, this.trials, this.importance, this.parallel, this.lineage];
   }
@@ -93,8 +94,8 @@ class Comparison {
       this.card.element, this.trials.element, this.lineage.element, this.pair = h("div", { class: "grid two" }, this.scatter.element, this.importance.element), this.parallel.element, this.table.element);
   }
 
-  asked(ids = this.state.ids) {
-    const { groups, statistic, outcome } = this.state;
+  asked() {
+    const { ids, groups, statistic, outcome } = this.state;
     return { id: ids, sweep: this.sweep, group: groups.includes(EACH) ? [""] : groups, statistic, outcome: outcome || null };
   }
 
@@ -121,12 +122,11 @@ class Comparison {
   }
 
   async loadCurves(mine = (this.turn += 1)) {
-    const { metric, second, over, smooth, ranges } = this.state, every = this.found.runs.map(({ id }) => id);
-    const ids = ranges.size ? every.filter((_, at) => this.shown(at)) : this.state.ids;
+    const { metric, second, over, smooth, ranges } = this.state, inside = this.found.runs.filter((_, at) => this.shown(at)).map(({ id }) => id);
+    const only = ranges.size ? (inside.length ? inside : [""]) : null; // groups, names and colours stay those of all runs
     try {
-      const ask = (name) => get("compare", { ...this.asked(ids), group: this.found.group.length ? this.found.group : [""], metric: name, over, smooth, points: 800 }, undefined, ANSWER_MS);
-      const none = ranges.size && !ids.length;
-      const found = none ? { runs: [], curves: {}, bands: [], columns: this.curves?.[0].columns ?? [], left_out: "" } : await ask(metric), more = second && !none ? await ask(second) : null;
+      const ask = (name) => get("compare", { ...this.asked(), only, metric: name, over, smooth, points: 800 }, undefined, ANSWER_MS);
+      const found = await ask(metric), more = second ? await ask(second) : null;
       if (mine !== this.turn) return;
       this.curves = [found, more];
       this.note.hidden = true;
@@ -198,9 +198,9 @@ class Comparison {
   }
 
   shownAs() {
-    const { found } = this, bands = this.curves?.[0].bands ?? [];
-    const colours = new Map(found.runs.map((run, at) => [run.id, bands.length ? bands.findIndex((band) => band.label === run.group) : at]));
-    return { shown: (at) => this.shown(at), hidden: this.hidden, colours };
+    const { found } = this, places = new Map((this.curves?.[0].bands ?? []).map((band) => [band.label, band.place]));
+    const colours = new Map(found.runs.map((run, at) => [run.id, found.groups.length ? places.get(run.group) ?? -1 : at]));
+    return { shown: (at) => this.shown(at), hidden: this.state.hidden, colours };
   }
 
   ranged() {
@@ -222,12 +222,27 @@ class Comparison {
     const [found, second] = this.curves, { metric, second: other, over } = this.state, banded = found.bands.length > 0, { colours } = this.shownAs();
     const known = metricsOf(this.session, { columns: found.columns }), drawn = [metric, other || metric].map((name) => texts(known.get(name)));
     this.chart.setAxes(drawn.map((one) => one.ticks), [drawn[0].title, second ? drawn[1].title : ""]);
-    const line = (from, axis) => (run) => ({ key: `${axis}-${run.id}`, label: axis === 2 ? `${run.name} · ${title(other)}` : run.name, colour: Math.max(colours.get(run.id) ?? 0, 0), axis, dashed: axis === 2, faint: banded && axis === 1, format: drawn[axis - 1].values, ...from.curves[run.id] });
-    const bands = found.bands.map((band, at) => ({ ...band, key: `band-${band.label}`, label: `${band.label} (${band.runs})`, colour: at, format: drawn[0].values }));
-    const single = !banded || this.single(found), visible = (from) => (single ? from.runs.filter((run) => from.curves[run.id] && !this.hidden.has(run.id)) : []);
+    const line = (from, axis) => (run) => ({ key: axis === 2 ? secondOf(run.id) : run.id, label: axis === 2 ? `${run.name} · ${title(other)}` : run.name, colour: Math.max(colours.get(run.id) ?? 0, 0), axis, dashed: axis === 2, faint: banded && axis === 1, format: drawn[axis - 1].values, ...from.curves[run.id] });
+    const bands = found.bands.map((band) => ({ ...band, key: `band-${band.label}`, label: `${band.label} (${band.runs})`, colour: band.place, format: drawn[0].values }));
+    const single = !banded || this.single(found), visible = (from) => (single ? from.runs.filter((run) => from.curves[run.id]) : []);
     this.chart.label = `${title(metric)} of ${found.runs.length} runs`;
+    const { zoom } = this.chart;
     this.chart.show(over, [...visible(found).map(line(found, 1)), ...(second ? visible(second).map(line(second, 2)) : [])], { bands });
+    if (this.chart.zoom !== zoom) this.zoomed(); // carried over to another axis
     this.card.drawTable();
+  }
+
+  zoomed() {
+    this.state.zoom = this.chart.zoom;
+    this.reset.hidden = this.chart.zoom === null;
+    this.remember();
+  }
+
+  /** Shows or hides the lines of a run. */
+  show(id, shown) {
+    for (const key of [id, secondOf(id)]) if (shown) this.state.hidden.delete(key); else this.state.hidden.add(key);
+    this.chart.rebuild();
+    this.remember();
   }
 
   /** Whether single runs are drawn behind bands: unless there are many. */
@@ -237,7 +252,7 @@ class Comparison {
 
   /** The choices of groups, statistic, outcome, x and colour; made again only if they are others. */
   offer() {
-    const { found, state } = this, keys = found.settings.map(({ path }) => path), text = JSON.stringify([keys, found.outcomes, found.group, state, this.several]);
+    const { found, state } = this, keys = found.settings.map(({ path }) => path), text = JSON.stringify([keys, found.outcomes, found.outcome, found.group, state.groups, state.statistic, state.x, state.colour, this.several]);
     if (text === this.offered) return;
     this.offered = text;
     const held = [this.fields, this.scatterFields].flatMap((one) => [...one.querySelectorAll("select")]).find((one) => one === document.activeElement)?.ariaLabel;
@@ -291,12 +306,12 @@ class Comparison {
   remember() {
     const { state } = this, other = (value, usual) => (value === usual ? null : value);
     keepInAddress({ id: state.ids, sweep: this.path ? null : this.sweep, group: state.groups.join() === USUAL_GROUP ? null : state.groups, statistic: other(state.statistic, "interval"), outcome: state.outcome, metric: other(state.metric, "mean_return_100"), second: state.second,
-      over: other(state.over, "steps"), smooth: state.smooth === 1 ? null : String(state.smooth), x: state.x, colour: state.colour, range: [...state.ranges].map(([key, [low, high]]) => `${key}:${low}:${high}`), sort: state.sort, column: state.columns, rows: other(state.rows, "runs"), log: state.log ? "1" : null, single: state.single === null ? null : String(Number(state.single)) });
+      over: other(state.over, "steps"), smooth: state.smooth === 1 ? null : String(state.smooth), x: state.x, colour: state.colour, range: [...state.ranges].map(([key, [low, high]]) => `${key}:${low}:${high}`), sort: state.sort, column: state.columns, rows: other(state.rows, "runs"), view: viewText(state.view), zoom: zoomText(state.zoom), hide: [...state.hidden], single: state.single === null ? null : String(Number(state.single)) });
   }
 
   unload(id) {
     this.state.ids = this.state.ids.filter((one) => one !== id);
-    this.hidden.delete(id);
+    for (const key of [id, secondOf(id)]) this.state.hidden.delete(key);
     this.remember();
     if (this.state.ids.length) this.load(); else location.hash = "#/";
   }
@@ -319,6 +334,9 @@ class Comparison {
     this.appeared();
   }
 }
+
+/** The key of a run's line on the second axis; that on the first one is its id. */
+const secondOf = (id) => `${id} 2`;
 
 /** At most ten whole numbers from 1 to n. */
 function evenly(n) {

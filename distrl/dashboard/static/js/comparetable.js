@@ -1,17 +1,14 @@
 // The table of a comparison: a row for each run or each group, columns of the settings that differ and of outcomes.
 import { announce, h, say } from "./dom.js";
-import { save } from "./chartfiles.js";
+import { textOf } from "./columns.js";
+import { csvText, save } from "./chartfiles.js";
 import { seriesColour } from "./colours.js";
-import { compact, duration, general, result, UNKNOWN, whole } from "./format.js";
-import { csvText } from "./picture.js";
+import { result, UNKNOWN } from "./format.js";
+import { atMost, pick } from "./picker.js";
 import { outcome, pill, stateOf } from "./states.js";
 
-export const MOST_COLUMNS = 30;
+const MOST_COLUMNS = 30;
 const USUAL_COLUMNS = 12;
-const RETURNS = new Set(["evaluation_mean_return", "best_evaluation_return", "mean_return_100", "best_mean_return_100"]);
-const WORDS = { env_steps: compact, env_steps_per_s: whole, training_s: duration };
-const number = (name) => (value) => (RETURNS.has(name) ? result : WORDS[name] ?? general)(value);
-const TITLES = { training_s: "Training" };
 const heading = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 /** The settings that the table shows: those chosen, or the first ones. */
@@ -42,15 +39,15 @@ export class CompareTable {
     if (this.state.rows === "groups" && found.groups.length) {
       return [
         { key: "label", text: "Group", of: (one) => one.label }, { key: "runs", text: "Runs", of: (one) => one.ids.length, number: true }, { key: "counted", text: "Counted", of: (one) => one.counted, number: true },
-        { key: "centre", text: heading(this.title()), of: (one) => one.interval?.[0] ?? null, number: true, words: number(found.outcome) },
-        { key: "low", text: "from", of: (one) => one.interval?.[1] ?? null, number: true, words: number(found.outcome) }, { key: "high", text: "to (95 %)", of: (one) => one.interval?.[2] ?? null, number: true, words: number(found.outcome) },
+        { key: "centre", text: this.title(), of: (one) => one.interval?.[0] ?? null, number: true, words: textOf(found.outcome) },
+        { key: "low", text: "from", of: (one) => one.interval?.[1] ?? null, number: true, words: textOf(found.outcome) }, { key: "high", text: "to (95 %)", of: (one) => one.interval?.[2] ?? null, number: true, words: textOf(found.outcome) },
         { key: "best", text: "Best return of a run", of: (one) => one.best, number: true, words: result },
       ];
     }
     return [
       { key: "name", text: "Run", of: (one) => one.name }, { key: "state", text: "State", of: (one) => stateOf(one) },
       ...settings.map((one) => ({ key: one.path, text: one.name, title: one.path, number: one.numbers !== null, of: (_, at) => (one.numbers ? one.numbers[at] : one.texts[at]), words: one.numbers ? (value) => String(Number(value.toPrecision(4))) : null, setting: true })),
-      ...found.outcomes.map(({ name, title }) => ({ key: name, text: TITLES[name] ?? heading(title), number: true, of: (one) => one.numbers[name] ?? null, words: number(name) })),
+      ...found.outcomes.map(({ name, title }) => ({ key: name, text: title, number: true, of: (one) => one.numbers[name] ?? null, words: textOf(name) })),
       { key: "outcome", text: "Outcome", of: (one) => outcome(one), wide: true },
     ];
   }
@@ -114,31 +111,14 @@ export class CompareTable {
     return [columns.map((column) => column.title ?? column.text), ...this.sorted(columns).map(([one, at]) => columns.map((column) => column.of(one, at)))];
   }
 
-  /** A dialog that chooses the settings among the columns. */
-  pick() {
-    const { found, state } = this, picked = new Set(columnsOf(found, state.columns).map(({ path }) => path));
-    const note = h("p", { class: "said", role: "status" });
-    const boxes = found.settings.map((one) => {
-      const box = h("input", { type: "checkbox", checked: picked.has(one.path), on: { change: () => { if (box.checked) picked.add(one.path); else picked.delete(one.path); check(); } } });
-      return { one, box, element: h("label", { class: "choice" }, box, h("span", { class: "name" }, one.path), h("span", { class: "unit" }), h("span", { class: "meaning" }, [...new Set(one.texts)].slice(0, 5).join(", ").slice(0, 120))) };
-    });
-    const search = h("input", { type: "search", placeholder: "Find settings", "aria-label": "Find settings", on: { keydown: (event) => { if (event.key === "Enter") event.preventDefault(); }, input: () => {
-      const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-      for (const { one, element } of boxes) element.hidden = !words.every((word) => one.path.toLowerCase().includes(word));
-    } } });
-    const check = () => {
-      for (const { box } of boxes) box.disabled = !box.checked && picked.size >= MOST_COLUMNS;
-      say(note, picked.size >= MOST_COLUMNS ? `A table has at most ${MOST_COLUMNS} columns of settings.` : "");
-    };
-    const dialog = h("dialog", { class: "picker", "aria-labelledby": "columns-title" }, h("form", { method: "dialog", on: { submit: () => { state.columns = found.settings.map(({ path }) => path).filter((path) => picked.has(path)); this.changed(); } } },
-      h("h2", { id: "columns-title" }, "Settings of the table and of the axes"), search, h("div", { class: "choices", tabindex: -1 }, boxes.map(({ element }) => element)), note,
-      h("div", { class: "actions" }, h("button", { type: "button", class: "quiet", on: { click: () => { picked.clear(); for (const { box } of boxes) box.checked = false; check(); } } }, "Clear"), h("span", { class: "spacer" }),
-        h("button", { type: "button", on: { click: () => dialog.close() } }, "Cancel"), h("button", { type: "submit", class: "primary" }, "Show"))));
-    dialog.addEventListener("close", () => { dialog.remove(); this.choose.focus(); });
-    check();
-    document.body.append(dialog);
-    dialog.showModal();
-    search.focus();
+  /** Chooses the settings among the columns. */
+  async pick() {
+    const { found, state } = this, items = found.settings.map((one) => ({ key: one.path, name: one.path, unit: "", meaning: [...new Set(one.texts)].slice(0, 5).join(", ").slice(0, 120), group: "Settings that differ" }));
+    const chosen = await pick({ title: "Settings of the table and of the axes", find: "Find settings", items, chosen: columnsOf(found, state.columns).map(({ path }) => path), usual: true, check: atMost(MOST_COLUMNS, `A table has at most ${MOST_COLUMNS} columns of settings.`) });
+    this.choose.focus();
+    if (!chosen) return;
+    state.columns = chosen.length ? items.map(({ key }) => key).filter((key) => chosen.includes(key)) : null;
+    this.changed();
   }
 }
 

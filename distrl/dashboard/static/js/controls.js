@@ -11,7 +11,7 @@ export function controls(session, run) {
   let asked = {}, demands = null; // errand -> number of requests before ours
   let paused = false, target = null, scaledAt = -Infinity, settingsFor = null, form = null;
 
-  function tell(text) {
+  function report(text) {
     said.className = "said";
     say(said, text);
   }
@@ -23,9 +23,9 @@ export function controls(session, run) {
   }
 
   async function ask(action, value = null) {
-    tell("sending …");
+    report("sending …");
     try {
-      tell(await act(run.id, action, value));
+      report(await act(run.id, action, value));
       return true;
     } catch (error) {
       refuse(error.message);
@@ -45,7 +45,7 @@ export function controls(session, run) {
       if (!(errand in asked) || demand.asked <= asked[errand] || demand.done < demand.asked) continue;
       delete asked[errand];
       if (demand.refused) refuse(demand.refused);
-      else tell(`${done}, ${new Date().toLocaleTimeString("sv-SE")}`);
+      else report(`${done}, ${new Date().toLocaleTimeString("sv-SE")}`);
     }
   }
 

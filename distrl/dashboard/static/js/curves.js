@@ -4,10 +4,9 @@ import { get } from "./api.js";
 import { Chart } from "./chart.js";
 import { ChartCard } from "./chartcard.js";
 import { addressed, keepInAddress } from "./address.js";
-import { read, written } from "./chartstate.js";
+import { read, readZoom, written, zoomText } from "./chartstate.js";
 import { histograms } from "./histograms.js";
-import { axesOf, axisKey, metricsOf, texts, title } from "./metrics.js";
-import { pickMetrics } from "./picker.js";
+import { axesOf, axisKey, metricsOf, pickMetrics, texts, title } from "./metrics.js";
 import { along } from "./ranges.js";
 
 const REDRAW_MS = [2000, 10000]; // least and most; a long curve changes little in two seconds
@@ -62,10 +61,10 @@ export class Curves {
 
   /** Takes over what the address says. */
   recall() {
-    const query = addressed(), zoom = query.get("zoom")?.split(":").map(Number);
+    const query = addressed();
     this.over = AXES.some(([key]) => key === query.get("over")) ? query.get("over") : USUAL.over;
     this.smooth = Math.min(Math.max(Math.round(Number(query.get("smooth"))) || USUAL.smooth, 1), 101);
-    this.zoom = zoom?.length === 2 && zoom.every(Number.isFinite) && zoom[0] < zoom[1] ? zoom : null;
+    this.zoom = readZoom(query.get("zoom"));
     const main = read(query.get("main") ?? "");
     this.main = this.panel(main.names.length ? main : { ...main, names: MAIN }, true);
     const panels = query.getAll("panel").filter((panel) => panel !== "none");
@@ -76,7 +75,7 @@ export class Curves {
   remember() {
     const isMain = written({ names: MAIN, view: {} }) === written(this.main);
     keepInAddress({ over: this.over === USUAL.over ? null : this.over, smooth: this.smooth === USUAL.smooth ? null : String(this.smooth),
-      zoom: this.zoom && this.zoom.map((value) => Number(value.toPrecision(8))).join(":"), main: isMain ? null : written(this.main),
+      zoom: zoomText(this.zoom), main: isMain ? null : written(this.main),
       panel: this.isUsual ? null : this.panels.length ? this.panels.map(written) : "none" });
   }
 
@@ -86,7 +85,7 @@ export class Curves {
 
   /** A chart of some metrics, with its card. */
   panel({ names, view }, main = false) {
-    const chart = new Chart({ height: main ? 350 : 150, fill: main, label: title(names[0]), syncKey: "run", onZoom: (range) => this.zoomed(range) });
+    const chart = new Chart({ height: main ? 350 : 150, fill: main, label: title(names[0]), syncKey: "run", over: this.over, onZoom: (range) => this.zoomed(range) });
     const panel = { names, chart, get view() { return chart.view; } };
     panel.card = new ChartCard(chart, {
       named: () => `${this.name} ${this.titleOf(panel)}`, csv: () => this.csvAddress(panel), changed: () => this.changed(),
@@ -264,9 +263,10 @@ export class Curves {
     const { chart } = panel, main = panel === this.main, evaluations = main ? this.marks.evaluations : [];
     const known = panel.names.filter((name) => curves[name]?.x.length || (name === EVALUATION && evaluations.length));
     const names = known.length ? known : panel.names, axes = axesOf(names, this.metrics);
+    const axisOf = (name) => Math.min(axes.indexOf(axisKey(this.metrics.get(name))) + 1, 2);
     const lines = [], behind = [], bands = [];
     names.forEach((name, colour) => {
-      const metric = this.metrics.get(name), axis = Math.min(axes.indexOf(axisKey(metric)) + 1, 2);
+      const metric = this.metrics.get(name), axis = axisOf(name);
       const line = { key: name, label: title(name), colour, axis, dashed: axis === 2, format: texts(metric).values };
       if (name === EVALUATION && evaluations.length) {
         const part = (key) => evaluations.map((one) => one[key]);
@@ -279,7 +279,7 @@ export class Curves {
     const drawn = axes.map((key) => texts(this.metrics.get(names.find((name) => axisKey(this.metrics.get(name)) === key))));
     chart.label = title(names[0]);
     chart.setAxes([drawn[0].ticks, (drawn[1] ?? drawn[0]).ticks], [drawn[0].title, drawn[1]?.title ?? ""]);
-    const targets = main ? this.marks.targets.filter((target) => names.includes(target.metric)) : [];
+    const targets = this.marks.targets.filter((target) => names.includes(target.metric)).map((target) => ({ ...target, axis: axisOf(target.metric) }));
     chart.show(this.over, [...behind, ...lines], { bands, targets, ruler, marks: main ? this.marks.marks : [] });
     const windows = new Set(lines.map((line) => this.windowOf(line.key)));
     say(panel.card.title, this.titleOf(panel, names));

@@ -2,6 +2,7 @@
 import { h, say } from "./dom.js";
 import { get } from "./api.js";
 import { percent, result, UNKNOWN, whole } from "./format.js";
+import { title } from "./metrics.js";
 
 export function evaluationsPanel(id) {
   const body = h("tbody"), head = h("tr"), none = h("p", { class: "empty" }, "Loading …");
@@ -25,7 +26,7 @@ export function evaluationsPanel(id) {
     say(none, "No evaluation is recorded. Set evaluation.every_env_steps to have greedy episodes beside the training.");
     const metrics = [...new Set(found.flatMap((one) => Object.keys(one.metrics)))], others = [...new Set(found.flatMap((one) => Object.keys(one.others)))];
     const succeeds = found.some((one) => one.success_rate !== null);
-    const columns = ["Environment steps", "Mean return", "Spread", "Least", "Greatest", "Episodes", "Length", ...(succeeds ? ["Success"] : []), ...metrics, ...others.map((name) => `In ${name}`)];
+    const columns = [title("env_steps"), "Mean return", "Spread", "Least", "Greatest", "Episodes", "Length", ...(succeeds ? ["Success"] : []), ...metrics, ...others.map((name) => `In ${name}`)];
     head.replaceChildren(...columns.map((text) => h("th", { scope: "col", class: "n", title: text === "Spread" ? "Standard deviation over the episodes" : null }, text)));
     body.replaceChildren(...found.map((one) => h("tr", {}, h("th", { scope: "row", class: "n" }, one.is_best ? h("span", { class: "tag best", title: `by ${one.best_by}` }, "best") : null, whole(one.env_steps)),
       [result(one.mean_return), `± ${result(one.std_return)}`, result(one.min_return), result(one.max_return), whole(one.episodes), whole(one.mean_length_steps),

@@ -33,7 +33,7 @@ export function eventsPanel(unseen) {
     }));
   }
 
-  function tell() {
+  function showCount() {
     const bad = all.filter((event) => event.severity === "bad").length;
     if (isOpen) seen = bad;
     unseen(Math.max(bad - seen, 0));
@@ -41,8 +41,8 @@ export function eventsPanel(unseen) {
   draw();
   return {
     element: h("div", {}, h("div", { class: "toolbar" }, severity, filter, count), place, none),
-    update: (events) => { all = events; draw(); tell(); },
-    open: () => { isOpen = true; draw(); tell(); },
+    update: (events) => { all = events; draw(); showCount(); },
+    open: () => { isOpen = true; draw(); showCount(); },
     close: () => { isOpen = false; },
     leave: () => clearInterval(ages),
   };

@@ -71,9 +71,3 @@ export function ago(unixSeconds) {
 export function moment(unixSeconds) {
   return unixSeconds ? new Date(1000 * unixSeconds).toLocaleString("sv-SE").slice(0, 16) : UNKNOWN;
 }
-
-/** A metric's name as a title: mean_return_100 -> Mean return 100. */
-export function title(name) {
-  const text = name.replaceAll("_", " ");
-  return text.charAt(0).toUpperCase() + text.slice(1);
-}

@@ -17,7 +17,7 @@ export function importance(found) {
     const { settings, words } = found(), shown = settings.slice(0, 12), height = Math.max(ROW * shown.length + 6, 30);
     say(sentence, words);
     const root = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": words });
-    const left = 8, right = width - 118, text = (content, properties) => svg("text", { "font-size": 12.5, fill: colour("--text"), ...properties }, content);
+    const left = 8, right = width - 130, text = (content, properties) => svg("text", { "font-size": 12.5, fill: colour("--text"), ...properties }, content);
     shown.forEach((one, at) => {
       const y = ROW * at, sure = one.p <= 0.05, wide = right - left;
       root.append(text(shortened(one.name, 40), { x: left, y: y + 12 }), svg("rect", { x: left, y: y + 17, width: wide, height: 9, rx: 3, fill: colour("--sunken"), stroke: colour("--line") }),

@@ -1,5 +1,5 @@
-// Name, tags, note, archive and deletion of runs; several at a time.
-import { change } from "./api.js";
+// Name, tags, note, archive, stop and deletion of runs; several at a time.
+import { act, change } from "./api.js";
 import { announce, h, say } from "./dom.js";
 
 const AT_ONCE = 500;
@@ -67,22 +67,33 @@ export function tagDialog(ids, nameOf) {
     () => labelled(ids, { add: wordsIn(add.value), remove: wordsIn(remove.value) }), nameOf);
 }
 
-/** Asks before anything is deleted: one run by a second click, several by typing how many. */
 const MOST_NAMED = 20;
 
-export function deleteDialog(ids, nameOf) {
+/** Asks first: of one run by a second click, of several by typing how many. */
+function sureDialog(verb, ids, nameOf, text, act) {
   const typed = h("input", { type: "text", inputmode: "numeric", autocomplete: "off" });
-  const many = ids.length > 1;
-  const left = ids.length - MOST_NAMED;
-  const fields = [h("p", {}, `The directories with checkpoints, metrics and logs are deleted from the disk and cannot be restored. Running runs stay.`),
-    many ? h("ul", { class: "names", tabindex: 0, "aria-label": "Runs to delete" }, ids.slice(0, MOST_NAMED).map((id) => h("li", {}, nameOf(id))), left > 0 ? h("li", {}, `and ${left} more`) : null) : null,
-    many ? labelledField(`Type ${ids.length} to delete that many runs`, typed) : null];
-  return formDialog(many ? `Delete ${runs(ids.length)}?` : `Delete ${nameOf(ids[0])}?`, fields, "Delete", () => removed(ids), nameOf,
-    { danger: true, ready: () => !many || typed.value.trim() === String(ids.length) });
+  const many = ids.length > 1, left = ids.length - MOST_NAMED, word = verb.toLowerCase();
+  const fields = [h("p", {}, text),
+    many ? h("ul", { class: "names", tabindex: 0, "aria-label": `Runs to ${word}` }, ids.slice(0, MOST_NAMED).map((id) => h("li", {}, nameOf(id))), left > 0 ? h("li", {}, `and ${left} more`) : null) : null,
+    many ? labelledField(`Type ${ids.length} to ${word} that many runs`, typed) : null];
+  return formDialog(`${verb} ${many ? runs(ids.length) : nameOf(ids[0])}?`, fields, verb, act, nameOf, { danger: true, ready: () => !many || typed.value.trim() === String(ids.length) });
 }
 
-/** Tells what was not done, where no dialog is open. */
-export function tell(element, told, nameOf) {
+export const deleteDialog = (ids, nameOf) => sureDialog("Delete", ids, nameOf, "The directories with checkpoints, metrics and logs are deleted from the disk and cannot be restored. Running runs stay.", () => removed(ids));
+
+export const stopDialog = (ids, nameOf) => sureDialog("Stop", ids, nameOf, "A run that is stopped saves a checkpoint and writes its summary. You can resume it later.", async () => {
+  const told = { done: [], problems: {} };
+  for (const id of ids) {
+    try {
+      await act(id, "stop");
+      told.done.push(id);
+    } catch (error) { told.problems[id] = error.message; }
+  }
+  return told;
+});
+
+/** Shows what was not done, where no dialog is open. */
+export function showFailures(element, told, nameOf) {
   const failed = Object.entries(told.problems);
   say(element, failed.length ? `${runs(told.done.length)} done; not done: ${failed.slice(0, 3).map(([id, line]) => `${nameOf(id)}: ${line}`).join("; ")}${failed.length > 3 ? " …" : ""}` : "");
 }

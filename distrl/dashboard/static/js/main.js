@@ -2,6 +2,7 @@
 import { announce, forgetSettled, h, say } from "./dom.js";
 import { bell, titled } from "./alerts.js";
 import { get, signOut } from "./api.js";
+import { learn } from "./metrics.js";
 import { runsPage } from "./runs.js";
 import { runPage } from "./run.js";
 import { comparePage } from "./compare.js";
@@ -84,7 +85,7 @@ labelTheme(button);
 
 let known = null;
 function session() {
-  known ??= get("session").catch((error) => { known = null; throw error; });
+  known ??= get("session").then((told) => { learn(told); return told; }).catch((error) => { known = null; throw error; });
   return known;
 }
 const leaving = document.getElementById("sign-out");

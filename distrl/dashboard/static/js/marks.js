@@ -44,7 +44,7 @@ export function drawTargets(plot, targets) {
   ctx.textAlign = "left";
   ctx.textBaseline = "bottom";
   for (const target of targets) {
-    const y = plot.valToPos(target.value, "y", true);
+    const y = plot.valToPos(target.value, target.axis === 2 ? "y2" : "y", true);
     if (!(y >= bbox.top && y <= bbox.top + bbox.height)) continue;
     ctx.beginPath();
     ctx.moveTo(bbox.left, y);

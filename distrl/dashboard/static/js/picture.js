@@ -1,42 +1,26 @@
-// A card with a drawn picture: its title, its size on the page, and a menu that shows it as a table and saves it.
-import { announce, h, svg } from "./dom.js";
-import { pngFrom, quoted, save } from "./chartfiles.js";
+// A card with a drawn picture, of the size that it has on the page.
+import { h, say, svg } from "./dom.js";
+import { Card } from "./card.js";
 import { colour } from "./colours.js";
 
 const MOST_ROWS = 500; // of a picture as a table
 const EXPORT_WIDTH = 960;
 
-export const csvText = (rows) => `${rows.map((row) => row.map((cell) => quoted(cell ?? "")).join(",")).join("\n")}\n`;
-export const fileName = (text) => text.replaceAll(/[^\w.-]+/g, "-").slice(0, 80);
-
 /**
  * draw(width, text): returns an SVG of that width; rows(): its numbers, the headings first; words(): what it shows, for screen readers.
  */
-export class Picture {
+export class Picture extends Card {
   constructor({ title, head = [], draw, rows, words, leastWidth = 0, below = [] }) {
-    Object.assign(this, { draw, rows, words, leastWidth });
-    this.title = h("h2", {}, title);
-    this.box = h("div", { class: "picture", role: "group" });
-    this.scroll = h("div", { class: "picture-scroll" }, this.box);
-    this.table = h("div", { class: "scroll chart-table", tabindex: 0, role: "region", "aria-label": `Values of ${title}`, hidden: true });
-    this.tableButton = this.button("Table", () => this.toggleTable());
-    this.tableButton.setAttribute("aria-pressed", "false");
-    const menu = h("details", { class: "chart-menu", on: { keydown: (event) => { if (event.key === "Escape") { menu.open = false; menu.firstChild.focus(); } } } },
-      h("summary", { "aria-label": `Options of ${title}` }, "⋯"),
-      h("div", { class: "menu" }, h("div", { class: "toolbar" }, this.tableButton, this.button("CSV", () => save(`${this.file()}.csv`, csvText(this.rows()), "text/csv")),
-        this.button("SVG", () => save(`${this.file()}.svg`, this.svgText(), "image/svg+xml")), this.button("PNG", async () => save(`${this.file()}.png`, await pngFrom(this.svgText()))))));
-    addEventListener("pointerdown", this.away = (event) => { if (menu.open && !menu.contains(event.target)) menu.open = false; });
-    this.element = h("figure", { class: "card" }, h("header", {}, this.title, h("div", { class: "toolbar" }, head), h("span", { class: "spacer" }), menu), h("div", { class: "body" }, this.scroll, this.table, below));
+    const box = h("div", { class: "picture", role: "group" }), scroll = h("div", { class: "picture-scroll" }, box);
+    super({ label: title, head: h("div", { class: "toolbar" }, head), shown: scroll, below });
+    say(this.title, title);
+    Object.assign(this, { draw, rows, words, leastWidth, box, scroll });
     this.observer = new ResizeObserver(() => { if (this.box.clientWidth !== this.width) this.redraw(); });
     this.observer.observe(this.scroll);
   }
 
-  button(text, action) {
-    return h("button", { type: "button", class: "small", on: { click: action } }, text);
-  }
-
-  file() {
-    return fileName(this.title.textContent);
+  named() {
+    return this.title.textContent;
   }
 
   redraw() {
@@ -52,20 +36,10 @@ export class Picture {
     this.drawTable();
   }
 
-  toggleTable() {
-    this.table.hidden = !this.table.hidden;
-    this.scroll.hidden = !this.table.hidden;
-    this.tableButton.setAttribute("aria-pressed", String(!this.table.hidden));
-    this.drawTable();
-    if (this.table.hidden) this.redraw();
-    announce(this.table.hidden ? "shown as a picture" : "shown as a table");
-  }
-
-  drawTable() {
-    if (this.table.hidden) return;
+  tableOf() {
     const [heads, ...rows] = this.rows();
-    this.table.replaceChildren(h("table", {}, h("caption", { class: "visually-hidden" }, this.title.textContent), h("thead", {}, h("tr", {}, heads.map((text) => h("th", { scope: "col" }, text)))),
-      h("tbody", {}, rows.slice(0, MOST_ROWS).map((row) => h("tr", {}, row.map((cell) => h("td", {}, String(cell ?? ""))))))));
+    return h("table", {}, h("caption", { class: "visually-hidden" }, `Values of ${this.named()}`), h("thead", {}, h("tr", {}, heads.map((text) => h("th", { scope: "col" }, text)))),
+      h("tbody", {}, rows.slice(0, MOST_ROWS).map((row) => h("tr", {}, row.map((cell) => h("td", {}, String(cell ?? "")))))));
   }
 
   /** The picture as a file, with its title and its background. */
@@ -79,7 +53,7 @@ export class Picture {
   }
 
   destroy() {
-    removeEventListener("pointerdown", this.away);
+    super.destroy();
     this.observer.disconnect();
   }
 }

@@ -1,5 +1,6 @@
 // Every role as a cell whose colour is one of its numbers; the chosen one with its history, log and stacks.
 import { h, say, select, svg } from "./dom.js";
+import { remember, remembered } from "./address.js";
 import { change, get } from "./api.js";
 import { bytes, duration, percent, UNKNOWN, whole } from "./format.js";
 import { stateWords } from "./states.js";
@@ -23,14 +24,15 @@ export class RoleMap {
     this.session = session;
     this.run = run;
     this.openLog = openLog;
-    this.measure = "env_steps_per_s";
+    this.measure = (MEASURES.find(([key]) => key === remembered("map")) ?? MEASURES[0])[0];
+    this.asked = remembered("role"); // opened as soon as it is there
     this.cells = new Map(); // key -> button
     this.chosen = null;
     this.legend = h("span", { class: "muted" });
     this.others = h("div", { class: "others" });
     this.grid = h("div", { class: "cells", role: "group", "aria-label": "Actors: arrow keys move, Enter chooses", on: { keydown: (event) => this.moved(event) } });
     this.detail = h("div", { class: "role", role: "region", "aria-label": "The chosen role", hidden: true });
-    const choice = select("Colour", MEASURES.map(([key, text]) => [key, text]), this.measure, (value) => { this.measure = value; this.paint(); });
+    const choice = select("Colour", MEASURES.map(([key, text]) => [key, text]), this.measure, (value) => { this.measure = value; remember("map", value, MEASURES[0][0]); this.paint(); });
     this.element = h("div", { class: "map" }, h("div", { class: "toolbar" }, h("h3", {}, "Roles"), choice, this.legend), this.others, this.grid, this.detail);
     this.roles = [];
   }
@@ -50,6 +52,7 @@ export class RoleMap {
     const actors = [...this.grid.children];
     if (actors.length && !actors.some((cell) => cell.tabIndex === 0)) actors[0].tabIndex = 0;
     this.paint();
+    if (this.cells.has(this.asked)) this.choose(this.asked);
     this.describe();
   }
 
@@ -93,6 +96,8 @@ export class RoleMap {
   choose(key) {
     const again = key === this.chosen;
     this.close();
+    this.asked = null;
+    remember("role", again ? "" : key);
     if (again) return;
     this.chosen = key;
     this.cells.get(key).setAttribute("aria-pressed", "true");
@@ -102,11 +107,11 @@ export class RoleMap {
     this.state = h("p", { class: "muted" });
     this.lines = HISTORY.map((name) => ({ name, figure: h("figure", {}, h("figcaption")) }));
     this.stacks = h("pre", { class: "log", tabindex: 0, hidden: true, "aria-label": "Stacks" });
-    this.told = h("span", { class: "said" });
+    this.note = h("span", { class: "said" });
     const ask = h("button", { type: "button", class: "small", disabled: this.session.right !== "act", on: { click: () => this.askStacks(role, id, ask) } }, "Stacks");
     this.detail.replaceChildren(h("div", { class: "toolbar" }, this.title, h("span", { class: "spacer" }),
       h("button", { type: "button", class: "small", on: { click: () => this.openLog(role === "learner" ? "learner" : `${role}-${id}`) } }, "Log"), ask,
-      h("button", { type: "button", class: "small quiet", "aria-label": "Close", on: { click: () => { this.cells.get(key)?.focus(); this.close(); } } }, "×"), this.told),
+      h("button", { type: "button", class: "small quiet", "aria-label": "Close", on: { click: () => { this.cells.get(key)?.focus(); this.choose(key); } } }, "×"), this.note),
     this.state, h("div", { class: "histories" }, this.lines.map(({ figure }) => figure)), this.stacks);
     this.describe();
     this.load();
@@ -124,24 +129,24 @@ export class RoleMap {
     try {
       const told = await get(`runs/${this.run}/roles/${key.replace(":", "/")}/history`, {}, leaving.signal);
       for (const { name, figure } of this.lines) figure.replaceChildren(...history(name, told.at, told[name]));
-      say(this.told, "");
+      say(this.note, "");
     } catch (error) {
       if (leaving.signal.aborted) return;
-      say(this.told, error.message);
+      say(this.note, error.message);
     }
     if (!leaving.signal.aborted) this.timer = setTimeout(() => this.load(), EVERY_MS);
   }
 
   async askStacks(role, id, button) {
     button.disabled = true;
-    say(this.told, "waiting for its heartbeat …");
+    say(this.note, "waiting for its heartbeat …");
     try {
       const { stacks } = await change(`runs/${this.run}/roles/${role}/${id}/stacks`, {});
       this.stacks.hidden = false;
       say(this.stacks, stacks);
-      say(this.told, "");
+      say(this.note, "");
     } catch (error) {
-      say(this.told, error.message);
+      say(this.note, error.message);
     }
     button.disabled = false;
   }

@@ -1,6 +1,6 @@
 // Lines of the list: runs and groups. They are kept and changed in place while runs go on.
 import { h, say } from "./dom.js";
-import { cellOf, told } from "./columns.js";
+import { cellOf, described } from "./columns.js";
 import { UNKNOWN, whole } from "./format.js";
 import { spark } from "./spark.js";
 import { outcome, pill } from "./states.js";
@@ -22,7 +22,7 @@ export class RunRow {
     this.under = h("span", { class: "sub" });
     this.tags = h("span", { class: "tags" });
     this.note = h("span", { class: "sub note-line" });
-    this.cells = columns.map((column) => h("td", { class: kindOf(column), "data-label": told(column).heading, title: column.kind === "setting" ? column.name : null }));
+    this.cells = columns.map((column) => h("td", { class: kindOf(column), "data-label": described(column).heading, title: column.kind === "setting" ? column.name : null }));
     this.columns = columns;
     this.trend = h("td", { class: "trend" });
     this.outcome = h("td", { class: "wide" });
@@ -72,7 +72,7 @@ export function groupRow(line, columns, onTurn) {
     h("th", { scope: "row", class: "run" }, button, h("span", { class: "sub" }, `${whole(line.n)} ${line.n === 1 ? "run" : "runs"}`)),
     h("td", { class: "state sub" }, "median", h("br"), "IQM"), h("td", { class: "trend" }),
     columns.map((column) => {
-      const { heading, text } = told(column), found = line.numbers[column.name];
+      const { heading, text } = described(column), found = line.numbers[column.name];
       if (!found) return h("td", { class: kindOf(column), "data-label": heading });
       const few = found.n < line.n ? `of ${found.n} of ${line.n} runs` : "";
       return h("td", { class: kindOf(column), "data-label": heading, title: few }, h("span", { class: "both" }, h("span", {}, text(found.median)), h("span", { class: "sub" }, text(found.iqm))));

@@ -8,6 +8,7 @@ import { follow } from "./follow.js";
 import { head } from "./head.js";
 import { ago, bytes, compact, duration, fixed, moment, result, whole } from "./format.js";
 import { budget } from "./budget.js";
+import { title } from "./metrics.js";
 import { tabs } from "./panels.js";
 import { startButtons } from "./start.js";
 import { pill } from "./states.js";
@@ -29,7 +30,7 @@ class RunView {
     this.pill = h("span");
     this.started = h("span", { class: "sub" });
     this.head = head(session, this.id);
-    this.tiles = TILES.map(([label]) => ({ value: h("dd"), under: h("dd", { class: "under" }), label }));
+    this.tiles = TILES.map(([name]) => ({ value: h("dd"), under: h("dd", { class: "under" }), label: title(name) }));
     this.budget = budget();
     this.curves = new Curves(session, first, {
       beside: h("section", { class: "card", "aria-label": "Where time and unrolls go" }, h("div", { class: "body" }, this.budget.element)),
@@ -131,12 +132,12 @@ class RunView {
   }
 }
 
-// label, (snapshot, whether the run has ended) -> [value, unit, text below]
+// name of a metric, or a title; (snapshot, whether the run has ended) -> [value, unit, text below]
 const TILES = [
-  ["Return, last 100", (s) => [result(s.mean_return_100), "", `best ${result(s.best_mean_return_100)}`]],
-  ["Environment steps", (s) => [compact(s.env_steps), "", `${compact(s.episodes)} episodes`]],
+  ["mean_return_100", (s) => [result(s.mean_return_100), "", `best ${result(s.best_mean_return_100)}`]],
+  ["env_steps", (s) => [compact(s.env_steps), "", `${compact(s.episodes)} episodes`]],
   ["Throughput", (s, ended) => [whole(s.env_steps_per_s), "steps/s", `${fixed(s.updates_per_s, 1)} updates/s${ended ? ", on average" : ""}`]],
-  ["Updates", (s) => [compact(s.updates), "", `weights version ${whole(s.weights_version)}`]],
+  ["updates", (s) => [compact(s.updates), "", `weights version ${whole(s.weights_version)}`]],
   ["Policy lag", (s) => [fixed(s.policy_lag_mean, 1), "updates", `max ${whole(s.policy_lag_max)}`]],
-  ["Training time", (s, ended) => [duration(s.training_s), "", ended ? `${duration(s.wall_s)} from launch to end` : s.queue_bytes === undefined ? "" : `queue ${bytes(s.queue_bytes)}`]],
+  ["training_s", (s, ended) => [duration(s.training_s), "", ended ? `${duration(s.wall_s)} from launch to end` : s.queue_bytes === undefined ? "" : `queue ${bytes(s.queue_bytes)}`]],
 ];

@@ -1,10 +1,10 @@
 // The list of runs: what needs a person, a query, columns, groups, labels. The server selects, sorts and cuts it to a page.
 import { get } from "./api.js";
 import { announce, h, say, select, settled } from "./dom.js";
-import { pickColumns, told } from "./columns.js";
+import { described, pickColumns } from "./columns.js";
 import { follow } from "./follow.js";
 import { whole } from "./format.js";
-import { deleteDialog, editDialog, labelled, tagDialog, tell } from "./labels.js";
+import { deleteDialog, editDialog, labelled, stopDialog, showFailures, tagDialog } from "./labels.js";
 import { groupRow, RunRow } from "./rows.js";
 import { addressOf, asked, hasTerm, ROWS, toggled, turned, viewOf } from "./view.js";
 
@@ -61,7 +61,7 @@ class RunsPage {
     this.compare = button("Compare", () => { location.hash = `#/compare?${new URLSearchParams([...chosen.keys()].map((id) => ["id", id]))}`; }, "primary");
     this.said = h("span", { class: "said", role: "alert" });
     const acting = [button("Tags …", () => this.act((ids) => tagDialog(ids, nameOf))), button("Archive", () => this.archive(true)),
-      button("Unarchive", () => this.archive(false)), button("Delete …", () => this.act((ids) => deleteDialog(ids, nameOf), { leaves: true }), "danger")];
+      button("Unarchive", () => this.archive(false)), button("Stop …", () => this.act(stopRunning), "danger"), button("Delete …", () => this.act((ids) => deleteDialog(ids, nameOf), { leaves: true }), "danger")];
     this.bar = h("div", { class: "sticky", role: "region", "aria-label": "Chosen runs", hidden: true }, this.chosenText, this.selectAll, this.compare,
       this.acts ? acting : null, button("Clear", () => { chosen.clear(); this.draw(); }, "quiet"), this.said);
   }
@@ -70,7 +70,7 @@ class RunsPage {
   follow() {
     this.following?.end();
     this.following = follow(asked(this.view), {
-      query: ({ problem }) => this.tellProblem(problem),
+      query: ({ problem }) => this.showProblem(problem),
       rows: ({ changed }) => { for (const run of changed) this.runs.set(run.id, run); if (this.list) this.draw(); },
       list: (list) => { this.list = list; this.draw(); this.forget(); },
     });
@@ -103,7 +103,8 @@ class RunsPage {
   sortBy(key) {
     const down = this.view.sort === key || (this.view.sort !== `-${key}` && !["name", "state"].includes(key) && !key.includes("."));
     this.show({ ...this.view, sort: down ? `-${key}` : key, page: 1 });
-    announce(`sorted by ${key.replaceAll("_", " ")}, ${down ? "descending" : "ascending"}`);
+    const column = this.list.columns.find(({ name }) => name === key);
+    announce(`sorted by ${column ? described(column).heading : key}, ${down ? "descending" : "ascending"}`);
   }
 
   turn(by) {
@@ -119,8 +120,9 @@ class RunsPage {
   async pick() {
     try {
       const names = await pickColumns(this.view.query, this.list?.columns ?? []);
-      if (names !== undefined) this.show({ ...this.view, columns: names === null || names.length === 0 ? null : names });
-    } catch (error) { this.tellProblem(error.message); }
+      if (names) this.show({ ...this.view, columns: names.length ? names : null });
+      this.columnsButton.focus();
+    } catch (error) { this.showProblem(error.message); }
   }
 
   /** Offers the settings that differ between the runs of the query, to group by. */
@@ -143,7 +145,7 @@ class RunsPage {
     this.grouping.replaceChildren(select("Group", options, group, (value) => this.show({ ...this.view, group: value, page: 1, open: [], fold: [] })));
   }
 
-  tellProblem(problem) {
+  showProblem(problem) {
     say(this.problem, problem ?? "");
     if (problem) this.search.setAttribute("aria-invalid", "true");
     else this.search.removeAttribute("aria-invalid");
@@ -167,7 +169,7 @@ class RunsPage {
   }
 
   drawStrip() {
-    const { told: counts } = this.list;
+    const { counts } = this.list;
     const signature = JSON.stringify(counts);
     this.strip.hidden = Object.keys(counts).length === 0;
     if (this.strip.dataset.counts === signature) return;
@@ -184,7 +186,7 @@ class RunsPage {
     const head = (key, text, kind, meaning) => h("th", { scope: "col", class: kind, "data-key": key }, h("button", { type: "button", title: meaning, on: { click: () => this.sortBy(key) } }, text));
     this.head.replaceChildren(h("th", { scope: "col", class: "pick" }, this.all), head("name", "Run", "run"), head("state", "State", ""),
       h("th", { scope: "col", title: "Return over environment steps" }, "Trend"),
-      ...this.list.columns.map((column) => (column.name === "started" ? head("started", "Started", "optional") : head(column.name, told(column).heading, column.kind === "setting" ? "setting" : "n", told(column).meaning))),
+      ...this.list.columns.map((column) => (column.name === "started" ? head("started", "Started", "optional") : head(column.name, described(column).heading, column.kind === "setting" ? "setting" : "n", described(column).meaning))),
       h("th", { scope: "col" }, "Outcome"));
   }
 
@@ -272,7 +274,7 @@ class RunsPage {
     say(this.said, "");
     try {
       const found = await action([...chosen.keys()]);
-      if (aloud) { tell(this.said, found, nameOf); announce(`${found.done.length} done`); }
+      if (aloud) { showFailures(this.said, found, nameOf); announce(`${found.done.length} done`); }
       if (found && leaves) for (const id of found.done) chosen.delete(id);
     } catch (error) { say(this.said, error.message); }
     this.draw();
@@ -280,3 +282,10 @@ class RunsPage {
 }
 
 const nameOf = (id) => chosen.get(id) ?? id;
+
+/** Stops those of the runs that run. */
+async function stopRunning(ids) {
+  const running = new Set((await get("selection", { query: "state:running archived:any" })).ids), stops = ids.filter((id) => running.has(id));
+  if (!stops.length) throw new Error("None of the chosen runs is running.");
+  return stopDialog(stops, nameOf);
+}
