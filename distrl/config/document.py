@@ -17,7 +17,6 @@ MOST_VALUES = 100_000
 _MOST_BITS = 4096  # Python refuses to write longer numbers in decimal
 DEEPEST = 64
 """Most levels of mappings and lists in one document; Pydantic and JSON allow some 200."""
-_LINE_ENDS = "\n\r\x85\u2028\u2029"  # YAML's
 # One resolver table for reading and writing, so that the writer quotes exactly what the reader would take for a number.
 _RESOLVERS = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP_TAG]
@@ -108,11 +107,16 @@ def parse_mapping(text: str, what: str) -> dict[str, Any]:
 def lines_of(text: str) -> dict[str, int]:
     """Return dotted path -> number of its line from 1, of the keys of a document; empty if it is not YAML."""
     found: dict[str, int] = {}
+    left = MOST_VALUES  # each key is counted as often as an alias names it: two keys may have one dotted path
 
     def walk(node: yaml.Node | None, path: tuple[str, ...]) -> None:
+        nonlocal left
         for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
-            place = (*path, str(key.value))
-            if len(place) <= DEEPEST and len(found) < MOST_VALUES:
+            left -= 1
+            if left < 0 or len(path) >= DEEPEST:
+                return
+            if isinstance(key, yaml.ScalarNode):  # the text of another node may be endless
+                place = (*path, key.value)
                 found.setdefault(".".join(place), key.start_mark.line + 1)
                 walk(value, place)
 
@@ -135,8 +139,9 @@ def flat(tree: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[
 def scalar(value: Any) -> str:
     """Return one line of YAML that `parse` reads back as `value`; lists and mappings are written inline."""
     text = _dump(value, None)
-    # Text with line breaks would be folded over several lines; double quotes write it on one, with escapes.
-    return _dump(value, '"') if any(end in text for end in _LINE_ENDS) else text
+    # Text with line breaks would be folded over several lines, and marks of direction would show it as another text.
+    # Double quotes write it on one line, with escapes.
+    return text if text.isprintable() else _dump(value, '"')
 
 
 def shown(value: Any, limit: int = 60) -> str:

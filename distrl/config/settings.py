@@ -35,20 +35,37 @@ _VAGUE = {(word,) for word in ("best", "count", "enabled", "every", "id", "keep"
 """Last parts of paths that say nothing without their section."""
 Settings = Mapping[str, Setting]
 """Dotted path -> value, in the file's order."""
+Leaves = Mapping[tuple[str, ...], Setting]
+"""Keys -> value, in the file's order; a key may itself have a dot."""
 MOST_BYTES = 2**18
 """Largest config.yaml that is read back, thirty times as large as distrl's own; YAML takes seconds to parse it."""
 
 
 def read_settings(path: Path) -> Settings:
     """Read the settings in a file config.yaml, secrets masked."""
+    return by_path(read_leaves(path))
+
+
+def read_leaves(path: Path) -> Leaves:
+    """Read the values in a file config.yaml, secrets masked."""
     try:
         text = read_small(path, MOST_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
-    return settings_in(text, f"file {path}")
+    return leaves_in(text, f"file {path}")
 
 
 def settings_in(text: str, where: str) -> Settings:
+    """Parse as `leaves_in`."""
+    return by_path(leaves_in(text, where))
+
+
+def by_path(leaves: Leaves) -> Settings:
+    """Return the values by their dotted paths."""
+    return {".".join(keys): setting for keys, setting in leaves.items()}
+
+
+def leaves_in(text: str, where: str) -> Leaves:
     """Parse what `distrl.config.load.dump` wrote, secrets masked; origins are its comments.
 
     Args:
@@ -61,16 +78,14 @@ def settings_in(text: str, where: str) -> Settings:
         # A line that was edited by hand has no origin.
         line = next((line for line in lines if line.startswith(key)), "")
         comment = line.removeprefix(written).lstrip() if line.startswith(written) else ""
-        dotted = ".".join(keys)
         origin = _NOTE.sub("", comment.removeprefix("# "))
-        found[dotted] = Setting(masked(dotted, value), masked_text(origin))
+        found[keys] = Setting(masked(".".join(keys), value), masked_text(origin))
     return found
 
 
-def settings_of(tree: Mapping[str, Any]) -> Settings:
-    """Return the settings of a configuration as data, secrets masked, without origins."""
-    values = {".".join(keys): value for keys, value in flat(tree)}
-    return {dotted: Setting(masked(dotted, value), "") for dotted, value in values.items()}
+def leaves_of(tree: Mapping[str, Any]) -> Leaves:
+    """Return the values of a configuration as data, secrets masked, without origins."""
+    return {keys: Setting(masked(".".join(keys), value), "") for keys, value in flat(tree)}
 
 
 def different(runs: Sequence[Settings]) -> list[str]:

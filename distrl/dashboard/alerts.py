@@ -71,7 +71,8 @@ class AlertWatch:
             self._webhook.close()
 
     def _seen(self, entry: Entry, look: Look | None) -> Seen:
-        known: dict[str, Any] = {"id": entry.id, "name": entry.name, "state": entry.state, "started": entry.started}
+        known: dict[str, Any] = {"id": entry.id, "state": entry.state, "started": entry.started}
+        known["name"] = _shown(entry.name)  # of a directory: also line breaks and escape sequences
         known["problem"] = None if entry.problem is None else _shown(entry.problem)
         if entry.state != "running":
             return Seen(**known, snapshot=_texts_shown(entry.numbers))

@@ -28,7 +28,7 @@ MOST_BODY_BYTES = 16 * 1024
 WRONG_TOKEN_S = 0.5
 """Delay of a failed attempt."""
 _STYLE = """
-:root { color-scheme: light dark; }
+:root { color-scheme: light dark; color: light-dark(#1b1f24, #e8eaed); background: light-dark(#fff, #121417); }
 body { font: 16px/1.5 system-ui, sans-serif; display: grid; place-items: center; min-height: 90vh; margin: 0 16px; }
 form { display: grid; gap: 12px; width: min(360px, 100%); }
 h1 { font-size: 20px; margin: 0; }

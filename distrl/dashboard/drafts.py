@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from distrl.config.document import lines_of
+from distrl.config.document import DEEPEST, lines_of
 from distrl.config.load import DEFAULT, load_text, yaml_of
 from distrl.config.presets import preset_tree
 from distrl.config.secrets import masked_settings
-from distrl.config.settings import Settings
+from distrl.config.settings import Leaves
 from distrl.errors import ConfigError
+from distrl.runs.directories import SET_ASIDE
 
 ORIGIN = "the editor"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -30,13 +31,12 @@ def of_preset(name: str) -> str:
     return yaml_of(preset_tree(name))
 
 
-def of_run(settings: Settings) -> str:
+def of_run(leaves: Leaves) -> str:
     """Return the given settings of a run in YAML, secrets masked; all of them where origins are unknown."""
     tree: dict[str, Any] = {}
-    for dotted, setting in settings.items():
+    for (*above, last), setting in leaves.items():
         if setting.origin == DEFAULT:
             continue
-        *above, last = dotted.split(".")
         node = tree
         for key in above:
             node = node.setdefault(key, {})
@@ -48,6 +48,8 @@ def name_problem(root: Path, name: str) -> Problem | None:
     """Check the name of a new run directory below `root`."""
     if not _NAME.fullmatch(name):
         return Problem("a name has 1 to 80 letters, digits, '.', '_' and '-', and begins with a letter or a digit")
+    if name == SET_ASIDE:
+        return Problem(f"runs in {name} are not listed; choose another name")
     if not root.is_dir() or (root / "run.json").exists():
         return Problem("the dashboard shows no folder of runs; start it with one: distrl dashboard RUNS_DIR")
     return Problem(f"{name} is there already; choose another name") if (root / name).exists() else None
@@ -81,7 +83,7 @@ def _paths(told: str) -> Sequence[str]:
     """Return the dotted paths that a message may name, each followed by the sections around it, the first one first."""
     found = []
     for match in _PATH.finditer(told):
-        keys = match[0].split(".")
+        keys = match[0].split(".")[:DEEPEST]
         found += [".".join(keys[:depth]) for depth in range(len(keys), 0, -1)]
     return found
 

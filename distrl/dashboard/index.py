@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from distrl.config.settings import Setting, Settings, read_settings
+from distrl.config.settings import Leaves, Setting, Settings, read_leaves, read_settings
 from distrl.dashboard.files import NotThereError, id_of, inside
 from distrl.dashboard.index_store import Kept, Store
 from distrl.dashboard.jobs import Found
@@ -110,7 +110,7 @@ class Index:
         self._folders: dict[str, Path] = {}
         self._entries: dict[str, Entry] = {}
         self._running: dict[str, RunRecord] = {}
-        self._of_redis: dict[str, Settings] = {}  # id -> the configuration of a run that has no directory here
+        self._of_redis: dict[str, Found] = {}  # runs that have no directory here
         self._due = float("-inf")
         self._took_s = 0.0
 
@@ -175,7 +175,7 @@ class Index:
         """Return the run's configuration, with secrets masked."""
         with self._lock:
             if entry.id in self._of_redis:
-                return self._of_redis[entry.id]
+                return self._of_redis[entry.id].settings
         folder = self.directory(entry)
         stamp = _stamp(folder, "config.yaml")
         with self._lock:
@@ -192,6 +192,12 @@ class Index:
         if isinstance(kept[1], ConfigError):
             raise kept[1]
         return kept[1]
+
+    def leaves(self, entry: Entry) -> Leaves:
+        """Return the run's configuration by keys, with secrets masked."""
+        with self._lock:
+            remote = self._of_redis.get(entry.id)
+        return read_leaves(inside(self.directory(entry), "config.yaml")) if remote is None else remote.leaves
 
     def configuration_stamp(self, entry: Entry) -> str:
         """Return a stamp that changes with the run's config.yaml, as of the last scan."""
@@ -267,7 +273,7 @@ class Index:
                     entries[entry.id] = before if before == renamed and before is not None else renamed
         return entries
 
-    def _add_remote(self, entries: dict[str, Entry]) -> tuple[dict[str, Settings], dict[str, RunRecord]]:
+    def _add_remote(self, entries: dict[str, Entry]) -> tuple[dict[str, Found], dict[str, RunRecord]]:
         """Add remote runs, and mark runs as running that look gone from here but run on another machine."""
         here = {(entry.namespace, entry.run_id): entry for entry in entries.values()}
         added, running = {}, {}
@@ -279,7 +285,7 @@ class Index:
                 basics: dict[str, Any] = {"id": id_of(path), "path": path, "name": run_id, "run_id": run_id}
                 basics |= {"state": "running", "started": found.record.started, "namespace": namespace}
                 entry = Entry(**basics, **_configured(found.settings))
-                added[entry.id] = found.settings
+                added[entry.id] = found
             elif entry.state == "gone":
                 entry = entry.model_copy(update={"state": "running"})
             else:

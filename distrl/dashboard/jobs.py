@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 from distrl.config.secrets import refuse_password
-from distrl.config.settings import Settings, settings_of
+from distrl.config.settings import Leaves, Settings, by_path, leaves_of
 from distrl.dashboard.role_history import RoleHistory
 from distrl.errors import ConfigError, DistrlError
 from distrl.memory_backend.backend import Backend, connect, connect_engine
@@ -223,6 +223,7 @@ class Found(NamedTuple):
     record: RunRecord
     namespace: str
     settings: Settings
+    leaves: Leaves
 
 
 class Jobs:
@@ -315,7 +316,7 @@ class _Server:
         self._clock = clock
         self._client: Engine | None = None
         self._found: Sequence[Found] = ()
-        self._settings: dict[tuple[str, str], tuple[str, Settings]] = {}  # by namespace and run id: of which launch
+        self._settings: dict[tuple[str, str], tuple[str, Leaves]] = {}  # by namespace and run id: of which launch
         self._beats: dict[tuple[str, str], tuple[object, float]] = {}  # the roles' beats, and since when
         self._reads = _Reads(clock)
 
@@ -348,10 +349,10 @@ class _Server:
         name = namespace, run_id
         try:
             backend = Backend(RunStore(self._client, RunKeys(run_id, namespace))).of_standing_launch()
-            launch, settings = self._settings.get(name, (None, {}))
+            launch, leaves = self._settings.get(name, (None, {}))
             if launch != backend.launch:
-                settings = _read_settings(backend.config_json())
-                self._settings[name] = backend.launch, settings
+                leaves = _read_settings(backend.config_json())
+                self._settings[name] = backend.launch, leaves
             beats = [(role.role, role.id, role.incarnation, role.beat) for role in backend.registry.roles()]
         except ODD as error:
             self._client.call("PING")  # raises if Redis is unreachable; else only this run is odd
@@ -365,13 +366,13 @@ class _Server:
             return None
         url = with_namespace(self._url, namespace)
         record = RunRecord(run_id=run_id, redis_url=url, pid=0, started=_started(run_id))
-        return Found(record, namespace, settings)
+        return Found(record, namespace, by_path(leaves), leaves)
 
 
-def _read_settings(description: str) -> Settings:
+def _read_settings(description: str) -> Leaves:
     config: Any = json.loads(description)["config"]
     json.dumps(config, ensure_ascii=False).encode()  # raises if no response could hold it
-    return settings_of(config)
+    return leaves_of(config)
 
 
 def _started(run_id: str) -> float:

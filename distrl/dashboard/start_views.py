@@ -33,7 +33,7 @@ def draft(request: Request) -> Response:
     if preset is not None:
         text = drafts.of_preset(preset)
     elif run is not None:
-        text = drafts.of_run(index.configuration(index.entry(run)))
+        text = drafts.of_run(index.leaves(index.entry(run)))
     return Answer({"config": text, "presets": presets()})
 
 

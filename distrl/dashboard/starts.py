@@ -7,6 +7,7 @@ training outlives the dashboard; it inherits no descriptor and no token of it.
 import logging
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from distrl.config.secrets import masked_text
+from distrl.config.small_files import open_at_once
 from distrl.dashboard import drafts, files
 from distrl.dashboard.access import READ_ONLY_TOKEN_VARIABLE, TOKEN_VARIABLE
 from distrl.dashboard.alert_settings import TOKEN_VARIABLE as ALERTS_TOKEN_VARIABLE
@@ -26,12 +28,15 @@ from distrl.dashboard.bodies import require_in_time
 from distrl.dashboard.files import NotThereError, id_of
 from distrl.dashboard.index import Entry, Index
 from distrl.errors import ConfigError
+from distrl.runs.directories import RunRecord
 
 _LOG = logging.getLogger(__name__)
 MOST_AT_ONCE = 8
 """Most trainings that were started here and run."""
 MOST_KEPT = 100
 """Most starts whose outcome is remembered."""
+MOST_FILES = 100_000
+"""Most files of a run that is resumed; each of them is looked at before."""
 CONFIG_FILE, LOG_NAME = "draft.yaml", "launch"
 _TAIL_BYTES = 16 * 1024
 _PRIVATE = (TOKEN_VARIABLE, READ_ONLY_TOKEN_VARIABLE, ALERTS_TOKEN_VARIABLE)
@@ -84,7 +89,10 @@ class Start:
 
     def _has_begun(self) -> bool:
         """Whether the directory describes this launch, and not an earlier one."""
-        return self.is_new or f'"pid":{self.process.pid}' in "".join((self.folder / "run.json").read_text().split())
+        try:
+            return self.is_new or RunRecord.read(self.folder / "run.json").pid == self.process.pid
+        except ConfigError:  # damaged, or removed meanwhile
+            return False
 
 
 class Starts:
@@ -156,8 +164,9 @@ class Starts:
         if entry.state not in ("ended", "gone") or self._index.running(entry) is not None:
             raise ConfigError(f"{entry.name} is {entry.state}; only a run that has ended or is gone can be resumed")
         files.inside(folder, "config.yaml")  # raises if it leads out of the directory
-        if (folder / "logs").is_symlink():
-            raise ConfigError(f"the logs of {entry.name} lie outside of its directory; resume it from the command line")
+        reason = _foreign(folder, self._index.root)
+        if reason is not None:
+            raise ConfigError(f"{entry.name} {reason}; look at its configuration and resume it with distrl train")
         return folder.resolve()
 
     def _require_room(self) -> None:
@@ -198,6 +207,33 @@ class Starts:
             start.ended = True
 
 
+def _foreign(folder: Path, root: Path) -> str | None:
+    """Return why a run's directory is not to be trained in at a click, or None.
+
+    Its configuration names code that runs as this user, and a training writes through links.
+    """
+    home = os.path.realpath(folder)
+    if home != os.path.join(os.path.realpath(root), os.path.relpath(folder, root)).removesuffix("/."):
+        return "lies behind a link"
+    for path in (folder, folder / "config.yaml"):
+        found = path.stat()
+        if found.st_uid != os.geteuid() or found.st_mode & stat.S_IWOTH:
+            return "belongs to another user, or others can write to it"
+    left, folders = MOST_FILES, [home]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for each in entries:
+                left -= 1
+                if left < 0:
+                    return f"has more than {MOST_FILES:,} files"
+                if each.is_symlink():
+                    if not f"{os.path.realpath(each.path)}/".startswith(f"{home}/"):
+                        return f"holds a link that leads out of it, {files.shown(os.path.relpath(each.path, home))}"
+                elif each.is_dir():
+                    folders.append(each.path)
+    return None
+
+
 def _discard(folder: Path) -> None:
     """Remove the directory of a training that was no run; one that cannot be removed is logged."""
     try:
@@ -211,9 +247,12 @@ def _private(path: str, flags: int) -> int:
 
 
 def _last_line(log: Path, begin: int) -> str:
-    """Return the last line that was written from byte `begin` on, with secrets masked."""
-    with open(log, "rb") as file:
-        file.seek(max(begin, file.seek(0, 2) - _TAIL_BYTES))
-        lines = file.read(_TAIL_BYTES).decode(errors="replace").split("\n")
+    """Return the last line that was written from byte `begin` on, with secrets masked; "" if the log was removed."""
+    try:
+        with open(log, "rb", opener=open_at_once) as file:
+            file.seek(max(begin, file.seek(0, 2) - _TAIL_BYTES))
+            lines = file.read(_TAIL_BYTES).decode(errors="replace").split("\n")
+    except OSError:
+        return ""
     told = next((line.strip() for line in reversed(lines) if line.strip()), "")
     return files.shown(masked_text(told))[:500]

@@ -57,7 +57,7 @@ class Webhook:
     def close(self) -> None:
         """End the thread; alerts that wait are dropped."""
         self._ending.set()
-        if not self._waiting.full():
+        with suppress(queue.Full):  # the thread sees the event first
             self._waiting.put_nowait(None)
         self._thread.join(END_S)
 
@@ -110,6 +110,9 @@ class Webhook:
         limit.daemon = True
         limit.start()
         try:
+            connection.connect()
+            if late.is_set():  # `cut` had no socket yet; a host of several addresses has a time-out for each
+                raise TimeoutError
             path = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")
             connection.request("POST", path, content, headers)
             status = connection.getresponse().status

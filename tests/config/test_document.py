@@ -141,4 +141,25 @@ def test_shown_is_one_short_line():
 def test_lines_of_keys():
     text = "a:\n  b: 1\n\n  c: {d: 2}\n# x\ne: [1,\n  2]\n"
     assert lines_of(text) == {"a": 1, "a.b": 2, "a.c": 4, "a.c.d": 4, "e": 6}
+    assert lines_of("? [1, 2]\n: 3\nx: 1\n") == {"x": 3}
     assert lines_of("- 1") == lines_of("a: [") == lines_of("{" * 5000) == lines_of("\0") == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &a {x: *a, x.x: *a}\n",
+        "\n".join(["a0: &a0 {x: 1}", *(f"a{n}: &a{n} {{x: *a{n - 1}, x.x: *a{n - 1}}}" for n in range(1, 60))]),
+        "\n".join(["x: &a0 [1, 1, 1]", *(f"k{n}: &a{n} [{f'*a{n - 1}, ' * 9}]" for n in range(1, 60)), "? *a59\n: 1"]),
+    ],
+    ids=["recursive", "aliases", "a key of aliases"],
+)
+def test_the_lines_of_a_document_that_multiplies_itself_are_found_at_once(text):
+    assert lines_of(text)
+
+
+@pytest.mark.parametrize("text", ["a\u202eb", "a\u2066b", "a\u200bb", "\u2028", "a\xa0b", "\x1b[2J", "a\x85b"])
+def test_characters_that_hide_text_are_written_as_escapes(text):
+    assert scalar(text).isascii()
+    assert scalar({text: [text]}).isprintable()
+    assert parse(scalar(text), "x") == text

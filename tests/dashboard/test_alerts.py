@@ -31,6 +31,16 @@ def test_a_run_that_fails_while_the_dashboard_runs(watch, make_run, monkeypatch)
     assert alerts_of(watch) == [("failed", "new", "failed: redis://•••@h is ␛[31maway")]
 
 
+def test_the_name_of_a_directory_is_one_printable_line(watch, make_run, monkeypatch):
+    """It goes into the dashboard's log, and into the line that a chat service shows."""
+    monkeypatch.setattr("distrl.dashboard.index.FRESH_S", 0.0)
+    monkeypatch.setattr("distrl.dashboard.index.RESTS", 0.0)
+    watch.look()
+    make_run("a\x1b[2J\nb\u202ec token=s3cret", exit_code=1, error="boom", started=2000.0)
+    watch.look()
+    assert alerts_of(watch) == [("failed", "a␛[2J b⟨U+202E⟩c token=•••", "failed: boom")]
+
+
 def test_a_run_in_one_process_is_seen_by_its_files(watch, make_run, alive, monkeypatch):
     monkeypatch.setattr("distrl.dashboard.index.FRESH_S", 0.0)
     times = iter([0.0, 200.0])

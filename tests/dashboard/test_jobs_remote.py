@@ -8,6 +8,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from distrl.config import RunConfig
+from distrl.config.load import load_text
+from distrl.dashboard import drafts
 from distrl.dashboard.access import Access
 from distrl.dashboard.app import make_app
 from distrl.dashboard.jobs import GONE_S, SCAN_S, Jobs, check_reachable
@@ -210,6 +212,13 @@ def test_its_page_has_what_redis_knows(job, client):
     assert client.get(f"{base}/video").status_code == 404
     assert [one["name"] for one in client.get("/api/fleet").json()["redis"]] == [RUN]
     assert b"distrl_updates" in client.get("/metrics").content
+
+
+def test_a_clone_has_what_redis_knows(job, client):
+    index = client.app.state.runs.index
+    text = drafts.of_run(index.leaves(index.entry(listed(client, job)[RUN]["id"])))
+    assert load_text(text.replace("•••", "s3cret"), "x").config == CONFIG
+    assert "s3cret" not in text
 
 
 def test_it_is_steered(job, client):

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
@@ -225,18 +226,113 @@ def test_drafts_of_presets_and_runs(client, make_run):
     assert client.get("/api/draft?run=00", headers=ACTS).status_code == 404
 
 
-def test_only_a_run_that_does_not_run_is_resumed(client, make_run, sleeping, alive, root, tmp_path):
+def test_only_a_run_that_does_not_run_is_resumed(client, make_run, sleeping, alive, root):
     make_run("running", ended=False, pid=alive)
     make_run("gone", ended=False)
-    linked = make_run("linked", ended=False)
-    (linked / "logs").rmdir()
-    (linked / "logs").symlink_to(tmp_path)
     answer = post(client, "resume", {"run": id_of("running")})
     assert answer.json()["error"] == "running is running; only a run that has ended or is gone can be resumed"
-    assert "lie outside of its directory" in post(client, "resume", {"run": id_of("linked")}).json()["error"]
     assert post(client, "resume", {"run": "ab"}).status_code == 404
     assert not sleeping
     assert post(client, "resume", {"run": id_of("gone")}).json()["state"] == "starting"
     assert sleeping[0][0][4:] == ["train", "--resume", f"{root}/gone", "--dated"]
     answer = post(client, "resume", {"run": id_of("gone")})
     assert answer.json()["error"] == "gone is being started already"
+
+
+LINKS = ("logs", "checkpoints", "policy", "tensorboard", "logs/events.log", "logs/learner.log", "run.lock", "deep/er/a")
+
+
+@pytest.mark.parametrize("place", LINKS)
+def test_a_run_that_would_write_through_a_link_is_not_resumed(client, make_run, sleeping, root, tmp_path, place):
+    path = make_run("linked", ended=False) / place
+    if path.is_dir():
+        path.rmdir()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(tmp_path / "elsewhere")
+    told = post(client, "resume", {"run": id_of("linked")}).json()["error"]
+    assert told.startswith(f"linked holds a link that leads out of it, {place}; look at its configuration")
+    assert not (tmp_path / "elsewhere").exists()
+    assert not sleeping
+
+
+def test_a_run_behind_a_link_is_not_resumed(client, make_run, sleeping, root, tmp_path):
+    folder = make_run("moved", ended=False)
+    assert client.get("/api/runs", headers=ACTS).json()["total"] == 1
+    folder.rename(tmp_path / "outside")
+    folder.symlink_to(tmp_path / "outside")
+    assert post(client, "resume", {"run": id_of("moved")}).status_code in (400, 404)
+    assert not sleeping
+
+
+def test_links_within_a_run_do_no_harm(client, make_run, sleeping):
+    folder = make_run("linked", ended=False)
+    (folder / "best").symlink_to("logs")
+    (folder / "itself").symlink_to(folder)
+    assert post(client, "resume", {"run": id_of("linked")}).json()["state"] == "starting"
+
+
+@pytest.mark.parametrize("place", ["", "config.yaml"])
+def test_a_run_that_another_user_can_change_is_not_resumed(client, make_run, sleeping, monkeypatch, place):
+    """Its configuration names code, which would run as the dashboard's user."""
+    path = make_run("shared", ended=False) / place
+    path.chmod(path.stat().st_mode | 0o002)
+    told = post(client, "resume", {"run": id_of("shared")}).json()["error"]
+    assert told.startswith("shared belongs to another user, or others can write to it; look at")
+    path.chmod(path.stat().st_mode & ~0o002)
+    monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
+    assert "belongs to another user" in post(client, "resume", {"run": id_of("shared")}).json()["error"]
+    assert not sleeping
+
+
+def test_a_run_of_very_many_files_is_not_resumed(client, make_run, sleeping, monkeypatch):
+    monkeypatch.setattr(starts, "MOST_FILES", 3)
+    make_run("many", ended=False)
+    assert "has more than 3 files" in post(client, "resume", {"run": id_of("many")}).json()["error"]
+
+
+def test_a_run_that_is_deleted_while_it_is_resumed_leaves_room(client, make_run, sleeping, monkeypatch):
+    monkeypatch.setattr(starts, "MOST_AT_ONCE", 1)
+    run = id_of("gone")
+    make_run("gone", ended=False)
+    assert post(client, "resume", {"run": run}).status_code == 200
+    assert post(client, "remove", {"ids": [run]}).json()["done"] == [run]
+    assert client.get(f"/api/starts/{run}", headers=ACTS).json()["state"] == "starting"
+    sleeping[0][2].terminate()
+    assert outcome(client, run, "failed")["problem"] == "distrl train ended with -15 and told nothing"
+    assert post(client, "start", {"name": "next", "config": SHORT}).status_code == 200
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"{}", b"[" * 9000, b'{"pid": 1}'])
+def test_a_damaged_description_of_a_resumed_run_is_no_error(client, make_run, sleeping, content):
+    run, folder = id_of("gone"), make_run("gone", ended=False)
+    assert post(client, "resume", {"run": run}).status_code == 200
+    (folder / "run.json").write_bytes(content)
+    assert client.get(f"/api/starts/{run}", headers=ACTS).json()["state"] == "starting"
+    (folder / "run.json").unlink()
+    os.mkfifo(folder / "run.json")
+    assert client.get(f"/api/starts/{run}", headers=ACTS).json()["state"] == "starting"
+
+
+CHANGES = sorted(
+    route.path.replace("{id}", "ab").replace("{role}", "learner").replace("{number}", "0")
+    for route in make_app(Path(), Access("127.0.0.1", TOKEN), may_start=True).routes
+    if "POST" in (getattr(route, "methods", None) or ()) and route.path not in ("/login", "/logout")
+)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Authorization": f"Bearer {LOOKING}"}, 403),
+        ({"Authorization": "Basic dDp0"}, 401),
+        ({"Authorization": ""}, 401),
+        ({"X-Distrl": ""}, 403),
+        ({"Content-Type": "text/plain;application/json"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "navigate"}, 403),
+    ],
+)
+def test_every_request_that_changes_something_needs_right_header_and_origin(client, headers, status):
+    assert len(CHANGES) >= 7
+    told = {path: client.post(path, json={}, headers=ACTS | headers).status_code for path in CHANGES}
+    assert told == dict.fromkeys(CHANGES, status)

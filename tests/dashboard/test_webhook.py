@@ -1,8 +1,11 @@
 """The webhook against real HTTP servers: delivered once, tried again, given up, and servers that misbehave."""
 
+import contextlib
+import http.client
 import http.server
 import json
 import logging
+import socket
 import threading
 import time
 
@@ -166,6 +169,45 @@ def test_a_server_that_does_not_finish_its_answer_is_given_up(receiver, hook, ca
     hook(receiver.url).send(FIRED)
     assert "no answer within 0.3 s" in told(caplog)
     receiver.server.hanging.set()
+
+
+def test_a_handshake_that_does_not_end_is_given_up(hook, caplog, monkeypatch):
+    """A byte of a TLS record now and then: each of them in time, all together never."""
+    monkeypatch.setattr(webhook, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(webhook, "PAUSES_S", ())
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def trickle():
+            connection, _ = server.accept()
+            with connection, contextlib.suppress(OSError):  # the client has given up
+                connection.sendall(b"\x16\x03\x03\x40\x00")
+                while not ended.wait(0.02):
+                    connection.sendall(b"\x02")
+
+        thread = threading.Thread(target=trickle)
+        thread.start()
+        hook(f"https://localhost:{server.getsockname()[1]}/s3cret").send(FIRED)
+        try:
+            assert "no answer within 0.3 s" in told(caplog)
+        finally:
+            ended.set()
+            thread.join()
+
+
+def test_a_connection_that_comes_too_late_is_not_used(receiver, hook, caplog, monkeypatch):
+    """A host of several addresses has a time-out for each."""
+    monkeypatch.setattr(webhook, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(webhook, "PAUSES_S", ())
+    connect = http.client.HTTPConnection.connect
+    monkeypatch.setattr(http.client.HTTPConnection, "connect", lambda self: (time.sleep(0.6), connect(self)))
+    receiver.server.hanging = threading.Event()
+    receiver.answers = [trickles]
+    hook(receiver.url).send(FIRED)
+    try:
+        assert "no answer within 0.3 s" in told(caplog)
+    finally:
+        receiver.server.hanging.set()
 
 
 def test_an_endless_answer_is_not_read(receiver, hook, caplog):

@@ -13,7 +13,7 @@ from distrl.dashboard.files import id_of
 from distrl.memory_backend.records import HostLoad, RoleStatus
 from distrl.metrics.sinks import EventFile
 from tests import run_folders
-from tests.failures.browsing import PATIENCE_S, until
+from tests.failures.browsing import PATIENCE_S, serving, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
@@ -132,6 +132,90 @@ def test_no_state_has_a_serious_finding(folders, dashboard, browser, theme):
     tab.close()
     assert found == {}
     assert len(seen) >= 20, seen
+
+
+TOKEN = "token-of-many-letters"
+MARKUP = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    """A run whose every text is markup."""
+    folder = tmp_path / MARKUP
+    (folder / "logs").mkdir(parents=True)
+    record = {"run_id": MARKUP, "redis_url": None, "pid": 1, "process": "gone", "started": 1e9}
+    (folder / "run.json").write_text(json.dumps(record))
+    sets = [f"environment.kwargs={{'{MARKUP}.a': '{MARKUP}', api_key: s3cret}}"]
+    (folder / "config.yaml").write_text(dump(load("cartpole-impala", sets=sets)))
+    labels = {"name": f"{MARKUP} title", "tags": ["<img/src=x/onerror=alert(1)>"], "note": MARKUP}
+    (folder / "labels.json").write_text(json.dumps(labels))
+    (folder / "logs" / "learner.log").write_text(f"2026-01-02 03:04:05 ERROR {MARKUP}\n")
+    (folder / "logs" / "events.log").write_text(f"2026-01-02 03:04:05 {MARKUP}\n")
+    run_folders.summary(run_id=MARKUP, exit_code=5, stop_reason="non-finite", error=MARKUP, host=MARKUP).write(
+        folder / "summary.json"
+    )
+    return id_of(MARKUP)
+
+
+def alerts(route):
+    """Answer with one alert of each severity, the last one cleared."""
+    told = [
+        {"id": f"a-{at}", "rule": "failed", "severity": severity, "run": "ab", "name": MARKUP, "text": MARKUP}
+        for at, severity in enumerate(("bad", "warning", "info", "bad"))
+    ]
+    rows = [row | {"at": 1e9, "cleared": 2e9 if row["id"] == "a-3" else None} for row in told]
+    route.fulfill(
+        body=json.dumps({"mark": "1", "on": True, "at": 2e9, "alerts": rows}), content_type="application/json"
+    )
+
+
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.long)])
+def test_neither_sign_in_nor_editor_nor_bell_has_a_serious_finding(hostile, tmp_path, free_port, browser, theme):
+    tab = browser.new_page(color_scheme=theme, reduced_motion="reduce")
+    tab.set_default_timeout(1000 * PATIENCE_S)
+    found, dialogs = {}, []
+    tab.on("dialog", lambda dialog: dialogs.append(dialog.message) or dialog.dismiss())
+
+    def look(state):
+        tab.locator("main:not([aria-busy])").wait_for()
+        if told := findings(tab):
+            found[state] = told
+        assert tab.locator("img[src=x]").count() == 0
+
+    with serving(tmp_path, free_port, "--allow-start", DISTRL_DASHBOARD_TOKEN=TOKEN) as (_, url):
+        tab.goto(url)
+        tab.get_by_label("Token").fill("wrong")
+        tab.keyboard.press("Enter")
+        tab.get_by_text("that is not the token").wait_for()
+        look("sign-in")
+        tab.get_by_label("Token").fill(TOKEN)
+        tab.route("**/api/alerts*", alerts)
+        tab.keyboard.press("Enter")
+        tab.get_by_role("button", name="Alerts, 4 unseen").click()  # the page that comes meanwhile leaves it open
+        tab.get_by_role("button", name="Mark as seen").nth(2).click()
+        tab.get_by_role("region", name="Alerts").get_by_text("seen", exact=True).wait_for()
+        look("alerts")
+        tab.keyboard.press("Escape")
+        tab.goto(f"{url}#/new?preset=cartpole-impala")
+        tab.get_by_text("Valid: CartPole-v1").wait_for()
+        look("editor")
+        tab.get_by_label("Configuration (YAML)").fill(f"actors:\n  '{MARKUP}': 1\n")
+        tab.get_by_label("Name of the run directory").fill(MARKUP)
+        tab.get_by_text("unknown key actors.").wait_for()
+        tab.get_by_text("a name has 1 to 80 letters").wait_for()
+        look("editor with problems")
+        tab.goto(f"{url}#/new?run={hostile}")
+        tab.get_by_text("environment.kwargs.api_key is masked").wait_for()
+        assert f"{MARKUP}.a" in tab.get_by_label("Configuration (YAML)").input_value()
+        assert "s3cret" not in tab.content()
+        assert tab.locator("img[src=x]").count() == 0
+        tab.goto(f"{url}#/run/{hostile}")
+        tab.get_by_role("button", name="Resume", exact=True).click()
+        tab.locator(".start-buttons .said.bad").wait_for()
+        tab.get_by_text(f"{MARKUP} title").first.wait_for()
+        assert tab.locator("img[src=x]").count() == 0
+    tab.close()
+    assert (found, dialogs) == ({}, [])
 
 
 class Keyboard:

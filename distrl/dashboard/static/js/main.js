@@ -52,7 +52,7 @@ async function go() {
   page = next;
   content.removeAttribute("aria-busy");
   content.replaceChildren(page.element);
-  content.focus({ preventScroll: true });
+  if (!document.querySelector("#alerts:not([hidden])")) content.focus({ preventScroll: true }); // the open bell keeps the focus
   scrollTo(0, 0);
   if (page.title) titled(`${page.title} · distrl`);
   page.shown?.();
