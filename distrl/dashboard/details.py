@@ -119,7 +119,7 @@ def _headline(runs: Runs, entry: Entry, look: Look | None, snapshot: Snapshot, e
     known: dict[str, Any] = {"state": entry.state, "snapshot": snapshot, "stop": _stop(runs, entry)}
     known |= {"problem": entry.problem, "evaluation_std": _evaluation_std(folder, snapshot)}
     known["training_s"] = number(snapshot.get("training_s"))
-    if entry.state != "running" and own_checkpoints(folder)[0]:
+    if entry.state != "running" and _has_checkpoint(folder):
         known["resume"] = commands(folder.resolve(), None, folder)["resume"]
     if entry.state == "ended":
         known["summary"] = runs.summary(entry)
@@ -133,6 +133,14 @@ def _headline(runs: Runs, entry: Entry, look: Look | None, snapshot: Snapshot, e
             known["trouble"], known["because"] = trouble_of(look, has_redis=has_redis)
     found = headline(Facts(**known))
     return replace(found, sentence=_shown(found.sentence), details=tuple(map(_shown, found.details)))
+
+
+def _has_checkpoint(folder: Path) -> bool:
+    """Return whether the run has a checkpoint; not if this user may not look."""
+    try:
+        return bool(own_checkpoints(folder)[0])
+    except PermissionError:
+        return False
 
 
 def _shown(text: str) -> str:

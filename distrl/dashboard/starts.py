@@ -201,14 +201,14 @@ class Starts:
         code = start.process.wait()
         with self._lock:
             if code and not (start.is_new and (start.folder / "run.json").exists()):
-                start.problem = _last_line(log, begin) or f"distrl train ended with {code} and told nothing"
+                start.problem = _last_line(log, begin) or f"distrl train ended with {code} and wrote nothing"
                 if start.is_new:
                     _discard(start.folder)
             start.ended = True
 
 
 def _foreign(folder: Path, root: Path) -> str | None:
-    """Return why a run's directory is not to be trained in at a click, or None.
+    """Return why a run's directory is not to be trained in from the page, or None.
 
     Its configuration names code that runs as this user, and a training writes through links.
     """

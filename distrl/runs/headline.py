@@ -219,7 +219,7 @@ def _advice(facts: Facts) -> tuple[str, Step | None]:
 
 
 def _one_more(facts: Facts) -> str:
-    """Return what one more actor would bring, where the present numbers tell.
+    """Return what one more actor would bring, as far as the present numbers allow an estimate.
 
     It steps as fast as the others at most, and the learner can take no more than its time spent waiting allows.
     """
@@ -227,6 +227,8 @@ def _one_more(facts: Facts) -> str:
     if facts.actors is None or facts.autoscales:
         return ""
     if limit == "learner":
+        if (facts.actors_wanted or 0) > facts.actors:  # measured over more time than the bottleneck
+            return ""
         return "More actors will not help: the learner is the bottleneck"
     acting = sum(row["role"] == "actor" and not row.get("silent") for row in facts.roles)
     rate, waits = facts.steps_per_s, amount(facts.snapshot, "learner_wait_share")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from distrl.config.load import dump, load
-from distrl.config.settings import settings_of
+from distrl.config.settings import by_path, leaves_of
 from distrl.dashboard import details
 from distrl.dashboard.details import paused_since, stop_of
 from distrl.dashboard.files import Event, id_of
@@ -63,6 +63,15 @@ def test_a_run_that_is_gone_has_the_command_that_resumes_it(runs, make_run):
     assert row["commands"]["evaluate"] == f"distrl evaluate '{folder.resolve()}@30'"
 
 
+def test_a_run_whose_checkpoints_this_user_may_not_see_has_its_page(runs, make_run, monkeypatch):
+    def refuse(folder):
+        raise PermissionError(13, "Permission denied", str(folder / "checkpoints"))
+
+    make_run("a")
+    monkeypatch.setattr(details, "own_checkpoints", refuse)
+    assert details.described(runs, id_of("a"))["head"]["command"] == ""
+
+
 def test_evaluations_newest_first(runs, make_run, tmp_path):
     folder = make_run("a", config=stop(evaluation_return=500), evaluation_mean_return=9.0, evaluation_env_steps=200)
     found = [Evaluation(1, at, 5, 9.0, 0.5, 8.0, 10.0, 7.0, 1.0) for at in (100, 200)]
@@ -115,5 +124,5 @@ def test_the_time_of_a_pause(texts, since):
 
 
 def test_stop_conditions_of_a_configuration():
-    assert stop_of(settings_of({"stop": {"metrics": {"x/y": 2.0}, "minutes": 1}})).metrics == {"x/y": 2.0}
-    assert stop_of(settings_of({"stop": {"of_another_version": 1}})) == stop_of({})
+    assert stop_of(by_path(leaves_of({"stop": {"metrics": {"x/y": 2.0}, "minutes": 1}}))).metrics == {"x/y": 2.0}
+    assert stop_of(by_path(leaves_of({"stop": {"of_another_version": 1}}))) == stop_of({})

@@ -298,7 +298,7 @@ def test_a_run_that_is_deleted_while_it_is_resumed_leaves_room(client, make_run,
     assert post(client, "remove", {"ids": [run]}).json()["done"] == [run]
     assert client.get(f"/api/starts/{run}", headers=ACTS).json()["state"] == "starting"
     sleeping[0][2].terminate()
-    assert outcome(client, run, "failed")["problem"] == "distrl train ended with -15 and told nothing"
+    assert outcome(client, run, "failed")["problem"] == "distrl train ended with -15 and wrote nothing"
     assert post(client, "start", {"name": "next", "config": SHORT}).status_code == 200
 
 
@@ -315,7 +315,7 @@ def test_a_damaged_description_of_a_resumed_run_is_no_error(client, make_run, sl
 
 CHANGES = sorted(
     route.path.replace("{id}", "ab").replace("{role}", "learner").replace("{number}", "0")
-    for route in make_app(Path(), Access("127.0.0.1", TOKEN), may_start=True).routes
+    for route in make_app(Path("/nonexistent"), Access("127.0.0.1", TOKEN), may_start=True).routes
     if "POST" in (getattr(route, "methods", None) or ()) and route.path not in ("/login", "/logout")
 )
 

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from distrl.config.load import dump, load
 from distrl.runs.labels import Labels
 from tests import run_folders
-from tests.failures.browsing import until
+from tests.failures.browsing import PATIENCE_S, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
@@ -32,7 +32,7 @@ def folders(tmp_path):
 
 
 def shows(tab, names):
-    expect(tab.locator("tbody a.name")).to_have_text(names)
+    expect(tab.locator("tbody a.name")).to_have_text(names, timeout=1000 * PATIENCE_S)
 
 
 def test_a_query_is_typed_and_the_address_is_a_link(dashboard, tab, browser):

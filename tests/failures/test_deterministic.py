@@ -73,7 +73,6 @@ def train_from_python(run_dir: Path) -> None:
     assert done.stdout.splitlines()[-1] == '[0, ["MainThread"]]'
 
 
-@pytest.mark.long
 @pytest.mark.row("Q03", "D45")
 def test_two_runs_are_equal_and_so_is_one_that_was_resumed(distrl_command, tmp_path):
     train(distrl_command, tmp_path / "one", 40)

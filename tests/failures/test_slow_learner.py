@@ -14,7 +14,6 @@ BATCHES = 4
 """That the queue may hold, of one unroll each."""
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "length_s", [10.0, pytest.param(1800.0, marks=[pytest.mark.endurance, pytest.mark.timeout(2700)])]
 )

@@ -63,7 +63,6 @@ def refusal(done: subprocess.CompletedProcess[str]) -> str:
     return line.partition("distrl: error: ")[2]
 
 
-@pytest.mark.long
 def test_an_older_and_a_newer_role_are_refused_and_the_run_goes_on(start_run, unhurried, install):
     run = start_run(*unhurried)
     run.wait_for_updates(3)

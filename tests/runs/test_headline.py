@@ -107,6 +107,8 @@ def test_what_one_more_actor_would_bring(snapshot, rate, words):
     assert len(found) == bool(words)
     assert all(one.startswith(words) for one in found)
     assert not any("ore actor" in one for one in running(snapshot, **known).details)  # it starts no actors
+    wanted = running(snapshot, **known, actors=3, actors_wanted=4).details
+    assert not any("will not help" in one for one in wanted)  # the button beside it says that one more does
     assert not any("ore actor" in one for one in running(snapshot, **known, actors=3, autoscales=True).details)
 
 
