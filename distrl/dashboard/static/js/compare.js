@@ -130,6 +130,7 @@ class Comparison {
       if (mine !== this.turn) return;
       this.curves = [found, more];
       this.note.hidden = true;
+      say(this.left, found.left_out);
       this.offerCurves(found);
       this.drawCurves();
       this.table.show(this.found, this.shownAs());
@@ -161,7 +162,6 @@ class Comparison {
     }
     this.links.replaceChildren(...(sweep ? [kindName(sweep)] : found.sweeps.flatMap((one, at) => [at ? ", " : "of the sweep ", h("a", { href: `#/sweep/${one.id}` }, `${one.name} (${one.runs} runs)`)])));
     say(this.best, found.best ? `Best: ${found.best}` : "");
-    say(this.left, found.left_out);
     const several = found.runs.length > 1;
     this.trials.element.hidden = sweep?.kind !== "search";
     this.lineage.element.hidden = sweep?.kind !== "population" || !sweep.lessons.length;
