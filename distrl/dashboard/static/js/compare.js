@@ -6,7 +6,7 @@ import { Chart } from "./chart.js";
 import { ChartCard } from "./chartcard.js";
 import { addressed, keepInAddress } from "./address.js";
 import { readView, readZoom, viewText, zoomText } from "./chartstate.js";
-import { columnsOf, CompareTable } from "./comparetable.js";
+import { columnsOf, CompareTable, outcomeTitle } from "./comparetable.js";
 import { importance } from "./importance.js";
 import { metricsOf, texts, title } from "./metrics.js";
 import { parallel, passes } from "./parallel.js";
@@ -175,11 +175,7 @@ class Comparison {
 
   outcomeScale() {
     const { found } = this, numbers = found.runs.map((run) => run.outcome);
-    return scaleOf({ name: this.outcomeTitle(), numbers, texts: numbers.map(String) });
-  }
-
-  outcomeTitle() {
-    return this.found.outcomes.find(({ name }) => name === this.found.outcome)?.title ?? title(this.found.outcome);
+    return scaleOf({ name: outcomeTitle(found), numbers, texts: numbers.map(String) });
   }
 
   /** What a scatter plot draws. */
