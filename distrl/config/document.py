@@ -1,6 +1,7 @@
 """YAML as distrl reads and writes it: plain data only, no duplicate keys, and 1e-3 is a number."""
 
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ _FLOAT_TAG = "tag:yaml.org,2002:float"
 _TIMESTAMP_TAG = "tag:yaml.org,2002:timestamp"
 # YAML 1.1 wants a dot and a signed exponent and reads `1e-3` as text; YAML 1.2, JSON and people do not.
 _EXPONENT = re.compile(r"^[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
+_JOINER = "\N{ZERO WIDTH JOINER}"
 MOST_VALUES = 100_000
 """Most values in one document, each counted as often as it is referred to: aliases multiply a few lines."""
 _MOST_BITS = 4096  # Python refuses to write longer numbers in decimal
@@ -141,7 +143,12 @@ def scalar(value: Any) -> str:
     text = _dump(value, None)
     # Text with line breaks would be folded over several lines, and marks of direction would show it as another text.
     # Double quotes write it on one line, with escapes.
-    return text if text.isprintable() else _dump(value, '"')
+    return text if text.isprintable() or not any(map(_is_hidden, text)) else _dump(value, '"')
+
+
+def _is_hidden(character: str) -> bool:
+    """Whether a character is a control, a mark of format, or a line end; the joiner of emoji is part of a picture."""
+    return character != _JOINER and unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp")
 
 
 def shown(value: Any, limit: int = 60) -> str:

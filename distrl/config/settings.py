@@ -4,8 +4,9 @@ It is not checked against today's configuration, so that runs of older versions 
 """
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,15 +72,30 @@ def leaves_in(text: str, where: str) -> Leaves:
     Args:
         where: Source of the text, for errors.
     """
-    lines, found = iter(text.splitlines()), {}
-    for keys, value in flat(parse_mapping(text, where)):
-        key = f"{'  ' * (len(keys) - 1)}{scalar(keys[-1])}:"
+    tree = parse_mapping(text, where)
+    leaves = [(keys, value, f"{'  ' * (len(keys) - 1)}{scalar(keys[-1])}:") for keys, value in flat(tree)]
+    lines, found, begin = text.splitlines(), {}, 0
+    places = _places(lines, {key for *_, key in leaves})
+    for keys, value, key in leaves:
         written = f"{key} {scalar(value)}"
-        # A line that was edited by hand has no origin.
-        line = next((line for line in lines if line.startswith(key)), "")
+        # A line that was edited by hand has no origin; those after it keep theirs.
+        line, after = "", bisect_left(places[key], begin)
+        if after < len(places[key]):
+            line, begin = lines[places[key][after]], places[key][after] + 1
         comment = line.removeprefix(written).lstrip() if line.startswith(written) else ""
         origin = _NOTE.sub("", comment.removeprefix("# "))
         found[keys] = Setting(masked(".".join(keys), value), masked_text(origin))
+    return found
+
+
+def _places(lines: Sequence[str], keys: Collection[str]) -> Mapping[str, Sequence[int]]:
+    """Return key, indented -> places of the lines that begin with it, in time that grows with the text alone."""
+    found: dict[str, list[int]] = {key: [] for key in keys}
+    lengths = sorted({len(key) for key in keys})
+    for at, line in enumerate(lines):
+        for length in lengths[: bisect_right(lengths, len(line))]:
+            if (begin := line[:length]) in found:
+                found[begin].append(at)
     return found
 
 

@@ -133,7 +133,6 @@ class Compared:
             "importance": mattered,
             "sweep": None if self.sweep is None else described(self.sweep),
             "sweeps": [] if self.sweep else sweeps_of(self.runs.index, self.entries),
-            "left_out": self._left_out(),
         }
 
     def curves(self, name: str, over: str, points: int, window: int, only: Collection[str] | None = None) -> Json:
@@ -161,7 +160,7 @@ class Compared:
                 for label in shown
             ],
             "columns": sorted({column for entry in self.entries for column in self.runs.columns_of(entry)}),
-            "left_out": self._left_out(),
+            "left_out": self._left_out(len(chosen), sum(map(bool, members.values()))),
         }
 
     def _places(self) -> dict[str, int]:
@@ -226,18 +225,19 @@ class Compared:
             return [float(cast(Setting, one).value) for one in known]
         return ["" if one is None else words(one.value) for one in known]
 
-    def _left_out(self) -> str:
+    def _left_out(self, runs: int, groups: int) -> str:
+        """Return what the chart of so many runs, in so many groups, does not show."""
         told = []
         if self.without:
             told.append(f"Only the first {MOST_RUNS:,} runs are compared; {self.without:,} more are left out.")
-        if len(self.entries) > MOST_LINES:
+        if runs > MOST_LINES:
             told.append(
-                f"{len(self.entries):,} runs are too many for lines of their own: the chart shows groups."
-                if self.groups
-                else f"The chart shows the first {MOST_LINES} of {len(self.entries):,} runs; group them to see all."
+                f"{runs:,} runs are too many for lines of their own: the chart shows groups."
+                if groups
+                else f"The chart shows the first {MOST_LINES} of {runs:,} runs; group them to see all."
             )
-        if len(self.groups) > MOST_BANDS:
-            told.append(f"It shows the {MOST_BANDS} groups with the greatest outcome of {len(self.groups):,}.")
+        if groups > MOST_BANDS:
+            told.append(f"The chart shows the {MOST_BANDS} groups with the greatest outcome of {groups:,}.")
         if len(self.paths) > MOST_SETTINGS:
             told.append(f"{len(self.paths) - MOST_SETTINGS:,} further settings that differ are left out.")
         return " ".join(told)

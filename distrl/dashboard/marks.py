@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -140,11 +139,12 @@ def _events(
 
 
 def _checkpoints(folder: Path, table: Table, rows: Any) -> Iterator[_Moment]:
-    """Yield the newest checkpoints that are there."""
+    """Yield the best checkpoint, and of all others that are there so many, evenly over the run."""
     updates, walls = table["updates"][rows], table["wall_s"][rows]
     paths, best = own_checkpoints(folder)
-    for update, path in islice(paths.items(), MOST_MARKS):
-        told = f"checkpoint of update {update:,}" + (", the best" if path == best else "")
+    shown = _evenly(sorted(paths), MOST_MARKS)
+    for update in {*shown, *(update for update, path in paths.items() if path == best)}:
+        told = f"checkpoint of update {update:,}" + (", the best" if paths[update] == best else "")
         yield _Moment("checkpoint", told, _at(updates, walls, float(update)))
 
 
@@ -174,10 +174,14 @@ def _evaluations(folder: Path, table: Table, rows: Any, axis: Numbers) -> list[J
         bounds = {"low": one.mean_return - one.std_return, "high": one.mean_return + one.std_return}
         told[float(one.env_steps)] = {"mean": one.mean_return, **bounds, "episodes": one.episodes}
     steps = table["env_steps"][rows]
-    shown = sorted(told)
-    if len(shown) > MOST_EVALUATIONS:
-        shown = [shown[at] for at in np.linspace(0, len(shown) - 1, MOST_EVALUATIONS).astype(int)]
-    return [{"x": _at(steps, axis, at), **told[at]} for at in shown]
+    return [{"x": _at(steps, axis, at), **told[at]} for at in _evenly(sorted(told), MOST_EVALUATIONS)]
+
+
+def _evenly(values: Sequence[Any], most: int) -> Sequence[Any]:
+    """Return up to so many of the values, the first and the last among them."""
+    if len(values) <= most:
+        return values
+    return [values[at] for at in np.linspace(0, len(values) - 1, most).astype(int)]
 
 
 def _thinned(moments: list[_Moment]) -> list[_Moment]:

@@ -138,7 +138,12 @@ class Starts:
     def resume(self, asked: Resumption) -> dict[str, Any]:
         """Resume a run that does not run, in its directory."""
         require_in_time(asked.deadline)
+        self._index.read_again([asked.run])
+        entry = self._index.entry(asked.run)
+        # A slow disk takes long over many files: other starts do not wait for it.
+        _require_own(entry, _leading_out(self._resumable(entry)))
         with self._lock:
+            require_in_time(asked.deadline)
             self._require_room()
             before = self._kept.get(asked.run)
             self._index.read_again([asked.run])
@@ -160,13 +165,12 @@ class Starts:
         return {"id": start.id, "name": start.name, "state": start.state, "problem": start.problem}
 
     def _resumable(self, entry: Entry) -> Path:
+        """Return the resolved directory of a run that may be resumed, if its files lead nowhere else."""
         folder = self._index.directory(entry)
         if entry.state not in ("ended", "gone") or self._index.running(entry) is not None:
             raise ConfigError(f"{entry.name} is {entry.state}; only a run that has ended or is gone can be resumed")
         files.inside(folder, "config.yaml")  # raises if it leads out of the directory
-        reason = _foreign(folder, self._index.root)
-        if reason is not None:
-            raise ConfigError(f"{entry.name} {reason}; look at its configuration and resume it with distrl train")
+        _require_own(entry, _foreign(folder, self._index.root))
         return folder.resolve()
 
     def _require_room(self) -> None:
@@ -207,11 +211,17 @@ class Starts:
             start.ended = True
 
 
-def _foreign(folder: Path, root: Path) -> str | None:
-    """Return why a run's directory is not to be trained in from the page, or None.
+def _require_own(entry: Entry, reason: str | None) -> None:
+    """Refuse a run that is not to be trained in from the page, if there is a reason.
 
     Its configuration names code that runs as this user, and a training writes through links.
     """
+    if reason is not None:
+        raise ConfigError(f"{entry.name} {reason}; look at its configuration and resume it with distrl train")
+
+
+def _foreign(folder: Path, root: Path) -> str | None:
+    """Return how others can change a run's directory, or None."""
     home = os.path.realpath(folder)
     if home != os.path.join(os.path.realpath(root), os.path.relpath(folder, root)).removesuffix("/."):
         return "lies behind a link"
@@ -219,6 +229,12 @@ def _foreign(folder: Path, root: Path) -> str | None:
         found = path.stat()
         if found.st_uid != os.geteuid() or found.st_mode & stat.S_IWOTH:
             return "belongs to another user, or others can write to it"
+    return None
+
+
+def _leading_out(folder: Path) -> str | None:
+    """Return which link in a resolved directory leads out of it, or that it has too many files; or None."""
+    home = str(folder)
     left, folders = MOST_FILES, [home]
     while folders:
         with os.scandir(folders.pop()) as entries:

@@ -99,8 +99,9 @@ class Report:
         if not any(map(has_score, self._found.runs)):
             raise ConfigError(f"no run in {place.path} is done and has a return; see: distrl runs {place.path}")
         self._bounds = bounds
-        self._wording = Wording(self._found.runs)
-        self._comparisons = comparisons(self._found.runs, self._found.base.config.environment.id, bounds)
+        base, runs = self._found.base, self._found.runs
+        self._wording = Wording(runs, base.origins)
+        self._comparisons = comparisons(runs, base.config.environment.id, bounds, base.origins)
         self._figures = [[*self._drawn(one)] for one in self._comparisons]
 
     def page(self) -> bytes:

@@ -2,18 +2,17 @@
 
 import json
 import math
-import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from distrl.config.presets import nearest
 from distrl.config.secrets import masked
+from distrl.config.settings import short_names
 from distrl.errors import ConfigError
 from distrl.experiments.directory import Run
 from distrl.metrics.phrases import UNKNOWN, digits_apart
-from distrl.runs.directories import distinct_ends
 from distrl.runs.intervals import Interval, improvement, interval
 
 ENVIRONMENT = "environment.id"
@@ -90,14 +89,16 @@ def has_score(run: Run) -> bool:
 class Wording:
     """Short names of the settings that vary, apart from the environment, and of their values; secrets masked.
 
+    Args:
+        among: Every other setting that there is.
+
     Attributes:
         names: Dotted path -> the shortest end that tells it from the others.
     """
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[Run], among: Collection[str] = ()) -> None:
         paths = [*dict.fromkeys(path for run in runs for path in run.planned.values if path != ENVIRONMENT)]
-        ends = distinct_ends([tuple(re.sub(r"\.(name|kind)$", "", path).split(".")) for path in paths])
-        self.names = {path: end.replace("/", ".") for path, end in zip(paths, ends, strict=True)}
+        self.names = short_names(paths, among)
         self._digits = {
             path: digits_apart(value for run in runs if isinstance(value := run.planned.values.get(path), float))
             for path in paths
@@ -117,12 +118,15 @@ class Wording:
         return " ".join(f"{self.names[path]}={self.value(values, path)}" for path in values) or EVERY_SEED
 
 
-def comparisons(runs: Sequence[Run], shared: str, bounds: Mapping[str, Bounds]) -> list[Comparison]:
+def comparisons(
+    runs: Sequence[Run], shared: str, bounds: Mapping[str, Bounds], among: Collection[str] = ()
+) -> list[Comparison]:
     """Return the comparison of each environment; before them that of all, if there are bounds.
 
     Args:
         shared: The environment of runs in which it does not vary.
         bounds: Environment -> bounds of its returns; empty: scores of several environments are not compared.
+        among: As in `Wording`.
 
     Raises:
         ConfigError: There are bounds for one environment alone, for an unknown one, or not for all.
@@ -132,7 +136,7 @@ def comparisons(runs: Sequence[Run], shared: str, bounds: Mapping[str, Bounds]) 
         of_environment = found.setdefault(str(run.planned.values.get(ENVIRONMENT, shared)), {})
         of_environment.setdefault(json.dumps(_apart(run)), []).append(run)
     _check(bounds, [*found])
-    wording = Wording(runs)
+    wording = Wording(runs, among)
     each = [
         Comparison(
             environment, _ordered([_combination([members], wording, [Bounds(0.0, 1.0)]) for members in of.values()])

@@ -125,16 +125,16 @@ def _running(facts: Facts) -> Headline:
         return Headline("warn", "paused", f"Paused{since}{told}", details)
     if facts.stopping:
         return Headline("plain", "stopping", "Stopping: it saves a checkpoint and writes its summary", trouble)
+    tone: Tone = "warn" if trouble or facts.trouble else "busy"
     if not facts.snapshot:
         lead = _LEADS.get(facts.trouble, "Starting")
-        told = f"{lead}: {role_states(facts.roles)}"
-        return Headline("warn" if trouble else "busy", lead.lower(), told, trouble)
+        return Headline(tone, lead.lower(), f"{lead}: {role_states(facts.roles)}", trouble)
     found = goals(facts.snapshot, facts.stop, facts.history)
     told, fraction = _progress(facts, found)
     bottleneck, step = _advice(facts)
     details = tuple(filter(None, (bottleneck, _one_more(facts), facts.note)))
     lead = _LEADS.get(facts.trouble, "Running, with trouble" if trouble else "Running")
-    return Headline("warn" if trouble else "busy", lead, f"{lead}: {told}", (*trouble, *details), fraction, step)
+    return Headline(tone, lead, f"{lead}: {told}", (*trouble, *details), fraction, step)
 
 
 def _progress(facts: Facts, found: Sequence[Goal]) -> tuple[str, float | None]:

@@ -158,8 +158,15 @@ def test_the_lines_of_a_document_that_multiplies_itself_are_found_at_once(text):
     assert lines_of(text)
 
 
-@pytest.mark.parametrize("text", ["a\u202eb", "a\u2066b", "a\u200bb", "\u2028", "a\xa0b", "\x1b[2J", "a\x85b"])
+@pytest.mark.parametrize("text", ["a\u202eb", "a\u2066b", "a\u200bb", "\u2028", "\u2029", "\x1b[2J", "a\x85b"])
 def test_characters_that_hide_text_are_written_as_escapes(text):
     assert scalar(text).isascii()
     assert scalar({text: [text]}).isprintable()
+    assert parse(scalar(text), "x") == text
+
+
+@pytest.mark.parametrize("text", ["Zoë 👩\u200d🔬", "東京\u3000駅", "a\xa0b", "\u3000", "é\u3000: #"])
+def test_joined_emoji_and_wide_spaces_are_written_as_they_are(text):
+    assert text in scalar(text)
+    assert text in scalar({"a": [text]})
     assert parse(scalar(text), "x") == text

@@ -104,6 +104,16 @@ def test_a_file_that_a_hand_has_changed():
     assert found == {"seed": Setting(1, ""), "actors.count": Setting(2, "")}
 
 
+def test_settings_after_one_that_a_hand_has_changed_keep_their_origins():
+    text = "seed: 1  # default\nactors: {count: 2, other: 3}\nstop:\n  minutes: 4  # flag\n"
+    assert {path: one.origin for path, one in settings_in(text, "test").items()} == {
+        "seed": "default",
+        "actors.count": "",
+        "actors.other": "",
+        "stop.minutes": "flag",
+    }
+
+
 def test_short_names_are_told_apart_from_every_other_path():
     every = ["seed", "checkpoint.keep_s", "films.keep_s", "actors.count", "algorithm.name", "network.learning_rate"]
     assert short_names(every, every) == {

@@ -193,8 +193,12 @@ def test_sixty_runs_at_most_and_sweeps_beyond_by_groups(runs, make_run, root, mo
     assert (told["curves"], [band["label"] for band in told["bands"]]) == ({}, ["rate=1"])
     assert told["left_out"] == (
         "Only the first 4 runs are compared; 1 more are left out. 4 runs are too many for lines of their own: the "
-        "chart shows groups. It shows the 1 groups with the greatest outcome of 2."
+        "chart shows groups. The chart shows the 1 groups with the greatest outcome of 2."
     )
+    among = Compared(runs, Asked([], id_of("rates"), ("rate",)))
+    few = among.curves("mean_return_100", "steps", 100, 1, [id_of("rates/0001"), id_of("rates/0003")])
+    assert (len(few["curves"]), len(few["bands"])) == (2, 1)
+    assert few["left_out"] == "Only the first 4 runs are compared; 1 more are left out."  # all of those are shown
     alone = curves(runs, Asked([], id_of("rates"), ()))
     assert len(alone["curves"]) == 2
     assert "The chart shows the first 2 of 4 runs" in alone["left_out"]

@@ -94,6 +94,16 @@ def test_checkpoints_targets_and_stages(folder, table):
     ]
 
 
+def test_of_many_checkpoints_marks_are_spread_over_the_run_and_the_best_one_is_there(folder, table, monkeypatch):
+    monkeypatch.setattr("distrl.dashboard.marks.MOST_MARKS", 5)
+    for update in range(1, 101):
+        (folder / "checkpoints" / f"ckpt-{update:012}").mkdir(parents=True)
+    (folder / "checkpoints" / "best").write_text("ckpt-000000000007\n")
+    found = marks(folder, table, {}, "updates")["marks"]
+    assert [one["x"] for one in found] == [1.0, 7.0, 25.0, 50.0, 75.0, 100.0]
+    assert [one["text"] for one in found if "best" in one["text"]] == ["checkpoint of update 7, the best"]
+
+
 def test_evaluations_have_the_spread_of_their_record(folder, table):
     told = Evaluation(1, 1000, 5, 1234.5, 10.5, 1200.0, 1250.0, 9.0, 0.5, success_rate=0.2)
     write_evaluation(folder / "evaluations.jsonl", asdict(told))

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -288,6 +289,42 @@ def test_a_run_of_very_many_files_is_not_resumed(client, make_run, sleeping, mon
     monkeypatch.setattr(starts, "MOST_FILES", 3)
     make_run("many", ended=False)
     assert "has more than 3 files" in post(client, "resume", {"run": id_of("many")}).json()["error"]
+
+
+def test_others_start_while_the_files_of_a_run_are_looked_at(client, make_run, sleeping, monkeypatch):
+    make_run("slow", ended=False)
+    look, told = starts._leading_out, []
+
+    def slowly(folder):
+        with ThreadPoolExecutor(1) as threads:
+            begun = threads.submit(post, client, "start", {"name": "first", "config": SHORT}).result(60)
+            told.append((begun.status_code, client.get(f"/api/starts/{begun.json()['id']}", headers=ACTS).status_code))
+        return look(folder)
+
+    monkeypatch.setattr(starts, "_leading_out", slowly)
+    assert post(client, "resume", {"run": id_of("slow")}).json()["state"] == "starting"
+    assert told == [(200, 200)]
+
+
+def test_a_resumption_that_comes_late_after_a_slow_look_is_refused(client, make_run, sleeping, monkeypatch):
+    make_run("slow", ended=False)
+    limit = time.time() + 3600
+    monkeypatch.setattr(starts, "_leading_out", lambda folder: monkeypatch.setattr(time, "time", lambda: limit + 1))
+    assert post(client, "resume", {"run": id_of("slow"), "deadline": limit}).status_code == 409
+    assert not sleeping
+
+
+def test_a_run_that_begins_while_its_files_are_looked_at_is_not_resumed(client, make_run, sleeping, alive, monkeypatch):
+    make_run("slow", ended=False)
+
+    def begins(folder):
+        shutil.rmtree(folder)
+        make_run("slow", ended=False, pid=alive)
+
+    monkeypatch.setattr(starts, "_leading_out", begins)
+    told = post(client, "resume", {"run": id_of("slow")}).json()["error"]
+    assert told.startswith("slow is running; only a run")
+    assert not sleeping
 
 
 def test_a_run_that_is_deleted_while_it_is_resumed_leaves_room(client, make_run, sleeping, monkeypatch):

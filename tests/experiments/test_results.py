@@ -111,6 +111,7 @@ def test_improvement_over_the_best_and_over_each():
         ),
         ([{"a.rate": 1, "b.rate": None}], ["a.rate=1 b.rate=null"]),
         ([{"environment.kwargs.api_key": "k3y"}], ["api_key=•••"]),
+        ([{"actors.count": 1}], ["actors.count=1"]),  # a bare count says nothing
         ([{"environment.id": "A"}], ["every seed"]),
     ],
 )
@@ -122,6 +123,11 @@ def test_labels_are_short_and_tell_combinations_apart(values, labels):
     ]
     assert found == labels
     assert wording.value({}, "x") == "–"
+
+
+def test_labels_are_told_apart_from_settings_that_do_not_vary():
+    (found,) = comparisons([done(1.0, checkpoint__keep_s=2)], "E-v0", {}, ["checkpoint.keep_s", "films.keep_s"])
+    assert found.combinations[0].label == "checkpoint.keep_s=2"
 
 
 def test_combinations_that_print_alike_have_labels_of_their_own():

@@ -2,11 +2,13 @@
 
 import json
 import re
+import time
 
 import pytest
 from playwright.sync_api import expect
 
 from distrl.config.load import dump, load
+from distrl.dashboard.files import id_of
 from distrl.runs.labels import Labels
 from tests import run_folders
 from tests.failures.browsing import PATIENCE_S, until
@@ -129,6 +131,45 @@ def test_runs_are_labelled_archived_and_deleted(dashboard, tab, folders):
     shows(tab, ["run5", "run4", "run2"])
     assert sorted(path.name for path in folders.glob("run*")) == ["run2", "run3", "run4", "run5"]
     assert tab.complaints == []
+
+
+def test_a_stop_of_several_shows_how_far_it_is_and_ends_with_the_server(dashboard, tab, folders):
+    """The server's answers are made up: nothing here runs."""
+    names, asked = ["run5", "run4", "run3", "run2", "run1"], []
+    tab.route("**/api/runs/*/control", lambda route: asked.append(route))
+    tab.goto(dashboard)
+    for name in names:
+        tab.get_by_role("checkbox", name=f"Choose {name}").check()
+    ids = [id_of(name) for name in names]
+    tab.route("**/api/selection?*", lambda route: route.fulfill(json={"ids": ids, "at": 1.0}))
+    tab.get_by_role("button", name="Stop …").click()
+    dialog = tab.get_by_role("dialog")
+    tab.get_by_label("Type 5 to stop that many runs").fill("5")
+    dialog.get_by_role("button", name="Stop", exact=True).click()
+    for number, answer in enumerate([{"json": {"message": "stops"}}, {"status": 409, "json": {"error": "no"}}, None]):
+        expect(dialog.get_by_role("status")).to_have_text(f"stopping {number + 1} of 5 …")
+        until_asked(tab, asked, number + 1)
+        asked[number].fulfill(**answer) if answer else asked[number].abort()
+    told = dialog.get_by_role("alert")
+    expect(told.locator("p")).to_have_text(
+        [
+            "1 run done; not done:",
+            "run4: no",
+            re.compile("^run3: the server cannot be reached"),
+            "run2: not asked to stop",
+            "run1: not asked to stop",
+        ]
+    )
+    expect(dialog.get_by_role("status")).to_have_text("")
+    assert len(asked) == 3
+
+
+def until_asked(tab, asked, number):
+    """Wait until the page has asked so many times."""
+    give_up_at = time.monotonic() + PATIENCE_S
+    while len(asked) < number:
+        assert time.monotonic() < give_up_at, f"the page has asked {len(asked)} times, not {number}"
+        tab.wait_for_timeout(20)
 
 
 def test_what_was_typed_last_does_not_change_the_address_of_the_next_page(dashboard, tab):

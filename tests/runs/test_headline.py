@@ -130,7 +130,9 @@ def test_a_stalled_or_slow_run_says_so_with_its_numbers():
     told = headline(Facts("running", {"env_steps": 1000}, trouble="slow", because="49 steps/s now, 100 before"))
     assert told.sentence.startswith("Slow: 1,000 steps")
     assert told.details == ("49 steps/s now, 100 before",)
-    assert headline(Facts("running", trouble="stalled")).sentence.startswith("Stalled: ")
+    for snapshot in ({}, {"env_steps": 1000}):  # without numbers that say so
+        told = headline(Facts("running", snapshot, trouble="stalled"))
+        assert (told.tone, told.sentence[:9]) == ("warn", "Stalled: ")
 
 
 def test_a_paused_run_says_since_when():

@@ -1,6 +1,7 @@
 // Requests to the server. A browser that is not signed in is sent to the sign-in page.
 
 export class Refused extends Error {}
+export class SignedOut extends Refused {}
 
 const TIMEOUT_MS = 10000;
 const CHANGE_MS = 120000; // to delete hundreds of directories takes long
@@ -12,7 +13,7 @@ async function asked(address, options = {}, signal = undefined, timeout = TIMEOU
   const late = AbortSignal.timeout(timeout);
   try {
     const response = await fetch(address, { ...options, signal: signal ? AbortSignal.any([signal, late]) : late });
-    if (response.status === 401) { location.assign("/login"); throw new Refused("sign in first"); }
+    if (response.status === 401) { location.assign("/login"); throw new SignedOut("sign in first"); }
     const body = await response.json();
     if (!response.ok) throw new Refused(body.error || `the server answered ${response.status}`);
     if (typeof body.at === "number") clock = [body.at, performance.now()];

@@ -6,7 +6,7 @@ import { Chart } from "./chart.js";
 import { ChartCard } from "./chartcard.js";
 import { addressed, keepInAddress } from "./address.js";
 import { readView, readZoom, viewText, zoomText } from "./chartstate.js";
-import { columnsOf, CompareTable } from "./comparetable.js";
+import { columnsOf, CompareTable, outcomeTitle } from "./comparetable.js";
 import { importance } from "./importance.js";
 import { metricsOf, texts, title } from "./metrics.js";
 import { parallel, passes } from "./parallel.js";
@@ -130,6 +130,7 @@ class Comparison {
       if (mine !== this.turn) return;
       this.curves = [found, more];
       this.note.hidden = true;
+      say(this.left, found.left_out);
       this.offerCurves(found);
       this.drawCurves();
       this.table.show(this.found, this.shownAs());
@@ -161,7 +162,6 @@ class Comparison {
     }
     this.links.replaceChildren(...(sweep ? [kindName(sweep)] : found.sweeps.flatMap((one, at) => [at ? ", " : "of the sweep ", h("a", { href: `#/sweep/${one.id}` }, `${one.name} (${one.runs} runs)`)])));
     say(this.best, found.best ? `Best: ${found.best}` : "");
-    say(this.left, found.left_out);
     const several = found.runs.length > 1;
     this.trials.element.hidden = sweep?.kind !== "search";
     this.lineage.element.hidden = sweep?.kind !== "population" || !sweep.lessons.length;
@@ -175,11 +175,7 @@ class Comparison {
 
   outcomeScale() {
     const { found } = this, numbers = found.runs.map((run) => run.outcome);
-    return scaleOf({ name: this.outcomeTitle(), numbers, texts: numbers.map(String) });
-  }
-
-  outcomeTitle() {
-    return this.found.outcomes.find(({ name }) => name === this.found.outcome)?.title ?? title(this.found.outcome);
+    return scaleOf({ name: outcomeTitle(found), numbers, texts: numbers.map(String) });
   }
 
   /** What a scatter plot draws. */

@@ -4,6 +4,7 @@ import { textOf } from "./columns.js";
 import { csvText, save } from "./chartfiles.js";
 import { seriesColour } from "./colours.js";
 import { result, UNKNOWN } from "./format.js";
+import { title } from "./metrics.js";
 import { atMost, pick } from "./picker.js";
 import { outcome, pill, stateOf } from "./states.js";
 
@@ -13,6 +14,9 @@ const heading = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 /** The settings that the table shows: those chosen, or the first ones. */
 export const columnsOf = (found, chosen) => found.settings.filter((one) => !chosen || chosen.includes(one.path)).slice(0, chosen ? MOST_COLUMNS : USUAL_COLUMNS);
+
+/** The title of the outcome that is compared, which no run may have yet. */
+export const outcomeTitle = ({ outcome, outcomes }) => outcomes.find(({ name }) => name === outcome)?.title ?? title(outcome);
 
 /** state: {sort, columns, rows}; changed(): called when one of them is another; shown(at), hidden, toggle(id), unload(id) or null; colours: id -> place of its colour. */
 export class CompareTable {
@@ -39,7 +43,7 @@ export class CompareTable {
     if (this.state.rows === "groups" && found.groups.length) {
       return [
         { key: "label", text: "Group", of: (one) => one.label }, { key: "runs", text: "Runs", of: (one) => one.ids.length, number: true }, { key: "counted", text: "Counted", of: (one) => one.counted, number: true },
-        { key: "centre", text: this.title(), of: (one) => one.interval?.[0] ?? null, number: true, words: textOf(found.outcome) },
+        { key: "centre", text: outcomeTitle(found), of: (one) => one.interval?.[0] ?? null, number: true, words: textOf(found.outcome) },
         { key: "low", text: "from", of: (one) => one.interval?.[1] ?? null, number: true, words: textOf(found.outcome) }, { key: "high", text: "to (95 %)", of: (one) => one.interval?.[2] ?? null, number: true, words: textOf(found.outcome) },
         { key: "best", text: "Best return of a run", of: (one) => one.best, number: true, words: result },
       ];
@@ -47,13 +51,9 @@ export class CompareTable {
     return [
       { key: "name", text: "Run", of: (one) => one.name }, { key: "state", text: "State", of: (one) => stateOf(one) },
       ...settings.map((one) => ({ key: one.path, text: one.name, title: one.path, number: one.numbers !== null, of: (_, at) => (one.numbers ? one.numbers[at] : one.texts[at]), words: one.numbers ? (value) => String(Number(value.toPrecision(4))) : null, setting: true })),
-      ...found.outcomes.map(({ name, title }) => ({ key: name, text: title, number: true, of: (one) => one.numbers[name] ?? null, words: textOf(name) })),
+      ...found.outcomes.map(({ name, title: text }) => ({ key: name, text, number: true, of: (one) => one.numbers[name] ?? null, words: textOf(name) })),
       { key: "outcome", text: "Outcome", of: (one) => outcome(one), wide: true },
     ];
-  }
-
-  title() {
-    return this.found.outcomes.find(({ name }) => name === this.found.outcome)?.title ?? this.found.outcome;
   }
 
   /** [row, its place among all] in the order of the table. */

@@ -1,5 +1,5 @@
 // Name, tags, note, archive, stop and deletion of runs; several at a time.
-import { act, change } from "./api.js";
+import { act, change, Refused, SignedOut } from "./api.js";
 import { announce, h, say } from "./dom.js";
 
 const AT_ONCE = 500;
@@ -20,18 +20,18 @@ export const removed = (ids) => inParts("remove", ids, {});
 const runs = (count) => `${count} ${count === 1 ? "run" : "runs"}`;
 const wordsIn = (text) => text.split(/[\s,]+/).filter(Boolean);
 
-/** A dialog with a form; `act()` returns what was done, or throws. Failures stay in the dialog, by run. */
-function formDialog(heading, fields, verb, act, nameOf, { danger = false, ready = () => true } = {}) {
+/** A dialog with a form; `carryOut(progress)` returns what was done, or throws; progress(text) shows how far it is. Failures stay in the dialog, by run. */
+function formDialog(heading, fields, verb, carryOut, nameOf, { danger = false, ready = () => true } = {}) {
   return new Promise((resolve) => {
     let told;
-    const problem = h("div", { class: "problems", role: "alert" });
+    const problem = h("div", { class: "problems", role: "alert" }), progress = h("p", { class: "sub", role: "status" });
     const button = h("button", { type: "submit", class: danger ? "danger" : "primary", disabled: !ready() }, verb);
     const form = h("form", { method: "dialog", on: { input: () => (button.disabled = !ready()), submit: async (event) => {
       event.preventDefault();
       if (!ready()) return;
       button.disabled = true;
       try {
-        told = await act();
+        told = await carryOut((text) => say(progress, text));
         const failed = Object.entries(told.problems);
         announce(`${verb}: ${runs(told.done.length)} done${failed.length ? `, ${failed.length} not` : ""}`);
         if (failed.length === 0) return dialog.close();
@@ -41,8 +41,8 @@ function formDialog(heading, fields, verb, act, nameOf, { danger = false, ready 
       } catch (error) {
         problem.replaceChildren(h("p", {}, error.message));
         button.disabled = false;
-      }
-    } } }, h("h2", {}, heading), fields, problem, h("div", { class: "actions" },
+      } finally { say(progress, ""); }
+    } } }, h("h2", {}, heading), fields, progress, problem, h("div", { class: "actions" },
       h("button", { type: "button", on: { click: () => dialog.close() } }, "Close"), button));
     const dialog = h("dialog", { class: "form", "aria-label": heading, on: { close: () => { dialog.remove(); resolve(told); } } }, form);
     document.body.append(dialog);
@@ -70,27 +70,36 @@ export function tagDialog(ids, nameOf) {
 const MOST_NAMED = 20;
 
 /** Asks first: of one run by a second click, of several by typing how many. */
-function sureDialog(verb, ids, nameOf, text, act) {
+function sureDialog(verb, ids, nameOf, text, carryOut) {
   const typed = h("input", { type: "text", inputmode: "numeric", autocomplete: "off" });
   const many = ids.length > 1, left = ids.length - MOST_NAMED, word = verb.toLowerCase();
   const fields = [h("p", {}, text),
     many ? h("ul", { class: "names", tabindex: 0, "aria-label": `Runs to ${word}` }, ids.slice(0, MOST_NAMED).map((id) => h("li", {}, nameOf(id))), left > 0 ? h("li", {}, `and ${left} more`) : null) : null,
     many ? labelledField(`Type ${ids.length} to ${word} that many runs`, typed) : null];
-  return formDialog(`${verb} ${many ? runs(ids.length) : nameOf(ids[0])}?`, fields, verb, act, nameOf, { danger: true, ready: () => !many || typed.value.trim() === String(ids.length) });
+  return formDialog(`${verb} ${many ? runs(ids.length) : nameOf(ids[0])}?`, fields, verb, carryOut, nameOf, { danger: true, ready: () => !many || typed.value.trim() === String(ids.length) });
 }
 
 export const deleteDialog = (ids, nameOf) => sureDialog("Delete", ids, nameOf, "The directories with checkpoints, metrics and logs are deleted from the disk and cannot be restored. Running runs stay.", () => removed(ids));
 
-export const stopDialog = (ids, nameOf) => sureDialog("Stop", ids, nameOf, "A run that is stopped saves a checkpoint and writes its summary. You can resume it later.", async () => {
+export const stopDialog = (ids, nameOf) => sureDialog("Stop", ids, nameOf, "A run that is stopped saves a checkpoint and writes its summary. You can resume it later.", (progress) => stopped(ids, progress));
+
+/** Stops runs one after the other; a server that is away, or wants a sign-in, is not asked again. Returns what `inParts` does. */
+async function stopped(ids, progress) {
   const told = { done: [], problems: {} };
-  for (const id of ids) {
+  for (const [at, id] of ids.entries()) {
+    progress(`stopping ${at + 1} of ${ids.length} …`);
     try {
       await act(id, "stop");
       told.done.push(id);
-    } catch (error) { told.problems[id] = error.message; }
+    } catch (error) {
+      told.problems[id] = error.message;
+      if (error instanceof Refused && !(error instanceof SignedOut)) continue; // this run alone
+      for (const left of ids.slice(at + 1)) told.problems[left] = "not asked to stop";
+      break;
+    }
   }
   return told;
-});
+}
 
 /** Shows what was not done, where no dialog is open. */
 export function showFailures(element, told, nameOf) {
