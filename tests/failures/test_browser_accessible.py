@@ -181,6 +181,9 @@ def test_neither_sign_in_nor_editor_nor_bell_has_a_serious_finding(hostile, tmp_
         if told := findings(tab):
             found[state] = told
         assert tab.locator("img[src=x]").count() == 0
+        tab.set_viewport_size({"width": 390, "height": 844})  # a phone shows the whole bar
+        assert tab.evaluate("(document.querySelector('#theme')?.getBoundingClientRect().right ?? 0) <= innerWidth")
+        tab.set_viewport_size({"width": 1280, "height": 720})
 
     with serving(tmp_path, free_port, "--allow-start", DISTRL_DASHBOARD_TOKEN=TOKEN) as (_, url):
         tab.goto(url)
