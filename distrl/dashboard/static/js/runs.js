@@ -51,7 +51,6 @@ class RunsPage {
       h("div", { class: "toolbar list-tools" }, this.search, h("div", { class: "segments", role: "group", "aria-label": "State" }, this.segments),
         this.grouping, this.fold, this.columnsButton), this.problem, this.table, this.none, this.unread, this.pager, this.bar);
     this.drawGrouping([]);
-    document.body.classList.add("wide-page");
   }
 
   makeBar() {
@@ -79,7 +78,6 @@ class RunsPage {
 
   leave() {
     this.following.end();
-    document.body.classList.remove("wide-page");
   }
 
   show(next, replace = false) {
