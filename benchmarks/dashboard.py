@@ -6,8 +6,8 @@
 
 A real `distrl dashboard` answers over HTTP, from run directories that this benchmark writes: `list` has thousands of
 finished runs, `compare` has 60 of 1,500 rows. Each request of a list asks for another number of lines, as the server
-keeps pages of finished runs. A cold comparison is the first request to a server without an index. `actors` is one job
-with the heartbeats of 200 actors at 1 Hz; the reader polls its page at 1 Hz.
+keeps pages of finished runs. A comparison is first asked of a server that has just started, with and without an index.
+`actors` is one job with the heartbeats of 200 actors at 1 Hz; the reader polls its page at 1 Hz.
 
 `browser` needs Chromium and two cores: a training and its dashboard share the first one, the browser has the second
 one. The page of the run is open or not, in turns, and the ratio is of neighbouring windows.
@@ -52,7 +52,7 @@ from distrl.runs.last_row import last_row
 from distrl.runs.summary import Summary
 
 RUNS, ROWS = 10_000, 30
-COMPARED, COMPARED_ROWS, COLD_STARTS = 60, 1500, 3
+COMPARED, COMPARED_ROWS, COLD_STARTS, REPEATED = 60, 1500, 3, 3
 ACTORS = 200
 REQUESTS = 15
 QUERY = "algo:impala lr>=3e-4 state:ended"
@@ -189,23 +189,17 @@ def measure_compare(out: Path, given: argparse.Namespace) -> list[Figure]:
     root = out / "runs" / "compare"
     make_runs(root, COMPARED, COMPARED_ROWS, [kind for kind in KINDS if kind[0] == KINDS[0][0]])
     ids = [id_of(path.parent.relative_to(root).as_posix()) for path in sorted(root.rglob("run.json"))]
-    cold: list[float] = []
-    warm: list[float] = []
-    for _ in range(COLD_STARTS):
-        for path in root.glob(f"{INDEX_NAME}*"):
+    found: dict[str, list[float]] = {"without an index": [], "with one": [], "again": []}
+    for start in range(2 * COLD_STARTS):
+        for path in root.glob(f"{INDEX_NAME}*") if start % 2 == 0 else ():
             path.unlink()
         with serving(root) as (_, url):
-            took = [
-                [ask(url, "compare/settings", id=ids), ask(url, "compare", id=ids, points=800)]
-                for _ in range(1 + REQUESTS // COLD_STARTS)
-            ]
-        size = sum(len(body) for _, body in took[0])
-        sums = [sum(seconds for seconds, _ in both) for both in took]
-        cold.append(sums[0])
-        warm += sums[1:]
-    what = f"comparison of {COMPARED} runs with {COMPARED_ROWS:,} rows each"
-    both = (("first after the start, without an index", cold), ("again", warm))
-    return [figure(f"{what}, {when}", values, MOST_S["compare"], size) for when, values in both]
+            for number in range(1 + REPEATED):
+                both = [ask(url, "compare/settings", id=ids), ask(url, "compare", id=ids, points=800)]
+                found["again" if number else [*found][start % 2]].append(sum(seconds for seconds, _ in both))
+    size, what = sum(len(body) for _, body in both), f"{COMPARED} runs with {COMPARED_ROWS:,} rows each compared"
+    names = [f"{what}, first request after the start, {when}" for when in [*found][:2]] + [f"{what}, again"]
+    return [figure(name, values, MOST_S["compare"], size) for name, values in zip(names, found.values(), strict=True)]
 
 
 def measure_actors(out: Path, given: argparse.Namespace) -> list[Figure]:
@@ -256,7 +250,8 @@ def measure_browser(out: Path, given: argparse.Namespace) -> list[Figure]:
     sets = ["stop.mean_return=null", "stop.env_steps=null", "stop.evaluation_return=null", f"stop.minutes={minutes}"]
     command = [sys.executable, "-m", "distrl", "train", "--preset", KINDS[0][0], "--run-dir", str(root / "job")]
     command += ["--quiet", *(word for value in sets for word in ("--set", value))]
-    with bound_to(cores[0]), subprocess.Popen(command) as training, contextlib.ExitStack() as stack:
+    silent: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.STDOUT}  # its logs have the errors
+    with bound_to(cores[0]), subprocess.Popen(command, **silent) as training, contextlib.ExitStack() as stack:
         stack.callback(training.terminate)
         stack.enter_context(bound_to(cores[1]))
         try:
