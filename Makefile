@@ -74,7 +74,7 @@ learning: $(VENV)/installed-dev  ## Measures what every preset learns, hours; AR
 	$(BIN)/python -m benchmarks.learning $(ARGS)
 
 performance: $(VENV)/installed-dev  ## Measures speed, an hour; ARGS=--publish writes docs/performance.md.
-	for name in throughput startup solve transport broadcast scaling bottleneck compression accelerator; do $(BIN)/python -m benchmarks.$$name $(ARGS) || exit; done
+	for name in throughput startup solve transport broadcast scaling bottleneck compression accelerator dashboard; do $(BIN)/python -m benchmarks.$$name $(ARGS) || exit; done
 
 endurance: $(VENV)/installed-dev  ## Kills, starves and feeds it anything for two hours; ARGS=--publish writes docs/reliability.md.
 	$(BIN)/python -m benchmarks.endurance $(ARGS)
