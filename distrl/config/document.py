@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -13,6 +14,7 @@ _FLOAT_TAG = "tag:yaml.org,2002:float"
 _TIMESTAMP_TAG = "tag:yaml.org,2002:timestamp"
 # YAML 1.1 wants a dot and a signed exponent and reads `1e-3` as text; YAML 1.2, JSON and people do not.
 _EXPONENT = re.compile(r"^[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
+_SHORT = 100
 _JOINER = "\N{ZERO WIDTH JOINER}"
 MOST_VALUES = 100_000
 """Most values in one document, each counted as often as it is referred to: aliases multiply a few lines."""
@@ -140,6 +142,16 @@ def flat(tree: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[
 
 def scalar(value: Any) -> str:
     """Return one line of YAML that `parse` reads back as `value`; lists and mappings are written inline."""
+    # The dashboard writes the same keys and words for thousands of runs.
+    return _word(value) if isinstance(value, str) and len(value) <= _SHORT else _scalar(value)
+
+
+@lru_cache(maxsize=4096)
+def _word(text: str) -> str:
+    return _scalar(text)
+
+
+def _scalar(value: Any) -> str:
     text = _dump(value, None)
     # Text with line breaks would be folded over several lines, and marks of direction would show it as another text.
     # Double quotes write it on one line, with escapes.
