@@ -46,6 +46,8 @@ def test_a_sweep_that_is_killed_and_continued(tmp_path, settings, seeds):
     moments = random.Random(seed)
     process, ended, kills = start([str(file), "--dir", str(place)], log), {}, 0
     while True:
+        while process.poll() is None and not (place / "sweep.json").exists():
+            time.sleep(0.1)  # before that there is nothing to continue
         if kills < 3:
             deadline = time.monotonic() + moments.uniform(6.0, 12.0)
             while process.poll() is None and time.monotonic() < deadline:
