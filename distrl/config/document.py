@@ -15,6 +15,7 @@ _TIMESTAMP_TAG = "tag:yaml.org,2002:timestamp"
 # YAML 1.1 wants a dot and a signed exponent and reads `1e-3` as text; YAML 1.2, JSON and people do not.
 _EXPONENT = re.compile(r"^[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
 _SHORT = 100
+"""Most characters of a text whose line of YAML is remembered."""
 _JOINER = "\N{ZERO WIDTH JOINER}"
 MOST_VALUES = 100_000
 """Most values in one document, each counted as often as it is referred to: aliases multiply a few lines."""
