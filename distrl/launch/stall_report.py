@@ -9,19 +9,23 @@ from distrl.roles.join import HEARTBEAT_S
 from distrl.roles.plan import Role
 from distrl.roles.stacks import stacks
 
-ANSWER_S = 3.5 * HEARTBEAT_S
-"""Time for every role that still sends heartbeats to add its stacks."""
+ANSWER_S = 15 * HEARTBEAT_S
+"""Longest time for every role that still sends heartbeats to add its stacks."""
 
 
 def stall_report(backend: Backend, why: str) -> str:
-    """Ask all roles for the stacks of their threads, and wait for them for `ANSWER_S` seconds."""
+    """Ask all roles for the stacks of their threads; wait until all have answered, at most for `ANSWER_S` seconds."""
     registry = backend.registry
     before = {Role.of(status): status.beat for status in registry.roles()}
     registry.set_control(stacks=ALL_ROLES)
-    time.sleep(ANSWER_S)
-    statuses = registry.roles()
+    deadline = time.monotonic() + ANSWER_S
+    while True:
+        statuses = registry.roles()
+        silent = {Role.of(status) for status in statuses if before.get(Role.of(status)) == status.beat}
+        if (not silent and all(status.stacks for status in statuses)) or time.monotonic() >= deadline:
+            break
+        time.sleep(HEARTBEAT_S / 4)
     registry.set_control(stacks="")
-    silent = {Role.of(status) for status in statuses if before.get(Role.of(status)) == status.beat}
     return "\n".join([why, "", *_numbers(backend), "", *_roles(statuses, silent), "", *_stacks(statuses)])
 
 

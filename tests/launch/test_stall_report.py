@@ -41,3 +41,20 @@ def test_tells_numbers_ages_and_stacks_and_who_does_not_answer(backend, answers)
     assert "thread heartbeat:" in lines[of_actor:own]
     assert "thread MainThread:" in lines[own:]
     assert not backend.registry.control().stacks
+
+
+def test_waits_for_a_role_that_is_slow_to_answer(backend, monkeypatch):
+    # On a busy machine, a process with many threads needs seconds for a heartbeat or two.
+    registry, looks = backend.registry, []
+
+    def sleep(_seconds):
+        looks.append(registry.control().stacks)
+        answer = "in step" if len(looks) > 9 else ""
+        registry.beat(RoleStatus("actor", 0, 0, "here", 71, "acting", beat=len(looks), stacks=answer))
+
+    registry.beat(RoleStatus("actor", 0, 0, "here", 71, "acting"))
+    monkeypatch.setattr(stall_report.time, "sleep", sleep)
+    told = stall_report.stall_report(backend, "no update for 300 s").splitlines()
+    assert looks == ["all"] * 10
+    assert told[told.index("===== actor 0") + 1] == "in step"
+    assert "actor 0: acting, incarnation 0, weights version 0, last step 0.0 s ago, process 71 on here" in told
