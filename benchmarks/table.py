@@ -90,6 +90,8 @@ ROWS = (
     _row("halfcheetah-appo", "HalfCheetah-v5", "APPO", 2_500, 4_000_000),
     _row("halfcheetah-sac", "HalfCheetah-v5", "SAC", 3_000, 100_000),
     _row("halfcheetah-td3", "HalfCheetah-v5", "TD3", 2_000, 100_000),
+    _row("halfcheetah-tqc", "HalfCheetah-v5", "TQC", 3_000, 100_000),
+    _row("halfcheetah-crossq", "HalfCheetah-v5", "CrossQ", 3_000, 100_000),
     _row("mixed-ppo", "every action type at once", "PPO", 7.68, 300_000),
     _row("mixed-impala", "every action type at once", "IMPALA", 7.68, 300_000),
     _row("minatar-asterix-ppo", "MinAtar/Asterix-v1", "PPO", 4, 1_000_000),
