@@ -4,13 +4,16 @@ Only with `distrl dashboard --allow-start`: a configuration names classes, and s
 training outlives the dashboard; it inherits no descriptor and no token of it.
 """
 
+import contextlib
 import logging
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,6 +38,9 @@ MOST_AT_ONCE = 8
 """Most trainings that were started here and run."""
 MOST_KEPT = 100
 """Most starts whose outcome is remembered."""
+MOST_STARTING_S = 600.0
+"""A training that is no run after so many seconds is ended: it holds one of the places."""
+TERMINATING_S, LOOK_S = 10.0, 0.5
 MOST_FILES = 100_000
 """Most files of a run that is resumed; each of them is looked at before."""
 CONFIG_FILE, LOG_NAME = "draft.yaml", "launch"
@@ -160,9 +166,9 @@ class Starts:
         """Return the state of a start by the run's id."""
         with self._lock:
             start = self._kept.get(run)
-        if start is None:
-            raise NotThereError("no training with that id was started here")
-        return {"id": start.id, "name": start.name, "state": start.state, "problem": start.problem}
+            if start is None:
+                raise NotThereError("no training with that id was started here")
+            return {"id": start.id, "name": start.name, "state": start.state, "problem": start.problem}
 
     def _resumable(self, entry: Entry) -> Path:
         """Return the resolved directory of a run that may be resumed, if its files lead nowhere else."""
@@ -202,13 +208,39 @@ class Starts:
 
     def _wait(self, start: Start, log: Path, begin: int) -> None:
         """Wait for the end of a training; one that was no run yet leaves only its last line."""
-        code = start.process.wait()
+        hung = not _begins_or_ends(start)
+        code = _end(start.process) if hung else start.process.wait()
         with self._lock:
-            if code and not (start.is_new and (start.folder / "run.json").exists()):
-                start.problem = _last_line(log, begin) or f"distrl train ended with {code} and wrote nothing"
+            if (hung or code) and not (start.is_new and (start.folder / "run.json").exists()):
+                last = _last_line(log, begin)
+                start.problem = last or f"distrl train ended with {code} and wrote nothing"
+                if hung:
+                    start.problem = (
+                        f"ended, as it was no run after {MOST_STARTING_S:g} s; its last line: {last or 'none'}"
+                    )
                 if start.is_new:
                     _discard(start.folder)
             start.ended = True
+
+
+def _begins_or_ends(start: Start) -> bool:
+    """Wait until a training is a run or has ended; False if neither comes."""
+    until = time.monotonic() + MOST_STARTING_S
+    while start.process.poll() is None and start.state == "starting":
+        if time.monotonic() >= until:
+            return False
+        time.sleep(LOOK_S)
+    return True
+
+
+def _end(process: subprocess.Popen[bytes]) -> int:
+    """End a training and all processes of its session; return its exit code."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(TERMINATING_S)
+    return process.wait()
 
 
 def _require_own(entry: Entry, reason: str | None) -> None:

@@ -206,6 +206,26 @@ def test_only_so_many_run_at_once(client, sleeping, monkeypatch):
     assert answer.json()["error"].startswith("2 trainings that were started here run; stop one")
 
 
+@pytest.mark.parametrize("ignores", [False, True])
+def test_a_training_that_hangs_before_it_is_a_run_is_ended_and_leaves_its_place(client, root, monkeypatch, ignores):
+    monkeypatch.setattr(starts, "MOST_STARTING_S", 5.0)
+    monkeypatch.setattr(starts, "TERMINATING_S", 2.0)
+    monkeypatch.setattr(starts, "LOOK_S", 0.1)
+    monkeypatch.setattr(starts, "MOST_AT_ONCE", 1)
+    script = "import signal, subprocess, sys, time; print('imports', flush=True); "
+    script += "signal.signal(signal.SIGTERM, signal.SIG_IGN); " * ignores
+    script += "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); "
+    script += f"open({str(root / 'child')!r}, 'w').write(str(child.pid)); time.sleep(600)"
+    popen = starts.subprocess.Popen
+    monkeypatch.setattr(starts.subprocess, "Popen", lambda command, **more: popen([command[0], "-c", script], **more))
+    run = post(client, "start", {"name": "hangs", "config": SHORT}).json()["id"]
+    assert outcome(client, run, "failed")["problem"] == "ended, as it was no run after 5 s; its last line: imports"
+    assert not (root / "hangs").exists()
+    child = Path(f"/proc/{(root / 'child').read_text()}/stat")
+    assert not child.exists() or child.read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    assert post(client, "start", {"name": "again", "config": SHORT}).status_code == 200
+
+
 def test_drafts_are_checked_while_they_are_typed(client, root):
     (root / "there").mkdir()
     found = post(client, "draft/check", {"name": "there", "config": "actors:\n  cuont: 1\n"}).json()
