@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shutil
+import textwrap
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -245,6 +246,22 @@ def test_drafts_of_presets_and_runs(client, make_run):
     assert client.get("/api/draft", headers=ACTS).json()["config"] == ""
     assert client.get("/api/draft?preset=cartpole-po", headers=ACTS).status_code == 400
     assert client.get("/api/draft?run=00", headers=ACTS).status_code == 404
+
+
+def test_what_a_run_may_import_is_told_whatever_its_origins_say(client, make_run):
+    forged = """
+    environment: {id: 'mine.worlds:Maze', kwargs: {host: 'redis://host:6379/0', at: '10:30', plan: [own:f]}}  # default
+    algorithm: {name: 'distrl.algorithms:Own'}
+    trackers:
+      own: {}
+      'my_pkg.track:Class': {}  # default
+    """
+    make_run("forged", config=textwrap.dedent(forged))
+    make_run("plain")
+    told = client.get(f"/api/draft?run={id_of('forged')}", headers=ACTS).json()["classes"]
+    assert told == ["mine.worlds:Maze", "my_pkg.track:Class", "own:f"]
+    assert client.get(f"/api/draft?run={id_of('plain')}", headers=ACTS).json()["classes"] == []
+    assert client.get("/api/draft?preset=cartpole-ppo", headers=ACTS).json()["classes"] == []
 
 
 def test_only_a_run_that_does_not_run_is_resumed(client, make_run, sleeping, alive, root):

@@ -108,7 +108,14 @@ def test_a_run_is_started_cloned_and_stopped_with_the_keyboard(runs, free_port, 
         tab.keyboard.press("Enter")
         focus(tab, tab.get_by_role("button", name="Stop the run"), 4)
         tab.keyboard.press("Enter")
-        tab.get_by_role("button", name="Resume", exact=True).wait_for()
+        resume, asked = tab.get_by_role("button", name="Resume", exact=True), []
+        resume.wait_for()
+        tab.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
+        focus(tab, resume)
+        tab.keyboard.press("Enter")
+        until(tab, "!document.querySelector('.start-buttons button').disabled")
+        code = "runs this code as the dashboard's user: benchmarks.sleeping:Sleeping"
+        assert asked == [f"Resume first? Its configuration {code}"]
         assert Summary.read(runs / "first" / "summary.json").stop_reason == "asked"
     # The page of a run that has no directory yet is asked for again.
     expected = ("401", "404", "[DOM]")

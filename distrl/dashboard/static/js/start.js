@@ -148,6 +148,9 @@ export function startButtons(session, run) {
     resume.disabled = true;
     said.classList.remove("bad");
     try {
+      const { classes } = await get("draft", { run: run.id });
+      const question = `Resume ${run.name}? Its configuration runs this code as the dashboard's user: ${classes.join(", ")}`;
+      if (classes.length && !confirm(question)) return;
       const started = await change("resume", { run: run.id, deadline: limit() });
       await whenRunning(started, () => alive, (text) => say(said, text));
       say(said, "");
@@ -155,8 +158,7 @@ export function startButtons(session, run) {
       said.classList.add("bad");
       say(said, error.message);
       announce(error.message);
-    }
-    resume.disabled = false;
+    } finally { resume.disabled = false; }
   }
 
   return { element, update: ({ state }) => { resume.hidden = !["ended", "gone"].includes(state); }, leave: () => { alive = false; } };
