@@ -9,8 +9,9 @@ finished runs, `compare` has 60 of 1,500 rows. Each request of a list asks for a
 keeps pages of finished runs. A comparison is first asked of a server that has just started, with and without an index.
 `actors` is one job with the heartbeats of 200 actors at 1 Hz; the reader polls its page at 1 Hz.
 
-`browser` needs Chromium and two cores: a training and its dashboard share the first one, the browser has the second
-one. The page of the run is open or not, in turns, and the ratio is of neighbouring windows.
+`frames` and `browser` need Chromium and two cores. `frames` opens that job's page and an empty one in turns, and counts
+frames, which Chromium draws here without a GPU. `browser` is a training; it and its dashboard share the first core, the
+browser has the second one. The page of the run is open or not, in turns, and the ratio is of neighbouring windows.
 """
 
 import argparse
@@ -23,6 +24,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -61,7 +63,17 @@ POLL_S = 1.0
 WINDOW_S, SETTLE_S, WARM_UP_S, PATIENCE_S = 12.0, 5.0, 30.0, 600.0
 MOST_S = {"list": 0.3, "query": 0.1, "compare": 1.0}
 MOST_PERCENT = 2.0
-UNITS = {"s": "{:.3f} s", "%": "{:.1f} %", "ratio": "{:.3f}"}
+FRAMES_S, MOST_FRAME_MS = 5.0, 16.7
+COUNT_FRAMES = """(seconds) => new Promise((resolve) => {
+  let frames = 0;
+  const begin = performance.now();
+  const count = (now) => {
+    if (now - begin >= 1000 * seconds) resolve((now - begin) / frames);
+    else { frames += 1; requestAnimationFrame(count); }
+  };
+  requestAnimationFrame(count);
+})"""
+UNITS = {"s": "{:.3f} s", "ms": "{:.1f} ms", "%": "{:.1f} %", "ratio": "{:.3f}"}
 EMPTY = ("dropped", "policy_lag", "peak_rss_mb", "untracked", "other_evaluation_returns")
 
 Figure = dict[str, Any]
@@ -202,9 +214,10 @@ def measure_compare(out: Path, given: argparse.Namespace) -> list[Figure]:
     return [figure(name, values, MOST_S["compare"], size) for name, values in zip(names, found.values(), strict=True)]
 
 
-def measure_actors(out: Path, given: argparse.Namespace) -> list[Figure]:
-    """Measure the dashboard's share of a core beside a job with `ACTORS` actors, without and with a reader."""
-    root, loaded, found, beats = out / "runs" / "actors", load("cartpole-impala"), [], itertools.count(1)
+@contextlib.contextmanager
+def job_of_actors(root: Path) -> Iterator[tuple[Registry, psutil.Process, str]]:
+    """The registry of a job in a Redis of its own, without roles, and a dashboard that shows it."""
+    loaded = load("cartpole-impala")
     shutil.rmtree(root, ignore_errors=True)
     (root / "job").mkdir(parents=True)
     with EmbeddedRedis.start(maxmemory_bytes=2**28, max_bulk_bytes=2**20) as redis, contextlib.ExitStack() as stack:
@@ -215,16 +228,70 @@ def measure_actors(out: Path, given: argparse.Namespace) -> list[Figure]:
         (root / "job" / "run.json").write_text(record.model_dump_json(), encoding="utf-8")
         (root / "job" / "config.yaml").write_text(dump(loaded), encoding="utf-8")
         process, url = stack.enter_context(serving(root))
+        yield backend.registry, process, url
+
+
+def measure_actors(out: Path, given: argparse.Namespace) -> list[Figure]:
+    """Measure the dashboard's share of a core beside a job with `ACTORS` actors, without and with a reader."""
+    found: list[Figure] = []
+    beats = itertools.count(1)
+    with job_of_actors(out / "runs" / "actors") as (registry, process, url):
         for reads, seconds in ((True, 3.0), (False, given.seconds), (True, given.seconds)):  # the first one warms up
             page = polls(url, run=id_of("job")) if reads else None
             began, before_s = time.monotonic(), sum(process.cpu_times()[:2])
             while time.monotonic() - began < seconds:
-                beat(backend.registry, next(beats))
+                beat(registry, next(beats))
                 tick() if page is None else next(page)
             share = 100.0 * (sum(process.cpu_times()[:2]) - before_s) / (time.monotonic() - began)
             what = f"{ACTORS} actors: share of a core {'with' if reads else 'without'} a reader of the job's page"
             found.append(figure(what, [share], MOST_PERCENT, unit="%"))
     return found[1:]
+
+
+def measure_frames(out: Path, given: argparse.Namespace) -> list[Figure]:
+    """Measure the milliseconds of a frame of the page of a job with `ACTORS` actors, and of an empty page, in turns."""
+    empty: list[float] = []
+    full: list[float] = []
+    over = threading.Event()
+    with job_of_actors(out / "runs" / "frames") as (registry, _, url), chromium() as browser:
+        beats = threading.Thread(target=beat_on, args=(registry, over), daemon=True)
+        beats.start()
+        try:
+            with contextlib.closing(browser.new_page()) as blank, contextlib.closing(browser.new_page()) as page:
+                page.goto(f"{url}/#/run/{id_of('job')}")
+                page.locator(".flow .cells button").nth(ACTORS - 1).wait_for()
+                for _ in range(given.pairs):
+                    for tab, found in ((blank, empty), (page, full)):
+                        tab.bring_to_front()
+                        time.sleep(POLL_S)
+                        found.append(tab.evaluate(COUNT_FRAMES, FRAMES_S))
+        finally:
+            over.set()
+            beats.join()
+    what = f"a frame of the page of a job with {ACTORS} actors"
+    return [figure("a frame of an empty page", empty, unit="ms"), figure(what, full, MOST_FRAME_MS, unit="ms")]
+
+
+def beat_on(registry: Registry, over: threading.Event) -> None:
+    """Write heartbeats at 1 Hz until it is over."""
+    for number in itertools.count(1):
+        beat(registry, number)
+        tick()
+        if over.is_set():
+            return
+
+
+@contextlib.contextmanager
+def chromium() -> Iterator[Any]:
+    """A browser; raises FailedError where Chromium fails."""
+    from playwright.sync_api import Error, sync_playwright  # imported here: only two parts need it
+
+    path, flags = shutil.which("chromium"), ["--no-sandbox", "--disable-gpu", "--no-first-run"]
+    try:
+        with sync_playwright() as playwright:
+            yield playwright.chromium.launch(executable_path=path, args=flags)
+    except Error as error:
+        raise FailedError(f"Chromium: {error.message.splitlines()[0]}") from error
 
 
 def beat(registry: Registry, number: int) -> None:
@@ -242,8 +309,6 @@ def beat(registry: Registry, number: int) -> None:
 
 def measure_browser(out: Path, given: argparse.Namespace) -> list[Figure]:
     """Measure a training's rate with its page open in Chromium, relative to its rate without, in turns."""
-    from playwright.sync_api import Error, sync_playwright  # imported here: only this part needs it
-
     root, cores = out / "runs" / "browser", sorted(os.sched_getaffinity(0))
     shutil.rmtree(root, ignore_errors=True)
     minutes = (given.pairs * 2 * (WINDOW_S + 2 * SETTLE_S) + WARM_UP_S + 120.0) / 60.0
@@ -254,19 +319,15 @@ def measure_browser(out: Path, given: argparse.Namespace) -> list[Figure]:
     with bound_to(cores[0]), subprocess.Popen(command, **silent) as training, contextlib.ExitStack() as stack:
         stack.callback(training.terminate)
         stack.enter_context(bound_to(cores[1]))
-        try:
-            path, flags = shutil.which("chromium"), ["--no-sandbox", "--disable-gpu", "--no-first-run"]
-            chromium = stack.enter_context(sync_playwright()).chromium.launch(executable_path=path, args=flags)
-            while counted(training, root)[1] < WARM_UP_S:
-                time.sleep(1.0)
-            ratios = [ratio(training, root, chromium, cores[0], pair) for pair in range(given.pairs)]
-        except Error as error:
-            raise FailedError(f"Chromium: {error.message.splitlines()[0]}") from error
+        browser = stack.enter_context(chromium())
+        while counted(training, root)[1] < WARM_UP_S:
+            time.sleep(1.0)
+        ratios = [ratio(training, root, browser, cores[0], pair) for pair in range(given.pairs)]
     what = f"a training's rate with its page open to that without, windows of {WINDOW_S:g} s [95 %]"
     return [figure(what, ratios, unit="ratio")]
 
 
-def ratio(training: subprocess.Popen[bytes], root: Path, chromium: Any, core: int, pair: int) -> float:
+def ratio(training: subprocess.Popen[bytes], root: Path, browser: Any, core: int, pair: int) -> float:
     """Return the rate with a dashboard on `core` and an open page to that without; odd pairs begin with the page."""
     rates = {}
     for is_open in (True, False) if pair % 2 else (False, True):
@@ -274,7 +335,7 @@ def ratio(training: subprocess.Popen[bytes], root: Path, chromium: Any, core: in
             if is_open:
                 with bound_to(core):
                     _, url = turn.enter_context(serving(root))
-                page = turn.enter_context(contextlib.closing(chromium.new_page()))
+                page = turn.enter_context(contextlib.closing(browser.new_page()))
                 page.goto(f"{url}/#/run/{id_of('job')}")
                 page.get_by_role("heading", name="job", exact=True).wait_for()
             time.sleep(SETTLE_S)
@@ -306,7 +367,11 @@ def counted(training: subprocess.Popen[bytes], root: Path) -> tuple[float, float
     return float(row.get("env_steps") or 0), float(row.get("wall_s") or 0)
 
 
-PARTS = {"list": measure_list, "compare": measure_compare, "actors": measure_actors, "browser": measure_browser}
+PARTS = {
+    **{"list": measure_list, "compare": measure_compare, "actors": measure_actors},
+    **{"frames": measure_frames, "browser": measure_browser},
+}
+WITH_CHROMIUM = ("frames", "browser")
 
 
 def block(report: Mapping[str, Any]) -> str:
@@ -334,20 +399,22 @@ def main(arguments: list[str] | None = None) -> int:
     made = parser(__doc__, "dashboard", list(PARTS))
     made.add_argument("--runs", type=int, default=RUNS, metavar="N", help="in the list (default: %(default)s)")
     made.add_argument("--seconds", type=float, default=30.0, help="of each share of a core (default: %(default)s)")
-    made.add_argument("--browser", action="store_true", help="measure `browser`, too")
-    made.add_argument("--pairs", type=int, default=8, metavar="N", help="of `browser` (default: %(default)s)")
+    made.add_argument("--browser", action="store_true", help="measure `frames` and `browser`, too")
+    made.add_argument(
+        "--pairs", type=int, default=8, metavar="N", help="of `frames` and `browser` (default: %(default)s)"
+    )
     given = made.parse_args(arguments)
     lacks = [] if find_spec("playwright") else ["the package playwright"]
     lacks += [] if shutil.which("chromium") else ["chromium on PATH"]
     lacks += [] if len(os.sched_getaffinity(0)) > 1 else ["a second core"]
     if given.browser and lacks:
-        say(f"browser is skipped: there is no {' and no '.join(lacks)}")
+        say(f"frames and browser are skipped: there is no {' and no '.join(lacks)}")
 
     def measure(name: str, out: Path) -> Entry:
         say(f"{name} …")
         return {"name": name, **stamp(), "figures": PARTS[name](out, given)}
 
-    names = [name for name in PARTS if name != "browser" or (given.browser and not lacks)]
+    names = [name for name in PARTS if name not in WITH_CHROMIUM or (given.browser and not lacks)]
     return measure_each("dashboard", names, measure, given, block, PAGE)
 
 

@@ -58,7 +58,7 @@ def test_without_a_browser_its_part_is_skipped_with_the_reason(tmp_path, monkeyp
     assert dashboard.main(["--browser", "--out", str(tmp_path)]) == 0
     told = capsys.readouterr().out.splitlines()
     assert "chromium on PATH" in told[0]
-    assert told[0].startswith("browser is skipped: there is no ")
+    assert told[0].startswith("frames and browser are skipped: there is no ")
     assert told[1:4] == ["list …", "compare …", "actors …"]
 
 
