@@ -33,9 +33,9 @@ for _first in "-+.0123456789":
 
 
 _MISFIT = (AttributeError, LookupError)
-"""What PyYAML raises for a value that its tag does not fit: `!!timestamp 0`, `!!int ""`."""
+"""PyYAML raises these for a value that its tag does not fit: `!!timestamp 0`, `!!int ""`."""
 _READ_APART = re.compile(r"[\t\ufeff!|>?]")
-"""What libyaml accepts elsewhere than PyYAML does, or reads as another value."""
+"""Signs that libyaml accepts elsewhere than PyYAML does, or reads as another value."""
 
 
 class _Rules(yaml.composer.Composer, yaml.constructor.SafeConstructor):
