@@ -14,7 +14,7 @@ from distrl.errors import ConfigError
 _FLOAT_TAG = "tag:yaml.org,2002:float"
 _TIMESTAMP_TAG = "tag:yaml.org,2002:timestamp"
 # YAML 1.1 wants a dot and a signed exponent and reads `1e-3` as text; YAML 1.2, JSON and people do not.
-_EXPONENT = re.compile(r"^[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
+_EXPONENT = re.compile(r"^[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$")
 _SHORT = 100
 """Most characters of a text whose line of YAML is remembered."""
 _JOINER = "\N{ZERO WIDTH JOINER}"
@@ -72,15 +72,19 @@ class _Rules(yaml.composer.Composer, yaml.constructor.SafeConstructor):
 
 
 class _Loader(_Rules, yaml.SafeLoader):
-    """Tells in one line where a text is not YAML."""
+    """Reports in one line where a text is not YAML."""
 
 
-class _FastLoader(_Rules, yaml.CSafeLoader):
+_Fast: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+"""PyYAML that was built without libyaml reads slowly."""
+
+
+class _FastLoader(_Rules, _Fast):  # type: ignore[misc]
     """Reads in a sixth of the time, by libyaml, whose errors have other words."""
 
     def __init__(self, text: str) -> None:
         yaml.composer.Composer.__init__(self)
-        yaml.CSafeLoader.__init__(self, text)
+        _Fast.__init__(self, text)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -112,7 +116,7 @@ def parse(text: str, what: str) -> Any:
 
 def _data(text: str) -> Any:
     if not _READ_APART.search(text):
-        # Of a text that libyaml refuses, the other loader tells what is wrong.
+        # Where libyaml refuses a text, the other loader reports the reason.
         with suppress(yaml.YAMLError, RecursionError, ValueError):
             return _FastLoader(text).get_single_data()
     loader = _Loader(text)  # refuses control characters already here
@@ -170,6 +174,8 @@ def flat(tree: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[
 
 def scalar(value: Any) -> str:
     """Return one line of YAML that `parse` reads back as `value`; lists and mappings are written inline."""
+    if isinstance(value, dict | list) and not value:
+        return "{}" if isinstance(value, dict) else "[]"
     return _remembered(value) if _is_short(value) else _scalar(value)
 
 

@@ -7,6 +7,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,8 @@ from distrl.errors import ConfigError
 
 _NOTE = re.compile(r" \(not used by \w+\)$")
 """The note that `distrl.config.load.dump` adds to the origin of an option that has no effect."""
+_SHORT = 100
+"""Most characters of a comment whose origin is remembered."""
 
 
 class Setting(NamedTuple):
@@ -83,9 +86,20 @@ def leaves_in(text: str, where: str) -> Leaves:
         if after < len(places[key]):
             line, begin = lines[places[key][after]], places[key][after] + 1
         comment = line.removeprefix(written).lstrip() if line.startswith(written) else ""
-        origin = _NOTE.sub("", comment.removeprefix("# "))
-        found[keys] = Setting(masked(".".join(keys), value), masked_text(origin))
+        found[keys] = Setting(
+            masked(".".join(keys), value), _origin(comment) if len(comment) <= _SHORT else _read_origin(comment)
+        )
     return found
+
+
+@lru_cache(maxsize=1024)
+def _origin(comment: str) -> str:
+    """Remember the origin in a short comment: most values have one of a few."""
+    return _read_origin(comment)
+
+
+def _read_origin(comment: str) -> str:
+    return masked_text(_NOTE.sub("", comment.removeprefix("# ")))
 
 
 def _places(lines: Sequence[str], keys: Collection[str]) -> Mapping[str, Sequence[int]]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from distrl.config.document import DEEPEST, lines_of, scalar
+from distrl.config.document import DEEPEST, lines_of
 from distrl.config.load import DEFAULT, load_text, yaml_of
 from distrl.config.presets import preset_tree
 from distrl.config.secrets import masked_settings
@@ -16,7 +16,6 @@ from distrl.runs.directories import SET_ASIDE
 ORIGIN = "the editor"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _LINE = re.compile(r"\(line (\d+), column \d+\)")
-_CLASS = re.compile(r"(?<![\w.:/-])[A-Za-z_][\w.]*:[A-Za-z_][\w./-]*")
 _PATH = re.compile(r"[A-Za-z_][\w-]*(?:\.[\w-]+)*")
 
 
@@ -43,15 +42,6 @@ def of_run(leaves: Leaves) -> str:
             node = node.setdefault(key, {})
         node[last] = setting.value
     return yaml_of(tree)
-
-
-def classes(leaves: Leaves) -> Sequence[str]:
-    """Return what the settings of a run may import, like package.module:Class, beside distrl's own classes.
-
-    Origins are not believed: they are comments in a file that came from somewhere.
-    """
-    told = scalar([[list(keys), setting.value] for keys, setting in leaves.items()])
-    return sorted({name for name in _CLASS.findall(told) if not name.startswith("distrl.")})
 
 
 def name_problem(root: Path, name: str) -> Problem | None:

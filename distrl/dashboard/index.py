@@ -107,6 +107,7 @@ class Index:
         self.store = Store(root)
         self._known = _of_store(self.store)
         self._configurations: OrderedDict[str, tuple[str, Settings | ConfigError]] = OrderedDict()
+        self._unsaved: list[Kept] = []  # parsed configurations, which the next scan writes at once
         self._folders: dict[str, Path] = {}
         self._entries: dict[str, Entry] = {}
         self._running: dict[str, RunRecord] = {}
@@ -220,13 +221,21 @@ class Index:
             settings = read_settings(inside(folder, "config.yaml"))
         except ConfigError as error:
             return error
-        self.store.keep("configurations", [Kept(name, stamp, json.dumps(settings))])
+        with self._lock:
+            self._unsaved.append(Kept(name, stamp, json.dumps(settings)))
         return settings
+
+    def _save(self) -> None:
+        """Write the parsed configurations in one transaction, as each costs milliseconds on a disk."""
+        with self._lock:
+            unsaved, self._unsaved = self._unsaved, []
+        self.store.keep("configurations", unsaved)
 
     def close(self) -> None:
         """Close the file, after a scan in progress."""
         with self._looking:
             self._due = float("inf")
+            self._save()
             self.store.close()
 
     def _look(self) -> None:
@@ -243,6 +252,7 @@ class Index:
         before, ended = _ended(self._known), _ended(known)
         new = {name: one for name, one in ended.items() if before.get(name) != one}
         self.store.keep("entries", [Kept(name, one.stamp, one.entry.model_dump_json()) for name, one in new.items()])
+        self._save()
         self.store.forget(before.keys() - ended.keys())
         found = {name: one.entry for name, one in known.items()}
         running = {name: one.record for name, one in known.items() if one.record and one.entry.state == "running"}

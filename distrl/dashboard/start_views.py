@@ -1,6 +1,6 @@
 """Routes that start and resume trainings; without `--allow-start` each of them answers 403."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -26,17 +26,15 @@ def _allowed(request: Request) -> Starts:
 
 
 def draft(request: Request) -> Response:
-    """Return a configuration to edit, of the preset `preset` or of the run `run`, with what it imports; and presets."""
+    """Return a configuration to edit: of the preset `preset` or of the run `run`; and the presets."""
     _allowed(request)
     preset, run = (request.query_params.get(name) for name in ("preset", "run"))
     text, index = "", request.app.state.runs.index
-    named: Sequence[str] = ()
     if preset is not None:
         text = drafts.of_preset(preset)
     elif run is not None:
-        leaves = index.leaves(index.entry(run))
-        text, named = drafts.of_run(leaves), drafts.classes(leaves)
-    return Answer({"config": text, "classes": named, "presets": presets()})
+        text = drafts.of_run(index.leaves(index.entry(run)))
+    return Answer({"config": text, "presets": presets()})
 
 
 def state(request: Request) -> Response:

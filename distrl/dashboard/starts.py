@@ -4,7 +4,6 @@ Only with `distrl dashboard --allow-start`: a configuration names classes, and s
 training outlives the dashboard; it inherits no descriptor and no token of it.
 """
 
-import contextlib
 import logging
 import os
 import shutil
@@ -38,8 +37,8 @@ MOST_AT_ONCE = 8
 """Most trainings that were started here and run."""
 MOST_KEPT = 100
 """Most starts whose outcome is remembered."""
-MOST_STARTING_S = 600.0
-"""A training that is no run after so many seconds is ended: it holds one of the places."""
+MOST_SILENT_S = 1800.0
+"""A training that is no run yet is ended after so many seconds without output: it counts against `MOST_AT_ONCE`."""
 TERMINATING_S, LOOK_S = 10.0, 0.5
 MOST_FILES = 100_000
 """Most files of a run that is resumed; each of them is looked at before."""
@@ -208,39 +207,47 @@ class Starts:
 
     def _wait(self, start: Start, log: Path, begin: int) -> None:
         """Wait for the end of a training; one that was no run yet leaves only its last line."""
-        hung = not _begins_or_ends(start)
+        hung = not _begins_or_ends(start, log)
         code = _end(start.process) if hung else start.process.wait()
         with self._lock:
             if (hung or code) and not (start.is_new and (start.folder / "run.json").exists()):
                 last = _last_line(log, begin)
                 start.problem = last or f"distrl train ended with {code} and wrote nothing"
                 if hung:
-                    start.problem = (
-                        f"ended, as it was no run after {MOST_STARTING_S:g} s; its last line: {last or 'none'}"
-                    )
+                    start.problem = f"ended after {MOST_SILENT_S:g} s without output; its last line: {last or 'none'}"
                 if start.is_new:
                     _discard(start.folder)
             start.ended = True
 
 
-def _begins_or_ends(start: Start) -> bool:
-    """Wait until a training is a run or has ended; False if neither comes."""
-    until = time.monotonic() + MOST_STARTING_S
+def _begins_or_ends(start: Start, log: Path) -> bool:
+    """Wait until a training is a run or has ended; False if it is silent before."""
+    size, until = -1, 0.0
     while start.process.poll() is None and start.state == "starting":
+        now = _size(log)
+        if now != size:  # a checkpoint that is fetched from a store reports its progress
+            size, until = now, time.monotonic() + MOST_SILENT_S
         if time.monotonic() >= until:
             return False
         time.sleep(LOOK_S)
     return True
 
 
+def _size(log: Path) -> int:
+    try:
+        return log.stat().st_size
+    except OSError:  # removed meanwhile
+        return 0
+
+
 def _end(process: subprocess.Popen[bytes]) -> int:
-    """End a training and all processes of its session; return its exit code."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(TERMINATING_S)
-    return process.wait()
+    """Terminate a training and the processes of its group, kill them if it goes on, and return its exit code."""
+    os.killpg(process.pid, signal.SIGTERM)  # not reaped yet, so the number is its own
+    try:
+        return process.wait(TERMINATING_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return process.wait()
 
 
 def _require_own(entry: Entry, reason: str | None) -> None:

@@ -1,7 +1,7 @@
 """The report of a run that makes no progress: queues, versions, ages, and the stacks of all roles."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.records import ALL_ROLES, RoleStatus
@@ -14,19 +14,22 @@ ANSWER_S = 15 * HEARTBEAT_S
 
 
 def stall_report(backend: Backend, why: str) -> str:
-    """Ask all roles for the stacks of their threads; wait until all have answered, at most for `ANSWER_S` seconds."""
+    """Ask all roles for the stacks of their threads; wait until all have answered, at most `ANSWER_S` seconds."""
     registry = backend.registry
-    before = {Role.of(status): status.beat for status in registry.roles()}
-    registry.set_control(stacks=ALL_ROLES)
-    deadline = time.monotonic() + ANSWER_S
+    before = {Role.of(status): (status.incarnation, status.beat) for status in registry.roles()}
+    deadline, answers = time.monotonic() + ANSWER_S, dict[Role, str]()
     while True:
+        registry.set_control(
+            stacks=ALL_ROLES
+        )  # again: a page that asks for those of one role ends with asking for none
         statuses = registry.roles()
-        silent = {Role.of(status) for status in statuses if before.get(Role.of(status)) == status.beat}
-        if (not silent and all(status.stacks for status in statuses)) or time.monotonic() >= deadline:
+        answers |= {Role.of(status): status.stacks for status in statuses if status.stacks}
+        silent = {Role.of(one) for one in statuses if before.get(Role.of(one)) == (one.incarnation, one.beat)}
+        if (not silent and answers.keys() >= set(map(Role.of, statuses))) or time.monotonic() >= deadline:
             break
         time.sleep(HEARTBEAT_S / 4)
     registry.set_control(stacks="")
-    return "\n".join([why, "", *_numbers(backend), "", *_roles(statuses, silent), "", *_stacks(statuses)])
+    return "\n".join([why, "", *_numbers(backend), "", *_roles(statuses, silent), "", *_stacks(statuses, answers)])
 
 
 def _numbers(backend: Backend) -> Iterator[str]:
@@ -54,7 +57,7 @@ def _roles(statuses: Sequence[RoleStatus], silent: set[Role]) -> Iterator[str]:
         yield "no role has reported"
 
 
-def _stacks(statuses: Sequence[RoleStatus]) -> Iterator[str]:
-    for status in statuses:
-        yield f"===== {Role.of(status).name}\n{status.stacks or 'no stacks reported'}"
+def _stacks(statuses: Sequence[RoleStatus], answers: Mapping[Role, str]) -> Iterator[str]:
+    for role in map(Role.of, statuses):
+        yield f"===== {role.name}\n{answers.get(role, 'no stacks reported')}"
     yield f"===== the run's own command\n{stacks()}"

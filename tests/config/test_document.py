@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from distrl.config import document
 from distrl.config.document import lines_of, parse, parse_mapping, scalar, shown
+from distrl.config.load import dump, load
 from distrl.errors import ConfigError
 
 plain = st.recursive(
@@ -48,8 +49,15 @@ _TOKENS = [
 ]
 
 
+_ALIKE = [token for token in _TOKENS if not document._READ_APART.search(token)]
+
+
 @settings(max_examples=500)
-@given(st.lists(st.sampled_from(_TOKENS), max_size=14).map("".join))
+@given(
+    st.lists(st.sampled_from(_TOKENS), max_size=14).map("".join)
+    | st.lists(st.sampled_from(_ALIKE), max_size=14).map("".join)
+    | plain.map(yaml.safe_dump)
+)
 def test_libyaml_reads_what_pyyaml_reads(text):
     def outcome():
         try:
@@ -61,6 +69,18 @@ def test_libyaml_reads_what_pyyaml_reads(text):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(document, "_READ_APART", re.compile(""))
         assert outcome() == fast
+
+
+def test_libyaml_reads_configurations(monkeypatch):
+    text = dump(load(preset="cartpole-impala"))
+    monkeypatch.setattr(document, "_Loader", None)
+    assert parse_mapping(text, "here")["environment"]["id"] == "CartPole-v1"
+
+
+@pytest.mark.timeout(60)  # in quadratic time it takes minutes
+def test_many_digits_and_a_letter_are_text():
+    text = "1" * 100_000 + "x"
+    assert parse(f"a: {text}", "here") == {"a": text}
 
 
 @pytest.mark.parametrize(

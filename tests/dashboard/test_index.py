@@ -228,6 +228,7 @@ def test_configurations_are_kept(look, make_run, monkeypatch):
     assert values["algorithm.name"].value == "impala"
     monkeypatch.setattr(module, "read_settings", lambda _: pytest.fail("read again"))
     assert index.configuration(entry) == values
+    index.read_again([])  # as the next scan, which saves
     assert look().configuration(entry) == values
     monkeypatch.undo()
     (folder / "config.yaml").write_text("seed: 5\n")

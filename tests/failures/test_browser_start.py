@@ -110,15 +110,19 @@ def test_a_run_is_started_cloned_and_stopped_with_the_keyboard(runs, free_port, 
         tab.keyboard.press("Enter")
         resume, asked = tab.get_by_role("button", name="Resume", exact=True), []
         resume.wait_for()
-        tab.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
-        focus(tab, resume)
-        tab.keyboard.press("Enter")
-        until(tab, "!document.querySelector('.start-buttons button').disabled")
-        code = "runs this code as the dashboard's user: benchmarks.sleeping:Sleeping"
-        assert asked == [f"Resume first? Its configuration {code}"]
+        requests, refused = [], {"status": 400, "content_type": "application/json", "body": '{"error": "not here"}'}
+        tab.route("**/api/resume", lambda route: (requests.append(route.request), route.fulfill(**refused)))
+        for accepts in (False, True):
+            tab.once("dialog", lambda it, yes=accepts: (asked.append(it.message), it.accept() if yes else it.dismiss()))
+            focus(tab, resume)
+            tab.keyboard.press("Enter")
+            until(tab, "!document.querySelector('.start-buttons button').disabled")
+            assert (len(asked), len(requests)) == (1 + accepts, int(accepts))
+        tab.get_by_text("not here").first.wait_for()
+        assert asked[0].startswith("Resume first? Its configuration, and all code that it names, run as")
         assert Summary.read(runs / "first" / "summary.json").stop_reason == "asked"
     # The page of a run that has no directory yet is asked for again.
-    expected = ("401", "404", "[DOM]")
+    expected = ("400", "401", "404", "[DOM]")
     assert not [text for text in tab.complaints if not any(words in text for words in expected)]
 
 

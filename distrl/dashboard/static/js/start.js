@@ -145,12 +145,10 @@ export function startButtons(session, run) {
   element.hidden = !session.may_start;
 
   async function press() {
+    if (!confirm(`Resume ${run.name}? Its configuration, and all code that it names, run as the dashboard's user. Look at it first if the run came from elsewhere.`)) return;
     resume.disabled = true;
     said.classList.remove("bad");
     try {
-      const { classes } = await get("draft", { run: run.id });
-      const question = `Resume ${run.name}? Its configuration runs this code as the dashboard's user: ${classes.join(", ")}`;
-      if (classes.length && !confirm(question)) return;
       const started = await change("resume", { run: run.id, deadline: limit() });
       await whenRunning(started, () => alive, (text) => say(said, text));
       say(said, "");
@@ -158,7 +156,8 @@ export function startButtons(session, run) {
       said.classList.add("bad");
       say(said, error.message);
       announce(error.message);
-    } finally { resume.disabled = false; }
+    }
+    resume.disabled = false;
   }
 
   return { element, update: ({ state }) => { resume.hidden = !["ended", "gone"].includes(state); }, leave: () => { alive = false; } };
