@@ -56,7 +56,7 @@ export function rolesPanel() {
     });
     if (wanted.length !== body.children.length || wanted.some((row, at) => row !== body.children[at])) body.replaceChildren(...wanted);
   }
-  return { element: h("div", {}, table, none), update };
+  return { element: h("div", { class: "roles-panel" }, table, none), update };
 }
 
 const compared = (one, other) => (one < other ? -1 : one > other ? 1 : 0);
