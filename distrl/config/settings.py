@@ -86,20 +86,17 @@ def leaves_in(text: str, where: str) -> Leaves:
         if after < len(places[key]):
             line, begin = lines[places[key][after]], places[key][after] + 1
         comment = line.removeprefix(written).lstrip() if line.startswith(written) else ""
-        found[keys] = Setting(
-            masked(".".join(keys), value), _origin(comment) if len(comment) <= _SHORT else _read_origin(comment)
-        )
+        origin = _short_origin(comment) if len(comment) <= _SHORT else _origin(comment)
+        found[keys] = Setting(masked(".".join(keys), value), origin)
     return found
 
 
-@lru_cache(maxsize=1024)
 def _origin(comment: str) -> str:
-    """Remember the origin in a short comment: most values have one of a few."""
-    return _read_origin(comment)
-
-
-def _read_origin(comment: str) -> str:
     return masked_text(_NOTE.sub("", comment.removeprefix("# ")))
+
+
+_short_origin = lru_cache(maxsize=1024)(_origin)
+"""Most values have one of a few origins."""
 
 
 def _places(lines: Sequence[str], keys: Collection[str]) -> Mapping[str, Sequence[int]]:

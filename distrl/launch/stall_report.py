@@ -19,9 +19,7 @@ def stall_report(backend: Backend, why: str) -> str:
     before = {Role.of(status): (status.incarnation, status.beat) for status in registry.roles()}
     deadline, answers = time.monotonic() + ANSWER_S, dict[Role, str]()
     while True:
-        registry.set_control(
-            stacks=ALL_ROLES
-        )  # again: a page that asks for those of one role ends with asking for none
+        registry.set_control(stacks=ALL_ROLES)  # each time: a page that has asked for one role's cancels it
         statuses = registry.roles()
         answers |= {Role.of(status): status.stacks for status in statuses if status.stacks}
         silent = {Role.of(one) for one in statuses if before.get(Role.of(one)) == (one.incarnation, one.beat)}
