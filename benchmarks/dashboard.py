@@ -368,8 +368,11 @@ def counted(training: subprocess.Popen[bytes], root: Path) -> tuple[float, float
 
 
 PARTS = {
-    **{"list": measure_list, "compare": measure_compare, "actors": measure_actors},
-    **{"frames": measure_frames, "browser": measure_browser},
+    "list": measure_list,
+    "compare": measure_compare,
+    "actors": measure_actors,
+    "frames": measure_frames,
+    "browser": measure_browser,
 }
 WITH_CHROMIUM = ("frames", "browser")
 

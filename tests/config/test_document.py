@@ -1,4 +1,6 @@
 import re
+import subprocess
+import sys
 
 import pytest
 import yaml
@@ -75,6 +77,16 @@ def test_libyaml_reads_configurations(monkeypatch):
     text = dump(load(preset="cartpole-impala"))
     monkeypatch.setattr(document, "_Loader", None)
     assert parse_mapping(text, "here")["environment"]["id"] == "CartPole-v1"
+
+
+def test_without_libyaml_the_same_is_read():
+    script = """import yaml
+yaml.__with_libyaml__ = False
+del yaml.CSafeLoader
+from distrl.config.document import parse
+print(parse('a: [1, 1e-3]', 'here'))"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "{'a': [1, 0.001]}\n"
 
 
 @pytest.mark.timeout(60)  # in quadratic time it takes minutes
