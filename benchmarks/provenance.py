@@ -44,8 +44,9 @@ def program() -> str:
 
 
 def machine() -> str:
-    """Return '2 cores (AMD EPYC)'."""
-    return f"{len(os.sched_getaffinity(0))} cores ({cpu_model()})"
+    """Return '2 cores (AMD EPYC)': those that this process may use."""
+    cores = len(os.sched_getaffinity(0))
+    return f"{cores} {'core' if cores == 1 else 'cores'} ({cpu_model()})"
 
 
 def cpu_model() -> str:

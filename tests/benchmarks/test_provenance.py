@@ -54,5 +54,7 @@ def test_the_program_is_what_is_in_its_folder(monkeypatch):
     assert asked == [("rev-parse", "--short", "HEAD:distrl"), ("status", "--porcelain", "--", "distrl")]
 
 
-def test_the_machine_has_cores_and_a_name():
-    assert re.fullmatch(r"\d+ cores \(.+\)", machine())
+@pytest.mark.parametrize(("allowed", "cores"), [({3}, "1 core"), ({0, 1}, "2 cores")])
+def test_the_machine_has_cores_and_a_name(allowed, cores, monkeypatch):
+    monkeypatch.setattr(provenance.os, "sched_getaffinity", lambda process: allowed)
+    assert re.fullmatch(rf"{cores} \(.+\)", machine())
