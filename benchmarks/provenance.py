@@ -20,8 +20,12 @@ def resolved(row: Row) -> RunConfig:
 
 
 def configuration(row: Row) -> str:
-    """Return the sha256 of everything that determines a result except its seed and the program's code."""
-    decides = [resolved(row).model_dump(mode="json"), row.program, row.env_steps, row.minutes]
+    """Return the sha256 of everything that determines a result except its seed and the program's code.
+
+    Settings that neither the preset nor the row gives belong to the code: a new one must not make all results old.
+    """
+    given = resolved(row).model_dump(mode="json", exclude_unset=True)
+    decides = [given, row.program, row.env_steps, row.minutes]
     judged = [EPISODES, evaluation_seed(0)]
     return hashlib.sha256(json.dumps([decides, judged], sort_keys=True).encode()).hexdigest()
 

@@ -2,9 +2,11 @@ import re
 import subprocess
 
 import pytest
+from pydantic import create_model
 
 from benchmarks import provenance
 from benchmarks.provenance import commit, configuration, machine, program, update_steps
+from distrl.config.run import RunConfig
 
 
 def test_a_configuration_is_what_the_row_resolves_to(row, monkeypatch):
@@ -17,6 +19,16 @@ def test_a_configuration_is_what_the_row_resolves_to(row, monkeypatch):
     before = configuration(cartpole)
     monkeypatch.setattr(provenance, "EPISODES", 7)
     assert configuration(cartpole) != before
+
+
+def test_a_new_setting_with_a_default_leaves_results_as_they_are(row, monkeypatch):
+    cartpole = row()
+    before = configuration(cartpole)
+    grown = create_model("Grown", __base__=RunConfig, further=(int, 3))
+    now = grown.model_validate(provenance.resolved(cartpole).model_dump(exclude_unset=True))
+    assert now.further == 3
+    monkeypatch.setattr(provenance, "resolved", lambda of: now)
+    assert configuration(cartpole) == before
 
 
 @pytest.mark.parametrize(
