@@ -86,6 +86,12 @@ class SequenceParameters(Section):
                 f"{where}: sequences of {length} steps that start every {stride} do not fill unrolls of "
                 f"{unroll_length_steps} steps; set actors.unroll_length_steps to {length} plus a multiple of {stride}"
             )
+        if self.overlap_steps and length == unroll_length_steps:
+            raise ValueError(
+                f"{where}.overlap_steps: an unroll of {length} steps holds one sequence, which shares no "
+                f"{self.overlap_steps} steps with another; set actors.unroll_length_steps to {length} plus a multiple "
+                f"of {stride}, or leave it out"
+            )
         if self.burn_in_steps and not network.has_memory:
             raise ValueError(
                 f"{where}.burn_in_steps: {self.burn_in_steps} steps bring a recurrent state up to date, and the "

@@ -75,6 +75,11 @@ def test_defaults_are_possible_and_the_batch_is_of_transitions():
             "algorithm.replay.item.overlap_steps: 16 must be less than the 16 steps of a sequence",
         ),
         (
+            {"item": {"kind": "sequence", "overlap_steps": 8}},
+            "algorithm.replay.item.overlap_steps: an unroll of 32 steps holds one sequence, which shares no 8 steps with "
+            "another; set actors.unroll_length_steps to 32 plus a multiple of 24, or leave it out",
+        ),
+        (
             {"item": {"kind": "sequence", "burn_in_steps": 32}},
             "algorithm.replay.item.burn_in_steps: 32 must be less than the 32 steps of a sequence",
         ),
