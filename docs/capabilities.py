@@ -41,6 +41,8 @@ OTHERWISE = {
     "A22": "One framework at a time, chosen by `learner.backend`.",
     "C02": "MXNet is retired. Keras runs on TensorFlow or JAX, chosen by `learner.backend`.",
     "C14": "There are no sessions: compiled functions and eager calls share the variables.",
+    "D21": "Training stops by any of these units, and evaluations begin by environment steps. Schedules count the "
+    "environment steps of all actors; of episodes, only epsilon's `by_episode`. Schedules in updates: learning rates.",
     "D31": "Statistics are of the updates between two points, not of an episode: episodes are the actors', updates the "
     "learner's. They are in TensorBoard; `metrics.csv` has the numbers of the last update.",
     "D85": "In evaluations epsilon is `evaluation.epsilon`, 0 unless set. The policy is evaluated even where chance "
@@ -79,6 +81,7 @@ OTHERWISE = {
     "I09": "Absent: gradients are clipped, steps are not.",
     "I10": "`algorithm.target_update_every_updates` and `algorithm.target_update_rate`. A target begins equal to its "
     "source and moves for the first time after so many updates, not at the first.",
+    "I13": "Absent: no optimizer perturbs weights at random.",
     "I16": "Solvers are functions in `algorithms/maths/trust_region.py`, without a base class.",
     "O06": "Unrolls keep their length: their last rows use the steps that are left before the bootstrap.",
     "D162": "Q_VALUE needs a network that learns the values of actions, which `vpg` has not: `sac`, `td3` and `ddpg` "
@@ -86,12 +89,17 @@ OTHERWISE = {
     "L12.11": "The `lstm` middleware, on `keras.layers.LSTMCell`: state in, state out (rows D05, L05).",
     "D131": "The replay memory keeps and evicts whole unrolls, which hold pieces of episodes; n-step targets bootstrap "
     "at their ends.",
+    "D134": "Classes are the choices of the action; labels of one's own are absent.",
     "D132": "Streams: with `max_staleness_updates: 0` every unroll is trained on once, under its own policy.",
     "P07.1": "Absent: shaped returns, and updates of target networks. "
     "Statistics are as in D31, returns of the last 100 episodes.",
     "P07.2": "Means of a batch. Absent: values of each choice, and the targets of state values, of which "
     "`explained_variance` is reported.",
+    "P07.3": "Absent: mean and deviation of the actions' distribution, and variance of returns, of which "
+    "`explained_variance` is reported.",
     "P07.4": "Absent: shaped returns, the distance from the goal, and scores of off-policy evaluation.",
+    "R03": "Two actors train with one kind of action for each algorithm. `make long` trains all; CI makes the first "
+    "updates of every preset but those that differ from a neighbour in the environment or the algorithm alone.",
     "I03": "No Horovod: `learner.replicas` shards a batch over devices with JAX.",
 }
 

@@ -205,3 +205,32 @@ def test_impala():
     name = "rlax: V-trace, policy_gradient_loss, entropy_loss, l2_loss"
     agree("IMPALA", f"loss, {WHAT}", name, float(loss), float(expected), allowed=1e-5)
     agree("IMPALA", "gradient by every logit and value", name, found, gradients, allowed=1e-6)
+
+
+def test_retrace():
+    given, random = arrays(3), np.random.default_rng(3)
+    shape = (STEPS + 1, COLUMNS)
+    q = 3.0 * random.standard_normal((*shape, 3)).astype(np.float32)
+    pi = random.dirichlet(np.ones(3), shape).astype(np.float32)
+    mu = random.uniform(0.1, 1.0, shape).astype(np.float32)
+    actions = random.integers(3, size=shape)
+    q_a, pi_a = (np.take_along_axis(each, actions[..., None], axis=-1)[..., 0] for each in (q, pi))
+    found = returns.retrace(
+        values=(pi * q).sum(axis=-1),
+        action_values=q_a[:-1],
+        rewards=given["rewards"],
+        discounts=given["discounts"],
+        valid=given["valid"],
+        log_rhos=np.log(pi_a / mu)[:-1],
+        trace_lambda=0.9,
+    )
+    expected = np.zeros_like(q_a[:-1])
+    for column, first, end in episodes(given["valid"]):
+        rows, after = (slice(first, end), column), (slice(first + 1, end + 1), column)
+        steps = (given[name][rows] for name in ("rewards", "discounts"))
+        with jax.disable_jit(False):  # op by op, rlax refuses an episode of one step
+            errors = rlax.retrace(
+                q[rows], q[after], actions[rows], actions[after], *steps, pi[after], mu[after], 0.9, eps=0.0
+            )
+        expected[rows] = errors + q_a[rows]
+    agree("ACER", "Retrace, lambda 0.9", "rlax.retrace", *compared(found, expected, given["valid"]), allowed=5e-5)

@@ -108,7 +108,7 @@ def twin(networks, batch):
     return {name: np.mean(numbers) for name, numbers in rows.items()}
 
 
-@pytest.mark.row("D164")
+@pytest.mark.row("D164", "P07.3")
 @pytest.mark.parametrize("network", [{}, LSTM], ids=["feed-forward", "lstm"])
 def test_the_loss_is_that_of_a_slow_twin(network):
     algorithm, networks = make(network)

@@ -154,7 +154,10 @@ def test_an_algorithm_refuses_what_it_cannot_act_with(name, kind, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.row("R03")
-@pytest.mark.parametrize(("name", "kind"), [each for each in FIRST if each[0] not in NO_MEMORY])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [(name, kind) for name, kinds in ACTS.items() if name not in NO_MEMORY for kind in sorted(kinds)],
+)
 def test_an_algorithm_trains_a_network_with_memory(name, kind, tmp_path):
     trained(configured(name, kind, "lstm"), tmp_path / "run")
 
@@ -169,9 +172,17 @@ def test_an_algorithm_of_single_transitions_refuses_a_network_with_memory(name):
 @pytest.mark.long
 @pytest.mark.redis
 @pytest.mark.row("R03")
-@pytest.mark.parametrize(("name", "kind"), FIRST)
-def test_an_algorithm_trains_with_two_actors(name, kind, tmp_path):
-    loaded = configured(name, kind, memory_of(name), actors={"count": 2, "environments": 2, "unroll_length_steps": 8})
+@pytest.mark.parametrize(
+    ("name", "kind", "memory"),
+    [
+        (name, kind, memory)
+        for name, kind in FIRST
+        for memory in ("fc", "lstm")
+        if (memory == "fc" or name not in NO_MEMORY) and (memory == "lstm" or name != "r2d2")
+    ],
+)
+def test_an_algorithm_trains_with_two_actors(name, kind, memory, tmp_path):
+    loaded = configured(name, kind, memory, actors={"count": 2, "environments": 2, "unroll_length_steps": 8})
     trained(loaded, tmp_path / "run")
 
 

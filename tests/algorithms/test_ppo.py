@@ -76,7 +76,7 @@ def loss_of(algorithm, probabilities, values, batch, **estimates):
 # --- the surrogate ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.row("D166", "G30", "H14")
+@pytest.mark.row("D166", "G30", "H14", "P07.3")
 @pytest.mark.parametrize(("ratio", "advantage", "objective"), [(1.5, 1.0, 1.2), (0.5, -1.0, -0.8)])
 def test_the_clipped_objective_is_the_rows(ratio, advantage, objective):
     """Action 0 was taken with probability .5 and is now with ratio x .5."""
@@ -141,6 +141,7 @@ def test_advantages_of_a_minibatch_are_normalised_over_its_valid_rows():
     assert terms["policy"] == pytest.approx(-(-1.1 + 0.9) / 2, rel=1e-4)
 
 
+@pytest.mark.row("P07.3")
 @FEW
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.1, 0.2]), st.sampled_from([None, 0.3]))
 def test_the_loss_is_its_twin(seed, clip_range, value_clip_range):

@@ -163,6 +163,7 @@ def test_actors_get_the_policy_alone(fresh):
     assert networks["main"].online.actions["action"].kind == "squashed_gaussian"
 
 
+@pytest.mark.row("P07.3")
 def test_several_boxes_are_one_action():
     actions = {"arm": BoxSpec((2,), (-1.0, -1.0), (1.0, 1.0)), "hand": BoxSpec((1,), (0.0,), (4.0,))}
     algorithm, networks = make(spec=EnvSpec("Robot-v0", SPEC.observations, actions))

@@ -76,8 +76,8 @@ def test_defaults_are_possible_and_the_batch_is_of_transitions():
         ),
         (
             {"item": {"kind": "sequence", "overlap_steps": 8}},
-            "algorithm.replay.item.overlap_steps: an unroll of 32 steps holds one sequence, which shares no 8 steps with "
-            "another; set actors.unroll_length_steps to 32 plus a multiple of 24, or leave it out",
+            "algorithm.replay.item.overlap_steps: an unroll of 32 steps holds one sequence, which shares no 8 steps "
+            "with another; set actors.unroll_length_steps to 32 plus a multiple of 24, or leave it out",
         ),
         (
             {"item": {"kind": "sequence", "burn_in_steps": 32}},
