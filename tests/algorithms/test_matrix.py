@@ -114,8 +114,9 @@ def trained(loaded: distrl.LoadedConfig, run_dir: Path) -> Summary:
     return summary
 
 
-def memory_of(name: str) -> str:
-    return "lstm" if name == "r2d2" else "fc"
+def memories(name: str) -> tuple[str, ...]:
+    """Return the middlewares that an algorithm trains with."""
+    return ("fc",) if name in NO_MEMORY else ("lstm",) if name == "r2d2" else ("fc", "lstm")
 
 
 def test_every_algorithm_has_a_line():
@@ -129,9 +130,12 @@ def test_every_algorithm_has_a_preset_whose_first_updates_ci_makes():
 
 @pytest.mark.long
 @pytest.mark.row("R03")
-@pytest.mark.parametrize(("name", "kind"), [(name, kind) for name, kinds in ACTS.items() for kind in sorted(kinds)])
-def test_an_algorithm_trains_with_what_it_can_act_with(name, kind, tmp_path):
-    trained(configured(name, kind, memory_of(name)), tmp_path / "run")
+@pytest.mark.parametrize(
+    ("name", "kind", "memory"),
+    [(name, kind, memory) for name, kinds in ACTS.items() for kind in sorted(kinds) for memory in memories(name)],
+)
+def test_an_algorithm_trains_with_what_it_can_act_with(name, kind, memory, tmp_path):
+    trained(configured(name, kind, memory), tmp_path / "run")
 
 
 @pytest.mark.slow
@@ -146,20 +150,10 @@ def test_an_algorithm_trains_with_what_it_can_act_with(name, kind, tmp_path):
 )
 def test_an_algorithm_refuses_what_it_cannot_act_with(name, kind, tmp_path):
     with pytest.raises(ConfigError) as caught:
-        trained(configured(name, kind, memory_of(name)), tmp_path / "run")
+        trained(configured(name, kind, memories(name)[0]), tmp_path / "run")
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith(f"algorithm {name}")
     assert caught.value.exit_code == 2
-
-
-@pytest.mark.long
-@pytest.mark.row("R03")
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [(name, kind) for name, kinds in ACTS.items() if name not in NO_MEMORY for kind in sorted(kinds)],
-)
-def test_an_algorithm_trains_a_network_with_memory(name, kind, tmp_path):
-    trained(configured(name, kind, "lstm"), tmp_path / "run")
 
 
 @pytest.mark.row("R03")
@@ -173,13 +167,7 @@ def test_an_algorithm_of_single_transitions_refuses_a_network_with_memory(name):
 @pytest.mark.redis
 @pytest.mark.row("R03")
 @pytest.mark.parametrize(
-    ("name", "kind", "memory"),
-    [
-        (name, kind, memory)
-        for name, kind in FIRST
-        for memory in ("fc", "lstm")
-        if (memory == "fc" or name not in NO_MEMORY) and (memory == "lstm" or name != "r2d2")
-    ],
+    ("name", "kind", "memory"), [(name, kind, memory) for name, kind in FIRST for memory in memories(name)]
 )
 def test_an_algorithm_trains_with_two_actors(name, kind, memory, tmp_path):
     loaded = configured(name, kind, memory, actors={"count": 2, "environments": 2, "unroll_length_steps": 8})
