@@ -22,6 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from distrl.config.schedules import Progress
 from distrl.errors import FencedError
 from distrl.learner.batches import StreamBatches
 from distrl.learner.intake import Intake
@@ -99,7 +100,7 @@ class Side:
         self.learner = self.backend.become_learner()
         passed_over = FORGOTTEN_VERSIONS if self.learner.ledger.recover(len(self.weights.used)) else 0
         self.version = self.backend.weights.version() + 1 + passed_over
-        self.learner.weights.publish(self.version, b"", 0)
+        self.learner.weights.publish(self.version, b"", Progress())
         self.batches = []
         tickets = Tickets(self.learner, StalenessBound(None))
         self.intake = Intake(
@@ -122,7 +123,7 @@ class Side:
         """A replica is promoted, and the learner sees to it, as `Recovery` and `Intake` do."""
         promote(replica, [self.backend])
         if self.learner.weights.version() < self.version:
-            self.learner.weights.publish(self.version, b"", 0)
+            self.learner.weights.publish(self.version, b"", Progress())
         self.learner.ledger.recover(len(self.weights.used))
         self.learner.unrolls.acknowledge([], {}, self.weights.applied)
         self.intake._keep_registered()
@@ -147,7 +148,7 @@ class Side:
         self.weights.applied.update(receipt.highest)
         self.weights.used += [(*producer, sequence) for producer, sequence in receipt.highest.items()]
         self.version += 1
-        self.learner.weights.publish(self.version, b"", 0)
+        self.learner.weights.publish(self.version, b"", Progress())
         receipt.settle()
 
 
@@ -263,7 +264,7 @@ class Protocol(RuleBasedStateMachine):
             with pytest.raises(FencedError):
                 learner.unrolls.acknowledge([], {"trained": 1}, {})
             with pytest.raises(FencedError):
-                learner.weights.publish(side.version + 1, b"", 0)
+                learner.weights.publish(side.version + 1, b"", Progress())
 
     def _is_forgotten(self, actor):
         return not self.both(lambda side: side.backend.registry.is_registered((actor, self.newest[actor])))

@@ -18,6 +18,7 @@ from distrl.actors.policy import Policy
 from distrl.actors.priorities import FirstPriorities
 from distrl.actors.unroll import UnrollBuilder, restarted
 from distrl.config import RunConfig
+from distrl.config.schedules import Progress
 from distrl.environments.random_actions import require_a_choice
 from distrl.environments.vector import VectorEnvironment
 from distrl.memory_backend.backend import Backend
@@ -60,7 +61,7 @@ class Actor:
         self._config = self._steered = config
         self._seed = config.seed
         self._sequence = 0
-        self._env_steps = 0  # behind the newest weights
+        self._training = Progress()  # behind the newest weights
         self._curriculum = Curriculum(config.environment, environment) if environment.spec.adjustable else None
         self._unroll = UnrollBuilder(
             environment.spec,
@@ -96,7 +97,7 @@ class Actor:
         """Abandon open episodes; seed environments and sampling from (seed, actor, incarnation, update).
 
         The next weights are taken whole, not mixed: a run that begins here does not have the earlier ones. The first
-        episodes have the parameters of `steer` and of the published environment steps.
+        episodes have the parameters of `steer` and of the published progress.
         """
         key = np.random.SeedSequence(self._seed, spawn_key=(1, *self._producer, update))
         environment_seed, sampling_seed, gradient_seed = key.spawn(3)
@@ -106,8 +107,8 @@ class Actor:
         self._rng = np.random.default_rng(sampling_seed)
         self._exploration.reset()
         if self._curriculum is not None:
-            self._env_steps = self._backend.weights.env_steps()
-            self._curriculum.follow(self._steered.environment, self._env_steps)
+            self._training = self._backend.weights.progress()
+            self._curriculum.follow(self._steered.environment, self._training)
             self._curriculum.begin()
         self._observations = self._environment.reset(int(environment_seed.generate_state(1)[0]))
         self._recurrent_state = self._policy.initial_state(self._environment.rows)
@@ -133,7 +134,7 @@ class Actor:
         self._take_settings()
         self._pull_weights(admission.weights_version)
         if self._curriculum is not None:
-            self._curriculum.follow(self._config.environment, self._env_steps)
+            self._curriculum.follow(self._config.environment, self._training)
         self._exploration.perturb(self._policy, self._rng)
         # Before the state: a heartbeat in between would be of a hung actor.
         self.progress.last_step_at = time.monotonic()
@@ -195,5 +196,5 @@ class Actor:
         if self._gradients is not None:
             weights = self._gradients.take_weights(weights, self._rate)
         self._policy.set_weights(weights, self._rate)  # the first ones are taken whole
-        self._env_steps = fetched.env_steps
-        self._exploration.move_to(fetched.env_steps)
+        self._training = fetched.progress
+        self._exploration.move_to(fetched.progress)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from distrl.config.environment import EnvironmentConfig
+from distrl.config.schedules import Progress
 from distrl.environments.vector import Step, VectorEnvironment
 from distrl.types import FloatArray
 
@@ -26,14 +27,14 @@ class Curriculum:
         self._stages = np.full((environment.rows, len(self._rules)), np.nan, np.float32)
         self._nothing = np.empty((environment.rows, 0), np.float32)
 
-    def follow(self, config: EnvironmentConfig, env_steps: int) -> None:
+    def follow(self, config: EnvironmentConfig, progress: Progress) -> None:
         """Let next episodes begin with the parameters in force.
 
         Args:
             config: With the changes of operators and of the learner.
-            env_steps: Behind the newest weights.
+            progress: Behind the newest weights.
         """
-        self._environment.change(config.parameters_at(env_steps))
+        self._environment.change(config.parameters_at(progress))
         rules = config.metric_rules
         stages = [rules[name].stage if name in rules else np.nan for name in self._rules]
         self._now = np.array(stages, np.float32)

@@ -64,7 +64,7 @@ class PublishedEvaluator(Evaluator):
         """Whether the newest weights have crossed the next multiple, or their evaluation is asked for."""
         weights = self._backend.weights
         asked = self._backend.registry.control().evaluation
-        return weights.env_steps() >= self._next or (asked.pending and weights.version() > 0)
+        return weights.progress().env_steps >= self._next or (asked.pending and weights.version() > 0)
 
     def evaluate(self, stop: Callable[[], bool] = lambda: False) -> bool:
         """Evaluate the newest weights and register the result, which fulfils what was asked for before.
@@ -85,9 +85,9 @@ class PublishedEvaluator(Evaluator):
         )
         self.weights_version = published.version
         # Seeded by the multiple, so that a resumed run plays the same episodes.
-        key = np.random.SeedSequence(self._seed, spawn_key=(3, self._multiple(published.env_steps)))
+        key = np.random.SeedSequence(self._seed, spawn_key=(3, self._multiple(published.progress.env_steps)))
         self._policy = self._acting(key)
-        parameters = self.environment_config.parameters_at(published.env_steps)
+        parameters = self.environment_config.parameters_at(published.progress)
         self._environment.change(parameters)
         if self._films is not None:
             self._films.change(parameters)
@@ -98,7 +98,7 @@ class PublishedEvaluator(Evaluator):
         result = evaluation(
             episodes,
             weights_version=published.version,
-            env_steps=published.env_steps,
+            env_steps=published.progress.env_steps,
             wall_s=time.monotonic() - began,
         )
         others = self._play_others(result, key, seed, stop)
@@ -110,7 +110,7 @@ class PublishedEvaluator(Evaluator):
         self._backend.registry.add_evaluation(result, published.blob, self._incarnation)
         if asked.pending:
             self._backend.registry.fulfil("evaluation", asked.asked)
-        self._next = self._following(published.env_steps)
+        self._next = self._following(published.progress.env_steps)
         return True
 
     def _acting(self, key: np.random.SeedSequence) -> ActingPolicy:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from distrl.config.schedules import AnySchedule
+from distrl.config.schedules import AnySchedule, Progress
 from distrl.config.section import Section
 from distrl.errors import ConfigError
 
@@ -38,9 +38,9 @@ class StagesRule(Section):
             raise ValueError(f"at_env_steps: {[*self.at_env_steps]} must increase")
         return self
 
-    def at(self, env_steps: int) -> ParameterValue:
-        """Return the value after so many environment steps."""
-        return self.values[bisect_right(self.at_env_steps, env_steps)]
+    def at(self, progress: Progress) -> ParameterValue:
+        """Return the value when the training has come so far."""
+        return self.values[bisect_right(self.at_env_steps, progress.env_steps)]
 
 
 class MetricRule(Section):
@@ -65,8 +65,8 @@ class MetricRule(Section):
             raise ValueError(f"stage: {self.stage} is not among the {len(self.values)} values; they count from 0")
         return self
 
-    def at(self, env_steps: int) -> ParameterValue:
-        """Return the present value; steps do not matter."""
+    def at(self, progress: Progress) -> ParameterValue:
+        """Return the present value; progress does not matter."""
         return self.values[self.stage]
 
 
@@ -97,9 +97,9 @@ def _shown(value: Any) -> str:
     return json.dumps(value, default=str)
 
 
-def value_at(rule: CurriculumRule, configured: ParameterValue, env_steps: int) -> ParameterValue:
-    """Return the value in force after so many environment steps; schedules of whole numbers are rounded down."""
-    value = rule.at(env_steps)
+def value_at(rule: CurriculumRule, configured: ParameterValue, progress: Progress) -> ParameterValue:
+    """Return the value in force when the training has come so far; schedules of whole numbers are rounded down."""
+    value = rule.at(progress)
     if type(configured) is int and isinstance(value, float):
         return math.floor(round(value, 9))  # 2.9999999999 is 3 that was computed
     return like(configured, value)
@@ -134,8 +134,8 @@ def check_rule(name: str, rule: CurriculumRule, kwargs: Mapping[str, Any], metri
         )
     elif "start" in type(rule).model_fields and not {"start", "end", "steps"} <= rule.model_fields_set:
         raise ValueError(f"curriculum.{name}: kind {rule.kind} needs start, end and steps")
-    elif rule.kind == "constant" and type(configured) is int and rule.at(0) != int(rule.at(0)):
-        raise ValueError(f"curriculum.{name}: {rule.at(0):g} must be a whole number, as {configured} is")
+    elif rule.kind == "constant" and type(configured) is int and not rule.value.is_integer():
+        raise ValueError(f"curriculum.{name}: {rule.value:g} must be a whole number, as {configured} is")
     if isinstance(rule, MetricRule) and rule.metric not in (*metrics, *EPISODE_RESULTS):
         known = ", ".join((*metrics, *EPISODE_RESULTS))
         raise ValueError(

@@ -9,6 +9,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 from distrl.config.atari import AtariParameters
 from distrl.config.curriculum import CurriculumRule, MetricRule, ParameterValue, check_rule, is_parameter, value_at
 from distrl.config.preprocessing import PreprocessingStep
+from distrl.config.schedules import Progress
 from distrl.config.section import Section
 
 Vectorization = Literal["auto", "own", "sync", "async", "mujoco", "envpool", "ale"]
@@ -95,14 +96,14 @@ class EnvironmentConfig(Section):
         """Name -> rule of the keyword arguments that change by a metric."""
         return {name: rule for name, rule in self.curriculum.items() if isinstance(rule, MetricRule)}
 
-    def parameters_at(self, env_steps: int) -> dict[str, ParameterValue]:
+    def parameters_at(self, progress: Progress) -> dict[str, ParameterValue]:
         """Return the keyword arguments that can change, with the values in force.
 
         Args:
-            env_steps: Of all actors together, for schedules.
+            progress: Of the training, for schedules.
         """
         return {
-            name: value if name not in self.curriculum else value_at(self.curriculum[name], value, env_steps)
+            name: value if name not in self.curriculum else value_at(self.curriculum[name], value, progress)
             for name, value in self.kwargs.items()
             if is_parameter(value)
         }

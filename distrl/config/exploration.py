@@ -1,7 +1,7 @@
 """Exploration of actors, in addition to the policy's own distribution. Part of the policy bundle.
 
-Schedules follow the count of environment steps that is published with the weights. It is 0 before the first update:
-with a replay memory, schedules stay at their start until the memory holds `replay.min_size_steps`.
+Schedules follow the progress that is published with the weights. It is 0 before the first update: with a replay memory,
+schedules stay at their start until the memory holds `replay.min_size_steps`.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from distrl.config.schedules import AnySchedule, ConstantSchedule, LinearSchedule, Schedule, within
+from distrl.config.schedules import AnySchedule, ConstantSchedule, LinearSchedule, Schedule, constant, within
 from distrl.config.section import Section
 
 BOUNDS: Mapping[str, tuple[float, float]] = {"epsilon": (0.0, 1.0), "temperature": (1e-6, 1e6), "stddev": (0.0, 1e6)}
@@ -69,7 +69,8 @@ class EpsilonByEpisode(Section):
     kind: Literal["by_episode"] = "by_episode"
 
 
-Epsilon = Annotated[AnySchedule | EpsilonLadder | EpsilonByEpisode, Field(discriminator="kind")]
+_ByKind = Annotated[AnySchedule | EpsilonLadder | EpsilonByEpisode, Field(discriminator="kind")]
+Epsilon = Annotated[_ByKind, BeforeValidator(constant, json_schema_input_type=float | _ByKind)]
 
 
 class EpsilonGreedyParameters(ExplorationSection):

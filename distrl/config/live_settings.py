@@ -9,6 +9,7 @@ from distrl.config.exploration import EpsilonByEpisode, EpsilonLadder
 from distrl.config.load import validated
 from distrl.config.presets import nearest
 from distrl.config.run import LOG_LEVELS, RunConfig
+from distrl.config.schedules import Progress
 from distrl.errors import ConfigError
 
 Value = float | int | str | None
@@ -98,12 +99,12 @@ def _of_environment(config: RunConfig, adjustable: Collection[str]) -> list[Para
     return found
 
 
-def exploration_strength(config: RunConfig, changed: Mapping[str, Value], env_steps: int) -> float | None:
+def exploration_strength(config: RunConfig, changed: Mapping[str, Value], progress: Progress) -> float | None:
     """Return the present epsilon, temperature or size of noise; None if the run has none, or not one for all actors.
 
     Args:
         changed: Dotted path -> value of the settings that operators changed.
-        env_steps: Of all actors together, for a schedule.
+        progress: Of the training, for a schedule.
     """
     exploring = config.exploring
     if exploring is None or exploring.kind not in _STRENGTHS:
@@ -112,7 +113,7 @@ def exploration_strength(config: RunConfig, changed: Mapping[str, Value], env_st
     strength: Any = changed.get(f"exploration.{name}", getattr(exploring, name))
     if isinstance(strength, int | float):
         return float(strength)
-    return None if isinstance(strength, EpsilonLadder | EpsilonByEpisode) else float(strength.at(env_steps))
+    return None if isinstance(strength, EpsilonLadder | EpsilonByEpisode) else float(strength.at(progress))
 
 
 _STALENESS = "algorithm.max_staleness_updates"
@@ -190,11 +191,9 @@ def steered(config: RunConfig, settings: Mapping[str, Value], adjustable: Collec
 
 
 def _explored(config: RunConfig, name: str, value: Value) -> dict[str, Any]:
-    """Return the section `exploration` with a constant in place of a number or a schedule."""
-    exploring = config.exploring
-    assert exploring is not None
-    is_number = isinstance(getattr(exploring, name), float)
-    return exploring.model_dump(mode="json") | {name: value if is_number else {"kind": "constant", "value": value}}
+    """Return the section `exploration` with this number in place of another or of a schedule."""
+    assert config.exploring is not None
+    return config.exploring.model_dump(mode="json") | {name: value}
 
 
 def _like_configured(config: RunConfig, name: str, value: Value) -> ParameterValue:

@@ -7,6 +7,7 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from distrl.config.hindsight import HindsightParameters, check_goals
 from distrl.config.network import NetworkParameters
+from distrl.config.schedules import LinearSchedule, Schedule, within
 from distrl.config.section import Section
 from distrl.errors import ConfigError
 
@@ -126,17 +127,18 @@ class PrioritizedParameters(Section):
     kind: Literal["prioritized"] = "prioritized"
     alpha: float = Field(0.6, ge=0.0)
     """0: as uniform."""
-    beta: float = Field(0.4, ge=0.0, le=1.0)
-    """Beta at the beginning."""
-    beta_final: float = Field(1.0, ge=0.0, le=1.0)
-    """Beta from `beta_steps` on; in between it moves linearly."""
-    beta_steps: int = Field(100_000, ge=1)
-    """Environment steps of all actors."""
+    beta: Schedule = LinearSchedule(start=0.4, end=1.0, steps=100_000)
+    """A number or a schedule; by default from .4 to 1 within 100,000 environment steps."""
     epsilon: float = Field(1e-6, ge=0.0)
     new_items_first: bool = False
     """Begin each batch with items that no batch has held yet, the oldest first, and draw only the rest by priority.
     Actors send no priorities then. Off by default: new items take up to a whole batch whatever their error, and
     importance weights do not correct for that."""
+
+    @model_validator(mode="after")
+    def _weights_correct_at_most_fully(self) -> Self:
+        within("beta", self.beta, 0.0, 1.0)
+        return self
 
 
 class BalancedParameters(Section):

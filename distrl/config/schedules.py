@@ -1,7 +1,8 @@
-"""Schedules: values that depend on the environment steps of all actors together.
+"""Schedules: values that depend on how far a training has come.
 
 A schedule waits for `delay_steps` at `start`, moves to `end` within `steps`, and stays there. It never leaves the range
-between the two. With x = (t - delay_steps) / steps in [0, 1]:
+between the two. Its steps are environment steps, or what its `counts` says: t counts these of all actors together. With
+x = (t - delay_steps) / steps in [0, 1]:
 
 | kind        | value                                          |
 |-------------|------------------------------------------------|
@@ -13,11 +14,28 @@ between the two. With x = (t - delay_steps) / steps in [0, 1]:
 """
 
 from abc import ABC, abstractmethod
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from distrl.config.section import Section
+
+Counts = Literal["env_steps", "episodes", "updates"]
+"""Fields of `Progress`, by one of which a schedule goes."""
+
+
+class Progress(NamedTuple):
+    """How far a training has come, with all actors together; schedules go by it.
+
+    Attributes:
+        env_steps: Valid environment steps that the learner has received.
+        episodes: Episodes that ended in them.
+        updates: Updates of the online network.
+    """
+
+    env_steps: int = 0
+    episodes: int = 0
+    updates: int = 0
 
 
 class ConstantSchedule(Section):
@@ -26,8 +44,12 @@ class ConstantSchedule(Section):
     kind: Literal["constant"] = "constant"
     value: float
 
-    def at(self, env_steps: int) -> float:
-        """The value after so many environment steps."""
+    def at(self, progress: Progress) -> float:
+        """The value, whenever it is."""
+        return self.value
+
+    def after(self, steps: int) -> float:
+        """As `at`."""
         return self.value
 
     @property
@@ -36,23 +58,35 @@ class ConstantSchedule(Section):
         return self.value, self.value
 
 
+def constant(value: Any) -> Any:
+    """Return a number as a constant schedule, and anything else as it is; for validation."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return ConstantSchedule(value=value) if is_number else value
+
+
 class _Moving(Section, ABC):
-    """From `start` to `end` over `steps` environment steps of all actors; then `end`."""
+    """From `start` to `end` over `steps`; then `end`."""
 
     start: float = 1.0
     end: float = 0.05
     steps: int = Field(10_000, ge=1)
     delay_steps: int = Field(0, ge=0)
-    """Environment steps at `start` before it begins to move."""
+    """Steps at `start` before it begins to move."""
+    counts: Counts = "env_steps"
+    """Its steps are environment steps of all actors together, episodes that ended, or updates."""
 
     @property
     def extremes(self) -> tuple[float, float]:
         """The lowest and the highest value there will be."""
         return min(self.start, self.end), max(self.start, self.end)
 
-    def at(self, env_steps: int) -> float:
-        """The value after so many environment steps."""
-        moved = (env_steps - self.delay_steps) / self.steps
+    def at(self, progress: Progress) -> float:
+        """The value when a training has come so far."""
+        return self.after(getattr(progress, self.counts))
+
+    def after(self, steps: int) -> float:
+        """The value after so many steps of those that it counts."""
+        moved = (steps - self.delay_steps) / self.steps
         if moved <= 0.0:
             return self.start
         if moved >= 1.0:
@@ -90,7 +124,7 @@ class ExponentialSchedule(_Moving):
 
     kind: Literal["exponential"] = "exponential"
     half_life_steps: float | None = Field(None, gt=0.0)
-    """Environment steps in which it halves; null: `steps` / `half_lives`."""
+    """Steps in which it halves; null: `steps` / `half_lives`."""
     half_lives: float | None = Field(None, gt=0.0)
     """How often it halves within `steps`; null: as `half_life_steps` says, or 10."""
 
@@ -109,20 +143,34 @@ class ExponentialSchedule(_Moving):
 
 
 Plain = ConstantSchedule | LinearSchedule | PolynomialSchedule | ExponentialSchedule
+_PlainByKind = Annotated[Plain, Field(discriminator="kind")]
 
 
 class Piece(Section):
-    """A schedule for a number of steps; it counts environment steps from its own beginning."""
+    """A schedule for a number of steps, which are counted from its own beginning; `counts` is beside `pieces`."""
 
-    schedule: Plain = Field(discriminator="kind")
+    schedule: Annotated[_PlainByKind, BeforeValidator(constant, json_schema_input_type=float | _PlainByKind)]
     for_steps: int | None = Field(None, ge=1)
     """Length of the piece; null, for the last piece only: no end."""
+
+    def counting(self, counts: Counts, number: int) -> "Piece":
+        """Return the piece, the `number`-th, with a schedule that counts as its piecewise schedule does."""
+        schedule = self.schedule
+        if isinstance(schedule, ConstantSchedule) or schedule.counts == counts:
+            return self
+        if "counts" in schedule.model_fields_set:
+            raise ValueError(
+                f"number {number} has counts: {schedule.counts}, but all pieces count {counts}; set it beside pieces"
+            )
+        return self.model_copy(update={"schedule": schedule.model_copy(update={"counts": counts})})
 
 
 class PiecewiseSchedule(Section):
     """One schedule after the other."""
 
     kind: Literal["piecewise"] = "piecewise"
+    counts: Counts = "env_steps"
+    """The steps of all pieces are environment steps of all actors together, episodes that ended, or updates."""
     pieces: tuple[Piece, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -136,12 +184,19 @@ class PiecewiseSchedule(Section):
                 raise ValueError(f"pieces: number {number} has for_steps: {_shown(piece.for_steps)}, but {which} it")
         return self
 
-    def at(self, env_steps: int) -> float:
-        """The value after so many environment steps."""
+    @field_validator("pieces")
+    @classmethod
+    def _all_pieces_count_the_same(cls, pieces: tuple[Piece, ...], others: ValidationInfo) -> tuple[Piece, ...]:
+        counts: Counts = others.data.get("counts", "env_steps")
+        return tuple(piece.counting(counts, number) for number, piece in enumerate(pieces))
+
+    def at(self, progress: Progress) -> float:
+        """The value when a training has come so far."""
+        steps: int = getattr(progress, self.counts)
         begin = 0
         for piece in self.pieces:
-            if piece.for_steps is None or env_steps < begin + piece.for_steps:
-                return piece.schedule.at(env_steps - begin)
+            if piece.for_steps is None or steps < begin + piece.for_steps:
+                return piece.schedule.after(steps - begin)
             begin += piece.for_steps
         raise AssertionError("the last piece goes on for ever")
 
@@ -153,7 +208,8 @@ class PiecewiseSchedule(Section):
 
 
 AnySchedule = Plain | PiecewiseSchedule
-Schedule = Annotated[AnySchedule, Field(discriminator="kind")]
+_ByKind = Annotated[AnySchedule, Field(discriminator="kind")]
+Schedule = Annotated[_ByKind, BeforeValidator(constant, json_schema_input_type=float | _ByKind)]
 
 
 def within(name: str, schedule: Schedule, low: float, high: float) -> None:

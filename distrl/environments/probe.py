@@ -21,6 +21,7 @@ from distrl.child import Child, Parent, ending, with_detail
 from distrl.config.curriculum import check_adjustable
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.remote_environment import RemoteParameters
+from distrl.config.schedules import Progress
 from distrl.environments.remote.connection import is_remote, parse_address
 from distrl.errors import ConfigError, DistrlError
 from distrl.types import EnvSpec
@@ -185,7 +186,7 @@ def _play(config: EnvironmentConfig, request: Mapping[str, Any], parent: Parent)
     if request["filmed"]:
         _try_to_film(config, request["seed"])
     environment = VectorEnvironment(config, 1)
-    environment.change(config.parameters_at(0))
+    environment.change(config.parameters_at(Progress()))
     draw = RandomActions(environment.spec, np.random.default_rng(request["seed"]), request["action_mask"])
     parent.limit(request["timeout_s"])
     parent.say(stage=MADE)

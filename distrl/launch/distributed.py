@@ -170,7 +170,7 @@ def keep_published(run_dir: Path, backend: Backend) -> str | None:
         return None
     return (
         f"policy/ holds the newest published weights, which no checkpoint does (version {found.version:,}, "
-        f"{found.env_steps:,} steps): distrl evaluate {run_dir}"
+        f"{found.progress.env_steps:,} steps): distrl evaluate {run_dir}"
     )
 
 

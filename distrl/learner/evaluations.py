@@ -95,7 +95,7 @@ class Evaluations:
     @property
     def _has_newest(self) -> bool:
         evaluated = self._state.evaluation_env_steps or 0
-        return not self._lacks and evaluated >= self._weights.env_steps()
+        return not self._lacks and evaluated >= self._weights.progress().env_steps
 
     def _keep_best(self) -> None:
         try:

@@ -102,7 +102,7 @@ class Learner:
         weights = network.published_weights() if gradients else network.online.policy_weights()
         if self._acts_with_noise:
             weights = weights | network.online.noise_weights()
-        self._publisher.publish(weights, self.state.weights_version, self.state.env_steps)
+        self._publisher.publish(weights, self.state.weights_version, self.state.progress)
 
 
 class NonFiniteBatchError(NonFiniteError):

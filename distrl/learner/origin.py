@@ -107,7 +107,7 @@ def _learned(backend: Backend) -> Published | None:
 
 
 def _is_older(loaded: LoadedCheckpoint, published: Published) -> bool:
-    return LearnerState.from_meta(loaded.meta).env_steps < published.env_steps
+    return LearnerState.from_meta(loaded.meta).env_steps < published.progress.env_steps
 
 
 def _check_launch(loaded: LoadedCheckpoint, place: Place, run_id: str, launch: str, share: str) -> None:
@@ -163,10 +163,8 @@ def _from_published(published: Published, networks: Networks, fresh: LearnerStat
     meta = fresh.to_meta()
     state = LearnerState.from_meta(meta | {name: told[name] for name in meta if told.get(name) is not None})
     networks["main"].adopt(arrays, state.trained_steps)
-    # Since the snapshot every update has published a version, or several updates one together.
-    since = max(0, published.version - int(told.get("weights_version") or published.version))
-    state.updates += since % FORGOTTEN_VERSIONS
-    state.env_steps, state.weights_version = published.env_steps, published.version
+    state.env_steps, state.episodes, state.updates = published.progress
+    state.weights_version = published.version
     ledger = backend.ledger.counts()
     state.applied, state.trained_unrolls = backend.unrolls.highest(), ledger.trained - ledger.rolled_back
     return state

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from distrl.config.schedules import Progress
 from distrl.errors import NonFiniteError
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.codec import WireDtype, encode_weights
@@ -90,7 +91,7 @@ class Publisher:
         self._batch_size = batch_size
         self._staleness = staleness
 
-    def publish(self, arrays: Mapping[str, Array], version: int, env_steps: int) -> None:
+    def publish(self, arrays: Mapping[str, Array], version: int, progress: Progress) -> None:
         """Publish `arrays` as version `version`; actors see both or neither.
 
         Raises:
@@ -100,7 +101,7 @@ class Publisher:
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 raise NonFiniteError(f"weights {name} of version {version} are not finite and stay unpublished")
         blob = encode_weights(Weights(version, dict(arrays)), self._wire_dtypes)
-        self._backend.weights.publish(version, blob, env_steps)
+        self._backend.weights.publish(version, blob, progress)
 
     def issue_tickets(self) -> None:
         """Issue tickets for one more batch after an update; none if the bound was lowered, more if it was raised.

@@ -95,7 +95,7 @@ class ReplayBatches:
                 return None
             self._take_in(arrived)
         with self._waits.measure("sample"):
-            sample = self._replay.sample(self._size, self._state.env_steps)
+            sample = self._replay.sample(self._size, self._state.progress)
         lags, self._lags_updates = self._lags_updates, []
         publish = not limiter.may_sample(wanted) if limiter.waits else bool(lags)
         return LearnerBatch(sample.batch, lags, publish=publish, items=sample.items, replay=self._replay)

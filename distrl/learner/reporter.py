@@ -163,13 +163,13 @@ class Reporter:
 
     def _exploration_strength(self) -> float | None:
         changed = {path: now for path, (_, now) in self._state.settings.items()}
-        return exploration_strength(self._config, changed, self._state.env_steps)
+        return exploration_strength(self._config, changed, self._state.progress)
 
     def _of_curriculum(self) -> Snapshot:
         """Return the parameters in force of the launch's curriculum that are numbers."""
         if not self._config.environment.curriculum:
             return {}
-        now = self.environment.parameters_at(self._state.env_steps)
+        now = self.environment.parameters_at(self._state.progress)
         return {
             curriculum_column(name): float(value)
             for name in self._config.environment.curriculum

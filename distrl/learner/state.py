@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError
 
 from distrl.config.curriculum import RETURN, MetricRule
+from distrl.config.schedules import Progress
 from distrl.errors import CheckpointError
 from distrl.learner.curriculum import StageEpisodes, begun, results
 from distrl.memory_backend.records import Evaluation, Producer
@@ -250,6 +251,11 @@ class LearnerState:
             return False
         self.best_saved_return = mean
         return True
+
+    @property
+    def progress(self) -> Progress:
+        """How far the training has come."""
+        return Progress(self.env_steps, self.episodes, self.updates)
 
     @property
     def _full_window_mean(self) -> float | None:

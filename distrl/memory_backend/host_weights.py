@@ -10,13 +10,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from distrl.config.schedules import Progress
 from distrl.memory_backend.engine import RunStore
 from distrl.memory_backend.private_directory import (
     join_private_directory,
     leave_private_directory,
     make_private_directory,
 )
-from distrl.memory_backend.weights import Published, WeightStore
+from distrl.memory_backend.weights import FIELDS, Published, WeightStore
 
 HOST_WEIGHTS_VARIABLE = "DISTRL_HOST_WEIGHTS"
 """Environment variable with the directory that the roles of a host share."""
@@ -100,10 +101,10 @@ class HostWeights(WeightStore):
             self._patience_s = PATIENCE_S
             if (held := self._read(self._newest())) is not None:  # fetched meanwhile
                 return held
-            *identity, blob, env_steps = self._engine.call("HMGET", self._keys.weights, *_IDENTITY, "blob", "env_steps")
-            fetched = self._published(identity[0], blob, env_steps)
+            published_at, *fields = self._engine.call("HMGET", self._keys.weights, "server_time_s", *FIELDS)
+            fetched = self._published(*fields)
             if fetched is not None:
-                self._write(_first_line(*identity), fetched)
+                self._write(_first_line(fields[0], published_at), fetched)
             return fetched
 
     def _newest(self) -> bytes:
@@ -115,8 +116,8 @@ class HostWeights(WeightStore):
             with self._file.open("rb") as file:
                 if file.readline() != newest:
                     return None
-                env_steps = int(file.readline())
-                return Published(int(newest.split()[0]), file.read(), env_steps)
+                progress = Progress(*map(int, file.readline().split()))
+                return Published(int(newest.split()[0]), file.read(), progress)
         except FileNotFoundError:
             return None
 
@@ -124,7 +125,7 @@ class HostWeights(WeightStore):
         """Replace the file as a whole; only the role that holds the lock writes."""
         try:
             with self._new.open("wb") as file:
-                file.write(newest + b"%d\n" % weights.env_steps)
+                file.write(newest + b"%d %d %d\n" % weights.progress)
                 file.write(weights.blob)
         except OSError:
             self._new.unlink(missing_ok=True)  # memory that is nearly used up is not to be kept

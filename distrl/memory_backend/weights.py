@@ -2,24 +2,29 @@
 
 import hashlib
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
+from distrl.config.schedules import Progress
 from distrl.errors import MemoryBackendError, VersionError
 from distrl.memory_backend.engine import Command, Reply, RunStore
 from distrl.memory_backend.keys import checked_number
 from distrl.types import PolicyBundle
+
+FIELDS = ("version", "blob", *Progress._fields)
+"""Fields of the hash `weights` from which `Published` is read."""
 
 
 class Published(NamedTuple):
     """The newest weights, read together.
 
     Attributes:
-        env_steps: Valid environment steps that the learner had seen when it published them.
+        progress: Of the training when the learner published them.
     """
 
     version: int
     blob: bytes
-    env_steps: int
+    progress: Progress
 
 
 def bundle_sha256(bundle: PolicyBundle) -> str:
@@ -33,15 +38,15 @@ class WeightStore:
     def __init__(self, run: RunStore) -> None:
         self._run, self._engine, self._keys = run, run.engine, run.keys
         self._what = f"the version of the weights of {run.keys.run_id}"
-        self._what_steps = f"the number of steps behind the weights of {run.keys.run_id}"
+        self._what_progress = f"the progress behind the weights of {run.keys.run_id}"
 
-    def publish(self, version: int, blob: bytes, env_steps: int) -> None:
+    def publish(self, version: int, blob: bytes, progress: Progress) -> None:
         """Replace the published weights, exactly once and in one transaction.
 
         Args:
             version: Above the published one.
             blob: Encoded weights (`codec.encode_weights`).
-            env_steps: Environment steps seen when they were trained.
+            progress: Of the training.
 
         Raises:
             FencedError: Another learner has taken over.
@@ -58,8 +63,8 @@ class WeightStore:
                     "published; the next learner goes on above it"
                 )
             server_time_s = f"{seconds}.{microseconds:06d}"
-            fields = ("version", version, "blob", blob, "env_steps", env_steps, "server_time_s", server_time_s)
-            return [("HSET", key, *fields)]
+            fields = ("version", version, "blob", blob, "server_time_s", server_time_s)
+            return [("HSET", key, *fields, *chain.from_iterable(progress._asdict().items()))]
 
         reads: list[Command] = [("HGET", key, "version"), ("TIME",)]
         self._run.fenced(prepare, "publishing weights", reads)
@@ -68,20 +73,23 @@ class WeightStore:
         """Return the newest version; 0 before the first."""
         return checked_number(self._engine.call("HGET", self._keys.weights, "version"), self._what)
 
-    def env_steps(self) -> int:
-        """Return the environment steps behind the newest version; 0 before the first."""
-        return checked_number(self._engine.call("HGET", self._keys.weights, "env_steps"), self._what_steps)
+    def progress(self) -> Progress:
+        """Return the training's progress behind the newest version; all 0 before the first."""
+        return self._progress(self._engine.call("HMGET", self._keys.weights, *Progress._fields))
 
     def fetch(self) -> Published | None:
         """Return the newest weights, read together; None before the first."""
-        return self._published(*self._engine.call("HMGET", self._keys.weights, "version", "blob", "env_steps"))
+        return self._published(*self._engine.call("HMGET", self._keys.weights, *FIELDS))
 
-    def _published(self, version: bytes | None, blob: bytes | None, env_steps: bytes | None) -> Published | None:
+    def _published(self, version: bytes | None, blob: bytes | None, *progress: bytes | None) -> Published | None:
         if version is None:
             return None
         if blob is None:
             raise MemoryBackendError(f"the weights of {self._keys.run_id} are gone from Redis; start a new run")
-        return Published(checked_number(version, self._what), blob, checked_number(env_steps, self._what_steps))
+        return Published(checked_number(version, self._what), blob, self._progress(progress))
+
+    def _progress(self, counts: Sequence[bytes | None]) -> Progress:
+        return Progress(*(checked_number(count, self._what_progress) for count in counts))
 
     def has_bundle(self) -> bool:
         """Return whether the learner has put the run's bundle."""

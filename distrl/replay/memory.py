@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from distrl.config.replay import ReplayParameters
+from distrl.config.schedules import Progress
 from distrl.errors import CheckpointError
 from distrl.replay.hindsight import Hindsight, hindsight_forms
 from distrl.replay.items import make_items
@@ -155,18 +156,18 @@ class Replay:
         self.limiter.insert(steps)
         return steps
 
-    def sample(self, count: int, env_steps: int = 0) -> Sample:
+    def sample(self, count: int, progress: Progress) -> Sample:
         """Draw `count` items, with replacement.
 
         Args:
-            env_steps: Environment steps of the training so far, for schedules.
+            progress: Of the training, for schedules.
 
         Raises:
             ValueError: The memory is empty.
         """
         if self.is_empty:
             raise ValueError("the replay memory is empty: nothing can be sampled")
-        drawn = self._sampler.draw(self._rng, count, env_steps)
+        drawn = self._sampler.draw(self._rng, count, progress)
         batch = self._items.batch(self._ring, drawn.positions, drawn.importance_weights)
         if self._hindsight is not None:
             filled = min(self._next, self._slots)

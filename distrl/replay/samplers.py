@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from distrl.config.replay import BalancedParameters, PrioritizedParameters, ReplayParameters
+from distrl.config.schedules import Progress
 from distrl.errors import NonFiniteError
 from distrl.replay.classes import BYTES_PER_POSITION, Classes
 from distrl.replay.new_items import NewItems, new_items_bytes
@@ -39,7 +40,7 @@ class Sampler(Protocol):
             choices: int32 [items per slot]. The choice of each item, if the sampler balances them.
         """
 
-    def draw(self, rng: np.random.Generator, count: int, env_steps: int) -> Drawn:
+    def draw(self, rng: np.random.Generator, count: int, progress: Progress) -> Drawn:
         """Draw `count` items, with replacement; there must be at least one item."""
 
     def reprioritise(self, positions: Indices, priorities: FloatArray) -> None:
@@ -84,7 +85,7 @@ class UniformSampler:
         self._present[slot] = present
         self._filled = max(self._filled, slot + 1)
 
-    def draw(self, rng: np.random.Generator, count: int, env_steps: int) -> Drawn:
+    def draw(self, rng: np.random.Generator, count: int, progress: Progress) -> Drawn:
         # A place without an item is drawn again. Most have one: rows that are not valid follow one that is.
         places, flat = self._filled * self._present.shape[1], self._present.reshape(-1)
         positions = rng.integers(places, size=count)
@@ -117,7 +118,7 @@ class BalancedSampler:
         assert choices is not None  # the memory passes them to this sampler
         self._classes.replace(slot * self._items_per_slot, choices, present)
 
-    def draw(self, rng: np.random.Generator, count: int, env_steps: int) -> Drawn:
+    def draw(self, rng: np.random.Generator, count: int, progress: Progress) -> Drawn:
         return Drawn(self._classes.draw(rng, count), None)
 
     def reprioritise(self, positions: Indices, priorities: FloatArray) -> None:
@@ -161,14 +162,14 @@ class PrioritizedSampler:
         if self._new is not None:
             self._new.put(slot, present)
 
-    def draw(self, rng: np.random.Generator, count: int, env_steps: int) -> Drawn:
+    def draw(self, rng: np.random.Generator, count: int, progress: Progress) -> Drawn:
         if self._new is None:
             positions = self._tree.sample(rng, count)
         else:
             new = self._new.take(count)
             positions = np.concatenate([new, self._tree.sample(rng, count - len(new))]) if len(new) < count else new
         # N cancels out: weights are divided by the greatest one, that of the least likely item.
-        weights = (self._tree[positions] / self._tree.minimum) ** -self.beta(env_steps)
+        weights = (self._tree[positions] / self._tree.minimum) ** -self._parameters.beta.at(progress)
         return Drawn(positions, weights.astype(np.float32))
 
     def reprioritise(self, positions: Indices, priorities: FloatArray) -> None:
@@ -182,12 +183,6 @@ class PrioritizedSampler:
             return
         self._tree.update(positions, self._weights(priorities))
         self.highest = max(self.highest, float(priorities.max()))
-
-    def beta(self, env_steps: int) -> float:
-        """Return the exponent of importance weights after this number of environment steps."""
-        parameters = self._parameters
-        share = min(env_steps / parameters.beta_steps, 1.0)
-        return parameters.beta + share * (parameters.beta_final - parameters.beta)
 
     def _weights(self, priorities: Array) -> Array:
         if not np.isfinite(priorities).all():

@@ -18,7 +18,7 @@ from distrl.config import RunConfig
 from distrl.config.exploration import EpsilonGreedyParameters, ParameterNoiseParameters, PolicySamplingParameters
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.config.live_settings import steered
-from distrl.config.schedules import ConstantSchedule, LinearSchedule
+from distrl.config.schedules import ConstantSchedule, LinearSchedule, Progress
 from distrl.environments.vector import VectorEnvironment
 from distrl.environments.worlds.toy import StepCounter
 from distrl.errors import ConfigError, EnvironmentFailedError, FencedError
@@ -118,7 +118,7 @@ class Run:
     def publish(self, version, value=None, env_steps=0):
         """All weights equal to `value`; by default the network's own."""
         arrays = self.network.named_weights() if value is None else self.weights(value)
-        self.learner.weights.publish(version, encode_weights(Weights(version, arrays)), env_steps)
+        self.learner.weights.publish(version, encode_weights(Weights(version, arrays)), Progress(env_steps))
 
     def unrolls(self):
         """Return the pushes since the last call."""
@@ -256,15 +256,17 @@ def certain(run):
     }
 
 
-def test_exploration_follows_the_environment_steps_that_come_with_weights(make_run):
+@pytest.mark.row("D21")
+@pytest.mark.parametrize("counts", Progress._fields)
+def test_exploration_follows_the_progress_that_comes_with_weights(make_run, counts):
     """Epsilon is 1 at 0 steps, 0.5 at 500 and 0 at 1000; between two versions it stays the same."""
     run = make_run()
-    parameters = EpsilonGreedyParameters(epsilon=LinearSchedule(start=1.0, end=0.0, steps=1000))
+    parameters = EpsilonGreedyParameters(epsilon=LinearSchedule(start=1.0, end=0.0, steps=1000, counts=counts))
     actor = run.actor(exploration=parameters)
     own = np.exp([9, 0, 0]) / np.exp([9, 0, 0]).sum()
-    for version, (env_steps, epsilon) in enumerate([(0, 1.0), (500, 0.5), (1000, 0.0)], start=1):
+    for version, (steps, epsilon) in enumerate([(0, 1.0), (500, 0.5), (1000, 0.0)], start=1):
         weights = encode_weights(Weights(version, certain(run)))
-        run.learner.weights.publish(version, weights, env_steps)
+        run.learner.weights.publish(version, weights, Progress(7, 8, 9)._replace(**{counts: steps}))
         for unroll in (run.step(actor), run.step(actor)):
             expected = np.log((1 - epsilon) * own + epsilon / 3)[unroll.actions["action"]]
             np.testing.assert_allclose(unroll.behaviour_log_probabilities, expected, rtol=1e-4, atol=1e-6)
@@ -274,10 +276,10 @@ def test_an_actor_that_begins_late_explores_as_all_others_do(make_run):
     """A restarted actor takes over where training is, not where it began."""
     run = make_run()
     parameters = PolicySamplingParameters(random_steps=100)
-    run.learner.weights.publish(1, encode_weights(Weights(1, certain(run))), 99)
+    run.learner.weights.publish(1, encode_weights(Weights(1, certain(run))), Progress(99))
     early = run.step(run.actor(exploration=parameters))
     np.testing.assert_allclose(early.behaviour_log_probabilities, np.log(1 / 3), rtol=1e-6)
-    run.learner.weights.publish(2, encode_weights(Weights(2, certain(run))), 100)
+    run.learner.weights.publish(2, encode_weights(Weights(2, certain(run))), Progress(100))
     late = run.step(run.actor(exploration=parameters))
     assert not late.actions["action"].any()
     np.testing.assert_allclose(late.behaviour_log_probabilities, 0.0, atol=1e-3)
@@ -340,7 +342,7 @@ def act(policy, environment_id, unrolls, schema_state=None):
     config = configure({"id": environment_id}, actors__environments=4)
     backend = connect("local:", "acting", QueueCaps(100, 2**24), name="test", give_up_s=1.0)
     backend.create("{}")
-    backend.become_learner().weights.publish(1, b"", 0)
+    backend.become_learner().weights.publish(1, b"", Progress())
     environment = VectorEnvironment(config.environment, 4)
     producer = (0, backend.registry.register_actor(0))
     actor = Actor(config, backend, policy, environment, producer, lambda: False)
@@ -596,7 +598,7 @@ def test_an_actor_that_waits_for_room_asks_redis_ten_times_a_second_at_most(make
     caps = QueueCaps(1, 2**24)
     with closing(connect(redis_url, "seldom", caps, name="actor 0", give_up_s=5.0)) as backend:
         backend.create("{}")
-        backend.become_learner().weights.publish(1, b"", 0)
+        backend.become_learner().weights.publish(1, b"", Progress())
         backend.unrolls.push(UnrollHeader(0, 1, 0, 1, 1), b"x")
         actor._backend = actor._gate._backend = backend
         run.start(actor)

@@ -9,6 +9,7 @@ from distrl.actors.policy import Policy
 from distrl.algorithms import make_algorithm
 from distrl.config import RunConfig
 from distrl.config.algorithms import Declared
+from distrl.config.schedules import Progress
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError, NonFiniteUnrollError, SchemaError
 from distrl.learner.replay_set_up import make_replay
@@ -41,7 +42,7 @@ def made(tmp_path_factory):
     backend = connect("local:", "actors", QueueCaps(100, 2**24), name="test", give_up_s=1.0)
     backend.create("{}")
     weights = encode_weights(Weights(1, network.policy_weights()))
-    backend.become_learner().weights.publish(1, weights, 0)
+    backend.become_learner().weights.publish(1, weights, Progress())
     policy = Policy(export_bundle(network, cache_dir=tmp_path_factory.mktemp("bundles")))
     producer = (0, backend.registry.register_actor(0))
     actor = Actor(CONFIG, backend, policy, environment, producer, lambda: False)

@@ -6,6 +6,7 @@ import pytest
 from distrl.actors.curriculum import Curriculum
 from distrl.config import RunConfig
 from distrl.config.live_settings import steered
+from distrl.config.schedules import Progress
 from distrl.environments.vector import VectorEnvironment
 
 RULE = {"kind": "by_metric", "values": [0, 3, 5], "metric": "success", "above": 0.5}
@@ -26,7 +27,7 @@ class Playing:
     def __init__(self, config):
         self.environment = VectorEnvironment(config.environment, 2)
         self.curriculum = Curriculum(config.environment, self.environment)
-        self.curriculum.follow(config.environment, 0)
+        self.curriculum.follow(config.environment, Progress())
         self.curriculum.begin()
         self.environment.reset(1)
 
@@ -41,7 +42,7 @@ def test_an_episode_has_the_stage_with_which_it_began(metrics):
     playing = Playing(config)
     assert playing.curriculum.columns == len(metrics) + 1
     playing.step()
-    playing.curriculum.follow(steered(config, {STAGE: 1}).environment, 0)  # within the episode
+    playing.curriculum.follow(steered(config, {STAGE: 1}).environment, Progress())  # within the episode
     _, ended = playing.step()
     assert ended.dtype == np.float32
     assert ended.tolist() == [[*([0.0] if metrics else []), 0.0]] * 2
@@ -49,7 +50,7 @@ def test_an_episode_has_the_stage_with_which_it_began(metrics):
     assert (step.valid.tolist(), step.observations["observation"].tolist()) == ([False, False], [[3.0], [3.0]])
     playing.step()
     replaced = steered(config, {STAGE: 1, "environment.kwargs.level": 4}, ["level"])
-    playing.curriculum.follow(replaced.environment, 0)
+    playing.curriculum.follow(replaced.environment, Progress())
     assert playing.step()[1].tolist() == [[*([3.0] if metrics else []), 1.0]] * 2
     step, _ = playing.step()
     assert step.observations["observation"].tolist() == [[4.0], [4.0]]
@@ -64,7 +65,7 @@ def test_a_schedule_follows_the_published_steps_and_has_no_column():
     assert playing.curriculum.columns == 0
     step, metrics = playing.step()
     assert (step.observations["observation"].tolist(), metrics) == ([[1.0], [1.0]], None)
-    playing.curriculum.follow(config.environment, 100)
+    playing.curriculum.follow(config.environment, Progress(100))
     playing.step()
     step, _ = playing.step()
     assert step.observations["observation"].tolist() == [[2.0], [2.0]]

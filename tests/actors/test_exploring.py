@@ -7,6 +7,7 @@ from pydantic import TypeAdapter
 from distrl.actors.exploring import Exploration
 from distrl.actors.exploring.explorers import Rows
 from distrl.config.exploration import ExplorationParameters
+from distrl.config.schedules import Progress
 from distrl.networks.actions.bernoulli import BernoulliSpec
 from distrl.networks.actions.beta import BetaSpec
 from distrl.networks.actions.categorical import CategoricalSpec, MultiCategoricalSpec
@@ -119,7 +120,7 @@ def test_boltzmann_tempers_policies_of_choices_and_switches():
     names, rows = ["turn", "gears", "switches"], 200
     given = {"kind": "boltzmann", "temperature": {"kind": "linear", "start": 1.0, "end": 4.0, "steps": 10}}
     explorer, outputs = exploration(given, names, rows), drawn(names, rows)
-    explorer.move_to(10)
+    explorer.move_to(Progress(10))
     tempered = {name: array / 4 for name, array in outputs.items()}
     selector = ActionSelector({name: SPECS[name] for name in names})
     explored = explorer.sample(outputs, np.random.default_rng(3))
@@ -159,12 +160,12 @@ def test_actions_are_random_until_enough_steps_are_made():
     outputs = {}
     for name in names:
         outputs |= tiled(name, np.full(SPECS[name].parameters_size, -9.0))
-    explorer.move_to(99)
+    explorer.move_to(Progress(99))
     actions, log_probabilities = explorer.sample(outputs, np.random.default_rng(0))
     np.testing.assert_allclose(actions["switches"].mean(axis=0), 1 / 2, atol=0.01)
     np.testing.assert_allclose(actions["arm"].mean(axis=0), [0.0, 2.0], atol=0.02)
     np.testing.assert_allclose(log_probabilities, -np.log(3 * 2 * 4 * 8 * 4 * 3), rtol=1e-5)
-    explorer.move_to(100)
+    explorer.move_to(Progress(100))
     actions, _ = explorer.sample(outputs, np.random.default_rng(0))
     assert actions["switches"].mean() < 0.001  # the policy's: e^-9
     explorer.reset()
@@ -173,7 +174,7 @@ def test_actions_are_random_until_enough_steps_are_made():
 
 def test_it_changes_while_training_and_remembers_how_far_that_is():
     made = exploration({"kind": "boltzmann", "temperature": {"kind": "linear", "start": 4.0, "end": 1.0, "steps": 100}})
-    made.move_to(100)
+    made.move_to(Progress(100))
     explorer = made._explorers["turn"]
     made.change(read({"kind": "boltzmann", "temperature": {"kind": "linear", "start": 4.0, "end": 1.0, "steps": 100}}))
     assert made._explorers["turn"] is explorer  # nothing is forgotten where nothing changes
@@ -215,7 +216,7 @@ def test_a_reset_makes_the_same_actions_again(given):
             actions, log_probabilities = explorer.sample(outputs, rng)
             found.append(np.concatenate([array.ravel() for array in (*actions.values(), log_probabilities)]))
             explorer.follow(np.arange(6) != step)
-            explorer.move_to(step)
+            explorer.move_to(Progress(step))
         return np.array(found)
 
     first = act()

@@ -12,6 +12,7 @@ from distrl.actors.policy import Policy
 from distrl.actors.unroll import UnrollBuilder
 from distrl.config import RunConfig
 from distrl.config.live_settings import steered
+from distrl.config.schedules import Progress
 from distrl.environments.vector import Step, VectorEnvironment
 from distrl.errors import ConfigError
 from distrl.memory_backend.backend import connect
@@ -65,7 +66,7 @@ class Run:
 
     def publish(self, version, value, **more):
         blob = encode_weights(Weights(version, self.weights(value) | more))
-        self.learner.weights.publish(version, blob, 0)
+        self.learner.weights.publish(version, blob, Progress())
 
     def pushed(self):
         entries = self.backend.unrolls.take(100, 0.0)

@@ -9,6 +9,7 @@ from distrl.algorithms.maths import td_targets
 from distrl.algorithms.maths.returns import n_step, step_discounts
 from distrl.config import RunConfig
 from distrl.config.algorithms import Declared, DqnParameters, ExternalAlgorithmParameters
+from distrl.config.schedules import Progress
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError
 from distrl.memory_backend.backend import connect
@@ -148,7 +149,7 @@ def test_an_actor_tells_the_temporal_differences_of_its_own_network(tmp_path):
     backend = connect("local:", "actors", QueueCaps(100, 2**24), name="test", give_up_s=1.0)
     backend.create("{}")
     weights = encode_weights(Weights(1, network.policy_weights()))
-    backend.become_learner().weights.publish(1, weights, 0)
+    backend.become_learner().weights.publish(1, weights, Progress())
     policy = Policy(export_bundle(network, cache_dir=tmp_path))
     producer = (0, backend.registry.register_actor(0))
     actor = Actor(config, backend, policy, environment, producer, lambda: False)

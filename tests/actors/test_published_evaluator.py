@@ -12,6 +12,7 @@ from distrl.actors.policy import PolicyOutput
 from distrl.actors.published_evaluator import PublishedEvaluator
 from distrl.config import RunConfig
 from distrl.config.live_settings import steered
+from distrl.config.schedules import Progress
 from distrl.environments.vector import VectorEnvironment
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.codec import encode_weights
@@ -64,7 +65,7 @@ class World:
         self.version += 1
         arrays = {"arm": np.array(arm, np.float32), "strength of noise": np.ones(2, np.float32)}
         blob = encode_weights(Weights(self.version, arrays))
-        self.learner.weights.publish(self.version, blob, env_steps)
+        self.learner.weights.publish(self.version, blob, Progress(env_steps))
 
     @property
     def told(self):
@@ -239,7 +240,7 @@ def test_evaluating_stores_nothing():
     before = world.backend.ledger.counts()
     assert evaluator.evaluate()
     assert world.backend.ledger.counts() == before
-    assert world.backend.weights.env_steps() == 100
+    assert world.backend.weights.progress().env_steps == 100
 
 
 def test_an_evaluation_and_its_film_have_the_parameters_in_force():

@@ -10,6 +10,7 @@ from distrl.actors.actor import Actor
 from distrl.actors.policy import Policy
 from distrl.algorithms import make_algorithm
 from distrl.config import RunConfig
+from distrl.config.schedules import Progress
 from distrl.environments.vector import VectorEnvironment
 from distrl.learner.replay_set_up import make_replay
 from distrl.memory_backend.backend import connect
@@ -50,7 +51,7 @@ class Stored:
         online = self.main.online
         backend = connect("local:", "burn-in", QueueCaps(100, 2**24), name="test", give_up_s=1.0)
         backend.create("{}")
-        backend.become_learner().weights.publish(1, encode_weights(Weights(1, online.policy_weights())), 0)
+        backend.become_learner().weights.publish(1, encode_weights(Weights(1, online.policy_weights())), Progress())
         policy = Policy(export_bundle(online, cache_dir=folder, exploration=config.exploring))
         producer = (0, backend.registry.register_actor(0))
         actor = Actor(config, backend, policy, environment, producer, lambda: False)
@@ -64,7 +65,7 @@ class Stored:
         replay = make_replay(config, environment.spec, states, 0)
         for unroll in self.unrolls:
             replay.insert(unroll)
-        self.batch = replay.sample(60).batch
+        self.batch = replay.sample(60, Progress()).batch
 
     def fresh(self):
         """Return observation -> (state before it, values), by single steps from the start of each episode."""

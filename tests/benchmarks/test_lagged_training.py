@@ -1,6 +1,7 @@
 import pytest
 
 from benchmarks.lagged_training import LaggedWeights, lagged_backend, without_correction
+from distrl.config.schedules import Progress
 from distrl.memory_backend.stream import QueueCaps
 
 
@@ -13,7 +14,7 @@ def test_the_reader_sees_what_was_newest_so_many_versions_ago(lag, seen):
     assert backend.weights.fetch() is None
     found = []
     for version in range(1, 7):
-        learner.weights.publish(version, b"weights", version)
+        learner.weights.publish(version, b"weights", Progress(version))
         found.append(backend.weights.fetch().version)
         assert backend.weights.fetch().version == found[-1]  # asked twice, it is the same
         assert backend.weights.version() == version  # what the learner asks

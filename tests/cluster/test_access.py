@@ -17,6 +17,7 @@ import pytest
 import redis
 
 from distrl.commands.main import main
+from distrl.config.schedules import Progress
 from distrl.dashboard.jobs import Jobs, check_reachable
 from distrl.errors import MemoryBackendError
 from distrl.memory_backend.access import COMMANDS, ROLES, WITHOUT_KEY, users
@@ -216,7 +217,7 @@ def provoke_learner(learner, actor):
     learner.create("{}")
     newest = learner.become_learner()
     newest.weights.put_bundle(PolicyBundle(b"graph", "{}"))
-    newest.weights.publish(1, b"weights", 0)
+    newest.weights.publish(1, b"weights", Progress())
     assert newest.weights.has_bundle()
     assert newest.weights.fetch() is not None
     actor.registry.register_actor(1)

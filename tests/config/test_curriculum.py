@@ -6,6 +6,7 @@ from pydantic import ValidationError
 from distrl.config.curriculum import check_adjustable, like
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.evaluation import OtherEnvironment
+from distrl.config.schedules import Progress
 from distrl.errors import ConfigError
 
 
@@ -37,13 +38,13 @@ BY_METRIC = {"kind": "by_metric", "values": [0, 1, 4], "metric": "success", "abo
 def test_values_by_hand(configured, rule, table):
     given = environment({"x": configured, "other": 3}, {"x": rule})
     for env_steps, value in table.items():
-        assert given.parameters_at(env_steps) == {"x": value, "other": 3}, env_steps
-        assert type(given.parameters_at(env_steps)["x"]) is type(configured)
+        assert given.parameters_at(Progress(env_steps)) == {"x": value, "other": 3}, env_steps
+        assert type(given.parameters_at(Progress(env_steps))["x"]) is type(configured)
 
 
 def test_without_a_rule_the_configured_values_are_in_force():
     given = environment({"a": 1, "b": [1], "c": None, "d": "x", "e": True}, {})
-    assert given.parameters_at(10**6) == {"a": 1, "d": "x", "e": True}
+    assert given.parameters_at(Progress(10**6)) == {"a": 1, "d": "x", "e": True}
 
 
 @pytest.mark.parametrize(
@@ -112,4 +113,4 @@ def test_what_an_environment_cannot_change_is_one_line():
 def test_other_environments_of_evaluations_do_not_follow():
     given = environment({"level": 0, "size": 3}, {"level": STAGES})
     other = OtherEnvironment(kwargs={"level": 4}).beside(given)
-    assert (other.curriculum, other.parameters_at(10**9)) == ({}, {"level": 4, "size": 3})
+    assert (other.curriculum, other.parameters_at(Progress(10**9))) == ({}, {"level": 4, "size": 3})

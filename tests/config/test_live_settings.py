@@ -14,6 +14,7 @@ from distrl.config.exploration import (
 from distrl.config.live_settings import Parameter, exploration_strength, steerable, steered, steered_so_far
 from distrl.config.load import load
 from distrl.config.presets import presets
+from distrl.config.schedules import Progress
 from distrl.errors import ConfigError
 
 
@@ -104,7 +105,7 @@ def test_an_algorithms_own_exploration_keeps_what_else_it_says():
     given = config(algorithm={"name": "dqn"})
     assert given.exploration is None
     now = steered(given, {"exploration.epsilon": 0.2})
-    assert now.exploring.epsilon.at(0) == now.exploring.epsilon.at(10**9) == 0.2
+    assert now.exploring.epsilon.at(Progress()) == now.exploring.epsilon.at(Progress(10**9)) == 0.2
     assert now.exploring.random_steps == given.exploring.random_steps
     noisy = config(algorithm={"name": "sac"}, exploration={"kind": "ornstein_uhlenbeck", "theta": 0.5})
     assert steered(noisy, {"exploration.sigma": 0.75}).exploring == noisy.exploration.model_copy(update={"sigma": 0.75})
@@ -127,9 +128,9 @@ def test_every_schedule_of_exploration_is_told_and_changes():
         linear = {"kind": "linear", "start": 0.75, "end": 0.25, "steps": 100}
         given = config(algorithm=algorithm, exploration={"kind": kind, name: linear})
         assert f"exploration.{name}" in paths(given), kind
-        assert exploration_strength(given, {}, 50) == 0.5
+        assert exploration_strength(given, {}, Progress(50)) == 0.5
         now = steered(given, {f"exploration.{name}": 0.125})
-        assert (now.exploring.kind, exploration_strength(now, {}, 50)) == (kind, 0.125)
+        assert (now.exploring.kind, exploration_strength(now, {}, Progress(50))) == (kind, 0.125)
 
 
 def test_what_goes_together_holds_and_the_rest_is_told():
@@ -242,10 +243,10 @@ def test_a_stage_changes_and_a_value_replaces_its_rule():
     given, stage = leveled({"level": RULE}), "environment.curriculum.level.stage"
     found = {one.path: (one.kind, one.value) for one in steerable(given, ["level"]) if "environment" in one.path}
     assert found == {stage: ("count", 0), "environment.kwargs.level": ("whole", None)}
-    assert steered(given, {stage: 2}, ["level"]).environment.parameters_at(0)["level"] == 2
+    assert steered(given, {stage: 2}, ["level"]).environment.parameters_at(Progress())["level"] == 2
     for settings in ({"environment.kwargs.level": 7, stage: 2}, {stage: 2, "environment.kwargs.level": 7}):
         now = steered(given, settings, ["level"])
-        assert (now.environment.curriculum, now.environment.parameters_at(0)["level"]) == ({}, 7)
+        assert (now.environment.curriculum, now.environment.parameters_at(Progress())["level"]) == ({}, 7)
         assert stage not in [one.path for one in steerable(now, ["level"])]
     with pytest.raises(ConfigError, match="stage: 3 is not among the 3 values"):
         steered(given, {stage: 3}, ["level"])

@@ -1,11 +1,11 @@
-"""Schedules over environment steps: their values, and what holds for all of them."""
+"""Schedules: their values, and what holds for all of them."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from distrl.config.schedules import ExponentialSchedule, LinearSchedule, PolynomialSchedule, Schedule, within
+from distrl.config.schedules import ExponentialSchedule, LinearSchedule, PolynomialSchedule, Progress, Schedule, within
 
 read = TypeAdapter(Schedule).validate_python
 
@@ -73,7 +73,35 @@ read = TypeAdapter(Schedule).validate_python
 )
 def test_values(schedule, values):
     made = read(schedule)
-    assert {steps: made.at(steps) for steps in values} == pytest.approx(values)
+    assert {steps: made.at(Progress(steps)) for steps in values} == pytest.approx(values)
+
+
+LINE = {"kind": "linear", "start": 8, "end": 0, "steps": 8}
+OTHER_KINDS = [
+    {"kind": "polynomial", "start": 8, "end": 0, "steps": 8, "power": 1},
+    {"kind": "exponential", "start": 8, "end": 0, "steps": 8, "half_life_steps": 1},
+    {"kind": "piecewise", "pieces": [{"schedule": LINE, "for_steps": 5}, {"schedule": 9}]},
+]
+
+
+@pytest.mark.row("K05")
+@pytest.mark.parametrize("value", [0.25, 2])
+def test_a_number_is_a_constant(value):
+    assert read(value) == read({"kind": "constant", "value": value})
+    assert read({"kind": "piecewise", "pieces": [{"schedule": value}]}).at(Progress(7)) == value
+
+
+@pytest.mark.row("D21")
+@pytest.mark.parametrize("schedule", [LINE, *OTHER_KINDS], ids=lambda schedule: schedule["kind"])
+def test_a_schedule_counts_what_it_says(schedule):
+    progress = Progress(env_steps=1, episodes=3, updates=6)
+    by_steps = read(schedule)
+    for counts in Progress._fields:
+        expected = by_steps.at(Progress(getattr(progress, counts)))
+        made = read({**schedule, "counts": counts})
+        assert made.at(progress) == expected
+        assert read(made.model_dump(mode="json")) == made  # as a run keeps it
+    assert by_steps.at(progress) == by_steps.at(Progress(1))  # environment steps, where it says nothing
 
 
 NUMBERS = st.floats(-1e3, 1e3)
@@ -92,11 +120,11 @@ MOVING = st.one_of(
 @given(MOVING, st.lists(st.integers(-5, 700), min_size=2, max_size=20))
 def test_a_schedule_stays_between_its_ends_and_never_turns_back(schedule, steps):
     low, high = schedule.extremes
-    values = [schedule.at(step) for step in sorted(steps)]
+    values = [schedule.after(step) for step in sorted(steps)]
     assert all(low <= value <= high for value in values)
     assert values == sorted(values, reverse=schedule.end < schedule.start)
-    assert schedule.at(schedule.delay_steps) == schedule.start
-    assert schedule.at(schedule.delay_steps + schedule.steps) == schedule.end
+    assert schedule.after(schedule.delay_steps) == schedule.start
+    assert schedule.after(schedule.delay_steps + schedule.steps) == schedule.end
 
 
 @pytest.mark.row("K03", "T16")
@@ -104,8 +132,8 @@ def test_a_schedule_stays_between_its_ends_and_never_turns_back(schedule, steps)
 def test_an_exponential_schedule_heads_for_its_end_all_the_time(steps):
     """Once, one decayed towards 0 within its window and jumped to its end after it."""
     schedule = ExponentialSchedule(start=1.0, end=0.1, steps=10_000, half_life_steps=1000)
-    assert schedule.at(steps) == pytest.approx(0.1 + 0.9 * 2 ** (-steps / 1000))
-    assert schedule.at(steps) > 0.1
+    assert schedule.after(steps) == pytest.approx(0.1 + 0.9 * 2 ** (-steps / 1000))
+    assert schedule.after(steps) > 0.1
 
 
 @pytest.mark.parametrize(
@@ -121,9 +149,16 @@ def test_an_exponential_schedule_heads_for_its_end_all_the_time(steps):
             "number 0 has for_steps: null, but only the last piece goes on for ever; set it",
         ),
         ({"kind": "piecewise", "pieces": []}, "at least 1 item"),
+        (
+            {"kind": "piecewise", "pieces": [{"schedule": {"kind": "linear", "counts": "episodes"}}]},
+            "number 0 has counts: episodes, but all pieces count env_steps; set it beside pieces",
+        ),
+        ({"kind": "linear", "counts": "frames"}, "'env_steps', 'episodes' or 'updates'"),
         ({"kind": "linear", "steps": 0}, "greater than or equal to 1"),
         ({"kind": "polynomial", "power": 0}, "greater than 0"),
         ({"kind": "cosine"}, "does not match"),
+        (True, "valid dictionary"),
+        ("half", "valid dictionary"),
     ],
 )
 def test_what_is_no_schedule(schedule, message):

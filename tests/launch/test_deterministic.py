@@ -112,6 +112,18 @@ def test_a_training_stops_after_so_many_episodes(tmp_path, wanted, updates, epis
     assert snapshot["stop_reason"] == "episodes"
 
 
+@pytest.mark.row("D21")
+@pytest.mark.parametrize(("counts", "each"), [("env_steps", 6), ("episodes", 2), ("updates", 1)])
+def test_a_schedule_moves_by_what_it_counts(tmp_path, counts, each):
+    """Every update has so many of them."""
+    run = Training(tmp_path, "run", "impala")
+    run.config["learner"] = {"batch_size": 1}
+    epsilon = {"kind": "linear", "start": 1.0, "end": 0.0, "steps": 8 * each, "counts": counts}
+    run.config["exploration"] = {"kind": "epsilon_greedy", "epsilon": epsilon}
+    _, snapshot = run.train(6)
+    assert (snapshot[counts], snapshot["exploration_strength"]) == (6 * each, 0.25)
+
+
 def test_episodes_that_end_with_the_last_row_before_a_checkpoint_count(tmp_path):
     """A checkpoint abandons open episodes, and those of 3 steps are never open after an unroll of 3."""
     run = Training(tmp_path, "run", "impala")

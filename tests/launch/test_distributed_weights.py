@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from distrl.config.schedules import Progress
 from distrl.launch.distributed import keep_published
 from distrl.learner.policy_files import write_weights
 from distrl.memory_backend.codec import decode_weights, encode_weights
@@ -16,7 +17,7 @@ def weights(version):
 @pytest.fixture
 def policy(tmp_path, backend):
     (tmp_path / "policy").mkdir()
-    backend.become_learner().weights.publish(7, encode_weights(weights(7)), 700)
+    backend.become_learner().weights.publish(7, encode_weights(weights(7)), Progress(700))
     return tmp_path / "policy"
 
 

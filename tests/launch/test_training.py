@@ -13,6 +13,7 @@ import redis
 
 from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig, load
+from distrl.config.schedules import Progress
 from distrl.data_store.checkpoints import save
 from distrl.errors import CheckpointError, ConfigError, MemoryBackendError, MissingExtraError
 from distrl.interrupt import Interrupt
@@ -302,7 +303,7 @@ def test_the_last_look_removes_every_key_of_a_run_that_cannot_be_read(tmp_path, 
         backend.unrolls.push(UnrollHeader(0, backend.registry.register_actor(0), 0, 1, 1), b"x")
         backend.registry.add_snapshot({"updates": 1})
         backend.registry.add_request(Request("ada", "pause"))
-        backend.become_learner().weights.publish(1, b"w", 0)
+        backend.become_learner().weights.publish(1, b"w", Progress())
         client.delete(key)
         if how == "wrong type":
             client.set(key, "nothing of distrl")

@@ -9,6 +9,7 @@ import pytest
 from distrl.actors.actor import Actor
 from distrl.actors.policy import Policy
 from distrl.config import RunConfig
+from distrl.config.schedules import Progress
 from distrl.environments.vector import VectorEnvironment
 from distrl.launch.deterministic import InlineSource
 from distrl.learner.batches import StreamBatches
@@ -134,7 +135,7 @@ class SmallRun:
         self.backend.engine.interruptions += 1
 
     def publish(self, version):
-        self.learner.weights.publish(version, b"", 0)
+        self.learner.weights.publish(version, b"", Progress())
 
     @property
     def ledger(self):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from distrl.config import RunConfig
+from distrl.config.schedules import Progress
 from distrl.data_store.checkpoints import best_path, load, load_newest, newest_first
 from distrl.errors import CheckpointError
 from distrl.learner import checkpointing as checkpointer_module
@@ -260,7 +261,7 @@ def test_training_goes_on_bit_by_bit_from_a_checkpoint(prepared, acting, toy_con
 
 def a_batch(made, acting):
     publisher = Publisher(made.backend, made.config.batch_size, StalenessBound(None))
-    publisher.publish(made.networks["main"].online.named_weights(), 1, 0)
+    publisher.publish(made.networks["main"].online.named_weights(), 1, Progress())
     return acting(made).collect().batch
 
 

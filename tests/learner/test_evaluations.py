@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from distrl.config import RunConfig
+from distrl.config.schedules import Progress
 from distrl.learner import evaluations as evaluations_module
 from distrl.learner.evaluations import Evaluations
 from distrl.learner.origin import Origin
@@ -49,7 +50,7 @@ def seen(monkeypatch):
 
 def evaluations(registry, state=None, **tree):
     origin = Origin(state or LearnerState(run_id="r"), resumed=False)
-    weights = SimpleNamespace(env_steps=lambda: 50)
+    weights = SimpleNamespace(progress=lambda: Progress(50))
     config, backend = RunConfig.model_validate(tree), SimpleNamespace(registry=registry, weights=weights)
     return Evaluations(Prepared(config, None, Path("never"), None, {}, origin, backend, None, None), None)
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from distrl.config.schedules import Progress
 from distrl.data_store.checkpoints import save
 from distrl.errors import ConfigError
 from distrl.learner import operator_requests
@@ -265,7 +266,7 @@ def test_what_an_operator_has_just_set_comes_before_the_rule(run, steered):
 def test_the_next_stage_is_a_setting_like_an_operators(run, steered):
     told = []
     made = steered(**leveled())
-    made._steer = lambda config: told.append(config.environment.parameters_at(0)["level"])
+    made._steer = lambda config: told.append(config.environment.parameters_at(Progress())["level"])
     made.begin()
     play(made, 0, 1, 0, 0)
     assert (told, run.backend.registry.control().settings) == ([0], {})
@@ -299,7 +300,7 @@ def test_an_operators_value_replaces_the_rule(run, steered):
     told = []
     made = steered(**leveled())
     made.begin()
-    made._steer = lambda config: told.append(config.environment.parameters_at(0)["level"])
+    made._steer = lambda config: told.append(config.environment.parameters_at(Progress())["level"])
     run.backend.registry.set_control(settings={LEVEL: 4})
     made.attend()
     play(made, 0, 1, 1)

@@ -90,7 +90,8 @@ def test_versions_passed_over_after_a_fail_over_are_no_updates(trained, prepared
     second = prepared(place=Place(tmp_path / "c", own=False), backend=backend)
     Session(second, acting(second), lambda _: None, lambda: True).learner.start()  # and dies before its first snapshot
     third = prepared(place=Place(tmp_path / "d", own=False), backend=backend)
-    assert third.state.weights_version > FORGOTTEN_VERSIONS > 10 > third.state.updates >= 4
+    assert third.state.weights_version > FORGOTTEN_VERSIONS
+    assert third.state.updates == 4
 
 
 def test_what_was_taken_over_is_saved_even_if_nothing_is_learned_any_more(

@@ -5,6 +5,7 @@ import threading
 import numpy as np
 import pytest
 
+from distrl.config.schedules import Progress
 from distrl.errors import FencedError, NonFiniteError
 from distrl.learner.publisher import Publisher, StalenessBound
 from distrl.memory_backend.codec import decode_weights
@@ -27,7 +28,7 @@ def publisher(run):
 @pytest.mark.row("D62")
 def test_actors_fetch_exactly_what_was_published(run, publisher):
     given = {**KERNEL, "main/steps": np.array([3], np.int64)}
-    publisher().publish(given, version=4, env_steps=120)
+    publisher().publish(given, version=4, progress=Progress(120))
     version, blob, _ = run.backend.weights.fetch()
     weights = decode_weights(blob)
     assert (version, weights.version, list(weights.arrays)) == (4, 4, list(given))
@@ -39,11 +40,11 @@ def test_actors_fetch_exactly_what_was_published(run, publisher):
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_stays_unpublished(run, publisher, value):
     made = publisher()
-    made.publish(KERNEL, version=1, env_steps=0)
+    made.publish(KERNEL, version=1, progress=Progress())
     broken = {"main/policy/kernel": KERNEL["main/policy/kernel"].copy()}
     broken["main/policy/kernel"][1, 2] = value
     with pytest.raises(NonFiniteError, match="main/policy/kernel of version 2 are not finite") as raised:
-        made.publish(broken, version=2, env_steps=0)
+        made.publish(broken, version=2, progress=Progress())
     assert raised.value.exit_code == 5
     assert run.backend.weights.version() == 1
 
@@ -51,10 +52,10 @@ def test_what_is_not_finite_stays_unpublished(run, publisher, value):
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_versions_only_grow(run, publisher, version):
     made = publisher()
-    made.publish(KERNEL, version=3, env_steps=0)
+    made.publish(KERNEL, version=3, progress=Progress())
     with pytest.raises(ValueError, match=f"{version} is not above the published version 3"):
-        made.publish(KERNEL, version=version, env_steps=0)
-    made.publish(KERNEL, version=7, env_steps=0)
+        made.publish(KERNEL, version=version, progress=Progress())
+    made.publish(KERNEL, version=7, progress=Progress())
     assert run.backend.weights.version() == 7
 
 
@@ -62,7 +63,7 @@ def test_an_old_learner_publishes_nothing(run, publisher):
     old = publisher(k=0)
     publisher()
     with pytest.raises(FencedError):
-        old.publish(KERNEL, version=1, env_steps=0)
+        old.publish(KERNEL, version=1, progress=Progress())
     with pytest.raises(FencedError):
         old.issue_tickets()
     assert (run.backend.weights.version(), run.backend.tickets.counts()) == (0, (0, 0))

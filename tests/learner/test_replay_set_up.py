@@ -8,6 +8,7 @@ import pytest
 from distrl.algorithms.algorithm import Bootstrap
 from distrl.config import RunConfig
 from distrl.config.replay import ReplayParameters
+from distrl.config.schedules import Progress
 from distrl.errors import CheckpointError, ConfigError
 from distrl.learner import replay_set_up
 from distrl.learner.replay_set_up import (
@@ -62,7 +63,7 @@ def replay_of(*numbers, **parameters):
 
 
 def rewards(replay):
-    return set(replay.sample(100).batch.rewards[0].tolist())
+    return set(replay.sample(100, Progress()).batch.rewards[0].tolist())
 
 
 # ------------------------------------------------------------------------------------------------------- does it fit
@@ -133,7 +134,7 @@ def test_what_is_drawn_depends_on_the_seed_and_on_when_the_learner_began():
     def items(updates, seed=1):
         replay = make_replay(config_of().model_copy(update={"seed": seed}), SPEC, {}, updates)
         replay.insert(unroll(1))
-        return replay.sample(50).items.tolist()
+        return replay.sample(50, Progress()).items.tolist()
 
     assert items(0) == items(0)
     assert items(0) != items(1)
@@ -145,7 +146,7 @@ def test_masks_depend_on_the_seed_alone_so_that_a_resumed_training_keeps_them():
         config = config_of().model_copy(update={"seed": seed})
         replay = make_replay(config, SPEC, {}, updates, Bootstrap(5, probability))
         replay.insert(unroll(1))
-        sample = replay.sample(200)
+        sample = replay.sample(200, Progress())
         return dict(zip(sample.items.tolist(), sample.batch.extras["bootstrap_masks"][0].tolist(), strict=True))
 
     assert masks(0) == masks(7)

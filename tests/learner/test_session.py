@@ -13,6 +13,7 @@ from distrl import wire
 from distrl.actors.actor import Actor
 from distrl.actors.policy import Policy
 from distrl.config.run import StopConfig
+from distrl.config.schedules import Progress
 from distrl.data_store.checkpoints import best_path, load, load_newest, newest_first, save
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import CheckpointError, NonFiniteError, UnsavedError
@@ -253,7 +254,7 @@ def test_versions_never_go_back_and_rolled_back_unrolls_add_up_over_two_crashes(
     paths = {"stop__updates": 100, "checkpoint__every_updates": 3}
     first = train(**paths)
     backend = first.made.backend
-    first.made.backend.weights.publish(4, b"", 0)  # an earlier learner has published
+    first.made.backend.weights.publish(4, b"", Progress())  # an earlier learner has published
     first = train(backend=backend, **paths)
     assert first.state.weights_version == 5
     for_updates(first, 5)
@@ -565,7 +566,7 @@ def test_a_restart_under_running_actors_neither_blocks_nor_leaks_tickets(prepare
             made = prepared(toy_config(stop__updates=updates + 6, **paths), backend=backend)
     ledger = backend.ledger.counts()
     assert (ledger.imbalance, ledger.lost) == (0, 0)
-    made.backend.weights.publish(made.state.weights_version, b"", 0)
+    made.backend.weights.publish(made.state.weights_version, b"", Progress())
     assert outstanding(backend) == (k + 1) * 2
 
 
@@ -703,7 +704,7 @@ def test_the_last_weights_are_evaluated_before_the_last_checkpoint(train, tmp_pa
             asked.append(demand.asked)
             saved_then.extend(training.saved)
             published = backend.weights.fetch()
-            told = evaluation(published.env_steps, 7.0, published.version)
+            told = evaluation(published.progress.env_steps, 7.0, published.version)
             backend.registry.add_evaluation(told, published.blob, incarnation)
             backend.registry.fulfil("evaluation", demand.asked)
 

@@ -6,6 +6,7 @@ import pytest
 import redis
 
 import distrl
+from distrl.config.schedules import Progress
 from distrl.errors import ConfigError, FencedError, MemoryBackendError, MissingRunError
 from distrl.memory_backend import backend as backends
 from distrl.memory_backend.backend import connect
@@ -30,7 +31,7 @@ def test_a_run_is_created_once(run):
 def test_a_deleted_run_is_gone_and_can_be_made_anew(run):
     backend = run.backend
     backend.unrolls.push(UnrollHeader(0, 1, 0, 0, 1), b"x")
-    backend.become_learner().weights.publish(1, b"w", 0)
+    backend.become_learner().weights.publish(1, b"w", Progress())
     backend.delete()
     with pytest.raises(MemoryBackendError, match=f"no run {run.run_id}"):
         backend.config_json()
@@ -49,7 +50,7 @@ def use_every_noun(backend):
     evaluator = backend.registry.register_evaluator()
     backend.registry.add_evaluation(Evaluation(1, 100, 20, 1.0, 0.0, 1.0, 1.0, 1.0, 0.5), b"w", evaluator)
     backend.weights.put_bundle(PolicyBundle(b"g", "{}"))
-    learner.weights.publish(1, b"w", 0)
+    learner.weights.publish(1, b"w", Progress())
     learner.tickets.issue(3)
     for sequence in range(4):
         backend.unrolls.push(UnrollHeader(0, 1, sequence, 1, 1), b"x")

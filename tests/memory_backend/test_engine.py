@@ -2,6 +2,7 @@
 
 import pytest
 
+from distrl.config.schedules import Progress
 from distrl.errors import FencedError, MemoryBackendError
 from distrl.memory_backend.keys import PROTOCOL_VERSION
 from tests.faults.failover import promote, replica_of
@@ -10,7 +11,7 @@ from tests.faults.failover import promote, replica_of
 def test_only_the_learner_may_do_what_is_fenced(backend):
     for write in (
         lambda: backend.unrolls.acknowledge([], {"lost": 1}, {}),
-        lambda: backend.weights.publish(1, b"w", 0),
+        lambda: backend.weights.publish(1, b"w", Progress()),
         lambda: backend.tickets.issue(1),
         lambda: backend.ledger.recover(1),
     ):

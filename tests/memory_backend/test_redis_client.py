@@ -14,6 +14,7 @@ import psutil
 import pytest
 import redis
 
+from distrl.config.schedules import Progress
 from distrl.errors import FencedError, MemoryBackendError
 from distrl.memory_backend import backend as backends
 from distrl.memory_backend import redis_client, redis_connection
@@ -117,7 +118,7 @@ def test_weights_tickets_and_roll_back_survive_lost_replies_exactly_once(lossy):
     learner = backend.become_learner()
     learner.unrolls.acknowledge([], {"produced": 2, "trained": 2}, {})
     proxy.marker = b"EXEC"
-    learner.weights.publish(1, b"w", 0)
+    learner.weights.publish(1, b"w", Progress())
     proxy.marker = b"EXEC"
     learner.tickets.issue(3)
     proxy.marker = b"EXEC"

@@ -5,6 +5,7 @@ from itertools import count
 import pytest
 import redis
 
+from distrl.config.schedules import Progress
 from distrl.errors import MemoryBackendError
 from distrl.memory_backend import redis_client
 from distrl.memory_backend.backend import connect
@@ -109,7 +110,7 @@ class Scene:
         def check(_reply_lost):
             assert self.direct.weights.version() == self.version
 
-        return lambda: self.learner.weights.publish(self.version, b"weights", 0), check
+        return lambda: self.learner.weights.publish(self.version, b"weights", Progress()), check
 
     def issue_a_ticket(self):
         self.tickets += 1

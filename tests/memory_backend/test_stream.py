@@ -6,6 +6,7 @@ import threading
 import pytest
 import redis
 
+from distrl.config.schedules import Progress
 from distrl.errors import FencedError
 from distrl.memory_backend.ledger import DROP_REASONS
 from distrl.memory_backend.stream import Entry, QueueCaps, has_room, pushed_among, released
@@ -152,7 +153,7 @@ def test_admission_tells_version_pause_and_stop(backend):
     learner = backend.become_learner()
     first = backend.unrolls.admission()
     assert (first.has_room, first.weights_version, first.paused, first.stop) == (True, 0, False, False)
-    learner.weights.publish(5, b"w", 0)
+    learner.weights.publish(5, b"w", Progress())
     backend.registry.set_control(paused=True)
     assert backend.unrolls.admission().weights_version == 5
     assert backend.unrolls.admission().paused

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrl.config.replay import ReplayParameters
+from distrl.config.schedules import Progress
 from distrl.data_store import npz
 from distrl.errors import CheckpointError, ConfigError
 from distrl.replay.hindsight import episode_bounds
@@ -140,7 +141,7 @@ def test_three_steps_and_the_final_goal():
     """k = 4: of 15 sampled transitions 12 have the last achieved goal on average, 3 their own."""
     replay = make(4, strategy="final", ratio=4)
     replay.insert(unroll_of([[0], [0], [1], [0]], [[1], [1], [1], [0]]))
-    row, goal = columns(replay.sample(15_000))
+    row, goal = columns(replay.sample(15_000, Progress()))
     assert set(row.tolist()) == {0, 1, 2}
     assert set(goal.tolist()) == {3, -1}
     assert (goal == 3).sum() == pytest.approx(12_000, abs=4 * np.sqrt(15_000 * 0.8 * 0.2))
@@ -151,7 +152,7 @@ def test_three_steps_and_the_final_goal():
 def test_so_many_transitions_have_another_goal_for_each_with_its_own(ratio):
     replay = make(10, ratio=ratio)
     replay.insert(unroll_of([[0]] * 10))
-    _, goal = columns(replay.sample(20_000))
+    _, goal = columns(replay.sample(20_000, Progress()))
     share = ratio / (ratio + 1.0)
     assert np.mean(goal != -1) == pytest.approx(share, abs=4 * np.sqrt(share * (1 - share) / 20_000) + 1e-9)
 
@@ -163,7 +164,7 @@ def test_all_goals_of_a_strategy_are_equally_likely(strategy):
     unroll = unroll_of([[t == 2] for t in range(8)], [[t != 3] for t in range(8)])
     replay = make(8, strategy=strategy, ratio=1e9)
     replay.insert(unroll)
-    row, goal = columns(replay.sample(30_000))
+    row, goal = columns(replay.sample(30_000, Progress()))
     for t in (0, 1, 2, 4, 5, 6, 7):
         found = goal[row == t]
         rows = allowed(strategy, unroll, t, 0)
@@ -179,7 +180,7 @@ def test_random_goals_are_those_of_any_stored_step():
     replay = make(4, slots=3, strategy="random", ratio=1e9)
     for number in range(4):
         replay.insert(unroll_of([[0], [1], [0], [0]], [[1], [1], [0], [1]], first=1000 * number))
-    _, goal = columns(replay.sample(5_000))
+    _, goal = columns(replay.sample(5_000, Progress()))
     expected = {1000 * number + row + 1 for number in (1, 2, 3) for row in (0, 1, 3)}
     assert set(goal.tolist()) == expected
     counts = [np.mean(goal == each) for each in expected]
@@ -189,7 +190,7 @@ def test_random_goals_are_those_of_any_stored_step():
 def test_random_goals_before_the_memory_is_full_are_of_what_is_there():
     replay = make(2, slots=5, strategy="random", ratio=1e9)
     replay.insert(unroll_of([[0], [0]]))
-    assert set(columns(replay.sample(500))[1].tolist()) == {1, 2}
+    assert set(columns(replay.sample(500, Progress()))[1].tolist()) == {1, 2}
 
 
 @pytest.mark.row("D135")
@@ -212,7 +213,7 @@ def test_relabelled_transitions_are_what_the_environment_would_have_shown(strate
         replay.insert(kept[-1])
     if replay.is_empty:
         return
-    sample = replay.sample(64)
+    sample = replay.sample(64, Progress())
     batch, (now, goal) = sample.batch, columns(sample)
     for column in range(64):
         number, rest = divmod(now[column], 1000)
@@ -258,10 +259,10 @@ def test_a_restored_memory_goes_on_bit_by_bit(tmp_path, strategy, unrolls):
             [[1, 1], [1, 1], [0, 1], [1, 1], [1, 0], [1, 1]],
         )
         one.insert(unroll_of(ended, valid, first=1000 * number))
-    one.sample(7)
+    one.sample(7, Progress())
     other = restored(make(6, 2, slots=3, seed=1, strategy=strategy), one.state_arrays(), tmp_path)
     for number in range(3):
-        mine, theirs = one.sample(32), other.sample(32)
+        mine, theirs = one.sample(32, Progress()), other.sample(32, Progress())
         assert np.array_equal(mine.items, theirs.items)
         for name, array in mine.batch.observations.items():
             assert array.tobytes() == theirs.batch.observations[name].tobytes()
@@ -274,7 +275,9 @@ def test_a_saved_memory_may_lose_hindsight_and_not_gain_it(tmp_path):
     with_it, without = make(2, strategy="final"), make(2, strategy=None)
     for replay in (with_it, without):
         replay.insert(unroll_of([[0], [0]]))
-    assert set(columns(restored(make(2, strategy=None), with_it.state_arrays(), tmp_path).sample(99))[1]) == {-1}
+    assert set(
+        columns(restored(make(2, strategy=None), with_it.state_arrays(), tmp_path).sample(99, Progress()))[1]
+    ) == {-1}
     with pytest.raises(CheckpointError, match="configure it as it was, or remove the file"):
         restored(make(2, strategy="final"), without.state_arrays(), tmp_path)
 
@@ -386,7 +389,7 @@ def test_goals_that_are_categories_are_compared_one_hot(tolerance, reward):
     unroll = unroll_of([[False], [True]], desired=8.0, rewards=np.full((2, 1), reward))
     whole = {name: np.abs(rows).astype(np.uint8) for name, rows in unroll.observations.items()}
     replay.insert(replace(unroll, observations=whole))
-    batch = replay.sample(50).batch
+    batch = replay.sample(50, Progress()).batch
     assert batch.observations["desired_goal"].dtype == np.uint8
     assert set(batch.observations["desired_goal"].flat) == {2}  # achieved in the last step
     reached = batch.observations["achieved_goal"][1, :, 0] == 2

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from distrl import frames
 from distrl.config.replay import ReplayParameters
+from distrl.config.schedules import Progress
 from distrl.replay.memory import Replay
 from distrl.replay.ring import UnrollRing, slot_forms
 from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader
@@ -107,10 +108,10 @@ def test_items_are_those_of_a_list_of_unrolls(item, length, kind, seed, environm
     assert replay.is_empty == (not expected)
     if not expected:
         with pytest.raises(ValueError, match="is empty"):
-            replay.sample(1)
+            replay.sample(1, Progress())
         return
     # Stratified draws over equal priorities find each item once; so many uniform ones miss none.
-    sample = replay.sample(len(expected) * (1 if kind == "prioritized" else 60))
+    sample = replay.sample(len(expected) * (1 if kind == "prioritized" else 60), Progress())
     assert set(sample.items.tolist()) == set(expected)
     trained = sample.batch.valid[item.get("burn_in_steps", 0) :]
     assert sample.steps == replay.limiter.sampled_steps == trained.sum()

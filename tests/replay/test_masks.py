@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrl.config.replay import ReplayParameters
+from distrl.config.schedules import Progress
 from distrl.replay.masks import BootstrapMasks, split_mix
 from distrl.replay.memory import Replay
 from distrl.types import BOOTSTRAP_MASKS
@@ -71,7 +72,7 @@ def by_item(replay):
     """Number of each drawn item -> its masks; each draw of an item must have the same ones."""
     found = {}
     for _ in range(3):
-        sample = replay.sample(40)
+        sample = replay.sample(40, Progress())
         drawn = sample.batch.extras[BOOTSTRAP_MASKS]
         assert drawn.shape == (1, 40, 20)
         for number, mask in zip(sample.items.tolist(), drawn[0].tolist(), strict=True):
@@ -101,4 +102,4 @@ def test_other_memories_add_none():
     given = ReplayParameters.model_validate({"capacity_steps": 8, "min_size_steps": 1})
     replay = Replay(given, UnrollSchema.of(SPEC, 2, 1, {}, states=0), discount=0.9, seeds=np.random.SeedSequence(0))
     replay.insert(unroll_of([[1.0], [1.0]]))
-    assert replay.sample(4).batch.extras == {}
+    assert replay.sample(4, Progress()).batch.extras == {}

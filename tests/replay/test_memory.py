@@ -10,6 +10,7 @@ import pytest
 
 from distrl import nest
 from distrl.config.replay import ReplayParameters
+from distrl.config.schedules import Progress
 from distrl.data_store import npz
 from distrl.errors import CheckpointError
 from distrl.replay.memory import Replay, replay_bytes
@@ -67,7 +68,7 @@ def filled(replay, rewards):
 
 def drawn(replay, draws=200):
     """Rewards among so many draws."""
-    return set(replay.sample(draws).batch.rewards[0].tolist())
+    return set(replay.sample(draws, Progress()).batch.rewards[0].tolist())
 
 
 @pytest.mark.row("D134")
@@ -77,7 +78,7 @@ def test_a_balanced_memory_samples_each_choice_as_often():
         unroll = unroll_of([[number, number], [number, number]], [[True, True], [True, False]])
         unroll.actions["action"][:] = [[0, 0], [number % 5 == 4, 1]]  # the last one is not valid
         replay.insert(unroll)
-    batch = replay.sample(100).batch
+    batch = replay.sample(100, Progress()).batch
     chosen = batch.actions["action"][0]
     assert np.bincount(chosen).tolist() == [50, 50]
     assert set(batch.rewards[0, chosen == 1].tolist()) == {4, 9}
@@ -89,16 +90,16 @@ def test_a_memory_samples_each_new_item_before_any_again():
     replay = make(12, 2, 1, sampler={"kind": "prioritized", "new_items_first": True})
     for number in range(8):  # two items come and two are sampled
         replay.insert(unroll_of([[2 * number], [2 * number + 1]]))
-        assert replay.sample(2).batch.rewards[0].tolist() == [2 * number, 2 * number + 1]
+        assert replay.sample(2, Progress()).batch.rewards[0].tolist() == [2 * number, 2 * number + 1]
     replay.insert(unroll_of([[16], [17]], [[True], [False]]))
-    assert replay.sample(5).batch.rewards[0, 0] == 16
-    assert replay.sample(5).batch.rewards[0].min() >= 6  # the others have made room
+    assert replay.sample(5, Progress()).batch.rewards[0, 0] == 16
+    assert replay.sample(5, Progress()).batch.rewards[0].min() >= 6  # the others have made room
 
 
 @pytest.mark.row("J01")
 def test_three_in_two_out():
     replay = filled(make(1000), [1, 2, 3])
-    sample = replay.sample(2)
+    sample = replay.sample(2, Progress())
     assert replay.size_steps == 3
     assert sample.steps == 2
     assert set(sample.batch.rewards[0].tolist()) <= {1, 2, 3}
@@ -133,24 +134,24 @@ def test_rows_that_are_not_valid_are_neither_counted_nor_drawn():
 @pytest.mark.row("J03")
 def test_priorities_reach_the_item_they_are_of():
     replay = filled(prioritized(4), [1, 2, 3])
-    sample = replay.sample(3)  # stratified over equal priorities: each once
+    sample = replay.sample(3, Progress())  # stratified over equal priorities: each once
     assert sample.batch.rewards[0].tolist() == [1, 2, 3]
     assert sample.batch.importance_weights.tolist() == [1, 1, 1]
     replay.reprioritise(sample.items, np.float32([0, 10, 0]))
     assert drawn(replay) == {2}
     replay.insert(unroll_of([[4]]))  # as likely as the highest ever
-    counts = np.bincount(replay.sample(1000).batch.rewards[0].astype(int), minlength=5)
+    counts = np.bincount(replay.sample(1000, Progress()).batch.rewards[0].astype(int), minlength=5)
     assert counts.tolist() == [0, 0, 500, 0, 500]
 
 
 def test_what_is_told_of_items_that_have_made_room_reaches_nobody():
     replay = filled(prioritized(2), [1, 2])
-    old = replay.sample(2)
+    old = replay.sample(2, Progress())
     filled(replay, [3])  # in the place of 1
     replay.reprioritise(old.items, np.float32([1000, 5]))
     weights = replay.state_arrays()["sampler/weights"]
     assert weights.tolist() == [1.0, 5.0]  # of 3 and of 2
-    assert replay.sample(6).items.tolist() == [2, 1, 1, 1, 1, 1]  # 3 is in the first place
+    assert replay.sample(6, Progress()).items.tolist() == [2, 1, 1, 1, 1, 1]  # 3 is in the first place
 
 
 @pytest.mark.row("J08")
@@ -159,7 +160,7 @@ def test_nothing_is_told_of_items_before_they_were_there():
     with pytest.raises(ValueError, match="were never in the replay memory"):
         replay.reprioritise(np.array([0]), np.float32([1]))
     with pytest.raises(ValueError, match="is empty"):
-        replay.sample(1)
+        replay.sample(1, Progress())
     filled(replay, [1])
     for item in (1, -1):
         with pytest.raises(ValueError, match="were never in the replay memory"):
@@ -175,7 +176,7 @@ def test_sequences_are_consecutive_and_never_reach_from_the_newest_unroll_to_the
     for number in range(4):
         rows = 100 * number + np.arange(3)[:, None] + np.array([[0, 50]])
         replay.insert(unroll_of(rows, state=number))
-    sample = replay.sample(400)
+    sample = replay.sample(400, Progress())
     rewards = sample.batch.rewards  # [3, 400]
     assert np.array_equal(np.diff(rewards, axis=0), np.ones((2, 400)))
     assert set(rewards[0].tolist()) == {100, 150, 200, 250, 300, 350}
@@ -263,13 +264,13 @@ def test_a_restored_memory_goes_on_bit_by_bit_and_what_was_there_is_gone(tmp_pat
         one.insert(unroll(number))
     for number in range(3):
         other.insert(unroll(1000 + number))
-    sample = one.sample(4)
+    sample = one.sample(4, Progress())
     one.reprioritise(sample.items, np.float32([1, 5, 2, 7]))
     restore(other, one.state_arrays(), tmp_path)
     assert other.size_steps == one.size_steps == 6 * min(unrolls, 5)
     assert (other.limiter.inserted_steps, other.limiter.sampled_steps) == (6 * unrolls, sample.steps)
     for step in range(3):
-        mine, theirs = one.sample(16), other.sample(16)
+        mine, theirs = one.sample(16, Progress()), other.sample(16, Progress())
         assert np.array_equal(mine.items, theirs.items)
         pairs = zip(nest.leaves(mine.batch._asdict()), nest.leaves(theirs.batch._asdict()), strict=True)
         for (name, left), (_, right) in pairs:

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from distrl.config.replay import PrioritizedParameters
+from distrl.config.schedules import LinearSchedule, Progress
 from distrl.errors import NonFiniteError
 from distrl.replay.new_items import NewItems
 from distrl.replay.samplers import BalancedSampler, PrioritizedSampler, UniformSampler
@@ -22,11 +24,11 @@ def prioritized(priorities, slots=None, **parameters):
     return sampler
 
 
-def chances(sampler, items, draws=4000, env_steps=0):
+def chances(sampler, items, draws=4000, progress=Progress()):  # noqa: B008
     """Share of each item among the draws, and the weight that each of them had."""
     rng, counts, weights = np.random.default_rng(0), np.zeros(items), np.zeros(items)
     for _ in range(draws):
-        drawn = sampler.draw(rng, 8, env_steps)
+        drawn = sampler.draw(rng, 8, progress)
         counts += np.bincount(drawn.positions, minlength=items)
         weights[drawn.positions] = drawn.importance_weights
     return counts / counts.sum(), weights
@@ -37,7 +39,7 @@ def test_uniform_draws_pass_a_chi_square_test():
     sampler = UniformSampler(4, 5)
     for slot in range(4):
         sampler.put(slot, np.arange(5) != slot, None)  # four of five items are there
-    draws = sampler.draw(np.random.default_rng(0), 100_000, 0).positions
+    draws = sampler.draw(np.random.default_rng(0), 100_000, Progress()).positions
     counts = np.bincount(draws, minlength=20)
     absent = [0, 6, 12, 18]
     assert counts[absent].tolist() == [0, 0, 0, 0]
@@ -81,13 +83,13 @@ def test_new_items_come_first():
     """Five that were seen have large errors, five are new: a batch of five is exactly those, once."""
     sampler = prioritized([10] * 5, slots=10, alpha=1.0, epsilon=0.5, new_items_first=True)
     rng = np.random.default_rng(0)
-    assert sampler.draw(rng, 5, 0).positions.tolist() == [0, 1, 2, 3, 4]
+    assert sampler.draw(rng, 5, Progress()).positions.tolist() == [0, 1, 2, 3, 4]
     for slot in range(5, 10):
         sampler.put(slot, ALL, np.float32([0.0]))
-    drawn = sampler.draw(rng, 5, 0)
+    drawn = sampler.draw(rng, 5, Progress())
     assert drawn.positions.tolist() == [5, 6, 7, 8, 9]
     np.testing.assert_allclose(drawn.importance_weights, np.ones(5))  # the least likely of all: the greatest weight
-    rest = sampler.draw(rng, 1000, 0).positions
+    rest = sampler.draw(rng, 1000, Progress()).positions
     assert np.count_nonzero(rest >= 5) == pytest.approx(1000 * 0.5 / 11, abs=5)  # priorities + epsilon: 10.5 and .5
     assert sampler.state_arrays()["weights"].tolist() == [10.5] * 5 + [0.5] * 5
 
@@ -96,20 +98,20 @@ def test_new_items_come_first():
 def test_the_rest_of_a_batch_is_drawn_by_priority():
     sampler = prioritized([1, 0, 0], slots=4, alpha=1.0, epsilon=0.0, new_items_first=True)
     rng = np.random.default_rng(0)
-    sampler.draw(rng, 3, 0)
+    sampler.draw(rng, 3, Progress())
     sampler.put(3, ALL, np.float32([0.0]))
-    assert sampler.draw(rng, 4, 0).positions.tolist() == [3, 0, 0, 0]
-    assert sampler.draw(rng, 4, 0).positions.tolist() == [0, 0, 0, 0]
+    assert sampler.draw(rng, 4, Progress()).positions.tolist() == [3, 0, 0, 0]
+    assert sampler.draw(rng, 4, Progress()).positions.tolist() == [0, 0, 0, 0]
 
 
 def test_without_the_setting_new_items_only_tie_with_the_highest_priority():
     sampler = prioritized([0] * 5, slots=10, alpha=1.0, epsilon=0.0)
     for slot in range(5, 10):
         sampler.put(slot, ALL, None)
-    drawn = sampler.draw(np.random.default_rng(0), 5, 0)
+    drawn = sampler.draw(np.random.default_rng(0), 5, Progress())
     assert drawn.positions.tolist() == [5, 6, 7, 8, 9]  # all others have no error left
     assert np.isfinite(drawn.importance_weights).all()
-    assert prioritized([1] * 8, slots=8).draw(np.random.default_rng(0), 8, 0).positions.tolist() == [*range(8)]
+    assert prioritized([1] * 8, slots=8).draw(np.random.default_rng(0), 8, Progress()).positions.tolist() == [*range(8)]
 
 
 @given(
@@ -143,7 +145,7 @@ def test_classes_of_90_and_10_make_halves_of_a_batch():
         sampler.put(slot, np.ones(10, np.bool_), None, np.where(np.arange(10) == slot, 1, 0).astype(np.int32))
     rng, counts = np.random.default_rng(0), np.zeros(100)
     for _ in range(2000):
-        drawn = sampler.draw(rng, 50, 0)
+        drawn = sampler.draw(rng, 50, Progress())
         assert drawn.importance_weights is None
         assert np.count_nonzero(drawn.positions % 11 == 0) == 25  # the tenth that was labelled 1
         counts += np.bincount(drawn.positions, minlength=100)
@@ -160,7 +162,7 @@ def test_a_batch_that_cannot_be_halved_favours_no_class():
     sampler.put(0, np.ones(3, np.bool_), None, np.int32([0, 4, 7]))
     rng, counts = np.random.default_rng(0), np.zeros(3)
     for _ in range(3000):
-        counts += np.bincount(sampler.draw(rng, 1, 0).positions, minlength=3)
+        counts += np.bincount(sampler.draw(rng, 1, Progress()).positions, minlength=3)
     np.testing.assert_allclose(counts, 1000, atol=100)
 
 
@@ -183,7 +185,7 @@ def test_classes_are_those_of_a_list(slots, puts, saved):
         twin[4 * slot : 4 * slot + 4] = labels
         there = np.unique(twin[twin >= 0])
         if there.size:
-            drawn = sampler.draw(rng, 300 * len(there), 0).positions
+            drawn = sampler.draw(rng, 300 * len(there), Progress()).positions
             assert set(drawn.tolist()) == set(np.flatnonzero(twin >= 0).tolist())
             assert np.bincount(twin[drawn])[there].tolist() == [300] * len(there)
 
@@ -194,7 +196,7 @@ def test_a_restored_balanced_sampler_draws_the_same():
     for slot, label in enumerate((7, 2, 5)):
         sampler.put(slot, np.ones(4, np.bool_), None, np.full(4, label, np.int32))
     restored.restore(sampler.state_arrays(), np.zeros((0, 4), np.bool_))
-    drawn = [one.draw(np.random.default_rng(0), 50, 0).positions.tolist() for one in (sampler, restored)]
+    drawn = [one.draw(np.random.default_rng(0), 50, Progress()).positions.tolist() for one in (sampler, restored)]
     assert drawn[0] == drawn[1]
 
 
@@ -207,11 +209,18 @@ def test_priorities_that_come_with_an_unroll():
     assert sampler.state_arrays()["weights"].tolist() == [0, 0, 0, 4.5, 4.5, 0]
 
 
-@pytest.mark.parametrize(("env_steps", "beta"), [(0, 0.4), (50, 0.6), (100, 0.8), (10**9, 0.8)])
-def test_beta_moves_along_a_line(env_steps, beta):
-    sampler = prioritized([1, 2], beta=0.4, beta_final=0.8, beta_steps=100, alpha=1.0, epsilon=0.0)
-    assert sampler.beta(env_steps) == pytest.approx(beta)
-    assert chances(sampler, 2, 10, env_steps)[1].tolist() == pytest.approx([1.0, 2**-beta])
+@pytest.mark.parametrize(("steps", "beta"), [(0, 0.4), (50, 0.6), (100, 0.8), (10**9, 0.8)])
+@pytest.mark.parametrize("counts", [pytest.param(name, marks=pytest.mark.row("D21")) for name in Progress._fields])
+def test_beta_moves_along_its_schedule(counts, steps, beta):
+    schedule = LinearSchedule(start=0.4, end=0.8, steps=100, counts=counts)
+    sampler = prioritized([1, 2], beta=schedule, alpha=1.0, epsilon=0.0)
+    weights = chances(sampler, 2, 10, Progress()._replace(**{counts: steps}))[1]
+    assert weights.tolist() == pytest.approx([1.0, 2**-beta])
+
+
+def test_beta_beyond_its_range_is_refused():
+    with pytest.raises(ValidationError, match=r"beta: 1.5 comes up in its schedule; it must stay in \[0, 1\]"):
+        PrioritizedParameters(beta=LinearSchedule(start=0.4, end=1.5))
 
 
 def test_priorities_that_are_none_are_refused():

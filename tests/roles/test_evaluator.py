@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from distrl.actors.policy import PolicyOutput
+from distrl.config.schedules import Progress
 from distrl.errors import ConfigError, FencedError, MissingRunError
 from distrl.memory_backend.codec import encode_weights
 from distrl.networks.actions.categorical import CategoricalSpec
@@ -80,7 +81,7 @@ def test_an_evaluator_from_its_start_to_the_end_of_the_run(described_run, redis_
 
     def publish(version, env_steps):
         blob = encode_weights(Weights(version, {"w": np.zeros(1, np.float32)}))
-        learner.weights.publish(version, blob, env_steps)
+        learner.weights.publish(version, blob, Progress(env_steps))
 
     joined = Joined(redis_url, tmp_path.name, run_key)
     wait_until(lambda: joined.role.status().state == "waiting: policy")
@@ -123,7 +124,7 @@ def evaluated_once(backend, redis_url, run_id, run_key, monkeypatch):
     monkeypatch.setattr(evaluator, "Policy", First)
     learner = backend.become_learner()
     backend.weights.put_bundle(PolicyBundle(b"", ""))
-    learner.weights.publish(1, encode_weights(Weights(1, {"w": np.zeros(1, np.float32)})), 100)
+    learner.weights.publish(1, encode_weights(Weights(1, {"w": np.zeros(1, np.float32)})), Progress(100))
     joined = Joined(redis_url, run_id, run_key)
     wait_until(lambda: backend.registry.evaluations("0"))
     return joined
@@ -166,14 +167,14 @@ def test_a_resumed_run_goes_on_and_one_of_two_evaluators_ends(
     backend.registry.restore_evaluated(230)  # by the learner, before it puts the policy
     backend.weights.put_bundle(PolicyBundle(b"", ""))
     blob = encode_weights(Weights(1, {"w": np.zeros(1, np.float32)}))
-    learner.weights.publish(1, blob, 299)  # the multiple 200 was evaluated
+    learner.weights.publish(1, blob, Progress(299))  # the multiple 200 was evaluated
     joined = Joined(redis_url, tmp_path.name, run_key)
     wait_until(lambda: joined.role.status().state == "waiting: weights")
     other = Joined(redis_url, tmp_path.name, run_key)
     joined.thread.join(timeout=60)
     assert not joined.thread.is_alive()
     assert "another evaluator has taken over (incarnation 2, ours 1); this one ends" in caplog.messages
-    learner.weights.publish(2, blob, 301)
+    learner.weights.publish(2, blob, Progress(301))
     wait_until(lambda: backend.registry.evaluations("0"))
     assert [one.env_steps for _, one in backend.registry.evaluations("0")] == [301]
     other.end()

@@ -12,6 +12,7 @@ from distrl.actors.exploring import weight_noise
 from distrl.actors.exploring.explorers import Rows, explorer_of, random_of
 from distrl.actors.policy import Policy
 from distrl.config.exploration import ExplorationParameters, NoisyNetworkParameters, ParameterNoiseParameters
+from distrl.config.schedules import Progress
 from distrl.networks.actions import FamilySpec
 from distrl.networks.actions.joint import ActionSelector
 from distrl.networks.policy.exploration_checks import of_each
@@ -43,7 +44,7 @@ class Exploration:
         if self._random_steps:
             uniform = {action: random_of(actions[action], spec) for action, spec in distributions.items()}
             self._random = ActionSelector(distributions, explorers=uniform)
-        self.move_to(self._rows.env_steps)
+        self.move_to(self._rows.progress)
 
     def change(self, parameters: ExplorationParameters | None) -> None:
         """Explore by these from now on; noise that remembers environments begins anew."""
@@ -55,10 +56,10 @@ class Exploration:
         self._rows.reset()
         self._make(self._parameters)
 
-    def move_to(self, env_steps: int) -> None:
-        """Move schedules to this number of environment steps of all actors, which came with the newest weights."""
-        self._rows.env_steps = env_steps
-        self._selector = self._random if env_steps < self._random_steps else self._explored
+    def move_to(self, progress: Progress) -> None:
+        """Move schedules to this progress of the training, which came with the newest weights."""
+        self._rows.progress = progress
+        self._selector = self._random if progress.env_steps < self._random_steps else self._explored
 
     def perturb(self, policy: Policy, rng: np.random.Generator) -> None:
         """Put noise on the policy's weights for an unroll, where the kind is one of weights."""
@@ -66,7 +67,7 @@ class Exploration:
             case NoisyNetworkParameters():
                 policy.perturb(partial(weight_noise.factorised, rng))
             case ParameterNoiseParameters(stddev=schedule):
-                policy.perturb(partial(weight_noise.independent, rng, schedule.at(self._rows.env_steps)))
+                policy.perturb(partial(weight_noise.independent, rng, schedule.at(self._rows.progress)))
 
     def sample(
         self, outputs: Mapping[str, FloatArray], rng: np.random.Generator

@@ -25,7 +25,7 @@ from distrl.config.exploration import (
     TruncatedGaussianNoiseParameters,
     UcbParameters,
 )
-from distrl.config.schedules import Schedule
+from distrl.config.schedules import Progress, Schedule
 from distrl.networks.actions import FamilySpec
 from distrl.networks.actions.categorical import draw_by_weight
 from distrl.networks.actions.ensemble import EnsembleSpec, mean_values, upper_bounds
@@ -45,7 +45,7 @@ class Rows:
         actor: The actor's id, from 0.
         actors: The number that the run is configured for, at least 1.
         count: B.
-        env_steps: Environment steps of all actors together, as the newest weights say.
+        progress: Of the training, as the newest weights say.
         episodes: int64 [B]. Episodes that each row has ended.
     """
 
@@ -57,7 +57,7 @@ class Rows:
         self.reset()
 
     def reset(self) -> None:
-        self.env_steps = 0
+        self.progress = Progress()
         self.episodes: IntArray = np.zeros(self.count, np.int64)
 
 
@@ -81,7 +81,7 @@ class Boltzmann:
 
     def sample(self, parameters: FloatArray, rng: np.random.Generator) -> tuple[Array, FloatArray]:
         # float64, which no value overflows by a temperature.
-        inverse = np.array(1.0 / self._temperature.at(self._rows.env_steps))
+        inverse = np.array(1.0 / self._temperature.at(self._rows.progress))
         actions, log_probabilities = self._sampler.sample(parameters * inverse, rng)
         return actions, log_probabilities.astype(np.float32)
 
@@ -298,7 +298,7 @@ def explorer_of(parameters: ActionExploration, spec: FamilySpec, action: ActionS
             return Boltzmann(temperature, spec, rows)
         case TruncatedGaussianNoiseParameters(stddev=stddev):
             assert isinstance(action, BoxSpec)  # `check_exploration` has refused noise on any other
-            return TruncatedNoise(lambda: stddev.at(rows.env_steps), spec, action)
+            return TruncatedNoise(lambda: stddev.at(rows.progress), spec, action)
         case NoiseSection(unit=unit):
             assert isinstance(action, BoxSpec)  # as above
             return NoisyAction(_noise_of(parameters, action.n, rows), unit, spec, action)
@@ -317,7 +317,7 @@ def _noise_of(
     """Return the draw of the next noise; see `NoisyAction`."""
     match parameters:
         case GaussianNoiseParameters(mean=mean, stddev=stddev):
-            return lambda rng: mean + stddev.at(rows.env_steps) * rng.standard_normal((rows.count, size))
+            return lambda rng: mean + stddev.at(rows.progress) * rng.standard_normal((rows.count, size))
         case OrnsteinUhlenbeckParameters():
             return OrnsteinUhlenbeck(parameters, size, rows).draw
         case ConstantNoiseParameters(value=value):
@@ -333,7 +333,7 @@ def epsilon_of(source: Epsilon, rows: Rows) -> NextEpsilon:
         case EpsilonByEpisode():
             return lambda rng: (rng.random(rows.count) / (rows.episodes + 1)).astype(np.float32)
         case _:
-            return lambda rng: np.array(source.at(rows.env_steps), np.float32)
+            return lambda rng: np.array(source.at(rows.progress), np.float32)
 
 
 def ladder(parameters: EpsilonLadder, rows: Rows) -> Array:

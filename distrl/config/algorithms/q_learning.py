@@ -14,6 +14,7 @@ from distrl.config.replay import (
     SequenceParameters,
     TransitionParameters,
 )
+from distrl.config.schedules import ConstantSchedule
 from distrl.config.section import Section
 from distrl.errors import ConfigError
 
@@ -176,7 +177,7 @@ class R2d2ReplayParameters(ReplayParameters):
 
     samples_per_insert: float | None = Field(None, gt=0.0)
     item: R2d2SequenceParameters = R2d2SequenceParameters()
-    sampler: SamplerParameters = PrioritizedParameters(alpha=0.9, beta=0.6, beta_final=0.6)
+    sampler: SamplerParameters = PrioritizedParameters(alpha=0.9, beta=ConstantSchedule(value=0.6))
 
 
 class R2d2Parameters(DqnSection):

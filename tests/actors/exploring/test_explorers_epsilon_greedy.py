@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from distrl.actors.exploring.explorers import Rows, epsilon_of, explorer_of, ladder, uniform_of
 from distrl.config.exploration import EpsilonByEpisode, EpsilonGreedyParameters, EpsilonLadder
-from distrl.config.schedules import ConstantSchedule, LinearSchedule
+from distrl.config.schedules import ConstantSchedule, LinearSchedule, Progress
 from distrl.networks.actions.bernoulli import BernoulliSpec
 from distrl.networks.actions.beta import BetaSpec
 from distrl.networks.actions.categorical import CategoricalSpec, MultiCategoricalSpec
@@ -176,7 +176,7 @@ def test_epsilon_moves_with_environment_steps_and_begins_anew():
     rows, rng = Rows(0, 1, 2), np.random.default_rng(0)
     epsilon = epsilon_of(LinearSchedule(start=0.5, end=0.01, steps=50_000), rows)
     for env_steps, expected in ((0, 0.5), (25_000, 0.255), (50_000, 0.01), (60_000, 0.01)):
-        rows.env_steps = env_steps
+        rows.progress = Progress(env_steps)
         assert epsilon(rng) == pytest.approx(expected)
     rows.reset()
     assert epsilon(rng) == pytest.approx(0.5)

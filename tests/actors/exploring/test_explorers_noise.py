@@ -6,6 +6,7 @@ from pydantic import TypeAdapter
 
 from distrl.actors.exploring.explorers import OrnsteinUhlenbeck, Rows, explorer_of
 from distrl.config.exploration import ActionExploration, OrnsteinUhlenbeckParameters
+from distrl.config.schedules import Progress
 from distrl.networks.actions.beta import BetaSpec
 from distrl.networks.actions.deterministic import DeterministicSpec
 from distrl.networks.actions.gaussian import GaussianSpec
@@ -47,7 +48,7 @@ def test_gaussian_noise_is_scaled_by_the_range():
 def test_gaussian_noise_by_default_is_a_tenth_of_the_range_for_good():
     rows = Rows(0, 1, 50_000)
     explorer = noisy({"kind": "gaussian_noise"}, BoxSpec((2,), (-2.0, 0.0), (2.0, 1.0)), rows=rows)
-    rows.env_steps = 10**6
+    rows.progress = Progress(10**6)
     actions, _ = explorer.sample(means(0.5, 50_000, 2), np.random.default_rng(0))
     np.testing.assert_allclose(actions.std(axis=0), [0.4, 0.1], rtol=0.02)
 
@@ -82,7 +83,7 @@ def test_truncated_noise_is_in_units_of_the_range_and_on_a_schedule():
         {"kind": "truncated_gaussian_noise", "stddev": schedule}, BoxSpec((2,), (-2.0, 0.0), (2.0, 1.0)), rows=rows
     )
     rng, stddevs = np.random.default_rng(0), []
-    for rows.env_steps in (0, 100):
+    for rows.progress in (Progress(), Progress(100)):
         stddevs.append(explorer.sample(means(0.5, 50_000, 2), rng)[0].std(axis=0))
     np.testing.assert_allclose(stddevs, [[0.08, 0.02], [0.04, 0.01]], rtol=0.02)
 
@@ -146,7 +147,7 @@ def test_the_strength_moves_with_environment_steps():
     rows = Rows(0, 1, ROWS)
     explorer = noisy({"kind": "gaussian_noise", "stddev": stddev}, rows=rows)
     for env_steps, expected in ((0, 0.2), (50, 0.12), (100, 0.04)):
-        rows.env_steps = env_steps
+        rows.progress = Progress(env_steps)
         actions, _ = explorer.sample(means(0.0), np.random.default_rng(0))
         assert actions.std() == pytest.approx(expected, rel=0.02)
 

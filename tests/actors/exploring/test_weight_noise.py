@@ -14,6 +14,7 @@ from distrl.actors.policy import Policy
 from distrl.config.exploration import ExplorationParameters, NoisyNetworkParameters, PolicySamplingParameters
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.config.network import NetworkParameters
+from distrl.config.schedules import Progress
 from distrl.errors import ConfigError, DistrlError
 from distrl.networks.actions.categorical import CategoricalSpec
 from distrl.networks.network import Architecture
@@ -135,7 +136,7 @@ def test_noise_on_all_trained_weights_has_the_strength_of_its_schedule(noisy):
     acting = []
     policy = SimpleNamespace(perturb=lambda perturb: acting.append(perturb(description, arrays)))
     exploration.perturb(policy, np.random.default_rng(0))
-    exploration.move_to(5)
+    exploration.move_to(Progress(5))
     exploration.perturb(policy, np.random.default_rng(0))
     for name, array in acting[0].items():
         np.testing.assert_array_equal(array, arrays[name])
