@@ -106,7 +106,7 @@ class Algorithm(ABC):
         for head in self.context.network.heads_parameters:
             where = f"network.heads_parameters: {head.kind}"
             if head.kind not in kinds:
-                raise ConfigError(f"{where}: algorithm {name} has the heads {', '.join(kinds)}")
+                raise ConfigError(f"{where}: algorithm {name} has the heads {', '.join(kinds)}; leave {head.kind} out")
             if head is not configured[head.kind] or head.num_output_head_copies > 1:
                 raise ConfigError(f"{where}: algorithm {name} has one head of this kind, not several")
             if unused := head.changed_loss_settings:

@@ -161,7 +161,7 @@ def test_the_configuration_changes_heads_of_the_same_kind():
 @pytest.mark.parametrize(
     ("heads", "message"),
     [
-        ([{"kind": "q"}], "network.heads_parameters: q: algorithm impala has the heads policy, value"),
+        ([{"kind": "q"}], "network.heads_parameters: q: algorithm impala has the heads policy, value; leave q out"),
         ([{"kind": "value"}, {"kind": "value", "units": [3]}], "value: algorithm impala has one head of this kind"),
         ([{"kind": "value", "num_output_head_copies": 2}], "value: algorithm impala has one head of this kind"),
         ([{"kind": "value", "clip_range": 0.2}], "value: clip_range is a part of a loss that algorithm impala states"),

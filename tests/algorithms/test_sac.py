@@ -187,7 +187,7 @@ def test_several_boxes_are_one_action():
         (
             {"heads_parameters": [{"kind": "value"}]},
             {},
-            "network.heads_parameters: value: algorithm sac has the heads policy",
+            "network.heads_parameters: value: algorithm sac has the heads policy; leave value out",
         ),
     ],
 )
