@@ -42,7 +42,8 @@ OTHERWISE = {
     "C02": "MXNet is retired. Keras runs on TensorFlow or JAX, chosen by `learner.backend`.",
     "C14": "There are no sessions: compiled functions and eager calls share the variables.",
     "D21": "Training stops by any of these units, and schedules of exploration, priorities and the curriculum count "
-    "environment steps, episodes or updates. Evaluations begin by environment steps, learning rates go by updates.",
+    "environment steps, episodes or updates. Evaluations begin by environment steps. Learning rates count optimizer "
+    "steps.",
     "D31": "Statistics are of the updates between two points, not of an episode: episodes are the actors', updates the "
     "learner's. They are in TensorBoard; `metrics.csv` has the numbers of the last update.",
     "D85": "In evaluations epsilon is `evaluation.epsilon`, 0 unless set. The policy is evaluated even where chance "

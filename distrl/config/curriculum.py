@@ -6,9 +6,9 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from distrl.config.schedules import AnySchedule, Progress
+from distrl.config.schedules import AnySchedule, ConstantSchedule, Progress, check_spelled_out, constant, parts
 from distrl.config.section import Section
 from distrl.errors import ConfigError
 
@@ -70,7 +70,8 @@ class MetricRule(Section):
         return self.values[self.stage]
 
 
-CurriculumRule = Annotated[AnySchedule | StagesRule | MetricRule, Field(discriminator="kind")]
+_ByKind = Annotated[AnySchedule | StagesRule | MetricRule, Field(discriminator="kind")]
+CurriculumRule = Annotated[_ByKind, BeforeValidator(constant, json_schema_input_type=float | _ByKind)]
 
 
 def is_parameter(value: object) -> bool:
@@ -132,10 +133,11 @@ def check_rule(name: str, rule: CurriculumRule, kwargs: Mapping[str, Any], metri
             f"curriculum.{name}.kind: {rule.kind} is for numbers, and environment.kwargs.{name} is "
             f"{_shown(configured)}; use stages or by_metric"
         )
-    elif "start" in type(rule).model_fields and not {"start", "end", "steps"} <= rule.model_fields_set:
-        raise ValueError(f"curriculum.{name}: kind {rule.kind} needs start, end and steps")
-    elif rule.kind == "constant" and type(configured) is int and not rule.value.is_integer():
-        raise ValueError(f"curriculum.{name}: {rule.value:g} must be a whole number, as {configured} is")
+    else:
+        check_spelled_out(f"curriculum.{name}", rule)
+        constants = [part.value for part in parts(rule) if isinstance(part, ConstantSchedule)]
+        if type(configured) is int and (odd := [value for value in constants if not value.is_integer()]):
+            raise ValueError(f"curriculum.{name}: {odd[0]:g} must be a whole number, as {configured} is")
     if isinstance(rule, MetricRule) and rule.metric not in (*metrics, *EPISODE_RESULTS):
         known = ", ".join((*metrics, *EPISODE_RESULTS))
         raise ValueError(

@@ -7,7 +7,7 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from distrl.config.hindsight import HindsightParameters, check_goals
 from distrl.config.network import NetworkParameters
-from distrl.config.schedules import LinearSchedule, Schedule, within
+from distrl.config.schedules import LinearSchedule, Schedule, check_spelled_out, within
 from distrl.config.section import Section
 from distrl.errors import ConfigError
 
@@ -136,7 +136,8 @@ class PrioritizedParameters(Section):
     importance weights do not correct for that."""
 
     @model_validator(mode="after")
-    def _weights_correct_at_most_fully(self) -> Self:
+    def _beta_is_a_share(self) -> Self:
+        check_spelled_out("beta", self.beta)
         within("beta", self.beta, 0.0, 1.0)
         return self
 

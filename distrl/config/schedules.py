@@ -1,8 +1,8 @@
 """Schedules: values that depend on how far a training has come.
 
 A schedule waits for `delay_steps` at `start`, moves to `end` within `steps`, and stays there. It never leaves the range
-between the two. Its steps are environment steps, or what its `counts` says: t counts these of all actors together. With
-x = (t - delay_steps) / steps in [0, 1]:
+between the two. `counts` is the unit of all its steps: environment steps of all actors together, episodes or updates.
+With t steps so far and x = (t - delay_steps) / steps in [0, 1]:
 
 | kind        | value                                          |
 |-------------|------------------------------------------------|
@@ -14,14 +14,12 @@ x = (t - delay_steps) / steps in [0, 1]:
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from distrl.config.section import Section
-
-Counts = Literal["env_steps", "episodes", "updates"]
-"""Fields of `Progress`, by one of which a schedule goes."""
 
 
 class Progress(NamedTuple):
@@ -38,6 +36,21 @@ class Progress(NamedTuple):
     updates: int = 0
 
 
+class _Counting(Section, ABC):
+    """A schedule as a setting: it says what its steps are."""
+
+    counts: Literal["env_steps", "episodes", "updates"] = "env_steps"
+    """Its steps are environment steps of all actors together, episodes that ended, or updates."""
+
+    def at(self, progress: Progress) -> float:
+        """The value when a training has come so far."""
+        return self.after(getattr(progress, self.counts))
+
+    @abstractmethod
+    def after(self, steps: int) -> float:
+        """The value after so many steps of those that it counts."""
+
+
 class ConstantSchedule(Section):
     """A constant value."""
 
@@ -45,11 +58,11 @@ class ConstantSchedule(Section):
     value: float
 
     def at(self, progress: Progress) -> float:
-        """The value, whenever it is."""
+        """The value, which is always the same."""
         return self.value
 
     def after(self, steps: int) -> float:
-        """As `at`."""
+        """The value, which is always the same."""
         return self.value
 
     @property
@@ -59,9 +72,15 @@ class ConstantSchedule(Section):
 
 
 def constant(value: Any) -> Any:
-    """Return a number as a constant schedule, and anything else as it is; for validation."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return ConstantSchedule(value=value) if is_number else value
+    """Return a number as a constant schedule, and sections as they are; for validation."""
+    if isinstance(value, Mapping | Section):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{value!r} must be a number, or a schedule such as {_EXAMPLE}")
+    return ConstantSchedule(value=value)
+
+
+_EXAMPLE = "{kind: linear, start: 1.0, end: 0.05, steps: 10000}"
 
 
 class _Moving(Section, ABC):
@@ -72,20 +91,14 @@ class _Moving(Section, ABC):
     steps: int = Field(10_000, ge=1)
     delay_steps: int = Field(0, ge=0)
     """Steps at `start` before it begins to move."""
-    counts: Counts = "env_steps"
-    """Its steps are environment steps of all actors together, episodes that ended, or updates."""
 
     @property
     def extremes(self) -> tuple[float, float]:
         """The lowest and the highest value there will be."""
         return min(self.start, self.end), max(self.start, self.end)
 
-    def at(self, progress: Progress) -> float:
-        """The value when a training has come so far."""
-        return self.after(getattr(progress, self.counts))
-
     def after(self, steps: int) -> float:
-        """The value after so many steps of those that it counts."""
+        """The value after so many steps."""
         moved = (steps - self.delay_steps) / self.steps
         if moved <= 0.0:
             return self.start
@@ -100,7 +113,7 @@ class _Moving(Section, ABC):
         """Return the share of the way that is left after the share `moved`, in (0, 1), of the time."""
 
 
-class LinearSchedule(_Moving):
+class LinearPiece(_Moving):
     """Linear."""
 
     kind: Literal["linear"] = "linear"
@@ -109,7 +122,7 @@ class LinearSchedule(_Moving):
         return 1.0 - moved
 
 
-class PolynomialSchedule(_Moving):
+class PolynomialPiece(_Moving):
     """A power of the time that is left; above 1 it moves fast at first and slowly at the end."""
 
     kind: Literal["polynomial"] = "polynomial"
@@ -119,7 +132,7 @@ class PolynomialSchedule(_Moving):
         return float((1.0 - moved) ** self.power)
 
 
-class ExponentialSchedule(_Moving):
+class ExponentialPiece(_Moving):
     """The distance to `end` halves repeatedly; after `steps` the value jumps to `end`."""
 
     kind: Literal["exponential"] = "exponential"
@@ -142,35 +155,33 @@ class ExponentialSchedule(_Moving):
         return float(2.0 ** (-moved * (10.0 if self.half_lives is None else self.half_lives)))
 
 
-Plain = ConstantSchedule | LinearSchedule | PolynomialSchedule | ExponentialSchedule
-_PlainByKind = Annotated[Plain, Field(discriminator="kind")]
+class LinearSchedule(LinearPiece, _Counting):
+    """Linear."""
+
+
+class PolynomialSchedule(PolynomialPiece, _Counting):
+    """A power of the time that is left; above 1 it moves fast at first and slowly at the end."""
+
+
+class ExponentialSchedule(ExponentialPiece, _Counting):
+    """The distance to `end` halves repeatedly; after `steps` the value jumps to `end`."""
+
+
+_OfPiece = Annotated[ConstantSchedule | LinearPiece | PolynomialPiece | ExponentialPiece, Field(discriminator="kind")]
 
 
 class Piece(Section):
     """A schedule for a number of steps, which are counted from its own beginning; `counts` is beside `pieces`."""
 
-    schedule: Annotated[_PlainByKind, BeforeValidator(constant, json_schema_input_type=float | _PlainByKind)]
+    schedule: Annotated[_OfPiece, BeforeValidator(constant, json_schema_input_type=float | _OfPiece)]
     for_steps: int | None = Field(None, ge=1)
     """Length of the piece; null, for the last piece only: no end."""
 
-    def counting(self, counts: Counts, number: int) -> "Piece":
-        """Return the piece, the `number`-th, with a schedule that counts as its piecewise schedule does."""
-        schedule = self.schedule
-        if isinstance(schedule, ConstantSchedule) or schedule.counts == counts:
-            return self
-        if "counts" in schedule.model_fields_set:
-            raise ValueError(
-                f"number {number} has counts: {schedule.counts}, but all pieces count {counts}; set it beside pieces"
-            )
-        return self.model_copy(update={"schedule": schedule.model_copy(update={"counts": counts})})
 
-
-class PiecewiseSchedule(Section):
+class PiecewiseSchedule(_Counting):
     """One schedule after the other."""
 
     kind: Literal["piecewise"] = "piecewise"
-    counts: Counts = "env_steps"
-    """The steps of all pieces are environment steps of all actors together, episodes that ended, or updates."""
     pieces: tuple[Piece, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -184,15 +195,8 @@ class PiecewiseSchedule(Section):
                 raise ValueError(f"pieces: number {number} has for_steps: {_shown(piece.for_steps)}, but {which} it")
         return self
 
-    @field_validator("pieces")
-    @classmethod
-    def _all_pieces_count_the_same(cls, pieces: tuple[Piece, ...], others: ValidationInfo) -> tuple[Piece, ...]:
-        counts: Counts = others.data.get("counts", "env_steps")
-        return tuple(piece.counting(counts, number) for number, piece in enumerate(pieces))
-
-    def at(self, progress: Progress) -> float:
-        """The value when a training has come so far."""
-        steps: int = getattr(progress, self.counts)
+    def after(self, steps: int) -> float:
+        """The value after so many steps of those that it counts."""
         begin = 0
         for piece in self.pieces:
             if piece.for_steps is None or steps < begin + piece.for_steps:
@@ -207,9 +211,21 @@ class PiecewiseSchedule(Section):
         return min(low for low, _ in extremes), max(high for _, high in extremes)
 
 
-AnySchedule = Plain | PiecewiseSchedule
+AnySchedule = ConstantSchedule | LinearSchedule | PolynomialSchedule | ExponentialSchedule | PiecewiseSchedule
 _ByKind = Annotated[AnySchedule, Field(discriminator="kind")]
 Schedule = Annotated[_ByKind, BeforeValidator(constant, json_schema_input_type=float | _ByKind)]
+
+
+def parts(schedule: Schedule) -> "list[ConstantSchedule | LinearPiece | PolynomialPiece | ExponentialPiece]":
+    """Return the schedule, or what its pieces are."""
+    return [piece.schedule for piece in schedule.pieces] if isinstance(schedule, PiecewiseSchedule) else [schedule]
+
+
+def check_spelled_out(name: str, schedule: Schedule) -> None:
+    """Raise ValueError if a schedule, or a piece of it, leaves its values to defaults, which are those of epsilon."""
+    for part in parts(schedule):
+        if isinstance(part, _Moving) and not {"start", "end", "steps"} <= part.model_fields_set:
+            raise ValueError(f"{name}: kind {part.kind} needs start, end and steps")
 
 
 def within(name: str, schedule: Schedule, low: float, high: float) -> None:

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlencode
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.types import UnrollHeader
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 """Version of keys, entry fields and payloads; a role refuses a run of another version."""
 
 GROUP = "learner"
@@ -55,7 +55,7 @@ TABLE = (
         "applied", "hash", "client -> number of its newest operation that must be applied once", "one field per client"
     ),
     Row("bundle", "hash", "policy bundle: graph, description, sha256", "one bundle"),
-    Row("weights", "hash", "version, blob, env_steps, server_time_s", "one version"),
+    Row("weights", "hash", "version, blob, env_steps, episodes, updates, server_time_s", "one version"),
     Row(
         "unrolls:0",
         "stream",

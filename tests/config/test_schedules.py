@@ -101,6 +101,8 @@ def test_a_schedule_counts_what_it_says(schedule):
         made = read({**schedule, "counts": counts})
         assert made.at(progress) == expected
         assert read(made.model_dump(mode="json")) == made  # as a run keeps it
+        other = read({**made.model_dump(mode="json"), "counts": "updates"})
+        assert other.at(progress) == by_steps.at(Progress(6))
     assert by_steps.at(progress) == by_steps.at(Progress(1))  # environment steps, where it says nothing
 
 
@@ -151,14 +153,15 @@ def test_an_exponential_schedule_heads_for_its_end_all_the_time(steps):
         ({"kind": "piecewise", "pieces": []}, "at least 1 item"),
         (
             {"kind": "piecewise", "pieces": [{"schedule": {"kind": "linear", "counts": "episodes"}}]},
-            "number 0 has counts: episodes, but all pieces count env_steps; set it beside pieces",
+            "Extra inputs are not permitted",
         ),
         ({"kind": "linear", "counts": "frames"}, "'env_steps', 'episodes' or 'updates'"),
         ({"kind": "linear", "steps": 0}, "greater than or equal to 1"),
         ({"kind": "polynomial", "power": 0}, "greater than 0"),
         ({"kind": "cosine"}, "does not match"),
-        (True, "valid dictionary"),
-        ("half", "valid dictionary"),
+        (True, "True must be a number, or a schedule such as {kind: linear"),
+        ("0.5", "'0.5' must be a number, or a schedule"),
+        ([1], r"\[1\] must be a number, or a schedule"),
     ],
 )
 def test_what_is_no_schedule(schedule, message):

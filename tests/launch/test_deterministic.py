@@ -114,14 +114,29 @@ def test_a_training_stops_after_so_many_episodes(tmp_path, wanted, updates, epis
 
 @pytest.mark.row("D21")
 @pytest.mark.parametrize(("counts", "each"), [("env_steps", 6), ("episodes", 2), ("updates", 1)])
-def test_a_schedule_moves_by_what_it_counts(tmp_path, counts, each):
-    """Every update has so many of them."""
+def test_schedules_move_by_what_they_count(tmp_path, counts, each):
+    """Every update has so many of them; the level of the curriculum is their number.
+
+    The last row of an unroll begins an episode. The first unroll, and that after the checkpoint, begin with an episode.
+    """
     run = Training(tmp_path, "run", "impala")
     run.config["learner"] = {"batch_size": 1}
+    run.config["evaluation"] = {"every_env_steps": 6, "episodes": 1}
     epsilon = {"kind": "linear", "start": 1.0, "end": 0.0, "steps": 8 * each, "counts": counts}
     run.config["exploration"] = {"kind": "epsilon_greedy", "epsilon": epsilon}
-    _, snapshot = run.train(6)
-    assert (snapshot[counts], snapshot["exploration_strength"]) == (6 * each, 0.25)
+    run.config["environment"] = {
+        "id": "tests.faults.leveled:Leveled",
+        "kwargs": {"level": 0, "length_steps": 3, "highest": 60},
+        "curriculum": {"level": {"kind": "linear", "start": 0, "end": 60, "steps": 60, "counts": counts}},
+        "metrics": {"reached": "last"},
+    }
+    _, snapshot = run.train(5)
+    assert (snapshot[counts], snapshot["curriculum_level"]) == (5 * each, 5 * each)
+    assert snapshot["exploration_strength"] == 0.375
+    reached = load_newest(run.run_dir / "checkpoints").meta["recent_metrics"]["reached"]
+    assert reached == [each * update for update in (0, 0, 1, 3, 3) for _ in range(2)]
+    evaluated = [found.metrics["reached"] for _, found in run.backend.registry.evaluations("0")]
+    assert evaluated == [each * update for update in (1, 2, 3, 4, 5)]
 
 
 def test_episodes_that_end_with_the_last_row_before_a_checkpoint_count(tmp_path):

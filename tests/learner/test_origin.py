@@ -6,6 +6,7 @@ import socket
 import numpy as np
 import pytest
 
+from distrl.config.schedules import Progress
 from distrl.data_store.checkpoints import load_newest
 from distrl.errors import CheckpointError
 from distrl.learner.origin import FORGOTTEN_VERSIONS, Place
@@ -92,6 +93,15 @@ def test_versions_passed_over_after_a_fail_over_are_no_updates(trained, prepared
     third = prepared(place=Place(tmp_path / "d", own=False), backend=backend)
     assert third.state.weights_version > FORGOTTEN_VERSIONS
     assert third.state.updates == 4
+
+
+def test_counts_are_those_of_the_weights_where_the_newest_snapshot_is_older(trained, prepared, backend, tmp_path):
+    first = trained(Place(tmp_path / "b"))
+    backend.registry.add_snapshot(
+        {**backend.registry.snapshots("0")[-1][1], "updates": 1, "env_steps": 12, "episodes": 3}
+    )
+    second = prepared(place=Place(tmp_path / "c", own=False), backend=backend)
+    assert second.state.progress == first.state.progress == Progress(48, 16, 4)
 
 
 def test_what_was_taken_over_is_saved_even_if_nothing_is_learned_any_more(

@@ -16,6 +16,7 @@ from distrl.config.algorithms import AlgorithmSection
 from distrl.config.heads import QHeadParameters
 from distrl.config.replay import ReplayParameters
 from distrl.config.run import CheckpointConfig, StopConfig
+from distrl.config.schedules import Progress
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import MemoryBackendError
 from distrl.launch.deterministic import InlineSource
@@ -139,6 +140,16 @@ def test_a_batch_is_given_when_it_is_due_and_unrolls_are_taken_in_before(q_run):
     ledger = run.backend.ledger.counts()
     assert (ledger.trained, ledger.in_flight, ledger.imbalance) == (6, 0, 0)
     assert run.backend.weights.version() == 3
+
+
+def test_batches_are_drawn_at_the_progress_of_the_training(q_run):
+    run, seen = q_run(sampler={"kind": "prioritized"}), []
+    sampler = run.made.replay._sampler
+    drawing = sampler.draw
+    sampler.draw = lambda rng, count, progress: seen.append(progress) or drawing(rng, count, progress)
+    run.learner.start()
+    steps_of(run, 3)
+    assert seen == [Progress(24, 8, 0), Progress(24, 8, 1), Progress(30, 10, 2)]
 
 
 @pytest.mark.row("A19")

@@ -111,7 +111,7 @@ def test_another_protocol_version_is_refused_by_a_line_that_names_both(run, vers
     assert backend.engine.call("HGET", key, "distrl_version") == distrl.__version__.encode()
     backend.engine.call("HDEL", key, "distrl_version")
     backend.engine.call("HSET", key, "protocol", 99, *(() if version is None else ("distrl_version", version)))
-    match = rf"run {run.run_id} speaks {named}, this distrl {re.escape(distrl.__version__)} speaks 3; use one version"
+    match = rf"run {run.run_id} speaks {named}, this distrl {re.escape(distrl.__version__)} speaks 4; use one version"
     with pytest.raises(MemoryBackendError, match=match) as caught:
         backend.config_json()
     assert "\n" not in str(caught.value)

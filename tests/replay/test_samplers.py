@@ -220,7 +220,13 @@ def test_beta_moves_along_its_schedule(counts, steps, beta):
 
 def test_beta_beyond_its_range_is_refused():
     with pytest.raises(ValidationError, match=r"beta: 1.5 comes up in its schedule; it must stay in \[0, 1\]"):
-        PrioritizedParameters(beta=LinearSchedule(start=0.4, end=1.5))
+        PrioritizedParameters(beta=LinearSchedule(start=0.4, end=1.5, steps=10))
+
+
+@pytest.mark.parametrize("beta", [{"kind": "linear"}, {"kind": "linear", "steps": 50, "counts": "updates"}])
+def test_beta_does_not_move_by_the_defaults_of_epsilon(beta):
+    with pytest.raises(ValidationError, match="beta: kind linear needs start, end and steps"):
+        PrioritizedParameters(beta=beta)
 
 
 def test_priorities_that_are_none_are_refused():
