@@ -97,6 +97,7 @@ ROWS = (
     _row("minatar-asterix-ppo", "MinAtar/Asterix-v1", "PPO", 4, 1_000_000),
     _row("minatar-breakout-ppo", "MinAtar/Breakout-v1", "PPO", 8, 1_000_000),
     _row("minatar-breakout-rainbow", "MinAtar/Breakout-v1", "Rainbow", 20, 1_000_000),
+    _row("minatar-breakout-r2d2", "MinAtar/Breakout-v1", "R2D2", 14, 1_000_000),
     _row("minatar-freeway-ppo", "MinAtar/Freeway-v1", "PPO", 45, 1_000_000),
     _row("minatar-seaquest-ppo", "MinAtar/Seaquest-v1", "PPO", 3, 1_000_000),
     _row("minatar-space-invaders-ppo", "MinAtar/SpaceInvaders-v1", "PPO", 40, 1_000_000),
