@@ -100,7 +100,7 @@ class EnvironmentConfig(Section):
         """Return the keyword arguments that can change, with the values in force.
 
         Args:
-            progress: Of the training, for schedules.
+            progress: How far the training is, for schedules.
         """
         return {
             name: value if name not in self.curriculum else value_at(self.curriculum[name], value, progress)

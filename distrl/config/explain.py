@@ -12,6 +12,7 @@ from distrl.config.algorithms import ALGORITHMS, Declared
 from distrl.config.document import shown
 from distrl.config.presets import nearest
 from distrl.config.run import RunConfig
+from distrl.config.schedules import ConstantSchedule
 
 Path = tuple[str, ...]
 
@@ -207,7 +208,7 @@ def _allowed_kind(problem: Any, annotation: Any) -> str:
     tags = [tag for tag in map(_tag, _members(annotation)) if tag is not None]
     kinds = [tag for tag in tags if tag != "number"]
     text = f"must have a {_discriminators(annotation)} of {', '.join(kinds)}"
-    text += ", or be a number" if "number" in tags else ""
+    text += ", or be a number" if "number" in tags or ConstantSchedule in map(_bare, _members(annotation)) else ""
     close = get_close_matches(str(problem.get("ctx", {}).get("tag", "")).lower(), kinds, n=1)
     return f"{text}; did you mean {close[0]}?" if close else text
 

@@ -104,7 +104,7 @@ def exploration_strength(config: RunConfig, changed: Mapping[str, Value], progre
 
     Args:
         changed: Dotted path -> value of the settings that operators changed.
-        progress: Of the training, for a schedule.
+        progress: How far the training is, for a schedule.
     """
     exploring = config.exploring
     if exploring is None or exploring.kind not in _STRENGTHS:
@@ -191,9 +191,12 @@ def steered(config: RunConfig, settings: Mapping[str, Value], adjustable: Collec
 
 
 def _explored(config: RunConfig, name: str, value: Value) -> dict[str, Any]:
-    """Return the section `exploration` with this number in place of another or of a schedule."""
-    assert config.exploring is not None
-    return config.exploring.model_dump(mode="json") | {name: value}
+    """Return the section `exploration` with a constant in place of a number or a schedule."""
+    exploring = config.exploring
+    assert exploring is not None
+    # A schedule would be accepted here, and Redis holds plain values alone.
+    is_number = isinstance(getattr(exploring, name), float)
+    return exploring.model_dump(mode="json") | {name: value if is_number else {"kind": "constant", "value": value}}
 
 
 def _like_configured(config: RunConfig, name: str, value: Value) -> ParameterValue:

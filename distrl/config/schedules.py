@@ -14,7 +14,6 @@ With t steps so far and x = (t - delay_steps) / steps in [0, 1]:
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -72,15 +71,9 @@ class ConstantSchedule(Section):
 
 
 def constant(value: Any) -> Any:
-    """Return a number as a constant schedule, and sections as they are; for validation."""
-    if isinstance(value, Mapping | Section):
-        return value
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{value!r} must be a number, or a schedule such as {_EXAMPLE}")
-    return ConstantSchedule(value=value)
-
-
-_EXAMPLE = "{kind: linear, start: 1.0, end: 0.05, steps: 10000}"
+    """Return a number as a constant schedule, and anything else as it is; for validation."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return ConstantSchedule(value=value) if is_number else value
 
 
 class _Moving(Section, ABC):
@@ -171,11 +164,17 @@ _OfPiece = Annotated[ConstantSchedule | LinearPiece | PolynomialPiece | Exponent
 
 
 class Piece(Section):
-    """A schedule for a number of steps, which are counted from its own beginning; `counts` is beside `pieces`."""
+    """A schedule for a number of steps, which are counted from its own beginning, in the unit of the whole."""
 
     schedule: Annotated[_OfPiece, BeforeValidator(constant, json_schema_input_type=float | _OfPiece)]
     for_steps: int | None = Field(None, ge=1)
     """Length of the piece; null, for the last piece only: no end."""
+
+    @model_validator(mode="after")
+    def _has_no_unit_of_its_own(self) -> Self:
+        if isinstance(self.schedule, _Counting):  # in Python, where a schedule is also a piece
+            raise ValueError("schedule: a piece has no counts; give a LinearPiece, PolynomialPiece or ExponentialPiece")
+        return self
 
 
 class PiecewiseSchedule(_Counting):
@@ -216,7 +215,7 @@ _ByKind = Annotated[AnySchedule, Field(discriminator="kind")]
 Schedule = Annotated[_ByKind, BeforeValidator(constant, json_schema_input_type=float | _ByKind)]
 
 
-def parts(schedule: Schedule) -> "list[ConstantSchedule | LinearPiece | PolynomialPiece | ExponentialPiece]":
+def parts(schedule: Schedule) -> list[ConstantSchedule | LinearPiece | PolynomialPiece | ExponentialPiece]:
     """Return the schedule, or what its pieces are."""
     return [piece.schedule for piece in schedule.pieces] if isinstance(schedule, PiecewiseSchedule) else [schedule]
 

@@ -78,8 +78,11 @@ class Compared:
         """Return the settings that differ: those that the sweep varies first, the seed last."""
         found = different([one for one in self.settings if one])
         varied = self.sweep.sweep.varied if self.sweep and self.sweep.sweep else ()
-        order = {path: place for place, path in enumerate(varied)}
-        return sorted(found, key=lambda path: (path == SEED, order.get(path, len(order))))
+
+        def place(path: str) -> int:  # a number in place of a schedule becomes a section
+            return next((n for n, one in enumerate(varied) if f"{path}.".startswith(f"{one}.")), len(varied))
+
+        return sorted(found, key=lambda path: (path == SEED, place(path)))
 
     def _usual_outcome(self) -> str:
         """Return the newest evaluation if every run with a return has one, as of a sweep's score; else the return."""

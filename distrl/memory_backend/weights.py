@@ -19,7 +19,7 @@ class Published(NamedTuple):
     """The newest weights, read together.
 
     Attributes:
-        progress: Of the training when the learner published them.
+        progress: How far the training was when the learner published them.
     """
 
     version: int
@@ -46,7 +46,7 @@ class WeightStore:
         Args:
             version: Above the published one.
             blob: Encoded weights (`codec.encode_weights`).
-            progress: Of the training.
+            progress: How far the training is.
 
         Raises:
             FencedError: Another learner has taken over.

@@ -160,7 +160,7 @@ class Replay:
         """Draw `count` items, with replacement.
 
         Args:
-            progress: Of the training, for schedules.
+            progress: How far the training is, for schedules.
 
         Raises:
             ValueError: The memory is empty.

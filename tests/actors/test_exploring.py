@@ -118,9 +118,10 @@ def test_boltzmann_does_not_overflow():
 
 def test_boltzmann_tempers_policies_of_choices_and_switches():
     names, rows = ["turn", "gears", "switches"], 200
-    given = {"kind": "boltzmann", "temperature": {"kind": "linear", "start": 1.0, "end": 4.0, "steps": 10}}
+    given = {"kind": "boltzmann", "temperature": {"kind": "linear", "start": 1.0, "end": 4.0, "steps": 2}}
+    given["temperature"]["counts"] = "updates"
     explorer, outputs = exploration(given, names, rows), drawn(names, rows)
-    explorer.move_to(Progress(10))
+    explorer.move_to(Progress(0, 0, 2))
     tempered = {name: array / 4 for name, array in outputs.items()}
     selector = ActionSelector({name: SPECS[name] for name in names})
     explored = explorer.sample(outputs, np.random.default_rng(3))

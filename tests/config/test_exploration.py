@@ -40,9 +40,9 @@ EXAMPLES = [
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)
 def test_examples_of_the_documentation_hold(example):
     assert [*example] == ["exploration"]
-    made = read(example["exploration"]).model_dump(mode="json")
+    made = flat(read(example["exploration"]).model_dump(mode="json"))
     given = flat(example["exploration"])
-    assert {path: value for path, value in flat(made).items() if path in given} == given
+    assert {path: made.get(path, made.get(f"{path}.value")) for path in given} == given  # a number is a constant
 
 
 def flat(tree, path=""):

@@ -144,6 +144,9 @@ def test_what_goes_together_holds_and_the_rest_is_told():
     assert len(problems) == 2
 
 
+DQN = {"algorithm": {"name": "dqn"}}
+
+
 @pytest.mark.parametrize(
     ("sections", "settings", "message"),
     [
@@ -157,6 +160,9 @@ def test_what_goes_together_holds_and_the_rest_is_told():
         ({}, {"network.learning_rate": None}, r"network\.learning_rate: null cannot be set"),
         ({}, {"network.learning_rat": 1e-3}, r"network\.learning_rat cannot change .*network\.learning_rate"),
         ({}, {"actors.count": 4}, r"actors\.count cannot change while the run goes on"),
+        (DQN, {"exploration.epsilon": {"kind": "linear"}}, r"exploration\.epsilon\.value: .*must be a valid number"),
+        (DQN, {"exploration.epsilon": True}, r"exploration\.epsilon\.value: true .*not a boolean"),
+        (DQN, {"exploration.epsilon": "abc"}, r"exploration\.epsilon\.value: 'abc' .*must be a valid number"),
         ({}, {"launch.log_level": "loud"}, r"launch\.log_level: 'loud' .*debug"),
         ({}, {"algorithm.max_staleness_updates": 3}, r"algorithm\.max_staleness_updates cannot change"),
         ({"algorithm": {"name": "dqn"}}, {"exploration.epsilon": 1.5}, r"epsilon: 1\.5 comes up in its schedule"),

@@ -180,6 +180,14 @@ def test_keys_that_differ(runs, make_run):
     assert Compared(runs, asked(["a", "b", "odd"])).paths == ["b", "seed"]
 
 
+def test_settings_of_a_sweep_come_first_also_where_they_became_sections(runs, make_run, root):
+    for number in (1, 2):
+        epsilon = f"exploration: {{epsilon: {{kind: constant, value: {number}}}}}\n"
+        make_run(f"rates/000{number}", config=f"a: {number}\nseed: {number}\n{epsilon}z: {number}\n")
+    (root / "rates" / "sweep.yaml").write_text("vary: {z: [1, 2], exploration.epsilon: [1, 2]}\n")
+    assert Compared(runs, Asked([], id_of("rates"))).paths == ["z", "exploration.epsilon.value", "a", "seed"]
+
+
 def test_sixty_runs_at_most_and_sweeps_beyond_by_groups(runs, make_run, root, monkeypatch):
     monkeypatch.setattr("distrl.dashboard.comparing.MOST_LINES", 2)
     monkeypatch.setattr("distrl.dashboard.comparing.MOST_RUNS", 4)

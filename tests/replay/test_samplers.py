@@ -223,10 +223,10 @@ def test_beta_beyond_its_range_is_refused():
         PrioritizedParameters(beta=LinearSchedule(start=0.4, end=1.5, steps=10))
 
 
-@pytest.mark.parametrize("beta", [{"kind": "linear"}, {"kind": "linear", "steps": 50, "counts": "updates"}])
-def test_beta_does_not_move_by_the_defaults_of_epsilon(beta):
+@pytest.mark.parametrize("given", [{}, {"steps": 50}, {"start": 0, "end": 1}])
+def test_beta_does_not_move_by_the_defaults_of_epsilon(given):
     with pytest.raises(ValidationError, match="beta: kind linear needs start, end and steps"):
-        PrioritizedParameters(beta=beta)
+        PrioritizedParameters(beta={"kind": "linear", **given})
 
 
 def test_priorities_that_are_none_are_refused():

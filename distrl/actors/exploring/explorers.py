@@ -45,7 +45,7 @@ class Rows:
         actor: The actor's id, from 0.
         actors: The number that the run is configured for, at least 1.
         count: B.
-        progress: Of the training, as the newest weights say.
+        progress: How far the training is, as the newest weights say.
         episodes: int64 [B]. Episodes that each row has ended.
     """
 

@@ -78,12 +78,12 @@ def test_truncated_noise_has_the_density_of_its_definition(mean, stddev):
 @pytest.mark.row("D89")
 def test_truncated_noise_is_in_units_of_the_range_and_on_a_schedule():
     rows = Rows(0, 1, 50_000)
-    schedule = {"kind": "linear", "start": 0.02, "end": 0.01, "steps": 100}
+    schedule = {"kind": "linear", "start": 0.02, "end": 0.01, "steps": 100, "counts": "updates"}
     explorer = noisy(
         {"kind": "truncated_gaussian_noise", "stddev": schedule}, BoxSpec((2,), (-2.0, 0.0), (2.0, 1.0)), rows=rows
     )
     rng, stddevs = np.random.default_rng(0), []
-    for rows.progress in (Progress(), Progress(100)):
+    for rows.progress in (Progress(10**6), Progress(10**6, 10**6, 100)):
         stddevs.append(explorer.sample(means(0.5, 50_000, 2), rng)[0].std(axis=0))
     np.testing.assert_allclose(stddevs, [[0.08, 0.02], [0.04, 0.01]], rtol=0.02)
 
@@ -142,12 +142,12 @@ def test_gaussian_noise_in_the_actions_own_unit():
     assert actions.std() == pytest.approx(1.0, rel=0.02)
 
 
-def test_the_strength_moves_with_environment_steps():
-    stddev = {"kind": "linear", "start": 0.1, "end": 0.02, "steps": 100}
+def test_the_strength_moves_with_what_its_schedule_counts():
+    stddev = {"kind": "linear", "start": 0.1, "end": 0.02, "steps": 100, "counts": "episodes"}
     rows = Rows(0, 1, ROWS)
     explorer = noisy({"kind": "gaussian_noise", "stddev": stddev}, rows=rows)
-    for env_steps, expected in ((0, 0.2), (50, 0.12), (100, 0.04)):
-        rows.progress = Progress(env_steps)
+    for episodes, expected in ((0, 0.2), (50, 0.12), (100, 0.04)):
+        rows.progress = Progress(10**6, episodes)
         actions, _ = explorer.sample(means(0.0), np.random.default_rng(0))
         assert actions.std() == pytest.approx(expected, rel=0.02)
 

@@ -130,13 +130,13 @@ def test_actions_vary_and_stored_weights_stay(noisy, noise):
 def test_noise_on_all_trained_weights_has_the_strength_of_its_schedule(noisy):
     _, _, description = noisy
     arrays = {spec.name: np.ones((300, 300), np.float32) for spec in description.weights}
-    schedule = {"kind": "linear", "start": 0.0, "end": 0.2, "steps": 10}
+    schedule = {"kind": "linear", "start": 0.0, "end": 0.2, "steps": 10, "counts": "episodes"}
     parameters = TypeAdapter(ExplorationParameters).validate_python({"kind": "parameter_noise", "stddev": schedule})
     exploration = Exploration(parameters, {"action": CategoricalSpec(2)}, SPEC.actions, Rows(0, 1, 5))
     acting = []
     policy = SimpleNamespace(perturb=lambda perturb: acting.append(perturb(description, arrays)))
     exploration.perturb(policy, np.random.default_rng(0))
-    exploration.move_to(Progress(5))
+    exploration.move_to(Progress(10**6, 5))
     exploration.perturb(policy, np.random.default_rng(0))
     for name, array in acting[0].items():
         np.testing.assert_array_equal(array, arrays[name])
