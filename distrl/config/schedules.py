@@ -22,7 +22,7 @@ from distrl.config.section import Section
 
 
 class Progress(NamedTuple):
-    """How far a training has come, with all actors together; schedules go by it.
+    """How far a training has come, with all actors together; schedules follow it.
 
     Attributes:
         env_steps: Valid environment steps that the learner has received.
