@@ -119,7 +119,8 @@ def _explain(problem: Any, origin_of: Mapping[str, str], root: type[BaseModel]) 
     no_mapping = problem["type"] in ("model_type", "model_attributes_type", "dict_type")
     no_kind = problem["type"] in ("union_tag_invalid", "union_tag_not_found")
     is_one_of_several = no_kind or (no_mapping and _is_union(annotation))
-    if isinstance(problem["input"], str) and is_one_of_several:
+    may_be_kind = not _takes_number(annotation) or problem["input"] in map(_tag, _members(annotation))
+    if isinstance(problem["input"], str) and is_one_of_several and may_be_kind:
         field = "name" if path == ("algorithm",) else _discriminators(annotation)
         return f"{value} must be a mapping; write {dotted}.{field}={problem['input']}"
     if is_one_of_several:
@@ -203,12 +204,18 @@ def _section_of(annotation: Any) -> type[BaseModel] | None:
     return None
 
 
+def _takes_number(annotation: Any) -> bool:
+    """Whether a number may stand in place of a section, as for layers and schedules."""
+    members = _members(annotation)
+    return "number" in map(_tag, members) or ConstantSchedule in map(_bare, members)
+
+
 def _allowed_kind(problem: Any, annotation: Any) -> str:
     """List the allowed values of `kind` or `step`, and mention a bare number where it is allowed."""
     tags = [tag for tag in map(_tag, _members(annotation)) if tag is not None]
     kinds = [tag for tag in tags if tag != "number"]
     text = f"must have a {_discriminators(annotation)} of {', '.join(kinds)}"
-    text += ", or be a number" if "number" in tags or ConstantSchedule in map(_bare, _members(annotation)) else ""
+    text += ", or be a number" if _takes_number(annotation) else ""
     close = get_close_matches(str(problem.get("ctx", {}).get("tag", "")).lower(), kinds, n=1)
     return f"{text}; did you mean {close[0]}?" if close else text
 

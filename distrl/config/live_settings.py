@@ -194,7 +194,7 @@ def _explored(config: RunConfig, name: str, value: Value) -> dict[str, Any]:
     """Return the section `exploration` with a constant in place of a number or a schedule."""
     exploring = config.exploring
     assert exploring is not None
-    # A schedule would be accepted here, and Redis holds plain values alone.
+    # A bare number would do for a schedule, too; but then a mapping would pass, and Redis holds plain values alone.
     is_number = isinstance(getattr(exploring, name), float)
     return exploring.model_dump(mode="json") | {name: value if is_number else {"kind": "constant", "value": value}}
 

@@ -61,7 +61,7 @@ class ConstantSchedule(Section):
         return self.value
 
     def after(self, steps: int) -> float:
-        """The value, which is always the same."""
+        """As `at`."""
         return self.value
 
     @property

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
+from distrl.config.load import load
 from distrl.config.schedules import (
     ExponentialSchedule,
     LinearPiece,
@@ -15,6 +16,7 @@ from distrl.config.schedules import (
     Schedule,
     within,
 )
+from distrl.errors import ConfigError
 
 read = TypeAdapter(Schedule).validate_python
 
@@ -195,3 +197,18 @@ def test_a_schedule_is_held_to_its_range_by_every_piece():
         within("epsilon", schedule, 0.0, 1.0)
     with pytest.raises(ValueError, match=r"epsilon: 0.5 comes up"):
         within("epsilon", schedule, 0.6, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        ("abc", "'abc' (from flag --set) must have a kind of constant, linear"),
+        ("abc", "or be a number"),
+        ("linear", "must be a mapping; write exploration.epsilon.kind=linear"),
+        ("true", "or be a number"),
+    ],
+)
+def test_a_text_in_place_of_a_schedule_is_told_what_may_stand_there(value, line):
+    with pytest.raises(ConfigError) as caught:
+        load("cartpole-dqn", sets=[f"exploration.epsilon={value}"])
+    assert line in str(caught.value)
