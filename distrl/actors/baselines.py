@@ -52,6 +52,64 @@ class ConstantPolicy(MemorylessPolicy):
         super().__init__(draw)
 
 
+class OwnPolicy(MemorylessPolicy):
+    """A function of the user's, or an instance of a class of the user's that can be called.
+
+    It gets the observations, [B, ...], and returns the actions, [B, ...]; where there are several, name -> array.
+    Choices are counted from 0.
+
+    Args:
+        function: A class is called without arguments first.
+        what: Its name, for messages.
+
+    Raises:
+        ConfigError: It is no function. While it acts: it raises, or returns something else than allowed actions.
+    """
+
+    def __init__(self, function: Any, specs: Mapping[str, ActionSpec], what: str) -> None:
+        self._what = what
+        chooses = self._result(function) if isinstance(function, type) else function
+        if not callable(chooses):
+            raise ConfigError(f"{what}: it is {chooses!r}, which is no function")
+
+        def draw(observations: Mapping[str, Array]) -> dict[str, Array]:
+            (first, *others) = observations.values()
+            given = dict(observations) if others else first
+            returned = self._result(chooses, given)
+            chosen = returned if isinstance(returned, Mapping) else {next(iter(specs)): returned}
+            if chosen.keys() != specs.keys():
+                raise ConfigError(f"{what}: it returns actions {', '.join(map(str, chosen))}, not {', '.join(specs)}")
+            return {name: self._checked(name, spec, chosen[name], len(first)) for name, spec in specs.items()}
+
+        super().__init__(draw)
+
+    def _result(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except Exception as error:  # whatever the user's code raises
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ConfigError(f"{self._what}: it raises {reason[:300]}") from error
+
+    def _checked(self, name: str, spec: ActionSpec, value: Any, rows: int) -> Array:
+        array, wanted = spec.array, (rows, *spec.array.shape)
+        try:
+            given = np.array(value, np.float64)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"{self._what}: action {name} is no array of numbers: {error}") from error
+        if given.shape != wanted:
+            raise ConfigError(f"{self._what}: action {name} has shape {given.shape}, {rows} observations need {wanted}")
+        if not np.isfinite(given).all():
+            raise ConfigError(f"{self._what}: action {name} is not finite")
+        if not isinstance(spec, BoxSpec) and not _are_choices(given, spec):
+            allowed = ", ".join(f"0 … {n - 1}" for n in np.atleast_1d(_choices(spec)))
+            raise ConfigError(f"{self._what}: action {name} takes {allowed}, not {given.tolist()}"[:300])
+        return given.astype(array.dtype)
+
+
+def _are_choices(values: Array, spec: ActionSpec) -> bool:
+    return not bool(((values != np.floor(values)) | (values < 0) | (values >= _choices(spec))).any())
+
+
 def _action(name: str, spec: ActionSpec, value: Any) -> Array:
     """The value as `ActionSpec.array` says."""
     array = spec.array
@@ -68,7 +126,7 @@ def _action(name: str, spec: ActionSpec, value: Any) -> Array:
     if isinstance(spec, BoxSpec):
         return flat.astype(array.dtype)
     choices = _choices(spec)
-    if (flat != np.floor(flat)).any() or (flat < 0).any() or (flat >= choices).any():
+    if not _are_choices(flat, spec):
         allowed = ", ".join(f"0 … {n - 1}" for n in np.atleast_1d(choices))
         raise ConfigError(f"constant policy: action {name} takes {allowed}, not {value!r}")
     return flat.astype(array.dtype)

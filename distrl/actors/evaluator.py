@@ -6,7 +6,7 @@ Counting the episodes that end first would favour short ones: with lengths 1 and
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -103,6 +103,7 @@ class Episode(NamedTuple):
         length_steps: Valid steps.
         success: Whether it reached what it was for; None: the environment does not say.
         metrics: Key of `environment.metrics` -> its value; None: `info` had none.
+        cut: Whether it was cut short at the evaluator's limit of steps.
     """
 
     environment: int
@@ -110,16 +111,21 @@ class Episode(NamedTuple):
     length_steps: int
     success: bool | None = None
     metrics: Mapping[str, float | None] = {}
+    cut: bool = False
 
 
 class Evaluator:
     """Plays episodes in a vector of environments of its own.
+
+    An episode that reaches `max_episode_steps` is cut short: it counts as it is. A vector can only be reset as a whole,
+    so each row then plays its present episode to its end, and all begin anew.
 
     Attributes:
         env_steps: Valid steps so far, including those of episodes that did not end or do not count.
         last_step_at: Monotonic seconds of the newest step.
 
     Args:
+        max_episode_steps: Steps after which an episode is cut short; None: it is played to its end, whenever that is.
         watch: Called after every reset and step with the environments whose episodes ended, bool [B]; films use it.
     """
 
@@ -127,10 +133,12 @@ class Evaluator:
         self,
         policy: ActingPolicy,
         environment: VectorEnvironment,
+        max_episode_steps: int | None = None,
         watch: Callable[[Array], None] | None = None,
     ) -> None:
         self._policy = policy
         self._environment = environment
+        self._limit = np.iinfo(np.int64).max if max_episode_steps is None else max_episode_steps
         self._watch = watch
         self.env_steps = 0
         self.last_step_at = time.monotonic()
@@ -142,29 +150,50 @@ class Evaluator:
             seed: Seed of the environments. With their number it determines the episodes of a deterministic policy.
             stop: Called before every step.
         """
+        left = _shares(count, self._environment.rows)
+        seeds = np.random.SeedSequence(seed)
+        while left.any() and (yield from self._from_reset(left, seed, stop)):
+            seed = int(seeds.spawn(1)[0].generate_state(1)[0])
+
+    def _from_reset(self, left: Array, seed: int, stop: Callable[[], bool]) -> Generator[Episode, None, bool]:
+        """Play until `left`, int64 [B], is used up or, once an episode was cut short, all present ones have ended.
+
+        Returns:
+            False if it was stopped.
+        """
         rows = self._environment.rows
-        left = _shares(count, rows)
         totals, lengths = np.zeros(rows, np.float64), np.zeros(rows, np.int64)
+        plays, begins_more = left > 0, True
         observations = self._environment.reset(seed)
         state = self._policy.initial_state(rows)
         self._took_step(np.zeros(rows, np.bool_))
-        while left.any() and not stop():
+        while plays.any():
+            if stop():
+                return False
             actions, next_state = self._policy.choose(observations, state)
             step = self._environment.step(actions)
             observations, state = step.observations, restarted(next_state, step.valid)
             self.env_steps += int(step.valid.sum())
-            self._took_step(step.ended)
             totals += step.raw_rewards
             lengths += step.valid
-            succeeded = self._environment.succeeded
-            for ended in np.flatnonzero(step.ended):
-                if left[ended] > 0:
-                    left[ended] -= 1
-                    success = None if succeeded is None else succeeded[ended]
-                    metrics = self._metrics_of(int(ended))
-                    yield Episode(int(ended), float(totals[ended]), int(lengths[ended]), success, metrics)
+            cut = plays & ~step.ended & (lengths >= self._limit)
+            self._took_step(step.ended | cut)
+            begins_more &= not cut.any()
+            for row in np.flatnonzero(plays & (step.ended | cut)).tolist():
+                left[row] -= 1
+                plays[row] = begins_more and left[row] > 0
+                yield self._episode(row, float(totals[row]), int(lengths[row]), bool(cut[row]))
             totals[step.ended] = 0.0
             lengths[step.ended] = 0
+        return True
+
+    def _episode(self, row: int, total: float, length_steps: int, cut: bool) -> Episode:
+        """Return the episode that has just ended in a row; what the environment says of its end it says of no cut."""
+        if cut:
+            return Episode(row, total, length_steps, None, dict.fromkeys(self._environment.metrics), cut)
+        succeeded = self._environment.succeeded
+        success = None if succeeded is None else succeeded[row]
+        return Episode(row, total, length_steps, success, self._metrics_of(row))
 
     def _metrics_of(self, row: int) -> dict[str, float | None]:
         """Return the metrics of the episode that has just ended in a row."""
@@ -200,6 +229,7 @@ def evaluation(episodes: Sequence[Episode], *, weights_version: int, env_steps: 
         wall_s=wall_s,
         success_rate=success_rate(episodes),
         metrics=metric_means(episodes),
+        cut_episodes=sum(episode.cut for episode in episodes),
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from distrl.actors.evaluator import ActingPolicy, Evaluator
 from distrl.config.curriculum import ParameterValue
 from distrl.config.environment import EnvironmentConfig
-from distrl.config.evaluation import FilmsConfig
+from distrl.config.evaluation import EvaluationConfig
 from distrl.data_store.atomic import put_file, remove_temporaries
 from distrl.environments.films import Recorder, renderable, require_encoder
 from distrl.environments.vector import VectorEnvironment
@@ -29,10 +29,15 @@ class Films:
     """
 
     def __init__(
-        self, parameters: FilmsConfig, environment: EnvironmentConfig, directory: Path, report: Callable[[str], None]
+        self,
+        evaluation: EvaluationConfig,
+        environment: EnvironmentConfig,
+        directory: Path,
+        report: Callable[[str], None],
     ) -> None:
         require_encoder()
-        self._parameters, self._directory, self._report = parameters, directory, report
+        self._parameters, self._directory, self._report = evaluation.films, directory, report
+        self._most_steps = evaluation.max_episode_steps
         self._environment = VectorEnvironment(renderable(environment), 1)
         self._fails = False
         remove_temporaries(directory)
@@ -88,7 +93,8 @@ class Films:
         """Return whether the episode ended."""
         try:
             with Recorder(self._environment, path, 1, replaced=True, show_life=stop) as recorder:
-                if not [*Evaluator(policy, self._environment, recorder.watch).episodes(1, seed, stop)]:
+                evaluator = Evaluator(policy, self._environment, self._most_steps, recorder.watch)
+                if not [*evaluator.episodes(1, seed, stop)]:
                     raise _CutShortError
         except _CutShortError:
             return False

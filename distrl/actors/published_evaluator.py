@@ -43,7 +43,7 @@ class PublishedEvaluator(Evaluator):
         films: Films | None = None,
         others: Mapping[str, VectorEnvironment] = MappingProxyType({}),
     ) -> None:
-        super().__init__(GreedyPolicy(policy), environment)
+        super().__init__(GreedyPolicy(policy), environment, config.evaluation.max_episode_steps)
         self._config, self._greedy = config, self._policy
         self.environment_config = config.environment
         assert config.evaluation.every_env_steps is not None
@@ -130,7 +130,8 @@ class PublishedEvaluator(Evaluator):
         results: dict[str, Evaluation] = {}
         for name, environment in self._others.items():
             began = time.monotonic()
-            evaluator = Evaluator(self._acting(key), environment, self._took_step)
+            most_steps = self._config.evaluation.max_episode_steps
+            evaluator = Evaluator(self._acting(key), environment, most_steps, self._took_step)
             episodes = [*evaluator.episodes(self._count, seed, stop)]
             self.env_steps += evaluator.env_steps
             if len(episodes) < self._count:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,7 +38,10 @@ EpsilonOption = Annotated[
 ]
 BaselineOption = Annotated[
     str | None,
-    typer.Option(metavar="random|constant", help="A policy that learned nothing, in place of the run's policy."),
+    typer.Option(
+        metavar="random|constant|module:function",
+        help="A policy that learned nothing, or a function of yours, in place of the run's policy.",
+    ),
 ]
 ActionOption = Annotated[
     list[str] | None,
@@ -46,6 +49,16 @@ ActionOption = Annotated[
 ]
 TogetherOption = Annotated[
     int, typer.Option(min=1, metavar="B", help="Environments that step together; each plays its share.")
+]
+EnvironmentOption = Annotated[
+    str | None, typer.Option(metavar="ID", help="For --baseline or FILE.onnx: an environment, without a run.")
+]
+VideoOption = Annotated[
+    Path | None, typer.Option(metavar="FILE.webm", help="Film the first episodes of the first environment.")
+]
+LimitOption = Annotated[
+    int | None,
+    typer.Option(min=0, metavar="N", help="Steps after which an episode is cut short; 0: never; else the run's."),
 ]
 OtherOption = Annotated[
     str | None,
@@ -61,22 +74,19 @@ def evaluate(
     checkpoint: WeightsOption = "newest",
     environments: TogetherOption = 10,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of the environments.")] = 0,
-    video: Annotated[
-        Path | None, typer.Option(metavar="FILE.webm", help="Film the first episodes of the first environment.")
-    ] = None,
+    video: VideoOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing film.")] = False,
     video_episodes: Annotated[int, typer.Option(min=1, metavar="K", help="Number of episodes that --video films.")] = 1,
-    env: Annotated[
-        str | None, typer.Option(metavar="ID", help="For --baseline: an environment, without a run.")
-    ] = None,
+    env: EnvironmentOption = None,
     sets: Annotated[list[str] | None, set_option("With --env: like environment.kwargs.size=8")] = None,
     baseline: BaselineOption = None,
     action: ActionOption = None,
     epsilon: EpsilonOption = None,
+    max_episode_steps: LimitOption = None,
     other: OtherOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Play greedy episodes with a run's policy: mean return ± standard deviation, least, greatest, lengths.
+    """Play greedy episodes with the policy of a run, or of a file that distrl export wrote: returns and lengths.
 
     [cyan]distrl evaluate runs/first --episodes 100[/]
 
@@ -91,15 +101,18 @@ def evaluate(
     [cyan]distrl evaluate --env CartPole-v1 --baseline random[/]
 
     [cyan]distrl evaluate --env CartPole-v1 --baseline constant --action 1[/]
+
+    [cyan]distrl evaluate --env CartPole-v1 --baseline my_module:policy[/]
+
+    [cyan]distrl evaluate policy.onnx --env CartPole-v1[/]
     """
     # Imported here: it brings environments and ONNX Runtime, which the help does not need.
     from distrl.serving.evaluation import Video, play
 
-    run_dir = None
-    if run is not None:
-        run_dir, checkpoint = with_weights(run, checkpoint)
-        run = run if is_store_url(run) else str(run_dir)
-    subject = _subject(run_dir, run, checkpoint, env, sets or (), baseline, action or (), epsilon, other)
+    options = _Options(env, sets or (), baseline, action or (), epsilon, other)
+    subject, run, checkpoint = _chosen(run, checkpoint, options)
+    if max_episode_steps is not None:
+        subject = replace(subject, max_episode_steps=max_episode_steps or None)
     if force and video is None:
         raise ConfigError("--force goes with --video FILE.webm")
     film = None if video is None else Video(video, video_episodes, replaced=force)
@@ -130,53 +143,90 @@ def evaluator(
     raise typer.Exit(run_here(Role("evaluator"), redis_url=redis_url, run_id=run_id, allowed=allow or ()))
 
 
-def _subject(
-    run: Path | None,
-    name: str | None,
-    checkpoint: str,
-    env: str | None,
-    sets: Sequence[str],
-    baseline: str | None,
-    action: Sequence[str],
-    epsilon: float | None,
-    other: str | None,
-) -> "Subject":
+@dataclass(frozen=True)
+class _Options:
+    """The options that choose policy and environment, as they were given."""
+
+    env: str | None
+    sets: Sequence[str]
+    baseline: str | None
+    action: Sequence[str]
+    epsilon: float | None
+    other: str | None
+
+
+def _chosen(run: str | None, checkpoint: str, options: _Options) -> "tuple[Subject, str | None, str]":
+    """Return what is evaluated, with the names of run, or file, and checkpoint for the report."""
+    if run is not None and run.endswith(".onnx") and not is_store_url(run):
+        return _of_file(Path(run), checkpoint, options), run, checkpoint
+    run_dir = None
+    if run is not None:
+        run_dir, checkpoint = with_weights(run, checkpoint)
+        run = run if is_store_url(run) else str(run_dir)
+    return _subject(run_dir, run, checkpoint, options), run, checkpoint
+
+
+def _of_file(path: Path, checkpoint: str, options: _Options) -> "Subject":
+    """Return the policy of an exported file; its environment is the one that it was trained in, unless named."""
+    from distrl.serving import evaluation
+    from distrl.serving.exported_policy import load_policy
+
+    of_runs = {
+        "--baseline": options.baseline,
+        "--action": " ".join(options.action) or None,
+        "--epsilon": options.epsilon,
+        "--in": options.other,
+        "--checkpoint": None if checkpoint == "newest" else checkpoint,
+    }
+    for option, given in of_runs.items():
+        if given is not None:
+            raise ConfigError(f"{option} {given} goes with a run; {path} is one policy, which acts greedily")
+    policy = load_policy(path)
+    env = options.env or policy.spec.id
+    _check_sets_of_environment(options.sets, env)
+    return evaluation.exported_policy(path, policy, load(None, None, options.sets, {"--env": env}).config)
+
+
+def _subject(run: Path | None, name: str | None, checkpoint: str, options: _Options) -> "Subject":
     """Return the policy and environment of the command line, which names exactly one policy.
 
     Args:
         name: The run's name to the user: its directory, or its place in a data store.
-        other: One of the run's `evaluation.other_environments`; None: the training's environment.
     """
     from distrl.serving import evaluation
 
+    env, baseline, other = options.env, options.baseline, options.other
     if (run is None) == (env is None):
-        raise ConfigError("what to evaluate? A run, distrl evaluate RUN, or a baseline: --env ID --baseline random")
-    if sets and env is None:
+        raise ConfigError(
+            "what to evaluate? A run or a file, distrl evaluate RUN, or a baseline: --env ID --baseline random"
+        )
+    if options.sets and env is None:
         raise ConfigError("--set goes with --env; the environment of a run is settled")
     if other is not None and run is None:
         raise ConfigError(f"--in {other} names an environment of a run; --env ID is one by itself")
-    if action and baseline is None:
+    if options.action and baseline is None:
         raise ConfigError("--action goes with --baseline constant")
     if baseline is None:
         if run is None:
             raise ConfigError("--env needs --baseline random or constant; a policy is evaluated by its run")
-        subject = evaluation.saved_policy(run, checkpoint, epsilon, other)
+        subject = evaluation.saved_policy(run, checkpoint, options.epsilon, other)
         return replace(subject, name=f"policy of {name}, {checkpoint}") if is_store_url(str(name)) else subject
-    for option, given in (("epsilon", epsilon), ("checkpoint", None if checkpoint == "newest" else checkpoint)):
+    of_policies = {"epsilon": options.epsilon, "checkpoint": None if checkpoint == "newest" else checkpoint}
+    for option, given in of_policies.items():
         if given is not None:
             raise ConfigError(f"--{option} {given} goes with a run's own policy, not with --baseline")
-    _check_sets_of_baseline(sets, env)
-    config = evaluation.run_config(run) if run else load(None, None, sets, {"--env": env}).config
-    return evaluation.baseline(baseline, config, _actions(action), other)
+    _check_sets_of_environment(options.sets, env)
+    config = evaluation.run_config(run) if run else load(None, None, options.sets, {"--env": env}).config
+    return evaluation.baseline(baseline, config, _actions(options.action), other)
 
 
-def _check_sets_of_baseline(sets: Sequence[str], env: str | None) -> None:
+def _check_sets_of_environment(sets: Sequence[str], env: str | None) -> None:
     """Refuse settings of anything but the environment, and of its id, which `env` is."""
     for dotted in (assignment.partition("=")[0].strip() for assignment in sets):
         if dotted == "environment.id":
             raise ConfigError(f"--set environment.id: --env {env} names the environment")
         if not dotted.startswith("environment."):
-            raise ConfigError(f"--set {dotted}: a baseline has an environment alone; set environment.<what>")
+            raise ConfigError(f"--set {dotted}: only the environment is settled here; set environment.<what>")
 
 
 def _actions(given: Sequence[str]) -> dict[str | None, Any]:
@@ -273,6 +323,7 @@ def _report(
         "mean_length_steps": fmean(lengths) if lengths else None,
         "success_rate": success_rate(ended),
         "metrics": metric_means(ended),
+        "cut_episodes": sum(episode.cut for episode in ended),
         "returns": returns,
         "lengths_steps": lengths,
     }
@@ -301,6 +352,8 @@ def _text(subject: "Subject", report: Mapping[str, Any], video: Path | None) -> 
         lines.append(
             f"  {key:<{max(width, 7)}}  {known(value, lambda mean: f'{return_words(mean)} mean', 'not in info')}"
         )
+    if report["cut_episodes"]:
+        lines.append(f"  cut      {report['cut_episodes']:,} of them after {subject.max_episode_steps:,} steps")
     if not report["complete"]:
         lines.append("  stopped before all had ended: short episodes count for more than their share")
     if video is not None:

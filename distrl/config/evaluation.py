@@ -82,6 +82,10 @@ class EvaluationConfig(Section):
     last_within_s: float = Field(60.0, ge=0.0, allow_inf_nan=False)
     """How long a training that has reached a condition of `stop` waits for the evaluation of its last weights, unless
     `stop.evaluation_return` was that condition. 0: it does not wait."""
+    max_episode_steps: int | None = Field(27_000, ge=1)
+    """Steps after which an episode is cut short and counts as it is, as a policy may never end it: 27,000 are half an
+    hour of an Atari game. Results say how many were cut. null: an evaluation waits for the end of every episode.
+    `distrl evaluate` takes it over from the run."""
     epsilon: float = Field(0.0, ge=0.0, le=1.0)
     """Probability of a random action at every step, as papers on Atari's games have it (.05, .001); 0: greedy.
     `distrl evaluate` takes it over from the run."""
@@ -146,6 +150,7 @@ class EvaluationConfig(Section):
                 "episodes",
                 "environments",
                 "last_within_s",
+                "max_episode_steps",
                 "epsilon",
                 "best_by",
                 "other_environments",

@@ -116,7 +116,7 @@ def run_deterministic(
             films = None
             if config.evaluation.films.used:
                 directory = Path(description.run_dir) / "films"
-                films = Films(config.evaluation.films, config.environment, directory, notice)
+                films = Films(config.evaluation, config.environment, directory, notice)
                 cleanup.callback(films.close)
             evaluator = PublishedEvaluator(
                 config, backend, Policy(bundle), apart, evaluated, incarnation, films, others

@@ -252,9 +252,10 @@ def _result_words(found: Evaluation) -> str:
     success = "" if found.success_rate is None else f", {found.success_rate:.1%} of them successful"
     known = {key: value for key, value in found.metrics.items() if value is not None}
     metrics = "".join(f", {key} {return_words(value)}" for key, value in known.items())
+    cut = f", {found.cut_episodes} of them cut short at evaluation.max_episode_steps" if found.cut_episodes else ""
     return (
         f"return {return_words(found.mean_return)} ± {return_words(found.std_return)} over {found.episodes} "
-        f"episodes{success}{metrics}"
+        f"episodes{success}{metrics}{cut}"
     )
 
 

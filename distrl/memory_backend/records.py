@@ -210,6 +210,7 @@ class Evaluation:
         metrics: Key of `environment.metrics` -> its mean over the episodes of which it is known; None: of none.
         others: Name of `evaluation.other_environments` -> result there of the same weights; those have no others.
         best_by: `evaluation.best_by`, the result that makes one evaluation of a run better than another.
+        cut_episodes: Episodes that were cut short at `evaluation.max_episode_steps`.
     """
 
     weights_version: int
@@ -225,6 +226,7 @@ class Evaluation:
     metrics: dict[str, float | None] = field(default_factory=dict)
     others: dict[str, "Evaluation"] = field(default_factory=dict)
     best_by: str = RETURN
+    cut_episodes: int = 0
 
     @property
     def score(self) -> float | None:

@@ -73,7 +73,7 @@ class EvaluatorRole(JoinedRole):
             return None
         directory = Path(self._run.description.run_dir) / "films"
         try:
-            films = Films(config.evaluation.films, config.environment, directory, self._report)
+            films = Films(config.evaluation, config.environment, directory, self._report)
         except (DistrlError, OSError) as error:
             self._report(f"no films: {error}")
             return None

@@ -35,6 +35,7 @@ class RecordedEvaluation(BaseModel):
     metrics: dict[str, float | None] = {}
     others: dict[str, "RecordedEvaluation"] = {}
     best_by: str = RETURN
+    cut_episodes: int = 0
 
     @property
     def score(self) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from distrl.actors.baselines import ConstantPolicy, MemorylessPolicy
+from distrl.actors.baselines import ConstantPolicy, MemorylessPolicy, OwnPolicy
 from distrl.actors.evaluator import (
     ActingPolicy,
     Episode,
@@ -29,13 +29,16 @@ from distrl.environments.random_actions import RandomActions
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError, MissingExtraError
 from distrl.learner.policy_files import read_policy
+from distrl.serving.exported_policy import ExportedPolicy, PolicyState
 from distrl.types import Array, ArraySpec, EnvSpec
+from distrl.user_classes import own_class
 
 __all__ = [
     "Episode",
     "Subject",
     "Video",
     "baseline",
+    "exported_policy",
     "metric_means",
     "play",
     "run_config",
@@ -54,6 +57,7 @@ class Subject:
         env_steps: Environment steps of its training; None if unknown, and for a baseline.
         weights_version: None for a baseline.
         epsilon: Probability of a random action at every step.
+        max_episode_steps: Steps after which an episode is cut short; None: none is.
     """
 
     name: str
@@ -62,6 +66,7 @@ class Subject:
     env_steps: int | None = None
     weights_version: int | None = None
     epsilon: float = 0.0
+    max_episode_steps: int | None = None
 
 
 @dataclass(frozen=True)
@@ -150,34 +155,96 @@ def saved_policy(run_dir: Path, checkpoint: str, epsilon: float | None = None, o
         return with_epsilon(greedy, spec, config.network.action_mask, chance, rng)
 
     name = f"policy of {run_dir}, {checkpoint}"
-    return Subject(name, environment, make, saved.env_steps, saved.weights.version, chance)
+    limit = config.evaluation.max_episode_steps
+    return Subject(name, environment, make, saved.env_steps, saved.weights.version, chance, limit)
+
+
+def exported_policy(path: Path, policy: ExportedPolicy, config: RunConfig) -> Subject:
+    """Return the policy that was loaded from a file, in the environment of a configuration."""
+    exported = policy.exported
+
+    def make(spec: EnvSpec, rng: np.random.Generator) -> ActingPolicy:
+        if difference := policy.spec.unlike(spec):
+            raise ConfigError(f"{path} does not fit {spec.id}: {difference}; name its environment: --env ID")
+        return FromFile(policy)
+
+    limit = config.evaluation.max_episode_steps
+    return Subject(
+        f"policy of {path}",
+        config.environment,
+        make,
+        exported.env_steps,
+        exported.weights_version,
+        max_episode_steps=limit,
+    )
+
+
+class FromFile:
+    """Acts as an exported policy does, whose state it keeps as arrays: a row of zeros stands for an episode's start."""
+
+    def __init__(self, policy: ExportedPolicy) -> None:
+        self._policy = policy
+
+    def initial_state(self, batch: int) -> dict[str, Array]:
+        """Return the state before an episode, name -> [batch, ...]."""
+        return _rows_of(self._policy.fresh(batch))
+
+    def choose(
+        self, observations: Mapping[str, Array], recurrent_state: Mapping[str, Array]
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Return (actions, next state), name -> [B, ...] each."""
+        kept = {
+            kind: {name.removeprefix(kind): rows for name, rows in recurrent_state.items() if name.startswith(kind)}
+            for kind in (_RECURRENT, _STACK)
+        }
+        begins = recurrent_state[_GOES_ON] == 0
+        before = PolicyState(kept[_RECURRENT], kept[_STACK], begins)
+        actions, after = self._policy.choose(dict(observations), before)
+        return actions, _rows_of(after)
+
+
+_RECURRENT, _STACK, _GOES_ON = "recurrent/", "stack/", "goes on"
+
+
+def _rows_of(state: PolicyState) -> dict[str, Array]:
+    return {
+        **{f"{_RECURRENT}{name}": rows for name, rows in state.recurrent.items()},
+        **{f"{_STACK}{name}": rows for name, rows in state.stacks.items()},
+        _GOES_ON: (~state.begins).astype(np.uint8),
+    }
 
 
 def baseline(kind: str, config: RunConfig, values: Mapping[str | None, Any], other: str | None = None) -> Subject:
     """Return a policy that learned nothing.
 
     Args:
-        kind: "random" or "constant".
+        kind: "random", "constant", or module:function, see `OwnPolicy`.
         other: As for `saved_policy`.
         values: For "constant": action -> its value; None stands for the only action that there is.
 
     Raises:
-        ConfigError: No such baseline, or values for one that draws its own.
+        ConfigError: No such baseline, or values for one that chooses its own.
     """
     if kind not in ("random", "constant"):
-        raise ConfigError(f"--baseline {kind} is none of random, constant")
-    if kind == "random" and values:
-        raise ConfigError("--action is of --baseline constant; the random one draws its own")
+        if ":" not in kind:
+            raise ConfigError(f"--baseline {kind} is none of random, constant, module:function")
+        function = own_class(kind, "--baseline")
+    if kind != "constant" and values:
+        raise ConfigError(f"--action is of --baseline constant; {kind} chooses its own")
 
     def make(spec: EnvSpec, rng: np.random.Generator) -> ActingPolicy:
         if kind == "random":
             return MemorylessPolicy(RandomActions(spec, rng, config.network.action_mask))
+        if kind != "constant":
+            return OwnPolicy(function, spec.actions, f"--baseline {kind}")
         if None in values and len(spec.actions) > 1:
             raise ConfigError(f"--action: name the action, NAME=VALUE; there are {', '.join(spec.actions)}")
         (first, *_) = spec.actions
         return ConstantPolicy(spec.actions, {name or first: value for name, value in values.items()})
 
-    return Subject(f"{kind} policy", environment_of(config, other), make)
+    return Subject(
+        f"{kind} policy", environment_of(config, other), make, max_episode_steps=config.evaluation.max_episode_steps
+    )
 
 
 def play(
@@ -204,7 +271,8 @@ def play(
         if video is not None:
             recorder = Recorder(environment, video.path, video.episodes, replaced=video.replaced)
             cleanup.enter_context(recorder)
-        evaluator = Evaluator(policy, environment, None if recorder is None else recorder.watch)
+        watch = None if recorder is None else recorder.watch
+        evaluator = Evaluator(policy, environment, subject.max_episode_steps, watch)
         yield from evaluator.episodes(episodes, int(environment_seed.generate_state(1)[0]))
 
 

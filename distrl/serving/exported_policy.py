@@ -111,19 +111,32 @@ class ExportedPolicy:
         """
         raw, single = batched_arrays(observation, self.spec.observations)
         count = len(next(iter(raw.values())))
-        before = self._fresh(count) if state is None else self._checked(state, count)
+        before = self.fresh(count) if state is None else self._checked(state, count)
+        actions, after = self.choose(raw, before, None if deterministic else self._rng if rng is None else rng)
+        return Decision(self._write(actions, single), after if self.remembers else None)
+
+    def choose(
+        self, raw: dict[str, Array], before: PolicyState, rng: np.random.Generator | None = None
+    ) -> tuple[dict[str, Array], PolicyState]:
+        """Return (actions as `ActionSpec.array` says, state for the next call), name -> [B, ...] each.
+
+        Args:
+            raw: name -> [B, ...] as in `spec.observations`.
+            rng: Draws the actions; None: the most probable ones.
+
+        Raises:
+            DistrlError: As `act`, of the graph.
+        """
+        count = len(before.begins)
         seen = self._seen(raw, before, count)
         output = self._policy.step(seen, before.recurrent)
         self._check(output, count)
-        if deterministic:
+        if rng is None:
             chosen = self._selector.mode(output.outputs)
         else:
-            chosen, _ = self._selector.sample(output.outputs, self._rng if rng is None else rng)
-        action = self._write(self._pipeline.actions(chosen), single)
-        if not self.remembers:
-            return Decision(action, None)
+            chosen, _ = self._selector.sample(output.outputs, rng)
         stacks = {name: seen[name] for name in self._stacks}
-        return Decision(action, PolicyState(output.recurrent_state, stacks, np.zeros(count, np.bool_)))
+        return self._pipeline.actions(chosen), PolicyState(output.recurrent_state, stacks, np.zeros(count, np.bool_))
 
     def _check(self, output: PolicyOutput, count: int) -> None:
         """Refuse outputs of a foreign graph: texts, lists, or arrays of other shapes."""
@@ -135,7 +148,8 @@ class ExportedPolicy:
                 what = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
                 raise DistrlError(f"the graph puts out {what} as {name!r}, not {spec.dtype} {(count, *spec.shape)}")
 
-    def _fresh(self, count: int) -> PolicyState:
+    def fresh(self, count: int) -> PolicyState:
+        """Return the state of so many environments before their first observations."""
         return PolicyState(self._policy.initial_state(count), {}, np.ones(count, np.bool_))
 
     def _checked(self, state: PolicyState, count: int) -> PolicyState:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from distrl.actors.baselines import ConstantPolicy, MemorylessPolicy
+from distrl.actors.baselines import ConstantPolicy, MemorylessPolicy, OwnPolicy
 from distrl.actors.evaluator import Evaluator
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments.random_actions import RandomActions
@@ -88,3 +88,59 @@ def test_a_baseline_is_worth_what_chance_is():
         totals = [episode.total for episode in Evaluator(policy, environment).episodes(300, 0)]
         assert np.mean(totals) == pytest.approx(2.0, abs=0.25)  # standard error: 1.22 / sqrt(300) = 0.07
     environment.close()
+
+
+class LeftThenRight:
+    """A policy of a user's with a memory of its own."""
+
+    def __init__(self):
+        self._calls = 0
+
+    def __call__(self, observations):
+        self._calls += 1
+        return np.full(len(observations), self._calls % 2)
+
+
+def test_a_function_of_the_user_s_acts_for_all_environments_at_once():
+    one = {"arm": SPECS["arm"]}
+    policy = OwnPolicy(lambda observations: (observations[:, 0] > 0).astype(int), one, "--baseline m:f")
+    actions, state = policy.choose({"observation": np.array([[-1.0], [2.0]], np.float32)}, policy.initial_state(2))
+    assert (actions["arm"].dtype.name, actions["arm"].tolist(), state) == ("int32", [0, 1], {})
+    several = OwnPolicy(
+        lambda seen: {"arm": seen["a"][:, 0], "point": seen["b"]},
+        {name: SPECS[name] for name in ("arm", "point")},
+        "m:f",
+    )
+    seen = {
+        "a": np.array([[1], [2]]),
+        "b": np.array([[0.5, 9.0], [0.0, 1.0]]),
+    }  # beyond its bounds: cut by the environment
+    told = {name: array.tolist() for name, array in several.choose(seen, {})[0].items()}
+    assert told == {"arm": [1, 2], "point": [[0.5, 9.0], [0.0, 1.0]]}
+    own = OwnPolicy(LeftThenRight, one, "m:LeftThenRight")
+    assert [own.choose(ROWS, {})[0]["arm"].tolist() for _ in range(2)] == [[1] * 4, [0] * 4]
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (np.zeros(3), "m:f: action arm has shape (3,), 4 observations need (4,)"),
+        (np.full(4, 3), "m:f: action arm takes 0 … 2, not [3.0, 3.0, 3.0, 3.0]"),
+        (np.full(4, 0.5), "m:f: action arm takes 0 … 2, not [0.5, 0.5, 0.5, 0.5]"),
+        (np.full(4, np.nan), "m:f: action arm is not finite"),
+        ("left", "m:f: action arm is no array of numbers: could not convert string to float: 'left'"),
+        ({"leg": np.zeros(4)}, "m:f: it returns actions leg, not arm"),
+    ],
+)
+def test_what_a_function_of_the_user_s_may_not_return(returned, message):
+    policy = OwnPolicy(lambda observations: returned, {"arm": SPECS["arm"]}, "m:f")
+    with pytest.raises(ConfigError) as caught:
+        policy.choose(ROWS, {})
+    assert str(caught.value) == message
+
+
+def test_a_function_of_the_user_s_that_raises_is_one_line():
+    with pytest.raises(ConfigError, match=r"^m:f: it raises IndexError: list index out of range$"):
+        OwnPolicy(lambda observations: [][0], {"arm": SPECS["arm"]}, "m:f").choose(ROWS, {})
+    with pytest.raises(ConfigError, match=r"^m:f: it is 3, which is no function$"):
+        OwnPolicy(3, {"arm": SPECS["arm"]}, "m:f")

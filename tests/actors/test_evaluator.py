@@ -155,6 +155,34 @@ def test_returns_are_of_what_the_environment_paid_and_padding_counts_for_nothing
     environment.close()
 
 
+@pytest.mark.parametrize("count", [4, None])
+def test_an_episode_that_never_ends_is_cut_short_and_all_rows_begin_anew(count):
+    """Row 1 is cut after 5 steps; row 0 then ends its second episode, and both begin anew by another seed."""
+    environment = Scripted([[[1.0, 0.0, 2.0]], [[1.0] * 1000]])
+    environment.says = True
+    evaluator, found = Evaluator(Counting(), environment, max_episode_steps=5), []
+    for episode in evaluator.episodes(count, 7):
+        found.append(episode)
+        if len(found) == 4:
+            break
+    short, cut = Episode(0, 3.0, 3, False), Episode(1, 5.0, 5, None, cut=True)
+    assert found == ([short, cut, short, cut] if count else [short, cut, short, short])
+    first, second = environment.seeds
+    assert first == 7 != second
+    again = Scripted([[[1.0, 0.0, 2.0]], [[1.0] * 1000]])
+    assert len([*Evaluator(Counting(), again, max_episode_steps=5).episodes(4, 7)]) == 4
+    assert again.seeds == environment.seeds
+    told = evaluation(found, weights_version=7, env_steps=100, wall_s=0.5)
+    assert (told.cut_episodes, told.success_rate) == (2 if count else 1, 0.0)
+
+
+def test_an_episode_that_ends_at_the_limit_is_not_cut_short():
+    environment = Scripted([[[1.0, 2.0]], [[3.0] * 5]])
+    found = [*Evaluator(Counting(), environment, max_episode_steps=5).episodes(4, 0)]
+    assert sorted(found) == [Episode(0, 3.0, 2)] * 2 + [Episode(1, 15.0, 5)] * 2
+    assert environment.seeds == [0]
+
+
 def test_endless_until_stopped():
     asked = iter([False] * 7 + [True])
     found = [*Evaluator(Counting(), Scripted([[[1.0]], [[1.0, 1.0]]])).episodes(None, 3, lambda: next(asked))]
@@ -164,7 +192,7 @@ def test_endless_until_stopped():
 
 def test_a_watcher_sees_the_reset_and_every_step():
     told = []
-    evaluator = Evaluator(Counting(), Scripted([[[1.0], [1.0, 1.0]]]), told.append)
+    evaluator = Evaluator(Counting(), Scripted([[[1.0], [1.0, 1.0]]]), watch=told.append)
     assert len([*evaluator.episodes(2, 0)]) == 2
     assert np.concatenate(told).tolist() == [False, True, False, False, True]
 

@@ -40,7 +40,7 @@ class Filmed(World):
     def evaluator(self, after=0):
         films = None
         if self.config.evaluation.films.used:
-            films = Films(self.config.evaluation.films, self.config.environment, self.directory, self.reports.append)
+            films = Films(self.config.evaluation, self.config.environment, self.directory, self.reports.append)
         environment = VectorEnvironment(self.config.environment, self.config.evaluation.environments_used)
         incarnation = self.backend.registry.register_evaluator()
         return PublishedEvaluator(self.config, self.backend, self.policy, environment, after, incarnation, films)

@@ -90,6 +90,7 @@ def test_a_run_is_evaluated_as_text_and_as_json(run_dir, capfd):
         "mean_length_steps": 3.0,
         "success_rate": None,
         "metrics": {},
+        "cut_episodes": 0,
         "in": None,
         "lengths_steps": [3] * 10,
     }
@@ -208,11 +209,36 @@ def test_baselines_need_no_run(capfd, run_dir):
     assert one["mean_return"] == pytest.approx(1.5, abs=0.5)
 
 
+def test_an_exported_file_plays_as_its_run_does(run_dir, capfd, workplace):
+    assert main.main(["export", str(run_dir), "--output", "policy.onnx"]) == 0
+    capfd.readouterr()
+    options = ["--episodes", 6, "--json"]
+    own = json.loads(run(capfd, run_dir, *options)[1])
+    kwargs = ["--set", "environment.kwargs={n: 2, length_steps: 3}"]
+    of_file = json.loads(run(capfd, "policy.onnx", *kwargs, *options)[1])
+    assert of_file["returns"] == own["returns"]
+    assert of_file["env_steps_trained"] == own["env_steps_trained"]
+    assert (of_file["run"], of_file["environment"]) == ("policy.onnx", ENVIRONMENT)
+    assert refused(capfd, "policy.onnx", "--env", "CartPole-v1").startswith("policy.onnx does not fit CartPole-v1: its")
+
+
+def test_episodes_that_do_not_end_are_cut_short(capfd, workplace):
+    """A function of the user's that balances the pole beyond any limit of steps, as gymnasium's own limit is off."""
+    (workplace / "balancing.py").write_text(
+        "def policy(seen):\n    return (seen @ [0.1, 0.2, 1.0, 1.0] > 0).astype(int)\n"
+    )
+    balanced = ["--env", "gymnasium.envs.classic_control.cartpole:CartPoleEnv", "--baseline", "balancing:policy"]
+    options = ["--episodes", 3, "--environments", 2, "--max-episode-steps", 600]
+    found = json.loads(run(capfd, *balanced, *options, "--json")[1])
+    assert (found["lengths_steps"], found["cut_episodes"], found["complete"]) == ([600] * 3, 3, True)
+    assert "\n  cut      3 of them after 600 steps\n" in run(capfd, *balanced, *options)[1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "what to evaluate? A run, distrl evaluate RUN, or a baseline: --env ID --baseline random"),
-        (["here", "--env", "CartPole-v1"], "what to evaluate? A run, distrl evaluate RUN, or a baseline"),
+        ([], "what to evaluate? A run or a file, distrl evaluate RUN, or a baseline: --env ID --baseline random"),
+        (["here", "--env", "CartPole-v1"], "what to evaluate? A run or a file, distrl evaluate RUN, or a baseline"),
         (["nowhere"], "nowhere is not a run's directory: it holds no config.yaml"),
         (["--env", "CartPole-v1"], "--env needs --baseline random or constant; a policy is evaluated by its run"),
         (["--env", "CartPole-v9", "--baseline", "random"], "unknown environment 'CartPole-v9'; the nearest ids are"),
@@ -244,12 +270,15 @@ def test_baselines_need_no_run(capfd, run_dir):
         ),
         (
             ["--env", "CartPole-v1", "--set", "environment={id: Acrobot-v1}", "--baseline", "random"],
-            "--set environment: a baseline has an environment alone; set environment.<what>",
+            "--set environment: only the environment is settled here; set environment.<what>",
         ),
         (
             ["--env", "CartPole-v1", "--set", "learner.batch_size=7", "--baseline", "random"],
-            "--set learner.batch_size: a baseline has an environment alone; set environment.<what>",
+            "--set learner.batch_size: only the environment is settled here; set environment.<what>",
         ),
+        (["here.onnx"], "policy here.onnx cannot be read: No such file or directory"),
+        (["here.onnx", "--in", "hard"], "--in hard goes with a run; here.onnx is one policy, which acts greedily"),
+        (["here.onnx", "--baseline", "random"], "--baseline random goes with a run; here.onnx is one policy"),
         (["--env", "CartPole-v1", "--baseline", "random", "--force"], "--force goes with --video FILE.webm"),
     ],
 )

@@ -40,7 +40,7 @@ def film(path, recorded, count=2, episodes=6, replaced=False):
     environment = VectorEnvironment(renderable(EnvironmentConfig(id=f"{__name__}:Coloured")), count)
     with Recorder(environment, path, recorded, replaced=replaced) as recorder:
         policy = ConstantPolicy(environment.spec.actions, {"action": 0})
-        assert len([*Evaluator(policy, environment, recorder.watch).episodes(episodes, 0)]) == episodes
+        assert len([*Evaluator(policy, environment, watch=recorder.watch).episodes(episodes, 0)]) == episodes
     environment.close()
 
 

@@ -266,11 +266,12 @@ def test_every_evaluation_is_told_once(make_monitor, backend, tmp_path, view):
 def test_an_evaluation_is_told_with_its_results_in_other_environments(make_monitor, backend, view):
     monitor = make_monitor()
     own = Evaluation(3, 100, 20, 9.0, 0.0, 9.0, 9.0, 9.0, 1.5)
-    hard = Evaluation(3, 100, 20, 4.0, 0.5, 3.5, 4.5, 9.0, 1.5, success_rate=0.25, metrics={"x": 2.0})
+    hard = Evaluation(3, 100, 20, 4.0, 0.5, 3.5, 4.5, 9.0, 1.5, success_rate=0.25, metrics={"x": 2.0}, cut_episodes=2)
     found = replace(own, others={"hard": hard, "far": own})
     backend.registry.add_evaluation(found, b"", backend.registry.register_evaluator())
     monitor.update(backend, [])
     there = "return 4.00 ± 0.50 over 20 episodes, 25.0% of them successful, x 2.00"
+    there += ", 2 of them cut short at evaluation.max_episode_steps"
     alike = "return 9.00 ± 0.00 over 20 episodes"
     assert view.events == [f"evaluation at 100 steps: {alike}; in hard: {there}; in far: {alike}"]
 

@@ -44,8 +44,14 @@ def test_no_more_environments_than_episodes(monkeypatch):
 @pytest.mark.parametrize(
     ("kind", "values", "message"),
     [
-        ("greedy", {}, "--baseline greedy is none of random, constant"),
-        ("random", {None: 1}, "--action is of --baseline constant; the random one draws its own"),
+        ("greedy", {}, "--baseline greedy is none of random, constant, module:function"),
+        ("random", {None: 1}, "--action is of --baseline constant; random chooses its own"),
+        (
+            "nowhere:policy",
+            {},
+            "--baseline nowhere:policy: module 'nowhere' cannot be imported: ModuleNotFoundError: "
+            "No module named 'nowhere'",
+        ),
         ("constant", {}, "constant policy: action action has no value; each of action needs one"),
         ("constant", {None: 4}, "constant policy: action action takes 0 … 3, not 4"),
     ],

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from distrl import load_policy
-from distrl.actors.evaluator import GreedyPolicy
+from distrl.actors.evaluator import Evaluator, GreedyPolicy
 from distrl.actors.policy import Policy
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.heads import PolicyHeadParameters, QHeadParameters, ValueHeadParameters
@@ -26,6 +26,7 @@ from distrl.networks.policy import onnx_graph
 from distrl.networks.policy.bundle import export_bundle
 from distrl.networks.policy.description import BundleDescription
 from distrl.networks.policy.exported_model import Exported, opened, sealed
+from distrl.serving.evaluation import FromFile
 from distrl.serving.exported_policy import ExportedPolicy
 from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, Unprocessed, Weights
 
@@ -166,6 +167,21 @@ def test_raw_observations_are_processed_and_actions_mapped_back(made):
         step, raw_step = processed.step(chosen), raw.step({"action": action})
         np.testing.assert_array_equal(step.raw_rewards, raw_step.raw_rewards)
         seen, shown, state = step.observations, raw_step.observations, state.restarted(~raw_step.valid)
+    processed.close()
+    raw.close()
+
+
+def test_a_file_is_evaluated_as_its_run_is(made):
+    """With memory and stacks of frames, over episodes that begin on the way."""
+    task = {"id": "distrl.environments.worlds.toy:Reach", "kwargs": {"length_steps": 3}}
+    processed = VectorEnvironment(EnvironmentConfig.model_validate({**task, "preprocessing": PREPROCESSING}), 2)
+    raw = VectorEnvironment(EnvironmentConfig.model_validate(task), 2)
+    network, bundle, path = made(processed.spec, **LSTM)
+    trained = Policy(bundle)
+    trained.set_weights(Weights(1, network.policy_weights()))
+    expected = [*Evaluator(GreedyPolicy(trained), processed).episodes(8, 7)]
+    assert [*Evaluator(FromFile(load_policy(path)), raw).episodes(8, 7)] == expected
+    assert len({episode.total for episode in expected}) > 1
     processed.close()
     raw.close()
 

@@ -29,7 +29,7 @@ export function evaluationsPanel(id) {
     const columns = [title("env_steps"), "Mean return", "Spread", "Least", "Greatest", "Episodes", "Length", ...(succeeds ? ["Success"] : []), ...metrics, ...others.map((name) => `In ${name}`)];
     head.replaceChildren(...columns.map((text) => h("th", { scope: "col", class: "n", title: text === "Spread" ? "Standard deviation over the episodes" : null }, text)));
     body.replaceChildren(...found.map((one) => h("tr", {}, h("th", { scope: "row", class: "n" }, one.is_best ? h("span", { class: "tag best", title: `by ${one.best_by}` }, "best") : null, whole(one.env_steps)),
-      [result(one.mean_return), `± ${result(one.std_return)}`, result(one.min_return), result(one.max_return), whole(one.episodes), whole(one.mean_length_steps),
+      [result(one.mean_return), `± ${result(one.std_return)}`, result(one.min_return), result(one.max_return), one.cut_episodes ? `${whole(one.episodes)}, ${whole(one.cut_episodes)} cut short` : whole(one.episodes), whole(one.mean_length_steps),
         ...(succeeds ? [percent(one.success_rate)] : []), ...metrics.map((name) => result(one.metrics[name])),
         ...others.map((name) => other(one.others[name]))].map((cell) => h("td", { class: "n" }, cell)))));
   }
