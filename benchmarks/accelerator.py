@@ -10,13 +10,14 @@ includes their copy to the device. Operations are counted from the layers: two f
 pass, and twice as many again for the gradients, except those of the pixels. The peak is the rate of one product of two
 large square matrices on the device in the same dtype, as the framework multiplies by default: float32 on many GPUs by
 their TF32 units. The feed is the rate at which one host thread decodes and joins batches, and at which it copies them
-to the device.
+to the device; beside it, the rate of several threads that decode and join batches of their own.
 """
 
 import math
 import os
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +38,9 @@ from distrl.unroll_schema import UnrollSchema
 PRESET = "pong-impala"
 PEAK_SIZE = {"cpu": 2048, "gpu": 16384}
 """Rows and columns of the matrices whose product measures the peak."""
+
+
+FEEDING_THREADS = (2, 4, 8)
 
 
 class Case(NamedTuple):
@@ -93,19 +97,19 @@ def measure(name: str, backend: str, unrolls: int, seconds: float) -> Entry:
         flops = (
             operations(networks["main"].online.model) * config.actors.unroll_length_steps * config.sequences_per_batch
         )
-        feed = _feeding(recorded, UnrollSchema.of(environment.spec, *_shape(config), {}), frames)
+        schema = UnrollSchema.of(environment.spec, *_shape(config), {})
+        feeds = [_feeding(recorded, schema, frames) for _ in range(max(FEEDING_THREADS))]
         batch_bytes = sum(array.nbytes for array in _arrays(stack(recorded, frames)))
         return {
-            "name": name,
+            "name": ", ".join([name, backend, device_name(backend)]),
             **where,
-            "backend": backend,
-            "device": device_name(backend),
             "frames_per_update": config.actors.unroll_length_steps * config.sequences_per_batch,
             "update_s": update_s,
             "flops_per_update": flops,
             "peak_flops_per_s": peak(backend, CASES[name].dtype, seconds),
             "batch_bytes": batch_bytes,
-            "feed_s": seconds_per_call(feed, seconds),
+            "feed_s": seconds_per_call(feeds[0], seconds),
+            "threads_feed_s": {count: _together_s(feeds[:count], seconds) for count in FEEDING_THREADS},
             "copy_s": seconds_per_call(_copying(backend, stack(recorded, frames)), seconds),
         }
     finally:
@@ -172,6 +176,17 @@ def _feeding(unrolls: list[Unroll], schema: UnrollSchema, frames: Mapping[str, i
     return lambda: stack([decode_unroll(header, payload, schema, layouts) for header, payload in payloads], frames)
 
 
+def _together_s(feeds: list[Callable[[], object]], seconds: float) -> float:
+    """Return the seconds per batch of as many threads as functions, each of which makes batches of its own."""
+    with ThreadPoolExecutor(len(feeds)) as threads:
+
+        def one_of_each() -> None:
+            for made in [threads.submit(feed) for feed in feeds]:
+                made.result()
+
+        return seconds_per_call(one_of_each, seconds) / len(feeds)
+
+
 def _copying(backend: str, batch: Batch) -> Callable[[], object]:
     """Return a function that copies a batch to the device and waits for the end."""
     arrays = _arrays(batch)
@@ -198,18 +213,19 @@ def _arrays(batch: Batch) -> list[np.ndarray]:
 def block(report: Mapping[str, Any]) -> str:
     """Return the part of the page."""
     heads = ["Network", "Frames per update", "Updates/s", "Frames/s", "TFLOP/s of the peak"]
-    return listed(report, [*heads, "Frames/s fed", "Frames/s copied"], _line)
+    return listed(report, [*heads, "Frames/s fed", "By 2, 4, 8 threads", "Frames/s copied"], _line)
 
 
 def _line(entry: Entry) -> list[str]:
     frames, done = entry["frames_per_update"], entry["flops_per_update"] / entry["update_s"]
     return [
-        f"{entry['name']}, {entry['backend']}, {entry['device']}",
+        entry["name"],
         f"{frames:,}",
         f"{1.0 / entry['update_s']:,.2f}",
         f"{frames / entry['update_s']:,.0f}",
         f"{done / 1e12:.3g} of {entry['peak_flops_per_s'] / 1e12:.3g} ({done / entry['peak_flops_per_s']:.0%})",
         f"{frames / entry['feed_s']:,.0f}",
+        ", ".join(f"{frames / taken_s:,.0f}" for taken_s in entry.get("threads_feed_s", {}).values()) or "–",
         f"{frames / entry['copy_s']:,.0f} ({entry['batch_bytes'] / entry['copy_s'] / 1e9:.1f} GB/s)",
     ]
 

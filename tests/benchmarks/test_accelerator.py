@@ -38,25 +38,24 @@ def test_operations_of_the_deep_network():
 
 def test_the_page_s_figures():
     entry = {
-        "name": "nature-float32",
+        "name": "nature-float32, jax, cpu",
         "commit": "abc1234",
         "date": "2026-01-02",
         "machine": "2 cores (X)",
         "load_before": 0.1,
-        "backend": "jax",
-        "device": "cpu",
         "frames_per_update": 640,
         "update_s": 0.5,
         "flops_per_update": 5e10,
         "peak_flops_per_s": 2e11,
         "batch_bytes": 5_000_000,
         "feed_s": 0.01,
+        "threads_feed_s": {"2": 0.008},
         "copy_s": 0.005,
     }
     assert accelerator.block({"command": "c", "results": []}) == NOTHING
     text = accelerator.block({"command": "c", "results": [entry]})
     assert text.splitlines()[-1] == (
-        "| nature-float32, jax, cpu | 640 | 2.00 | 1,280 | 0.1 of 0.2 (50%) | 64,000 | 128,000 (1.0 GB/s) |"
+        "| nature-float32, jax, cpu | 640 | 2.00 | 1,280 | 0.1 of 0.2 (50%) | 64,000 | 80,000 | 128,000 (1.0 GB/s) |"
     )
 
 
@@ -70,4 +69,5 @@ def test_a_case_is_measured(backend, tmp_path):
     entry = json.loads((tmp_path / "accelerator.json").read_text())["results"][0]
     assert entry["frames_per_update"] == 640
     assert entry["batch_bytes"] > 640 * 84 * 84
-    assert np.isfinite([entry[key] for key in ("update_s", "peak_flops_per_s", "feed_s", "copy_s")]).all()
+    taken = [entry[key] for key in ("update_s", "peak_flops_per_s", "feed_s", "copy_s")]
+    assert np.isfinite([*taken, *(entry["threads_feed_s"][count] for count in ("2", "4", "8"))]).all()
