@@ -4,8 +4,9 @@
     python -m benchmarks.gpu --only 'cartpole-*' --seconds 10
     python -m benchmarks.gpu --sets learner.device=cpu
 
-Each training is started twice: with an empty cache of compiled programs ("cold"), and once more ("warm"). Rates are of
-the seconds after the first update. Every core but two has an actor. The GPU is asked twice a second how busy it is.
+Each training is started twice: with an empty cache of compiled programs, up to its first update ("cold"), and once
+more ("warm"). Rates are of the seconds after the first update. Every core but two has an actor. The GPU is asked twice
+a second how busy it is.
 `benchmarks.accelerator --unrolls 16` has the learner alone, with every figure of the same machine. A row is printed as
 it is measured; one that fails is printed, too, and the next one begins. A row that would begin after `--minutes` is
 left out.
@@ -79,7 +80,8 @@ def measure(row: str, seconds: float, sets: Sequence[str], out: Path) -> Entry:
         shutil.rmtree(compiled, ignore_errors=True)
     shutil.rmtree(run_dir, ignore_errors=True)
     actors = max(1, len(os.sched_getaffinity(0)) - SPARE_CORES)
-    ends = ("stop.mean_return=null", "stop.env_steps=null", f"stop.minutes={seconds / 60.0:g}")
+    end = "stop.updates=1" if cache == "cold" else f"stop.minutes={seconds / 60.0:g}"
+    ends = ("stop.mean_return=null", "stop.env_steps=null", end)
     given = ("learner.backend=jax", f"actors.count={actors}", *ends, *own, *sets)
     options = [word for value in given for word in ("--set", value)]
     os.environ |= {"JAX_COMPILATION_CACHE_DIR": str(compiled.resolve()), **KEEPS_ALL}
@@ -99,14 +101,18 @@ def measure(row: str, seconds: float, sets: Sequence[str], out: Path) -> Entry:
         "actors": actors,
         "sets": list(sets),
         "first_update_s": round(first_update_s, 1),
-        "env_steps_per_s": summary["env_steps_per_s"],
-        "updates": summary["updates"],
-        "learner_idle_share": summary["learner_idle_share"],
-        "actors_blocked_share": summary["actors_blocked_share"],
+        "programs": len([*compiled.glob("*-cache")]),
+        **({} if cache == "cold" else _rates(summary, trained)),
+    }
+
+
+def _rates(summary: Mapping[str, Any], trained: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    """Return what is known of the seconds after the first update, the GPU's share and MB among them."""
+    taken = ("env_steps_per_s", "updates", "learner_idle_share", "actors_blocked_share", "mean_return_100")
+    return {
+        **{name: summary[name] for name in taken},
         "gpu_busy_share": mean(busy for busy, _ in trained) if trained else None,
         "gpu_used_mb": max((used for _, used in trained), default=None),
-        "programs": len([*compiled.glob("*-cache")]),
-        "mean_return": summary["mean_return_100"],
     }
 
 
@@ -126,15 +132,13 @@ def block(report: Mapping[str, Any]) -> str:
 
 
 def _line(entry: Entry) -> list[str]:
-    used = entry["gpu_used_mb"]
+    used, rate = entry.get("gpu_used_mb"), entry.get("env_steps_per_s")
     return [
         ", ".join([entry["name"], *entry["sets"]]),
         str(entry["actors"]),
         f"{entry['first_update_s']:.1f} s",
-        f"{entry['env_steps_per_s']:,.0f}",
-        share(entry["learner_idle_share"]),
-        share(entry["actors_blocked_share"]),
-        share(entry["gpu_busy_share"]),
+        "–" if rate is None else f"{rate:,.0f}",
+        *(share(entry.get(name)) for name in ("learner_idle_share", "actors_blocked_share", "gpu_busy_share")),
         "–" if used is None else f"{used:,.0f} MB",
         str(entry["programs"]),
     ]
@@ -143,7 +147,7 @@ def _line(entry: Entry) -> list[str]:
 def main(arguments: list[str] | None = None) -> int:
     """Measure and report; return 1 if a row failed."""
     made = parser(__doc__, "gpu", ROWS)
-    made.add_argument("--seconds", type=float, default=20.0, help="of each training (default: %(default)s)")
+    made.add_argument("--seconds", type=float, default=30.0, help="of each warm training (default: %(default)s)")
     made.add_argument("--minutes", type=float, default=8.0, help="in which a row may begin (default: %(default)s)")
     made.add_argument("--sets", nargs="+", default=[], metavar="PATH=VALUE", help="settings of every training")
     given = made.parse_args(arguments)

@@ -7,7 +7,7 @@ from benchmarks.measurement import FailedError
 from benchmarks.speed import NOTHING, stamp
 
 ENTRY = {
-    "name": "pong-cold",
+    "name": "pong-warm",
     "commit": "abc1234",
     "date": "2026-01-02",
     "machine": "16 cores (X)",
@@ -22,16 +22,19 @@ ENTRY = {
     "gpu_busy_share": 0.08,
     "gpu_used_mb": 3_210.4,
     "programs": 123,
-    "mean_return": -20.0,
+    "mean_return_100": -20.0,
 }
 
 
 def test_the_page_s_figures():
     assert gpu.block({"command": "c", "results": []}) == NOTHING
     without = {**ENTRY, "gpu_busy_share": None, "gpu_used_mb": None, "sets": []}
-    *_, last, of_cpu = gpu.block({"command": "c", "results": [ENTRY, without]}).splitlines()
-    assert last == "| pong-cold, learner.device=gpu | 14 | 57.0 s | 17,600 | 77% | 0% | 8% | 3,210 MB | 123 |"
-    assert of_cpu == "| pong-cold | 14 | 57.0 s | 17,600 | 77% | 0% | – | – | 123 |"
+    of_start = {"name", *stamp(), "actors", "sets", "first_update_s", "programs"}
+    cold = {name: value for name, value in ENTRY.items() if name in of_start} | {"name": "pong-cold"}
+    *_, last, of_cpu, start = gpu.block({"command": "c", "results": [ENTRY, without, cold]}).splitlines()
+    assert last == "| pong-warm, learner.device=gpu | 14 | 57.0 s | 17,600 | 77% | 0% | 8% | 3,210 MB | 123 |"
+    assert of_cpu == "| pong-warm | 14 | 57.0 s | 17,600 | 77% | 0% | – | – | 123 |"
+    assert start == "| pong-cold, learner.device=gpu | 14 | 57.0 s | – | – | – | – | – | 123 |"
 
 
 def test_a_row_that_fails_keeps_no_other_from_being_measured(tmp_path, capsys, monkeypatch):
@@ -51,7 +54,8 @@ def test_a_row_that_fails_keeps_no_other_from_being_measured(tmp_path, capsys, m
 @pytest.mark.long
 def test_a_training_is_measured_cold_and_warm(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu.os, "environ", {**gpu.os.environ})
-    assert gpu.main(["--only", "cartpole-*", "--seconds", "3", "--out", str(tmp_path)]) == 0
+    assert gpu.main(["--only", "cartpole-*", "--seconds", "10", "--out", str(tmp_path)]) == 0
     cold, warm = json.loads((tmp_path / "gpu.json").read_text())["results"]
     assert cold["programs"] == warm["programs"] > 10
-    assert min(cold["env_steps_per_s"], warm["env_steps_per_s"]) > 0
+    assert warm["env_steps_per_s"] > 0
+    assert "env_steps_per_s" not in cold
