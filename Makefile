@@ -7,6 +7,10 @@ BIN    := $(VENV)/bin
 # Later arguments win, so that ARGS can override anything: make train ARGS="--seed 2 --actors 1"
 ARGS   ?=
 
+# CI notes what fails, and runs it once more at the end.
+RUN_TESTS ?= -m pytest
+PYTEST     = $(BIN)/python $(RUN_TESTS)
+
 # Containers often set this variable. Every process would then compile all that it imports, TensorFlow above all, anew.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -15,7 +19,7 @@ NEEDS_VENV   := $(PYTHON) lacks its venv module: sudo apt-get install python3-ve
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: one-python help install train test check long cluster part pythons format bench learning performance endurance references behaviour capabilities settings algorithms lock site image clean
+.PHONY: one-python again help install train test check fast suite long cluster part pythons format bench learning performance endurance references behaviour capabilities settings algorithms lock site image clean
 
 help:  ## Lists the targets.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -27,11 +31,21 @@ train: install  ## Trains CartPole-v1 with IMPALA on two actors until it is solv
 
 test: check  ## Installs the test extra and runs the checks and tests that CI runs on this Python.
 
-check: $(VENV)/installed-dev  ## Formatting, lint, types and tests; ARGS="-k codec" goes to pytest.
+check: fast suite  ## Formatting, lint, types and tests; ARGS="-k codec" goes to pytest.
+
+# What a commit breaks most often. The documentation's blocks take longer: the suite runs them.
+fast: $(VENV)/installed-dev  ## Formatting, lint, types, architecture and generated pages: fails within two minutes.
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -q -k "not block_runs" tests/test_architecture.py tests/test_project.py tests/test_docs.py tests/test_site.py
+
+suite: $(VENV)/installed-dev  ## The tests of CI on this Python, without the checks before them.
+	$(PYTEST) -n 3 --dist worksteal $(ARGS)
+
+# Runs tests that failed in CI once more, each alone: tests/second_run.py.
+again: $(VENV)/installed-dev
+	$(BIN)/python -m tests.second_run judge
 
 long: $(VENV)/installed-dev  ## What CI has no time for: every seed, launcher and backend.
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m long $(ARGS)
@@ -42,7 +56,7 @@ cluster: $(VENV)/installed-dev build/checkov/installed  ## Tests of several host
 	CLUSTER_SKIPS_FAIL=1 $(BIN)/python -m pytest -m cluster tests/cluster $(ARGS)
 
 part: $(VENV)/installed-dev  ## Those tests of `make cluster` for which CI has time; a test that cannot run here is skipped.
-	$(BIN)/python -m pytest -m cluster tests/cluster/test_kubernetes_jobs.py tests/cluster/test_store.py $(ARGS)
+	$(PYTEST) -m cluster tests/cluster/test_kubernetes_jobs.py tests/cluster/test_store.py $(ARGS)
 
 # `make test` runs on one Python; these are the others. pyenv's are taken too, as its commands on PATH may be out of use.
 PYTHONS := 3.12 3.13
@@ -60,8 +74,8 @@ pythons:  ## Trains, and tests what Redis serves, on the other supported Pythons
 one-python: $(VENV)/installed-dev
 	PATH=/usr/bin:/bin $(BIN)/distrl train --plain --preset cartpole-impala --run-dir $(VENV)/run-$$$$
 	@# 3.12 lies between two versions that are tested: a training and its kills suffice there.
-	case $(VENV) in *3.12) ;; *) $(BIN)/python -m pytest -q -n 2 tests/memory_backend tests/config tests/test_wire.py tests/test_project.py ;; esac
-	$(BIN)/python -m pytest -q tests/failures/test_kills.py -k 'killed_actor or killed_learner'
+	case $(VENV) in *3.12) ;; *) $(PYTEST) -q -n 2 tests/memory_backend tests/config tests/test_wire.py tests/test_project.py ;; esac
+	$(PYTEST) -q tests/failures/test_kills.py -k 'killed_actor or killed_learner'
 
 format: $(VENV)/installed-dev  ## Formats the code and applies safe lint fixes.
 	$(BIN)/ruff format .

@@ -218,12 +218,32 @@ def test_console_script_leads_to_a_function():
     assert callable(getattr(importlib.import_module(module), function))
 
 
-def test_ci_runs_the_test_command_of_the_readme():
+def test_ci_runs_what_the_test_command_of_the_readme_runs():
     lines = (ROOT / ".ci/run").read_text().splitlines()
-    assert (lines[0], lines[-1]) == ("#!/usr/bin/env bash", "make test")
-    assert "set -euo pipefail" in lines
-    assert (ROOT / ".ci/run").stat().st_mode & 0o111
+    parts = [line.split()[1] for line in lines if line.startswith("run_part ")]
+    assert parts == ["fast", "suite", "site", "pythons", "part", "again"]
+    rules = re.findall(r"^(test|check): ([a-z ]+?) *##", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert rules == [("test", "check"), ("check", "fast suite")]
     assert re.search(r"^make test\b", (ROOT / "README.md").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("broken", ["fast", "pythons", "again", None])
+def test_ci_ends_at_the_first_part_that_fails_and_shows_the_time_of_each(broken, tmp_path):
+    shutil.copytree(ROOT / ".ci", tmp_path / ".ci")
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name, source in {"make": f"echo make $1 $RUN_TESTS; [ $1 != {broken} ]", "chromium": ""}.items():
+        (programs / name).write_text(f"#!/bin/sh\n{source}\n")
+        (programs / name).chmod(0o755)
+    environment = {"PATH": f"{programs}:/usr/bin:/bin"}
+    done = subprocess.run([tmp_path / ".ci/run"], env=environment, capture_output=True, text=True, check=False)
+    parts = ["fast", "suite", "site", "pythons", "part", "again"]
+    begun = parts[: parts.index(broken) + 1] if broken else parts
+    noted = ["make fast", *(f"make {part} -m tests.second_run note" for part in parts[1:])]
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert [" ".join(line) for line in lines[: len(begun)]] == noted[: len(begun)]
+    assert [(line[0], line[2]) for line in lines[len(begun) :]] == [(part, "s") for part in begun]
+    assert (done.returncode, done.stderr) == (1 if broken else 0, "")
 
 
 def make(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
