@@ -5,6 +5,7 @@ Batch renormalisation takes their place, where actions of the batch and of the p
 
 from keras import ops
 
+from distrl import nest
 from distrl.algorithms.maths.critic_losses import smallest, soft_value
 from distrl.algorithms.sac import SoftActorCritic
 from distrl.algorithms.views import Rows, RowView, StepView
@@ -23,8 +24,9 @@ class Crossq(SoftActorCritic):
         critics  y = r + gamma^k (min Q(o', a') - alpha log pi(a'|o')), a constant
         policy   as SAC's, with every `policy_every_updates`-th update, through critics in inference
 
-    As in the authors' code a' is drawn by the policy in inference, and the running moments of the critics are those of
-    the joint batches alone. Those of the policy move with every update, before a' is drawn.
+    As in the authors' code a' is drawn by the policy in inference and is a constant of the loss, and the running
+    moments of the critics are those of the joint batches alone. Those of the policy move with every update, before a'
+    is drawn.
     """
 
     Parameters = CrossqParameters
@@ -42,7 +44,8 @@ class Crossq(SoftActorCritic):
 
     def critic_values(self, before: StepView, taken: Rows, after: StepView) -> tuple[list[Tensor], Tensor]:
         """Return values of both halves of the joint batch; of the next states soft ones, each of one drawn action."""
-        drawn, log_probabilities = self.draw(after, training=False)
+        # Constants: by the joint batch's moments the critics' loss would otherwise move the policy.
+        drawn, log_probabilities = nest.map(ops.stop_gradient, self.draw(after, training=False))
         assert isinstance(before, RowView)  # as the section's `check` says
         assert isinstance(after, RowView)
         both = RowView(
