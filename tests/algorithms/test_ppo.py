@@ -210,6 +210,14 @@ def test_advantages_bootstrap_from_the_last_value(terminated, advantages):
     np.testing.assert_allclose(made["old_values"], np.full((3, 1), 0.5))
 
 
+@pytest.mark.parametrize("name", ["ppo", "appo"])
+def test_a_minibatch_with_one_valid_row_learns_from_its_advantage(name):
+    """Its advantage cannot be normalised; as 0 it would teach nothing. The ratio is .55 / .5."""
+    batch = make_batch([[0.0], [0.0]], valid=np.array([[True], [False]]))
+    terms, _ = loss_of(make(name), [[0.55], [0.9]], np.zeros((2, 1)), batch, advantages=[[-2.0], [9.0]])
+    assert terms["policy"] == pytest.approx(1.1 * 2.0, rel=1e-5)
+
+
 def test_old_log_probabilities_are_those_of_the_policy_that_acted_where_something_was_done():
     batch = make_batch([[0.0], [0.0]], valid=np.array([[True], [False]]))
     made = estimates_of(make(), logits_of([[0.25], [0.25], [0.9]]), np.zeros((3, 1)), batch)

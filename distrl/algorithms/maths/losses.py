@@ -23,6 +23,8 @@ def masked_mean(values: Tensor, valid: Tensor) -> Tensor:
 def normalized(values: Tensor, valid: Tensor) -> Tensor:
     """(x - mean) / deviation over the valid entries, 0 elsewhere; 0 everywhere if they do not vary.
 
+    A single valid entry has no deviation and stays as it is: less its mean it would be 0, and nothing would be learned.
+
     Args:
         values: float32 [T, N].
         valid: bool [T, N].
@@ -30,8 +32,9 @@ def normalized(values: Tensor, valid: Tensor) -> Tensor:
     Returns:
         float32 [T, N].
     """
-    deviation = ops.sqrt(_variance(values, valid))
-    return ops.where(valid, (values - masked_mean(values, valid)) / (deviation + 1e-8), 0.0)
+    normal = (values - masked_mean(values, valid)) / (deviation(values, valid) + 1e-8)
+    several = ops.sum(ops.cast(valid, "int32")) > 1
+    return ops.where(valid, ops.where(several, normal, values), 0.0)
 
 
 def policy_gradient(log_probabilities: Tensor, advantages: Tensor, valid: Tensor) -> Tensor:

@@ -71,6 +71,25 @@ def items_of_epochs(context: AlgorithmContext) -> tuple[int, str, str]:
     return items * context.unroll_length_steps, "rows", f"{factors} x actors.unroll_length_steps"
 
 
+def check_normalized(context: AlgorithmContext, over: str, minibatches: int) -> None:
+    """Refuse advantages that are normalised over a single row, which has no deviation.
+
+    Args:
+        over: `algorithm.normalize_advantages`: batch or minibatch.
+        minibatches: Minibatches of an epoch.
+    """
+    rows = context.sequences_per_batch * context.unroll_length_steps
+    parts = minibatches if over == "minibatch" else 1
+    if rows > parts:
+        return
+    what = "a batch has" if parts == 1 else f"each of the {parts} minibatches of a batch has"
+    remedy = "make the batch larger" if rows == 1 else f"take at most {rows // 2} minibatches"
+    raise ValueError(
+        f"algorithm.normalize_advantages: {over}; {what} 1 row (learner.batch_size x actors.environments x "
+        f"actors.unroll_length_steps is {rows}), which has no deviation; {remedy}, or set it to null"
+    )
+
+
 Rescaler = Literal[
     "total_return",
     "future_return",

@@ -4,7 +4,12 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from distrl.config.algorithms.policy_gradients import PolicyGradientSection, check_minibatches, items_of_epochs
+from distrl.config.algorithms.policy_gradients import (
+    PolicyGradientSection,
+    check_minibatches,
+    check_normalized,
+    items_of_epochs,
+)
 from distrl.config.algorithms.section import AlgorithmContext
 from distrl.config.section import Section
 
@@ -37,7 +42,8 @@ class ProximalSection(PolicyGradientSection):
     """Equal parts of an epoch, one optimizer step each: of all rows of the batch, or of its sequences where the network
     has memory."""
     normalize_advantages: Literal["batch", "minibatch"] | None = "minibatch"
-    """Normalise advantages to mean 0 and deviation 1 over a batch or a minibatch; null: do not."""
+    """Normalise advantages to mean 0 and deviation 1 over a batch or a minibatch; null: do not. Where it has one valid
+    row alone, that advantage stays as it is."""
     value_clip_range: float | None = Field(None, gt=0.0)
     """Clip the value this far around the old one and take the larger of both losses; null: do not."""
     value_target_mix: float = Field(1.0, gt=0.0, le=1.0)
@@ -55,9 +61,10 @@ class ProximalSection(PolicyGradientSection):
 
     def check(self, context: AlgorithmContext) -> None:
         super().check(context)
-        if self.steps_per_batch == 1:
-            return
-        check_minibatches(context, self.minibatches, *items_of_epochs(context))
+        if self.steps_per_batch > 1:
+            check_minibatches(context, self.minibatches, *items_of_epochs(context))
+        if self.normalize_advantages is not None:
+            check_normalized(context, self.normalize_advantages, self.minibatches)
 
     @model_validator(mode="after")
     def _steps_have_what_holds_them(self) -> Self:

@@ -5,7 +5,12 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from distrl.config.algorithms.policy_gradients import PolicySection, check_minibatches, items_of_epochs
+from distrl.config.algorithms.policy_gradients import (
+    PolicySection,
+    check_minibatches,
+    check_normalized,
+    items_of_epochs,
+)
 from distrl.config.algorithms.section import AlgorithmContext
 
 
@@ -58,3 +63,5 @@ class TrpoParameters(PolicySection):
                 "beyond the trust region of algorithm trpo; set it to true"
             )
         check_minibatches(context, self.value_minibatches, *items_of_epochs(context), setting="value_minibatches")
+        if self.normalize_advantages is not None:
+            check_normalized(context, self.normalize_advantages, 1)

@@ -38,6 +38,13 @@ def test_nothing_that_varies_is_normalised_to_zero(valid):
     np.testing.assert_array_equal(found, grid(0, 0, 0, 0))
 
 
+def test_a_single_valid_entry_is_not_normalised():
+    """Less its mean it would be 0, and a policy would never learn from minibatches of one row."""
+    one = grid(0, 1, 0, 0).astype(bool)
+    found = ops.convert_to_numpy(losses.normalized(grid(3, -2, 1000, 5), one))
+    np.testing.assert_array_equal(found, grid(0, -2, 0, 0))
+
+
 def test_policy_gradient():
     # -(-1 x 2 + -2 x 1 + -3 x -2) / 3 = -(2 / 3)
     assert number(losses.policy_gradient(grid(-1, -2, -9, -3), grid(2, 1, 0, -2), VALID)) == pytest.approx(-2 / 3)

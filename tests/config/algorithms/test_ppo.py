@@ -8,7 +8,7 @@ from distrl.config import RunConfig
 def make(name="ppo", **given):
     """A configuration of 2 unrolls x 4 environments x 6 steps = 48 rows."""
     algorithm = {"name": name, "minibatches": 4, **given.pop("algorithm", {})}
-    tree = {"actors": {"environments": 4, "unroll_length_steps": 6}, "algorithm": algorithm, **given}
+    tree = {"actors": {"environments": 4, "unroll_length_steps": 6}, **given, "algorithm": algorithm}
     return RunConfig.model_validate(tree)
 
 
@@ -49,6 +49,53 @@ def test_appo_takes_unrolls_of_any_age_and_each_once():
 def test_what_cannot_work_is_refused(given, told):
     with pytest.raises(ValueError, match=told):
         make(**given)
+
+
+ONE_ROW = {"environments": 1, "unroll_length_steps": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "told"),
+    [
+        (
+            "ppo",
+            {"algorithm": {"minibatches": 48}},
+            r"normalize_advantages: minibatch; each of the 48 minibatches of a batch has 1 row \(learner.batch_size x "
+            r"actors.environments x actors.unroll_length_steps is 48\), which has no deviation; take at most 24 "
+            "minibatches, or set it to null",
+        ),
+        (
+            "appo",
+            {"algorithm": {"minibatches": 1}, "actors": ONE_ROW, "learner": {"batch_size": 1}},
+            "normalize_advantages: minibatch; a batch has 1 row .*; make the batch larger, or set it to null",
+        ),
+        (
+            "ppo",
+            {
+                "algorithm": {"minibatches": 1, "normalize_advantages": "batch"},
+                "actors": ONE_ROW,
+                "learner": {"batch_size": 1},
+            },
+            "normalize_advantages: batch; a batch has 1 row .*; make the batch larger, or set it to null",
+        ),
+        (
+            "ppo",
+            {"network": {"middleware_parameters": {"kind": "lstm"}}, "actors": ONE_ROW | {"environments": 2}},
+            "normalize_advantages: minibatch; each of the 4 minibatches of a batch has 1 row",
+        ),
+    ],
+)
+def test_advantages_of_single_rows_cannot_be_normalised(name, given, told):
+    """The policy would never learn."""
+    with pytest.raises(ValueError, match=told):
+        make(name, **given)
+    given = given | {"algorithm": given.get("algorithm", {}) | {"normalize_advantages": None}}
+    assert make(name, **given).algorithm.normalize_advantages is None
+
+
+def test_two_rows_can():
+    assert make(algorithm={"minibatches": 24}).algorithm.normalize_advantages == "minibatch"
+    assert make(algorithm={"minibatches": 48, "normalize_advantages": "batch"}).algorithm.minibatches == 48
 
 
 @pytest.mark.parametrize("name", ["kl_penalty", "stop_at_kl", "value_clip_range"])

@@ -41,6 +41,14 @@ def test_trpo_is_synchronous_and_its_region_can_be_steered():
             {"network": SEPARATE | {"optimizer_type": "LBFGS"}},
             "network.optimizer_type: LBFGS needs whole batches; algorithm trpo takes minibatches",
         ),
+        (
+            {
+                "value_minibatches": 1,
+                "actors": {"environments": 1, "unroll_length_steps": 1},
+                "learner": {"batch_size": 1},
+            },
+            "algorithm.normalize_advantages: batch; a batch has 1 row (learner.batch_size x actors.environments x ",
+        ),
         ({"max_kl": 0.0}, "algorithm.max_kl"),
         ({"line_search_factor": 1.0}, "algorithm.line_search_factor"),
         ({"value_loss_weight": 0.5}, "algorithm.value_loss_weight"),
