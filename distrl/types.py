@@ -157,6 +157,10 @@ class MultiBinarySpec:
         return ArraySpec((self.n,), "int32", 0, 1)
 
 
+NARROWEST, WIDEST = 1e-30, 1e30
+"""Distances between bounds by which float32 scales actions; of others, squares, multiples or reciprocals leave it."""
+
+
 @dataclass(frozen=True)
 class BoxSpec:
     """A vector of real numbers, each within its bounds; None: unbounded. `shape` is the environment's own."""
@@ -174,6 +178,22 @@ class BoxSpec:
     def array(self) -> ArraySpec:
         """The action of one environment as it travels. The adapter clips it to the bounds: a Gaussian has none."""
         return ArraySpec((self.n,), "float32")
+
+    @property
+    def unscaled(self) -> int | None:
+        """Place of the first number that has no bounds, or bounds too far apart or too close to scale it by; or None.
+
+        Equal bounds are not meant: such a number has one value.
+        """
+        for place, (low, high) in enumerate(zip(self.low, self.high, strict=True)):
+            if low is None or high is None or not (low == high or NARROWEST <= high - low <= WIDEST):
+                return place
+        return None
+
+    def bounds_of(self, place: int) -> str:
+        """Return the bounds of one number in words: "[-1, inf]"."""
+        low, high = self.low[place], self.high[place]
+        return f"[{-math.inf if low is None else low:g}, {math.inf if high is None else high:g}]"
 
 
 ActionSpec = DiscreteSpec | MultiDiscreteSpec | MultiBinarySpec | BoxSpec

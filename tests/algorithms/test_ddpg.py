@@ -135,7 +135,7 @@ def test_there_is_one_critic_whose_layers_can_be_others_than_the_policys():
 def test_what_it_cannot_train_is_refused():
     with pytest.raises(ConfigError, match="algorithm ddpg: action 'action' of C is discrete, which it does not take"):
         arm.make("ddpg", spec=EnvSpec("C", arm.OBSERVATIONS, {"action": DiscreteSpec(2)}))
-    with pytest.raises(ConfigError, match="algorithm ddpg: action 'action' of U has no bounds"):
+    with pytest.raises(ConfigError, match="algorithm ddpg: action 'action' of U has the bounds"):
         arm.make("ddpg", spec=EnvSpec("U", arm.OBSERVATIONS, {"action": BoxSpec((1,), (None,), (1.0,))}))
     box = BoxSpec((1,), (-1.0,), (1.0,))
     with pytest.raises(

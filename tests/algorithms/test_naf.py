@@ -129,7 +129,7 @@ def test_actors_get_the_best_action_and_add_noise(fresh):
 def test_what_it_cannot_train_is_refused():
     with pytest.raises(ConfigError, match="algorithm naf: action 'action' of C is discrete, which it does not take"):
         arm.make("naf", spec=EnvSpec("C", arm.OBSERVATIONS, {"action": DiscreteSpec(2)}))
-    with pytest.raises(ConfigError, match="algorithm naf: action 'action' of U has no bounds"):
+    with pytest.raises(ConfigError, match="algorithm naf: action 'action' of U has the bounds"):
         arm.make("naf", spec=EnvSpec("U", arm.OBSERVATIONS, {"action": BoxSpec((1,), (None,), (1.0,))}))
     box = BoxSpec((1,), (-1.0,), (1.0,))
     with pytest.raises(

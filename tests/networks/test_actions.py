@@ -62,18 +62,20 @@ def test_distribution_of_an_action(action, continuous, expected):
 @pytest.mark.parametrize(
     ("bounds", "shown"),
     [
-        ((None, 1.0), "[-inf, 1.0]"),
-        ((-1.0, None), "[-1.0, inf]"),
-        ((1.0, 1.0), "[1.0, 1.0]"),
+        ((None, 1.0), "[-inf, 1]"),
+        ((-1.0, None), "[-1, inf]"),
+        ((1.0, 1.0), "[1, 1]"),
         ((-3e38, 3e38), "[-3e+38, 3e+38]"),  # finite, but their distance is not in float32
+        ((-1.7e38, 1.7e38), "[-1.7e+38, 1.7e+38]"),  # or not twice it
+        ((0.0, 1e-40), "[0, 1e-40]"),  # or not its reciprocal
     ],
 )
 def test_bounded_distributions_need_bounds(continuous, bounds, shown):
     with pytest.raises(ConfigError) as error:
         drawn_by(BoxSpec((2,), (-1.0, bounds[0]), (1.0, bounds[1])), continuous)
     assert str(error.value) == (
-        f"distribution: {continuous} needs finite bounds, the lower below the upper, but number 1 of the action has "
-        f"{shown}; set distribution: gaussian, or bound the environment's action space"
+        f"distribution: {continuous} needs finite bounds, the lower below the upper and 1e-30 to 1e+30 apart, but "
+        f"number 1 of the action has {shown}; set distribution: gaussian, or bound the environment's action space"
     )
 
 

@@ -107,8 +107,10 @@ class NoisyAction:
         self._low, self._high = (low + margin).astype(np.float32), (high - margin).astype(np.float32)
 
     def sample(self, parameters: FloatArray, rng: np.random.Generator) -> tuple[Array, FloatArray]:
-        noise = (self._scale * self._noise(rng)).astype(np.float32)
-        actions = np.minimum(np.maximum(self._sampler.mode(parameters) + noise, self._low), self._high)
+        with np.errstate(over="ignore"):  # with bounds as wide as float32; infinity is cut to them as well
+            noise = (self._scale * self._noise(rng)).astype(np.float32)
+            noisy = self._sampler.mode(parameters) + noise
+        actions = np.minimum(np.maximum(noisy, self._low), self._high)
         return actions, np.zeros(len(parameters), np.float32)
 
 

@@ -52,9 +52,10 @@ class OffPolicySection(AlgorithmSection):
             if action.kind != "box":
                 other = "discrete_sac" if action.kind == "discrete" and len(spec.actions) == 1 else "impala"
                 raise ConfigError(f"{what} is {action.kind}, which it does not take; use algorithm {other}")
-            if None in (*action.low, *action.high):
+            if (place := action.unscaled) is not None:
                 raise ConfigError(
-                    f"{what} has no bounds; bound the environment's action space, or use algorithm impala"
+                    f"{what} has the bounds {action.bounds_of(place)}, by which it cannot be scaled to [-1, 1]; bound "
+                    "the environment's action space, or use algorithm impala"
                 )
             if any(low == high for low, high in zip(action.low, action.high, strict=True)):
                 raise ConfigError(

@@ -14,11 +14,8 @@
 | deterministic     | n      | the action itself               | float32 [n]; an output of its own              |
 """
 
-import math
 from collections.abc import Sequence
 from typing import Literal
-
-import numpy as np
 
 from distrl.errors import ConfigError
 from distrl.networks.actions.bernoulli import BernoulliSpec
@@ -29,7 +26,7 @@ from distrl.networks.actions.ensemble import EnsembleSpec
 from distrl.networks.actions.gaussian import GaussianSpec
 from distrl.networks.actions.squashed_gaussian import SquashedGaussianSpec
 from distrl.networks.actions.values import MultiValuesSpec, ValuesSpec
-from distrl.types import ActionSpec, BoxSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec
+from distrl.types import NARROWEST, WIDEST, ActionSpec, BoxSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec
 
 FamilySpec = (
     CategoricalSpec
@@ -57,7 +54,7 @@ def drawn_by(action: ActionSpec, continuous: Continuous) -> FamilySpec:
             one distribution each.
 
     Raises:
-        ConfigError: squashed_gaussian or beta for an action without finite bounds, the lower below the upper.
+        ConfigError: squashed_gaussian or beta for an action without finite bounds by which it can be scaled.
     """
     match action:
         case DiscreteSpec():
@@ -73,19 +70,15 @@ def drawn_by(action: ActionSpec, continuous: Continuous) -> FamilySpec:
 
 
 def _finite_bounds(action: BoxSpec, continuous: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    widest = float(np.finfo(np.float32).max)
-    for position, (low, high) in enumerate(zip(action.low, action.high, strict=True)):
-        if low is None or high is None or not 0.0 < high - low <= widest:
-            raise ConfigError(
-                f"distribution: {continuous} needs finite bounds, the lower below the upper, but number {position} of "
-                f"the action has [{_number(low, -math.inf)}, {_number(high, math.inf)}]; set distribution: gaussian, "
-                f"or bound the environment's action space"
-            )
+    equal = (place for place, (low, high) in enumerate(zip(action.low, action.high, strict=True)) if low == high)
+    place = next(equal, None) if action.unscaled is None else action.unscaled
+    if place is not None:
+        raise ConfigError(
+            f"distribution: {continuous} needs finite bounds, the lower below the upper and {NARROWEST:g} to "
+            f"{WIDEST:g} apart, but number {place} of the action has {action.bounds_of(place)}; set distribution: "
+            "gaussian, or bound the environment's action space"
+        )
     return _all_numbers(action.low), _all_numbers(action.high)
-
-
-def _number(bound: float | None, absent: float) -> float:
-    return absent if bound is None else bound
 
 
 def _all_numbers(bounds: Sequence[float | None]) -> tuple[float, ...]:

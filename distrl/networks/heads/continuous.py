@@ -42,8 +42,11 @@ class BestActionHead(Head[Parameters]):
 
     def __post_init__(self) -> None:
         self._action = single_action(self.spec, self.name, BoxSpec)
-        if None in self._action.low or None in self._action.high:
-            raise ConfigError(f"head {self.name}: every dimension of the action needs a lower and an upper bound")
+        if (place := self._action.unscaled) is not None:
+            raise ConfigError(
+                f"head {self.name}: every dimension of the action needs a lower and an upper bound to be scaled by, "
+                f"and number {place} has {self._action.bounds_of(place)}"
+            )
         self._bounds = np.asarray(self._action.low, np.float32), np.asarray(self._action.high, np.float32)
 
     def actions(self) -> dict[str, FamilySpec]:

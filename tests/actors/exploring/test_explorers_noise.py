@@ -169,6 +169,13 @@ def test_what_noise_carries_beyond_the_bounds_is_cut(mean, noise, action):
     np.testing.assert_allclose(free.sample(means(mean, 2), np.random.default_rng(0))[0], mean + noise, rtol=1e-6)
 
 
+def test_noise_by_a_range_beyond_float32_is_cut_to_the_bounds():
+    widest = float(np.finfo(np.float32).max)
+    noise = {"kind": "constant_noise", "value": 0.9, "unit": "range"}
+    explorer = noisy(noise, BoxSpec((1,), (-widest,), (widest,)), rows=1)
+    assert explorer.sample(means(0.0, 1), np.random.default_rng(0))[0].tolist() == [[widest]]
+
+
 def test_one_bound_is_kept_where_there_is_only_one():
     explorer = noisy({"kind": "constant_noise", "value": -9.0}, BoxSpec((2,), (-1.0, None), (1.0, 2.0)), rows=1)
     assert explorer.sample(means(0.0, 1, 2), np.random.default_rng(0))[0].tolist() == [[-1.0, -9.0]]

@@ -62,7 +62,24 @@ def test_a_network_with_memory_is_taken_where_it_can(algorithm, environments):
         (
             "sac",
             BoxSpec((1,), (0.0,), (None,)),
-            "has no bounds; bound the environment's action space, or use algorithm impala",
+            "has the bounds [0, inf], by which it cannot be scaled to [-1, 1]; bound the environment's action space, "
+            "or use algorithm impala",
+        ),
+        *(
+            (
+                name,
+                BoxSpec((2,), (-1.0, low), (1.0, high)),
+                f"has the bounds [{low:g}, {high:g}], by which it cannot be scaled to [-1, 1]; bound the environment's "
+                "action space, or use algorithm impala",
+            )
+            for name, low, high in (
+                ("sac", -3e38, 3e38),
+                ("tqc", -1.7e38, 1.7e38),
+                ("crossq", -1e31, 0.0),
+                ("td3", -3e38, 3e38),
+                ("ddpg", -1e31, 0.0),
+                ("naf", 0.0, 1e-40),
+            )
         ),
         (
             "td3",

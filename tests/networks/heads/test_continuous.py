@@ -151,5 +151,7 @@ def test_loss_follows_the_gradient_of_the_value(build, box):
 def test_what_cannot_be_scaled_is_refused(build, box, choices, parameters):
     with pytest.raises(ConfigError, match="needs a lower and an upper bound"):
         build(parameters, box([-1.0, None], [1.0, 1.0]))
+    with pytest.raises(ConfigError, match=r"to be scaled by, and number 1 has \[-3e\+38, 3e\+38\]"):
+        build(parameters, box([-1.0, -3e38], [1.0, 3e38]))
     with pytest.raises(ConfigError, match="needs a continuous action; Choices-v0 has one of kind discrete"):
         build(parameters, choices(2))
