@@ -8,13 +8,33 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from distrl.algorithms.a3c import ActorCritic
+    from distrl.algorithms.acer import Acer
     from distrl.algorithms.algorithm import Algorithm, GradientAlgorithm, Loss, Networks, Update
+    from distrl.algorithms.appo import Appo
+    from distrl.algorithms.bootstrapped_dqn import BootstrappedDqn
+    from distrl.algorithms.crossq import Crossq
+    from distrl.algorithms.ddpg import Ddpg
+    from distrl.algorithms.discrete_sac import DiscreteSac
+    from distrl.algorithms.distributional import C51, QrDqn
+    from distrl.algorithms.dqn import Dqn
+    from distrl.algorithms.epochs import Experience
+    from distrl.algorithms.impala import Impala
     from distrl.algorithms.maths.critic_losses import critic_targets, smallest, smoothed_actions
     from distrl.algorithms.maths.losses import masked_mean, policy_gradient, value_loss
     from distrl.algorithms.maths.returns import Returns, batch_discounts, gae, n_step, step_discounts, vtrace
     from distrl.algorithms.maths.rewards import learned_rewards
-    from distrl.algorithms.off_policy import ActionScale
+    from distrl.algorithms.naf import Naf
+    from distrl.algorithms.off_policy import ActionScale, PolicyTerms
+    from distrl.algorithms.ppo import Ppo
+    from distrl.algorithms.q_learning import TemporalDifferences
+    from distrl.algorithms.sac import Sac
     from distrl.algorithms.selection import built, context_of, make_algorithm
+    from distrl.algorithms.td3 import Td3
+    from distrl.algorithms.tqc import Tqc
+    from distrl.algorithms.trpo import Trpo
+    from distrl.algorithms.views import StepView
+    from distrl.algorithms.vpg import Vpg
     from distrl.config.algorithms import AlgorithmContext, AlgorithmSection
     from distrl.networks.actions.family import Tensor
     from distrl.networks.assembly import action_input
@@ -26,23 +46,45 @@ if TYPE_CHECKING:
     from distrl.types import Batch, EnvSpec
 
 __all__ = [
+    "C51",
+    "Acer",
     "ActionScale",
+    "ActorCritic",
     "Algorithm",
     "AlgorithmContext",
     "AlgorithmSection",
+    "Appo",
     "Batch",
+    "BootstrappedDqn",
+    "Crossq",
+    "Ddpg",
+    "DiscreteSac",
+    "Dqn",
     "EnvSpec",
+    "Experience",
     "GradientAlgorithm",
+    "Impala",
     "Loss",
+    "Naf",
     "NetworkWrapper",
     "Networks",
     "Objective",
     "Part",
+    "PolicyTerms",
+    "Ppo",
+    "QrDqn",
     "Returns",
+    "Sac",
     "Step",
+    "StepView",
+    "Td3",
+    "TemporalDifferences",
     "Tensor",
+    "Tqc",
     "TrainedNumber",
+    "Trpo",
     "Update",
+    "Vpg",
     "action_input",
     "batch_discounts",
     "built",
@@ -67,13 +109,33 @@ __all__ = [
 ]
 
 _MODULES = {
+    "distrl.algorithms.a3c": {"ActorCritic"},
+    "distrl.algorithms.acer": {"Acer"},
     "distrl.algorithms.algorithm": {"Algorithm", "GradientAlgorithm", "Loss", "Networks", "Update"},
+    "distrl.algorithms.appo": {"Appo"},
+    "distrl.algorithms.bootstrapped_dqn": {"BootstrappedDqn"},
+    "distrl.algorithms.crossq": {"Crossq"},
+    "distrl.algorithms.ddpg": {"Ddpg"},
+    "distrl.algorithms.discrete_sac": {"DiscreteSac"},
+    "distrl.algorithms.distributional": {"C51", "QrDqn"},
+    "distrl.algorithms.dqn": {"Dqn"},
+    "distrl.algorithms.epochs": {"Experience"},
+    "distrl.algorithms.impala": {"Impala"},
     "distrl.algorithms.maths.critic_losses": {"critic_targets", "smallest", "smoothed_actions"},
     "distrl.algorithms.maths.losses": {"masked_mean", "policy_gradient", "value_loss"},
     "distrl.algorithms.maths.returns": {"Returns", "batch_discounts", "gae", "n_step", "step_discounts", "vtrace"},
     "distrl.algorithms.maths.rewards": {"learned_rewards"},
-    "distrl.algorithms.off_policy": {"ActionScale"},
+    "distrl.algorithms.naf": {"Naf"},
+    "distrl.algorithms.off_policy": {"ActionScale", "PolicyTerms"},
+    "distrl.algorithms.ppo": {"Ppo"},
+    "distrl.algorithms.q_learning": {"TemporalDifferences"},
+    "distrl.algorithms.sac": {"Sac"},
     "distrl.algorithms.selection": {"built", "context_of", "make_algorithm"},
+    "distrl.algorithms.td3": {"Td3"},
+    "distrl.algorithms.tqc": {"Tqc"},
+    "distrl.algorithms.trpo": {"Trpo"},
+    "distrl.algorithms.views": {"StepView"},
+    "distrl.algorithms.vpg": {"Vpg"},
     "distrl.config.algorithms": {"AlgorithmContext", "AlgorithmSection"},
     "distrl.networks.actions.family": {"Tensor"},
     "distrl.networks.assembly": {"action_input"},

@@ -43,8 +43,9 @@ class DiscreteSac(TargetedActorCritic, EntropyActorCritic):
         """Return choices as they are."""
         return dict(actions)
 
-    def policy_terms(self, view: StepView) -> PolicyTerms:
+    def policy_terms(self, view: StepView, taken: Rows) -> PolicyTerms:
         """Return soft values of the states, the temperature's loss, and metrics: temperature, entropy (nats)."""
+        del taken
         temperature, logits = self.temperature, self._logits(view)
         log_probabilities = ops.log_softmax(logits, axis=-1)
         with held(self.critic.online):

@@ -51,30 +51,65 @@ class Dqn(QLearning):
 
     def temporal_differences(self, outputs: Mapping[str, Tensor], batch: Batch) -> TemporalDifferences:
         """Return the differences of the values of all choices, "<head>/q…", float32 [T+1, N, A]."""
-        parameters = self.parameters
-        online = values_of_choices(outputs, self.choices)
-        slow = values_of_choices(outputs, self.choices, TARGET)
-        choosing = online if parameters.double else slow
-        best = mean_over_choices([greedy_values(values, by) for values, by in zip(slow, choosing, strict=True)])
-        targets = self._returns(unscaled(best) if parameters.value_rescaling else best, batch)
-        targets = rescaled(targets) if parameters.value_rescaling else targets
-        made = choices_made(batch.actions, self.choices)
+        online, slow = self.choice_values(outputs), self.choice_values(outputs, target=True)
+        best, rescaling = self.next_values(outputs), self.parameters.value_rescaling
+        targets = self._returns(unscaled(best) if rescaling else best, self.rewards(outputs, batch), batch)
+        targets = rescaled(targets) if rescaling else targets
+        made = self.choices_made(batch)
         taken = [chosen_values(values[:-1], choices) for values, choices in zip(online, made, strict=True)]
         lowered = [self._lowered(targets, *each, batch) for each in zip(slow, made, strict=True)]
         errors = [target - values for target, values in zip(lowered, taken, strict=True)]
         sizes = mean_over_choices([ops.abs(error) for error in errors])
         return TemporalDifferences(
-            self._losses(errors), mean_over_choices(taken), sizes, sizes, mean_over_choices(lowered)
+            mean_over_choices([self.error_loss(error) for error in errors]),
+            mean_over_choices(taken),
+            sizes,
+            sizes,
+            mean_over_choices(lowered),
         )
 
-    def _returns(self, best: Tensor, batch: Batch) -> Tensor:
+    def next_values(self, outputs: Mapping[str, Tensor]) -> Tensor:
+        """Return V of every observation, float32 [T+1, N], from which targets go on; it gets no gradient.
+
+        Here the target network's value of the best choice, of several choices their mean.
+        """
+        slow = self.choice_values(outputs, target=True)
+        choosing = self.choice_values(outputs) if self.parameters.double else slow
+        return mean_over_choices([greedy_values(values, by) for values, by in zip(slow, choosing, strict=True)])
+
+    def rewards(self, outputs: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """Return the rewards of the targets, float32 [T, N], any number where not valid; they get no gradient.
+
+        Of a transition over n steps it is the discounted sum over these.
+        """
+        del outputs
+        return learned_rewards(batch, self.parameters)
+
+    def error_loss(self, errors: Tensor) -> Tensor:
+        """Return the loss of each error y - Q, float32 [T, N]: the paper's square, without ½, or Huber's, with ½."""
+        regression = huber if self.context.network.replace_mse_with_huber_loss else ops.square
+        return regression(errors)
+
+    def choice_values(self, outputs: Mapping[str, Tensor], *, target: bool = False) -> list[Tensor]:
+        """Return the values of all choices, by the online or the target network.
+
+        Returns:
+            float32 [T+1, N, A] of an action that is one choice; one such array for each choice of several.
+        """
+        return values_of_choices(outputs, self.choices, TARGET if target else "")
+
+    def choices_made(self, batch: Batch) -> list[Tensor]:
+        """Return the choices made, int32 [T, N] each, in the order of `choice_values`."""
+        return choices_made(batch.actions, self.choices)
+
+    def _returns(self, best: Tensor, rewards: Tensor, batch: Batch) -> Tensor:
         """Return targets of all steps from the values of the best choices, float32 [T+1, N] -> [T, N]."""
         parameters = self.parameters
 
         def over(steps: int) -> Tensor:
             returns = n_step(  # of a transition, whose reward holds n of them already, the one step that it is
                 values=best,
-                rewards=learned_rewards(batch, parameters),
+                rewards=rewards,
                 discounts=batch_discounts(batch, parameters.discount),
                 valid=batch.valid,
                 steps=steps,
@@ -98,8 +133,3 @@ class Dqn(QLearning):
         if learning.persistent:
             return ops.stop_gradient(targets - learning.alpha * repeated_gaps(slow, choices, batch.terminated))
         return ops.stop_gradient(targets - learning.alpha * action_gaps(slow[:-1], choices))
-
-    def _losses(self, errors: list[Tensor]) -> Tensor:
-        """Return losses of errors, float32 [T, N]: the paper's square, without ½, or Huber's, with ½."""
-        regression = huber if self.context.network.replace_mse_with_huber_loss else ops.square
-        return mean_over_choices([regression(error) for error in errors])

@@ -120,8 +120,13 @@ class OffPolicyActorCritic(Algorithm):
         return 1
 
     @abstractmethod
-    def policy_terms(self, view: StepView) -> PolicyTerms:
-        """Return the value of the policy's own actions, by critics that are `held`."""
+    def policy_terms(self, view: StepView, taken: Rows) -> PolicyTerms:
+        """Return the value of the policy's own actions, by critics that are `held`.
+
+        Args:
+            view: M observations.
+            taken: The actions taken at these, scaled, [M, ...] by name.
+        """
 
     @abstractmethod
     def critic_values(self, before: StepView, taken: Rows, after: StepView) -> tuple[list[Tensor], Tensor]:
@@ -243,8 +248,8 @@ class OffPolicyActorCritic(Algorithm):
         self._follow()
         acting = [copy for copy in (self.main.online, self.main.target) if copy is not None]
         steps, before, after = steps_of(batch, parameters.replay.item.burn_in_steps, acting)
-        worth, further, metrics = self.policy_terms(before)
         taken = self.scaled({name: by_step(rows) for name, rows in steps.actions.items()})
+        worth, further, metrics = self.policy_terms(before, taken)
         values, next_values = self.critic_values(before, taken, after)
         targets = critic_targets(
             by_step(learned_rewards(steps, parameters)),
@@ -330,10 +335,14 @@ class DeterministicActorCritic(TargetedActorCritic):
     heads = (DeterministicPolicyHeadParameters(),)
     policy_has_target = True
 
-    def policy_terms(self, view: StepView) -> PolicyTerms:
+    def policy_terms(self, view: StepView, taken: Rows) -> PolicyTerms:
         """Return the first critic's values of the policy's actions."""
-        actions = self._actions(self.main.online, view, training=True)
-        return PolicyTerms(self.held_values(view, actions)[0])
+        del taken
+        return PolicyTerms(self.held_values(view, self.policy_actions(view))[0])
+
+    def policy_actions(self, view: StepView) -> dict[str, Tensor]:
+        """Return the policy's actions [N, n] by name, scaled to [-1, 1]."""
+        return self._actions(self.main.online, view, training=True)
 
     def target_actions(self, view: StepView) -> dict[str, Tensor]:
         """Return the target policy's actions [N, n] by name, scaled to [-1, 1]."""

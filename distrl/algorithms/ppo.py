@@ -11,7 +11,7 @@ from distrl.algorithms.epochs import Experience, ProximalUpdate, by_sequences
 from distrl.algorithms.maths import losses
 from distrl.algorithms.maths.returns import Returns, gae, step_discounts
 from distrl.algorithms.maths.rewards import learned_rewards
-from distrl.config.algorithms.ppo import ProximalSection
+from distrl.config.algorithms.ppo import PpoParameters, ProximalSection
 from distrl.config.heads import HeadParameters, PPOHeadParameters, ValueHeadParameters
 from distrl.networks.actions.family import Tensor
 from distrl.networks.heads import Head
@@ -34,9 +34,9 @@ class Ppo(GradientAlgorithm):
     restored with the network.
     """
 
-    Parameters: ClassVar[type[ProximalSection]] = ProximalSection
+    Parameters: ClassVar[type[ProximalSection]] = PpoParameters
     parameters: ProximalSection
-    heads = (PPOHeadParameters(), ValueHeadParameters())
+    heads: tuple[HeadParameters, ...] = (PPOHeadParameters(), ValueHeadParameters())
     _loss_heads: Sequence[Head[Any]]
 
     def returns(self, values: Tensor, log_rhos: Tensor, batch: Batch) -> Returns:
@@ -111,20 +111,16 @@ class Ppo(GradientAlgorithm):
             and `advantage_metrics` before a minibatch normalises them.
         """
         parameters, valid, made = self.parameters, experience.valid, experience.estimates
-        advantages, actions = made["advantages"], experience.actions
+        normal = made
         if parameters.normalize_advantages == "minibatch":
-            advantages = losses.normalized(advantages, valid)
-        old = {name.removeprefix(_OLD): rows for name, rows in made.items() if name.startswith(_OLD)}
-        policy_head, value_head = self._loss_heads
-        given = {"actions": actions, "advantages": advantages, "old_log_probabilities": made["old_log_probabilities"]}
+            normal = made | {"advantages": losses.normalized(made["advantages"], valid)}
+        surrogate = self.policy_losses(outputs, experience._replace(estimates=normal))
         entropy = losses.masked_mean(self.distribution.entropy(outputs), valid)
-        surrogate_loss = losses.masked_mean(policy_head.loss(outputs, {**given, "old_outputs": old}), valid)
-        policy_loss = surrogate_loss - self.coefficient("entropy_weight") * entropy
-        targets = made["value_targets"]
-        clipped = {"targets": targets, "old_values": made["old_values"]}
-        value_losses = value_head.loss(outputs, targets if parameters.value_clip_range is None else clipped)
-        value_loss = losses.masked_mean(value_losses, valid)
-        ratios = ops.exp(self.distribution.log_probability(outputs, actions) - made["old_log_probabilities"])
+        policy_loss = losses.masked_mean(surrogate, valid) - self.coefficient("entropy_weight") * entropy
+        value_loss = losses.masked_mean(self.value_losses(outputs, experience), valid)
+        old, targets = _old_outputs(experience), made["value_targets"]
+        present = self.distribution.log_probability(outputs, experience.actions)
+        ratios = ops.exp(present - made["old_log_probabilities"])
         beyond = ops.abs(ratios - 1.0) > (parameters.clip_range or float("inf"))
         metrics = {
             "policy_loss": policy_loss,
@@ -139,6 +135,28 @@ class Ppo(GradientAlgorithm):
         }
         return Loss({"policy": policy_loss, "value": parameters.value_loss_weight * value_loss}, metrics)
 
+    def policy_losses(self, outputs: Mapping[str, Tensor], experience: Experience) -> Tensor:
+        """Return the policy's loss of every step, float32 [T, M], without the entropy bonus: the surrogate.
+
+        Args:
+            outputs, experience: As of `surrogate_loss`; the estimate "advantages" is normalised.
+        """
+        made = experience.estimates
+        given = {
+            "actions": experience.actions,
+            "advantages": made["advantages"],
+            "old_log_probabilities": made["old_log_probabilities"],
+            "old_outputs": _old_outputs(experience),
+        }
+        return self._loss_heads[0].loss(outputs, given)
+
+    def value_losses(self, outputs: Mapping[str, Tensor], experience: Experience) -> Tensor:
+        """Return the value's loss of every step, float32 [T, M], before its weight: half the square, or Huber's."""
+        targets: Any = experience.estimates["value_targets"]
+        if self.parameters.value_clip_range is not None:
+            targets = {"targets": targets, "old_values": experience.estimates["old_values"]}
+        return self._loss_heads[1].loss(outputs, targets)
+
     def train_step(self, network: NetworkWrapper) -> TrainStep:
         """Return the update over all epochs; a plain step by `loss` if one epoch has one minibatch."""
         self._loss_heads = network.online.heads
@@ -149,7 +167,7 @@ class Ppo(GradientAlgorithm):
     def configured_heads(self) -> list[HeadParameters]:
         """Return the heads, with the losses of the algorithm's parameters."""
         parameters = self.parameters
-        policy, value = super().configured_heads()
+        policy, value, *further = super().configured_heads()
         penalty = parameters.kl_penalty
         settings = {
             "clip_range": parameters.clip_range,
@@ -159,4 +177,11 @@ class Ppo(GradientAlgorithm):
         return [
             policy.model_copy(update=settings),
             value.model_copy(update={"clip_range": parameters.value_clip_range}),
+            *further,
         ]
+
+
+def _old_outputs(experience: Experience) -> dict[str, Tensor]:
+    """Return the old policy's outputs, [T, M, P], by their names."""
+    made = experience.estimates
+    return {name.removeprefix(_OLD): rows for name, rows in made.items() if name.startswith(_OLD)}

@@ -13,7 +13,7 @@ from keras import ops
 from distrl.algorithms.algorithm import Networks
 from distrl.algorithms.maths.critic_losses import smallest, soft_value, temperature_loss
 from distrl.algorithms.off_policy import OffPolicyActorCritic, PolicyTerms, TargetedActorCritic
-from distrl.algorithms.views import StepView
+from distrl.algorithms.views import Rows, StepView
 from distrl.config.algorithms import AlgorithmContext
 from distrl.config.algorithms.off_policy import EntropySection, SacParameters
 from distrl.config.heads import HeadParameters, PolicyHeadParameters
@@ -73,8 +73,9 @@ class SoftActorCritic(EntropyActorCritic):
         self._target_entropy = -float(numbers) if target is None else target
         return super().further_parts()
 
-    def policy_terms(self, view: StepView) -> PolicyTerms:
+    def policy_terms(self, view: StepView, taken: Rows) -> PolicyTerms:
         """Return soft values of drawn actions, the temperature's loss, and metrics: temperature, entropy (nats)."""
+        del taken
         temperature = self.temperature
         actions, log_probabilities = self.draw(view)
         values = self.held_values(view, actions)

@@ -132,8 +132,11 @@ def effective_section(loaded: LoadedConfig, class_: type[Algorithm]) -> External
 
 
 def _own_parameters(loaded: LoadedConfig, class_: type[Algorithm]) -> AlgorithmSection:
+    own = class_.Parameters
+    if own.model_fields["name"].annotation is not str:  # those of a built-in class take its own name alone
+        own = create_model(own.__name__, __base__=own, name=(str, ...))
     # Under the section's name, so that messages have the whole path.
-    root = create_model("root", __base__=Section, algorithm=(class_.Parameters, ...))
+    root = create_model("root", __base__=Section, algorithm=(own, ...))
     given = loaded.config.algorithm.model_dump(mode="json", exclude={"declared"}, exclude_unset=True)
     section: AlgorithmSection = validated(root, {"algorithm": given}, loaded.given).algorithm  # type: ignore[attr-defined]
     return section

@@ -24,23 +24,45 @@ NAME = "examples.own_td3:OwnTd3"
 SETTINGS = {"policy_every_updates": 2, "target_noise": 0.6, "target_noise_clip": 0.3, "target_update_rate": 0.25}
 NETWORK = {"l2_regularization": 0.1, "replace_mse_with_huber_loss": True}
 PUBLIC = [
+    "C51",
+    "Acer",
     "ActionScale",
+    "ActorCritic",
     "Algorithm",
     "AlgorithmContext",
     "AlgorithmSection",
+    "Appo",
     "Batch",
+    "BootstrappedDqn",
+    "Crossq",
+    "Ddpg",
+    "DiscreteSac",
+    "Dqn",
     "EnvSpec",
+    "Experience",
     "GradientAlgorithm",
+    "Impala",
     "Loss",
+    "Naf",
     "NetworkWrapper",
     "Networks",
     "Objective",
     "Part",
+    "PolicyTerms",
+    "Ppo",
+    "QrDqn",
     "Returns",
+    "Sac",
     "Step",
+    "StepView",
+    "Td3",
+    "TemporalDifferences",
     "Tensor",
+    "Tqc",
     "TrainedNumber",
+    "Trpo",
     "Update",
+    "Vpg",
     "action_input",
     "batch_discounts",
     "built",
@@ -129,7 +151,7 @@ def test_the_guides_tests_pass(monkeypatch):
     exec(compile(block, str(GUIDE), "exec"), {})
 
 
-@pytest.mark.parametrize("name", ["own_td3.py", "custom_algorithm.py"])
+@pytest.mark.parametrize("name", ["own_td3.py", "custom_algorithm.py", "change_one_thing.py"])
 def test_the_examples_use_public_names_alone(name):
     public = {"distrl", "distrl.algorithms", "distrl.errors"}
     public |= {f"distrl.config.{section}" for section in ("exploration", "heads", "replay", "schedules")}

@@ -1,0 +1,237 @@
+"""The examples of docs/change_one_thing.md: what they compute, that they train, and the page beside the code."""
+
+import ast
+import inspect
+import re
+import typing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import distrl
+from distrl import algorithms as api
+from distrl.algorithms.selection import built, make_algorithm, tried_out
+from distrl.config.load import load
+from distrl.errors import ConfigError
+from distrl.networks.objective import outputs_of
+from distrl.terminal.console import QuietView
+from distrl.types import ArraySpec, Batch, BoxSpec, DiscreteSpec, EnvSpec
+
+ROOT = Path(__file__).parents[2]
+FILE, PAGE = ROOT / "examples" / "change_one_thing.py", ROOT / "docs" / "change_one_thing.md"
+MODULE = "examples.change_one_thing"
+N, GAMMA = 6, 0.9
+OBSERVATIONS = {"observation": ArraySpec((3,), "float32")}
+CHOICE, REAL = {"action": DiscreteSpec(3)}, {"action": BoxSpec((1,), (-2.0,), (2.0,))}
+SMALL = {"middleware_parameters": {"scheme": [8], "activation": "tanh"}, "learning_rate": 0.01}
+
+
+@pytest.fixture(autouse=True)
+def examples_can_be_imported(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+
+
+def make(name, actions, network=None, **algorithm):
+    tree = {"seed": 3, "algorithm": {"name": name, "discount": GAMMA, **algorithm}, "network": SMALL | (network or {})}
+    tree["learner"] = {"batch_size": 1 if "Ppo" in name or name == "ppo" else N}
+    tree["actors"] = {"environments": N, "unroll_length_steps": 4}
+    made = make_algorithm(distrl.load(tree).config)
+    return made, built(made, EnvSpec("E", OBSERVATIONS, actions))
+
+
+def make_batch(actions, steps=1, seed=0):
+    rng = np.random.default_rng(seed)
+    shape = (steps, N)
+    taken = rng.integers(0, 3, shape).astype("int32")
+    if actions is REAL:
+        taken = rng.uniform(-2.0, 2.0, (*shape, 1)).astype("float32")
+    valid = np.ones(shape, bool)
+    valid[-1, 0] = steps == 1
+    return Batch(
+        observations={"observation": rng.standard_normal((steps + 1, N, 3)).astype("float32")},
+        actions={"action": taken},
+        rewards=np.where(valid, rng.standard_normal(shape), 0.0).astype("float32"),
+        terminated=rng.random(shape) < 0.3,
+        truncated=np.zeros(shape, bool),
+        valid=valid,
+        behaviour_log_probabilities=np.full(shape, np.log(1 / 3), "float32"),
+        recurrent_state={},
+        bootstrap_steps=np.ones(shape, "int32") if steps == 1 else None,
+        importance_weights=np.ones(N, "float32") if steps == 1 else None,
+    )
+
+
+def weights_of(networks):
+    return [array for network in networks.values() for array in network.online.get_weights()]
+
+
+def differ(one, other):
+    return any((a != b).any() for a, b in zip(one, other, strict=True))
+
+
+def test_munchausen_dqn_learns_the_papers_target():
+    """Equation 2, row by row: r + a max(tau log pi(a|o), l) + gamma sum pi' (Q' - tau log pi')."""
+    share, tau, least = 0.8, 0.5, -0.4
+    settings = {"munchausen_share": share, "policy_temperature": tau, "least_log_policy": least}
+    algorithm, networks = make(f"{MODULE}:MunchausenDqn", CHOICE, **settings)
+    main, batch = networks["main"], make_batch(CHOICE)
+    main.target.set_weights([weight + 0.1 for weight in main.target.get_weights()])
+    slow = [main.target.predict({"observation": rows}, ["q/q"]) for rows in batch.observations["observation"]]
+    online = main.online.predict({"observation": batch.observations["observation"][0]}, ["q/q"])
+    errors, clipped = [], 0
+    for i in range(N):
+        choice = batch.actions["action"][0, i]
+        log_pi, log_next = (q[i] / tau - np.log(np.exp(q[i] / tau).sum()) for q in slow)
+        clipped += tau * log_pi[choice] < least
+        y = batch.rewards[0, i] + share * max(tau * log_pi[choice], least)
+        if not batch.terminated[0, i]:
+            y += GAMMA * (np.exp(log_next) * (slow[1][i] - tau * log_next)).sum()
+        errors.append(y - online[i, choice])
+    assert 0 < clipped < N
+    update = algorithm.update(networks, batch)
+    assert update.metrics["td_loss"] == pytest.approx(np.square(errors).mean(), rel=1e-4)
+    assert update.metrics["mean_td_error"] == pytest.approx(np.abs(errors).mean(), rel=1e-4)
+
+
+def test_without_its_share_and_at_a_low_temperature_it_is_dqn():
+    """The soft value is then that of the best choice."""
+    base, others = make("dqn", CHOICE)
+    own, networks = make(f"{MODULE}:MunchausenDqn", CHOICE, munchausen_share=0.0, policy_temperature=1e-4)
+    batch = make_batch(CHOICE)
+    found, expected = own.update(networks, batch).metrics, base.update(others, batch).metrics
+    assert found["td_loss"] == pytest.approx(expected["td_loss"], rel=1e-3)
+
+
+def test_ppo_learns_to_predict_rewards_beside_its_own_loss():
+    base, others = make("ppo", CHOICE, epochs=1, minibatches=1)
+    own, networks = make(f"{MODULE}:RewardPredictingPpo", CHOICE, epochs=1, minibatches=1, reward_scale=2.0)
+    plain, _ = make("ppo", CHOICE, epochs=1, minibatches=1, reward_scale=2.0)
+    batch = make_batch(CHOICE, steps=4)
+    online = networks["main"].online
+    predicted = [
+        online.predict({"observation": rows}, ["embedding"]) for rows in batch.observations["observation"][:-1]
+    ]
+    errors = np.stack(predicted)[..., 0] - 2.0 * batch.rewards
+    outputs, _ = outputs_of(online, batch, None, training=False)
+    before = float(plain.build(EnvSpec("E", OBSERVATIONS, CHOICE)) and plain.loss(outputs, batch).terms["policy"])
+    told = own.update(networks, batch).metrics
+    assert told["prediction_loss"] == pytest.approx(np.square(errors[batch.valid]).mean(), rel=1e-4)
+    assert told["policy_loss"] == pytest.approx(before, rel=1e-4, abs=1e-6)
+    assert told["loss"] == pytest.approx(
+        told["policy_loss"] + 0.5 * told["value_loss"] + 0.5 * told["prediction_loss"], rel=1e-4
+    )
+    assert "prediction_loss" not in base.update(others, batch).metrics
+
+
+def test_a_further_loss_of_ppo_moves_shared_layers_in_several_epochs():
+    moved = []
+    for weight in (0.0, 1.0):
+        own, networks = make(f"{MODULE}:RewardPredictingPpo", CHOICE, epochs=2, minibatches=2, prediction_weight=weight)
+        metrics = own.update(networks, make_batch(CHOICE, steps=4)).metrics
+        assert (metrics["optimizer_steps"], metrics["finite"]) == (4, True)
+        moved.append(networks["main"].online.named_weights()["main/middleware_dense_0/kernel"])
+    assert (moved[0] != moved[1]).any()
+
+
+def test_an_expectile_of_a_half_is_sac_and_another_weighs_errors_by_their_sign():
+    batch = make_batch(REAL)
+    base, others = make("sac", REAL)
+    half, halves = make(f"{MODULE}:ExpectileSac", REAL, expectile=0.5)
+    low, networks = make(f"{MODULE}:ExpectileSac", REAL, expectile=0.25)
+    expected = base.update(others, batch).metrics
+    assert half.update(halves, batch).metrics == expected
+    assert not differ(weights_of(halves), weights_of(others))
+    told = low.update(networks, batch).metrics
+    assert differ(weights_of(networks), weights_of(others))
+    assert told["policy_loss"] == expected["policy_loss"]
+    values, targets = np.float32([1.0, 1.0, -2.0]), np.float32([3.0, 0.0, -2.0])
+    np.testing.assert_allclose(low.critic_loss(values, targets), [2.0 * 0.25 * 2.0, 2.0 * 0.75 * 0.5, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("name", "environment", "preset"),
+    [
+        ("MunchausenDqn", "CartPole-v1", {"replay": {"min_size_steps": 32, "capacity_steps": 256}}),
+        ("RewardPredictingPpo", "CartPole-v1", {"minibatches": 2}),
+        ("ExpectileSac", "Pendulum-v1", {"replay": {"min_size_steps": 32, "capacity_steps": 256}}),
+    ],
+)
+def test_they_train(name, environment, preset, tmp_path):
+    tree = {
+        "environment": {"id": environment},
+        "algorithm": {"name": f"{MODULE}:{name}", **preset},
+        "network": SMALL,
+        "actors": {"count": 0, "environments": 2, "unroll_length_steps": 8},
+        "learner": {"batch_size": 2 if name == "RewardPredictingPpo" else 16},
+        "stop": {"updates": 3},
+    }
+    summary = distrl.train(
+        distrl.load(tree), run_dir=tmp_path / "run", view=QuietView(tmp_path / "run", lambda text: None)
+    )
+    assert (summary.exit_code, summary.imbalance) == (0, 0)
+    assert summary.updates >= 3
+
+
+def test_settings_of_the_base_class_and_own_ones_are_checked():
+    def tried(*sets):
+        return tried_out(load(sets=[*sets], flags={"--algorithm": f"{MODULE}:MunchausenDqn"}))
+
+    section = tried("algorithm.policy_temperature=0.1", "algorithm.double=true")
+    assert (section.policy_temperature, section.double, section.munchausen_share) == (0.1, True, 0.9)
+    assert section.declared.replay is not None
+    with pytest.raises(ConfigError, match=r"algorithm\.policy_temperature: .* greater than 0"):
+        tried("algorithm.policy_temperature=0")
+    with pytest.raises(ConfigError, match=r"algorithm\.munchausen_shar"):
+        tried("algorithm.munchausen_shar=0.5")
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def test_each_example_is_short_and_the_page_shows_it():
+    page, lines = PAGE.read_text("utf-8"), FILE.read_text("utf-8").splitlines()
+    classes = [node for node in ast.parse(FILE.read_text("utf-8")).body if isinstance(node, ast.ClassDef)]
+    assert len(classes) == 3
+    for node in classes:
+        source = "\n".join(lines[node.lineno - 1 : node.end_lineno])
+        assert source.count("\n") < 25
+        assert source in page
+
+
+HOOK = re.compile(r"^\| `(?P<method>\w+)\((?P<arguments>.*?)\)` \|", re.MULTILINE)
+
+
+def hooks():
+    """(class, method, names of arguments) of every row of the page's tables, by the classes in the heading above it."""
+    for section in PAGE.read_text("utf-8").split("\n### ")[1:]:
+        names = re.findall(r"`(\w+)`", section.splitlines()[0])
+        for found in HOOK.finditer(section):
+            for name in names:
+                yield name, found["method"], re.findall(r"\w+", found["arguments"])
+
+
+@pytest.mark.parametrize(("name", "method", "arguments"), [*hooks()])
+def test_a_hook_of_the_page_has_its_arguments_types_and_a_docstring(name, method, arguments):
+    function = inspect.getattr_static(getattr(api, name), method)
+    function = function.fget if isinstance(function, property) else function
+    assert [*inspect.signature(function).parameters] == ["self", *arguments]
+    assert {*function.__annotations__} == {*arguments, "return"}
+    assert typing.get_type_hints(function)
+    assert inspect.getdoc(getattr(getattr(api, name), method))
+
+
+def test_every_built_in_class_is_on_the_page():
+    classes = {name for name in api.__all__ if inspect.isclass(getattr(api, name))}
+    known = {name for name in classes if issubclass(getattr(api, name), api.Algorithm)} - {
+        "Algorithm",
+        "GradientAlgorithm",
+    }
+    assert {name for name, _, _ in hooks()} == known
+
+
+def test_every_field_of_a_batch_is_on_the_page():
+    page = PAGE.read_text("utf-8")
+    for fields in (Batch._fields, api.Experience._fields):
+        for field in fields:
+            assert f"| `{field}` |" in page, field
