@@ -10,8 +10,10 @@ worst possible one; an interrupted one is none. `--publish` adds the measured ro
 `docs/results.md`.
 """
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from benchmarks.measurement import Result
 from benchmarks.pictures import draw_curves, draw_scores
 from benchmarks.published import equal_steps
 from benchmarks.publishing import measure_and_report, parser
@@ -35,9 +37,14 @@ def block(report: Path) -> str:
     if not tree["results"]:
         return heading(tree, by_row)
     table = score_table(rows, by_row, tree["random"], tree["seeds"])
-    return "\n\n".join(
-        [heading(tree, by_row), table, CURVES, SCORES, *beside_slm_lab(rows, by_row), *equal_steps(rows, by_row)]
-    )
+    parts = [heading(tree, by_row), table, *unmeasured(by_row), CURVES, SCORES]
+    return "\n\n".join([*parts, *beside_slm_lab(rows, by_row), *equal_steps(rows, by_row)])
+
+
+def unmeasured(by_row: Mapping[str, Sequence[Result]]) -> list[str]:
+    """Return a sentence with the presets that have no result, or nothing."""
+    names = [f"`{row.name}`" for row in ROWS if not by_row.get(row.name)]
+    return [f"Not measured yet, under any seed: {', '.join(names)}."] if names else []
 
 
 def draw(report: Path, folder: Path) -> None:

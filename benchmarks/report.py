@@ -102,7 +102,7 @@ def score_table(
                 f"{row.algorithm} (`{row.name}`)",
                 threshold(row),
                 *(_seed_cell(row, by_seed.get(seed)) for seed in seeds),
-                interval_cell([result.score for result in by_row[row.name]]),
+                interval_cell([judged(row, result) for result in by_row[row.name]]),
                 "–" if found is None else number(found),
                 interval_cell([training_score(result) for result in by_row[row.name]])
                 if training
@@ -113,9 +113,11 @@ def score_table(
 
 
 def threshold(row: Row) -> str:
-    """Return '≥ 475 within 500,000 steps'."""
+    """Return '≥ 475 within 500,000 steps', or '≥ 0.90 in training within 1,000,000 steps'."""
     budget = f"{row.minutes:g} minutes" if row.minutes is not None else f"{row.env_steps:,} steps"
-    return f"none, {budget}" if row.mean_return is None else f"≥ {number(row.mean_return)} within {budget}"
+    if row.mean_return is None:
+        return f"none, {budget}"
+    return f"≥ {number(row.mean_return)}{' in training' if row.measure == 'training' else ''} within {budget}"
 
 
 def verdict(row: Row, results: Sequence[Result], seeds: Sequence[int]) -> str:
@@ -124,7 +126,8 @@ def verdict(row: Row, results: Sequence[Result], seeds: Sequence[int]) -> str:
         return "incomplete"
     if row.mean_return is None:
         return "–"
-    return "reached" if interquartile_mean([result.score for result in results]) >= row.mean_return else "**missed**"
+    scores = [judged(row, result) for result in results]
+    return "reached" if interquartile_mean(scores) >= row.mean_return else "**missed**"
 
 
 def missing(results: Sequence[Result], seeds: Sequence[int]) -> bool:
@@ -175,6 +178,11 @@ def training_score(result: Result) -> float:
     return -math.inf if failed else float(result.training_mean_return or 0.0)
 
 
+def judged(row: Row, result: Result) -> float:
+    """Return the number that the row's threshold is of; -infinity for a failed training."""
+    return training_score(result) if row.measure == "training" else result.score
+
+
 def markers(name: str) -> tuple[str, str]:
     """Return the marks at the beginning and the end of a generated part of a page."""
     return f"<!-- {name}: begin, written by benchmarks.{name} -->", f"<!-- {name}: end -->"
@@ -222,7 +230,8 @@ def _seed_cell(row: Row, result: Result | None) -> str:
         return "–"
     beyond = 0 if row.env_steps is None else result.env_steps - row.env_steps
     excess = f", **{beyond:,} over**" if beyond > result.update_steps else ""
-    return f"{_score_cell(result)} after {result.env_steps:,}{excess}"
+    score = _score_cell(result) if result.mean_return is None else number(judged(row, result))
+    return f"{score} after {result.env_steps:,}{excess}"
 
 
 def _score_cell(result: Result | None) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.measurement import FailedError, Result, kept_results, measure, random_return
+from benchmarks.report import judged
 from benchmarks.table import Row
 
 Todo = tuple[Row, int]
@@ -77,9 +78,10 @@ def result_words(row: Row, result: Result) -> str:
     """Return 'mean return 497.1 (>= 475) after 212,992 steps'."""
     if result.mean_return is None:
         return f"FAILED ({result.failure}) after {result.env_steps:,} steps"
-    goal = "" if row.mean_return is None else f" ({'>=' if result.mean_return >= row.mean_return else 'MISSED'} "
+    score = judged(row, result)
+    goal = "" if row.mean_return is None else f" ({'>=' if score >= row.mean_return else 'MISSED'} "
     goal += f"{row.mean_return:,g})" if goal else ""
-    return f"mean return {result.mean_return:,.1f}{goal} after {result.env_steps:,} steps"
+    return f"mean return {score:,.1f}{goal} after {result.env_steps:,} steps"
 
 
 def in_words(seconds: float) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any, Literal
 
 SEEDS = (1, 2, 3)
 """Seeds of measurements. Presets are tuned with seeds from 100 on, never with these."""
@@ -28,6 +29,7 @@ class Row:
         sets: Further `--set PATH=VALUE` of the training.
         program: The Python interpreter's arguments that train.
         seeds: The requested seeds under which it is measured; None: all of them.
+        measure: What the threshold is of, as the preset says: the greedy episodes, or the training's last 100.
     """
 
     name: str
@@ -40,14 +42,15 @@ class Row:
     sets: tuple[str, ...] = ()
     program: tuple[str, ...] = ("-m", "distrl", "train")
     seeds: tuple[int, ...] | None = None
+    measure: Literal["evaluation", "training"] = "evaluation"
 
     def under(self, asked: Sequence[int]) -> list[int]:
         """Return the requested seeds under which the row is measured."""
         return [seed for seed in asked if self.seeds is None or seed in self.seeds]
 
 
-def _row(preset: str, task: str, algorithm: str, mean_return: float, env_steps: int) -> Row:
-    return Row(preset, preset, task, algorithm, mean_return, env_steps)
+def _row(preset: str, task: str, algorithm: str, mean_return: float, env_steps: int, **more: Any) -> Row:
+    return Row(preset, preset, task, algorithm, mean_return, env_steps, **more)
 
 
 ROWS = (
@@ -65,10 +68,13 @@ ROWS = (
     _row("cartpole-qrdqn", "CartPole-v1", "QR-DQN", 475, 100_000),
     _row("cartpole-rainbow", "CartPole-v1", "Rainbow", 475, 100_000),
     _row("cartpole-discrete-sac", "CartPole-v1", "Discrete SAC", 475, 100_000),
+    _row("memory-cue", "a cue kept for ten steps", "IMPALA", 0.9, 1_000_000, measure="training"),
     _row("memory-cue-r2d2", "a cue kept for ten steps", "R2D2", 0.9, 200_000),
     _row("masked-cartpole-r2d2", "CartPole-v1 without velocities", "R2D2", 475, 300_000),
     _row("masked-pendulum-sac", "Pendulum-v1 without its velocity", "SAC", -400, 60_000),
     _row("bitflip-dqn-her", "16 bits flipped to a goal", "DQN", -8, 60_000),
+    _row("reach-a2c", "a target of two real numbers", "A2C", -0.4, 400_000, measure="training"),
+    _row("key-and-door-ppo-rnd", "a key, and a door behind it", "PPO", 0.95, 500_000, measure="training"),
     _row("chain-bootstrapped-dqn", "a reward at the end of a chain", "Bootstrapped DQN", 11, 100_000),
     _row("acrobot-impala", "Acrobot-v1", "IMPALA", -95, 500_000),
     _row("acrobot-a2c", "Acrobot-v1", "A2C", -95, 500_000),
@@ -86,6 +92,7 @@ ROWS = (
     _row("pendulum-tqc", "Pendulum-v1", "TQC", -180, 20_000),
     _row("pendulum-crossq", "Pendulum-v1", "CrossQ", -180, 20_000),
     _row("pendulum-ppo", "Pendulum-v1", "PPO", -200, 300_000),
+    _row("halfcheetah-impala", "HalfCheetah-v5", "IMPALA", 1_500, 2_000_000, measure="training"),
     _row("halfcheetah-ppo", "HalfCheetah-v5", "PPO", 2_000, 1_000_000),
     _row("halfcheetah-appo", "HalfCheetah-v5", "APPO", 2_500, 4_000_000),
     _row("halfcheetah-sac", "HalfCheetah-v5", "SAC", 3_000, 100_000),
@@ -101,6 +108,7 @@ ROWS = (
     _row("minatar-freeway-ppo", "MinAtar/Freeway-v1", "PPO", 45, 1_000_000),
     _row("minatar-seaquest-ppo", "MinAtar/Seaquest-v1", "PPO", 3, 1_000_000),
     _row("minatar-space-invaders-ppo", "MinAtar/SpaceInvaders-v1", "PPO", 40, 1_000_000),
+    _row("pong-ppo", "ALE/Pong-v5", "PPO", 18, 10_000_000, seeds=(1,)),
     Row("pong-impala", "pong-impala", "ALE/Pong-v5", "IMPALA", None, None, minutes=60.0, seeds=(1,)),
 )
 

@@ -1,6 +1,7 @@
 from benchmarks import equivalence, learning, publishing, staleness
 from benchmarks.measurement import keep
 from benchmarks.report import report_tree
+from benchmarks.table import ROWS
 
 
 def test_the_page_is_what_the_committed_report_says(page_agrees):
@@ -26,6 +27,12 @@ def test_what_was_measured_is_reported_in_the_output_folder(row, result, monkeyp
     assert (
         "trainings and evaluations took 0.05 hours together. Episodes that judge are of seed 1001, 1002, 1003." in text
     )
+
+
+def test_presets_without_a_result_are_named(row, result):
+    some = {row.name: [result(row.name, 1, 1.0)] for row in ROWS[2:]}
+    assert learning.unmeasured(some) == [f"Not measured yet, under any seed: `{ROWS[0].name}`, `{ROWS[1].name}`."]
+    assert learning.unmeasured(some | {row.name: some[ROWS[2].name] for row in ROWS[:2]}) == []
 
 
 def test_without_results_the_page_says_so(row, tmp_path):

@@ -41,6 +41,13 @@ def test_a_threshold_is_reached_by_all_seeds_together(row, result, scores, expec
     assert verdict(row(mean_return=None), results, [1, 2, 3]) == ("–" if len(scores) == 3 else "incomplete")
 
 
+def test_a_row_may_be_judged_by_its_training(row, result):
+    results = [result("cartpole-ppo", seed, 0.0, training_mean_return=480.0 + seed) for seed in (1, 2, 3)]
+    line = score_table([row(measure="training")], {"cartpole-ppo": results}, {}, [1, 2, 3]).splitlines()[-1]
+    assert "| ≥ 475 in training within 500,000 steps | 481 after 200,000 |" in line
+    assert line.endswith("| 482 [481, 483] | – | reached |")
+
+
 def test_a_training_that_failed_is_shown_and_counts_as_the_worst(row, result):
     results = [result("cartpole-ppo", 1, 480.0), result("cartpole-ppo", 2, None), result("cartpole-ppo", 3, 490.0)]
     line = score_table([row()], {"cartpole-ppo": results}, {}, [1, 2, 3]).splitlines()[-1]
