@@ -27,6 +27,7 @@ FOUNDATION = {
     "wire",
     "user_classes",
     "child",
+    "process_group",
     "interrupt",
     "health",
 }

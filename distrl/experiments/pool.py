@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from distrl.process_group import end_group, has_ended
 from distrl.roles.lifeline import LIFELINE_VARIABLE, Lifeline
 
 GRACE_S = 60.0
@@ -99,10 +100,10 @@ class Pool:
         for place in self._places:
             if place.process is not None and time.monotonic() > place.stop_by:
                 place.process.kill()
-            code = None if place.process is None else place.process.poll()
-            if code is not None:
-                place.process = None
-                yield place.name, code
+            if place.process is not None and has_ended(place.process):
+                process, place.process = place.process, None
+                end_group(process)
+                yield place.name, process.returncode
 
     def stop(self, name: str | None = None) -> None:
         """Make a training, or all of them, stop after a last checkpoint, within `GRACE_S` and `end_s`."""

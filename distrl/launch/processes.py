@@ -1,8 +1,6 @@
 """Roles as operating-system processes: each is `python -m distrl ROLE`, which also works by hand."""
 
-import contextlib
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -13,6 +11,7 @@ from typing import IO
 from distrl.launch.fleet import last_error
 from distrl.launch.head_start import HeadStart
 from distrl.memory_backend.host_weights import HOST_WEIGHTS_VARIABLE, SharedDirectory
+from distrl.process_group import end_group, has_ended
 from distrl.roles.description import Run
 from distrl.roles.lifeline import LIFELINE_VARIABLE, Lifeline
 from distrl.roles.plan import Role
@@ -36,7 +35,7 @@ class ProcessHandle:
 
     def poll(self) -> int | None:
         """Return the exit code (negative: the signal), None while running."""
-        if not self._log.closed and self._has_ended():
+        if not self._log.closed and has_ended(self._process):
             self._finish()
         return self._process.returncode
 
@@ -47,25 +46,8 @@ class ProcessHandle:
         if not self._log.closed:
             self._finish()
 
-    def _has_ended(self) -> bool:
-        """Return whether the role has ended. It is reaped in `_finish`; until then no other process gets its number."""
-        if not hasattr(os, "waitid"):  # macOS before Python 3.13
-            return self._process.poll() is not None
-        try:
-            return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        except ChildProcessError:  # the kernel reaps by itself where the parent ignores SIGCHLD
-            return self._process.poll() is not None
-
     def _finish(self) -> None:
-        """Kill the group: simulators that an environment started, children that it forked. Then reap the role.
-
-        A number that has been reaped may belong to another group by now, and gets no signal.
-        """
-        if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS refuses where only zombies are left
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.kill()  # in case it has left its group
-            self._process.wait()
+        end_group(self._process)
         self.error = last_error(self._log, self._log_start)
         self._log.close()
 

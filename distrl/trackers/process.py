@@ -2,12 +2,15 @@
 
 The first message is `{"tracker", "options", "run"}`, others are `{"row", "step"}`, and the last one is `{"ending"}`.
 Answers are `{}`, `{"note"}` to the first message, or `{"error"}`, after which the process ends. Its other output goes
-to standard error. If standard input ends without an ending, the training has died.
+to standard error. If standard input ends without an ending, the training has died. What a tracker has started and left
+behind ends with its process.
 """
 
+import atexit
 import inspect
 import json
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Mapping
@@ -24,6 +27,8 @@ from distrl.user_classes import own_class
 NICENESS = 10
 METHODS = {"begin": 1, "record": 2, "end": 1}
 """Method -> number of its arguments."""
+MOST_LETTERS = 300
+"""Letters of a note or error that are shown."""
 _DIED = Ending(exit_code=1, stop_reason="died", error="the process of the training has died")
 
 
@@ -101,17 +106,25 @@ def _calls() -> Any:
     tracker.end(_DIED)
 
 
+def _one_line(text: str) -> str:
+    """Return a tracker's own words without secrets, as the terminal and logs show them."""
+    return masked_text(" ".join(text.split()))[:MOST_LETTERS]
+
+
 def _main() -> int:
+    # After the libraries' own ends, as it is registered first. The run does it, too, if it still lives.
+    if os.getpgrp() == os.getpid():
+        atexit.register(os.killpg, 0, signal.SIGKILL)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     os.nice(NICENESS)
     try:
         for result in _calls():
-            print(json.dumps({"note": result} if isinstance(result, str) else {}), file=answers)
+            print(json.dumps({"note": _one_line(result)} if isinstance(result, str) else {}), file=answers)
     except BaseException as error:  # also SystemExit of a user's class
         print(masked_text(traceback.format_exc()), file=sys.stderr, end="")
         text = str(error) if isinstance(error, DistrlError) else f"{type(error).__name__}: {error}"
-        print(json.dumps({"error": masked_text(" ".join(text.split()))[:300]}), file=answers)
+        print(json.dumps({"error": _one_line(text)}), file=answers)
         return 1
     return 0
 

@@ -22,6 +22,7 @@ from distrl.child import Child, ending, with_detail
 from distrl.config.trackers import TrackersConfig
 from distrl.errors import ConfigError, require
 from distrl.metrics.snapshot import Snapshot, columns_of
+from distrl.process_group import end_group, has_ended
 from distrl.trackers.process import first_message
 from distrl.trackers.tracker import Ending, TrackedRun
 from distrl.user_classes import search_path
@@ -156,9 +157,9 @@ class _Feed:
         return not self._thread.is_alive()
 
     def close(self) -> str:
-        """Kill the process if it runs, and return what the tracker lacks; empty: nothing."""
+        """Kill the process and what it has started if it runs, and return what the tracker lacks; empty: nothing."""
         self._is_closed = True
-        if self._process is not None and self._process.poll() is None:
+        if self._process is not None and self._process.returncode is None:  # the thread reaps it
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         self._thread.join(_PATIENCE_S)
@@ -179,6 +180,9 @@ class _Feed:
                         self._is_complete = "ending" in message
                 except _FailedError as error:  # before the process has ended, which may take long
                     self._fail(error)
+                finally:
+                    has_ended(self._process, wait=True)
+                    end_group(self._process)
         except OSError as error:
             self._fail(error)
 
@@ -208,7 +212,9 @@ class _Feed:
             process.stdin.flush()
         answer = process.stdout.readline()
         if not answer:
-            raise _FailedError(ending(process.wait(), "while the run trained", 0.0))
+            has_ended(process, wait=True)
+            end_group(process)
+            raise _FailedError(ending(process.returncode, "while the run trained", 0.0))
         result = json.loads(answer)
         if "error" in result:
             raise _FailedError(result["error"])

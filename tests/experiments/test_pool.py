@@ -6,6 +6,7 @@ import pytest
 
 from distrl.experiments import pool as module
 from distrl.experiments.pool import Pool, shares
+from tests.faults.training import alive
 
 
 @pytest.mark.parametrize(
@@ -71,6 +72,19 @@ def test_leaving_stops_them_in_order(script, tmp_path):
         pool.start("a", [], log)
         wait_for(lambda: "ready" in log.read_text())
     assert log.read_text() == "ready\na last checkpoint\n"
+
+
+def test_what_a_training_has_left_behind_ends_with_it(script, tmp_path):
+    script(
+        "import subprocess, sys\n"
+        "helper = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "print(helper.pid, flush=True)"
+    )
+    log = tmp_path / "a.log"
+    with Pool(1) as pool:
+        pool.start("a", [], log)
+        wait_for(lambda: [*pool.ended()])
+    wait_for(lambda: not alive(int(log.read_text())))
 
 
 def test_one_alone_is_stopped(script, tmp_path):

@@ -16,6 +16,7 @@ from distrl.trackers import tracking
 from distrl.trackers.tracker import Ending
 from distrl.trackers.tracking import require_trackers
 from tests.faults.arguments import environment
+from tests.faults.training import alive, wait_until
 from tests.trackers.conftest import rows_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "trackers.md"
@@ -162,6 +163,62 @@ time.sleep(600)
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert calls(tmp_path, "end") == [[1, "died", "the process of the training has died"]]
+
+
+HELPED = """
+import os, signal, subprocess, sys
+
+class Mine:
+    def __init__(self, ends="", **more):
+        self.ends = ends
+    def begin(self, run):
+        helper = subprocess.Popen([sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"],
+                                  stdout=subprocess.PIPE)
+        helper.stdout.readline()
+        (run.run_dir / "helper.new").write_text(str(helper.pid))
+        (run.run_dir / "helper.new").rename(run.run_dir / "helper")
+    def record(self, row, step):
+        if self.ends == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+    def end(self, ending):
+        if self.ends == "raises":
+            raise ValueError("no space")
+"""
+
+
+@pytest.mark.parametrize("ends", ["", "killed", "raises"])
+def test_what_a_tracker_has_started_ends_with_it(launch, tmp_path, ends):
+    (tmp_path / "mine.py").write_text(HELPED)
+    made = launch(own=own(ends=ends))
+    made.take(1, 2)
+    wait_until((tmp_path / "helper").exists, "the tracker has a helper")
+    assert bool(made.finish()) is bool(ends)
+    wait_until(lambda: not alive(int((tmp_path / "helper").read_text())), "the helper has ended")
+
+
+def test_what_a_tracker_has_started_ends_with_a_training_that_is_killed(tmp_path):
+    (tmp_path / "mine.py").write_text(HELPED)
+    code = f"""
+import time
+from pathlib import Path
+from tests.trackers.conftest import Launch
+made = Launch(Path({str(tmp_path)!r}), own={{"mine:Mine": {{}}}})
+time.sleep(600)
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=environment())
+    wait_until((tmp_path / "helper").exists, "the tracker has a helper")
+    process.kill()
+    process.wait()
+    wait_until(lambda: not alive(int((tmp_path / "helper").read_text())), "the helper has ended")
+
+
+def test_the_note_of_a_tracker_is_one_line_without_secrets(launch, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        TRACKER.replace('"noted in calls.jsonl"', '"rows go\\nto http://me:open" + "sesame@host"')
+    )
+    made = launch(own=own())
+    assert made.finish() == {}
+    assert told(made) == ["tracker mine:Mine: rows go to http://•••@host"]
 
 
 @pytest.mark.parametrize(("name", "extra"), [("wandb", "wandb"), ("mlflow", "mlflow")])
