@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,6 +23,7 @@ from distrl.memory_backend.records import SILENT_S, heartbeat_ages_s, rates_whil
 from distrl.runs.summary import closing_text, duration
 
 if TYPE_CHECKING:
+    from distrl.jobs.record import JobRecord
     from distrl.launch.attach import Target
     from distrl.memory_backend.records import Errand
     from distrl.memory_backend.steering import Steering
@@ -165,11 +167,9 @@ def stop(
             raise ConfigError("--now kills processes, which --redis-url does not name; name the run's directory")
         submitted = as_job(job.path)
     if submitted is not None:
-        from distrl.jobs.targets import open_target
-
         run_id = submitted.run_id
         with answering(submitted.target):
-            told = open_target(submitted.target).stop(submitted, now=now)
+            told = _stop_job(submitted, job.path, now=now)
     else:
         target = job.target()
         run_id, told = target.run_id, None
@@ -177,6 +177,16 @@ def stop(
             steering.stop()
     done = told or ("killed" if now else "stop requested")
     typer.echo(json.dumps({"run_id": run_id, "now": now, "did": done}) if as_json else done)
+
+
+def _stop_job(job: "JobRecord", run_dir: Path | None, *, now: bool) -> str | None:
+    """Stop a job; return what else was done, as `Target.stop`."""
+    from distrl.jobs.submission import withdraw_unfinished
+    from distrl.jobs.targets import open_target
+
+    if run_dir is not None and withdraw_unfinished(job, run_dir):
+        return "its submission had not finished: what there was of it is removed"
+    return open_target(job.target).stop(job, now=now)
 
 
 @takes(RunOptions)

@@ -13,8 +13,8 @@ from distrl.data_store.atomic import put_file
 from distrl.errors import ConfigError, DistrlError
 from distrl.experiments.directory import SweepDirectory
 from distrl.experiments.sweep import Planned
-from distrl.jobs.record import CONFIG_FILE, JOB_FILE, Job, JobRecord
-from distrl.jobs.submission import new_run_id, submit
+from distrl.jobs.record import JOB_FILE, Job, JobRecord
+from distrl.jobs.submission import new_run_id, submit, withdraw_unfinished
 from distrl.jobs.target import OVER, JobState, Target
 from distrl.jobs.watching import job_words, state_of, state_reader
 from distrl.runs.directories import SET_ASIDE
@@ -94,6 +94,8 @@ class RunsAsJobs:
         if not (run_dir / JOB_FILE).exists():
             return False
         record = JobRecord.read(run_dir)
+        if withdraw_unfinished(record, run_dir):
+            return False
         # One that was stopped in order begins anew, unless its target has begun it again.
         if self._directory.outcome(planned).error and state_of(record).state in OVER:
             return False
@@ -151,11 +153,6 @@ class RunsAsJobs:
         """Rename the directory of a run that is not to go on."""
         if not run_dir.is_dir():
             return
-        if (run_dir / CONFIG_FILE).exists() and not (run_dir / JOB_FILE).exists():
-            raise ConfigError(
-                f"run {run_dir.name} was being submitted when an earlier launch was killed, and may have a job without "
-                f"a record; end that job if there is one, and remove {run_dir}"
-            )
         folder, number = self._directory.path / SET_ASIDE, 1
         while (kept := folder / f"{run_dir.name}.{number}").exists():
             number += 1

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from distrl.data_store.atomic import TEMPORARY
 from distrl.errors import ConfigError
 from distrl.jobs.record import JOB_FILE, JobRecord
 from distrl.runs.directories import RunRecord, newest_run
@@ -98,7 +99,7 @@ def known_jobs(root: Path, trouble: Callable[[str], None]) -> Iterator[JobRecord
 def _directories(root: Path) -> list[Path]:
     """Return the directories directly under `root` that hold a run or a job."""
     found = {path.parent for name in (JOB_FILE, RUN_FILE) for path in root.glob(f"*/{name}")}
-    return sorted(found)
+    return sorted(folder for folder in found if not folder.name.startswith(TEMPORARY))
 
 
 def _holds_run(folder: Path) -> bool:

@@ -5,7 +5,6 @@ import platform
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -15,7 +14,7 @@ from distrl.data_store.opening import open_objects, require_usable, usable_store
 from distrl.errors import ConfigError
 from distrl.jobs import run_logs
 from distrl.jobs.protection import unprotected
-from distrl.jobs.record import CONFIG_FILE, JOB_LOG, Job, JobRecord
+from distrl.jobs.record import CONFIG_FILE, JOB_LOG, Job, JobRecord, OpenRecord
 from distrl.jobs.run_files import EXIT_FILE, ended_with, exit_code, run_of
 from distrl.jobs.target import OVER, JobState, LogLine, Plan, Report
 from distrl.launch.attach import find_target, steering
@@ -31,13 +30,18 @@ if TYPE_CHECKING:
 
 _PID, _PROCESS = "pid", "process"
 # A shell stays the parent of the training and writes down how it has ended. It is no child of the submitting process,
-# which would have to reap it. A signal to the group ends the training; the trap lets the shell live until it has.
-_START = 'log=$1 code=$2; shift 2; (trap : HUP INT TERM; "$@"; echo $? > "$code") >> "$log" 2>&1 & echo $!'
+# which would have to reap it. It begins when the record has its number; without the word it ends, as the submitting
+# process has. A signal to the group ends the training; the trap lets the shell live until it has.
+_START = (
+    'exec 3<&0; log=$1 code=$2; shift 2; (read -r word <&3 || exit; exec 3<&-; trap : HUP INT TERM; "$@"; '
+    'echo $? > "$code") < /dev/null >> "$log" 2>&1 & echo $!'
+)
 
 
 class Here:
     """Jobs on this machine. Other hosts can read what they leave in a directory that both share."""
 
+    name = "here"
     starts_actors = False
     logs: tuple[str, ...] | None = None
 
@@ -57,7 +61,7 @@ class Here:
             files={"command": f"{' '.join(command)}\n"},
         )
 
-    def submit(self, job: Job, report: Report) -> JobRecord:
+    def submit(self, job: Job, record: OpenRecord, report: Report) -> None:
         """Start the training.
 
         Raises:
@@ -70,30 +74,24 @@ class Here:
         logs.mkdir()
         command = [sys.executable, "-P", "-m", "distrl"]
         command += _arguments(job.run_dir / CONFIG_FILE, job)
-        started = subprocess.run(  # a fixed script; its words are our own interpreter, arguments and paths
+        with subprocess.Popen(  # a fixed script; its words are our own interpreter, arguments and paths
             ["/bin/sh", "-c", _START, "sh", str(logs / JOB_LOG), str(logs / EXIT_FILE), *command],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
             start_new_session=True,
-            check=True,
-        )
-        pid = int(started.stdout)
+        ) as shell:
+            assert shell.stdin is not None
+            assert shell.stdout is not None
+            pid = int(shell.stdout.readline())
+            record.write(address=platform.node(), handles={_PID: str(pid), _PROCESS: process_mark(pid)})
+            shell.stdin.write(b"begin\n")
         report(f"process {pid}")
-        return JobRecord(
-            run_id=job.run_id,
-            target="here",
-            address=platform.node(),
-            run_dir=str(job.run_dir),
-            store=store,
-            actors=job.loaded.config.actors.count,
-            submitted=time.time(),
-            handles={_PID: str(pid), _PROCESS: process_mark(pid)},
-        )
 
     def withdraw(self, record: JobRecord) -> None:
         """Kill the job."""
-        self.stop(record, now=True)
+        if _handle_is_alive(record):
+            os.killpg(os.getpgid(int(record.handle(_PID))), signal.SIGKILL)
 
     def state(self, record: JobRecord) -> JobState:
         """Return the state by the process, and by what the run has left in its directory."""

@@ -4,7 +4,6 @@ The Pods have the run's directory and its Redis. Nothing of the cluster but its 
 """
 
 import secrets
-import time
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -18,7 +17,7 @@ from distrl.jobs.kubernetes_log import PodLogs
 from distrl.jobs.kubernetes_plan import plan_of
 from distrl.jobs.kubernetes_state import LEARNER, STOPPED, event_words, may_have_begun, state_of, stopped_words
 from distrl.jobs.kubernetes_values import Release, release_of, run_dir_of
-from distrl.jobs.record import Job, JobRecord
+from distrl.jobs.record import Job, JobRecord, OpenRecord
 from distrl.jobs.target import OVER, JobState, LogLine, Plan, Report, State
 from distrl.roles.plan import ACTORS_ON_CLUSTER
 
@@ -36,6 +35,7 @@ _BATCH, _APPS, _CORE = "apis/batch/v1", "apis/apps/v1", "api/v1"
 class KubernetesJobs:
     """Jobs on Kubernetes. The address is a context of the user's kubeconfig."""
 
+    name = "kubernetes"
     starts_actors = False  # KEDA follows the run, and no command
     logs: tuple[str, ...] | None = ("job", "actor", "actors")
 
@@ -43,7 +43,7 @@ class KubernetesJobs:
         """Return the plan: what the nodes have, values and manifests."""
         return plan_of(job)
 
-    def submit(self, job: Job, report: Report) -> JobRecord:
+    def submit(self, job: Job, record: OpenRecord, report: Report) -> None:
         """Make a Secret, and install the release."""
         release = release_of(job)
         place, config = release.place, job.loaded.config
@@ -52,6 +52,15 @@ class KubernetesJobs:
         taken = _taken(job.run_id, f"a release in namespace {place.name} has this name")
         if kubernetes.is_installed(place, job.run_id):
             raise taken
+        handles = {
+            _NAMESPACE: place.name,
+            _PER_POD: str(config.kubernetes.per_pod),
+            _MOST: str(config.actors.max_count or ACTORS_ON_CLUSTER),
+            _SECRET: release.secret or "",
+            _CLAIMS: " ".join(claims),
+            _FOLLOWS: "yes" if at(config.kubernetes.values, "autoscaling.enabled") else "no",
+        }
+        record.write(address=place.context, run_dir=run_dir_of(job.run_id), handles=handles)
         _make_secret(job, release)
         try:
             installed = kubernetes.install(place, job.run_id, release.values)
@@ -62,29 +71,11 @@ class KubernetesJobs:
             _delete_secret(place, release.secret)
             raise taken
         report(f"release {job.run_id} in namespace {place.name} at context {place.context}")
-        handles = {
-            _NAMESPACE: place.name,
-            _PER_POD: str(config.kubernetes.per_pod),
-            _MOST: str(config.actors.max_count or ACTORS_ON_CLUSTER),
-            _SECRET: release.secret or "",
-            _CLAIMS: " ".join(claims),
-            _FOLLOWS: "yes" if at(config.kubernetes.values, "autoscaling.enabled") else "no",
-        }
-        return JobRecord(
-            run_id=job.run_id,
-            target="kubernetes",
-            address=place.context,
-            run_dir=run_dir_of(job.run_id),
-            store=config.checkpoint.store,
-            actors=config.actors.count,
-            submitted=time.time(),
-            handles=handles,
-        )
 
     def withdraw(self, record: JobRecord) -> None:
         """Remove the release, with its claims."""
-        before = _handle(record, _CLAIMS).split()
-        _remove(_place(record), record.run_id, _handle(record, _SECRET), before)
+        before = record.handle(_CLAIMS).split()
+        _remove(_place(record), record.run_id, record.handle(_SECRET), before)
 
     def state(self, record: JobRecord) -> JobState:
         """Return the state by the learner's Job and its Pods."""
@@ -111,8 +102,8 @@ class KubernetesJobs:
     def scale(self, record: JobRecord, actors: int, *, force: bool) -> None:
         """Set the number of Pods of the actors' Deployment."""
         self._require_not_over(record)
-        most = int(_handle(record, _MOST))
-        if _handle(record, _FOLLOWS) == "yes":
+        most = int(record.handle(_MOST))
+        if record.handle(_FOLLOWS) == "yes":
             raise ConfigError(
                 f"KEDA sets the number of actors of {record.run_id}; give it bounds: distrl autoscale --min {actors} "
                 f"--max {actors} {record.run_id}"
@@ -122,12 +113,12 @@ class KubernetesJobs:
                 f"actors: {actors} is more than this run may have, {most} (actors.max_count); if you mean it: distrl "
                 f"scale {actors} --force"
             )
-        self._set_pods(record, pods_for(actors, int(_handle(record, _PER_POD))))
+        self._set_pods(record, pods_for(actors, int(record.handle(_PER_POD))))
 
     def autoscale(self, record: JobRecord, least: int | None, most: int | None, *, off: bool) -> None:
         """Send the bounds to the run; KEDA follows its number."""
         self._require_not_over(record)
-        if _handle(record, _FOLLOWS) != "yes":
+        if record.handle(_FOLLOWS) != "yes":
             raise ConfigError(
                 f"nothing follows the number of actors that {record.run_id} wants: submit it with kubernetes.values: "
                 "{autoscaling: {enabled: true, prometheusAddress: URL}}, which needs KEDA"
@@ -150,7 +141,7 @@ class KubernetesJobs:
         job, pods = _learner(record) if waits else (None, [])
         if now or (waits and (job is None or not may_have_begun(job, pods))):
             removed = kubernetes.uninstall(_place(record), record.run_id)
-            _delete_secret(_place(record), _handle(record, _SECRET))  # also after a `helm uninstall` by hand
+            _delete_secret(_place(record), record.handle(_SECRET))  # also after a `helm uninstall` by hand
             if not removed:
                 raise ConfigError(f"{record.run_id} does not run: there is no release of this name")
             return None if now else "its release was removed, as it had not begun"
@@ -159,7 +150,7 @@ class KubernetesJobs:
             kubernetes.change(_place(record), "jobs", job["metadata"]["name"], suspended)
         else:
             self._request(record, "stop")
-        if _handle(record, _FOLLOWS) != "yes":
+        if record.handle(_FOLLOWS) != "yes":
             self._set_pods(record, 0)
         return None if job is None else f"{stopped_words(job, pods)}; its Job is suspended; {_left(record)}"
 
@@ -218,13 +209,7 @@ def _left(record: JobRecord) -> str:
 def _place(record: JobRecord) -> Namespace:
     if record.address is None:
         raise ConfigError(f"the record of {record.run_id} is damaged: it has no address")
-    return Namespace(record.address, _handle(record, _NAMESPACE))
-
-
-def _handle(record: JobRecord, name: str) -> str:
-    if name not in record.handles:
-        raise ConfigError(f"the record of {record.run_id} is damaged: it has no {name}")
-    return record.handles[name]
+    return Namespace(record.address, record.handle(_NAMESPACE))
 
 
 def _claims(place: Namespace, run_id: str) -> list[str]:

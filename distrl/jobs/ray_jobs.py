@@ -22,7 +22,7 @@ from distrl.jobs.code_package import CodePackage, code_in
 from distrl.jobs.protection import bound_to_node, unprotected
 from distrl.jobs.ray_client import RayClient
 from distrl.jobs.ray_log import RayLog
-from distrl.jobs.record import CONFIG_FILE, Job, JobRecord
+from distrl.jobs.record import CONFIG_FILE, Job, JobRecord, OpenRecord
 from distrl.jobs.run_requests import REFUSED
 from distrl.jobs.target import OVER, JobState, LogLine, Plan, Report, State
 from distrl.launch.ray_cluster import Node, shortage
@@ -51,6 +51,7 @@ _STATES: Mapping[str, State] = {
 class RayJobs:
     """Jobs on a Ray cluster. The address is that of its job server, such as http://head:8265."""
 
+    name = "ray"
     starts_actors = False
     logs: tuple[str, ...] | None = None
 
@@ -86,10 +87,12 @@ class RayJobs:
             },
         )
 
-    def submit(self, job: Job, report: Report) -> JobRecord:
+    def submit(self, job: Job, record: OpenRecord, report: Report) -> None:
         """Send the code and the configuration, and submit the job."""
         loaded = _on_cluster(job)
         client = RayClient.at(job.address)
+        client.require_free(job.run_id)
+        record.write(address=client.address, handles={_JOB: job.run_id})
         with tempfile.TemporaryDirectory() as folder:
             if (package := _package(loaded.config)) is not None:
                 package.copy_to(Path(folder))
@@ -97,20 +100,12 @@ class RayJobs:
             (Path(folder) / CONFIG_FILE).write_text(text, encoding="utf-8")
             client.submit(folder, **_request(job))
         report(f"job {job.run_id} at {client.address}")
-        return JobRecord(
-            run_id=job.run_id,
-            target="ray",
-            address=client.address,
-            run_dir=str(job.run_dir),
-            store=loaded.config.checkpoint.store,
-            actors=loaded.config.actors.count,
-            submitted=time.time(),
-            handles={_JOB: job.run_id},
-        )
 
     def withdraw(self, record: JobRecord) -> None:
         """Kill the job."""
-        self.stop(record, now=True)
+        client = RayClient.at(record.address)
+        if _state(client, record).state not in OVER:
+            client.stop(record.handle(_JOB))
 
     def state(self, record: JobRecord) -> JobState:
         """Return the state by Ray's status of the job."""
@@ -119,9 +114,9 @@ class RayJobs:
     def log(self, record: JobRecord, *, follow: bool) -> Iterator[LogLine] | None:
         """Return the lines that the job has printed, which have those of the roles."""
         client = RayClient.at(record.address)
-        if client.job(record.handles[_JOB]) is None:
+        if client.job(record.handle(_JOB)) is None:
             return None
-        return RayLog(client, record.handles[_JOB], record.submitted).lines(follow=follow)
+        return RayLog(client, record.handle(_JOB), record.submitted).lines(follow=follow)
 
     def scale(self, record: JobRecord, actors: int, *, force: bool) -> None:
         """Request another number of actors of the run."""
@@ -136,7 +131,7 @@ class RayJobs:
         client = RayClient.at(record.address)
         if now or _state(client, record).state == "waiting":
             _require_running(client, record)
-            client.stop(record.handles[_JOB])
+            client.stop(record.handle(_JOB))
         else:
             self._request(client, record, "stop")
 
@@ -168,7 +163,7 @@ class RayJobs:
 
 
 def _state(client: RayClient, record: JobRecord) -> JobState:
-    details = client.job(record.handles[_JOB])
+    details = client.job(record.handle(_JOB))
     if details is None:
         return JobState("gone", f"the Ray cluster at {record.address} does not know it any more")
     state, told = _STATES[details.status], (details.message or "")

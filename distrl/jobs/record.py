@@ -1,9 +1,13 @@
 """A submitted job, and the record of it that every verb reads: job.json.
 
+The record is written before anything of the job is at its target, so that no job is without one.
 No daemon knows jobs. The record lies in the run's directory and, with `checkpoint.store`, in the run's folder in the
 store, so that another machine can watch and stop the job.
 """
 
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,7 +60,9 @@ class JobRecord(BaseModel):
         store: `checkpoint.store`.
         actors: Number of actors at the start.
         submitted: Seconds since 1970.
-        handles: Name of a part -> the target's name for it, such as "learner" -> "4711".
+        handles: Name of a part -> the target's name for it, such as "learner" -> "4711". Empty while nothing is at the
+            target.
+        complete: Whether the submission has finished; one that was killed has not, and may have left parts.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -70,10 +76,33 @@ class JobRecord(BaseModel):
     actors: int = Field(ge=0)
     submitted: float = Field(ge=0.0, lt=1e11)
     handles: dict[str, str]
+    complete: bool = True
+
+    @property
+    def content(self) -> bytes:
+        """The content of job.json."""
+        return self.model_dump_json(indent=2).encode() + b"\n"
 
     def write(self, run_dir: Path) -> None:
         """Write job.json into a run's directory."""
-        put_file(run_dir / JOB_FILE, self.model_dump_json(indent=2).encode() + b"\n")
+        put_file(run_dir / JOB_FILE, self.content)
+
+    def handle(self, name: str) -> str:
+        """Return a handle.
+
+        Raises:
+            ConfigError: The record has none of that name.
+        """
+        if name not in self.handles:
+            raise ConfigError(
+                f"the record of {self.run_id} is damaged: it has no {name}" if self.complete else self.cut_off
+            )
+        return self.handles[name]
+
+    @property
+    def cut_off(self) -> str:
+        """One line about a submission that has not finished, with the command that removes its parts."""
+        return f"the submission of {self.run_id} has not finished; distrl stop removes what there is of it"
 
     @classmethod
     def read(cls, run_dir: Path) -> "JobRecord":
@@ -86,3 +115,46 @@ class JobRecord(BaseModel):
         if not path.exists():
             raise ConfigError(f"{run_dir} holds no job (no {JOB_FILE}); distrl jobs lists those under runs/")
         return read_model(cls, path)
+
+
+class OpenRecord:
+    """The record of a job that is being submitted, in the run's directory.
+
+    Args:
+        target: Name of the target.
+    """
+
+    def __init__(self, job: Job, target: str) -> None:
+        config = job.loaded.config
+        self._folder = job.run_dir
+        self.record = JobRecord(
+            run_id=job.run_id,
+            target=target,
+            address=job.address,
+            run_dir=str(job.run_dir),
+            store=config.checkpoint.store,
+            actors=config.actors.count,
+            submitted=time.time(),
+            handles={},
+            complete=False,
+        )
+
+    def write(self, **changes: str | bool | Mapping[str, str]) -> None:
+        """Write the record down with other values of its fields.
+
+        Raises:
+            ConfigError: It cannot be written.
+        """
+        self.record = self.record.model_copy(update=changes)
+        with or_no_job(self._folder / JOB_FILE):
+            self.record.write(self._folder)
+
+
+@contextmanager
+def or_no_job(path: Path) -> Iterator[None]:
+    """Turn an error of the system in the block, which writes files of a job, into one line."""
+    try:
+        yield
+    except OSError as error:
+        what = error.filename or path
+        raise ConfigError(f"{what} cannot be written: {error.strerror}; there is no job") from error

@@ -15,7 +15,7 @@ from distrl.data_store.atomic import put_file
 from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError, MemoryBackendError
 from distrl.jobs import run_logs
 from distrl.jobs import slurm_commands as slurm
-from distrl.jobs.record import CONFIG_FILE, Job, JobRecord
+from distrl.jobs.record import CONFIG_FILE, Job, JobRecord, OpenRecord
 from distrl.jobs.run_files import EXIT_FILE, ended_with, exit_code, run_of
 from distrl.jobs.slurm_commands import ActorTask, SlurmJob
 from distrl.jobs.slurm_plan import made_scripts, plan_of
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 QUERY_EVERY_S = 5.0
 """Least time between two questions of one command for the same job: many users share slurmctld."""
-_LEARNER = "learner"
+_LEARNER, _NAME = "learner", "name"
 _STATES: Mapping[str, State] = {
     **dict.fromkeys(("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"), "waiting"),
     **dict.fromkeys(("SUSPENDED", "STOPPED"), "waiting"),
@@ -43,6 +43,7 @@ _STATES: Mapping[str, State] = {
 class SlurmJobs:
     """Jobs on the Slurm cluster whose commands are on PATH."""
 
+    name = "slurm"
     starts_actors = True
     logs: tuple[str, ...] | None = None
 
@@ -53,7 +54,7 @@ class SlurmJobs:
         """Return the plan: what the partitions have, and the scripts."""
         return plan_of(job)
 
-    def submit(self, job: Job, report: Report) -> JobRecord:
+    def submit(self, job: Job, record: OpenRecord, report: Report) -> None:
         """Submit the learner on hold, then its actors, and let both start."""
         slurm.require_slurm()
         scripts, config = made_scripts(job), job.loaded.config
@@ -66,9 +67,11 @@ class SlurmJobs:
         (job.run_dir / "logs").mkdir()
         for name, text in ((LEARNER_SCRIPT, scripts.learner), (ACTORS_SCRIPT, scripts.actors)):
             put_file(job.run_dir / name, text.encode(), private=True)
+        record.write(handles={_NAME: job.run_id})
         submitted = [slurm.submit(job.run_dir / LEARNER_SCRIPT, options=["--hold"])]
         told = [f"learner {submitted[0]}"]
         try:
+            record.write(handles={_LEARNER: submitted[0]})
             if config.started_actors:
                 submitted.append(_add(job.run_dir, submitted[0], range(config.started_actors)))
                 told.append(f"actors {submitted[1]}[0-{config.started_actors - 1}]")
@@ -78,20 +81,11 @@ class SlurmJobs:
             raise
         for line in told:
             report(line)
-        return JobRecord(
-            run_id=job.run_id,
-            target="slurm",
-            address=None,
-            run_dir=str(job.run_dir),
-            store=config.checkpoint.store,
-            actors=config.actors.count,
-            submitted=time.time(),
-            handles={_LEARNER: submitted[0]},
-        )
 
     def withdraw(self, record: JobRecord) -> None:
         """Kill the job."""
-        self.stop(record, now=True)
+        slurm.require_slurm()
+        slurm.cancel(slurm.numbers_of(record.run_id, actors_name(record.run_id)))
 
     def state(self, record: JobRecord) -> JobState:
         """Return the state by the exit code that the learner's script has left, else by Slurm's queue."""
@@ -171,7 +165,14 @@ class SlurmJobs:
             slurm.cancel([learner], f"--signal={STOP_SIGNAL}", "--batch")
 
     def _learner(self, record: JobRecord) -> SlurmJob | None:
-        """Return the learner's job as Slurm had it some seconds ago at most."""
+        """Return the learner's job as Slurm had it some seconds ago at most.
+
+        A submission that was killed may have left one, on hold, whose number is not in the record.
+        """
+        if _NAME in record.handles:
+            slurm.require_slurm()
+            found = slurm.numbers_of(record.handles[_NAME])
+            return slurm.job_of(found[0]) if found else None
         number = self._number(record)
         asked_at, job = self._answers.get(number, (float("-inf"), None))
         if time.monotonic() - asked_at >= QUERY_EVERY_S:
@@ -181,7 +182,7 @@ class SlurmJobs:
         return job
 
     def _number(self, record: JobRecord) -> str:
-        number = record.handles.get(_LEARNER, "")
+        number = record.handle(_LEARNER)
         if not number.isdecimal():
             raise ConfigError(f"the record of {record.run_id} is damaged: its learner's job is {number!r}")
         return number

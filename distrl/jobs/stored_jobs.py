@@ -25,8 +25,7 @@ def store_record(record: JobRecord) -> None:
         StoreError, ConfigError: The store does not take it.
     """
     if record.store is not None:
-        content = record.model_dump_json(indent=2).encode() + b"\n"
-        open_objects(record.store).put(f"{record.run_id}/{JOB_FILE}", content)
+        open_objects(record.store).put(f"{record.run_id}/{JOB_FILE}", record.content)
 
 
 def require_free_in_store(store: str | None, run_id: str) -> None:

@@ -1,18 +1,21 @@
 """From a configuration to a submitted job: its name, its directory, and its record."""
 
-import os
+import errno
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from distrl.config import RunConfig
+from distrl.data_store.atomic import TEMPORARY, put_file
 from distrl.errors import ConfigError, DistrlError, StoreError
-from distrl.jobs.finding import directory_of_id
-from distrl.jobs.record import CONFIG_FILE, JOB_FILE, Job, JobRecord
+from distrl.jobs.finding import directory_of_id, job_in
+from distrl.jobs.record import CONFIG_FILE, JOB_FILE, Job, JobRecord, OpenRecord, or_no_job
 from distrl.jobs.stored_jobs import require_free_in_store, store_record
 from distrl.jobs.target import Report, Target
+from distrl.jobs.targets import open_target
+from distrl.jobs.watching import state_of
 
 UNDECIDED = "xxxxxx"
 """Stands for the random end of a run id in a dry run, whose output is the same at every call."""
@@ -51,14 +54,15 @@ def submit(job: Job, target: Target, report: Report, warn: Report) -> JobRecord:
         require_free_in_store(job.loaded.config.checkpoint.store, job.run_id)
     except StoreError as error:  # the hosts of the run may have rights that this one lacks
         warn(f"the data store is not looked into: {error}")
-    with _claimed(job):
-        record = target.submit(job, report)
+    opened = OpenRecord(job, target.name)
+    with _claimed(job, opened):
+        target.submit(job, opened, report)
         try:
-            with _writes(job.run_dir / JOB_FILE):
-                record.write(job.run_dir)
-        except BaseException:  # without a record the job could be neither seen nor stopped
-            target.withdraw(record)
+            opened.write(complete=True)
+        except BaseException:  # its directory is gone or full: nobody could see and stop the job
+            target.withdraw(opened.record)
             raise
+    record = opened.record
     try:
         store_record(record)
     except DistrlError as error:  # the hosts of the run may have rights that this one lacks
@@ -66,43 +70,73 @@ def submit(job: Job, target: Target, report: Report, warn: Report) -> JobRecord:
     return record
 
 
-@contextmanager
-def _claimed(job: Job) -> Iterator[None]:
-    """Make the job's directory with job.yaml, which only its owner may read.
+def withdraw_unfinished(record: JobRecord, run_dir: Path) -> bool:
+    """Remove what a submission has left that was killed, with the job's directory on this host.
 
-    If the block raises, remove what is in it, and itself if it was made here.
+    Returns:
+        False if the submission has finished, or the job runs or has run all the same.
+
+    Raises:
+        ConfigError: Its target does not answer, or the directory cannot be removed.
     """
-    path, was_there = job.run_dir / CONFIG_FILE, job.run_dir.is_dir()
+    if record.complete:
+        return False
+    if record.handles:
+        state, target = state_of(record), open_target(record.target)
+        if state.state == "unknown":
+            raise ConfigError(f"{record.run_id}: {state.reason}")
+        if state.state not in ("waiting", "gone") or (run_dir / "run.json").exists():
+            return False
+        target.withdraw(record)
     try:
-        job.run_dir.mkdir(parents=True, exist_ok=True)
-        require_free(job.run_id, job.run_dir)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # of two that submit, one gets it
-    except FileExistsError as error:
-        raise _taken(job.run_id, job.run_dir) from error
+        shutil.rmtree(run_dir)
+    except OSError as error:
+        raise ConfigError(f"{run_dir} cannot be removed: {error.strerror}") from error
+    return True
+
+
+@contextmanager
+def _claimed(job: Job, record: OpenRecord) -> Iterator[None]:
+    """Make the job's directory with its record and job.yaml, which only its owner may read.
+
+    It takes its name when it is whole, so that of two that submit one gets it, and one that is killed leaves none
+    without a record. If the block raises, the directory is removed, or emptied if it was there before.
+    """
+    run_dir, was_there = job.run_dir, job.run_dir.is_dir()
+    begun = run_dir.with_name(f"{TEMPORARY}{secrets.token_hex(4)}-{run_dir.name}")
+    try:
+        run_dir.parent.mkdir(parents=True, exist_ok=True)
+        require_free(job.run_id, run_dir)
+        begun.mkdir()
     except OSError as error:
         raise ConfigError(f"{error.filename} cannot be made: {error.strerror}; choose another --run-dir") from error
     try:
-        with _writes(path), os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(job.config_text(secrets=True))
+        with or_no_job(run_dir / JOB_FILE):
+            record.record.write(begun)
+            put_file(begun / CONFIG_FILE, job.config_text(secrets=True).encode(), private=True)
+        try:
+            begun.rename(run_dir)
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise _taken(job.run_id, run_dir) from error
+            raise ConfigError(f"{run_dir} cannot be made: {error.strerror}; choose another --run-dir") from error
+    except BaseException:
+        shutil.rmtree(begun, ignore_errors=True)
+        raise
+    try:
         yield
     except BaseException:
-        shutil.rmtree(job.run_dir, ignore_errors=True)
+        shutil.rmtree(run_dir, ignore_errors=True)
         if was_there:
-            job.run_dir.mkdir(exist_ok=True)
+            run_dir.mkdir(exist_ok=True)
         raise
 
 
-@contextmanager
-def _writes(path: Path) -> Iterator[None]:
-    """Turn an error of the system in the block into one line."""
-    try:
-        yield
-    except OSError as error:
-        what = error.filename or path
-        raise ConfigError(f"{what} cannot be written: {error.strerror}; there is no job") from error
-
-
 def _taken(run_id: str, run_dir: Path) -> ConfigError:
+    with suppress(ConfigError):
+        record = job_in(run_dir)
+        if record is not None and not record.complete:
+            return ConfigError(f"the run id {run_id} is taken: {record.cut_off}")
     if run_dir.name == run_id:
         return ConfigError(f"the run id {run_id} is taken: {run_dir} exists; choose another --run-id")
     return ConfigError(f"{run_dir} is taken: it exists and is no empty directory; choose another --run-dir")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from distrl.errors import ConfigError
-from distrl.jobs.record import Job, JobRecord
+from distrl.jobs.record import Job, JobRecord, OpenRecord
 
 if TYPE_CHECKING:  # the plan of roles brings NumPy, which the command line's help does not need
     from distrl.roles.plan import RoleNeed
@@ -90,12 +90,14 @@ class Target(Protocol):
     tools are not installed.
 
     Attributes:
+        name: Its key in `targets.TARGETS`.
         starts_actors: Whether the target starts the actors, and not the run itself. Such a run only publishes how many
             actors it wants; `distrl autoscale` makes the target follow, by `scale`. False also where something else
             follows, as KEDA on Kubernetes.
         logs: Roles that its log tells apart; None: all.
     """
 
+    name: str
     starts_actors: bool
     logs: tuple[str, ...] | None
 
@@ -106,14 +108,18 @@ class Target(Protocol):
             ConfigError: The job can never run there: the message has the numbers.
         """
 
-    def submit(self, job: Job, report: Report) -> JobRecord:
-        """Submit the job, and return its record; on an error, nothing is left behind at the target.
+    def submit(self, job: Job, record: OpenRecord, report: Report) -> None:
+        """Submit the job; on an error, nothing is left behind at the target.
 
-        `job.run_dir` exists and holds job.yaml. The caller writes the record, and removes the directory on an error.
+        Before anything is made at the target, the record is written with handles by which `state` and `withdraw` find
+        all parts, whether they are there or not: this process may be killed at any time.
+
+        Args:
+            job: Its `run_dir` exists, and holds job.yaml. The caller removes it on an error.
         """
 
     def withdraw(self, record: JobRecord) -> None:
-        """Undo `submit`, also of what outlives the end of a job."""
+        """Undo `submit`, also of what outlives the end of a job; each part may be missing."""
 
     def state(self, record: JobRecord) -> JobState:
         """Return how the job is doing. It has ended only when its last line is in the logs."""

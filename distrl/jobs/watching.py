@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +47,15 @@ def state_reader() -> Callable[[JobRecord], JobState]:
 
 
 def _asked(record: JobRecord) -> JobState:
+    if not record.complete and not record.handles:
+        return JobState("gone", record.cut_off)
     try:
-        return open_target(record.target).state(record)
+        state = open_target(record.target).state(record)
     except DistrlError as error:
         return JobState("unknown", str(error), silent=isinstance(error, NoAnswerError))
+    if not record.complete and state.state in ("waiting", "gone"):
+        return replace(state, reason="; ".join(filter(None, (record.cut_off, state.reason))))
+    return state
 
 
 def _by_summary(record: JobRecord, state: JobState) -> JobState:

@@ -198,6 +198,7 @@ def readable(name: str) -> str:
 def newest_run(root: Path) -> Path:
     """Return the directory directly under `root` whose run was launched, or submitted as a job, last."""
     found = [path for name in ("run.json", "job.json") for path in root.glob(f"*/{name}")]
+    found = [path for path in found if not path.parent.name.startswith(TEMPORARY)]
     records = sorted(found, key=lambda path: path.stat().st_mtime)
     if not records:
         raise ConfigError(f"there is no run under {root.resolve()}; name one: distrl status RUN")

@@ -11,12 +11,12 @@ from distrl import __version__
 from distrl.config.load import load
 from distrl.data_store.opening import open_objects
 from distrl.errors import ConfigError
-from distrl.jobs import kubernetes_commands
+from distrl.jobs import kubernetes_commands, kubernetes_jobs
 from distrl.jobs.kubernetes_jobs import SECRET_KEYS, KubernetesJobs
-from distrl.jobs.record import Job, JobRecord
-from distrl.jobs.submission import submit
+from distrl.jobs.record import Job, JobRecord, OpenRecord
+from distrl.jobs.submission import submit, withdraw_unfinished
 from distrl.jobs.target import NoAnswerError
-from distrl.jobs.watching import watch
+from distrl.jobs.watching import state_of, watch
 from tests.cluster.test_jobs import RUN_ID, Bed
 from tests.faults.kube_api import ROOM
 from tests.faults.kube_tools import programs
@@ -307,8 +307,12 @@ def test_an_installation_that_fails_leaves_nothing(api, tmp_path, refuses):
 
 
 def test_a_job_whose_record_cannot_be_written_leaves_nothing(api, tmp_path, monkeypatch):
+    write = JobRecord.write
+
     def refuse(record, run_dir):
-        raise OSError(28, "No space left on device")
+        if record.complete:
+            raise OSError(28, "No space left on device")
+        write(record, run_dir)
 
     with monkeypatch.context() as full:
         full.setattr(JobRecord, "write", refuse)
@@ -318,18 +322,48 @@ def test_a_job_whose_record_cannot_be_written_leaves_nothing(api, tmp_path, monk
     assert submitted(tmp_path).run_id == RUN_ID
 
 
+@pytest.mark.parametrize("at", ["_make_secret", "install", "complete"])
+def test_a_submission_that_was_killed_leaves_a_record_by_which_all_of_it_is_removed(api, tmp_path, monkeypatch, at):
+    class KilledError(BaseException):
+        pass
+
+    def die(*_, **changes):
+        if "complete" in changes or at != "complete":
+            raise KilledError
+        write(*_, **changes)
+
+    write = OpenRecord.write
+    place = {"install": (kubernetes_commands, at), "complete": (OpenRecord, "write")}.get(at, (kubernetes_jobs, at))
+    with monkeypatch.context() as killed:  # nothing is undone
+        killed.setattr(*place, die)
+        killed.setattr(kubernetes_jobs, "_undo", lambda *_: None)
+        killed.setattr(KubernetesJobs, "withdraw", lambda *_: None)
+        killed.setattr(shutil, "rmtree", lambda *_, **__: None)
+        with pytest.raises(KilledError):
+            submitted(tmp_path)
+    run_dir = tmp_path / "runs" / RUN_ID
+    record = JobRecord.read(run_dir)
+    assert state_of(record).state == ("waiting" if at == "complete" else "gone")
+    assert state_of(record).reason.startswith("the submission of job has not finished; distrl stop removes")
+    assert bool([name for _, namespace, name in api.objects if namespace]) is (at != "_make_secret")
+    assert withdraw_unfinished(record, run_dir)
+    assert not [name for _, namespace, name in api.objects if namespace]
+    assert submitted(tmp_path).complete
+
+
 def test_a_release_of_another_user_is_left_alone(api, tmp_path, monkeypatch):
     submitted(tmp_path, "kubernetes.values.secret={existing: mine}", "kubernetes.values.persistence.enabled=false")
     for claim in api.names("persistentvolumeclaims"):
         del api.objects["persistentvolumeclaims", "team", claim]
     there = {*api.objects}
     other = Job(RUN_ID, load(sets=SETTINGS), tmp_path / "elsewhere")
+    monkeypatch.chdir(tmp_path / "runs" / RUN_ID)  # of the other user's jobs nothing is seen
     with pytest.raises(ConfigError, match="the run id job is taken: a release in namespace team has this name"):
-        KubernetesJobs().submit(other, lambda text: None)
+        submit(other, KubernetesJobs(), print, print)
     assert {*api.objects} == there
     monkeypatch.setattr(kubernetes_commands, "is_installed", lambda place, release: False)  # it was made meanwhile
     with pytest.raises(ConfigError, match="has this name"):
-        KubernetesJobs().submit(other, lambda text: None)
+        submit(other, KubernetesJobs(), print, print)
     assert {*api.objects} == there
 
 

@@ -21,6 +21,8 @@ ON = ["--preset", "cartpole-impala", "--on", "place"]
 class Place:
     """A target that takes every job and has a log of two lines; `log` may raise instead."""
 
+    name = "place"
+
     def __init__(self):
         self.jobs, self.end, self.error = [], JobState("ended", "well", 0), None
         self.available, self.unchecked, self.signal = "120 idle", "", None
@@ -29,13 +31,12 @@ class Place:
         files, unchecked = {"script": "#!/bin/sh\n"}, [self.unchecked] if self.unchecked else []
         return Plan([RoleNeed("learner", 1, 1)], self.available, "1 MB", ["a"], files, unchecked, ["b"])
 
-    def submit(self, job, report):
+    def submit(self, job, record, report):
         self.jobs.append(job)
         if self.signal is not None:
             os.kill(os.getpid(), self.signal)
         report("learner 4711")
-        told = {"run_id": job.run_id, "target": "place", "address": "head", "run_dir": str(job.run_dir), "store": None}
-        return JobRecord.model_validate({**told, "actors": 2, "submitted": 1.0, "handles": {"learner": "4711"}})
+        record.write(address="head", handles={"learner": "4711"})
 
     def state(self, record):
         return self.end

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -26,18 +25,20 @@ from tests.experiments.trainings import FACTS
 class Cluster:
     """A target: each job has the next of its states at each look, and leaves a summary when it ends with code 0."""
 
+    name = "ray"
+
     def __init__(self, **states):
         self.states = {name: [*its] for name, its in states.items()}
-        self.submitted, self.leaves_summaries = [], True
+        self.submitted, self.withdrawn, self.leaves_summaries = [], [], True
 
-    def submit(self, job, report):
+    def submit(self, job, record, report):
         assert (job.wait, job.address) == (True, "there")
         name = job.run_dir.name
         self.submitted.append((name, job.loaded.config.seed, job.loaded.config.network.learning_rate))
-        return JobRecord(
-            **{"run_id": job.run_id, "target": "ray", "address": "there", "run_dir": str(job.run_dir), "store": None},
-            **{"actors": 2, "submitted": time.time(), "handles": {"name": name}},
-        )
+        record.write(address="there", handles={"name": name})
+
+    def withdraw(self, record):
+        self.withdrawn.append(record.run_id)
 
     def state(self, record):
         name = record.handles["name"]
@@ -50,6 +51,13 @@ class Cluster:
             facts = {"seed": 1, "env_steps": 100, "mean_return_100": 7.0, "stop_reason": why, "exit_code": 0}
             Summary(**FACTS, **facts).write(Path(record.run_dir) / "summary.json")
         return found
+
+
+class Full(Cluster):
+    def submit(self, job, record, report):
+        if job.run_dir.name == "0002":
+            raise ConfigError("the cluster is too small")
+        super().submit(job, record, report)
 
 
 RUNNING = JobState("running")
@@ -147,15 +155,20 @@ def test_a_stopped_job_that_its_target_has_begun_again_is_watched(launch):
     assert states(launch.directory) == ["done"] * 4
 
 
-def test_a_run_that_may_have_a_job_without_a_record_is_not_begun_twice(launch):
-    launch(Cluster(), budget={"runs": 1})
+@pytest.mark.parametrize("state", [JobState("waiting", "JobHeldUser"), JobState("gone"), RUNNING])
+def test_a_submission_that_was_killed_is_withdrawn_and_made_again_unless_the_job_runs(launch, state):
+    with pytest.raises(ConfigError, match="too small"):
+        launch(Full())
     run_dir = launch.directory.path / "0002"
     run_dir.mkdir()
-    (run_dir / "job.yaml").touch()
-    second = Cluster()
-    with pytest.raises(ConfigError, match=r"0002 was being submitted .* remove .*0002$"):
-        launch(second)
-    assert (second.submitted, run_dir.is_dir()) == ([], True)
+    told = {"run_id": "r2", "target": "ray", "address": "there", "run_dir": str(run_dir), "store": None, "actors": 2}
+    JobRecord(**told, submitted=1.0, handles={"name": "0002"}, complete=False).write(run_dir)
+    second = Cluster(**{"0002": [state, *[RUNNING] * (state is RUNNING), JobState("ended", exit_code=0)]})
+    assert launch(second)[0].exit_code == 0
+    begun_anew = [] if state is RUNNING else ["r2"]
+    assert second.withdrawn == begun_anew
+    assert ("0002" in [name for name, *_ in second.submitted]) is bool(begun_anew)
+    assert states(launch.directory) == ["done"] * 4
 
 
 def test_a_target_that_does_not_answer_is_asked_once_for_all_jobs(launch):
@@ -210,12 +223,6 @@ def test_when_the_minutes_are_over_no_job_begins_and_those_under_way_end(launch)
 
 
 def test_a_refused_job_ends_the_launch_and_the_next_one_submits_it(launch):
-    class Full(Cluster):
-        def submit(self, job, report):
-            if job.run_dir.name == "0002":
-                raise ConfigError("the cluster is too small")
-            return super().submit(job, report)
-
     with pytest.raises(ConfigError, match="the cluster is too small"):
         launch(Full(**{"0001": [RUNNING]}))
     second = Cluster()
@@ -225,7 +232,7 @@ def test_a_refused_job_ends_the_launch_and_the_next_one_submits_it(launch):
 
 def test_the_target_is_known_before_the_first_job_even_if_that_is_refused(launch):
     class Full(Cluster):
-        def submit(self, job, report):
+        def submit(self, job, record, report):
             raise ConfigError("the cluster is too small")
 
     with pytest.raises(ConfigError, match="the cluster is too small"):

@@ -53,6 +53,10 @@ class Answers(BaseHTTPRequestHandler):
         self.answer(200, "")
 
     def do_POST(self):
+        if self.path.endswith("/stop"):
+            self.server.asked.append(self.path)
+            self.answer(200, {"stopped": True})
+            return
         job_id = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["submission_id"]
         if self.server.refusals:
             self.answer(500, self.server.refusals.pop())

@@ -4,17 +4,22 @@ import contextlib
 import os
 import platform
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import distrl
+from distrl.commands import main
 from distrl.config.load import load
 from distrl.errors import ConfigError
+from distrl.jobs.finding import known_jobs
 from distrl.jobs.here import Here
 from distrl.jobs.record import Job, JobRecord
-from distrl.jobs.submission import submit
+from distrl.jobs.submission import require_free, submit, withdraw_unfinished
 from distrl.jobs.target import OVER
+from distrl.jobs.watching import state_of
 from distrl.roles.plan import RoleNeed
 from distrl.runs.directories import process_mark
 from tests.faults.training import wait_until
@@ -132,3 +137,54 @@ def test_a_damaged_record_is_one_line(record, pid):
 def test_a_job_whose_directory_is_gone_has_no_log(record):
     assert Here().log(record, follow=False) is None
     assert Here().state(record).state == "gone"
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from distrl.config.load import load
+from distrl.jobs import submission
+from distrl.jobs.here import Here
+from distrl.jobs.record import Job, OpenRecord
+
+phase, write = sys.argv[1], OpenRecord.write
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def writes(record, **changes):
+    if phase == ("last record" if changes.get("complete") else "first record"):
+        die()
+    write(record, **changes)
+    if phase == "start":
+        die()
+
+OpenRecord.write = writes
+if phase == "claim":
+    Here.submit = die
+sets = ["environment.id=nowhere:Missing"]
+submission.submit(Job("r1", load("cartpole-impala", sets=sets), Path("runs/r1").resolve()), Here(), print, print)
+"""
+
+
+@pytest.mark.parametrize("phase", ["claim", "first record", "start", "last record"])
+def test_a_submission_that_is_killed_leaves_what_every_verb_sees(workplace, capsys, phase):
+    submitting = subprocess.run([sys.executable, "-c", KILLED, phase], cwd=workplace, stdout=subprocess.DEVNULL)
+    assert submitting.returncode == -signal.SIGKILL
+    (record,) = known_jobs(Path("runs"), pytest.fail)
+    assert (record.run_id, record.complete) == ("r1", False)
+    if phase == "last record":  # the training has begun, and is a job as any other
+        wait_until(lambda: state_of(record).state in OVER, "the job has ended")
+        assert (state_of(record).state, state_of(record).exit_code) == ("failed", 2)
+        assert not withdraw_unfinished(record, workplace / "runs" / "r1")
+        return
+    wait_until(lambda: state_of(record).state == "gone", "its shell has ended, if there was one")
+    assert state_of(record).reason.startswith(record.cut_off)
+    assert main.main(["jobs"]) == 0
+    assert "the submission of r1 has not finished; distrl stop removes what there is of it" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="the run id r1 is taken: the submission of r1 has not finished"):
+        require_free("r1", workplace / "runs" / "r1")
+    assert main.main(["stop", "r1"]) == 0
+    assert capsys.readouterr().out == "its submission had not finished: what there was of it is removed\n"
+    require_free("r1", workplace / "runs" / "r1")
+    assert [*Path("runs").iterdir()] == []

@@ -12,6 +12,7 @@ from distrl.errors import ConfigError, DistrlError
 from distrl.jobs.record import JobRecord
 from distrl.jobs.slurm_commands import NEEDED
 from distrl.jobs.slurm_jobs import SlurmJobs
+from distrl.jobs.target import JobState
 from tests.run_folders import make_run
 
 pytestmark = pytest.mark.row("S23")
@@ -162,3 +163,15 @@ def test_a_run_that_has_not_begun_is_stopped_by_a_signal(slurm, record):
     called = slurm(queue())
     SlurmJobs().stop(record, now=False)
     assert called() == ["scancel --quiet --state=PENDING 12", "scancel --quiet --signal=USR2 --batch 12"]
+
+
+def test_a_submission_that_was_killed_is_found_by_its_name(slurm, record):
+    """Its learner was on hold, and its number had not been written down."""
+    half = record.model_copy(update={"handles": {"name": "r1"}, "complete": False})
+    called = slurm('case "$*" in *--format=%F) echo 12;; *) echo "PENDING|N/A|JobHeldUser";; esac')
+    assert SlurmJobs().state(half) == JobState("waiting", "JobHeldUser")
+    SlurmJobs().withdraw(half)
+    assert called() == ["scancel --quiet 12"]
+    slurm("true")  # sbatch had not been called
+    assert SlurmJobs().state(half).state == "gone"
+    SlurmJobs().withdraw(half)

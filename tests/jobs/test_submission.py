@@ -15,19 +15,23 @@ from distrl.memory_backend.keys import checked_run_id
 class Place:
     """A target that takes every job, or raises; it keeps what it was called with."""
 
+    name = "place"
+
     def __init__(self, error=None, spoil=None):
         self.error, self.spoil, self.withdrawn = error, spoil, []
 
-    def submit(self, job, report):
+    def submit(self, job, record, report):
         assert (job.run_dir / "job.yaml").exists()
+        begun = JobRecord.read(job.run_dir)
+        assert (begun.run_id, begun.target, begun.handles, begun.complete) == (job.run_id, "place", {}, False)
+        record.write(address="head", handles={"learner": "4711"})
+        assert JobRecord.read(job.run_dir) == record.record
         (job.run_dir / "logs").mkdir()
         if self.error is not None:
             raise self.error
         if self.spoil is not None:
             self.spoil(job.run_dir)
         report("part 1")
-        told = {"run_id": job.run_id, "target": "place", "address": None, "run_dir": str(job.run_dir), "store": None}
-        return JobRecord.model_validate({**told, "actors": 2, "submitted": 1.0, "handles": {}})
 
     def withdraw(self, record):
         self.withdrawn.append(record.run_id)
@@ -49,6 +53,7 @@ def test_a_job_has_a_directory_with_configuration_and_record(job):
     record = submit(job, Place(), told.append, told.append)
     assert told == ["part 1"]
     assert JobRecord.read(job.run_dir) == record
+    assert (record.complete, record.address, record.handles) == (True, "head", {"learner": "4711"})
     assert stat.S_IMODE((job.run_dir / "job.yaml").stat().st_mode) == 0o600
     assert load(file=job.run_dir / "job.yaml").config == job.loaded.config
 
@@ -66,11 +71,11 @@ def test_a_target_that_refuses_leaves_nothing(job, error):
 
 
 def test_a_full_disk_is_one_line(job):
-    """The limit of this process stands for it: job.yaml can be opened, and no byte be written."""
+    """The limit of this process stands for it: job.json can be opened, and no byte be written."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
     try:
-        with pytest.raises(ConfigError, match=r"job.yaml cannot be written: File too large; there is no job$"):
+        with pytest.raises(ConfigError, match=r"job.json cannot be written: File too large; there is no job$"):
             submit(job, Place(), print, print)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -78,7 +83,11 @@ def test_a_full_disk_is_one_line(job):
 
 
 def test_a_job_whose_record_cannot_be_written_is_ended(job):
-    place = Place(spoil=lambda run_dir: (run_dir / "job.json").mkdir())
+    def spoil(run_dir):
+        (run_dir / "job.json").unlink()
+        (run_dir / "job.json").mkdir()
+
+    place = Place(spoil=spoil)
     with pytest.raises(ConfigError, match=r"job.json cannot be written: Is a directory; there is no job"):
         submit(job, place, print, print)
     assert place.withdrawn == ["pong"]
