@@ -1,15 +1,16 @@
 """Runs side by side: a list with the state, progress and outcome of each, filtered and sorted, and a comparison."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
+from distrl.config.document import flat
 from distrl.config.presets import nearest
-from distrl.config.settings import Settings, different, read_settings
+from distrl.config.settings import Setting, Settings, different, read_settings
 from distrl.errors import EXIT_OK, ConfigError
 from distrl.metrics.phrases import UNKNOWN, count_words, known, return_words
 from distrl.metrics.snapshot import Snapshot, Value, number
@@ -211,9 +212,9 @@ class Comparison:
     @property
     def differences(self) -> list[Line]:
         """The settings that differ between the runs."""
+        rows = [{path: setting for path, setting in _rows(settings)} for settings in self.settings]
         return [
-            Line(path, tuple(each[path].text if path in each else UNKNOWN for each in self.settings))
-            for path in different(self.settings)
+            Line(path, tuple(each[path].text if path in each else UNKNOWN for each in rows)) for path in different(rows)
         ]
 
     @property
@@ -228,6 +229,19 @@ class Comparison:
             "runs": [asdict(one) | {"tags": [*one.tags]} for one in self.entries],
             "differences": [{path: each[path].value for path in paths if path in each} for each in self.settings],
         }
+
+
+def _rows(settings: Settings) -> Iterator[tuple[str, Setting]]:
+    """Yield the rows of settings: a list of sections, such as network.heads, has one for each of their values."""
+    for path, setting in settings.items():
+        if isinstance(setting.value, list) and any(isinstance(item, Mapping) for item in setting.value):
+            for number, item in enumerate(setting.value):
+                place = f"{path}[{number}]"
+                below = [((place, *keys), value) for keys, value in flat(item)] if isinstance(item, Mapping) else []
+                within = {".".join(keys): Setting(value, setting.origin) for keys, value in below}
+                yield from _rows(within or {place: Setting(item, setting.origin)})
+        else:
+            yield path, setting
 
 
 def compare_runs(runs: Sequence[Run]) -> Comparison:

@@ -1,8 +1,10 @@
 """Tables of runs as the terminal shows them: as many columns as fit beside each other, none of them cut."""
 
 import shutil
+import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from distrl.errors import printable
@@ -11,6 +13,8 @@ from distrl.runs.listing import Comparison, Entry
 from distrl.runs.summary import duration
 
 GAP = "  "
+LEAST = 12
+"""Width of the narrowest column whose cells are broken into lines."""
 _HEARTBEATS = ("supervisor_age_s", "learner_age_s")
 
 
@@ -46,9 +50,11 @@ def runs_table(entries: Sequence[Entry], now: float, width: int | None = None) -
     if not any(one.tags for one in entries):
         columns = {column: cells for column, cells in columns.items() if column.heading != "tags"}
     widths = {column: max(map(len, (column.heading, *cells))) for column, cells in columns.items()}
-    shown = _fitting(widths, shutil.get_terminal_size((10_000, 24)).columns if width is None else width)
-    lines = [_line(shown, widths, [column.heading for column in shown])]
-    lines += [_line(shown, widths, cells) for cells in zip(*(columns[column] for column in shown), strict=True)]
+    shown = _fitting(widths, _room(width))
+    fitting = _narrowed([widths[column] for column in shown], _room(width))
+    right = [place for place, column in enumerate(shown) if column.right]
+    rows = [[column.heading for column in shown], *zip(*(columns[column] for column in shown), strict=True)]
+    lines = [_row(cells, fitting, right) for cells in rows]
     count = f"{len(entries):,} {'run' if len(entries) == 1 else 'runs'}"
     left_out = [column.heading for column in columns if column not in shown]
     rest = f"; not shown for want of width: {', '.join(left_out)} (--json has all)" if left_out else ""
@@ -77,40 +83,45 @@ def stored_runs_table(runs: Sequence[Mapping[str, Any]]) -> str:
     return aligned(lines)
 
 
-def jobs_table(jobs: Sequence[Mapping[str, Any]], now: float) -> str:
+def jobs_table(jobs: Sequence[Mapping[str, Any]], now: float, width: int | None = None) -> str:
     """Format one line per job; `jobs` are those of `distrl.jobs.watching.facts_of`."""
     lines: list[tuple[str, ...]] = [("run", "target", "state", "actors", "submitted", "reason")]
     for job in jobs:
         submitted = f"{age(now - job['submitted'])} ago" if job["submitted"] else "-"
-        reason = printable(" ".join(job["reason"].split()))
+        reason = " ".join(job["reason"].split())
         lines.append((job["run_id"], job["target"], job["state"], str(job["actors"]), submitted, reason))
-    return aligned(lines)
+    return aligned(lines, width)
 
 
-def aligned(lines: Sequence[tuple[str, ...]]) -> str:
-    """Pad the cells of each column to one width."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        GAP.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
+def aligned(lines: Sequence[tuple[str, ...]], width: int | None = None) -> str:
+    """Pad the cells of each column to one width; a wide column is broken into lines where a table would not fit."""
+    shown = [tuple(map(printable, line)) for line in lines]
+    widths = _narrowed([max(map(len, column)) for column in zip(*shown, strict=True)], _room(width))
+    return "\n".join(_row(line, widths) for line in shown)
 
 
 def comparison_tables(comparison: Comparison, width: int | None = None) -> str:
     """Format a column per run, under headings for differences and outcomes; runs that do not fit go below."""
-    differences, outcomes = comparison.differences, comparison.outcomes
-    room = shutil.get_terminal_size((10_000, 24)).columns if width is None else width
-    first = max(len(line.name) for line in (*differences, *outcomes))
+    differences, outcomes, room = comparison.differences, comparison.outcomes, _room(width)
+    lines = [*differences, *outcomes]
+    first = min(max(len(line.name) for line in lines), max(room // 2, LEAST))
+    most = max(room - first - len(GAP), LEAST)
     names = [printable(one.name) for one in comparison.entries]
+    cells = {line.name: [*map(printable, line.cells)] for line in lines}
     widths = [
-        max(len(name), *(len(printable(line.cells[place])) for line in (*differences, *outcomes)))
-        for place, name in enumerate(names)
+        min(max(len(name), *(len(row[place]) for row in cells.values())), most) for place, name in enumerate(names)
     ]
+
+    def compared(name: str, row: Sequence[str], places: range) -> str:
+        chosen = [first, *(widths[place] for place in places)]
+        return _row([name, *(row[place] for place in places)], chosen, right=range(1, len(chosen)))
+
     blocks = []
     for places in _blocks(widths, room - first):
-        told = [_compared("", names, first, places, widths)]
+        told = [compared("", names, places)]
         told.append("configuration" if differences else "configuration: no difference")
-        told += [_compared(line.name, line.cells, first, places, widths) for line in differences]
-        told += ["", "outcome", *(_compared(line.name, line.cells, first, places, widths) for line in outcomes)]
+        told += [compared(line.name, cells[line.name], places) for line in differences]
+        told += ["", "outcome", *(compared(line.name, cells[line.name], places) for line in outcomes)]
         blocks.append("\n".join(told))
     return "\n\n".join(blocks)
 
@@ -137,12 +148,34 @@ def _fitting(widths: dict[Column, int], width: int) -> list[Column]:
     return shown
 
 
-def _line(columns: Sequence[Column], widths: dict[Column, int], cells: Sequence[str]) -> str:
-    padded = [
-        cell.rjust(widths[column]) if column.right else cell.ljust(widths[column])
-        for column, cell in zip(columns, cells, strict=True)
+def _room(width: int | None) -> int:
+    """Return the width that is given, or that of the terminal, or none to speak of."""
+    return shutil.get_terminal_size((10_000, 24)).columns if width is None else width
+
+
+def _narrowed(widths: Sequence[int], room: int) -> list[int]:
+    """Return widths of columns with the widest ones narrowed until all fit, or none is wider than `LEAST`."""
+    found = [min(width, max(room, LEAST)) for width in widths]
+    while (excess := sum(found) + len(GAP) * (len(found) - 1) - room) > 0 and (widest := max(found)) > LEAST:
+        others = max((width for width in found if width < widest), default=LEAST)
+        found[found.index(widest)] = max(widest - excess, others, LEAST)
+    return found
+
+
+def _row(cells: Sequence[str], widths: Sequence[int], right: Container[int] = ()) -> str:
+    """Return the lines of a row whose wide cells are broken into several; `right`: places of cells at the right."""
+    columns = [
+        [cell] if len(cell) <= width else textwrap.wrap(cell, width, break_on_hyphens=False)
+        for cell, width in zip(cells, widths, strict=True)
     ]
-    return GAP.join(padded).rstrip()
+    lines = [
+        [
+            cell.rjust(width) if place in right else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        for line in zip_longest(*columns, fillvalue="")
+    ]
+    return "\n".join(GAP.join(line).rstrip() for line in lines)
 
 
 def _blocks(widths: Sequence[int], room: int) -> Iterator[range]:
@@ -154,8 +187,3 @@ def _blocks(widths: Sequence[int], room: int) -> Iterator[range]:
             yield range(begin, place)
             begin, used = place, len(GAP) + width
     yield range(begin, len(widths))
-
-
-def _compared(name: str, cells: Sequence[str], first: int, places: range, widths: Sequence[int]) -> str:
-    padded = [printable(cells[place]).rjust(widths[place]) for place in places]
-    return GAP.join([name.ljust(first), *padded]).rstrip()

@@ -24,6 +24,13 @@ def test_settings_that_one_lacks_differ(tmp_path):
     assert ("algorithm.rho_bar", ("1.0", "–")) in found.differences
 
 
+def test_a_list_of_sections_has_a_row_for_each_value(tmp_path):
+    steps = "environment.preprocessing=[{step: select, keep: [0, %s]}, {step: flatten}]"
+    first, second = (make_run(tmp_path / name, sets=(steps % factor,)) for name, factor in (("c", 1), ("d", 2)))
+    found = compare_runs([open_run(first), open_run(second)])
+    assert found.differences == [("environment.preprocessing[0].keep", ("[0, 1]", "[0, 2]"))]
+
+
 def test_equal_configurations(tmp_path):
     assert compared(tmp_path, sets=("network.learning_rate=0.001",)).differences == []
 

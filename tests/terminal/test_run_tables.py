@@ -88,3 +88,32 @@ def test_jobs_have_a_line_each():
         "pong  here    failed  32      5 min ago  no room ?[2J",
         "b     here    failed  32      5 min ago",
     ]
+
+
+ENVIRONMENT = "my_package.worlds:" + "Labyrinth" * 40
+
+
+@pytest.mark.parametrize("width", [60, 120])
+def test_what_is_wider_than_the_terminal_is_broken_into_lines(tmp_path, width):
+    first = make_run(tmp_path / ("a" * 130), sets=(f"environment.id={ENVIRONMENT}", "algorithm.name=dqn"))
+    runs = [open_run(first), open_run(make_run(tmp_path / "b"))]
+    table = comparison_tables(compare_runs(runs), width=width)
+    assert max(map(len, table.splitlines())) <= width
+    whole = table[table.index("environment.id") + len("environment.id") :]
+    assert whole.replace("CartPole-v1", "").replace("\n", "").replace(" ", "").startswith(ENVIRONMENT)
+    jobs = [
+        {
+            "run_id": "pong",
+            "target": "here",
+            "state": "failed",
+            "actors": 1,
+            "submitted": 1.0,
+            "reason": "no room " * 60,
+        }
+    ]
+    table = jobs_table(jobs, now=2.0, width=width)
+    assert max(map(len, table.splitlines())) <= width
+    assert table.count("room") == 60
+    names = runs_table([entry(run, run.path.name) for run in runs], now=1.7e9, width=width)
+    assert max(map(len, names.splitlines()[:-1])) <= width
+    assert names.count("a") >= 130
