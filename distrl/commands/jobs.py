@@ -41,14 +41,15 @@ def jobs(
     """
     from distrl.jobs.finding import known_jobs
     from distrl.jobs.stored_jobs import stored_jobs
-    from distrl.jobs.watching import facts_of, state_reader
+    from distrl.jobs.watching import facts_of, states_of
 
-    state_of = state_reader()
     with answering("the targets of the jobs"):
         if store is None:
-            facts = [facts_of(record, state_of(record)) for record in known_jobs(Path("runs"), warn)]
+            records = [*known_jobs(Path("runs"), warn)]
+            found = [*zip(records, states_of(records), strict=True)]
         else:
-            facts = [facts_of(*each) for each in stored_jobs(store, state_of, warn)]
+            found = stored_jobs(store, states_of, warn)
+    facts = [facts_of(*each) for each in found]
     facts.sort(key=lambda job: -job["submitted"])
     if as_json:
         typer.echo(json.dumps(facts, indent=2))

@@ -16,7 +16,7 @@ from distrl.experiments.sweep import Planned
 from distrl.jobs.record import JOB_FILE, Job, JobRecord
 from distrl.jobs.submission import new_run_id, submit, withdraw_unfinished
 from distrl.jobs.target import OVER, JobState, Target
-from distrl.jobs.watching import job_words, state_of, state_reader
+from distrl.jobs.watching import job_words, state_of, states_of
 from distrl.runs.directories import SET_ASIDE
 
 FILE = "jobs.json"
@@ -115,9 +115,8 @@ class RunsAsJobs:
     def ended(self) -> Iterator[tuple[str, int | None]]:
         if time.monotonic() < self._look_at:
             return
-        self._look_at, read_state = time.monotonic() + LOOK_S, state_reader()
-        for name, record in [*self._records.items()]:
-            state = read_state(record)
+        self._look_at, records = time.monotonic() + LOOK_S, [*self._records.items()]
+        for (name, record), state in zip(records, states_of([record for _, record in records]), strict=True):
             if state.state == "unknown" and state != self._last.get(name):
                 self._say(f"run {name}: {job_words(record, state)}")
             self._last[name] = state

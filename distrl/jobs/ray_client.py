@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -26,6 +27,8 @@ MOST_NODES = 10_000
 """Ray's own limit; its default would show the first hundred nodes."""
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
 _VARIABLES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
+_preferring = threading.Lock()
+"""Held from the setting of the variable until a client has read it: jobs at several addresses are asked at once."""
 _NO_AGENT_YET = "No available agent"
 
 
@@ -216,13 +219,22 @@ def _make_client(address: str) -> Any:
     class Bounded(JobSubmissionClient):
         """Waits for a limited time: Ray's own requests have no limit."""
 
+        def _check_connection_and_version(self, *_: Any, **__: Any) -> None:
+            """Do nothing, so that no request is sent while the variable is held; `connect` does it."""
+
+        def connect(self) -> None:
+            super()._check_connection_and_version("2.0", "distrl needs Ray 2.0 or higher on the cluster")
+
         def _do_request(self, method: str, endpoint: str, **more: Any) -> requests.Response:
             return super()._do_request(method, endpoint, timeout=(ANSWER_S, limits_s.get(method, SUBMIT_S)), **more)
 
     for notes in ("ray", "ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk"):
         logging.getLogger(notes).setLevel(logging.WARNING)
-    _prefer(address)
-    return Bounded(address)
+    with _preferring:
+        _prefer(address)
+        client = Bounded(address)
+    client.connect()
+    return client
 
 
 def _is_lost(error: ConfigError) -> bool:
@@ -245,5 +257,7 @@ def _one_line(address: str) -> Iterator[None]:
         yield
     except AuthenticationError as error:
         raise token_refused(f"Ray's job server at {address}") from error
+    except requests.Timeout as error:
+        raise NoAnswerError(f"Ray's job server at {address}: {one_line(error)}") from error
     except (RayError, RayStateApiException, *clients, OSError, RuntimeError, ValueError) as error:
         raise ConfigError(f"Ray's job server at {address}: {one_line(error)}") from error

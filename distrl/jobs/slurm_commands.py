@@ -9,6 +9,7 @@ from pathlib import Path
 
 from distrl.config.secrets import is_secret
 from distrl.errors import ConfigError, DistrlError
+from distrl.jobs.target import NoAnswerError
 from distrl.launch.ray_cluster import Node
 
 QUERY_LIMIT_S = 8.0
@@ -200,7 +201,7 @@ def _run(command: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
             start_new_session=True,  # Ctrl-C is for distrl, which ends in order
         )
     except subprocess.TimeoutExpired as error:
-        raise ConfigError(f"{command} does not answer within {limit_s:g} s; is slurmctld up?") from error
+        raise NoAnswerError(f"{command} does not answer within {limit_s:g} s; is slurmctld up?") from error
     except OSError as error:
         raise ConfigError(f"{command} cannot be run: {error.strerror}") from error
 

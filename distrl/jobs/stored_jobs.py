@@ -1,7 +1,7 @@
 """Jobs and runs in a data store: their records, how they have ended, and copies of their logs."""
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from distrl.config.stores import checked_store_url, split_run
@@ -15,6 +15,8 @@ from distrl.jobs.target import JobState, LogLine
 from distrl.memory_backend.keys import checked_run_id
 from distrl.runs.summary import Summary, outcome
 
+UNSUBMITTED = "-"
+"""Target of a run that `distrl train` has begun."""
 _FILES = (JOB_FILE, "summary.json", "manifest.json")
 
 
@@ -45,56 +47,58 @@ def require_free_in_store(store: str | None, run_id: str) -> None:
 
 
 def stored_jobs(
-    url: str, state_of: Callable[[JobRecord], JobState], trouble: Callable[[str], None]
-) -> Iterator[tuple[JobRecord, JobState]]:
-    """Yield the runs in a store with their states; those of `distrl train` count as jobs, too.
+    url: str, states_of: Callable[[Sequence[JobRecord]], Sequence[JobState]], trouble: Callable[[str], None]
+) -> list[tuple[JobRecord, JobState]]:
+    """Return the runs in a store with their states; those of `distrl train` count as jobs, too.
 
     Args:
-        state_of: The state of a job by its target, for one without a summary in the store.
+        states_of: The states of jobs by their targets, for those without a summary in the store.
         trouble: Gets a line for each run whose files are damaged.
 
     Raises:
         ConfigError: The store cannot be used.
     """
-    store = checked_store_url(url, "--store")
+    store, found = checked_store_url(url, "--store"), []
     try:
         objects = open_objects(store)
         for run_id in objects.folders():
             try:
                 run = StoredRun(objects, checked_run_id(run_id))
-                found = _stored_job(run, state_of)
+                found += _stored_job(run)
             except (ConfigError, ValueError) as error:
                 trouble(f"{store}/{run_id}: {error}")
-            else:
-                if found is not None:
-                    yield found
     except StoreError as error:
         raise ConfigError(f"--store: {error}") from error
+    open_ends = [record for record, state in found if state.state == "unknown" and record.target != UNSUBMITTED]
+    asked = dict(zip((record.run_id for record in open_ends), states_of(open_ends), strict=True))
+    return [
+        (record, state if (now := asked.get(record.run_id, state)).state == "unknown" else now)
+        for record, state in found
+    ]
 
 
-def _stored_job(run: StoredRun, state_of: Callable[[JobRecord], JobState]) -> tuple[JobRecord, JobState] | None:
+def _stored_job(run: StoredRun) -> list[tuple[JobRecord, JobState]]:
+    """Return a run with its state by what the store has; nothing if it has no run there."""
     with tempfile.TemporaryDirectory(prefix="distrl-") as place:
         folder = Path(place)
         fetch_files(run, folder, _FILES)
         if not any((folder / name).exists() for name in _FILES):
-            return None
+            return []
         path = folder / "summary.json"
         summary = Summary.read(path) if path.exists() else None
-        record = JobRecord.read(folder) if (folder / JOB_FILE).exists() else None
+        record = JobRecord.read(folder) if (folder / JOB_FILE).exists() else _unsubmitted(run)
     state = JobState("unknown", "the store has no summary: it trains, or was killed, or its machine is gone")
     if summary is not None:
         code = summary.exit_code
         state = JobState("failed" if code else "ended", summary.error or outcome(summary), code)
-    elif record is not None and (asked := state_of(record)).state != "unknown":
-        state = asked
-    return record or _unsubmitted(run), state
+    return [(record, state)]
 
 
 def _unsubmitted(run: StoredRun) -> JobRecord:
     """Return a record for a run of `distrl train`."""
     return JobRecord(
         run_id=run.run_id,
-        target="-",
+        target=UNSUBMITTED,
         address=None,
         run_dir="-",
         store=run.objects.url,

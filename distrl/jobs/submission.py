@@ -59,7 +59,7 @@ def submit(job: Job, target: Target, report: Report, warn: Report) -> JobRecord:
         target.submit(job, opened, report)
         try:
             opened.write(complete=True)
-        except BaseException:  # its directory is gone or full: nobody could see and stop the job
+        except BaseException:  # its directory is gone or full, and no command could find the job
             target.withdraw(opened.record)
             raise
     record = opened.record

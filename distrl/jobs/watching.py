@@ -1,9 +1,12 @@
 """How a job is doing, in words and as data, and its log from before its start to after its end."""
 
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from distrl.errors import ConfigError, DistrlError, printable
@@ -16,6 +19,8 @@ from distrl.runs.directories import open_run
 from distrl.runs.summary import outcome
 
 WAIT_POLL_S = 1.0
+SILENT_S = 20.0
+"""Longest wait for the next of many answers; a target asks its address a few times, each for 10 s at most."""
 _WORDS: Mapping[State, str] = {
     "waiting": "waits",
     "running": "runs",
@@ -29,21 +34,44 @@ _WORDS: Mapping[State, str] = {
 
 def state_of(record: JobRecord) -> JobState:
     """Return the state of a job; "unknown" with the reason where its target cannot be asked and no summary is left."""
-    return state_reader()(record)
+    return _by_summary(record, _asked(record))
 
 
-def state_reader() -> Callable[[JobRecord], JobState]:
-    """Return `state_of` for many jobs: it asks an address that does not answer once, as each time may take 10 s."""
-    silent: dict[tuple[str, str | None], JobState] = {}
+def states_of(records: Sequence[JobRecord]) -> list[JobState]:
+    """Return `state_of` for many jobs, in their order: all addresses are asked at once.
 
-    def state(record: JobRecord) -> JobState:
-        place = record.target, record.address
-        found = silent.get(place) or _asked(record)
-        if found.silent:
-            silent[place] = found
-        return _by_summary(record, found)
+    An address that does not answer is asked once. The states of jobs are unknown for which no answer has come for
+    `SILENT_S`.
+    """
+    places: dict[tuple[str, str | None], list[int]] = {}
+    for number, record in enumerate(records):
+        places.setdefault((record.target, record.address), []).append(number)
+    answers: SimpleQueue[tuple[int, JobState | Exception]] = SimpleQueue()
+    for numbers in places.values():
+        asked = [(number, records[number]) for number in numbers]
+        threading.Thread(target=_ask, args=(asked, answers), name="states of jobs", daemon=True).start()
+    found: dict[int, JobState] = {}
+    with suppress(Empty):
+        while len(found) < len(records):
+            number, answer = answers.get(timeout=SILENT_S)
+            if isinstance(answer, Exception):
+                raise answer
+            found[number] = answer
+    late = JobState("unknown", f"its target has not answered for {SILENT_S:g} s", silent=True)
+    return [_by_summary(record, found.get(number, late)) for number, record in enumerate(records)]
 
-    return state
+
+def _ask(asked: Sequence[tuple[int, JobRecord]], answers: "SimpleQueue[tuple[int, JobState | Exception]]") -> None:
+    """Answer for the jobs of one address."""
+    silent = None
+    for number, record in asked:
+        try:
+            state = silent or _asked(record)
+        except Exception as error:  # raised by the thread that waits
+            answers.put((number, error))
+            return
+        silent = state if state.silent else None
+        answers.put((number, state))
 
 
 def _asked(record: JobRecord) -> JobState:

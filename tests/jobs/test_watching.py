@@ -1,10 +1,12 @@
+import threading
+
 import pytest
 
 from distrl.errors import ConfigError
 from distrl.jobs.record import JobRecord
 from distrl.jobs.target import JobState, LogLine, NoAnswerError
 from distrl.jobs.targets import TARGETS
-from distrl.jobs.watching import facts_of, job_words, state_of, state_reader, watch
+from distrl.jobs.watching import facts_of, job_words, state_of, states_of, watch
 from tests.run_folders import make_run
 
 RECORD = JobRecord(
@@ -118,8 +120,8 @@ def test_an_address_that_does_not_answer_is_asked_once(monkeypatch):
     monkeypatch.setitem(TARGETS, "place", Silent)
     places = [("one", "away"), ("two", "away"), ("three", "here"), ("four", "here")]
     records = [RECORD.model_copy(update={"run_id": run_id, "address": address}) for run_id, address in places]
-    assert [state.reason for state in map(state_reader(), records)] == ["no one", "no one", "no three", "no four"]
-    assert asked == ["one", "three", "four"]
+    assert [state.reason for state in states_of(records)] == ["no one", "no one", "no three", "no four"]
+    assert sorted(asked) == ["four", "one", "three"]
 
 
 def test_a_job_whose_target_is_gone_has_ended_as_its_summary_says(monkeypatch, tmp_path):
@@ -133,5 +135,50 @@ def test_a_job_whose_target_is_gone_has_ended_as_its_summary_says(monkeypatch, t
     assert state_of(record) == JobState("failed", "worlds fail", 3)
     lost = RECORD.model_copy(update={"address": "away"})
     other = record.model_copy(update={"run_id": "other"})
-    states = map(state_reader(), [lost, record, other])
+    states = states_of([lost, record, other])
     assert [state.state for state in states] == ["unknown", "failed", "unknown"]
+
+
+def test_all_addresses_are_asked_at_once(monkeypatch):
+    """Each waits until all have been asked; in turn, the first one would wait for ever."""
+    all_asked = threading.Barrier(3, timeout=60.0)
+
+    class Slow:
+        def state(self, record):
+            all_asked.wait()
+            return JobState("waiting", record.address)
+
+    monkeypatch.setitem(TARGETS, "place", Slow)
+    records = [RECORD.model_copy(update={"address": address}) for address in ("one", "two", "three")]
+    assert [state.reason for state in states_of(records)] == ["one", "two", "three"]
+
+
+def test_what_answers_is_known_though_another_address_never_answers(monkeypatch):
+    monkeypatch.setattr("distrl.jobs.watching.SILENT_S", 0.1)
+    done = threading.Event()
+
+    class Stuck:
+        def state(self, record):
+            if record.address == "away":
+                done.wait(60.0)
+            return JobState("running")
+
+    monkeypatch.setitem(TARGETS, "place", Stuck)
+    records = [RECORD.model_copy(update={"address": address}) for address in ("away", "here", "here")]
+    try:
+        assert states_of(records) == [
+            JobState("unknown", "its target has not answered for 0.1 s", silent=True),
+            *[JobState("running")] * 2,
+        ]
+    finally:
+        done.set()
+
+
+def test_a_defect_of_a_target_is_raised_where_it_is_asked(monkeypatch):
+    class Broken:
+        def state(self, record):
+            raise KeyError(record.run_id)
+
+    monkeypatch.setitem(TARGETS, "place", Broken)
+    with pytest.raises(KeyError, match="pong"):
+        states_of([RECORD])
