@@ -16,10 +16,10 @@ from distrl.commands import completion
 from distrl.commands.help import takes
 from distrl.commands.sweep_jobs import JobOptions, runs_as_jobs
 from distrl.config.load import LoadedConfig, load, validated
-from distrl.errors import ConfigError, printable
+from distrl.errors import ConfigError
 from distrl.experiments.directory import Run, SweepDirectory, read_file
 from distrl.experiments.running import check_runs, run_sweep
-from distrl.experiments.sweep import Sweep, number_of_runs, planned_runs
+from distrl.experiments.sweep import Sweep, every_run, number_of_runs, planned_runs
 from distrl.metrics.phrases import return_words
 from distrl.terminal.run_tables import aligned
 
@@ -139,16 +139,17 @@ def standings(runs: Sequence[Run]) -> str:
     """Return the combinations by the interquartile means of their seeds' returns, the best first."""
     from distrl.runs.intervals import interval  # brings NumPy
 
-    returns: dict[str, list[float]] = {}
-    failed: Counter[str] = Counter()
+    returns: dict[tuple[str, ...], list[float]] = {}
+    failed: Counter[tuple[str, ...]] = Counter()
+    names = {tuple(planned.sets): planned.combination or "every seed" for planned, _ in runs}
     for planned, outcome in runs:
-        of_combination = returns.setdefault(planned.combination or "every seed", [])
-        failed[planned.combination or "every seed"] += outcome.state == "failed"
+        of_combination = returns.setdefault(tuple(planned.sets), [])
+        failed[tuple(planned.sets)] += outcome.state == "failed"
         if outcome.state == "done" and outcome.mean_return is not None:
             of_combination.append(outcome.mean_return)
-    found = {name: interval(values) if values else None for name, values in returns.items()}
-    best = sorted(found, key=lambda name: -math.inf if (one := found[name]) is None else one.centre, reverse=True)
-    rows = [_row(printable(name), returns[name], found[name], failed[name]) for name in best[:SHOWN]]
+    found = {each: interval(values) if values else None for each, values in returns.items()}
+    best = sorted(found, key=lambda each: -math.inf if (one := found[each]) is None else one.centre, reverse=True)
+    rows = [_row(names[each], returns[each], found[each], failed[each]) for each in best[:SHOWN]]
     rest = f"\n… and {len(best) - SHOWN} more combinations" if len(best) > SHOWN else ""
     heads = ("settings", "runs", "mean return", "95 % interval", "least", "greatest", "failed")
     return aligned([heads, *rows]) + rest
@@ -181,7 +182,7 @@ def new_directory(stem: str) -> Path:
 
 def _listed(described: Sweep, place: SweepDirectory) -> str:
     """Return the first runs, with their states where the sweep goes on."""
-    states = {planned.name: outcome.state for planned, outcome in place.index()[0]}
+    states = {planned.name: outcome.state for planned, outcome in place.index(every_run(described))[0]}
     runs = islice(planned_runs(described), SHOWN)
     rows = [(each.name, each.words, states.get(each.name, "waiting")) for each in runs]
     total = number_of_runs(described)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -27,6 +28,7 @@ from distrl.experiments.sweep import Planned, Varying
 from distrl.metrics.phrases import return_words
 from distrl.runs.last_row import last_row
 from distrl.runs.summary import REASONS, Summary
+from distrl.runs.sweeps import read_index
 
 FORMAT = 1
 LOG_TAIL_BYTES = 65_536
@@ -238,28 +240,31 @@ class SweepDirectory:
                 f"distrl sweep {self.path}"
             ) from error
 
-    def index(self) -> tuple[list[Run], float]:
+    def index(self, planned: Iterable[Planned] = ()) -> tuple[list[Run], float]:
         """Return the runs that earlier launches have begun, as they are now, and the minutes of all launches.
 
         A run that failed before it left a summary is still a failed one.
+
+        Args:
+            planned: The runs of the sweep in order, of which those with a directory have begun if sweep.json is lost.
 
         Raises:
             ConfigError: sweep.json is damaged.
         """
         try:
-            tree = json.loads((self.path / "sweep.json").read_text("utf-8"))
-            runs = []
-            for entry in tree["runs"]:
-                planned = Planned(int(entry["run"]), entry["settings"], entry["seed"])
-                outcome = self.outcome(planned)
-                if entry["state"] == "failed" and not outcome.has_ended:
-                    outcome = Outcome("failed", error=entry["error"])
-                runs.append(Run(planned, outcome))
-            return runs, float(tree["minutes"])
+            tree = read_index(self.path)
         except FileNotFoundError:
-            return [], 0.0
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"{self.path}/sweep.json is damaged: {error!r}; restore it, or begin another") from error
+            numbers = [int(path.name) for path in self.path.glob("[0-9]*") if path.name.isdecimal() and path.is_dir()]
+            begun = islice(planned, max(numbers, default=0))
+            return [Run(each, self.outcome(each)) for each in begun if self.run(each).is_dir()], 0.0
+        runs = []
+        for entry in tree.runs:
+            each = Planned(int(entry.run), entry.settings, entry.seed)
+            outcome = self.outcome(each)
+            if entry.state == "failed" and not outcome.has_ended:
+                outcome = Outcome("failed", error=entry.error)
+            runs.append(Run(each, outcome))
+        return runs, tree.minutes
 
 
 _SHARED = ("preset", "config", "set")

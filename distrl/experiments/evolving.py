@@ -16,6 +16,7 @@ from typing import Any
 from distrl.config.document import parse_mapping
 from distrl.config.live_settings import steerable
 from distrl.config.load import LoadedConfig, dump_given, load
+from distrl.config.secrets import masked
 from distrl.data_store.atomic import put_file, remove_temporaries
 from distrl.data_store.checkpoints import newest_first
 from distrl.errors import EXIT_OK, ConfigError, DistrlError, MemoryBackendError
@@ -318,6 +319,7 @@ def _score_words(score: float | None) -> str:
 
 
 def _words(values: dict[str, Any]) -> str:
+    shown = {path: masked(path, value) for path, value in values.items()}
     return " ".join(
-        f"{path}={value:.4g}" if isinstance(value, float) else f"{path}={value}" for path, value in values.items()
+        f"{path}={value:.4g}" if isinstance(value, float) else f"{path}={value}" for path, value in shown.items()
     )

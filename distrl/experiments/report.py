@@ -27,7 +27,7 @@ from distrl.experiments.results import (
     has_score,
     over_the_best,
 )
-from distrl.experiments.sweep import Planned, Sweep, number_of_runs
+from distrl.experiments.sweep import Planned, Sweep, every_run, number_of_runs
 from distrl.metrics.phrases import UNKNOWN, count_words, known, return_words
 from distrl.runs.curves import Band
 from distrl.runs.directories import Manifest, open_run
@@ -180,7 +180,7 @@ class Report:
 
 def _material(place: SweepDirectory) -> Material:
     sweep, _ = read_file(place.file, Sweep)
-    runs, minutes = place.index()
+    runs, minutes = place.index(every_run(sweep))
     total = number_of_runs(sweep)
     under_way, manifests, passed_over = set(), [], []
     for planned, outcome in runs:
@@ -242,7 +242,7 @@ def _header(found: Material, compared: Sequence[Comparison]) -> Iterator[Element
     interrupted = states["interrupted"] - len(found.under_way)
     yield element("h1", found.place.path.resolve().name)
     environments = [one.environment for one in compared if one.environment is not None]
-    combinations = len({run.planned.combination for run in found.runs})
+    combinations = len({tuple(run.planned.sets) for run in found.runs})
     yield element("p", f"a sweep of {_count(combinations, 'combination')}, on {', '.join(environments)}", kind="dim")
     open_ones = [("failed", states["failed"]), ("under way", len(found.under_way)), ("interrupted", interrupted)]
     told = [f"{_count(states['done'], 'run')} done"] + [f"{number} {word}" for word, number in open_ones if number]

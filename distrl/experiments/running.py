@@ -50,13 +50,13 @@ def check_runs(sweep: Sweep, base: LoadedConfig) -> None:
         ConfigError: One line that names the combination; or a grid has too many.
     """
     number_of_runs(sweep)
-    checked: set[str] = set()
+    checked: set[tuple[str, ...]] = set()
     tree = parse_mapping(dump_given(base), "the shared configuration")
     for planned in planned_runs(sweep):
         if len(checked) >= CHECKED:
             break
-        if planned.combination not in checked:
-            checked.add(planned.combination)
+        if (combination := tuple(planned.sets)) not in checked:
+            checked.add(combination)
             try:
                 load(file=tree, sets=planned.sets)
             except ConfigError as error:
@@ -103,7 +103,7 @@ class _Launch:
         self._sweep, self._directory, self._under_way, self._parallel = sweep, directory, runs_under_way, parallel
         self._interrupt, self._say, self._again = interrupt, say, again
         self._total = number_of_runs(sweep)
-        begun, self._minutes_before = directory.index()
+        begun, self._minutes_before = directory.index(every_run(sweep))
         self._runs = {run.planned.name: run for run in _unchanged(begun, sweep, directory)}
         self._began, self._barren = time.monotonic(), 0
         self._stopping = self._detached = False

@@ -23,8 +23,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from distrl.config.secrets import masked
 from distrl.config.section import Section
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, printable
 
 MOST_RUNS = 100_000
 """Most runs of a grid."""
@@ -105,6 +106,14 @@ class Varied(Section):
         low, high = (self.low - 0.5, self.high + 0.5) if whole else (self.low, self.high)
         drawn = math.exp(chance.uniform(math.log(low), math.log(high))) if self.log else chance.uniform(low, high)
         return min(max(round(drawn), self.low), self.high) if whole else float(drawn)
+
+    def holds(self, value: Any) -> bool:
+        """Return whether it is one of the values."""
+        if self.values is not None:
+            return value in self.values
+        assert self.low is not None
+        assert self.high is not None
+        return isinstance(value, int | float) and self.low <= value <= self.high
 
     def applies(self, chosen: Mapping[str, Any]) -> bool:
         """Return whether the condition holds with the values that were chosen for earlier settings."""
@@ -211,12 +220,13 @@ class Planned:
 
     @property
     def combination(self) -> str:
-        """Return 'network.learning_rate=0.001'; empty where only seeds vary."""
-        return " ".join(self.sets)
+        """Return 'network.learning_rate=0.001', secrets masked; empty where only seeds vary."""
+        shown = (f"{path}={json.dumps(masked(path, value), ensure_ascii=False)}" for path, value in self.values.items())
+        return printable(" ".join(shown))
 
     @property
     def words(self) -> str:
-        """Return 'network.learning_rate=0.001 seed 2'."""
+        """Return 'network.learning_rate=0.001 seed 2', secrets masked."""
         return f"{self.combination} seed {self.seed}".strip()
 
 

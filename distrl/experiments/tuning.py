@@ -6,13 +6,15 @@ free was left by a worker that died; any worker goes on with it, from its last c
 
 import fcntl
 import json
+import math
 import os
 import random
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,6 +25,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from distrl.config.document import parse_mapping
 from distrl.config.load import LoadedConfig, dump_given, load
+from distrl.config.secrets import masked
 from distrl.data_store.atomic import file, put_file
 from distrl.errors import EXIT_OK, ConfigError, DistrlError, require
 from distrl.experiments.directory import SweepDirectory
@@ -39,6 +42,7 @@ LOOK_S = 2.0
 """Time between two looks for a trial to train, while there is none."""
 _ENOUGH = 4
 """Least number of complete trials for importances."""
+_UNUSABLE = (optuna.exceptions.OptunaError, SQLAlchemyError, OSError)
 _ENDED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
 
@@ -117,7 +121,7 @@ def _one_line(directory: SweepDirectory) -> Iterator[None]:
     """Turn an error of Optuna or of the disk into one line."""
     try:
         yield
-    except (optuna.exceptions.OptunaError, SQLAlchemyError, OSError) as error:
+    except _UNUSABLE as error:
         cause = getattr(error, "orig", None) or getattr(error.__cause__, "orig", None) or error
         raise DistrlError(
             f"the search in {directory.path} cannot be used: {str(cause).splitlines()[0]}; mend it, and go on with: "
@@ -126,18 +130,70 @@ def _one_line(directory: SweepDirectory) -> Iterator[None]:
 
 
 def open_study(search: Search, directory: SweepDirectory) -> optuna.Study:
-    """Open the study of a directory, or create it."""
+    """Open the study of a directory, or create it.
+
+    Raises:
+        ConfigError: The settings that vary are not those that it began with, or it holds what no search writes.
+    """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     median = optuna.pruners.MedianPruner(n_startup_trials=4)
-    url = f"sqlite:///{quote(str((directory.path / 'study.db').resolve()))}"
-    return optuna.create_study(
-        storage=optuna.storages.RDBStorage(url, engine_kwargs={"connect_args": {"timeout": 60}}),
-        study_name="distrl",
-        direction="maximize",
-        load_if_exists=True,
-        sampler=sampler(search, 0),
-        pruner=median if search.pruner == "median" else optuna.pruners.NopPruner(),
-    )
+    file = (directory.path / "study.db").resolve()
+    try:
+        study = optuna.create_study(
+            storage=optuna.storages.RDBStorage(
+                f"sqlite:///{quote(str(file))}", engine_kwargs={"connect_args": {"timeout": 60}}
+            ),
+            study_name="distrl",
+            direction="maximize",
+            load_if_exists=True,
+            sampler=sampler(search, 0),
+            pruner=median if search.pruner == "median" else optuna.pruners.NopPruner(),
+        )
+        _require_same_settings(study, search, directory)
+        _require_sound(study, search)
+    except (DistrlError, *_UNUSABLE):
+        raise
+    except Exception as error:  # at rows that do not fit, Optuna and SQLAlchemy raise errors of every kind
+        told = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise ConfigError(f"{file} is damaged: {told}; restore it, or begin another search") from error
+    return study
+
+
+def _require_same_settings(study: optuna.Study, search: Search, directory: SweepDirectory) -> None:
+    """Raise ConfigError unless the settings that vary are those with which the study began."""
+    now = json.dumps(search.model_dump(mode="json")["vary"])
+    began = study.user_attrs.get("vary")
+    if began is None:
+        study.set_user_attr("vary", now)
+    elif began != now:
+        raise ConfigError(
+            f"vary (from file {directory.file}) has changed since the search began; change only trials, "
+            "minutes, sampler and pruner, or begin another search"
+        )
+
+
+def _require_sound(study: optuna.Study, search: Search) -> None:
+    """Raise ValueError if a trial has a value that the search cannot draw, or no result though it is complete."""
+    if study.directions != [optuna.study.StudyDirection.MAXIMIZE]:
+        raise ValueError(f"its directions are {study.directions}")
+    for number, trial in enumerate(study.get_trials(deepcopy=False)):
+        if trial.number != number:
+            raise ValueError(f"trial {number + 1} is missing")
+        if trial.state == TrialState.COMPLETE and (trial.value is None or not math.isfinite(trial.value)):
+            raise ValueError(f"trial {number + 1} has the result {trial.value}")
+        for path, value in trial.params.items():
+            varied = search.vary[path]
+            if not varied.holds(value if varied.values is None else json.loads(value)):
+                raise ValueError(f"trial {number + 1} has {path}={masked(path, value)}, which is none of its values")
+        if trial.state == TrialState.COMPLETE:
+            search.chosen(partial(_drawn, trial.params))
+
+
+def _drawn(parameters: Mapping[str, Any], path: str, varied: Varied) -> Any:
+    """Return the value of a setting in a trial that has drawn all of them."""
+    if path not in parameters:
+        raise ValueError(f"a complete trial has no {path}")
+    return parameters[path] if varied.values is None else json.loads(parameters[path])
 
 
 def sampler(search: Search, number: int) -> optuna.samplers.BaseSampler:
@@ -164,7 +220,6 @@ class _Worker:
         (directory.path / "locks").mkdir(exist_ok=True)
         with self._mutex():
             self._study = open_study(search, directory)
-            self._require_same_settings()
         self._running: dict[str, _Running] = {}
         self._began, self._stopping, self._waits = time.monotonic(), False, False
 
@@ -227,18 +282,6 @@ class _Worker:
             claim = self._claim(trial.number)
             assert claim is not None  # it is new, and the mutex is held
             return self._described(trial, claim)
-
-    def _require_same_settings(self) -> None:
-        """Raise ConfigError unless the settings that vary are those with which the study began."""
-        now = json.dumps(self._search.model_dump(mode="json")["vary"])
-        began = self._study.user_attrs.get("vary")
-        if began is None:
-            self._study.set_user_attr("vary", now)
-        elif began != now:
-            raise ConfigError(
-                f"vary (from file {self._directory.file}) has changed since the search began; change only trials, "
-                "minutes, sampler and pruner, or begin another search"
-            )
 
     def _described(self, trial: optuna.Trial, claim: int) -> _Running:
         values = self._search.chosen(lambda path, varied: _suggested(trial, path, varied))
@@ -351,10 +394,7 @@ def write_best(study: optuna.Study, search: Search, directory: SweepDirectory) -
     if not study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
         return
     best = study.best_trial
-    values = search.chosen(
-        lambda path, varied: best.params[path] if varied.values is None else json.loads(best.params[path])
-    )
-    planned = search.planned(best.number + 1, values)
+    planned = search.planned(best.number + 1, search.chosen(partial(_drawn, best.params)))
     loaded = load(file=directory.base, sets=planned.sets)
     heading = f"# trial {planned.number}: mean return {return_words(study.best_value)} under seed {planned.seed}\n"
     put_file(directory.path / "best.yaml", f"{heading}{dump_given(loaded)}".encode(), private=True)
@@ -399,6 +439,6 @@ def outcome_lines(search: Search, directory: SweepDirectory) -> list[str]:
     lines = [f"trials: {told or 'none'}"]
     if counts[TrialState.COMPLETE]:
         best = study.best_trial
-        values = " ".join(f"{path}={value}" for path, value in best.params.items())
+        values = " ".join(f"{path}={masked(path, value)}" for path, value in best.params.items())
         lines.append(f"best: trial {best.number + 1}, mean return {return_words(study.best_value)}: {values}")
     return lines

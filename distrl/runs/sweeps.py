@@ -5,11 +5,13 @@ runs that failed before they had a directory.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from distrl.config.document import parse_mapping
+from distrl.config.small_files import read_small
 from distrl.errors import ConfigError
 
 INDEX, SWEEP, SEARCH, POPULATION = "sweep.json", "sweep.yaml", "search.yaml", "population.json"
@@ -24,16 +26,18 @@ class Planned(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    run: str
-    seed: int = 0
+    run: str = Field(pattern=r"^[0-9]{1,6}$")
+    seed: int = Field(0, ge=0)
     settings: dict[str, Any] = {}
     state: str = ""
     error: str | None = None
 
 
-class _Index(BaseModel):
+class Index(BaseModel):
+    """The content of sweep.json."""
+
     runs: tuple[Planned, ...] = ()
-    minutes: float = 0.0
+    minutes: float = Field(0.0, ge=0.0, allow_inf_nan=False)
     planned: int | None = Field(None, ge=0)
 
 
@@ -73,6 +77,24 @@ class Sweep(NamedTuple):
     lessons: tuple[Lesson, ...] = ()
 
 
+def read_index(folder: Path) -> Index:
+    """Read the sweep.json of a directory.
+
+    Raises:
+        ConfigError: It is damaged.
+        FileNotFoundError: There is none.
+    """
+    path = folder / INDEX
+    try:
+        return _read(Index, {INDEX: read_small(path, MOST_BYTES[INDEX])}, INDEX)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}; restore it, or remove it: the runs stay") from error
+
+
 def sweep_of(files: Mapping[str, bytes]) -> Sweep | None:
     """Return what the files of a directory say; None if it is not that of a sweep.
 
@@ -87,7 +109,7 @@ def sweep_of(files: Mapping[str, bytes]) -> Sweep | None:
     described = _mapping(files, SWEEP if SWEEP in files else SEARCH)
     vary = described.get("vary")
     varied = tuple(map(str, vary)) if isinstance(vary, dict) else ()
-    index = _read(_Index, files, INDEX)
+    index = _read(Index, files, INDEX)
     if POPULATION in files:
         population = _read(_Population, files, POPULATION)
         return Sweep("population", varied, len(population.members), index.minutes, index.runs, population.lessons)

@@ -1,6 +1,7 @@
 import fcntl
 import json
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -124,6 +125,40 @@ def test_the_list_has_every_run_and_the_time(place):
     (place.path / "sweep.json").write_text("[]")
     with pytest.raises(ConfigError, match=r"sweep\.json is damaged"):
         place.index()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "the file: Invalid JSON"),
+        ("7", "the file: Input should be an object"),
+        ('{"runs": [{"run": "x"}]}', "runs.0.run: String should match pattern"),
+        ('{"runs": [{"run": "0001", "seed": "one"}]}', "runs.0.seed: Input should be a valid integer"),
+        ('{"runs": [{"run": "0001", "settings": [1]}]}', "runs.0.settings: Input should be an object"),
+        ('{"runs": [{"run": "0001", "error": {}}]}', "runs.0.error: Input should be a valid string"),
+        ('{"runs": [], "minutes": NaN}', "minutes: Input should be a finite number"),
+        ('{"runs": [], "minutes": -1}', "minutes: Input should be greater than or equal to 0"),
+        ("[" * 10_000, "the file: Invalid JSON"),
+    ],
+)
+def test_a_damaged_list_is_one_line(place, text, told):
+    place.create(SWEEP, load())
+    (place.path / "sweep.json").write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        place.index()
+    assert str(refused.value).startswith(f"{place.path}/sweep.json: file sweep.json is damaged: {told}")
+    assert str(refused.value).endswith("; restore it, or remove it: the runs stay")
+
+
+def test_without_a_list_the_runs_that_have_a_directory_have_begun(place):
+    place.create(SWEEP, load())
+    finish(place)
+    planned = [replace(PLANNED, number=number) for number in (1, 2, 3, 4)]
+    (place.path / "0001").mkdir()
+    assert place.index(planned) == (
+        [Run(planned[0], Outcome("interrupted")), Run(planned[2], Outcome("done", 500, 4.0, 12.5))],
+        0.0,
+    )
 
 
 def test_a_full_disk_is_one_line_that_says_how_to_go_on(place, monkeypatch):

@@ -150,3 +150,9 @@ def test_a_grid_without_an_end_is_refused():
     with pytest.raises(ConfigError, match=r"the grid has more than 100,000 runs; set budget\.runs"):
         number_of_runs(sweep(vary=vary))
     assert number_of_runs(sweep(vary=vary, budget={"runs": 10})) == 10
+
+
+def test_secrets_are_masked_in_words_and_not_in_settings():
+    planned = Planned(1, {"environment.kwargs.api_key": "s3cret", "environment.kwargs.url": "http://me:s3cret@host"}, 2)
+    assert planned.words == 'environment.kwargs.api_key="•••" environment.kwargs.url="http://•••@host" seed 2'
+    assert planned.sets[0] == 'environment.kwargs.api_key="s3cret"'

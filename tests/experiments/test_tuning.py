@@ -1,8 +1,11 @@
 """Searches with Optuna's own store on disk, and trainings that end as a test says."""
 
+import contextlib
 import fcntl
 import os
+import re
 import signal
+import sqlite3
 
 import pytest
 import yaml
@@ -266,3 +269,32 @@ def test_settings_that_do_not_fit_are_found_before_anything_is_trained():
     ):
         with pytest.raises(ConfigError, match=told):
             check_search(validated(Search, tree, {}), base)
+
+
+DAMAGES = {
+    "update trial_params set param_value = 7.0 where param_name like '%rate'": r"trial 1 has \S+rate=7\.0, which is",
+    "delete from trial_params where trial_id = 1": r"ValueError: a complete trial has no network\.learning_rate",
+    "update trial_values set value = null": "AssertionError",
+    "update trial_values set value = null, value_type = 'INF_POS'": "ValueError: trial 1 has the result inf",
+    "update trials set datetime_start = 7": "TypeError: fromisoformat",
+    "update trials set number = 9 where number = 0": "ValueError: trial ",
+    "update trials set state = 'x'": "LookupError: 'x' is not among",
+    "delete from study_directions": "its directions are",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_study_is_one_line_and_nothing_of_it_is_called_best(launch, damage):
+    launch(Trainings(), trials=2)
+    (launch.place.path / "best.yaml").unlink()
+    database = launch.place.path / "study.db"
+    with contextlib.closing(sqlite3.connect(database)) as opened:
+        opened.execute(damage)
+        opened.commit()
+    more = Trainings()
+    with pytest.raises(ConfigError) as refused:
+        launch(more, trials=4)
+    assert re.search(
+        rf"^{database} is damaged: .*{DAMAGES[damage]}.*; restore it, or begin another", str(refused.value)
+    )
+    assert (more.started, (launch.place.path / "best.yaml").exists()) == ([], False)
