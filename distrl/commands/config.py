@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable
 from difflib import get_close_matches
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +14,7 @@ from distrl.commands.options import Layers
 from distrl.config.document import shown
 from distrl.config.explain import ALIASES, known_paths
 from distrl.config.load import dump, load
+from distrl.config.presets import nearest
 from distrl.config.run import RunConfig
 from distrl.config.secrets import masked_text
 from distrl.errors import ConfigError
@@ -66,19 +66,22 @@ def explain(
             autocompletion=completion.settings,
         ),
     ],
+    kind: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="One kind of a section that has several, like ppo.")
+    ] = None,
 ) -> None:
     """Explain a setting: its type, bounds, default and meaning.
 
     [cyan]distrl config explain network.learning_rate[/]
 
-    [cyan]distrl config explain algorithm[/]
+    [cyan]distrl config explain algorithm ppo[/]
     """
     # Imported here: it makes the JSON schema of everything, which takes a fifth of a second.
     from distrl.config import reference
 
     paths = _paths(key)
     for number, path in enumerate(paths):
-        typer.echo("\n" * bool(number) + "\n".join(_explained(path, reference.find(path))))
+        typer.echo("\n" * bool(number) + "\n".join(_explained(path, reference.find(path), kind)))
 
 
 @app.command()
@@ -110,7 +113,7 @@ def _paths(key: str) -> list[str]:
     return found
 
 
-def _explained(path: str, settings: "Iterable[Setting]") -> list[str]:
+def _explained(path: str, settings: "Iterable[Setting]", kind: str | None) -> list[str]:
     """Return lines about a setting. Kinds of a section with the same setting share them."""
     same: dict[tuple[str, str, str], list[Setting]] = {}
     for setting in settings:
@@ -122,19 +125,34 @@ def _explained(path: str, settings: "Iterable[Setting]") -> list[str]:
         of = f"  ({field}: {', '.join(kinds)})" if kinds else ""
         lines.append(f"{typer.style(path, bold=True)}: {values}{f', default {default}' if default else ''}{of}")
         lines += [f"    {meaning}"] if meaning else []
-        lines += _inner(together[0])
+        lines += _inner(path, together[0], kind)
     return lines
 
 
-def _inner(setting: "Setting") -> list[str]:
-    """Return the settings of a section, one line each, by kind if there are several."""
+def _inner(path: str, setting: "Setting", kind: str | None) -> list[str]:
+    """Return the settings of a section, one line each; of several kinds, those of one, or the names of all.
+
+    Raises:
+        ConfigError: It has no such kind.
+    """
     from distrl.config import reference
 
+    kinds: dict[str, list[Setting]] = {}
+    for found in reference.settings_of(setting.schema):
+        kinds.setdefault(found.kind, []).append(found)
+    names = {key.partition(": ")[2]: key for key in kinds if key}
+    if kind is not None and kind not in names:
+        has = f"its kinds are {', '.join(names)}" if names else "it has no kinds"
+        raise ConfigError(f"{path} has no kind {shown(kind)}: {nearest(kind, [*names]) if names else has}")
+    if kind is None and len(names) > 1:
+        first, key = next(iter(names.items()))
+        field = key.partition(": ")[0]
+        return [f"  {field}: {', '.join(names)}", f"  the settings of one: distrl config explain {path} {first}"]
     lines = []
-    for kind, group in groupby(reference.settings_of(setting.schema), key=lambda each: each.kind):
-        lines += [f"  {typer.style(kind, dim=True)}"] if kind else []
-        for each in group:
-            if f"{each.name}: {each.default}" == kind:
+    for key in [*kinds] if kind is None else [names[kind]]:
+        lines += [f"  {typer.style(key, dim=True)}"] if key else []
+        for each in kinds[key]:
+            if f"{each.name}: {each.default}" == key:
                 continue
             default = f" = {each.default}" if each.default else ""
             lines.append(f"  {each.name}{default}{typer.style(f'  {each.meaning}'.rstrip(), dim=True)}")

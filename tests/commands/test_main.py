@@ -687,6 +687,20 @@ def test_config_explain_of_a_section_lists_it(capsys):
     assert [line.split()[0] for line in out.splitlines()[2:]] == [*ActorsConfig.model_fields]
 
 
+def test_config_explain_of_a_section_of_several_kinds_names_them_and_lists_one(capsys):
+    out = run(capsys, "config", "explain", "algorithm")[1].splitlines()
+    assert out[0] == "algorithm: section"
+    assert out[2].startswith("  name: impala, a3c, a2c, ")
+    assert out[3:] == ["  the settings of one: distrl config explain algorithm impala"]
+    ppo = [line.split()[0] for line in run(capsys, "config", "explain", "algorithm", "ppo")[1].splitlines()[3:]]
+    assert {"clip_range", "epochs", "entropy_weight"} <= {*ppo}
+    assert not {"rho_bar", "target_update_updates"} & {*ppo}
+    assert refused(capsys, "config", "explain", "algorithm", "pp") == (
+        "algorithm has no kind 'pp': did you mean ppo or appo?"
+    )
+    assert refused(capsys, "config", "explain", "actors", "ppo") == "actors has no kind 'ppo': it has no kinds"
+
+
 def test_config_explain_of_an_unknown_key(capsys):
     assert refused(capsys, "config", "explain", "network.lerning_rate") == (
         "unknown setting 'network.lerning_rate'; did you mean network.learning_rate?"
