@@ -108,6 +108,7 @@ def scale(
     """
     submitted = job.job(address)
     if submitted is not None:
+        from distrl.jobs.record import JobRecord
         from distrl.jobs.targets import open_target
 
         run_id, target = submitted.run_id, open_target(submitted.target)
@@ -115,6 +116,8 @@ def scale(
             if target.starts_actors and job.path is not None and (job.path / "run.json").exists():
                 target.autoscale(submitted, None, None, off=True)
             target.scale(submitted, actors, force=force)
+        if job.path is not None:  # read anew, as --address may have replaced the recorded one
+            JobRecord.read(job.path).model_copy(update={"actors": actors}).write(job.path)
     else:
         found = job.target()
         run_id = found.run_id
@@ -123,7 +126,8 @@ def scale(
     if as_json:
         typer.echo(json.dumps({"run_id": run_id, "actors": actors}))
         return
-    typer.echo(f"requested {actors} {'actor' if actors == 1 else 'actors'}; distrl status shows them come and go")
+    told = f"requested {actors} {'actor' if actors == 1 else 'actors'}"
+    typer.echo(f"{told}; distrl status{job.words} shows them come and go")
 
 
 @takes(RunOptions)
@@ -134,7 +138,7 @@ def pause(job: RunOptions) -> None:
     """
     with _steering(job) as steering:
         steering.pause()
-    typer.echo("pause requested; continue with distrl resume")
+    typer.echo(f"pause requested; continue with distrl resume{job.words}")
 
 
 @takes(RunOptions)

@@ -1,5 +1,6 @@
 """Options that several commands share: a configuration in layers, and a run by its directory or by its id."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -225,6 +226,13 @@ class RunOptions:
         if self.run is not None and self.same_run is not None:
             raise ConfigError(f"{self.run} and --run {self.same_run} both name a run; give one of them")
         return self.run or self.same_run
+
+    @property
+    def words(self) -> str:
+        """Arguments that name the run on a command line, after a space; "" for the newest one."""
+        given = {"--redis-url": self.redis_url, "--run-id": self.run_id}
+        words = [self.name, *(word for option, value in given.items() if value for word in (option, value))]
+        return "".join(f" {shlex.quote(word)}" for word in words if word)
 
     @property
     def path(self) -> Path | None:

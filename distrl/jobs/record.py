@@ -58,7 +58,7 @@ class JobRecord(BaseModel):
         address: As in `Job`, but resolved: another machine finds the target by it.
         run_dir: The run's directory on the hosts where the run writes it.
         store: `checkpoint.store`.
-        actors: Number of actors at the start.
+        actors: Number of actors that was requested last, by the configuration or by `distrl scale`.
         submitted: Seconds since 1970.
         handles: Name of a part -> the target's name for it, such as "learner" -> "4711". Empty while nothing is at the
             target.

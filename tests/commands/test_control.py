@@ -120,6 +120,15 @@ def test_the_run_is_the_last_argument(capsys, backend, workplace, arguments, con
     assert run(capsys, "status", "first")[0] == 0
 
 
+def test_hints_name_the_run_as_it_was_named(capsys, backend, workplace):
+    make_run(workplace / "first run")
+    make_run(workplace / "runs" / "newer")
+    assert run(capsys, "pause", "first run")[1] == "pause requested; continue with distrl resume 'first run'\n"
+    assert run(capsys, "pause")[1] == "pause requested; continue with distrl resume\n"
+    hint = "requested 3 actors; distrl status 'first run' shows them come and go\n"
+    assert run(capsys, "scale", "3", "--run", "first run")[1] == hint
+
+
 def test_two_names_of_one_run_are_refused(capsys, workplace):
     code, _, error = run(capsys, "stop", "first", "--run", "second")
     assert (code, error) == (

@@ -99,6 +99,10 @@ def test_a_number_of_actors_ends_the_autoscaling_of_a_target_that_starts_them(ca
 
 def test_answers_as_json(capsys, place, job):
     assert json.loads(run(capsys, "scale", "5", "pong", "--json")[1]) == {"run_id": "pong", "actors": 5}
+    assert json.loads(run(capsys, "jobs", "--json")[1])[0]["actors"] == 5
+    assert "distrl status pong shows them" in run(capsys, "scale", "6", "pong", "--address", "tunnel")[1]
+    (facts,) = json.loads(run(capsys, "jobs", "--json")[1])
+    assert (facts["actors"], facts["address"]) == (6, "head")
     stopped = {"run_id": "pong", "now": False}
     assert json.loads(run(capsys, "stop", "pong", "--json")[1]) == {**stopped, "did": "stop requested"}
     place.did = "its release was removed, as it had not begun"
