@@ -29,6 +29,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+LONGEST_TEXT = 2000
+"""Longest error that is printed, in characters; others, with their arrays and documents, would hide it."""
 EXIT_OK = 0
 EXIT_INTERRUPTED = 130
 
@@ -159,8 +161,15 @@ def failure(error: BaseException) -> tuple[int, str]:
     if isinstance(error, KeyboardInterrupt):
         return EXIT_INTERRUPTED, "interrupted"
     if isinstance(error, DistrlError):
-        return error.exit_code, str(error)
-    return DistrlError.exit_code, f"unexpected {type(error).__name__}: {error}"
+        return error.exit_code, bounded(str(error))
+    return DistrlError.exit_code, bounded(f"unexpected {type(error).__name__}: {error}")
+
+
+def bounded(text: str, most: int = LONGEST_TEXT) -> str:
+    """Return a text of at most about `most` characters: of a longer one, such as an array in an error, both ends."""
+    if len(text) <= most:
+        return text
+    return f"{text[: most // 2]} … {len(text) - most:,} characters … {text[-(most - most // 2) :]}"
 
 
 def printable(text: str) -> str:

@@ -24,9 +24,14 @@ class Interrupt:
     code: int | None = None
     name: str = ""
 
+    def set(self, code: int, name: str) -> None:
+        """End the run, unless it has been ended before."""
+        if self.code is None:
+            self.name, self.code = name, code  # in this order: others read the code first
+
 
 @contextmanager
-def interruptible(sigterm_code: int | None = None) -> Iterator[Interrupt]:
+def interruptible(sigterm_code: int | None = None, interrupt: Interrupt | None = None) -> Iterator[Interrupt]:
     """While inside, Ctrl-C, SIGTERM and a terminal that closes (SIGHUP) are noted instead of raised.
 
     Ctrl-C after any of them, and a second SIGTERM, raise. A second SIGHUP is as the first: shell and kernel send one
@@ -35,8 +40,9 @@ def interruptible(sigterm_code: int | None = None) -> Iterator[Interrupt]:
 
     Args:
         sigterm_code: Exit code after SIGTERM; None: as in `INTERRUPTS`.
+        interrupt: Where they are noted, which the program can set as well; None: a new one.
     """
-    interrupt, codes = Interrupt(), dict(INTERRUPTS)
+    interrupt, codes = interrupt or Interrupt(), dict(INTERRUPTS)
     if sigterm_code is not None:
         codes[signal.SIGTERM] = (sigterm_code, INTERRUPTS[signal.SIGTERM][1])
     if threading.current_thread() is not threading.main_thread():
@@ -48,8 +54,7 @@ def interruptible(sigterm_code: int | None = None) -> Iterator[Interrupt]:
         if interrupt.code is not None and (number == signal.SIGINT or number in seen - {signal.SIGHUP}):
             raise KeyboardInterrupt
         seen.add(number)
-        if interrupt.code is None:
-            interrupt.code, interrupt.name = codes[number]
+        interrupt.set(*codes[number])
 
     ignored = {number for number in (signal.SIGHUP,) if signal.getsignal(number) == signal.SIG_IGN}
     before = {number: signal.signal(number, note) for number in codes.keys() - ignored}

@@ -77,3 +77,11 @@ def test_an_extra_is_installed_from_where_distrl_came(monkeypatch, tmp_path, ori
     monkeypatch.setattr(Distribution, "read_text", lambda self, name: origin)
     expected = command or "pip install '/home/me/my wheels/distrl-0.1.0-py3-none-any.whl[atari]'"
     assert errors.how_to_install("atari") == expected
+
+
+def test_a_text_without_end_is_cut_in_the_middle():
+    assert errors.bounded("x" * 2000) == "x" * 2000
+    text = errors.bounded("a" * 3_000_000 + "b" * 3_000_000)
+    assert text == f"{'a' * 1000} … 5,998,000 characters … {'b' * 1000}"
+    assert errors.failure(ValueError("y" * 5_000_000))[1].startswith("unexpected ValueError: yyy")
+    assert len(errors.failure(DistrlError("y" * 5_000_000))[1]) < 2100

@@ -9,7 +9,7 @@ from distrl.doctor.findings import Finding, Health
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.records import Control, RoleStatus
-from distrl.metrics.phrases import lost_words, role_states, verdict
+from distrl.metrics.phrases import lost_words, role_states, used_words, verdict
 from distrl.metrics.snapshot import Snapshot
 from distrl.roles.description import RunDescription
 from distrl.roles.join import HEARTBEAT_S
@@ -139,7 +139,9 @@ def _of_unrolls(counts: LedgerCounts) -> Iterator[Finding]:
         yield Finding("error", "unrolls", f"{waiting}; {counts.imbalance:,} are not accounted for", advice)
     else:
         yield Finding(
-            "ok", "unrolls", f"{counts.trained:,} of {counts.produced:,} trained, {waiting}; all accounted for"
+            "ok",
+            "unrolls",
+            f"{used_words(counts.trained, counts.stored)} of {counts.produced:,}, {waiting}; all accounted for",
         )
     for reason, count in counts.dropped.items():
         if count:
@@ -153,7 +155,7 @@ def _of_unrolls(counts: LedgerCounts) -> Iterator[Finding]:
 
 def _progress(before: Look, now: Look, stall_timeout_s: float) -> Finding:
     """Check that the run learned between the looks; if not, report what it waits for."""
-    moved = now.counts.trained - before.counts.trained
+    moved = now.counts.used - before.counts.used
     bottleneck = str(now.snapshot.get("bottleneck"))
     if moved:
         rate = moved / BETWEEN_S

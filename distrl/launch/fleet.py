@@ -223,7 +223,9 @@ def end(members: Iterable[Member], grace_s: float) -> None:
 
 
 def how_it_ended(code: int, error: str | None) -> str:
-    """Return 'exit code 3: what was wrong', or 'signal 9'."""
+    """Return 'exit code 3: what was wrong', 'signal 9', or that it ended in order though it was not asked to."""
+    if code == 0:
+        return "exit code 0, though the run goes on"
     return f"{f'signal {-code}' if code < 0 else f'exit code {code}'}{f': {error}' if error else ''}"
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.records import ALL_ROLES, RoleStatus
+from distrl.metrics.phrases import used_words
 from distrl.roles.join import HEARTBEAT_S
 from distrl.roles.plan import Role
 from distrl.roles.stacks import stacks
@@ -35,7 +36,8 @@ def _numbers(backend: Backend) -> Iterator[str]:
     free, held = backend.tickets.counts()
     dropped = ", ".join(f"{count} {reason}" for reason, count in counts.dropped.items() if count) or "none"
     yield f"unrolls: {counts.queued} queued, {counts.in_flight} in flight, {counts.stream_bytes:,} bytes"
-    yield f"         {counts.produced} produced, {counts.trained} trained, {counts.lost} lost, dropped: {dropped}"
+    used = used_words(counts.trained, counts.stored)
+    yield f"         {counts.produced} produced, {used}, {counts.lost} lost, dropped: {dropped}"
     yield f"tickets: {free} free, {held} held"
     yield f"weights: version {backend.weights.version()}"
     actors = "autoscaling" if control.autoscale else control.target_actors or "as configured"

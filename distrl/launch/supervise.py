@@ -16,6 +16,7 @@ from distrl.launch.monitor import Monitor
 from distrl.launch.outcome import Outcome
 from distrl.launch.restarts import fatal_end, restart
 from distrl.launch.stall_report import stall_report
+from distrl.launch.time_limit import TimeLimit
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.records import AWAITS_EVALUATION, Control, RoleStatus, SupervisorStatus
 from distrl.metrics.phrases import role_states
@@ -39,7 +40,11 @@ QUIET_S = 15.0
 
 
 class Supervisor:
-    """Runs one plan to its end; reads `interrupt` in every round."""
+    """Runs one plan to its end; reads `interrupt` in every round.
+
+    Args:
+        resumed: Updates and seconds of training behind the checkpoint that the run goes on from.
+    """
 
     def __init__(
         self,
@@ -49,6 +54,7 @@ class Supervisor:
         monitor: Monitor,
         log_dir: Path,
         interrupt: Interrupt,
+        resumed: tuple[int, float] = (0, 0.0),
     ) -> None:
         self._config = config
         self._backend = backend
@@ -57,6 +63,8 @@ class Supervisor:
         self._interrupt = interrupt
         self._awake = AwakeClock()
         self._watch = HangWatch(config, self._awake)
+        self._resumed_updates, trained_s = resumed
+        self._time_limit = TimeLimit(config.stop.minutes, trained_s, self._awake)
         self._learner_trains = False
         self._is_first_start = True  # no learner has trained yet
         self._target, self._most = config.started_actors, most_actors(config)
@@ -152,6 +160,8 @@ class Supervisor:
             self._kill_if_hung(status)
         self._autoscale(control, statuses)
         self._monitor.update(self._backend, statuses)
+        if (outcome := self._out_of_time()) is not None:
+            return outcome
         awaits_actors = control.stop is None and self._awaits_actors(statuses)  # at the end all have left
         awaits_evaluation = any(status.state == AWAITS_EVALUATION for status in statuses)
         return self._check_progress(statuses, paused=control.paused or awaits_actors or awaits_evaluation)
@@ -190,8 +200,7 @@ class Supervisor:
         return reason in type(self._config.stop).model_fields
 
     def _asked_to_stop(self, reason: str, code: int) -> Outcome:
-        if self._interrupt.code is None:  # the next Ctrl-C does not wait
-            self._interrupt.code, self._interrupt.name = code, reason
+        self._interrupt.set(code, reason)  # the next Ctrl-C does not wait
         self._monitor.event(f"stopping: {reason}")
         self._backend.registry.set_control(stop=reason)
         return Outcome(code, reason)
@@ -207,7 +216,7 @@ class Supervisor:
         if member.last_code == 0 and self._backend.registry.control().stop is not None:
             return None
         if role.kind == "learner":
-            return restart(self.fleet, member, self._reached, self._monitor.event)
+            return restart(self.fleet, member, self._learned(), self._monitor.event)
         # Unrolls are progress for every other role. An environment that has produced some may only be away for a while,
         # such as a simulator on another host.
         produced = self._monitor.ledger.produced
@@ -217,11 +226,24 @@ class Supervisor:
     def _learner_is_done(self, member: Member) -> Outcome | None:
         """Return the outcome if the learner has ended as asked, or has failed when it had reached its end."""
         code = member.last_code
-        if code == 0:
-            return Outcome(0, self._backend.registry.control().stop or "asked")
-        if code is not None and code > 0 and (reached := self._reached_end()) is not None:
-            return Outcome(code, reached, f"learner: {self._unsaved() or member.last_error or f'exit code {code}'}")
+        if code == 0 and (stop := self._backend.registry.control().stop) is not None:
+            return Outcome(0, stop)
+        if code is not None and (reached := self._reached_end()) is not None:
+            why = self._unsaved() or member.last_error
+            if code < 0 and why is None:  # it had saved everything, and its interpreter has crashed at its end
+                return Outcome(0, reached)
+            return Outcome(max(code, 1), reached, f"learner: {why or f'exit code {code}'}")
         return None
+
+    def _out_of_time(self) -> Outcome | None:
+        """Return the outcome if `stop.minutes` are over, and no learner has counted them from the beginning."""
+        over, learner = self._time_limit.is_over(trains=self._learner_trains), self.fleet.members[LEARNER]
+        if not over or (self._learner_trains and not learner.restarts):
+            return None
+        outcome = self._asked_to_stop("minutes", 0)
+        if learner.last_code and self._learned() == (self._resumed_updates, 0):
+            return Outcome(max(learner.last_code, 1), outcome.stop_reason, f"learner: {learner.last_error}")
+        return outcome
 
     def _reached_end(self) -> str | None:
         """Return the stop condition by which the learner has ended the training."""
@@ -241,8 +263,12 @@ class Supervisor:
 
     @property
     def _reached(self) -> tuple[int, int]:
-        """Updates and trained unrolls: a replay memory takes unrolls in for a while before the first update."""
-        return self._monitor.updates, self._monitor.ledger.trained
+        """Updates and used unrolls, by which a learner is alive: a replay memory is filled before the first update."""
+        return self._monitor.updates, self._monitor.ledger.used
+
+    def _learned(self) -> tuple[int, int]:
+        """Return the updates behind the published weights, and trained unrolls, neither of which storing changes."""
+        return self._backend.weights.progress().updates, self._backend.ledger.counts().trained
 
     def _let_go(self, role: Role) -> None:
         """Reclaim the tickets of an actor that has ended, and ignore the heartbeat that it left."""

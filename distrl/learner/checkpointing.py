@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from distrl.data_store.checkpoints import save
-from distrl.errors import UnsavedError
+from distrl.errors import DistrlError, UnsavedError
 from distrl.learner.learner import Learner
 from distrl.learner.policy_files import write_rewards, write_weights
 from distrl.learner.preparation import Prepared
@@ -318,6 +318,16 @@ class Saver:
         for name in ("config.yaml", "manifest.json"):
             if (self._run_dir / name).is_file():
                 shutil.copy(self._run_dir / name, folder / name)
+
+    def save_before_failure(self) -> None:
+        """Publish and save the updates before one that has failed, so that the next learner goes on behind them."""
+        if not self._learner.state.updates:
+            return
+        try:
+            self._learner.publish_newest()
+            self.save_what_is_left(lambda: None)
+        except DistrlError as error:  # the one that is under way ends the learner
+            log.error("the updates before it are not saved: %s", error)
 
     def close(self, *, abandon: bool = False) -> None:
         """Wait for the checkpoint being written, without raising its errors; with `abandon` as briefly as possible."""

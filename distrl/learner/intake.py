@@ -17,6 +17,7 @@ from distrl.memory_backend.codec import decode_unroll
 from distrl.memory_backend.gradient_codec import GradientSchema, decode_contribution
 from distrl.memory_backend.inbox import Inbox
 from distrl.memory_backend.layouts import Layouts
+from distrl.memory_backend.ledger import TRAINED
 from distrl.memory_backend.records import Producer
 from distrl.memory_backend.stream import Entry
 from distrl.types import EPISODE_FIELDS, Contribution, Unroll, UnrollHeader
@@ -73,9 +74,9 @@ class Receipt:
     _backend: Backend
     _inbox: Inbox
 
-    def settle(self) -> None:
-        """Acknowledge the entries and count them as trained, in one transaction."""
-        self._backend.unrolls.acknowledge(self.entries, {"trained": len(self.entries)}, self.highest)
+    def settle(self, outcome: str = TRAINED) -> None:
+        """Acknowledge the entries and count them as trained, or as stored, in one transaction."""
+        self._backend.unrolls.acknowledge(self.entries, {outcome: len(self.entries)}, self.highest)
         self._inbox.settled(self.entries)
 
     def count(self, state: LearnerState) -> None:

@@ -103,7 +103,7 @@ def find_origin(place: Place, networks: Networks, run_id: str, backend: Backend)
 def _learned(backend: Backend) -> Published | None:
     """Return the published weights, if an earlier learner of this run has trained them."""
     ledger = backend.ledger.counts()
-    return backend.weights.fetch() if ledger.trained > ledger.rolled_back else None
+    return backend.weights.fetch() if ledger.used > ledger.rolled_back else None
 
 
 def _is_older(loaded: LoadedCheckpoint, published: Published) -> bool:
@@ -166,5 +166,5 @@ def _from_published(published: Published, networks: Networks, fresh: LearnerStat
     state.env_steps, state.episodes, state.updates = published.progress
     state.weights_version = published.version
     ledger = backend.ledger.counts()
-    state.applied, state.trained_unrolls = backend.unrolls.highest(), ledger.trained - ledger.rolled_back
+    state.applied, state.trained_unrolls = backend.unrolls.highest(), ledger.used - ledger.rolled_back
     return state

@@ -24,6 +24,7 @@ from distrl.learner.weight_source import read_source
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.gradient_codec import GradientSchema
 from distrl.memory_backend.inbox import Inbox
+from distrl.memory_backend.ledger import STORED, TRAINED
 from distrl.memory_backend.registry import Registry
 from distrl.memory_backend.stream import QueueCaps
 from distrl.networks.contributions import contribution_shapes
@@ -63,6 +64,10 @@ class Prepared:
     def state(self) -> LearnerState:
         """The learner's counts."""
         return self.origin.state
+
+    def recover_ledger(self) -> int:
+        """Bring the ledger in line with `state`; return the number of new fail-overs of Redis."""
+        return self.backend.ledger.recover(self.state.trained_unrolls, _outcome(self.replay))
 
     def make_source(
         self, backend: Backend, stop: Callable[[], bool], block_s: float = BLOCK_S
@@ -175,7 +180,7 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     backend.weights.put_bundle(bundle)
     backend = backend.become_learner()
     published = backend.weights.version()
-    failed_over = backend.ledger.recover(state.trained_unrolls) > 0
+    failed_over = backend.ledger.recover(state.trained_unrolls, _outcome(replay)) > 0
     # Versions never go back; in a new run the restored version itself is free.
     state.weights_version = max(state.weights_version, published + 1, 1) + failed_over * FORGOTTEN_VERSIONS
     staleness = StalenessBound(config.algorithm.max_staleness_updates)
@@ -183,6 +188,11 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     return Prepared(
         *(config, spec, run_dir, algorithm, networks, origin, backend, staleness, bundle, replay, failed_over, mirror)
     )
+
+
+def _outcome(replay: Replay | None) -> str:
+    """Return what becomes of unrolls, by its name in the ledger."""
+    return TRAINED if replay is None else STORED
 
 
 def restore_evaluations(policy: Path, state: LearnerState, registry: Registry, origin: Origin) -> None:

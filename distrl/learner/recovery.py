@@ -47,7 +47,7 @@ class Recovery:
         if published < state.weights_version:
             log.warning("Redis has lost the weights from version %d on: publishing the newest again", published + 1)
             self._learner.publish_again()
-        failovers = self._backend.ledger.recover(state.trained_unrolls)
+        failovers = self._prepared.recover_ledger()
         self._backend.unrolls.acknowledge([], {}, state.applied)  # a successor must find no gaps below these
         if failovers:
             log.warning("Redis has failed over (%d so far)", self._backend.ledger.failovers)

@@ -9,7 +9,7 @@ import numpy as np
 from distrl import nest
 from distrl.config import RunConfig
 from distrl.config.run import StopConfig
-from distrl.errors import FencedError, MemoryBackendError, StoreError, UnsavedError
+from distrl.errors import FencedError, MemoryBackendError, NonFiniteError, StoreError, UnsavedError
 from distrl.learner.checkpointing import Checkpointer, Saver
 from distrl.learner.diagnostics import Diagnostics
 from distrl.learner.evaluations import Evaluations
@@ -148,6 +148,11 @@ class Session:
                 self._saver.save_what_is_left(lambda: None)  # saving needs no Redis
             except (UnsavedError, StoreError) as unsaved:
                 error.args = (f"{error}; {unsaved}",)
+            raise
+        except (NonFiniteError, UnsavedError, StoreError):
+            raise
+        except Exception:
+            self._saver.save_before_failure()
             raise
         finally:
             self._diagnostics.close()

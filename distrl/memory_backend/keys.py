@@ -97,7 +97,7 @@ TABLE = (
     Row("requests", "stream", "by, what: what operators asked, for the event log", "about 200"),
     Row("tickets", "list", "free permissions to start an unroll", "k + 1 batches"),
     Row("held:{actor}.{incarnation}", "list", "tickets a producer has taken", "one ticket"),
-    Row("ledger", "hash", "counts; fields as in ledger.py", "14 fields"),
+    Row("ledger", "hash", "counts; fields as in ledger.py", "15 fields"),
     Row("highest", "zset", "actor.incarnation -> highest sequence acknowledged", "one field per incarnation"),
     Row("metrics", "stream", "snapshots as JSON", "about 200 entries"),
     Row("evaluations", "stream", "what greedy episodes beside the training came to, as JSON", "about 2000 entries"),

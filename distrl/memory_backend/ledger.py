@@ -7,6 +7,7 @@ The events that change each field, and the role that does it:
     pushed_bytes                  an unroll is pushed                                     actor
     foreign                       an entry is acknowledged that no actor produced         learner
     trained, dropped.<reason>     an entry is acknowledged                                learner
+    stored                        an entry is acknowledged that goes into a replay memory learner
     lost                          a gap in the sequences is found                         learner
     lost_to_failover              such a gap is found after a fail-over                   learner
     rolled_back                   a learner resumes from a checkpoint                     learner
@@ -23,8 +24,12 @@ from distrl.memory_backend.engine import Command, Reply, RunStore
 from distrl.memory_backend.keys import GROUP, RunKeys, checked_number
 
 DROP_REASONS = ("stale", "duplicate", "decode", "schema", "nonfinite", "poison")
+TRAINED, STORED = "trained", "stored"
 _EVENTS = frozenset(
-    {"produced", "foreign", "trained", "lost", "lost_to_failover", *(f"dropped.{reason}" for reason in DROP_REASONS)}
+    {
+        *("produced", "foreign", TRAINED, STORED, "lost", "lost_to_failover"),
+        *(f"dropped.{reason}" for reason in DROP_REASONS),
+    }
 )
 _FIELDS = _EVENTS | {"stream_entries", "stream_bytes", "pushed_bytes", "rolled_back", "failovers"}
 
@@ -40,17 +45,23 @@ class LedgerCounts:
     in_flight: int = 0  # taken, not acknowledged
     dropped: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(DROP_REASONS, 0))
     lost: int = 0  # sequence gaps after a Redis failure
-    rolled_back: int = 0  # trained after the newest checkpoint when a learner died; shown apart
+    rolled_back: int = 0  # trained or stored after the newest checkpoint when a learner died; shown apart
     stream_bytes: int = 0  # payload bytes in the stream now
     pushed_bytes: int = 0  # payload bytes ever pushed
     lost_to_failover: int = 0  # those of `lost` that were found after a fail-over of Redis
     failovers: int = 0  # of Redis, as the learner has seen them
+    stored: int = 0  # in a replay memory, from which updates sample
+
+    @property
+    def used(self) -> int:
+        """Unrolls that the learner has taken for good: trained on, or stored."""
+        return self.trained + self.stored
 
     @property
     def imbalance(self) -> int:
-        """produced + foreign - (trained + queued + in_flight + dropped + lost); 0: all accounted for."""
+        """produced + foreign - (trained + stored + queued + in_flight + dropped + lost); 0: all accounted for."""
         arrived = self.produced + self.foreign
-        return arrived - self.trained - self.queued - self.in_flight - sum(self.dropped.values()) - self.lost
+        return arrived - self.used - self.queued - self.in_flight - sum(self.dropped.values()) - self.lost
 
 
 def checked_increments(counts: Mapping[str, int]) -> dict[str, int]:
@@ -77,7 +88,7 @@ def ledger_counts(fields: Mapping[str, int], entries: int, in_flight: int) -> Le
     its learner has judged them. Fewer entries than were pushed unbalance the ledger.
     """
     excess = max(entries - fields.get("stream_entries", 0), 0)
-    names = [*("produced", "trained", "lost", "lost_to_failover", "failovers")]
+    names = [*("produced", TRAINED, STORED, "lost", "lost_to_failover", "failovers")]
     names += ("rolled_back", "stream_bytes", "pushed_bytes")
     return LedgerCounts(
         **{name: fields.get(name, 0) for name in names},
@@ -112,18 +123,20 @@ class Ledger:
         }
         return ledger_counts(known, entries, pending["pending"])
 
-    def recover(self, trained_unrolls: int) -> int:
-        """Count new fail-overs, and make trained less rolled_back the number of unrolls in the learner's weights.
+    def recover(self, used_unrolls: int, outcome: str = TRAINED) -> int:
+        """Count new fail-overs, and make used less rolled_back the number of unrolls that the learner's state has.
 
-        If more are trained, it was after the checkpoint, and they are rolled back. If there are fewer, Redis has
-        forgotten acknowledgements, and counts these unrolls as produced and trained again: those that it still holds
+        If more are used, it was after the checkpoint, and they are rolled back. If there are fewer, Redis has
+        forgotten acknowledgements, and counts these unrolls as produced and used again: those that it still holds
         come once more, and are dropped as duplicates.
 
         The run names the history of Redis' data that its fail-overs are counted up to, in the same transaction. So a
         learner that takes over counts one that its predecessor has not survived, and none is counted twice.
 
         Args:
-            trained_unrolls: Number of unrolls in the weights of a learner that takes over or goes on.
+            used_unrolls: Number of unrolls in the weights, or the replay memory, of a learner that takes over or goes
+                on.
+            outcome: What becomes of unrolls in this run: `TRAINED` or `STORED`.
 
         Returns:
             Number of new fail-overs.
@@ -137,20 +150,20 @@ class Ledger:
         def prepare(replies: Sequence[Reply]) -> list[Command]:
             nonlocal seen, new, total
             what = f"a count in the ledger of {keys.run_id}"
-            trained, rolled_back, counted = (checked_number(value, what) for value in replies[0])
+            trained, stored, rolled_back, counted = (checked_number(value, what) for value in replies[0])
             recorded = (replies[1] or b"").decode(errors="replace")
             seen = engine.failovers
             new = int(not engine.goes_on_from(recorded)) if self._counted is None else seen - self._counted
             total = max(counted, self.failovers) + new  # a second one may take the count of the first away
-            excess = trained - rolled_back - trained_unrolls
+            excess = trained + stored - rolled_back - used_unrolls
             forgotten = max(-excess, 0)
-            counts = {"produced": forgotten, "trained": forgotten, "rolled_back": max(excess, 0)}
+            counts = {"produced": forgotten, outcome: forgotten, "rolled_back": max(excess, 0)}
             increments = increment_commands(keys, {**counts, "failovers": total - counted})
             named: list[Command] = [("HSET", keys.run, "history", engine.history)]
             return [*increments, *([] if engine.history == recorded else named)]
 
         reads: list[Command] = [
-            ("HMGET", keys.ledger, "trained", "rolled_back", "failovers"),
+            ("HMGET", keys.ledger, TRAINED, STORED, "rolled_back", "failovers"),
             ("HGET", keys.run, "history"),
         ]
         self._run.fenced(prepare, "counting the unrolls in the weights", reads)

@@ -45,6 +45,11 @@ def waiting_words(idle: float | None, blocked: float | None) -> str:
     return f"learner {idle:.0%}{'' if blocked is None else f', actors {blocked:.0%}'} of the time"
 
 
+def used_words(trained: int, stored: int) -> str:
+    """Return '12 trained', or '12 stored' where updates sample from a replay memory."""
+    return f"{stored:,} stored" if stored and not trained else f"{trained:,} trained"
+
+
 def lost_words(lost: int, to_failover: int) -> str:
     """Return '5 lost', or '5 lost (3 to a fail-over of Redis)'."""
     return f"{lost:,} lost" + (f" ({to_failover:,} to a fail-over of Redis)" if to_failover else "")

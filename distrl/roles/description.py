@@ -30,6 +30,7 @@ class RunDescription(BaseModel):
         config: The effective configuration.
         resumed_update: Update of the checkpoint that this launch goes on from; 0 for a new training. Part of the
             actors' seeds, so that a resumed training does not live through its first launch's randomness again.
+        resumed_wall_s: Seconds of training behind that checkpoint.
         most_actors: Most actors that operators may ask for without force; 0: the run starts none.
         spec: The environment, as the probe found it, so that the learner needs no gymnasium.
     """
@@ -42,6 +43,7 @@ class RunDescription(BaseModel):
     config: RunConfig
     spec: EnvSpec
     resumed_update: int = 0
+    resumed_wall_s: float = 0.0
     most_actors: int | None = None
 
     @classmethod

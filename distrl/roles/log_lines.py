@@ -2,6 +2,12 @@
 
 import logging
 from datetime import datetime
+from typing import Any
+
+from distrl.errors import bounded
+
+LONGEST_TRACEBACK = 20_000
+"""In characters; the line of the error behind it has its own bound."""
 
 
 class RoleLines(logging.Formatter):
@@ -9,6 +15,10 @@ class RoleLines(logging.Formatter):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"%(asctime)s {name} %(levelname)s %(message)s")
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        """Return the traceback, whose errors may have texts of any length."""
+        return bounded(super().formatException(ei), LONGEST_TRACEBACK)
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802
         """Return the local time to a millisecond, as 2026-01-02 03:04:05.678+01:00."""

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterable
 from contextlib import closing
 
-from distrl.errors import ConfigError, DistrlError, MissingRunError
+from distrl.errors import ConfigError, DistrlError, MissingRunError, bounded
 from distrl.health import beating
 from distrl.memory_backend.keys import checked_actor
 from distrl.memory_backend.records import RoleStatus
@@ -32,11 +32,17 @@ def run_role(role: Role, address: RunAddress, stop: threading.Event) -> int:
             log.info("%s", error)  # the keys are removed a moment after the end, of which a slow role may not know
             return 0
         log.info("traceback", exc_info=True)
-        log.error("distrl: error: %s", error)
+        log.error("distrl: error: %s", bounded(str(error)))
         return error.exit_code
+    except SystemExit as error:
+        log.info("traceback", exc_info=True)
+        log.error(
+            "distrl: error: code of the run called sys.exit(%r), which only its end may; raise an error", error.code
+        )
+        return 1
     except Exception as error:
         log.info("traceback", exc_info=True)
-        log.error("distrl: error: unexpected %s: %s", type(error).__name__, " ".join(str(error).split()))
+        log.error("distrl: error: unexpected %s: %s", type(error).__name__, bounded(" ".join(str(error).split())))
         return 1
     return 0
 

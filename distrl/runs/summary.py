@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, computed_field
 
 from distrl.config.small_files import read_model
 from distrl.data_store.atomic import put_file
-from distrl.errors import EXIT_OK, ConfigError
-from distrl.metrics.phrases import lost_words, return_words, waiting_words
+from distrl.errors import EXIT_OK, ConfigError, MemoryBackendError
+from distrl.metrics.phrases import lost_words, return_words, used_words, waiting_words
 from distrl.metrics.snapshot import COLUMNS, Snapshot, other_evaluation_column
 
 
@@ -30,6 +30,7 @@ REASONS: Mapping[str, Reason] = {
     "updates": Reason("updates spent", "the budget of updates is spent"),
     "minutes": Reason("time up", "the time is up"),
     "asked": Reason("stopped", "stopped as asked"),
+    "callback": Reason("stopped", "stopped by the callback"),
 }
 """The stop reasons of a run that ended as configured or as asked; others are short sentences already."""
 
@@ -58,7 +59,7 @@ class Summary(BaseModel):
         wall_s: Time from launch to end.
         resumed_env_steps, resumed_updates, resumed_wall_s: Totals in the checkpoint that this launch resumed.
         time_to_first_update_s: Time from launch to the first update; None if there was none.
-        produced, foreign, trained, queued, in_flight, dropped, lost, rolled_back: Unrolls, see `imbalance`.
+        produced, foreign, trained, stored, queued, in_flight, dropped, lost, rolled_back: Unrolls, see `imbalance`.
         lost_to_failover: Unrolls of `lost` whose loss was noticed after a fail-over of Redis.
         failovers: Fail-overs of Redis that the learner has seen.
         peak_rss_mb: Role name -> highest resident memory, MB (10^6 bytes).
@@ -114,12 +115,13 @@ class Summary(BaseModel):
     resumed_wall_s: float = 0.0
     untracked: dict[str, str] = {}
     other_evaluation_returns: dict[str, float | None] = {}
+    stored: int = 0
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def imbalance(self) -> int:
-        """Unrolls that nothing accounts for: produced + foreign - (trained + queued + in_flight + dropped + lost)."""
-        accounted = self.trained + self.queued + self.in_flight + sum(self.dropped.values()) + self.lost
+        """Unrolls that nothing accounts for: those that arrived, less all that are counted elsewhere."""
+        accounted = self.trained + self.stored + self.queued + self.in_flight + sum(self.dropped.values()) + self.lost
         return self.produced + self.foreign - accounted
 
     def snapshot(self) -> Snapshot:
@@ -156,7 +158,8 @@ def closing_text(summary: Summary, run_dir: Path | None) -> str:
     lines.append(f"  lag      {_lag(summary.policy_lag)}")
     lines.append(f"  unrolls  {conservation(summary)}")
     lines += [f"  tracker  {name}: {lack}" for name, lack in summary.untracked.items()]
-    refused = summary.exit_code == ConfigError.exit_code and not summary.updates  # its directory is removed
+    not_begun = summary.exit_code == MemoryBackendError.exit_code and not summary.produced
+    refused = (summary.exit_code == ConfigError.exit_code or not_begun) and not summary.updates  # nothing is left of it
     if run_dir is not None and (not refused or resumable(run_dir)):
         lines.append(f"  files    {run_dir}: {', '.join(_results(run_dir))}")
         if resumable(run_dir) and not (_at_goal(summary) and summary.exit_code == EXIT_OK):
@@ -174,7 +177,7 @@ def outcome(summary: Summary) -> str:
 
 
 def _at_goal(summary: Summary) -> bool:
-    return summary.stop_reason in REASONS and summary.stop_reason != "asked"
+    return summary.stop_reason in REASONS and summary.stop_reason not in ("asked", "callback")
 
 
 def _results(run_dir: Path) -> list[str]:
@@ -204,13 +207,17 @@ def _speed(summary: Summary) -> str:
 def conservation(summary: Summary) -> str:
     """Return the conservation law with this run's numbers, without the faults that did not happen."""
     arrived = f"{summary.produced:,} produced" + (f" + {summary.foreign:,} foreign" if summary.foreign else "")
-    parts = [f"{summary.trained:,} trained", f"{summary.queued:,} queued", f"{summary.in_flight:,} in flight"]
+    parts = [
+        used_words(summary.trained, summary.stored),
+        f"{summary.queued:,} queued",
+        f"{summary.in_flight:,} in flight",
+    ]
     reasons = ", ".join(f"{name} {count:,}" for name, count in summary.dropped.items() if count)
     parts.append(f"{sum(summary.dropped.values()):,} dropped" + (f" ({reasons})" if reasons else ""))
     if summary.lost:
         parts.append(lost_words(summary.lost, summary.lost_to_failover))
     verdict = "exact" if summary.imbalance == 0 else f"{summary.imbalance:+,} unaccounted for"
-    rolled_back = f"; {summary.rolled_back:,} of the trained rolled back" if summary.rolled_back else ""
+    rolled_back = f"; {summary.rolled_back:,} rolled back" if summary.rolled_back else ""
     failovers = f"; fail-overs of Redis: {summary.failovers:,}" if summary.failovers else ""
     return f"{arrived} = {' + '.join(parts)} · {verdict}{rolled_back}{failovers}"
 

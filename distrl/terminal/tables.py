@@ -9,7 +9,7 @@ from rich.text import Text
 
 from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.records import SILENT_S, Control, RoleStatus, SupervisorStatus, blocked_share
-from distrl.metrics.phrases import NO_EPISODE, UNKNOWN, lost_words, return_words, waiting_words
+from distrl.metrics.phrases import NO_EPISODE, UNKNOWN, lost_words, return_words, used_words, waiting_words
 from distrl.metrics.snapshot import Snapshot, amount, number
 from distrl.runs.summary import duration
 
@@ -41,7 +41,7 @@ def print_status(
         console.print(_roles(aged))
     dropped = sum(counts.dropped.values())
     console.print(
-        f"unrolls: {counts.produced + counts.foreign:,} produced, {counts.trained:,} trained, "
+        f"unrolls: {counts.produced + counts.foreign:,} produced, {used_words(counts.trained, counts.stored)}, "
         f"{counts.queued:,} queued, {counts.in_flight:,} in flight, {dropped:,} dropped, "
         f"{lost_words(counts.lost, counts.lost_to_failover)}"
         + (f"; fail-overs of Redis: {counts.failovers:,}" if counts.failovers else "")

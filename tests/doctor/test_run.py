@@ -45,7 +45,7 @@ def test_a_run_that_goes_on(look):
         ("ok", "run", "running"),
         ("ok", "learner", "training, last update 0.5 s ago, 700 MB"),
         ("ok", "actors", "2 actors acting"),
-        ("ok", "unrolls", "17 of 19 trained, 1 queued, 1 in flight, 2.0 MB; all accounted for"),
+        ("ok", "unrolls", "17 trained of 19, 1 queued, 1 in flight, 2.0 MB; all accounted for"),
         ("ok", "progress", "2.0 unrolls/s; actors: the learner waits for unrolls 40% of its time"),
     ]
     *_, progress = compared(look(), later(look()), 300.0)

@@ -18,7 +18,7 @@ from tests.event_files import read_events
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
 COUNTED = ("updates", "env_steps", "trained_steps", "episodes", "weights_version", "restarts", "mean_return_100")
-UNROLLS = ("produced", "trained", "queued", "in_flight", "lost", "foreign")
+UNROLLS = ("produced", "trained", "stored", "queued", "in_flight", "lost", "foreign")
 STILL = {"env_steps_per_s", "updates_per_s", "episodes_per_s", "wire_bytes_per_s", "learner_wait_share"}
 ELSEWHERE = {"actors_up", "actors_wanted", "actors_blocked_share", "cpu_cores", "restarts", "rss_mb"} | STILL
 """Numbers that page, /metrics and status read from the heartbeats as they are now: paused, roles make no steps."""

@@ -327,7 +327,7 @@ def test_phases_follow_each_other_in_exact_environment_steps(tmp_path, monkeypat
         "evaluation": {"every_env_steps": 20, "episodes": 1},
     }
     run.stop = {"env_steps": 50}
-    monkeypatch.setattr(Phased, "stored", lambda: run.backend.ledger.counts().trained)
+    monkeypatch.setattr(Phased, "stored", lambda: run.backend.ledger.counts().stored)
     reason, snapshot = run.train(1000)
     assert Phased.phases == (("H", 10), ("T", 20), ("E", 5), ("T", 20), ("E", 5))
     assert Phased.stored_while_evaluating == (6,) * 5 + (10,) * 5  # constant meanwhile: 30 and 50 steps

@@ -176,11 +176,6 @@ def test_an_actor_joined_by_hand_that_falls_silent_is_forgotten_and_gives_its_ti
     assert world.view.events[0] == "actor 7, joined by hand, has been silent for 61 s: forgotten"
 
 
-def test_a_learner_that_ends_cleanly_ends_the_run(world):
-    outcome = world.run(world.dies(LEARNER, 0))
-    assert (outcome.exit_code, outcome.stop_reason) == (0, "asked")
-
-
 @pytest.mark.row("O09")
 def test_a_dead_actor_is_replaced_and_its_ticket_goes_back(world):
     world.backend.become_learner().tickets.issue(1)
@@ -266,7 +261,11 @@ def test_errors_in_between_which_something_happens_are_within_the_budget(world, 
         "another error": world.dies(LEARNER, 1, "unexpected OSError: y"),
         "a signal": world.dies(LEARNER, -9),
     }[between]
-    happens = world.learns(3) if between == "learned" else nothing
+
+    def trains():
+        world.backend.become_learner().unrolls.acknowledge([], {"produced": 1, "trained": 1}, {})
+
+    happens = trains if between == "learned" else nothing
     first_two = [dies, nothing, second, happens, nothing]
     outcome = world.run(*first_two, *[dies, nothing] * 3, world.asks(stop="asked"))
     assert (outcome.exit_code, outcome.stop_reason) == (0, "asked")
@@ -836,7 +835,9 @@ def test_a_dead_evaluator_is_replaced_and_takes_nobodys_ticket(world):
         assert world.backend.tickets.take((0, 1), 0.0)
 
     beats = world.beats(EVALUATOR, state="evaluating")
-    outcome = world.run(joins, beats, world.dies(EVALUATOR, -9), nothing, world.dies(LEARNER, 0), evaluation=EVALUATING)
+    outcome = world.run(
+        joins, beats, world.dies(EVALUATOR, -9), nothing, world.asks(stop="asked"), evaluation=EVALUATING
+    )
     assert outcome.exit_code == 0
     assert len(world.launcher.of(EVALUATOR)) == 2
     assert world.backend.tickets.counts() == (0, 1)  # that of actor 0, which lives
@@ -846,7 +847,7 @@ def test_a_dead_evaluator_is_replaced_and_takes_nobodys_ticket(world):
 
 def test_a_hung_evaluator_is_killed_and_replaced(world):
     hangs = world.beats(EVALUATOR, state="evaluating", last_step_age_s=61.0)
-    outcome = world.run(hangs, nothing, nothing, world.dies(LEARNER, 0), evaluation=EVALUATING)
+    outcome = world.run(hangs, nothing, nothing, world.asks(stop="asked"), evaluation=EVALUATING)
     assert outcome.exit_code == 0
     first, *_ = world.launcher.of(EVALUATOR)
     assert first.asked == ["kill"]

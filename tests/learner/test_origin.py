@@ -19,7 +19,7 @@ HOST = socket.gethostname()
 SHARE = "share the run's directory between all hosts that may run its learner"
 
 
-class KilledError(Exception):
+class KilledError(BaseException):
     """The learner's process is gone: no last checkpoint."""
 
 

@@ -128,6 +128,6 @@ def test_a_training_goes_on_over_fail_overs(toy_config, toy_spec, prepared, mode
     assert versions == sorted(versions)
     counts = first.ledger.counts()
     assert counts.imbalance == 0
-    assert counts.trained - counts.rolled_back == made.state.trained_unrolls
+    assert counts.used - counts.rolled_back == made.state.trained_unrolls
     assert counts.failovers == first.engine.failovers > 0
     assert counts.lost_to_failover <= counts.lost

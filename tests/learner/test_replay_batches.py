@@ -138,7 +138,7 @@ def test_a_batch_is_given_when_it_is_due_and_unrolls_are_taken_in_before(q_run):
     assert (state.episodes, state.applied) == (12, {(0, 1): 5})
     assert run.made.replay.limiter.sampled_steps == 32
     ledger = run.backend.ledger.counts()
-    assert (ledger.trained, ledger.in_flight, ledger.imbalance) == (6, 0, 0)
+    assert (ledger.stored, ledger.in_flight, ledger.imbalance) == (6, 0, 0)
     assert run.backend.weights.version() == 3
 
 
@@ -300,7 +300,7 @@ def test_a_restarted_learner_never_has_an_unroll_twice(q_run, checkpoint):
     assert replay.size_steps == 6 * (taken + (before if checkpoint else 0))
     ledger = second.backend.ledger.counts()
     assert (ledger.dropped["duplicate"], ledger.imbalance) == (0, 0)
-    assert ledger.trained == taken_in + taken
+    assert ledger.stored == taken_in + taken
 
 
 # ------------------------------------------------------------------------------------------------- before an update
@@ -348,7 +348,7 @@ class Gone:
         monkeypatch.setattr(unrolls, "acknowledge", self)
 
     def __call__(self, entries, counts, highest):
-        self.left -= counts.get("trained", 0)
+        self.left -= counts.get("stored", 0)
         if self.left > 0 or self.counted:
             self.acknowledge(entries, counts, highest)
         if self.left <= 0:
@@ -369,11 +369,11 @@ def test_what_redis_did_not_acknowledge_is_in_no_checkpoint(q_run, monkeypatch, 
     assert second.state.trained_unrolls == 4  # saved although Redis was gone
     assert second.made.replay.size_steps == (24 if checkpoint else 0)
     ledger = second.backend.ledger.counts()
-    assert (ledger.trained, ledger.rolled_back) == ((5, 1) if counted else (4, 0))
+    assert (ledger.stored, ledger.rolled_back) == ((5, 1) if counted else (4, 0))
     second.learner.start()
     steps_of(second, 1)
     ledger = second.backend.ledger.counts()
-    assert ledger.trained - ledger.rolled_back == second.state.trained_unrolls
+    assert ledger.stored - ledger.rolled_back == second.state.trained_unrolls
     assert (ledger.dropped["duplicate"], ledger.imbalance) == (0, 0)
 
 

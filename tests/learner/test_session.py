@@ -331,6 +331,26 @@ def for_updates(training, count):
         training.run()
 
 
+@pytest.mark.parametrize(("fails_at", "kept"), [(3, 2), (1, 0)])
+def test_the_updates_before_one_that_raises_are_saved_and_published(train, tmp_path, monkeypatch, fails_at, kept):
+    """Before the first there are none, and no checkpoint is written."""
+    training = train(stop__updates=9, checkpoint__every_s=None)
+    algorithm, numbers = training.made.algorithm, iter(range(1, 10))
+    update = algorithm.update
+
+    def broken(*given):
+        if next(numbers) == fails_at:
+            raise TypeError("broken")
+        return update(*given)
+
+    monkeypatch.setattr(algorithm, "update", broken)
+    with pytest.raises(TypeError, match="broken"):
+        training.run()
+    assert [path.name for path in newest_first(tmp_path / "checkpoints")] == [f"ckpt-{kept:012}"] * bool(kept)
+    assert training.made.backend.weights.progress().updates == kept
+    assert train().state.updates == kept
+
+
 def test_a_damaged_checkpoint_is_passed_over_and_named(train, tmp_path, caplog):
     train(stop__updates=4, checkpoint__every_updates=2).run()
     (tmp_path / "checkpoints" / "ckpt-000000000004" / "main.online.npz").write_bytes(b"damaged")

@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from distrl.memory_backend.ledger import DROP_REASONS, LedgerCounts
 from distrl.types import UnrollHeader
 
-TERMS = {"produced": 1, "foreign": 1, "trained": -1, "queued": -1, "in_flight": -1, "lost": -1, "rolled_back": 0}
+TERMS = {
+    "produced": 1,
+    "foreign": 1,
+    "trained": -1,
+    "stored": -1,
+    "queued": -1,
+    "in_flight": -1,
+    "lost": -1,
+    "rolled_back": 0,
+}
 
 
 @pytest.mark.parametrize(("term", "sign"), TERMS.items())

@@ -4,7 +4,7 @@ import pytest
 import redis
 
 from distrl.errors import FencedError, MemoryBackendError
-from distrl.memory_backend.ledger import LedgerCounts, checked_increments, ledger_counts
+from distrl.memory_backend.ledger import STORED, LedgerCounts, checked_increments, ledger_counts
 from distrl.types import UnrollHeader
 from tests.faults.failover import promote, replica_of
 
@@ -92,13 +92,23 @@ def test_a_fail_over_that_takes_away_the_count_of_another_one_counts_both(backen
     assert backend.ledger.counts().failovers == learner.ledger.failovers == 2
 
 
+def test_unrolls_of_a_replay_memory_are_rolled_back_and_forgotten_as_stored(backend):
+    learner = backend.become_learner()
+    learner.unrolls.acknowledge([], {"produced": 9, "stored": 9}, {})
+    learner.ledger.recover(4, STORED)
+    assert backend.ledger.counts() == LedgerCounts(produced=9, stored=9, rolled_back=5)
+    learner.ledger.recover(7, STORED)
+    assert backend.ledger.counts() == LedgerCounts(produced=12, stored=12, rolled_back=5)
+    assert backend.ledger.counts().imbalance == 0
+
+
 def test_fields_find_their_place():
     fields = {"produced": 9, "foreign": 1, "trained": 2, "lost": 3, "rolled_back": 4, "dropped.stale": 5}
-    fields |= {"dropped.poison": 6, "stream_entries": 12, "stream_bytes": 7, "pushed_bytes": 8}
+    fields |= {"dropped.poison": 6, "stream_entries": 12, "stream_bytes": 7, "pushed_bytes": 8, "stored": 1}
     counts = ledger_counts(fields, entries=12, in_flight=2)
     dropped = {"stale": 5, "duplicate": 0, "decode": 0, "schema": 0, "nonfinite": 0, "poison": 6}
-    assert counts == LedgerCounts(9, 1, 2, 10, 2, dropped, 3, 4, 7, 8)
-    assert counts.imbalance == 9 + 1 - 2 - 10 - 2 - 11 - 3
+    assert counts == LedgerCounts(9, 1, 2, 10, 2, dropped, 3, 4, 7, 8, stored=1)
+    assert (counts.used, counts.imbalance) == (3, 9 + 1 - 2 - 1 - 10 - 2 - 11 - 3)
 
 
 @pytest.mark.parametrize(("pushed", "foreign", "imbalance"), [(3, 2, 0), (5, 0, 0), (6, 0, 1)])

@@ -52,6 +52,7 @@ def run(role):
         (NonFiniteError("update 7 is not finite"), 5, "update 7 is not finite"),
         (FencedError("another learner runs r"), 6, "another learner runs r"),
         (ValueError("first\n  second"), 1, "unexpected ValueError: first second"),
+        (SystemExit(0), 1, "code of the run called sys.exit(0), which only its end may; raise an error"),
     ],
 )
 def test_an_error_is_one_marked_line_a_traceback_and_its_code(role, monkeypatch, caplog, error, code, line):

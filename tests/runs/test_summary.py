@@ -50,7 +50,15 @@ def test_the_file_has_every_field_and_reads_back(tmp_path):
     stored = json.loads(path.read_text())
     evaluations = ("evaluation_mean_return", "evaluation_env_steps", "best_evaluation_return")
     nothing = dict.fromkeys((*evaluations, "learner_idle_share", "actors_blocked_share", "error"))
-    none = ("resumed_env_steps", "resumed_updates", "resumed_wall_s", "lost_to_failover", "failovers", "imbalance")
+    none = (
+        "resumed_env_steps",
+        "resumed_updates",
+        "resumed_wall_s",
+        "lost_to_failover",
+        "failovers",
+        "imbalance",
+        "stored",
+    )
     assert stored == {
         **FIELDS,
         **nothing,
@@ -100,7 +108,7 @@ def test_the_conservation_law():
     assert off.imbalance == 1003
     assert conservation(off) == (
         "1,209 produced + 2 foreign = 201 trained + 3 queued + 2 in flight + 1 dropped (stale 1) + 1 lost "
-        "· +1,003 unaccounted for; 7 of the trained rolled back"
+        "· +1,003 unaccounted for; 7 rolled back"
     )
 
 

@@ -49,7 +49,7 @@ export function flow(session, id, openLog) {
     stations.weights.set(`version ${whole(snapshot.weights_version)}`, [`lag ${fixed(snapshot.policy_lag_mean, 1)}, at most ${whole(snapshot.policy_lag_max)}`]);
     edges.steps.set(`${compact(steps)}/s`, steps);
     edges.unrolls.set(per.produced === null ? UNKNOWN : `${result(per.produced)} unrolls/s`, per.produced, snapshot.wire_bytes_per_s ? `${bytes(snapshot.wire_bytes_per_s)}/s` : "");
-    edges.batches.set(per.trained === null ? UNKNOWN : `${result(per.trained)} unrolls/s`, per.trained);
+    edges.batches.set(per.used === null ? UNKNOWN : `${result(per.used)} unrolls/s`, per.used);
     edges.versions.set(per.version === null ? UNKNOWN : `${result(per.version)} versions/s`, per.version);
     say(back, behind.length ? `Weights go back to the actors, which are ${fixed(sum(behind) / behind.length, 1)} versions behind on average, ${whole(Math.max(...behind))} at most.` : "Weights go back to the actors.");
     for (const [name, one] of Object.entries(stations)) one.limits(LIMITS[snapshot.bottleneck] === name && !live.control.paused);
@@ -94,7 +94,7 @@ function edge(name) {
 
 /** Where every unroll is, as one bar and one sum. */
 function ledger() {
-  const parts = [["trained", "trained"], ["queued", "in the queue"], ["in_flight", "in flight"], ["dropped", "dropped"], ["lost", "lost"]];
+  const parts = [["trained", "trained"], ["stored", "stored"], ["queued", "in the queue"], ["in_flight", "in flight"], ["dropped", "dropped"], ["lost", "lost"]];
   const bars = parts.map(([name]) => h("i", { class: name }));
   const text = h("p");
   const element = h("div", { class: "ledger" }, h("div", { class: "track", "aria-hidden": "true" }, bars), text);
@@ -103,7 +103,7 @@ function ledger() {
     if (!counts) return;
     const value = (name) => (name === "dropped" ? sum(Object.values(counts.dropped)) : counts[name]);
     parts.forEach(([name], at) => (bars[at].style.width = counts.produced ? `${100 * value(name) / counts.produced}%` : "0"));
-    const told = parts.filter(([name]) => name !== "lost" || counts.lost).map(([name, words]) => `${whole(value(name))} ${words}`);
+    const told = parts.filter(([name]) => !["stored", "lost"].includes(name) || counts[name]).map(([name, words]) => `${whole(value(name))} ${words}`);
     const more = [["foreign", counts.foreign], ["fail-overs of Redis", counts.failovers], ["lost to a fail-over", counts.lost_to_failover]]
       .filter(([, count]) => count).map(([words, count]) => `, ${words}: ${whole(count)}`).join("");
     say(text, `${whole(counts.produced)} unrolls produced = ${told.join(" + ")} · ${counts.imbalance ? `${whole(counts.imbalance)} unaccounted for` : "exact"}${more}`);
@@ -116,10 +116,10 @@ function rateOf() {
   const kept = [];
   return ({ at, ledger: counts }, version) => {
     if (kept.length && (counts.produced < kept[kept.length - 1].produced || at <= kept[kept.length - 1].at - RATE_S)) kept.length = 0; // another launch
-    if (!kept.length || at > kept[kept.length - 1].at) kept.push({ at, produced: counts.produced, trained: counts.trained, version });
+    if (!kept.length || at > kept[kept.length - 1].at) kept.push({ at, produced: counts.produced, used: counts.trained + counts.stored, version });
     while (kept.length > 2 && at - kept[1].at >= RATE_S) kept.shift();
     const first = kept[0], last = kept[kept.length - 1], passed = last.at - first.at;
     const per = (name) => (passed > 0 ? Math.max(0, (last[name] - first[name]) / passed) : null);
-    return { produced: per("produced"), trained: per("trained"), version: per("version") };
+    return { produced: per("produced"), used: per("used"), version: per("version") };
   };
 }
