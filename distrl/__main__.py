@@ -10,8 +10,9 @@ if __name__ == "__main__" and not sys.flags.safe_path and sys.path[0] == os.getc
 import signal
 from types import FrameType
 
-from distrl.errors import EXIT_INTERRUPTED
+from distrl.errors import EXIT_INTERRUPTED, ConfigError
 from distrl.health import quick_probe
+from distrl.shadows import shadow
 
 ROLES = ("actor", "learner", "evaluator")
 """Commands that a supervisor starts. It assumes that a role which SIGTERM has ended had nothing to save yet."""
@@ -31,7 +32,13 @@ def main() -> int:
     if sys.argv[1:2] == ["health"] and (code := quick_probe(sys.argv[2:])) is not None:
         return code
 
-    from distrl.commands import main as cli
+    try:
+        from distrl.commands import main as cli
+    except Exception:
+        if (text := shadow()) is None:
+            raise
+        print(f"distrl: error: {text}", file=sys.stderr)
+        return ConfigError.exit_code
 
     return cli.main()
 

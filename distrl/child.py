@@ -1,8 +1,9 @@
 """Run a function in a process of its own, because it may hang, crash, print, or call os._exit.
 
-The child is `python -m distrl.child module:function`. It reads a request as JSON from standard input and answers with
-lines of JSON on a private copy of its standard output. All other output, from Python and from C, goes to standard
-error. An error of distrl's own becomes the line `{"error": …, "detail": …, "exit_code": …}`.
+The child is `python -m distrl.child module:function descriptor`. It reads a request as JSON from standard input and
+answers with lines of JSON in the open file of that number: standard output and standard error belong to everybody's
+code, from the start of the interpreter (`sitecustomize`) on. An error of distrl's own becomes the line
+`{"error": …, "detail": …, "exit_code": …}`.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ from collections.abc import Mapping
 from typing import IO, Any, TypeVar
 
 from distrl.errors import DistrlError
-from distrl.user_classes import search_path
+from distrl.user_classes import hide_arguments, search_path
 
 DETAIL_BYTES = 20_000
 _WHERE_IT_HANGS_AT = 0.9
@@ -54,10 +55,11 @@ class Child:
             # -P: the working directory must not shadow the standard library. Files, not pipes: a process that the
             # child left behind would hold a pipe open. A session of its own, so that such a process is killed with it.
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "distrl.child", function],
+                [sys.executable, "-P", "-m", "distrl.child", function, str(self._answer.fileno())],
                 stdin=asked,
-                stdout=self._answer,
+                stdout=self._output,
                 stderr=self._output,
+                pass_fds=[self._answer.fileno()],
                 env={name: value for name, value in changed.items() if value is not None},
                 start_new_session=True,
             )
@@ -103,6 +105,12 @@ def ending(exit_code: int | None, doing: str, limit_s: float) -> str:
     return f"ended its process {doing} with exit code {exit_code}"
 
 
+def to_stderr(text: str) -> None:
+    """Print one line to standard error; a terminal that takes no more is no reason to stop."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
+
+
 def with_detail(error: Error, detail: str) -> Error:
     """Note in the error a traceback or output that is printed below its line; empty: there is none."""
     if detail:
@@ -138,9 +146,9 @@ class Parent:
         signal.setitimer(signal.ITIMER_REAL, max(0.1, self.gives_up_at - now) + _ALONE_S)
 
 
-def _main(function: str) -> int:
-    answer = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+def _main(function: str, descriptor: str) -> int:
+    os.set_inheritable(int(descriptor), False)
+    answer = os.fdopen(int(descriptor), "w", buffering=1)
     asked = json.load(sys.stdin)
     faulthandler.enable()
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -157,4 +165,4 @@ def _main(function: str) -> int:
 
 if __name__ == "__main__":
     # Not sys.exit: threads that the function started could keep the process from ending.
-    os._exit(_main(sys.argv[1]))
+    os._exit(_main(*hide_arguments()))

@@ -51,6 +51,23 @@ def imported(module_name: str, what: str) -> ModuleType:
         )  # the traceback of a name that is not there says no more
 
 
+_command: list[str] = []
+
+
+def hide_arguments() -> list[str]:
+    """Take the arguments of a command of distrl's own out of `sys.argv`, and return them.
+
+    Modules that parse `sys.argv` when they are imported then find a program without arguments.
+    """
+    _command[:], sys.argv = sys.argv, sys.argv[:1]
+    return _command[1:]
+
+
+def command_line() -> list[str]:
+    """Return the command line of this process, also after `hide_arguments`."""
+    return _command or sys.argv
+
+
 def search_path() -> str:
     """Return PYTHONPATH for a child with this process's modules, the working directory last where Python implies it."""
     implied = [os.getcwd()] if "" in sys.path else []

@@ -26,6 +26,7 @@ FOUNDATION = {
     "frames",
     "wire",
     "user_classes",
+    "shadows",
     "child",
     "process_group",
     "interrupt",

@@ -20,6 +20,9 @@ def answer(request, parent):
     os.system("echo native noise")
     parent.say(given=request, variable=os.environ.get("GIVEN"), removed=os.environ.get("REMOVED"))
 
+def arguments(request, parent):
+    parent.say(arguments=sys.argv)
+
 def refuse(request, parent):
     parent.say(stage="first")
     try:
@@ -166,3 +169,19 @@ def test_files_in_the_working_directory_do_not_shadow_the_standard_library(tmp_p
 )
 def test_the_end_of_a_child_in_words(exit_code, words):
     assert ending(exit_code, "in step", 60.0) == words
+
+
+def test_what_the_interpreter_prints_at_its_start_is_no_answer(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import os\nprint('{\"from\": \"site\"}')\nos.system('echo native')\n")
+    with Child("functions:answer", {"a": 1}, timeout_s=60.0) as child:
+        assert child.wait(60.0) == 0
+        assert child.messages() == [{"given": {"a": 1}, "variable": None, "removed": None}]
+        assert {'{"from": "site"}', "native", "native noise"} <= set(child.output().splitlines())
+
+
+def test_code_of_the_users_sees_a_program_without_arguments():
+    with Child("functions:arguments", None, timeout_s=60.0) as child:
+        assert child.wait(60.0) == 0
+        (message,) = child.messages()
+    (program,) = message["arguments"]
+    assert program.endswith("child.py")

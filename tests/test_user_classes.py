@@ -2,8 +2,9 @@ import sys
 
 import pytest
 
+from distrl import user_classes
 from distrl.errors import ConfigError
-from distrl.user_classes import own_class
+from distrl.user_classes import command_line, hide_arguments, own_class
 
 BROKEN = "thing found_here:Mine: module 'found_here' cannot be imported:"
 
@@ -54,3 +55,12 @@ def test_a_module_that_does_not_exist_has_no_traceback_to_show_and_one_that_fail
     with pytest.raises(ConfigError) as failing:
         own_class(f"{module('import no_such_module')}:Mine", "thing")
     assert isinstance(failing.value.__cause__, ModuleNotFoundError)
+
+
+def test_arguments_of_a_command_are_hidden_from_code_of_the_users(monkeypatch):
+    assert command_line() == sys.argv
+    given = ["distrl", "train", "--env", "X"]
+    monkeypatch.setattr(sys, "argv", given)
+    monkeypatch.setattr(user_classes, "_command", [])
+    assert hide_arguments() == ["train", "--env", "X"]
+    assert (sys.argv, command_line(), given) == (["distrl"], given, given)

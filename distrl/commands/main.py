@@ -49,6 +49,8 @@ from distrl.config.load import LoadedConfig
 from distrl.dashboard.beside import dashboard_beside
 from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError, failure, printable
 from distrl.health import beating
+from distrl.shadows import shadow
+from distrl.user_classes import hide_arguments
 
 if TYPE_CHECKING:
     from distrl.runs.summary import Summary
@@ -265,14 +267,8 @@ def network_show(layers: Layers) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line (default: this process's) and return the exit code."""
     if arguments is None:
-        # The interpreter's last garbage collections would take a fifth of a second and free nothing.
-        atexit.register(gc.freeze)
-        # A command that a script starts with & ignores SIGINT, and Python leaves it so: it could not be interrupted.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        if sys.argv[1:2] == ["train"]:  # until the run has its own handlers; other commands end at once
-            for number in (signal.SIGTERM, signal.SIGHUP):
-                if signal.getsignal(number) != signal.SIG_IGN:
-                    signal.signal(number, signal.default_int_handler)
+        _become_program()
+        arguments = hide_arguments()
     try:
         return app(arguments, prog_name="distrl", standalone_mode=False) or 0
     except TyperException as error:
@@ -281,12 +277,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except (KeyboardInterrupt, Abort):
         return EXIT_INTERRUPTED
+    except DistrlError as error:
+        return _failed(error, *failure(error))
     except Exception as error:
-        code, text = failure(error)
-        _report(text, error)
-        if not isinstance(error, DistrlError) and not getattr(error, "__notes__", ()) and not _debugging():
+        if (shadowed := shadow()) is not None:
+            return _failed(error, ConfigError.exit_code, shadowed)
+        code = _failed(error, *failure(error))
+        if not getattr(error, "__notes__", ()) and not _debugging():
             print("set DISTRL_DEBUG=1 to see the traceback", file=sys.stderr)
         return code
+
+
+def _become_program() -> None:
+    """Set what only a process of its own may: its end, and how it takes signals."""
+    # The interpreter's last garbage collections would take a fifth of a second and free nothing.
+    atexit.register(gc.freeze)
+    # A command that a script starts with & ignores SIGINT, and Python leaves it so: it could not be interrupted.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if sys.argv[1:2] == ["train"]:  # until the run has its own handlers; other commands end at once
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, signal.default_int_handler)
 
 
 def _train(
@@ -351,6 +362,11 @@ def _end(summary: "Summary") -> None:
         with contextlib.suppress(OSError):  # without a reader, the exit code still reports it
             typer.echo(f"distrl: error: {_one_line(summary.error)}", err=True)
     raise typer.Exit(summary.exit_code)
+
+
+def _failed(error: Exception, code: int, text: str) -> int:
+    _report(text, error)
+    return code
 
 
 def _report(text: str, error: Exception) -> None:

@@ -8,16 +8,16 @@ refused. Otherwise it may pass in training, where the supervisor restarts an act
 
 import contextlib
 import itertools
-import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from pydantic import ValidationError
 
-from distrl.child import Child, Parent, ending, with_detail
+from distrl.child import Child, Parent, ending, to_stderr, with_detail
 from distrl.config.curriculum import check_adjustable
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.remote_environment import RemoteParameters
@@ -41,6 +41,7 @@ def probe(
     making_s: float | None = None,
     timeout_s: float | None = None,
     filmed: bool = False,
+    report: Callable[[str], None] = to_stderr,
 ) -> EnvSpec:
     """Return the environment's spec: from `spec_file`, or found out in a subprocess without a numeric framework.
 
@@ -55,6 +56,7 @@ def probe(
         timeout_s: The same for all that follows; None: `step_timeout_s`, and for a remote environment also as long as
             its own time-outs may take, so that it is these that say what is wrong.
         filmed: Whether the environment must also be one that can be filmed.
+        report: Takes one line on what takes long, or is odd.
 
     Raises:
         ConfigError: In one line, with the environment's own traceback or output as a note.
@@ -65,11 +67,12 @@ def probe(
         return given
     timeout_s = _limit_s(config) if timeout_s is None else timeout_s
     limits_s = timeout_s if making_s is None else making_s, timeout_s
-    spec, failure = _try(config, action_mask, limits_s, seed=0, filmed=filmed)
+    attempt = partial(_try, config, action_mask, limits_s, filmed=filmed, report=report)
+    spec, failure = attempt(seed=0)
     if failure is not None:
-        if spec is None or str(_try(config, action_mask, limits_s, seed=1, filmed=filmed)[1]) == str(failure):
+        if spec is None or str(attempt(seed=1)[1]) == str(failure):
             raise failure
-        print(f"{failure}; a second trial did not fail in that way: going on", file=sys.stderr, flush=True)
+        report(f"{failure}; a second trial did not fail in that way: going on")
     assert spec is not None
     return spec
 
@@ -93,7 +96,13 @@ def given_spec(environment: str, path: Path) -> EnvSpec:
 
 
 def _try(
-    config: EnvironmentConfig, action_mask: str | None, limits_s: tuple[float, float], seed: int, *, filmed: bool
+    config: EnvironmentConfig,
+    action_mask: str | None,
+    limits_s: tuple[float, float],
+    *,
+    seed: int,
+    filmed: bool,
+    report: Callable[[str], None],
 ) -> tuple[EnvSpec | None, ConfigError | None]:
     """Return the spec once the first step was made, and the error unless the episode ended or was cut short."""
     request = {
@@ -105,7 +114,7 @@ def _try(
         "timeout_s": limits_s[1],
     }
     with Child("distrl.environments.probe:try_out", request, timeout_s=limits_s[0]) as child:
-        exit_code, messages, limit_s = _wait(child, config, limits_s)
+        exit_code, messages, limit_s = _wait(child, config, limits_s, report)
         output = child.output()
     last = messages[-1] if messages else {"stage": "start"}
     spec = next((EnvSpec.from_json(message["spec"]) for message in messages if "spec" in message), None)
@@ -131,9 +140,9 @@ def _limit_s(config: EnvironmentConfig) -> float:
 
 
 def _wait(
-    child: Child, config: EnvironmentConfig, limits_s: tuple[float, float]
+    child: Child, config: EnvironmentConfig, limits_s: tuple[float, float], report: Callable[[str], None]
 ) -> tuple[int | None, list[dict[str, Any]], float]:
-    """Wait for the child's exit code, and print what takes so long.
+    """Wait for the child's exit code, and report what takes so long.
 
     Args:
         limits_s: Of making the environment, and of all that follows.
@@ -153,8 +162,7 @@ def _wait(
             made, since, limit_s = True, time.monotonic(), limits_s[1]
         if not told and now - began >= _PATIENCE_S:
             told = True
-            with contextlib.suppress(OSError):  # a terminal that takes no more is no reason to stop
-                print(f"{_doing(config)} …", file=sys.stderr, flush=True)
+            report(f"{_doing(config)} …")
 
 
 def _doing(config: EnvironmentConfig) -> str:

@@ -21,6 +21,7 @@ from distrl.memory_backend.tls import with_files
 from distrl.networks.parts.schemes import check_windows
 from distrl.roles.framework import require_framework
 from distrl.roles.plan import check_queue, oversubscription_warning, publication_note, replay_note
+from distrl.shadows import require_no_shadow
 from distrl.trackers.tracking import require_trackers
 from distrl.types import EnvSpec
 
@@ -35,19 +36,20 @@ class Checked:
 
 
 def check(loaded: LoadedConfig, run_dir: Path, run_id: str, report: Callable[[str], None]) -> Checked:
-    """Check everything that can be known before the launch, the cheapest first; `report` gets a line about a wait."""
+    """Check everything that can be known before the launch, the cheapest first; `report` gets lines on waits."""
+    require_no_shadow()
     loaded = settled(loaded)
     config = loaded.config
     _check_launchable(config, run_dir, run_id, report)
     making_s = config.making_timeout_s
     mask, filmed = config.network.action_mask, config.evaluation.films.used
-    spec = probe(config.environment, action_mask=mask, making_s=making_s, filmed=filmed)
+    spec = probe(config.environment, action_mask=mask, making_s=making_s, filmed=filmed, report=report)
     config.algorithm.check_actions(spec)
     if (replay := config.algorithm.replay_parameters) is not None:
         replay.check_spec(spec)
     check_windows(config.network, spec)
     check_queue(config, spec)
-    _check_other_environments(config, spec)
+    _check_other_environments(config, spec, report)
     notes = (
         oversubscription_warning(config),
         replay_note(config, spec),
@@ -57,13 +59,14 @@ def check(loaded: LoadedConfig, run_dir: Path, run_id: str, report: Callable[[st
     return Checked(loaded, spec, tuple(filter(None, notes)))
 
 
-def _check_other_environments(config: RunConfig, spec: EnvSpec) -> None:
+def _check_other_environments(config: RunConfig, spec: EnvSpec, report: Callable[[str], None]) -> None:
     """Try the other environments of evaluations, unless this host has none; then the evaluator's host checks them."""
     if config.environment.spec_file is not None:
         return
     for name, environment in config.other_environments.items():
         try:
-            other = probe(environment, action_mask=config.network.action_mask, making_s=config.making_timeout_s)
+            mask, making_s = config.network.action_mask, config.making_timeout_s
+            other = probe(environment, action_mask=mask, making_s=making_s, report=report)
         except ConfigError as error:
             error.args = (f"evaluation.other_environments.{name}: {error}",)  # its notes stay
             raise

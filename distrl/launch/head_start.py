@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from distrl.networks.framework.lean_import import collector_at_rest
 from distrl.roles.lifeline import LIFELINE_VARIABLE
+from distrl.user_classes import hide_arguments
 
 if TYPE_CHECKING:
     from distrl.config import RunConfig
@@ -130,4 +131,4 @@ def _log_to(path: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*hide_arguments()))

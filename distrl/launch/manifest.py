@@ -2,7 +2,6 @@
 
 import platform
 import subprocess
-import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,6 +12,7 @@ from distrl.config.secrets import masked_text
 from distrl.data_store.atomic import put_file
 from distrl.roles.machine import cores, cpu_model, gpu_models, memory_bytes
 from distrl.runs.directories import Manifest
+from distrl.user_classes import command_line
 
 PACKAGES = (
     "numpy",
@@ -55,7 +55,7 @@ def make_manifest(run_id: str, config: RunConfig) -> Manifest:
         environment=config.environment.id,
         algorithm=config.algorithm.name,
         seed=config.seed,
-        command=_command(sys.argv),
+        command=_command(command_line()),
         directory=str(Path.cwd()),
         commit=commit(Path.cwd()),
         distrl=distrl.__version__,

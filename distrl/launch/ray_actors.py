@@ -33,6 +33,7 @@ from distrl.roles.log_lines import RoleLines, moment
 from distrl.roles.plan import Role
 from distrl.roles.running import run_role
 from distrl.runs.run_directory import is_directory_of
+from distrl.user_classes import hide_arguments
 
 LOCAL_CPUS = 1024  # as a bound on actors; roles are OS processes and share the cores there are
 COLLECT_EVERY_S = 3.0
@@ -73,6 +74,7 @@ class RayRole:
     def run(self, address: RunAddress, passwords: Mapping[str, str]) -> tuple[int, str | None, Lines | None]:
         """Return the role's exit code, its last error and the rest of `new_lines`: its log may be on another host."""
         os.environ.update(passwords)
+        hide_arguments()  # of Ray's worker
         give_way(self._role)
         # A unix socket has both ends on this host, where no network is saved.
         is_here = address.redis_url.startswith("unix:")

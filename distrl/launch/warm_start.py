@@ -3,14 +3,12 @@
 Only a numeric framework knows the network's weights, and the command line imports none.
 """
 
-import contextlib
-import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from distrl.child import Child, Parent, ending, with_detail
+from distrl.child import Child, Parent, ending, to_stderr, with_detail
 from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig, load
 from distrl.data_store.checkpoints import newest_first
@@ -26,11 +24,12 @@ _PATIENCE_S = 2.0
 _SETTING = "learner.init_from"
 
 
-def with_first_weights(checked: Checked, resumed: Path | None) -> Checked:
+def with_first_weights(checked: Checked, resumed: Path | None, report: Callable[[str], None] = to_stderr) -> Checked:
     """Return the configuration with an exact name of the weights that the training begins with, and a note on them.
 
     Args:
         resumed: Directory of the run whose checkpoint the training goes on from, if it may have one; None: a new run.
+        report: Takes one line on what takes long.
 
     Raises:
         ConfigError: In one line: the weights cannot be read, none fits the network, or one has another shape; or a run
@@ -42,8 +41,8 @@ def with_first_weights(checked: Checked, resumed: Path | None) -> Checked:
     if name is None:
         return checked
     loaded = _with_name(checked.loaded, _settled(name), checked.loaded.origins[_SETTING])
-    report = _ask(loaded.config, checked.spec)
-    return replace(checked, loaded=loaded, notes=(*checked.notes, f"the training {report}"))
+    taken = _ask(loaded.config, checked.spec, report)
+    return replace(checked, loaded=loaded, notes=(*checked.notes, f"the training {taken}"))
 
 
 def require_weights(config: RunConfig) -> None:
@@ -87,15 +86,14 @@ def _with_name(loaded: LoadedConfig, name: str | None, origin: str) -> LoadedCon
     return loaded.with_values({"learner": {"init_from": name}}, origin)
 
 
-def _ask(config: RunConfig, spec: EnvSpec) -> str:
+def _ask(config: RunConfig, spec: EnvSpec, report: Callable[[str], None]) -> str:
     """Return the child's report on what the network takes."""
     request = {"config": config.model_dump(mode="json", exclude_unset=True), "spec": spec.to_json()}
     variables = {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
     with Child("distrl.launch.warm_start:try_out", request, timeout_s=_TIMEOUT_S, variables=variables) as child:
         exit_code = child.wait(_PATIENCE_S)
         if exit_code is None:
-            with contextlib.suppress(OSError):  # a terminal that takes no more is no reason to stop
-                print(f"reading the weights of {config.learner.init_from} …", file=sys.stderr, flush=True)
+            report(f"reading the weights of {config.learner.init_from} …")
             exit_code = child.wait(_TIMEOUT_S)
         messages, output = child.messages(), child.output()
     if not messages:

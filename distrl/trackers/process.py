@@ -1,9 +1,9 @@
 """The process of one tracker. It reads messages from standard input, a line each, and answers each with a line.
 
 The first message is `{"tracker", "options", "run"}`, others are `{"row", "step"}`, and the last one is `{"ending"}`.
-Answers are `{}`, `{"note"}` to the first message, or `{"error"}`, after which the process ends. Its other output goes
-to standard error. If standard input ends without an ending, the training has died. What a tracker has started and left
-behind ends with its process.
+Answers are `{}`, `{"note"}` to the first message, or `{"error"}`, after which the process ends. They go to the open
+file whose number is the argument. If standard input ends without an ending, the training has died. What a tracker has
+started and left behind ends with its process.
 """
 
 import atexit
@@ -22,7 +22,7 @@ from distrl.child import Parent
 from distrl.config.secrets import masked, masked_text
 from distrl.errors import ConfigError, DistrlError
 from distrl.trackers.tracker import Ending, TrackedRun, Tracker
-from distrl.user_classes import own_class
+from distrl.user_classes import hide_arguments, own_class
 
 NICENESS = 10
 METHODS = {"begin": 1, "record": 2, "end": 1}
@@ -111,12 +111,12 @@ def _one_line(text: str) -> str:
     return masked_text(" ".join(text.split()))[:MOST_LETTERS]
 
 
-def _main() -> int:
+def _main(descriptor: str) -> int:
     # After the libraries' own ends, as it is registered first. The run does it, too, if it still lives.
     if os.getpgrp() == os.getpid():
         atexit.register(os.killpg, 0, signal.SIGKILL)
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    os.set_inheritable(int(descriptor), False)
+    answers = os.fdopen(int(descriptor), "w", buffering=1)
     os.nice(NICENESS)
     try:
         for result in _calls():
@@ -130,4 +130,4 @@ def _main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(_main())
+    sys.exit(_main(*hide_arguments()))

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -66,7 +67,7 @@ def _options(config: TrackersConfig) -> dict[str, dict[str, Any]]:
 
 
 class Tracking:
-    """The trackers of a launch.
+    """The trackers of a launch. They begin with the first row: before it, the launch may be refused.
 
     Args:
         report: Takes lines for the user, also from other threads.
@@ -76,14 +77,17 @@ class Tracking:
         self._give_up_s = config.give_up_s
         self._report = report
         log = run.run_dir / "logs" / LOG
-        self._feeds = [
-            _Feed(name, first_message(name, options, run), log, report) for name, options in _options(config).items()
+        self._feeds: list[_Feed] = []
+        self._to_begin = [
+            partial(_Feed, name, first_message(name, options, run), log, report)
+            for name, options in _options(config).items()
         ]
         self._row: dict[str, float] = {}  # not sent yet: a row of the same updates takes its place, as in metrics.csv
         self._sent = -1.0  # updates of the newest row that was sent
 
     def record(self, snapshot: Snapshot) -> None:
         """Take a row of metrics.csv. Rows of updates that a learner repeats after a crash are left out."""
+        self._begin()
         values = {name: snapshot[name] for name in columns_of(snapshot)}
         row = {name: value for name, value in values.items() if isinstance(value, int | float)}
         row = {"updates": 0, "env_steps": 0, **row}
@@ -98,6 +102,7 @@ class Tracking:
         Returns:
             Tracker -> what it lacks, of those that lack something.
         """
+        self._begin()
         self._send()
         began = time.monotonic()
         for feed in self._feeds:
@@ -110,6 +115,10 @@ class Tracking:
             pass
         lacks = {feed.name: feed.close() for feed in self._feeds}
         return {name: text for name, text in lacks.items() if text}
+
+    def _begin(self) -> None:
+        self._feeds += [begin() for begin in self._to_begin]
+        self._to_begin = []
 
     def _send(self) -> None:
         if self._row:
@@ -172,7 +181,7 @@ class _Feed:
 
     def _work(self) -> None:
         try:
-            with self._start() as self._process:
+            with self._start() as self._process, self._answers:
                 try:
                     while not self._is_complete:
                         message = self._messages.get()
@@ -194,23 +203,29 @@ class _Feed:
     def _start(self) -> "subprocess.Popen[bytes]":
         # -P: a folder wandb in the working directory must not stand for the library. A process group of its own,
         # which Ctrl-C does not reach.
-        with self._log.open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-P", "-m", "distrl.trackers.process"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env={**os.environ, "PYTHONPATH": search_path(), "PYTHONUNBUFFERED": "1"},
-                process_group=0,
-            )
+        # Answers have a pipe of their own: others print to standard output, from the interpreter's start on.
+        ours, theirs = os.pipe()
+        self._answers = os.fdopen(ours, "rb")
+        try:
+            with self._log.open("ab") as log:
+                return subprocess.Popen(
+                    [sys.executable, "-P", "-m", "distrl.trackers.process", str(theirs)],
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    env={**os.environ, "PYTHONPATH": search_path(), "PYTHONUNBUFFERED": "1"},
+                    process_group=0,
+                    pass_fds=[theirs],
+                )
+        finally:
+            os.close(theirs)
 
     def _send(self, process: "subprocess.Popen[bytes]", message: Mapping[str, Any]) -> None:
         assert process.stdin is not None
-        assert process.stdout is not None
         with suppress(BrokenPipeError):  # the answer says why
             process.stdin.write(json.dumps(message).encode() + b"\n")
             process.stdin.flush()
-        answer = process.stdout.readline()
+        answer = self._answers.readline()
         if not answer:
             has_ended(process, wait=True)
             end_group(process)

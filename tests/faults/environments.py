@@ -4,6 +4,7 @@ import ctypes
 import os
 import subprocess
 import time
+from argparse import ArgumentParser
 
 from benchmarks.sleeping import Sleeping
 
@@ -37,6 +38,14 @@ class Stuck(Sleeping):
         if self._all == 1000:
             time.sleep(1000.0)
         return super().step(action)
+
+
+class Bare(Sleeping):
+    """Cannot be made where `sys.argv` holds more than a program: it parses it, as some modules do at their import."""
+
+    def __init__(self, step_s: float = 0.005) -> None:
+        ArgumentParser().parse_args()
+        super().__init__(step_s)
 
 
 class Paced(Sleeping):

@@ -44,7 +44,7 @@ def test_without_a_name_nothing_is_tried(checked, monkeypatch):
 
 
 def test_the_name_becomes_exact_and_keeps_its_origin(checked, monkeypatch):
-    monkeypatch.setattr(warm_start, "_ask", lambda config, spec: f"begins with {config.learner.init_from}")
+    monkeypatch.setattr(warm_start, "_ask", lambda config, spec, report: f"begins with {config.learner.init_from}")
     made = with_first_weights(checked(init_from=str(EARLIER)), None)
     assert made.loaded.config.learner.init_from == f"{EARLIER}@2"
     assert made.loaded.origins[ORIGIN] == "flag --init-from"
