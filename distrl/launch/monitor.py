@@ -33,7 +33,11 @@ class Monitor:
         self._config = config
         self._view = view
         self._tensorboard = _open_tensorboard(config.tensorboard, run_dir)
-        self._csv = CsvSink(run_dir / "metrics.csv")
+        try:
+            self._csv = CsvSink(run_dir / "metrics.csv")
+        except BaseException:  # it is damaged
+            self._tensorboard.close()
+            raise
         self._role_rows = RoleRows(run_dir / "roles.csv", config.launch.role_rows_s)
         self._evaluations = run_dir / EVALUATIONS
         self._events = (run_dir / "logs" / "events.log").open("a", encoding="utf-8")
@@ -70,7 +74,7 @@ class Monitor:
                 self._view.event(f"{path}: {setting.text}")
 
     def track(self, run_id: str, run_dir: Path, *, resumed: bool) -> None:
-        """Begin the trackers of the configuration.
+        """Prepare the trackers of the configuration.
 
         Args:
             run_dir: Absolute path.
@@ -82,16 +86,21 @@ class Monitor:
             run = TrackedRun(run_id, run_dir, shown, resumed)
             self._tracking = Tracking(self._config.trackers, run, self.event)
 
-    def end_trackers(self, ending: Ending) -> None:
-        """Let the trackers finish, and keep what they lack in `untracked`."""
+    def end_trackers(self, ending: Ending, accepted: bool = True) -> None:
+        """Let the trackers finish, and keep what they lack in `untracked`; unless `accepted` they do not even begin."""
         if self._tracking is not None:
-            self.untracked = self._tracking.finish(ending)
+            self.untracked = self._tracking.finish(ending) if accepted else {}
             self._tracking = None
 
     def scaled(self, actors: int) -> None:
         """Show this as the number of actors that the run must have."""
         parameters = self._config.actors.model_copy(update={"count": actors})
         self._config = self._config.model_copy(update={"actors": parameters})
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the learner of this launch has taken unrolls: the launch is accepted."""
+        return self.ledger.used > 0
 
     @property
     def updates(self) -> int:

@@ -14,6 +14,8 @@ from distrl.errors import StoreError
 log = logging.getLogger(__name__)
 EVERY_S = 30.0
 """Least time between two looks for changed files."""
+LOOK_S = 0.5
+"""Time between two looks whether the training has begun."""
 LARGEST_SHARE = 0.05
 """Share of the time that may go into storing, as logs and metrics grow and are stored as a whole."""
 LAST_RETRY_S = 2.0
@@ -31,6 +33,7 @@ class StoredFiles:
         run: The run's folder in the store.
         after: Highest claim in the store when the launch began.
         report: Takes lines for the user.
+        begun: Whether the learner has begun to train. Before that nothing is stored, as the launch may be refused.
     """
 
     def __init__(
@@ -42,7 +45,9 @@ class StoredFiles:
         launch: str,
         after: int,
         report: Callable[[str], None],
+        begun: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._begun = begun
         self._run, self._run_dir, self._launch, self._after, self._report = run, run_dir, launch, after, report
         self._config: bytes | None = dump(loaded, masked).encode()
         self._sent: dict[str, tuple[int, int]] = {}  # file -> size and time of change as last stored
@@ -69,6 +74,10 @@ class StoredFiles:
         if (error := self._last_error) is not None:
             raise error
 
+    def abandon(self) -> None:
+        """End without storing what has changed: the launch is refused."""
+        self._end.set()
+
     def _store_last(self, give_up_s: float) -> None:
         until = time.monotonic() + give_up_s
         while True:
@@ -87,6 +96,9 @@ class StoredFiles:
     def _work(self) -> None:
         wait_s = 0.0
         while not self._end.wait(wait_s):
+            if not self._begun():
+                wait_s = LOOK_S
+                continue
             began = time.monotonic()
             try:
                 self._store()

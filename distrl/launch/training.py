@@ -1,10 +1,8 @@
 """`distrl.train`: from a configuration to a summary, in phases: check, open the directory, train, sum up."""
 
 import secrets
-import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,9 +12,8 @@ from distrl.config.load import LoadedConfig, dump, load
 from distrl.config.settings import read_settings
 from distrl.config.stores import is_store_url
 from distrl.data_store.atomic import put_file
-from distrl.data_store.checkpoints import newest_first, step_of
 from distrl.data_store.stored_run import StoredRun
-from distrl.errors import CheckpointError, ConfigError, DistrlError, StoreError
+from distrl.errors import ConfigError, DistrlError, StoreError
 from distrl.interrupt import Interrupt, interruptible
 from distrl.launch.checks import Checked, check
 from distrl.launch.data_store import fetch_run, go_back, is_only_stored, open_stored_run, require_id, resumed_run
@@ -44,6 +41,7 @@ from distrl.runs.run_directory import (
     usable,
 )
 from distrl.runs.summary import Summary
+from distrl.runs.trial import Trial
 from distrl.terminal.console import View
 from distrl.trackers.tracker import Ending
 
@@ -66,7 +64,7 @@ def train(
             run in the store of the configuration: what the store has is fetched first.
         run_id: The id of a new run; None: one of the time and a random number. A resumed run keeps its own.
         head_start: The process that becomes the learner, unless the learner is a Ray actor or in this process.
-        interrupt: Ends the run when its code is set; None: signals end it, if this is the main thread.
+        interrupt: Ends the run when its code is set, as signals do if this is the main thread; None: signals alone.
 
     Returns:
         The summary, also written to summary.json; `exit_code` and `error` in it say how the run ended.
@@ -82,29 +80,23 @@ def train(
         fetch = partial(fetch_run, stored, run_dir, resume, view.event)
     checked = check(loaded, run_dir, run_id, view.event)
     if elsewhere := stored is not None and fetch is not None and is_only_stored(stored, run_dir):
-        fetch = partial(_fetched, fetch, checked, run_dir)
+        fetch = partial(_fetched, fetch, checked, run_dir, view.event)
     else:
-        checked = with_first_weights(checked, run_to_resume(run_dir, resume))
-    with open_run_directory(run_dir, resume, fetch) as opened:
-        try:
-            if elsewhere:
-                checked = with_first_weights(checked, run_dir)
-            if opened.chosen is not None:
-                opened = _at_chosen(opened, opened.chosen, run_dir, checked.loaded.config)
-                if stored is not None and not is_new:
-                    go_back(stored, run_dir)
-            with written_config(run_dir, checked.loaded) as keep_config:
-                is_resumed = opened.update > 0 and not is_new
-                launch = _Launch(
-                    checked, run_dir, run_id, opened, is_resumed, view, head_start, interrupt, began, stored
-                )
-                summary = launch.run(keep_config)
-        except (ConfigError, CheckpointError):
-            if opened.was_empty:
-                _remove_refused(run_dir, opened.chosen)
-            raise
-        if opened.was_empty and summary.exit_code == ConfigError.exit_code and not summary.updates:
-            _remove_refused(run_dir, opened.chosen)
+        checked = with_first_weights(checked, run_to_resume(run_dir, resume), view.event)
+    trial = Trial()
+    with open_run_directory(run_dir, resume, fetch, trial) as opened:
+        if elsewhere:
+            checked = with_first_weights(checked, run_dir, view.event)
+        if opened.chosen is not None:
+            opened = _at_chosen(opened, opened.chosen, run_dir, checked.loaded.config)
+            if stored is not None and not is_new:
+                go_back(stored, run_dir)
+        write_config(run_dir, checked.loaded)
+        is_resumed = opened.update > 0 and not is_new
+        launch = _Launch(
+            checked, run_dir, run_id, opened, is_resumed, view, head_start, interrupt, began, stored, trial
+        )
+        summary = launch.run()
     return summary
 
 
@@ -124,10 +116,12 @@ def _settled_id(config: RunConfig, run_dir: Path, resume: str | None, run_id: st
     return _run_id(run_dir, chosen), is_new
 
 
-def _fetched(fetch: Callable[[], Sequence[str]], checked: Checked, run_dir: Path) -> Sequence[str]:
+def _fetched(
+    fetch: Callable[[], Sequence[str]], checked: Checked, run_dir: Path, report: Callable[[str], None]
+) -> Sequence[str]:
     """Fetch a run, and refuse first weights that are not those which it began with."""
     notes = fetch()
-    with_first_weights(checked, run_dir)
+    with_first_weights(checked, run_dir, report)
     return notes
 
 
@@ -138,17 +132,6 @@ def _at_chosen(opened: Opened, chosen: Path, run_dir: Path, config: RunConfig) -
         _check_same_task(before, config)
     note = begin_at(run_dir, chosen, opened.env_steps, with_id=config.checkpoint.store is not None)
     return opened if note is None else replace(opened, notes=(*opened.notes, note))
-
-
-def _remove_refused(run_dir: Path, copied: Path | None) -> None:
-    """Remove the directory of a run that was refused, so that the corrected command finds it free.
-
-    Args:
-        copied: The checkpoint of another run with which it began, which this directory has a copy of.
-    """
-    known = None if copied is None else step_of(copied)
-    if all(step_of(path) == known for path in newest_first(run_dir / "checkpoints")):
-        shutil.rmtree(run_dir, ignore_errors=True)
 
 
 def _run_id(run_dir: Path, chosen: str | None) -> str:
@@ -179,14 +162,16 @@ class _Launch:
     interrupt: Interrupt | None
     began: tuple[float, float]  # by the wall clock and by the monotonic clock
     stored: StoredRun | None  # its folder in the data store
+    trial: Trial
 
-    def run(self, keep_config: Callable[[bool], None]) -> Summary:
-        """Train, and write a summary however the training ends."""
+    def run(self) -> Summary:
+        """Train, and write a summary however the training ends; it stays unless the launch is refused."""
         config = self.checked.loaded.config
         description = RunDescription(
             run_id=self.run_id,
             run_dir=str(self.run_dir.resolve()),
             resumed_update=self.opened.update,
+            resumed_wall_s=self.opened.wall_s,
             most_actors=most_actors(config),
             config=config,
             spec=self.checked.spec,
@@ -198,16 +183,17 @@ class _Launch:
         try:
             self._report_start(description, monitor)
             monitor.track(self.run_id, self.run_dir.resolve(), resumed=self.is_resumed)
-            signals = interruptible(config.launch.sigterm_exit_code)
-            with signals if self.interrupt is None else nullcontext(self.interrupt) as interrupt:
+            with interruptible(config.launch.sigterm_exit_code, self.interrupt) as interrupt:
                 if config.deterministic:
                     outcome = train_here(description, monitor, interrupt)
                 else:
                     outcome = train_with_roles(description, monitor, interrupt, self.head_start)
-                keep_config(outcome.exit_code != ConfigError.exit_code)
         except BaseException as error:  # raised again, after the summary is written
-            self._sum_up(description, monitor, Outcome.of(error), files)
+            outcome = Outcome.of(error)
+            self.trial.accepted = monitor.has_begun or not isinstance(error, DistrlError)
+            self._sum_up(description, monitor, outcome, files)
             raise
+        self.trial.accepted = monitor.has_begun or outcome.exit_code != ConfigError.exit_code
         return self._sum_up(description, monitor, outcome, files)
 
     def _store_files(self, description: RunDescription, monitor: Monitor) -> StoredFiles | None:
@@ -216,7 +202,13 @@ class _Launch:
             return None
         after = self.stored.look().writer
         loaded, launch = self.checked.loaded, description.launch
-        return StoredFiles(self.stored, self.run_dir, loaded, launch=launch, after=after, report=monitor.event)
+        return StoredFiles(
+            *(self.stored, self.run_dir, loaded),
+            launch=launch,
+            after=after,
+            report=monitor.event,
+            begun=lambda: monitor.has_begun,
+        )
 
     def _report_start(self, description: RunDescription, monitor: Monitor) -> None:
         monitor.write_configuration(read_settings(self.run_dir / "config.yaml"))
@@ -231,7 +223,7 @@ class _Launch:
         """Write the summary and show the closing lines. A failure to write it is the run's error, unless it has one."""
         started, began_at = self.began
         wall_s = time.monotonic() - began_at  # without the trackers' time
-        monitor.end_trackers(Ending(outcome.exit_code, outcome.stop_reason, outcome.error))
+        monitor.end_trackers(Ending(outcome.exit_code, outcome.stop_reason, outcome.error), self.trial.accepted)
         monitor.close()
         summary = summarize(description, self.opened, monitor, outcome, started, wall_s)
         try:
@@ -250,6 +242,9 @@ class _Launch:
 
     def _store_last(self, summary: Summary, files: StoredFiles) -> Summary:
         """Store the last files. A failure is the run's error, unless it has one."""
+        if not self.trial.accepted:
+            files.abandon()
+            return summary
         try:
             files.finish(self.checked.loaded.config.checkpoint.store_give_up_s)
         except StoreError as error:
@@ -263,27 +258,17 @@ class _Launch:
         return summary
 
 
-@contextmanager
-def written_config(run_dir: Path, loaded: LoadedConfig) -> Iterator[Callable[[bool], None]]:
-    """Write config.yaml of this launch; restore an earlier one at the end, unless the yielded function got True.
+def write_config(run_dir: Path, loaded: LoadedConfig) -> None:
+    """Write config.yaml of this launch.
 
     Raises:
         ConfigError: The directory's run is of another environment or algorithm.
     """
     path = run_dir / "config.yaml"
-    before = None
     if path.exists():
         _check_same_task(path, loaded.config)
-        before = path.read_bytes()
-    keeps = [before is None]
     with usable(run_dir):
         put_file(path, dump(loaded).encode(), private=True)
-    try:
-        yield keeps.append
-    finally:
-        if before is not None and not keeps[-1]:
-            with suppress(OSError):  # a disk that is full must not hide what has ended the run
-                put_file(path, before, private=True)
 
 
 def _check_same_task(path: Path, config: RunConfig) -> None:

@@ -5,7 +5,6 @@ The training process holds locks on the directory and on run.lock. The kernel re
 
 import fcntl
 import os
-import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +18,7 @@ from distrl.data_store.checkpoints import LoadedCheckpoint, load, load_newest
 from distrl.data_store.named_checkpoints import CheckpointName, parse
 from distrl.errors import CheckpointError, ConfigError
 from distrl.runs.directories import PASSWORD_FILE, RunRecord, process_mark
+from distrl.runs.trial import Trial
 
 _FOLDERS = ("logs", "checkpoints", "policy")
 _FILES = (
@@ -33,7 +33,6 @@ class Opened:
 
     Attributes:
         env_steps, wall_s: Environment steps and seconds of training behind the checkpoint.
-        was_empty: Whether it was empty or did not exist.
         chosen: The checkpoint that was named, of this run or of another one; None: the newest of this run counts.
     """
 
@@ -41,7 +40,6 @@ class Opened:
     env_steps: int = 0
     wall_s: float = 0.0
     notes: tuple[str, ...] = ()
-    was_empty: bool = False
     chosen: Path | None = None
 
 
@@ -85,7 +83,7 @@ def branches(run_dir: Path, resume: str) -> bool:
 
 @contextmanager
 def open_run_directory(
-    run_dir: Path, resume: str | None, fetch: Callable[[], Sequence[str]] | None = None
+    run_dir: Path, resume: str | None, fetch: Callable[[], Sequence[str]] | None = None, trial: Trial | None = None
 ) -> Iterator[Opened]:
     """Create the directory, or check that it can be resumed; while inside, no other process trains in it.
 
@@ -94,6 +92,7 @@ def open_run_directory(
             checkpoint, of this run or of another one. Otherwise: must resume.
         fetch: Brings what a data store has into the locked directory, and returns lines to report; called before
             checkpoints are looked for.
+        trial: Puts the directory back at the end unless the launch has been accepted; None: it stays as it is then.
 
     Raises:
         ConfigError: A new run would overwrite another one, the run to resume has not ended, or the checkpoint that is
@@ -104,21 +103,18 @@ def open_run_directory(
     opened = Opened() if resume is None or fetch else _look_for_checkpoint(run_dir, resume)
     with ExitStack() as held:
         with usable(run_dir):
-            was_empty = not (run_dir.is_dir() and any(run_dir.iterdir()))
+            made = (run_dir, *(run_dir / name for name in (*_FOLDERS, "run.lock")))
+            new = frozenset(path for path in made if not os.path.lexists(path))
             for name in _FOLDERS:
                 (run_dir / name).mkdir(parents=True, exist_ok=True)
             _hold(held, run_dir, os.O_RDONLY)
             _hold(held, run_dir / "run.lock", os.O_RDWR | os.O_CREAT)
+        held.enter_context((trial or Trial(accepted=True)).of(run_dir, new=new))
         if fetch is not None:
-            try:
-                notes = fetch()
-                opened = _look_for_checkpoint(run_dir, resume or "auto")
-                opened = replace(opened, notes=(*notes, *opened.notes))
-            except BaseException:  # also Ctrl-C, as a download may take long
-                if was_empty:
-                    shutil.rmtree(run_dir, ignore_errors=True)
-                raise
-        yield replace(opened, was_empty=was_empty)
+            notes = fetch()
+            opened = _look_for_checkpoint(run_dir, resume or "auto")
+            opened = replace(opened, notes=(*notes, *opened.notes))
+        yield opened
 
 
 @contextmanager
@@ -138,6 +134,7 @@ def require_free(run_dir: Path, resume: str | None) -> None:
     is_branch = resume is not None and branches(run_dir, resume)
     if (resume is None or is_branch) and (run_dir / "run.json").exists():
         raise ConfigError(f"{run_dir} already holds a run; add --resume auto to go on, or choose another --run-dir")
+    _require_own_place(run_dir, named)
     if is_branch and any((run_dir / "checkpoints").glob("*")):
         raise ConfigError(f"{run_dir} already holds checkpoints; choose another --run-dir")
     if named is not None and named.mark is not None:
@@ -148,6 +145,19 @@ def require_free(run_dir: Path, resume: str | None) -> None:
             raise ConfigError(f"{path} is not a {'folder' if is_folder else 'file'}; move it away, or mend it")
     with usable(run_dir), at_rest(run_dir):
         pass
+
+
+def _require_own_place(run_dir: Path, named: CheckpointName | None) -> None:
+    """Raise ConfigError for a name that is no UTF-8, and for a folder of another run, unless a run in it is named."""
+    path = run_dir.resolve()
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        shown = str(path).encode(errors="backslashreplace").decode()
+        raise ConfigError(f"{shown}: the name is no UTF-8; choose another --run-dir") from error
+    outer = next((folder for folder in path.parents if (folder / "run.json").is_file()), None)
+    if outer is not None and named is None:
+        raise ConfigError(f"{run_dir} lies in the directory of a run, {outer}; choose another --run-dir")
 
 
 @contextmanager

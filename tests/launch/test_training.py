@@ -21,7 +21,7 @@ from distrl.launch import checks, distributed, training
 from distrl.launch.checks import Checked
 from distrl.launch.monitor import Monitor
 from distrl.launch.outcome import Outcome, summarize
-from distrl.launch.training import train, written_config
+from distrl.launch.training import train, write_config
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.records import Request, SupervisorStatus
@@ -30,6 +30,7 @@ from distrl.roles.description import Run, RunAddress, RunDescription
 from distrl.roles.trust import Trust
 from distrl.runs.run_directory import Opened, open_run_directory, write_run_json
 from distrl.runs.summary import Summary
+from distrl.runs.trial import Trial
 from distrl.terminal.console import PlainView
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, UnrollHeader
 
@@ -172,7 +173,7 @@ def told(tmp_path):
 def test_a_summary_that_cannot_be_written_hides_neither_the_cause_nor_the_ledger(told, tmp_path, outcome, code, error):
     made, monitor, view, lines = told
     checked = checks.Checked(loaded(), SPEC, ())
-    launch = training._Launch(checked, tmp_path, "r1", Opened(), False, view, None, None, (0.0, 0.0), stored=None)
+    launch = training._Launch(checked, tmp_path, "r1", Opened(), False, view, None, None, (0.0, 0.0), None, Trial())
     found = launch._sum_up(made, monitor, outcome, files=None)
     assert found.exit_code == code
     assert found.error.startswith(error)
@@ -184,7 +185,6 @@ def test_a_summary_that_cannot_be_written_hides_neither_the_cause_nor_the_ledger
 @pytest.mark.parametrize(
     ("error", "code", "reason", "text"),
     [
-        (MemoryBackendError("the server did not start"), 6, "memory backend", "the server did not start"),
         (ZeroDivisionError("x"), 1, "unexpected error", "unexpected ZeroDivisionError: x"),
         (KeyboardInterrupt(), 130, "interrupted", None),
     ],
@@ -201,6 +201,19 @@ def test_what_is_raised_is_in_the_summary_and_in_the_closing_lines(tmp_path, mon
     found = Summary.read(tmp_path / "run" / "summary.json")
     assert (found.exit_code, found.stop_reason, found.error) == (code, reason, text)
     assert f"ended early: {reason} (exit code {code})" in lines[-1]
+
+
+def test_a_server_that_does_not_start_leaves_nothing_behind(tmp_path, monkeypatch):
+    def fails(*_):
+        raise MemoryBackendError("the server did not start")
+
+    monkeypatch.setattr(training, "train_here", fails)
+    lines = []
+    with pytest.raises(MemoryBackendError, match="the server did not start"):
+        train(loaded(actors={"count": 0}), run_dir=tmp_path / "run", resume=None, view=PlainView(write=lines.append))
+    assert "ended early: memory backend (exit code 6)" in lines[-1]
+    assert "files" not in lines[-1]
+    assert not (tmp_path / "run").exists()
 
 
 TRACKER = """
@@ -323,23 +336,17 @@ def loaded(**sections):
     return LoadedConfig.of(RunConfig.model_validate(sections))
 
 
-@pytest.mark.parametrize("stays", [True, False])
-def test_config_yaml_is_private_and_a_launch_that_failed_at_once_leaves_the_earlier_one(tmp_path, stays):
-    with written_config(tmp_path, loaded(seed=1)):
-        pass
-    path = tmp_path / "config.yaml"
-    assert path.stat().st_mode & 0o777 == 0o600
-    with written_config(tmp_path, loaded(seed=2)) as keep:
-        assert load(file=path).config.seed == 2
-        keep(stays)
-    assert load(file=path).config.seed == (2 if stays else 1)
-    assert path.stat().st_mode & 0o777 == 0o600
+def test_config_yaml_is_private(tmp_path):
+    for seed in (1, 2):
+        write_config(tmp_path, loaded(seed=seed))
+        assert load(file=tmp_path / "config.yaml").config.seed == seed
+        assert (tmp_path / "config.yaml").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_configuration_that_is_no_text_is_refused_with_its_path(tmp_path):
     (tmp_path / "config.yaml").write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match=r"config\.yaml"), written_config(tmp_path, loaded(seed=1)):
-        pass
+    with pytest.raises(ConfigError, match=r"config\.yaml"):
+        write_config(tmp_path, loaded(seed=1))
 
 
 def test_a_run_that_another_took_the_directory_from_leaves_it_alone(tmp_path, monkeypatch):
@@ -372,11 +379,10 @@ def test_an_id_that_is_taken_is_refused_before_the_environment_is_tried_out(tmp_
 
 
 def test_a_run_is_not_resumed_as_another_task(tmp_path):
-    with written_config(tmp_path, loaded(environment={"id": "CartPole-v1"})):
-        pass
+    write_config(tmp_path, loaded(environment={"id": "CartPole-v1"}))
     told = r"the run to resume has environment.id CartPole-v1, not CartPole-v0"
-    with pytest.raises(ConfigError, match=told), written_config(tmp_path, loaded(environment={"id": "CartPole-v0"})):
-        pass
+    with pytest.raises(ConfigError, match=told):
+        write_config(tmp_path, loaded(environment={"id": "CartPole-v0"}))
     assert load(file=tmp_path / "config.yaml").config.environment.id == "CartPole-v1"
 
 

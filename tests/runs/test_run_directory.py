@@ -35,7 +35,7 @@ def checkpoint(run_dir: Path, step: int, *, corrupt: bool = False) -> None:
 def test_a_new_run_makes_its_directories_and_never_overwrites_another(tmp_path: Path):
     run = tmp_path / "run"
     with open_run_directory(run, None) as opened:
-        assert opened == Opened(was_empty=True)
+        assert opened == Opened()
         assert sorted(path.name for path in run.iterdir() if path.is_dir()) == ["checkpoints", "logs", "policy"]
         write_run_json(run, "r1", "a", "unix:///x")
     with pytest.raises(ConfigError, match="already holds a run; add --resume auto"), open_run_directory(run, None):
@@ -181,7 +181,7 @@ def test_a_new_run_begins_with_a_named_checkpoint_of_another_only_where_there_is
     run, other = tmp_path / "run", tmp_path / "other"
     checkpoint(run, 10)
     with open_run_directory(other, f"{run}@10") as opened:
-        assert (opened.update, opened.was_empty) == (10, True)
+        assert opened.update == 10
         assert opened.chosen == run / "checkpoints" / "ckpt-000000000010"
     checkpoint(other, 3)
     with pytest.raises(ConfigError, match="other already holds checkpoints; choose another --run-dir"):

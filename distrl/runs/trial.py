@@ -1,0 +1,136 @@
+"""A launch on trial: until it is accepted, a run's directory can be put back as it was, byte by byte.
+
+A launch writes files by replacing them, by appending to them, by making new ones, and by moving them. Nothing but the
+kernel's numbers of files (inodes) is kept of what it only appends to or moves, so that a trial costs no time.
+"""
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from distrl.data_store.atomic import put_file
+
+REPLACED = (
+    *("config.yaml", "manifest.json", "run.json", "run.key", "redis.password", "run.lock", "summary.json"),
+    *("metrics.csv", "roles.csv", "roles.1.csv", "evaluations.jsonl", "policy/*", "checkpoints/best"),
+)
+"""Files that a launch replaces or removes, as patterns of paths below a run's directory."""
+APPENDED = (
+    *("logs/events.log", "logs/learner.log", "logs/actor-*.log", "logs/evaluator.log", "logs/trackers.log"),
+    *("logs/stall.txt", "logs/nonfinite-batch-*.npz", "tensorboard/*", "films/*", "checkpoints/*"),
+)
+"""Files that it makes, moves, or appends to; of these there may be many."""
+FOLDERS = ("logs", "policy", "checkpoints", "checkpoints/*", "tensorboard", "films", "films/*", "after-*")
+"""Folders that it makes or moves. All else in the directory is of others: job.json, a job's log, the operator's own."""
+TAIL_BYTES = 65_536
+"""End of a file that is kept: a row that a crash has torn is removed when the file is opened."""
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A file or folder before the launch.
+
+    Attributes:
+        tail: The last bytes of a file that a launch replaces, or takes a torn row from.
+        descriptor: That file, open: its content survives its replacement. None for all others.
+    """
+
+    found: os.stat_result
+    tail: bytes = b""
+    descriptor: int | None = None
+
+    @property
+    def number(self) -> tuple[int, int]:
+        return self.found.st_dev, self.found.st_ino
+
+
+@dataclass
+class Trial:
+    """Whether a launch has been accepted: the learner has taken unrolls in, or the run has ended otherwise."""
+
+    accepted: bool = False
+    _before: dict[Path, _Entry] = field(default_factory=dict)
+
+    @contextmanager
+    def of(self, run_dir: Path, *, new: frozenset[Path]) -> Iterator[None]:
+        """Put the directory back at the end, unless the launch has been accepted; the caller holds its locks.
+
+        Args:
+            new: Paths that were made right before, which belong to the launch.
+        """
+        with ExitStack() as opened:
+            self._before = {path: _look(run_dir, path, opened) for path in _written(run_dir) if path not in new}
+            try:
+                yield
+            finally:
+                if not self.accepted:
+                    self._put_back(run_dir)
+                    if run_dir in new:
+                        _remove(run_dir)
+
+    def _put_back(self, run_dir: Path) -> None:
+        """Move back what was moved, remove what is new, and restore content."""
+        moved = {_number(path): path for path in _written(run_dir) if path not in self._before}
+        for path, entry in sorted(self._before.items()):
+            if not os.path.lexists(path) and entry.number in moved:
+                moved[entry.number].rename(path)
+        for path in sorted(_written(run_dir), reverse=True):
+            if path not in self._before:
+                _remove(path)
+        for path, entry in self._before.items():
+            if stat.S_ISREG(entry.found.st_mode):
+                _restore(path, entry)
+
+
+def _written(run_dir: Path) -> list[Path]:
+    """Return what launches have written below a directory, without following links."""
+    found = [Path(folder) / name for folder, folders, files in os.walk(run_dir) for name in (*folders, *files)]
+    return [path for path in found if _matches(path.relative_to(run_dir), (*REPLACED, *APPENDED, *FOLDERS))]
+
+
+def _matches(path: Path, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(path.as_posix(), pattern) for pattern in patterns)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, or a folder in which others have put nothing."""
+    if path.is_symlink() or not path.is_dir():
+        path.unlink()
+        return
+    with suppress(OSError):
+        path.rmdir()
+
+
+def _number(path: Path) -> tuple[int, int]:
+    found = path.lstat()
+    return found.st_dev, found.st_ino
+
+
+def _look(run_dir: Path, path: Path, opened: ExitStack) -> _Entry:
+    found = path.lstat()
+    if not (stat.S_ISREG(found.st_mode) and _matches(path.relative_to(run_dir), REPLACED)):
+        return _Entry(found)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    opened.callback(os.close, descriptor)
+    return _Entry(found, os.pread(descriptor, TAIL_BYTES, max(found.st_size - TAIL_BYTES, 0)), descriptor)
+
+
+def _restore(path: Path, entry: _Entry) -> None:
+    """Give a file, which may have been removed or replaced, its content, mode and time of change."""
+    size = entry.found.st_size
+    now = path.lstat() if os.path.lexists(path) else None
+    if (now is None or now.st_ino != entry.found.st_ino) and entry.descriptor is not None:
+        put_file(path, os.pread(entry.descriptor, size, 0), private=True)
+        path.chmod(stat.S_IMODE(entry.found.st_mode))
+    elif now is not None and now.st_size > size:
+        os.truncate(path, size)
+    elif now is not None and now.st_size < size:
+        with path.open("r+b") as file:
+            file.seek(size - len(entry.tail))
+            file.write(entry.tail)
+    with suppress(FileNotFoundError):  # of a log that a user has removed
+        os.utime(path, ns=(entry.found.st_atime_ns, entry.found.st_mtime_ns), follow_symlinks=False)

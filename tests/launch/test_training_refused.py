@@ -1,0 +1,130 @@
+"""Launches that are refused: nothing of the run has changed then, whatever refuses it and however late."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import distrl
+from distrl.config.load import load
+from distrl.errors import ConfigError, DistrlError
+from distrl.runs import trial
+from distrl.runs.run_directory import open_run_directory
+from distrl.runs.trial import APPENDED, REPLACED
+from tests.tree import tree
+
+SETTINGS = ("actors.environments=8", "algorithm.minibatches=2", "checkpoint.every_updates=1")
+OTHER_NETWORK = "network.middleware_parameters.scheme=[32]"
+
+
+def train(run_dir, *sets, resume=None, updates=3):
+    loaded = load("cartpole-impala", sets=[*SETTINGS, "actors.count=0", f"stop.updates={updates}", *sets])
+    return distrl.train(loaded, run_dir=run_dir, resume=resume, view="silent")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    run_dir = tmp_path_factory.mktemp("refused") / "run"
+    assert train(run_dir).exit_code == 0
+    return run_dir
+
+
+@pytest.fixture
+def run_dir(trained, tmp_path):
+    return shutil.copytree(trained, tmp_path / "run", symlinks=True)
+
+
+def refused(run_dir, *sets, resume=None):
+    """Launch, and return the words with which the launch is refused."""
+    try:
+        summary = train(run_dir, *sets, resume=resume or str(run_dir), updates=6)
+    except DistrlError as error:
+        return str(error)
+    assert summary.exit_code == ConfigError.exit_code
+    return summary.error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("sets", "told"),
+    [
+        ([OTHER_NETWORK], "does not fit the configuration"),
+        (
+            [OTHER_NETWORK, "trackers.own={'tests.launch.test_training_refused:Tracker': {}}"],
+            "does not fit the configuration",
+        ),
+        ([OTHER_NETWORK, "actors.count=1"], "does not fit the configuration"),
+        (["algorithm={name: appo}"], "the run to resume has algorithm.name impala, not appo"),
+        (["algorithm={name: 'nowhere:Algorithm'}"], "algorithm nowhere:Algorithm: module 'nowhere' cannot be imported"),
+        (["environment.kwargs={odd: 1}"], "odd"),
+        (["memory.url=redis://127.0.0.1:1", "actors.count=1"], "127.0.0.1:1"),
+        (["learner.init_from=nowhere"], "nowhere is for a new training"),
+        (["checkpoint.store=file:///proc/nowhere"], "/proc/nowhere"),
+        (["tensorboard.directory=/proc/nowhere"], "TensorBoard's files cannot be written to /proc/nowhere"),
+    ],
+    ids=lambda value: value[-1][:40] if isinstance(value, list) else "",
+)
+def test_a_refused_launch_changes_nothing(run_dir, sets, told):
+    before = tree(run_dir)
+    assert told in refused(run_dir, *sets)
+    assert tree(run_dir) == before
+
+
+class Tracker:
+    """Hears nothing of a launch that is refused."""
+
+    def begin(self, run):
+        (run.run_dir.parent / "heard").touch()
+
+    def record(self, row, env_steps):
+        raise NotImplementedError
+
+    def end(self, ending):
+        raise NotImplementedError
+
+
+@pytest.mark.slow
+def test_a_tracker_hears_nothing_of_a_refused_launch(run_dir, tmp_path):
+    refused(run_dir, OTHER_NETWORK, "trackers.own={'tests.launch.test_training_refused:Tracker': {}}")
+    assert not (tmp_path / "heard").exists()
+
+
+@pytest.mark.slow
+def test_a_refused_launch_from_a_chosen_checkpoint_moves_nothing(run_dir):
+    before = tree(run_dir)
+    assert "does not fit the configuration" in refused(run_dir, OTHER_NETWORK, resume=f"{run_dir}@1")
+    assert tree(run_dir) == before
+    assert train(run_dir, resume=f"{run_dir}@1", updates=2).exit_code == 0
+    assert (run_dir / "after-1" / "checkpoints" / "ckpt-000000000003").is_dir()
+
+
+@pytest.mark.slow
+def test_a_damaged_file_refuses_the_launch_and_stays(run_dir):
+    with (run_dir / "metrics.csv").open("ab") as file:
+        file.write(b"damaged\n1,2")
+    before = tree(run_dir)
+    assert "metrics.csv is damaged in line" in refused(run_dir)
+    assert tree(run_dir) == before
+
+
+@pytest.mark.slow
+def test_a_launch_beside_one_that_lives_changes_nothing(run_dir):
+    with open_run_directory(run_dir, "auto"):
+        before = tree(run_dir)
+        assert "has not ended; stop it first" in refused(run_dir)
+        assert tree(run_dir) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sets", [["stop={updates: 3}", "actors.count=0"], ["stop={updates: 3}", "actors.count=1"]])
+def test_all_that_a_launch_writes_is_known(tmp_path, sets):
+    loaded = load("cartpole-impala", sets=[*SETTINGS, "evaluation.every_env_steps=64", "launch.role_rows_s=0.1", *sets])
+    assert distrl.train(loaded, run_dir=tmp_path / "run", view="silent").exit_code == 0
+    found = set((tmp_path / "run").rglob("*"))
+    assert found == set(trial._written(tmp_path / "run"))
+
+
+def test_the_documentation_lists_all_that_a_launch_writes():
+    page = (Path(__file__).parents[2] / "docs" / "reliability.md").read_text()
+    for pattern in (*REPLACED, *APPENDED, "after-*"):
+        assert f"`{pattern}`" in page, pattern

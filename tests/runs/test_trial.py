@@ -1,0 +1,128 @@
+"""A run's directory after a launch that was refused: as it was, byte by byte."""
+
+import os
+
+import pytest
+
+from distrl.errors import ConfigError
+from distrl.runs.run_directory import open_run_directory, require_free
+from distrl.runs.trial import TAIL_BYTES, Trial
+from tests.tree import tree
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    """A run that has ended."""
+    run = tmp_path / "run"
+    for folder in ("logs", "policy", "checkpoints/ckpt-9", "tensorboard"):
+        (run / folder).mkdir(parents=True)
+    for name in ("config.yaml", "summary.json", "policy/graph.onnx", "checkpoints/best", "checkpoints/ckpt-9/state"):
+        (run / name).write_text(f"old {name}\n")
+    (run / "run.key").write_text("old key\n")
+    (run / "run.key").chmod(0o600)
+    (run / "run.lock").touch()
+    (run / "metrics.csv").write_bytes(b"updates\n" + b"1\n" * TAIL_BYTES + b"torn")
+    (run / "logs" / "events.log").write_text("old events\n")
+    (run / "notes.txt").write_text("the operator's\n")
+    (run / "logs" / "job.log").write_text("the job's\n")
+    return run
+
+
+def replace(path, text):
+    new = path.with_name(".tmp-x")
+    new.write_text(text)
+    new.replace(path)
+
+
+def launch(run):
+    """Write as a launch does: replace, remove, append, cut a torn row off, move, and make."""
+    replace(run / "config.yaml", "new")
+    replace(run / "run.key", "a longer key\n")
+    (run / "summary.json").unlink()
+    with (run / "logs" / "events.log").open("a") as log:
+        log.write("refused\n")
+    os.truncate(run / "metrics.csv", (run / "metrics.csv").stat().st_size - 4)
+    aside = run / "after-5"
+    aside.mkdir()
+    (run / "checkpoints" / "ckpt-9").rename(aside / "ckpt-9")
+    (run / "policy" / "graph.onnx").rename(aside / "graph.onnx")
+    replace(run / "policy" / "graph.onnx", "new")
+    replace(run / "checkpoints" / "best", "ckpt-5\n")
+    (run / "logs" / "actor-0.log").write_text("new")
+    (run / "tensorboard" / "events.7").write_text("new")
+
+
+def test_what_a_refused_launch_has_written_is_undone(run_dir):
+    before = tree(run_dir)
+    with Trial().of(run_dir, new=frozenset()):
+        launch(run_dir)
+        assert tree(run_dir) != before
+    assert tree(run_dir) == before
+
+
+def test_what_an_accepted_launch_has_written_stays(run_dir):
+    trial = Trial()
+    with trial.of(run_dir, new=frozenset()):
+        launch(run_dir)
+        after = tree(run_dir)
+        trial.accepted = True
+    assert tree(run_dir) == after
+
+
+def test_files_of_others_are_left_alone_also_where_they_change_meanwhile(run_dir):
+    """Such as the log of a submitted job, to which the training prints why it is refused."""
+    with Trial().of(run_dir, new=frozenset()):
+        for name in ("notes.txt", "logs/job.log"):
+            with (run_dir / name).open("a") as file:
+                file.write("more\n")
+        (run_dir / "job.json").write_text("{}")
+    assert (run_dir / "notes.txt").read_text() == "the operator's\nmore\n"
+    assert (run_dir / "logs" / "job.log").read_text() == "the job's\nmore\n"
+    assert (run_dir / "job.json").exists()
+
+
+def test_links_are_neither_followed_nor_written_to(run_dir, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "graph.onnx").write_text("another's")
+    (run_dir / "films").symlink_to(tmp_path / "elsewhere")
+    with Trial().of(run_dir, new=frozenset()):
+        (tmp_path / "elsewhere" / "graph.onnx").write_text("another's, changed")
+    assert (tmp_path / "elsewhere" / "graph.onnx").read_text() == "another's, changed"
+    assert (run_dir / "films").is_symlink()
+
+
+@pytest.mark.parametrize("there", ["nothing", "an empty folder", "a note"])
+def test_a_refused_new_run_leaves_what_was_there(tmp_path, there):
+    run = tmp_path / "run"
+    if there != "nothing":
+        run.mkdir()
+    if there == "a note":
+        (run / "note.txt").write_text("keep\n")
+    before = tree(tmp_path)
+    with open_run_directory(run, None, trial=Trial()):
+        (run / "config.yaml").write_text("new")
+        (run / "logs" / "learner.log").write_text("new")
+    assert tree(tmp_path) == before
+
+
+def test_a_new_run_is_not_begun_inside_another(run_dir):
+    (run_dir / "run.json").write_text("{}")
+    for inside in (run_dir / "checkpoints", run_dir / "policy" / "deep"):
+        with pytest.raises(ConfigError, match=f"lies in the directory of a run, {run_dir}; choose another --run-dir"):
+            require_free(inside, None)
+    require_free(run_dir.parent / "other", None)
+    require_free(run_dir / "after-5", str(run_dir / "after-5"))  # what was set aside goes on there
+
+
+def test_a_directory_whose_name_is_no_utf_8_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"odd\\udcff: the name is no UTF-8; choose another --run-dir"):
+        require_free(tmp_path / "odd\udcff", None)
+
+
+def test_a_run_that_trains_is_not_touched_by_a_launch_that_finds_its_lock(run_dir):
+    with open_run_directory(run_dir, None):
+        (run_dir / "config.yaml").write_text("of the run that trains")
+        before = tree(run_dir)
+        with pytest.raises(ConfigError, match="has not ended"), open_run_directory(run_dir, None, trial=Trial()):
+            pass
+        assert tree(run_dir) == before
