@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,6 +64,11 @@ def __getattr__(name: str) -> Any:
     return getattr(configuration, name)
 
 
+def __dir__() -> list[str]:
+    """Return the public names, also those that are imported at their first use."""
+    return sorted(__all__)
+
+
 def train(
     config: "RunConfig | LoadedConfig",
     *,
@@ -86,7 +92,8 @@ def train(
         view: How progress is shown. "auto" (the default): a live panel in a terminal and plain lines elsewhere.
             "plain": plain lines. "quiet": events and the final summary. "silent": nothing. Or an object with the
             methods of `distrl.View`.
-        callbacks: Each is called with every new snapshot, about once a second. An exception in one ends the run.
+        callbacks: Each is called with every new snapshot, about once a second. False, returned by one, ends the run in
+            order, with the stop reason "callback". An exception in one ends the run, too, and is raised.
 
     Returns:
         The summary that is also in summary.json. Its `exit_code` is 0 if the run ended as requested; otherwise
@@ -112,9 +119,9 @@ def iterate(
             if result["mean_return_100"] is not None and result["mean_return_100"] > 400:
                 break
 
-    A snapshot is a mapping of the names in `distrl.metrics.snapshot.METRICS`; what is not known yet is None. The
-    generator returns the summary, which is also in summary.json. Signals stay with the caller: Ctrl-C leaves the loop.
-    A generator with a name goes on training until it is closed: use `contextlib.closing`.
+    A snapshot is a mapping of the names in `distrl.metrics.snapshot.METRICS`, and of the algorithm's own; what is not
+    known yet is None. The generator returns the summary, which is also in summary.json. Signals stay with the caller:
+    Ctrl-C leaves the loop. A generator with a name goes on training until it is closed: use `contextlib.closing`.
     """
     from distrl.launch.iteration import iterate as over
 
@@ -132,8 +139,11 @@ def _train(
 ) -> "Summary":
     # Imported here: roles and the CLI import this package and must stay light.
     from distrl.config.load import LoadedConfig
+    from distrl.interrupt import Interrupt
     from distrl.launch.head_start import head_start
 
+    if not isinstance(resume, str | None):
+        raise ConfigError(f'resume: {resume!r} names no run; give "auto", or a run\'s directory as a str')
     loaded = config if isinstance(config, LoadedConfig) else LoadedConfig.of(config)
     folder = run_directory(loaded.config, run_dir, resume)
     new = run_dir is None and resume is None
@@ -142,8 +152,9 @@ def _train(
         from distrl.terminal.console import ListenedView, named_view
 
         shown = named_view(view or "auto", folder) if isinstance(view, str | None) else view
+        interrupt = interrupt or Interrupt()
         if callbacks:
-            shown = ListenedView(shown, callbacks)
+            shown = ListenedView(shown, callbacks, partial(interrupt.set, 0, "callback"))
         try:
             return training.train(
                 loaded,

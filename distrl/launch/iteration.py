@@ -31,8 +31,7 @@ def iterate(train: Callable[[Listener, Interrupt], Summary]) -> Generator[Snapsh
             told.put(error)
 
     def stop() -> None:
-        if interrupt.code is None:
-            interrupt.name, interrupt.code = ASKED, 0
+        interrupt.set(0, ASKED)
 
     def stop_with_the_program() -> None:
         """Let the program end although it still holds the generator of a loop that it has left."""

@@ -29,6 +29,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
+from urllib.parse import quote
 
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.memory_backend.private_directory import PREFIX, make_private_directory
@@ -80,7 +81,7 @@ class EmbeddedRedis:
     def __init__(self, directory: Path, lock: int, guardian: subprocess.Popen[bytes]) -> None:
         self.directory = directory
         self._lock: int | None = lock
-        self.url = f"unix://{directory / _SOCKET_NAME}"
+        self.url = f"unix://{quote(str(directory / _SOCKET_NAME))}"
         self._guardian = guardian
 
     @staticmethod

@@ -13,7 +13,7 @@ from distrl.config import RunConfig
 from distrl.config.presets import nearest
 from distrl.errors import ConfigError
 from distrl.metrics.phrases import NO_EPISODE, RoleRow, return_words, role_states
-from distrl.metrics.snapshot import Snapshot, amount, number
+from distrl.metrics.snapshot import METRICS, Snapshot, amount, number
 from distrl.runs.progress import History, goals
 from distrl.runs.summary import Summary, closing_text, duration
 
@@ -128,28 +128,38 @@ class UntilGoneView:
 
 
 Listener = Callable[[Snapshot], object]
-"""Takes a snapshot, a mapping of names in `metrics.snapshot.METRICS` to values; its return value is ignored."""
+"""Takes a snapshot, a mapping of names in `metrics.snapshot.METRICS` to values. If it returns False, the run ends."""
 
 
 class ListenedView:
     """A view, and listeners that get each snapshot once. What a listener raises ends the run, and is raised on.
 
-    Snapshots that follow each other within half a second may be skipped; the last one is not.
+    Snapshots that follow each other within half a second may be skipped; the last one is not. All have the names of
+    `METRICS`, and those that earlier ones had.
+
+    Args:
+        stop: Called when a listener returns False.
     """
 
-    def __init__(self, view: View, listeners: Sequence[Listener]) -> None:
+    def __init__(self, view: View, listeners: Sequence[Listener], stop: Callable[[], None]) -> None:
         self._view = view
         self._listeners = listeners
-        self._last: Snapshot = {}
+        self._stop = stop
+        self._last: tuple[object, object] | None = None
+        self._names = dict.fromkeys(metric.name for metric in METRICS)
         self.event, self.close, self.stop = view.event, view.close, view.stop
 
     def update(self, snapshot: Snapshot, roles: Sequence[RoleRow], config: RunConfig) -> None:
         """Update the view, then call the listeners if the snapshot is new."""
         self._view.update(snapshot, roles, config)
-        if snapshot and snapshot is not self._last:
-            self._last = snapshot
-            for listener in self._listeners:
-                listener(snapshot)
+        identity = snapshot.get("wall_s"), snapshot.get("stop_reason")
+        if not snapshot or identity == self._last:  # numbers of roles may have changed since
+            return
+        self._last = identity
+        self._names |= dict.fromkeys(snapshot)
+        for listener in self._listeners:
+            if listener({**self._names, **snapshot}) is False:
+                self._stop()
 
 
 VIEWS = ("auto", "plain", "quiet", "silent")

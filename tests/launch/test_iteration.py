@@ -10,8 +10,10 @@ import pytest
 import distrl
 from distrl.errors import ConfigError
 from distrl.launch.iteration import iterate
+from distrl.metrics.snapshot import METRICS
 from distrl.runs.directories import open_run
 from distrl.runs.metrics_csv import read_table
+from distrl.terminal.console import ListenedView, QuietView
 
 SMALL = ["actors.count=0", "stop.mean_return=null"]
 
@@ -86,6 +88,35 @@ def test_callbacks_get_each_snapshot_once_and_may_end_the_run(tmp_path):
     with pytest.raises(RuntimeError, match="seen enough"):
         distrl.train(toy("stop.updates=50"), run_dir=tmp_path / "other", callbacks=[refuse])
     assert open_run(tmp_path / "other").state == "ended"
+
+
+def test_a_callback_that_returns_false_ends_the_run_in_order(tmp_path, capsys):
+    seen = []
+
+    def enough(snapshot):
+        seen.append(snapshot["updates"])
+        return snapshot["updates"] < 20
+
+    summary = distrl.train(toy("stop.updates=100000"), run_dir=tmp_path / "run", callbacks=[enough], view="plain")
+    assert (summary.exit_code, summary.stop_reason, summary.error) == (0, "callback", None)
+    assert 20 <= summary.updates < 100_000
+    assert "stopped by the callback (exit code 0)" in capsys.readouterr().out
+    assert (tmp_path / "run" / "checkpoints" / f"ckpt-{summary.updates:012}").is_dir()
+
+
+def test_a_listener_gets_each_snapshot_once_with_all_names():
+    """The view is updated twice a second, also while no new snapshot comes, with the rates of roles that pause."""
+    got, stopped = [], []
+    view = ListenedView(QuietView(write=lambda line: None), [got.append], lambda: stopped.append(True))
+    first = {"updates": 1, "wall_s": 1.0}
+    last = {"updates": 2, "wall_s": 2.0, "loss": 0.5}
+    for snapshot in ({}, first, {**first, "env_steps_per_s": 0.0}, dict(first), last, {**last, "stop_reason": "asked"}):
+        view.update(snapshot, [], None)
+    assert [given["updates"] for given in got] == [1, 2, 2]
+    names = {metric.name for metric in METRICS}
+    assert [given.keys() - names for given in got] == [set(), {"loss"} - names, {"loss"} - names]
+    assert all(names <= given.keys() for given in got)
+    assert (got[0]["episodes"], got[2]["stop_reason"], stopped) == (None, "asked", [])
 
 
 def test_a_generator_that_is_still_held_does_not_keep_the_program(tmp_path):

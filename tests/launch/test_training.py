@@ -11,10 +11,12 @@ from types import SimpleNamespace
 import pytest
 import redis
 
+import distrl
 from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig, load
 from distrl.config.schedules import Progress
 from distrl.data_store.checkpoints import save
+from distrl.environments import probe
 from distrl.errors import CheckpointError, ConfigError, MemoryBackendError, MissingExtraError
 from distrl.interrupt import Interrupt
 from distrl.launch import checks, distributed, training
@@ -334,6 +336,26 @@ def test_roles_on_other_hosts_cannot_share_an_embedded_redis(tmp_path):
 
 def loaded(**sections):
     return LoadedConfig.of(RunConfig.model_validate(sections))
+
+
+@pytest.mark.parametrize("resume", [True, 7, ["auto"]])
+def test_a_resume_that_is_no_text_is_refused(tmp_path, resume):
+    with pytest.raises(ConfigError, match=r'^resume: .* names no run; give "auto", or a run\'s directory as a str$'):
+        distrl.train(RunConfig(), run_dir=tmp_path / "run", resume=resume)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_package_lists_its_public_names_alone():
+    assert dir(distrl) == sorted(distrl.__all__)
+    assert {"load", "View", "RunConfig"} <= set(dir(distrl))
+
+
+def test_what_takes_long_before_the_launch_is_told_to_the_view(tmp_path, monkeypatch, capfd):
+    """A view that is silent prints nothing, then."""
+    monkeypatch.setattr(probe, "_PATIENCE_S", 0.0)
+    told = []
+    checks.check(loaded(actors={"count": 0}, environment={"id": "CartPole-v1"}), tmp_path, "r", told.append)
+    assert (told, *capfd.readouterr()) == (["trying out CartPole-v1 …"], "", "")
 
 
 def test_config_yaml_is_private(tmp_path):

@@ -7,9 +7,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
-from urllib.parse import quote
 
 import psutil
 import pytest
@@ -17,6 +17,7 @@ import redis
 
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.memory_backend import embedded_redis
+from distrl.memory_backend.backend import connect
 from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
 
 SIZES = {"maxmemory_bytes": 2**26, "max_bulk_bytes": 2**25}
@@ -184,10 +185,13 @@ def test_secret_settings_are_in_no_list_of_processes():
 
 @pytest.mark.redis
 def test_a_temporary_directory_with_odd_characters_serves(monkeypatch):
-    with tempfile.TemporaryDirectory(prefix='a "b\\c é', dir="/tmp") as odd:
+    with tempfile.TemporaryDirectory(prefix='a "b\\c é#1', dir="/tmp") as odd:
         monkeypatch.setattr(tempfile, "tempdir", odd)
-        with EmbeddedRedis.start(**SIZES) as server, redis.Redis.from_url("unix://" + quote(server.url[7:])) as client:
+        with EmbeddedRedis.start(**SIZES) as server, redis.Redis.from_url(server.url) as client:
             assert client.ping()
+            with closing(connect(server.url, "r", name="test", give_up_s=1.0)) as backend:
+                backend.create("{}")
+                assert backend.config_json() == "{}"
 
 
 @pytest.mark.redis
