@@ -203,6 +203,7 @@ import time
 from pathlib import Path
 from tests.trackers.conftest import Launch
 made = Launch(Path({str(tmp_path)!r}), own={{"mine:Mine": {{}}}})
+made.take(1, 2)
 time.sleep(600)
 """
     process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=environment())
