@@ -17,18 +17,19 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
-from typing import Any, Literal, SupportsFloat, TypeVar
+from typing import Any, Literal, TypeVar
 
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec as Registration
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector.utils import concatenate, iterate
 
 from distrl.config.curriculum import ParameterValue
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments import adjusting, observation_spaces, old_gym
 from distrl.environments.extras import OF_MODULE, OF_NAMESPACE
-from distrl.environments.info_metrics import reported
+from distrl.environments.info_metrics import as_array, reported
 from distrl.environments.remote import vector as remote_vector
 from distrl.environments.remote.connection import is_remote
 from distrl.errors import ConfigError, MissingExtraError, require
@@ -45,9 +46,9 @@ IS_SUCCESS = "is_success"
 
 
 def success_alone(info: Any) -> dict[str, bool]:
-    """Return an environment's info without all but `IS_SUCCESS`, if that is a single value there."""
-    value = info.get(IS_SUCCESS) if isinstance(info, Mapping) else None
-    return {} if value is None or np.ndim(value) else {IS_SUCCESS: bool(value)}
+    """Return an environment's info without all but `IS_SUCCESS`, if that is a single number or truth value there."""
+    value = as_array(info.get(IS_SUCCESS)) if isinstance(info, Mapping) else np.asarray(None)
+    return {IS_SUCCESS: bool(value)} if value.ndim == 0 and value.dtype.kind in "biuf" else {}
 
 
 def info_in_use(info: Any, metrics: Collection[str], *, ended: bool) -> dict[str, Any]:
@@ -63,15 +64,27 @@ def succeeded(infos: Mapping[str, Any], rows: int) -> Array | None:
         object [rows]: True, False, or None of a row that does not say it. Gymnasium fills such rows with zeros, and
         tells them by a mask.
     """
-    if IS_SUCCESS not in infos:
+    values = as_array(infos.get(IS_SUCCESS))
+    if values.shape != (rows,) or values.dtype.kind not in "biufO":
         return None
-    values = np.asarray(infos[IS_SUCCESS], np.bool_)
-    if values.shape != (rows,):
-        return None
+    values = values.astype(np.bool_)
     said = np.asarray(infos.get(f"_{IS_SUCCESS}", np.ones(rows)), np.bool_)
     found = values.astype(np.object_)
     found[~said] = None
     return found
+
+
+def number_of(reward: Any) -> float:
+    """Return a reward as a number; raise ValueError if it is none, or an array."""
+    if isinstance(reward, float):
+        return reward
+    array = as_array(reward)
+    if array.ndim:
+        raise ValueError(f"the reward has shape {array.shape}, it must be one number")
+    try:
+        return float(reward)
+    except (TypeError, ValueError):
+        raise ValueError(f"the reward is a {type(reward).__name__}, it must be one number") from None
 
 
 @dataclass(frozen=True)
@@ -92,45 +105,55 @@ class Made:
     adjustable: tuple[str, ...] = ()
 
 
-class InfoReduced(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Leaves in `info` what is in use, in forms that vectors join without loss.
+class CheckedSyncVector(SyncVectorEnv[Any, Any]):
+    """SyncVectorEnv that looks at nothing in infos but what is in use, and checks what it is shown and paid.
 
-    Gymnasium would round the numbers of all environments to whole ones if the first environment's number is an int.
-    """
-
-    def __init__(self, environment: gymnasium.Env[Any, Any], metrics: Collection[str]) -> None:
-        super().__init__(environment)
-        self._metrics = metrics
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        return self.env.reset(seed=seed, options=options)[0], {}
-
-    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        kept = info_in_use(info, self._metrics, ended=bool(terminated or truncated))
-        return observation, reward, terminated, truncated, kept
-
-
-class RangeCheckedVector(SyncVectorEnv[Any, Any]):
-    """SyncVectorEnv that refuses numbers beyond the observation space's dtype instead of wrapping them.
+    Gymnasium joins all of each row's info: it fails where two rows have arrays of different lengths, and rounds the
+    numbers of all rows to whole ones if the first row's is an int. It wraps numbers beyond the observation space's
+    dtype.
 
     Raises:
-        ValueError: In `reset` and `step`, with the path of the observation.
+        ValueError: In `reset` and `step`, with the path of the observation, or for a reward that is no number.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, metrics: Collection[str], *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._metrics = metrics
         self._check_range = observation_spaces.range_check(self.single_observation_space)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         return self._checked(super().reset, seed=seed, options=options)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        return self._checked(super().step, actions)
+        return self._checked(self._step, actions)
 
     def adjust(self, number: int, values: Mapping[str, ParameterValue]) -> None:
         """Set attributes of one environment, beneath its wrappers."""
         adjusting.adjust(self.envs[number], values)
+
+    def _step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        infos: dict[str, Any] = {}
+        for row, (action, single) in enumerate(zip(iterate(self.action_space, actions), self.envs, strict=True)):
+            if self._autoreset_envs[row]:
+                self._env_obs[row], _ = single.reset()
+                self._rewards[row], self._terminations[row], self._truncations[row] = 0.0, False, False
+                continue
+            self._env_obs[row], reward, terminated, truncated, info = single.step(action)
+            self._rewards[row], self._terminations[row], self._truncations[row] = (
+                number_of(reward),
+                terminated,
+                truncated,
+            )
+            kept = info_in_use(info, self._metrics, ended=bool(terminated or truncated))
+            infos = super()._add_info(infos, kept, row)
+        self._observations = concatenate(self.single_observation_space, self._env_obs, self._observations)
+        self._autoreset_envs = self._terminations | self._truncations
+        results = (self._rewards.copy(), self._terminations.copy(), self._truncations.copy())
+        return self._observations, *results, infos
+
+    def _add_info(self, vector_infos: dict[str, Any], env_info: Any, env_num: int) -> dict[str, Any]:
+        """Leave out the info of a reset."""
+        return vector_infos
 
     def _checked(self, call: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
         try:
@@ -382,15 +405,12 @@ def _check_own(
         raise _OwnUnsuitableError("its vector entry point has other spaces than the single environment")
 
 
-def _reporting(config: EnvironmentConfig, single: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
-    return InfoReduced(single, tuple(config.metrics)) if config.metrics else single
-
-
 def _make_sync(config: EnvironmentConfig, source: Registration | Callable[..., Any], count: int) -> Made:
     with refused(f"environment {config.id} cannot be stepped as a vector"):
         # copy=False: `spaces.observation_reader` copies.
-        vector = RangeCheckedVector(
-            [lambda: _reporting(config, _make_one(config, source))] * count,
+        vector = CheckedSyncVector(
+            tuple(config.metrics),
+            [lambda: _make_one(config, source)] * count,
             copy=False,
             autoreset_mode=AutoresetMode.NEXT_STEP,
         )

@@ -91,7 +91,7 @@ def _values(info: Mapping[str, Any], name: str, valid: BoolArray) -> FloatArray:
     found = np.full(len(valid), np.nan)
     if name not in info:
         return found
-    values = _array(info[name])
+    values = as_array(info[name])
     if values.shape != valid.shape:
         raise ValueError(f"environment.metrics.{name} needs a number for each row, and info has {_shown(info[name])}")
     mask = info.get(f"_{name}")
@@ -114,17 +114,20 @@ def _number(name: str, value: Any) -> float:
             return float(value)
         except OverflowError:  # a whole number beyond float64 is unknown, as one beyond float32 is
             return math.nan
-    array = _array(value)
+    array = as_array(value)
     if array.ndim or array.dtype.kind not in "biuf":
         raise TypeError(f"environment.metrics.{name} needs a number, and info has {_shown(value)}")
     return float(array)
 
 
-def _array(value: Any) -> Array:
+def as_array(value: Any) -> Array:
+    """Return any value of an info as an array; lists of different lengths are one object."""
     try:
         return np.asarray(value)
-    except ValueError:  # lists of different lengths
-        return np.asarray([value, None], object)
+    except ValueError:
+        array = np.empty((), object)
+        array[()] = value
+        return array
 
 
 def _shown(value: Any) -> str:

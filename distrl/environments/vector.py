@@ -155,7 +155,8 @@ class VectorEnvironment:
             if self._adjusting is not None and self._adjusting.pending:
                 self._adjusting.begin(np.flatnonzero(self._ended).tolist())
             raw_actions = self._write(self._pipeline.actions(actions))
-            raw, raw_rewards, raw_terminated, raw_truncated, info = self.vector.step(raw_actions)
+            raw, raw_rewards, raw_terminated, raw_truncated, given_info = self.vector.step(raw_actions)
+            info = given_info if isinstance(given_info, Mapping) else {}
             over = self._ended if gym_adapter.VALID not in info else ~np.array(info[gym_adapter.VALID], np.bool_)
             valid = ~over
             paid = np.array(raw_rewards, dtype=np.float32)

@@ -5,7 +5,7 @@ from typing import Any
 
 import gymnasium
 
-from distrl.environments.gym_adapter import describe, limits
+from distrl.environments.gym_adapter import describe, limits, number_of
 from distrl.environments.info_metrics import reported
 from distrl.environments.remote.protocol import Message
 from distrl.environments.remote.spaces import decoded, described, encoded
@@ -95,7 +95,7 @@ class RemoteSession:
             self.episodes += 1
         return {
             **self._shown(observation),
-            "reward": float(reward),
+            "reward": number_of(reward),
             "terminated": bool(terminated),
             "truncated": bool(truncated),
             "is_terminal": bool(terminated or truncated),

@@ -198,7 +198,7 @@ class _Reporting(gymnasium.Wrapper[Any, Any, Any, Any]):
             check_observation("observation", self.env.observation_space, observation)
             # All else would be pickled at every step for nothing.
             kept = gym_adapter.info_in_use(info, self._metrics, ended=bool(terminated or truncated))
-            return observation, float(reward), bool(terminated), bool(truncated), kept
+            return observation, gym_adapter.number_of(reward), bool(terminated), bool(truncated), kept
         except Exception as error:
             raise _travelling(error) from error
 
