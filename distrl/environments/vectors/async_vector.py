@@ -2,7 +2,7 @@
 
 Workers come from a fork server, not from the actor: the actor has threads and open connections, and a gradient actor
 has TensorFlow. They end with the actor, however it ends, even while an environment hangs. An exception of an
-environment comes back with its own traceback.
+environment comes back with its own traceback. An environment may start processes of its own.
 """
 
 import contextlib
@@ -14,21 +14,22 @@ import select
 import signal
 import time
 import traceback
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from multiprocessing import connection
+from multiprocessing.connection import Connection
 from typing import Any, SupportsFloat
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
-from gymnasium.vector.async_vector_env import AsyncState
+from gymnasium.vector.async_vector_env import AsyncState, _async_worker
 
 from distrl.config.curriculum import ParameterValue
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments import adjusting, gym_adapter, spaces
 from distrl.environments.gym_adapter import Made, WorkerError, describe
 from distrl.environments.observation_spaces import check_observation, of_environment
-from distrl.environments.vectors import fork_server
+from distrl.environments.vectors import fork_server, global_generators
 from distrl.errors import ConfigError
 
 CLOSE_S = 3.0
@@ -47,22 +48,18 @@ def make_vector(config: EnvironmentConfig, count: int) -> Made:
     fork_server.ensure_running(__name__)
     try:
         vector = WorkerVector(
-            [functools.partial(_make_one, config, os.getpid())] * count,
+            [functools.partial(_make_one, config)] * count,
             # Gymnasium's buffers hold a Text's own characters only, and no more of them than it declares, where sync
             # shows any text: those go through pipes.
             shared_memory=all(array.vocabulary is None for array in spec.observations.values()),
             copy=False,  # `spaces.observation_reader` copies
             context="forkserver",
+            worker=_work,
             autoreset_mode=AutoresetMode.NEXT_STEP,
         )
-    except (EOFError, ConnectionError) as error:
-        raise ConfigError(
-            f"environment {config.id} cannot be made in processes of its own: a worker ended at once; its own words "
-            "stand above or in the log; try environment.vectorization: sync"
-        ) from error
     except Exception as error:
         raise ConfigError(
-            f"environment {config.id} cannot be stepped in processes of its own: {describe(error)}; "
+            f"environment {config.id} cannot be made in a process of its own: {describe(error)}; "
             "try environment.vectorization: sync"
         ) from error
     return Made(vector, "async", *limits, adjustable=names)
@@ -92,6 +89,15 @@ class WorkerVector(AsyncVectorEnv[Any, Any]):
             observations, rewards, terminated, truncated, info = super().step(actions)
         self._due = tuple(np.flatnonzero(terminated | truncated))
         return observations, rewards, terminated, truncated, info
+
+    def _check_spaces(self) -> None:
+        """Do AsyncVectorEnv's last step of the making, which hears first from workers, and end all where one fails."""
+        try:
+            with self._named_deaths():
+                super()._check_spaces()
+        except BaseException:
+            self.close(terminate=True)
+            raise
 
     def adjust(self, number: int, values: Mapping[str, ParameterValue]) -> None:
         """Set attributes of one environment, beneath its wrappers; its process is idle."""
@@ -146,16 +152,36 @@ class WorkerVector(AsyncVectorEnv[Any, Any]):
         self.error_queue.close()
 
 
-def _make_one(config: EnvironmentConfig, created_in: int) -> gymnasium.Env[Any, Any]:
-    """Make one environment. Elsewhere than in the process `created_in`, first tie that process to its parent.
-
-    Gymnasium calls it in the actor too, to see the spaces.
-    """
-    if os.getpid() != created_in:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the actor's to judge
-        _end_with_parent()
-        fork_server.join_parents_group()
+def _make_one(config: EnvironmentConfig) -> gymnasium.Env[Any, Any]:
     return _Reporting(gym_adapter.make_one(config), tuple(config.metrics))
+
+
+def _work(
+    index: int,
+    make: Callable[[], gymnasium.Env[Any, Any]],
+    pipe: Connection,
+    parent_pipe: Connection,
+    buffer: Any,
+    errors: Any,
+    *others: Any,
+) -> None:
+    """Be gymnasium's worker, tied to the parent; an error of the making comes back as those of steps do."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the actor's to judge
+    _end_with_parent()
+    fork_server.join_parents_group()
+    multiprocessing.current_process().daemon = False  # the environment may start processes, as in the actor's own
+    global_generators.seed()
+    try:
+        environment = make()
+    except Exception as error:
+        parent_pipe.close()
+        own = error.__cause__ if isinstance(error, ConfigError) else None  # without the words around it
+        travelling = _travelling(own if isinstance(own, Exception) else error)
+        pipe.recv()  # the parent's first request, whose reply this is
+        errors.put((index, WorkerError, travelling, "".join(travelling.__notes__)))
+        pipe.send((None, False))
+        return
+    _async_worker(index, lambda: environment, pipe, parent_pipe, buffer, errors, *others)
 
 
 def _end_with_parent() -> None:
@@ -186,6 +212,8 @@ class _Reporting(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         try:
+            if seed is not None:
+                global_generators.seed(seed)
             observation, _ = self.env.reset(seed=seed, options=options)
             check_observation("observation", self.env.observation_space, observation)
         except Exception as error:

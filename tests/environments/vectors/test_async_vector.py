@@ -1,5 +1,6 @@
 """Environments in processes of their own: what they raise comes back whole, and none outlives its parent."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -24,9 +25,12 @@ from distrl.errors import ConfigError, EnvironmentFailedError
 # Importable by name, as worker processes import it.
 MODULE = '''
 import ctypes
+import multiprocessing
 import os
+import random
 import sys
 import time
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -83,6 +87,55 @@ class NotThere(StepCounter):
         if os.path.getsize(counter) > 2:
             raise OSError("the port is taken")
         super().__init__()
+
+
+class LeavesThere(NotThere):
+    def __init__(self, counter):
+        try:
+            super().__init__(counter)
+        except OSError:
+            os._exit(7)
+
+
+class Drawing(StepCounter):
+    """Shows what a global generator of its process has drawn at the making, and pays what it draws at a step."""
+
+    def __init__(self, of):
+        super().__init__(terminate_at_steps=None, truncate_at_steps=None)
+        if of in LIBRARIES:
+            sys.modules[of] = LIBRARIES[of]
+        self.draw = {"numpy": np.random.random, "random": random.random}.get(of, lambda: LIBRARIES["seeded"])
+        self.at_making = np.full(1, self.draw(), np.float32)
+
+    def reset(self, **kwargs):
+        super().reset(**kwargs)
+        return self.at_making, {}
+
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        return observation, self.draw(), *rest
+
+
+def remember(seed):
+    LIBRARIES["seeded"] = seed
+
+
+LIBRARIES = {
+    "tensorflow": SimpleNamespace(random=SimpleNamespace(set_seed=remember)),
+    "torch": SimpleNamespace(manual_seed=remember),
+    "seeded": 0,
+}
+
+
+class Starting(StepCounter):
+    """Each step is made by a process of its own."""
+
+    def step(self, action):
+        queue = multiprocessing.SimpleQueue()
+        process = multiprocessing.Process(target=queue.put, args=(17.0,))
+        process.start()
+        process.join()
+        return super().step(action)[0], queue.get(), False, False, {}
 
 
 class Odd(StepCounter):
@@ -222,6 +275,29 @@ def test_workers_carry_no_framework_even_where_their_parent_does(monkeypatch: py
     environment.close()
 
 
+@pytest.mark.parametrize("of", ["numpy", "random", "tensorflow", "torch"])
+def test_rows_draw_different_numbers_from_global_generators_and_the_same_for_the_same_seed(of: str) -> None:
+    environment = vector("faulty:Drawing", 2, of=of)
+    drawn = []
+    for seed in (3, 3, 4):
+        at_making = environment.reset(seed)["observation"][:, 0]
+        drawn.append(environment.step(zeros(2)).rewards.tolist())
+    environment.close()
+    assert drawn[0] == drawn[1]
+    assert len({*drawn[0], *drawn[2]}) == 4
+    if of in ("numpy", "random"):
+        assert at_making[0] != at_making[1]
+
+
+def test_an_environment_may_start_processes_as_it_may_in_the_actors_own() -> None:
+    environment = vector("faulty:Starting", 2)
+    environment.reset(0)
+    running = workers(environment)
+    assert environment.step(zeros(2)).rewards.tolist() == [17.0, 17.0]
+    environment.close()
+    assert gone(running)
+
+
 def test_texts_come_as_they_are_and_resets_begin_anew() -> None:
     """Gymnasium's shared memory would take neither these characters nor their number; its pipes would reset twice."""
     ours = vector("faulty:Talking", 2)
@@ -309,8 +385,17 @@ def test_what_cannot_be_made_in_processes_is_refused(tmp_path: Path) -> None:
         assert refusals[0] == refusals[1]
     with pytest.raises(ConfigError, match="unknown environment 'CartPoel-v1'; the nearest ids are CartPole-v1"):
         vector("CartPoel-v1", 1)
-    with pytest.raises(ConfigError, match="cannot be made in processes of its own: a worker ended at once"):
-        vector("faulty:NotThere", 1, counter=str(tmp_path / "made"))
+    for name, own in (
+        ("NotThere", "OSError: the port is taken"),
+        ("LeavesThere", "the process of environment 0 ended: exit code 7"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            vector(f"faulty:{name}", 1, counter=str(tmp_path / name))
+        assert str(caught.value) == (
+            f"environment faulty:{name} cannot be made in a process of its own: {own}; "
+            "try environment.vectorization: sync"
+        )
+    assert not multiprocessing.active_children()
 
 
 MIXED = Dict(
