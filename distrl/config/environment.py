@@ -59,6 +59,9 @@ class EnvironmentConfig(Section):
     """Steps between the environment and the policy, in order; each is {step: NAME, …}."""
     text: TextParameters = TextParameters()
     """How text observations become tokens."""
+    devices: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9,/:-]*$")] | None = None
+    """CUDA_VISIBLE_DEVICES of the processes that step environments: of the trial, `env check`, actors and the
+    evaluator. "": no GPU. null: as set where distrl starts."""
     spec_file: str | None = None
     """File with the environment's spec, which `distrl env check --json` prints, for a host that has no environment and
     starts no actors (`launch.start_actors: false`); null: the environment is tried before the launch."""
@@ -95,6 +98,11 @@ class EnvironmentConfig(Section):
     def metric_rules(self) -> dict[str, MetricRule]:
         """Name -> rule of the keyword arguments that change by a metric."""
         return {name: rule for name, rule in self.curriculum.items() if isinstance(rule, MetricRule)}
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Environment variables of processes that step it, where they differ from what the user has set."""
+        return {} if self.devices is None else {"CUDA_VISIBLE_DEVICES": self.devices}
 
     def parameters_at(self, progress: Progress) -> dict[str, ParameterValue]:
         """Return the keyword arguments that can change, with the values in force.

@@ -163,7 +163,8 @@ def check_environment(
 
 
 def _findings(request: Request, progress: Callable[[str], None]) -> Iterator[Finding]:
-    with Child("distrl.environments.check:examine", request.model_dump(mode="json"), timeout_s=START_S) as child:
+    function, variables = "distrl.environments.check:examine", request.config.variables
+    with Child(function, request.model_dump(mode="json"), timeout_s=START_S, variables=variables) as child:
         yield from _watch(request, child, progress)
 
 

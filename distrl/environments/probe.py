@@ -113,7 +113,8 @@ def _try(
         "episode_s": EPISODE_S,
         "timeout_s": limits_s[1],
     }
-    with Child("distrl.environments.probe:try_out", request, timeout_s=limits_s[0]) as child:
+    function, variables = "distrl.environments.probe:try_out", config.variables
+    with Child(function, request, timeout_s=limits_s[0], variables=variables) as child:
         exit_code, messages, limit_s = _wait(child, config, limits_s, report)
         output = child.output()
     last = messages[-1] if messages else {"stage": "start"}

@@ -53,7 +53,7 @@ class ProcessHandle:
 
 
 class ProcessLauncher:
-    """Starts roles as child processes with one numeric thread each and no GPU but for the learner.
+    """Starts roles as child processes with one numeric thread each.
 
     They get process groups of their own, so that Ctrl-C reaches the supervisor alone and it can end them in order; not
     sessions, each of which Linux would give the same share of the cores, whatever `give_way` asks for.

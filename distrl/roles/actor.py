@@ -1,6 +1,7 @@
 """The actor role: joins a run, waits for the policy bundle, and runs the actor's loop until asked to stop.
 
-Gradient actors import the numeric framework, on the CPU and on one thread; all others carry none.
+Gradient actors import the numeric framework, on the CPU and on one thread; all others carry none. A GPU is there for
+the environment alone.
 """
 
 import threading

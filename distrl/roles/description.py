@@ -111,7 +111,7 @@ class Run:
 
     def variables(self, role: Role) -> dict[str, str]:
         """Environment variables of the role's process."""
-        return role_variables(role.kind, self.threads(role))
+        return role_variables(role.kind, self.threads(role), self.config.environment.variables)
 
     def open_backend(self, name: str, *, give_up_s: float | None = None) -> Backend:
         """Open one more connection for one more thread; it gives up after `memory.give_up_s` by default.

@@ -3,6 +3,7 @@
 import os
 import sys
 import threading
+from collections.abc import Mapping
 
 from distrl.errors import ConfigError, require
 
@@ -44,11 +45,16 @@ def import_framework(backend: str) -> None:
         import_keras(backend)
 
 
-def role_variables(kind: str, threads: int) -> dict[str, str]:
-    """Return environment variables that bound a role's numeric threads and hide the GPU from all but the learner."""
+def role_variables(kind: str, threads: int, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return environment variables that bound a role's numeric threads, and those of a process that steps environments.
+
+    GPUs are not hidden from roles: an environment may need one. A role's own networks are kept off them by
+    `configure(device="cpu")` and ONNX Runtime's CPU provider.
+
+    Args:
+        environment: `EnvironmentConfig.variables`.
+    """
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     variables = dict.fromkeys(names, str(threads))
     variables["TF_CPP_MIN_LOG_LEVEL"] = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2")
-    if kind != "learner":
-        variables["CUDA_VISIBLE_DEVICES"] = ""
-    return variables
+    return variables if kind == "learner" else variables | environment

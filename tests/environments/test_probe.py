@@ -50,6 +50,14 @@ def probe_mine(reset: str = "pass", step: str = "pass", timeout_s: float = 15.0)
     return probe(EnvironmentConfig(id="my_module:Mine"), timeout_s=timeout_s)
 
 
+def test_the_trial_sees_the_gpus_that_the_actors_will_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    Path("my_module.py").write_text(HEAD.format(reset="raise OSError(os.environ['CUDA_VISIBLE_DEVICES'])", step="pass"))
+    for devices, seen in ((None, "3"), ("0,1", "0,1")):
+        with pytest.raises(ConfigError, match=rf"failed in reset: OSError: {seen}\n"):
+            probe(EnvironmentConfig(id="my_module:Mine", devices=devices))
+
+
 def failure(reset: str = "pass", step: str = "pass", timeout_s: float = 15.0) -> ConfigError:
     with pytest.raises(ConfigError) as caught:
         probe_mine(reset, step, timeout_s)
@@ -262,7 +270,7 @@ def test_remote_environments_have_as_long_as_their_own_time_outs(monkeypatch, co
     class UnstartedError(Exception):
         """In place of a child."""
 
-    def child(function, request, *, timeout_s):
+    def child(function, request, *, timeout_s, variables):
         seen.append(timeout_s)
         raise UnstartedError
 

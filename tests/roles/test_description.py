@@ -41,13 +41,14 @@ def test_only_a_redis_that_can_come_back_is_waited_for(monkeypatch, url, given, 
     assert opened == {"launch": opened_for.description.launch, "name": "actor 1", "give_up_s": patience_s}
 
 
-def test_only_the_learner_may_see_a_gpu():
-    home = run(learner={"threads": 3})
+@pytest.mark.parametrize("devices", [None, "", "0,2", "GPU-8f2a/1:0"])
+def test_environments_see_the_gpus_that_the_user_lets_them_see(devices):
+    home = run(learner={"threads": 3}, environment={"devices": devices})
     found = {role.kind: home.variables(role) for role in (Role("learner"), Role("actor"), Role("evaluator"))}
     assert {kind: one.get("CUDA_VISIBLE_DEVICES") for kind, one in found.items()} == {
         "learner": None,
-        "actor": "",
-        "evaluator": "",
+        "actor": devices,
+        "evaluator": devices,
     }
     assert {kind: one["OMP_NUM_THREADS"] for kind, one in found.items()} == {
         "learner": "3",
