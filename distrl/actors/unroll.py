@@ -11,6 +11,7 @@ import numpy as np
 from distrl import frames
 from distrl.actors.reward_moments import DiscountedReturns
 from distrl.environments.vector import Step
+from distrl.errors import EnvironmentFailedError
 from distrl.types import (
     EPISODE_FIELDS,
     EPISODE_METRICS,
@@ -31,6 +32,8 @@ _DTYPES = {
     entry.name: np.dtype(entry.dtype) for entry in (*STEP_FIELDS, StepField("raw_rewards"), StepField("ended", "bool"))
 }
 _OF_STEP = Step._fields[1:]  # all but the observations
+_LARGEST = float(np.finfo(np.float32).max)
+_RETURNS = {"episode_returns": "return", "episode_discounted_returns": "discounted return"}
 _OF_EPISODE = ("episode_returns", "episode_lengths_steps", "episode_discounted_returns", "episode_successes")
 
 
@@ -56,6 +59,7 @@ class UnrollBuilder:
         discount: float = 1.0,
         metrics: int = 0,
     ) -> None:
+        self._env_id = spec.id
         self._observation_specs = spec.observations
         self._action_specs = {name: action.array for name, action in spec.actions.items()}
         self._shape = (length_steps, environments)
@@ -172,6 +176,9 @@ class UnrollBuilder:
         """Return `EPISODE_FIELDS` of episodes that end in this unroll, in order of time; open ones continue.
 
         Also `EPISODE_METRICS`, if there are any.
+
+        Raises:
+            EnvironmentFailedError: A return is beyond float32, of which the learner would drop the unroll.
         """
         paid, valid, ended = steps["raw_rewards"], steps["valid"], steps["ended"]
         lengths = self._lengths_before + np.cumsum(valid, axis=0)  # [T, B]
@@ -198,7 +205,16 @@ class UnrollBuilder:
         self._returns_before, self._lengths_before, self._discounted_before = carried
         places = [*zip(time[by_time], environment[by_time], strict=True)]
         columns: list[Array] = [*found, np.array([self._success(*place) for place in places], np.int8)]
-        named = {name: column.astype(EPISODE_FIELDS[name]) for name, column in zip(_OF_EPISODE, columns, strict=True)}
+        with np.errstate(over="ignore"):  # it is an error below
+            named = {
+                name: column.astype(EPISODE_FIELDS[name]) for name, column in zip(_OF_EPISODE, columns, strict=True)
+            }
+        for name, title in _RETURNS.items():
+            if not np.isfinite(named[name]).all():
+                raise EnvironmentFailedError(
+                    f"environment {self._env_id}: the {title} of an episode exceeds {_LARGEST:.2g}, the largest number "
+                    "of float32; let the environment pay smaller rewards"
+                )
         return named | self._metrics_of(places)
 
     def _metrics_of(self, places: Sequence[tuple[int, int]]) -> dict[str, Array]:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from distrl.actors.unroll import UnrollBuilder, restarted
 from distrl.environments.vector import Step
+from distrl.errors import EnvironmentFailedError
 from distrl.types import (
     STEP_FIELDS,
     ArraySpec,
@@ -174,6 +175,33 @@ def test_an_episode_over_two_unrolls_is_counted_once_and_whole():
     unroll = builder.close((0, 1), 1, 1)
     assert unroll.episode_returns.tolist() == [7]
     assert unroll.episode_lengths_steps.tolist() == [3]
+
+
+@pytest.mark.parametrize(
+    ("discount", "paid", "what"),
+    [
+        (1.0, [3e38, 3e38], "return"),
+        (0.5, [3e38, -3e38, 3e38, -3e38] * 2, None),
+        (0.5, [3e38, 3e38, -3e38], "discounted return"),
+    ],
+)
+def test_a_return_beyond_float32_is_the_environments_failure(discount, paid, what):
+    builder = UnrollBuilder(SPEC, len(paid), 1, discount=discount)
+    builder.begin(observe(0), {})
+    last = len(paid) - 1
+    fill(
+        builder,
+        [a_step([1], [0], raw_rewards=[reward], ended=[0] if row == last else ()) for row, reward in enumerate(paid)],
+    )
+    if what is None:
+        assert builder.close((0, 1), 0, 1).episode_returns.tolist() == [0.0]
+        return
+    with pytest.raises(EnvironmentFailedError) as caught:
+        builder.close((0, 1), 0, 1)
+    assert str(caught.value) == (
+        f"environment toy: the {what} of an episode exceeds 3.4e+38, the largest number of float32; "
+        "let the environment pay smaller rewards"
+    )
 
 
 @pytest.mark.row("P07.1")
