@@ -1,8 +1,10 @@
 """Films of episodes as .webm or .mp4 files, from the pictures of a vector's first environment."""
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from numbers import Real
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -12,7 +14,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from distrl.config.environment import EnvironmentConfig
-from distrl.environments import gym_adapter
+from distrl.environments import attributes, gym_adapter
 from distrl.environments.remote.connection import is_remote
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError, DistrlError, EnvironmentFailedError, MissingExtraError, require
@@ -133,7 +135,7 @@ class Recorder:
         silent = cv2.utils.logging.LOG_LEVEL_SILENT
         cv2.utils.logging.setLogLevel(silent)  # else it prints a line for every picture that a full disk refuses
         height, width = picture.shape[:2]
-        fps = frames_per_s(self._environment.vector)
+        fps = frames_per_s(self._environment.spec.id, self._environment.vector)
         codec = cv2.VideoWriter.fourcc(*CODECS[self._path.suffix.lower()])
         with _unheard():
             writer = cv2.VideoWriter(str(self._unfinished), codec, fps, (width, height))
@@ -156,14 +158,27 @@ def rendered(env_id: str, vector: VectorEnv[Any, Any, Any]) -> Array:
         raise MissingExtraError(f"what environment {env_id} draws with", "video") from error
     except Exception as error:
         raise EnvironmentFailedError(f"environment {env_id} failed in render: {gym_adapter.describe(error)}") from error
-    if not isinstance(shown, np.ndarray) or shown.dtype != np.uint8 or shown.ndim != 3 or shown.shape[2] != 3:
-        raise ConfigError(f"environment {env_id} renders no pictures (rgb_array): a film cannot be made of it")
-    return shown
+    if isinstance(shown, np.ndarray) and shown.dtype == np.uint8 and shown.ndim == 3 and shown.shape[2] == 3:
+        return shown
+    is_array = isinstance(shown, np.ndarray)
+    what = f"{shown.dtype} {list(shown.shape)}" if is_array else f"a {type(shown).__name__}"
+    raise ConfigError(
+        f"environment {env_id} renders {what}: a film is made of rgb_array pictures, uint8 [height, width, 3]"
+    )
 
 
-def frames_per_s(vector: VectorEnv[Any, Any, Any]) -> float:
-    """As the environment's metadata say; `FRAMES_PER_S` where they do not."""
-    return float(_first(vector).metadata.get("render_fps") or FRAMES_PER_S)
+def frames_per_s(env_id: str, vector: VectorEnv[Any, Any, Any]) -> float:
+    """Return what the environment's metadata say; `FRAMES_PER_S` where they do not.
+
+    Raises:
+        ConfigError: They say something that is no number above 0.
+    """
+    fps = _first(vector).metadata.get("render_fps")
+    if fps is None or fps == 0:
+        return FRAMES_PER_S
+    if not isinstance(fps, Real) or not 0.0 < fps < math.inf:
+        raise attributes.wrong(env_id, "metadata['render_fps']", fps, "a number above 0, or left out")
+    return float(fps)
 
 
 def _first(vector: VectorEnv[Any, Any, Any]) -> Any:

@@ -15,19 +15,21 @@ import functools
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from numbers import Integral
 from types import FunctionType, ModuleType
 from typing import Any, Literal, TypeVar
 
 import gymnasium
 import numpy as np
+from gymnasium import Space
 from gymnasium.envs.registration import EnvSpec as Registration
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import concatenate, iterate
 
 from distrl.config.curriculum import ParameterValue
 from distrl.config.environment import EnvironmentConfig
-from distrl.environments import adjusting, observation_spaces, old_gym
+from distrl.environments import adjusting, attributes, observation_spaces, old_gym
 from distrl.environments.extras import OF_MODULE, OF_NAMESPACE
 from distrl.environments.info_metrics import as_array, reported
 from distrl.environments.remote import vector as remote_vector
@@ -40,6 +42,14 @@ Result = TypeVar("Result")
 
 VALID = "distrl/valid"
 """In `info` of a step: bool [rows], `Step.valid`. By default a row is not valid right after its episode's end."""
+
+_OF_ONE = {"observation_space": Space, "action_space": Space, "metadata": Mapping}
+_OF_VECTOR = {
+    "single_observation_space": Space,
+    "single_action_space": Space,
+    "metadata": Mapping,
+    "num_envs": Integral,
+}
 
 IS_SUCCESS = "is_success"
 """In `info` of an episode's last step, in many environments: whether the episode reached what it was for."""
@@ -95,6 +105,7 @@ class Made:
         vector: Its `num_envs` rows are environments, or agents of environments, as many of each; these state `VALID`.
             Takes one seed for all with vectorization `own`, and a list of one for each environment with any other.
         adjustable: Names of keyword arguments that `vector.adjust` can change in one environment, between its episodes.
+        notices: What the user should know about the choice of this vector.
     """
 
     vector: VectorEnv[Any, Any, Any]
@@ -103,6 +114,7 @@ class Made:
     max_episode_steps: int | None
     frames: int = 1  # as in `ArraySpec`, of its one observation
     adjustable: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
 
 
 class CheckedSyncVector(SyncVectorEnv[Any, Any]):
@@ -168,7 +180,15 @@ class CheckedSyncVector(SyncVectorEnv[Any, Any]):
 
 
 class _OwnUnsuitableError(Exception):
-    """The environment's own vector entry point cannot serve this configuration; the message says why."""
+    """The environment's own vector entry point cannot serve this configuration; the message says why.
+
+    Args:
+        rows: Whether its rows may be agents, which single environments lack.
+    """
+
+    def __init__(self, reason: str, *, rows: bool = False) -> None:
+        super().__init__(reason)
+        self.rows = rows
 
 
 def make_one(config: EnvironmentConfig) -> gymnasium.Env[Any, Any]:
@@ -188,20 +208,25 @@ def make_vector(config: EnvironmentConfig, count: int) -> Made:
 
     With vectorization `auto` the own vector entry point is taken only if it accepts the kwargs, resets in NEXT_STEP and
     has the spaces of the single environment, so that `auto` never changes what is learned; and never with a curriculum,
-    which it could not follow.
+    which it could not follow. Where it is not taken, `Made.notices` says why.
 
-    Errors are those of `make_one`; also ConfigError with `own` where there is no suitable vector entry point.
+    Errors are those of `make_one`; also ConfigError with `own` where there is no suitable vector entry point, and with
+    `auto` where an unsuitable one may have several rows for each environment, which single environments lack.
     """
     source = _resolve(config.id)
-    if config.vectorization == "own" or (config.vectorization == "auto" and not config.curriculum):
-        try:
-            return _make_own(config, source, count)
-        except _OwnUnsuitableError as error:
-            if config.vectorization == "own":
-                raise ConfigError(
-                    f"environment {config.id}: environment.vectorization: own is impossible: {error}; use sync or auto"
-                ) from error.__cause__
-    return _make_sync(config, source, count)
+    entry_point = _vector_entry_point(source)
+    if config.vectorization != "own" and (config.vectorization != "auto" or entry_point is None):
+        return _make_sync(config, source, count)
+    try:
+        return _make_own(config, source, count, entry_point)
+    except _OwnUnsuitableError as error:
+        is_own = config.vectorization == "own"
+        if is_own or error.rows or _is_only_vector(source):
+            what = "environment.vectorization: own is impossible" if is_own else "its own vector cannot be used"
+            hint = "" if _is_only_vector(source) else "; use sync, which steps single environments"
+            raise ConfigError(f"environment {config.id}: {what}: {error}{hint}") from error.__cause__
+        notice = f"environment {config.id} is stepped by sync: its own vector cannot be used: {error}"
+    return replace(_make_sync(config, source, count), notices=(notice,))
 
 
 def declared(name: str) -> tuple[str, Mapping[str, Any]]:
@@ -212,9 +237,9 @@ def declared(name: str) -> tuple[str, Mapping[str, Any]]:
     return f"{source.__module__}:{getattr(source, '__qualname__', '')}", {}
 
 
-def limits(single: gymnasium.Env[Any, Any]) -> tuple[float | None, int | None]:
+def limits(env_id: str, single: gymnasium.Env[Any, Any]) -> tuple[float | None, int | None]:
     """Return (reward threshold, maximum steps of an episode) of an environment; None where it states none."""
-    return stated(single.unwrapped if single.spec is None else single.spec)
+    return attributes.stated(env_id, single.spec if isinstance(single.spec, Registration) else single.unwrapped)
 
 
 class WorkerError(Exception):
@@ -327,14 +352,17 @@ def _make_one(config: EnvironmentConfig, source: Registration | Callable[..., An
     try:
         if isinstance(source, Registration):
             # The checker warns about style and costs time; the probe checks what training depends on.
-            return gymnasium.make(source, **{"disable_env_checker": True, **config.kwargs})
-        environment = source(**config.kwargs)
+            environment: Any = gymnasium.make(source, **{"disable_env_checker": True, **config.kwargs})
+        else:
+            environment = source(**config.kwargs)
     except Exception as error:
         raise _cannot_be_made(config, source, error) from error
     if old_gym.is_old(environment):
+        attributes.check(config.id, environment, {"metadata": Mapping})
         return old_gym.OldGym(config.id, environment)
     if not isinstance(environment, gymnasium.Env):
         raise ConfigError(f"environment {config.id} made a {type(environment).__name__}, not a gymnasium.Env")
+    attributes.check(config.id, environment, _OF_ONE)
     return environment
 
 
@@ -348,8 +376,9 @@ def _cannot_be_made(
     return ConfigError(f"environment {config.id} cannot be made with kwargs {config.kwargs}: {describe(error)}")
 
 
-def _make_own(config: EnvironmentConfig, source: Registration | Callable[..., Any], count: int) -> Made:
-    entry_point = _vector_entry_point(source)
+def _make_own(
+    config: EnvironmentConfig, source: Registration | Callable[..., Any], count: int, entry_point: Any
+) -> Made:
     if entry_point is None:
         raise _OwnUnsuitableError("it has no vector entry point")
     if config.kwargs.get("max_episode_steps") == -1:
@@ -362,20 +391,23 @@ def _make_own(config: EnvironmentConfig, source: Registration | Callable[..., An
         else:
             vector = entry_point(num_envs=count, **config.kwargs)
     except (TypeError, gymnasium.error.Error) as error:
-        raise _OwnUnsuitableError(
-            f"its vector entry point refuses kwargs {config.kwargs}: {describe(error)}"
-        ) from error
+        reason = f"it refuses kwargs {config.kwargs}: {describe(error)}"
+        raise _OwnUnsuitableError(reason, rows=not _is_gymnasiums(entry_point)) from error
     except Exception as error:
         raise _cannot_be_made(config, source, error) from error
+    if not isinstance(vector, VectorEnv):
+        raise ConfigError(
+            f"environment {config.id}: its vector entry point made a {type(vector).__name__}, no VectorEnv"
+        )
     try:
-        _check_own(config, source, vector)
+        _check_own(config, source, vector, count)
     except BaseException:
         vector.close()
         raise
     if isinstance(source, Registration):
-        limit = config.kwargs.get("max_episode_steps", source.max_episode_steps)
-        return Made(vector, "own", source.reward_threshold, limit)
-    return Made(vector, "own", *stated(vector))
+        threshold, limit = attributes.stated(config.id, source)
+        return Made(vector, "own", threshold, config.kwargs.get("max_episode_steps", limit))
+    return Made(vector, "own", *attributes.stated(config.id, vector))
 
 
 def _vector_entry_point(source: Any) -> Any:
@@ -383,18 +415,21 @@ def _vector_entry_point(source: Any) -> Any:
     return source.vector_entry_point if "vector_entry_point" in getattr(source, "__dict__", {}) else None
 
 
-def stated(by: Any) -> tuple[float | None, int | None]:
-    """Return (reward threshold, maximum steps of an episode) from attributes; None for a missing one."""
-    return getattr(by, "reward_threshold", None), getattr(by, "max_episode_steps", None)
-
-
 def _check_own(
-    config: EnvironmentConfig, source: Registration | Callable[..., Any], vector: VectorEnv[Any, Any, Any]
+    config: EnvironmentConfig, source: Registration | Callable[..., Any], vector: VectorEnv[Any, Any, Any], count: int
 ) -> None:
+    attributes.check(config.id, vector, _OF_VECTOR)
+    rows = vector.num_envs != count
+    if config.curriculum and config.vectorization == "auto":
+        raise _OwnUnsuitableError("it cannot follow environment.curriculum", rows=rows)
     mode = vector.metadata.get("autoreset_mode")
     if mode != AutoresetMode.NEXT_STEP:
-        raise _OwnUnsuitableError(f"its vector entry point resets in {mode}, not in {AutoresetMode.NEXT_STEP}")
-    if config.vectorization == "own" or (isinstance(source, Registration) and source.entry_point is None):
+        raise _OwnUnsuitableError(
+            f"its metadata['autoreset_mode'] is {mode}, and distrl needs {AutoresetMode.NEXT_STEP}: the step after an "
+            "episode's end ignores its action and resets",
+            rows=rows,
+        )
+    if config.vectorization == "own" or _is_only_vector(source):
         return
     single = _make_one(config, source)
     try:
@@ -402,7 +437,16 @@ def _check_own(
     finally:
         single.close()
     if spaces != (vector.single_observation_space, vector.single_action_space):
-        raise _OwnUnsuitableError("its vector entry point has other spaces than the single environment")
+        raise _OwnUnsuitableError("it has other spaces than the single environment", rows=rows)
+
+
+def _is_only_vector(source: Registration | Callable[..., Any]) -> bool:
+    return isinstance(source, Registration) and source.entry_point is None
+
+
+def _is_gymnasiums(entry_point: Any) -> bool:
+    """Return whether gymnasium made the vector, whose rows are environments and never agents."""
+    return isinstance(entry_point, str) and entry_point.startswith("gymnasium.")
 
 
 def _make_sync(config: EnvironmentConfig, source: Registration | Callable[..., Any], count: int) -> Made:
@@ -415,4 +459,4 @@ def _make_sync(config: EnvironmentConfig, source: Registration | Callable[..., A
             autoreset_mode=AutoresetMode.NEXT_STEP,
         )
     names = adjusting.adjustable(vector.envs[0], config.kwargs)
-    return Made(vector, "sync", *limits(vector.envs[0]), adjustable=names)
+    return Made(vector, "sync", *limits(config.id, vector.envs[0]), adjustable=names)

@@ -117,7 +117,10 @@ def _try(
     with Child(function, request, timeout_s=limits_s[0], variables=variables) as child:
         exit_code, messages, limit_s = _wait(child, config, limits_s, report)
         output = child.output()
-    last = messages[-1] if messages else {"stage": "start"}
+    notices = [message["notice"] for message in messages if "notice" in message]
+    for notice in notices if seed == 0 else ():  # a second trial would repeat them
+        print(notice, file=sys.stderr, flush=True)
+    last = next((message for message in reversed(messages) if "notice" not in message), {"stage": "start"})
     spec = next((EnvSpec.from_json(message["spec"]) for message in messages if "spec" in message), None)
     if exit_code == 0 and spec is not None:
         return spec, None
@@ -197,6 +200,8 @@ def _play(config: EnvironmentConfig, request: Mapping[str, Any], parent: Parent)
     environment = VectorEnvironment(config, 1)
     environment.change(config.parameters_at(Progress()))
     draw = RandomActions(environment.spec, np.random.default_rng(request["seed"]), request["action_mask"])
+    for notice in environment.notices:
+        parent.say(notice=notice)
     parent.limit(request["timeout_s"])
     parent.say(stage=MADE)
     observations = environment.reset(seed=request["seed"])

@@ -53,6 +53,7 @@ class VectorEnvironment:
         rows: B; `count`, or as many for each environment as it has agents.
         vectorization: The one in use; never "auto".
         vector: Gymnasium's vector of them.
+        notices: What the user should know about how they were made, each a line.
         succeeded: object [B]. Whether episodes that ended in the newest step succeeded, by
             `is_success` in the environments' infos: True, False, or None of a row that does not say; None: none does.
         metrics: Keys of `environment.metrics`; M of them.
@@ -91,6 +92,7 @@ class VectorEnvironment:
             made.vector.close()
             raise
         self.vectorization = made.vectorization
+        self.notices = made.notices
         self._adjusting: Adjusting | None = None
         if made.adjustable:
             vector: Any = made.vector

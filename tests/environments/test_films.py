@@ -190,16 +190,30 @@ def raises(error):
 def test_the_first_environment_is_shown():
     shown = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
     np.testing.assert_array_equal(rendered("e", vector(lambda: shown)), shown)
-    assert frames_per_s(vector(None, render_fps=50)) == 50.0
-    assert frames_per_s(vector(None)) == frames_per_s(vector(None, render_fps=None)) == 30.0
+    assert frames_per_s("e", vector(None, render_fps=50)) == 50.0
+    assert frames_per_s("e", vector(None)) == frames_per_s("e", vector(None, render_fps=None)) == 30.0
+    for odd in ("fast", -1, np.nan):
+        message = rf"its attribute metadata\['render_fps'\] is {odd!r}, it must be a number above 0, or left out"
+        with pytest.raises(ConfigError, match=message):
+            frames_per_s("e", vector(None, render_fps=odd))
 
 
 @pytest.mark.parametrize(
-    "shown", [None, "text", np.zeros((2, 2), np.uint8), np.zeros((2, 2, 3)), np.zeros((2, 2, 4), np.uint8)]
+    ("shown", "said"),
+    [
+        (None, "a NoneType"),
+        ("text", "a str"),
+        (np.zeros((2, 2), np.uint8), "uint8 [2, 2]"),
+        (np.zeros((2, 2, 3)), "float64 [2, 2, 3]"),
+        (np.zeros((2, 2, 4), np.uint8), "uint8 [2, 2, 4]"),
+    ],
 )
-def test_what_is_no_picture_is_one_line(shown):
-    with pytest.raises(ConfigError, match=r"environment e renders no pictures \(rgb_array\)"):
+def test_what_is_no_picture_is_one_line(shown, said):
+    with pytest.raises(ConfigError) as caught:
         rendered("e", vector(lambda: shown))
+    assert str(caught.value) == (
+        f"environment e renders {said}: a film is made of rgb_array pictures, uint8 [height, width, 3]"
+    )
 
 
 def test_what_it_draws_with_may_be_missing_and_it_may_fail():

@@ -39,10 +39,13 @@ class OtherSpaceVector(CartPoleVectorEnv):
 @pytest.fixture(autouse=True)
 def _registered() -> Iterator[None]:
     cart_pole = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
+    gymnasium.register(
+        "Identity-v0", "distrl.environments.worlds.toy:Identity", vector_entry_point=f"{cart_pole[:-3]}VectorEnv"
+    )
     for name, vector in {"SameStep-v0": SameStepVector, "OtherSpace-v0": OtherSpaceVector}.items():
         gymnasium.register(name, entry_point=cart_pole, vector_entry_point=vector, max_episode_steps=9)
     yield
-    for name in ("SameStep-v0", "OtherSpace-v0"):
+    for name in ("SameStep-v0", "OtherSpace-v0", "Identity-v0"):
         del gymnasium.registry[name]
 
 
@@ -75,16 +78,42 @@ def test_a_time_limit_in_kwargs_is_reported(vectorization: str) -> None:
 
 def test_auto_falls_back_to_sync_and_own_says_why() -> None:
     assert make("Acrobot-v1").vectorization == "sync"
-    assert "own is impossible: it has no vector entry point; use sync or auto" in refusal("Acrobot-v1", "own")
-    SameStepVector.closed = 0
-    assert make("SameStep-v0").vectorization == "sync"
-    assert SameStepVector.closed == 1
-    assert "resets in AutoresetMode.SAME_STEP, not in AutoresetMode.NEXT_STEP" in refusal("SameStep-v0", "own")
-    # Known to single environments only: the entry point's signature lacks it.
-    assert make("OtherSpace-v0", sutton_barto_reward=True).vectorization == "sync"
-    assert "refuses kwargs {'sutton_barto_reward': True}: TypeError" in refusal(
-        "OtherSpace-v0", "own", sutton_barto_reward=True
+    assert "own is impossible: it has no vector entry point; use sync, which steps single environments" in refusal(
+        "Acrobot-v1", "own"
     )
+    SameStepVector.closed = 0
+    made = make("SameStep-v0")
+    assert made.vectorization == "sync"
+    assert SameStepVector.closed == 1
+    why = (
+        "its metadata['autoreset_mode'] is AutoresetMode.SAME_STEP, and distrl needs AutoresetMode.NEXT_STEP: the step "
+        "after an episode's end ignores its action and resets"
+    )
+    assert made.notices == (f"environment SameStep-v0 is stepped by sync: its own vector cannot be used: {why}",)
+    assert why in refusal("SameStep-v0", "own")
+    # Known to single environments only: the entry point's signature lacks it.
+    made = make("Identity-v0", n=3)
+    assert made.vectorization == "sync"
+    (notice,) = made.notices
+    assert notice.startswith(
+        "environment Identity-v0 is stepped by sync: its own vector cannot be used: it refuses kwargs"
+    )
+    assert "refuses kwargs {'n': 3}: TypeError" in refusal("Identity-v0", "own", n=3)
+    assert make("CartPole-v1").notices == make("Acrobot-v1").notices == ()
+
+
+def test_a_vector_of_ones_own_that_refuses_the_kwargs_is_not_left_aside_in_silence() -> None:
+    """Its rows may be agents, and the single environment a dummy."""
+    for vectorization, what in (
+        ("auto", "its own vector cannot be used"),
+        ("own", "environment.vectorization: own is impossible"),
+    ):
+        message = refusal("OtherSpace-v0", vectorization, sutton_barto_reward=True)
+        assert message.startswith(
+            f"environment OtherSpace-v0: {what}: it refuses kwargs {{'sutton_barto_reward': True}}: TypeError: "
+        )
+        assert message.endswith("; use sync, which steps single environments")
+    assert make("OtherSpace-v0", "sync", sutton_barto_reward=True).vectorization == "sync"
 
 
 def test_auto_never_changes_the_spaces() -> None:
@@ -133,13 +162,82 @@ def test_a_class_may_have_its_own_vectorization() -> None:
         made = make(name, vectorization, 3)
         assert (made.vectorization, made.vector.num_envs) == ("own", 3)
         assert (made.reward_threshold, made.max_episode_steps) == (12.0, 34)
-    assert make(name, n=3).vectorization == "sync"
+    assert make(name, "sync", n=3).vectorization == "sync"
+    assert "refuses kwargs {'n': 3}: TypeError" in refusal(name, n=3)
     assert "refuses kwargs {'n': 3}: TypeError" in refusal(name, "own", n=3)
 
 
 def test_a_vectorization_is_not_inherited() -> None:
     assert make(f"{__name__}:Inheriting").vectorization == "sync"
     assert "own is impossible: it has no vector entry point" in refusal(f"{__name__}:Inheriting", "own")
+
+
+class Stating(toy.Identity):
+    """States what it is told to; by itself, a threshold of 7.6."""
+
+    def __init__(self, stated: dict[str, Any]) -> None:
+        super().__init__()
+        for name, value in stated.items():
+            setattr(self, name, value)
+
+
+class Raising(gymnasium.Env):
+    observation_space = action_space = gymnasium.spaces.Discrete(2)
+
+    @property
+    def reward_threshold(self) -> float:
+        raise OSError("not yet")
+
+
+class NoSpace(gymnasium.Env):
+    """Forgets its observation space."""
+
+    action_space = gymnasium.spaces.Discrete(2)
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "async"])
+@pytest.mark.parametrize(
+    ("stated", "limits"),
+    [
+        ({}, (7.6, None)),
+        ({"reward_threshold": np.float32(0.5), "max_episode_steps": np.int64(9)}, (0.5, 9)),
+        ({"reward_threshold": float("inf"), "max_episode_steps": float("inf")}, (None, None)),
+        ({"reward_threshold": 3, "max_episode_steps": -1}, (3.0, None)),
+        ({"spec": "mine", "max_episode_steps": 7.0}, (7.6, 7)),
+        ({"max_episode_steps": "many"}, "max_episode_steps is 'many', it must be a number, or None"),
+        ({"max_episode_steps": True}, "max_episode_steps is True, it must be a number, or None"),
+        ({"max_episode_steps": 7.5}, "max_episode_steps is 7.5, it must be a whole number from 1 on, or None"),
+        ({"reward_threshold": [1, 2]}, "reward_threshold is [1, 2], it must be a number, or None"),
+        ({"reward_threshold": 10**400}, "it must be a number that float64 holds, or None"),
+        ({"metadata": None}, "metadata is None, it must be a dict"),
+        ({"observation_space": (3,)}, "observation_space is (3,), it must be a space of gymnasium"),
+    ],
+)
+def test_what_an_environment_states_is_checked_by_name(vectorization: str, stated: dict[str, Any], limits: Any) -> None:
+    config = EnvironmentConfig(id=f"{__name__}:Stating", kwargs={"stated": stated}, vectorization=vectorization)
+    if isinstance(limits, str):
+        with pytest.raises(ConfigError) as caught:
+            VectorEnvironment(config, 1)
+        assert str(caught.value).startswith(f"environment {config.id}: its attribute {next(iter(stated))} is ")
+        assert str(caught.value).endswith(limits)
+        return
+    environment = VectorEnvironment(config, 1)
+    assert (environment.spec.reward_threshold, environment.spec.max_episode_steps) == limits
+    environment.close()
+
+
+def test_what_cannot_be_read_or_is_not_there_is_named_too() -> None:
+    assert refusal(f"{__name__}:Raising").endswith("its attribute reward_threshold cannot be read: OSError: not yet")
+    assert refusal(f"{__name__}:NoSpace").endswith(
+        "its attribute observation_space is None, it must be a space of gymnasium"
+    )
+
+
+def test_a_vector_of_ones_own_is_checked_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StatingVector, "metadata", None)
+    assert refusal(f"{__name__}:WithVector").endswith("its attribute metadata is None, it must be a dict")
+    monkeypatch.setattr(WithVector, "vector_entry_point", staticmethod(lambda num_envs: toy.Identity()))
+    assert refusal(f"{__name__}:WithVector").endswith("its vector entry point made a Identity, no VectorEnv")
 
 
 def test_an_id_behind_the_module_that_registers_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,7 +113,7 @@ def test_classes_and_ids_of_modules(name: str) -> None:
     environment = make(name)
     assert isinstance(environment, old_gym.OldGym)
     limits = (4.5, 9) if name == "old_ones:Old" else (2.0, 4)
-    assert gym_adapter.limits(environment) == limits
+    assert gym_adapter.limits(name, environment) == limits
     first, second = environment.reset(seed=3)[0], environment.reset(seed=3)[0]
     np.testing.assert_array_equal(first, second)
     observation, reward, terminated, truncated, _ = environment.step(np.int64(3))

@@ -58,6 +58,25 @@ def test_the_trial_sees_the_gpus_that_the_actors_will_see(monkeypatch: pytest.Mo
             probe(EnvironmentConfig(id="my_module:Mine", devices=devices))
 
 
+def test_what_was_chosen_otherwise_than_expected_is_said_once(capfd: pytest.CaptureFixture[str]) -> None:
+    Path("my_module.py").write_text(
+        HEAD.format(reset="pass", step="raise OSError(time.time())")
+        + """
+from distrl.environments.vectors.next_step import NextStepVector
+
+class Vector(NextStepVector):
+    def __init__(self, num_envs):
+        super().__init__(num_envs, Mine.observation_space, Discrete(7))
+
+Mine.vector_entry_point = Vector
+"""
+    )
+    with contextlib.suppress(ConfigError):
+        probe(EnvironmentConfig(id="my_module:Mine"), timeout_s=15.0)
+    notice = "environment my_module:Mine is stepped by sync: its own vector cannot be used: it has other spaces"
+    assert capfd.readouterr().err.count(notice) == 1
+
+
 def failure(reset: str = "pass", step: str = "pass", timeout_s: float = 15.0) -> ConfigError:
     with pytest.raises(ConfigError) as caught:
         probe_mine(reset, step, timeout_s)

@@ -55,6 +55,10 @@ class PairVector(VectorEnv):
         return observations, np.where(valid, self._steps, np.nan), terminated, truncated, {VALID: valid}
 
 
+class SameStepPairVector(PairVector):
+    metadata: ClassVar = {"autoreset_mode": AutoresetMode.SAME_STEP}
+
+
 class OddVector(PairVector):
     """Three rows, whatever is asked for."""
 
@@ -73,6 +77,12 @@ class Odd(gymnasium.Env):
     """The environment that `OddVector` makes."""
 
     vector_entry_point = OddVector
+
+
+class SameStepPair(gymnasium.Env):
+    """The environment that `SameStepPairVector` makes several of; alone it is of no use."""
+
+    vector_entry_point = SameStepPairVector
 
 
 def make(count=2, name="Pair", **config):
@@ -157,3 +167,11 @@ def test_a_training_of_agents_counts_every_row(tmp_path):
 def test_rows_that_environments_cannot_share_evenly_are_refused():
     with pytest.raises(ConfigError, match="2 environments cannot share 3 rows evenly"):
         make(name="Odd")
+
+
+def test_a_game_of_several_rows_is_never_stepped_as_its_single_environment():
+    config = EnvironmentConfig(id=f"{__name__}:SameStepPair")
+    with pytest.raises(
+        ConfigError, match=r"its own vector cannot be used: its metadata\['autoreset_mode'\] is .*; use sync"
+    ):
+        VectorEnvironment(config, 2)

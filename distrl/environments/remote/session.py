@@ -27,7 +27,7 @@ class RemoteSession:
 
     def __init__(self, environment: gymnasium.Env[Any, Any]) -> None:
         self._environment = environment
-        reward_threshold, max_episode_steps = limits(environment)
+        reward_threshold, max_episode_steps = limits(type(environment.unwrapped).__name__, environment)
         description = {
             "observation_space": described(environment.observation_space, "observation"),
             "action_space": described(environment.action_space, "action"),

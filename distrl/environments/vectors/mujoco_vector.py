@@ -78,7 +78,7 @@ def make_vector(config: EnvironmentConfig, count: int) -> gym_adapter.Made:
     except BaseException:
         single.close()
         raise
-    return gym_adapter.Made(vector, "mujoco", *gym_adapter.limits(single))
+    return gym_adapter.Made(vector, "mujoco", *gym_adapter.limits(config.id, single))
 
 
 class RunnerVector(NextStepVector):
@@ -119,7 +119,7 @@ class RunnerVector(NextStepVector):
         self._fastest = fastest
         self._ranges = [(*parameters[name], columns) for name, columns in _HEALTHY.items() if name in parameters]
         self._generators = [seeding.np_random()[0] for _ in range(count)]
-        self._longest_steps = gym_adapter.limits(single)[1] or np.inf
+        self._longest_steps = gym_adapter.limits(str(single), single)[1] or np.inf
         self._elapsed_steps = np.zeros(count, np.int64)
         self._due: BoolArray = np.zeros(count, np.bool_)  # the next step is a reset
 

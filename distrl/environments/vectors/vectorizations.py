@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from distrl.config.environment import EnvironmentConfig, Vectorization
-from distrl.environments import atari, gym_adapter
+from distrl.environments import atari, attributes, gym_adapter
 from distrl.environments.gym_adapter import Made
 from distrl.environments.remote import vector
 from distrl.environments.remote.connection import is_remote
@@ -40,7 +40,7 @@ def make_vector(config: EnvironmentConfig, count: int) -> Made:
     """
     if is_remote(config.id):
         connected = vector.make_vector(config, count)
-        return Made(connected, "own", *gym_adapter.stated(connected))
+        return Made(connected, "own", *attributes.stated(config.id, connected))
     if config.atari is not None:
         return atari.make_vector(config, count)
     if config.vectorization == "ale":

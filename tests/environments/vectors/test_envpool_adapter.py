@@ -40,7 +40,7 @@ def test_what_is_known_beforehand_is_what_gymnasium_says(env_id: str) -> None:
     assert single.spec is not None
     assert made.vector.single_observation_space == single.observation_space
     assert made.vector.single_action_space == single.action_space
-    assert (made.reward_threshold, made.max_episode_steps) == gym_adapter.limits(single)
+    assert (made.reward_threshold, made.max_episode_steps) == gym_adapter.limits(env_id, single)
     assert (made.vectorization, made.vector.num_envs) == ("envpool", 3)
     assert made.vector.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
     observations, _ = made.vector.reset(seed=[1, 2, 3])
