@@ -78,7 +78,7 @@ def check(
 
 def print_findings(findings: "Iterable[Finding]", environments: int) -> None:
     """Print every finding as it arrives, under headings, and the totals of the episodes."""
-    from distrl.environments.check import Episode, Processed, Seen, Spaces, Speed
+    from distrl.environments.check import Episode, Notice, Processed, Seen, Spaces, Speed
 
     headings = {
         "processed": "observations, step by step of environment.preprocessing",
@@ -96,6 +96,8 @@ def print_findings(findings: "Iterable[Finding]", environments: int) -> None:
         if isinstance(finding, Spaces):
             chosen = finding.vectorization
             _print_spaces(finding)
+        elif isinstance(finding, Notice):
+            typer.echo(f"note: {finding.text}")
         elif isinstance(finding, Processed):
             _print_processed(finding)
         elif isinstance(finding, Seen):

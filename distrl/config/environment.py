@@ -57,6 +57,10 @@ class EnvironmentConfig(Section):
     """Protocol of a game of the Arcade Learning Environment. null: as gymnasium registers it."""
     preprocessing: tuple[PreprocessingStep, ...] = ()
     """Steps between the environment and the policy, in order; each is {step: NAME, …}."""
+    image_channels: Literal["auto", "first", "last"] = "auto"
+    """Where observations of three axes have their channels; first: they are moved to the end, where networks take them,
+    before all steps of `preprocessing`; auto: first where the first axis is the smallest and the last is longer than 4,
+    unless a step moves their axes."""
     text: TextParameters = TextParameters()
     """How text observations become tokens."""
     devices: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9,/:-]*$")] | None = None

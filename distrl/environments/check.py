@@ -51,6 +51,13 @@ class Spaces(Section):
     vectorization: str
 
 
+class Notice(Section):
+    """A line on how the environment was made."""
+
+    kind: Literal["notice"] = "notice"
+    text: str
+
+
 class Processed(Section):
     """Observations after one step of `environment.preprocessing`; "environment": before the first."""
 
@@ -103,7 +110,7 @@ class Speed(Section):
     reason: str = ""
 
 
-Finding = Annotated[Stage | Spaces | Processed | Seen | Episode | Speed, Discriminator("kind")]
+Finding = Annotated[Stage | Spaces | Notice | Processed | Seen | Episode | Speed, Discriminator("kind")]
 FINDING: TypeAdapter[Finding] = TypeAdapter(Finding)
 
 
@@ -243,7 +250,9 @@ def look(
     yield Stage(doing="making the environment")
     environment = VectorEnvironment(config, 1)
     yield Spaces(spec=environment.spec, vectorization=environment.vectorization)
-    if config.preprocessing:
+    for text in environment.notices:
+        yield Notice(text=text)
+    if environment.spec.unprocessed is not None:
         for name, specs in Pipeline.of(environment.spec).trace:
             yield Processed(step=name, observations=specs)
     yield Stage(doing="resetting")

@@ -13,6 +13,7 @@ from distrl.environments import atari, gym_adapter, spaces
 from distrl.environments.adjusting import Adjusting
 from distrl.environments.info_metrics import InfoMetrics
 from distrl.environments.observation_spaces import environment_of, of_environment
+from distrl.environments.preprocessing import layout
 from distrl.environments.preprocessing.pipeline import Pipeline
 from distrl.environments.vectors import vectorizations
 from distrl.errors import ConfigError, EnvironmentFailedError
@@ -84,7 +85,9 @@ class VectorEnvironment:
             if made.frames > 1:
                 arrays = {name: replace(spec, frames=made.frames) for name, spec in raw_spec.observations.items()}
                 raw_spec = replace(raw_spec, observations=arrays)
-            self._pipeline = Pipeline(config.preprocessing, raw_spec, narrow=True)
+            turning = layout.turning(config, raw_spec)
+            steps = (*turning, *config.preprocessing)
+            self._pipeline = Pipeline(steps, raw_spec, narrow=True, turning=len(turning))
             self.spec = self._pipeline.spec
             self._read = spaces.observation_reader(config.id, observation_space, self.rows, config.text)
             self._write = spaces.action_writer(config.id, action_space)
@@ -92,14 +95,14 @@ class VectorEnvironment:
             made.vector.close()
             raise
         self.vectorization = made.vectorization
-        self.notices = made.notices
+        self.notices = made.notices + layout.notices(config, raw_spec, turning)
         self._adjusting: Adjusting | None = None
         if made.adjustable:
             vector: Any = made.vector
             values = {name: config.kwargs[name] for name in made.adjustable}
             self._adjusting = Adjusting(vector.adjust, self.rows, values)
         self._raw_zeros = _zeros(raw_spec.observations, self.rows)
-        changes = bool(config.preprocessing or self._pipeline.narrowed)
+        changes = bool(steps or self._pipeline.narrowed)
         self._zeros = _zeros(self.spec.observations, self.rows) if changes else self._raw_zeros
         self._no_rewards = np.zeros(self.rows, np.float32)
         self._ended: BoolArray = np.zeros(self.rows, dtype=np.bool_)

@@ -73,12 +73,15 @@ class Pipeline:
         raw: The environment's own spec.
         narrow: Real numbers of more than 32 bits leave it as float32, to which a network converts them anyway: half
             the bytes in every hop from here on. A number beyond float32 becomes infinite.
+        turning: How many of the first steps are those of `layout.turning`, and not the user's.
 
     Raises:
         ConfigError: A step does not fit; the message names its place in the list, and the reason.
     """
 
-    def __init__(self, steps: Sequence[PreprocessingStep], raw: EnvSpec, *, narrow: bool = False) -> None:
+    def __init__(
+        self, steps: Sequence[PreprocessingStep], raw: EnvSpec, *, narrow: bool = False, turning: int = 0
+    ) -> None:
         self.raw = raw
         self.trace: list[tuple[str, dict[str, ArraySpec]]] = [("environment", dict(raw.observations))]
         self._arrays: dict[str, ArraySpec] = dict(raw.observations)
@@ -87,7 +90,7 @@ class Pipeline:
         self._on_rewards: list[RewardFunction] = []
         self._on_actions: list[tuple[str, Function]] = []
         self._memories: list[FrameStack | EwmaBaseline] = []
-        for index, step in enumerate(steps):
+        for index, step in enumerate(steps, start=-turning):
             try:
                 self._add(step)
             except UnfitError as error:
