@@ -124,6 +124,9 @@ class CheckedSyncVector(SyncVectorEnv[Any, Any]):
     numbers of all rows to whole ones if the first row's is an int. It wraps numbers beyond the observation space's
     dtype.
 
+    Attributes:
+        seen: Takes the newest value of every key of the infos of steps; None: nobody wants them.
+
     Raises:
         ValueError: In `reset` and `step`, with the path of the observation, or for a reward that is no number.
     """
@@ -131,6 +134,7 @@ class CheckedSyncVector(SyncVectorEnv[Any, Any]):
     def __init__(self, metrics: Collection[str], *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._metrics = metrics
+        self.seen: dict[Any, Any] | None = None
         self._check_range = observation_spaces.range_check(self.single_observation_space)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -156,6 +160,8 @@ class CheckedSyncVector(SyncVectorEnv[Any, Any]):
                 terminated,
                 truncated,
             )
+            if self.seen is not None and isinstance(info, Mapping):
+                self.seen.update(info)
             kept = info_in_use(info, self._metrics, ended=bool(terminated or truncated))
             infos = super()._add_info(infos, kept, row)
         self._observations = concatenate(self.single_observation_space, self._env_obs, self._observations)

@@ -1,7 +1,8 @@
 """Numbers of environments' `info`: each step's values become one number for every episode, `environment.metrics`."""
 
+import difflib
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from distrl.config.environment import Aggregation
 from distrl.environments.observation_spaces import of_environment
 from distrl.types import Array, BoolArray, FloatArray
 
+_ALIKE, _MOST_KEYS = 0.6, 12
 _START: Mapping[Aggregation, float] = {"sum": 0.0, "mean": 0.0, "last": 0.0, "max": -np.inf, "min": np.inf}
 _COMBINE: Mapping[Aggregation, Callable[[FloatArray, FloatArray], FloatArray]] = {
     "sum": np.add,
@@ -84,6 +86,24 @@ def reported(info: Any, names: Collection[str]) -> dict[str, float]:
     if not isinstance(info, Mapping):
         return {}
     return {name: _number(name, info[name]) for name in names if info.get(name) is not None}
+
+
+def unseen(names: Collection[str], seen: Collection[Any], *, ended: bool) -> Iterator[str]:
+    """Yield a line for each metric that no info of an episode had.
+
+    Args:
+        names: Keys of `environment.metrics`.
+        seen: Keys of the episode's infos, as far as they are known.
+        ended: Whether the episode was played to its end; otherwise only a key that resembles one of `seen` is misspelt.
+    """
+    known = {key.lower(): key for key in seen if isinstance(key, str) and not key.startswith("_")}
+    for name in names:
+        near = [known[match] for match in difflib.get_close_matches(name.lower(), known, n=3, cutoff=_ALIKE)]
+        if name in seen or not (ended or near):
+            continue
+        nearest = f"; the nearest of its keys are {', '.join(near)}" if near else ""
+        there_are = "" if near or not known else f"; its keys are {', '.join(sorted(known.values())[:_MOST_KEYS])}"
+        yield f"environment.metrics.{name}: no step of the trial had it in info{nearest}{there_are}"
 
 
 def _values(info: Mapping[str, Any], name: str, valid: BoolArray) -> FloatArray:

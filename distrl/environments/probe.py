@@ -191,6 +191,7 @@ def _play(config: EnvironmentConfig, request: Mapping[str, Any], parent: Parent)
     # Here, because the parent is the command line, which never imports gymnasium.
     import numpy as np
 
+    from distrl.environments.info_metrics import unseen
     from distrl.environments.random_actions import RandomActions, require_a_choice
     from distrl.environments.vector import VectorEnvironment
 
@@ -200,6 +201,7 @@ def _play(config: EnvironmentConfig, request: Mapping[str, Any], parent: Parent)
     environment = VectorEnvironment(config, 1)
     environment.change(config.parameters_at(Progress()))
     draw = RandomActions(environment.spec, np.random.default_rng(request["seed"]), request["action_mask"])
+    infos = environment.watch_infos()
     for notice in environment.notices:
         parent.say(notice=notice)
     parent.limit(request["timeout_s"])
@@ -217,6 +219,8 @@ def _play(config: EnvironmentConfig, request: Mapping[str, Any], parent: Parent)
             until = min(until, 0.5 * (time.monotonic() + parent.gives_up_at))
         if step.ended[0] or time.monotonic() >= until:
             break
+    for line in unseen(environment.metrics, infos, ended=bool(step.ended[0])):
+        parent.say(notice=f"environment {config.id}: {line}")
     parent.say(stage="close")
     environment.close()
 

@@ -111,6 +111,19 @@ class VectorEnvironment:
         self.metrics = tuple(config.metrics)
         self._metrics = InfoMetrics(config.metrics, self.rows) if config.metrics else None
         self.episode_metrics: FloatArray | None = None
+        self._seen: dict[Any, Any] | None = None
+
+    def watch_infos(self) -> dict[Any, Any]:
+        """Return a dict that takes, from now on, the newest value of every key of the infos of steps.
+
+        Vectors other than `own` and `sync` hand on no other keys than `environment.metrics`.
+        """
+        seen: dict[Any, Any] = {}
+        if isinstance(self.vector, gym_adapter.CheckedSyncVector):
+            self.vector.seen = seen  # before it leaves out what is not in use
+        else:
+            self._seen = seen
+        return seen
 
     def change(self, values: Mapping[str, ParameterValue]) -> None:
         """Let every environment have these values of its keyword arguments from its next episode on.
@@ -162,6 +175,8 @@ class VectorEnvironment:
             raw_actions = self._write(self._pipeline.actions(actions))
             raw, raw_rewards, raw_terminated, raw_truncated, given_info = self.vector.step(raw_actions)
             info = given_info if isinstance(given_info, Mapping) else {}
+            if self._seen is not None:
+                self._seen.update(info)
             over = self._ended if gym_adapter.VALID not in info else ~np.array(info[gym_adapter.VALID], np.bool_)
             valid = ~over
             paid = np.array(raw_rewards, dtype=np.float32)

@@ -77,6 +77,33 @@ Mine.vector_entry_point = Vector
     assert capfd.readouterr().err.count(notice) == 1
 
 
+@pytest.mark.parametrize(
+    ("ends", "metrics", "lines"),
+    [
+        ("True", {"reachd": "sum", "speed": "last"}, ["reachd: {none}; the nearest of its keys are reached"]),
+        ("True", {"xyz": "sum"}, ["xyz: {none}; its keys are reached, speed"]),
+        ("False", {"xyz": "sum", "Speeds": "last"}, ["Speeds: {none}; the nearest of its keys are speed"]),
+    ],
+)
+def test_a_metric_that_no_info_had_is_said_before_the_launch(
+    ends: str,
+    metrics: dict[str, Any],
+    lines: list[str],
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(probing, "EPISODE_S", 0.0)
+    Path("my_module.py").write_text(
+        HEAD.format(reset="pass", step="pass").replace(
+            "0.0, False, False, {}", f"0.0, {ends}, False, {{'reached': 1, 'speed': 2.0}}"
+        )
+    )
+    probe(EnvironmentConfig.model_validate({"id": "my_module:Mine", "metrics": metrics}), timeout_s=15.0)
+    said = [line for line in capfd.readouterr().err.splitlines() if "metrics" in line]
+    none = "no step of the trial had it in info"
+    assert said == [f"environment my_module:Mine: environment.metrics.{line.format(none=none)}" for line in lines]
+
+
 def failure(reset: str = "pass", step: str = "pass", timeout_s: float = 15.0) -> ConfigError:
     with pytest.raises(ConfigError) as caught:
         probe_mine(reset, step, timeout_s)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from distrl.config.algorithms.section import AlgorithmContext, AlgorithmSection, LearnsFrom
+from distrl.config.algorithms.section import AlgorithmContext, AlgorithmSection, LearnsFrom, or_one_choice
 from distrl.config.exploration import (
     ExplorationParameters,
     GaussianNoiseParameters,
@@ -182,7 +182,7 @@ class DiscreteSacParameters(TargetsSection, EntropySection):
             other = "sac" if {action.kind for action in actions} == {"box"} else "impala"
             raise ConfigError(
                 f"algorithm {self.name}: {spec.id} has the actions {kinds}, and its policy is of one discrete action; "
-                f"use algorithm {other}"
+                f"use algorithm {other}{or_one_choice(spec)}"
             )
         largest = math.log(actions[0].n)
         if self.target_entropy is not None and self.target_entropy > largest:

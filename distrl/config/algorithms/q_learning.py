@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from distrl.config.algorithms.section import AlgorithmContext, AlgorithmSection, LearnsFrom
+from distrl.config.algorithms.section import AlgorithmContext, AlgorithmSection, LearnsFrom, or_one_choice
 from distrl.config.exploration import EpsilonGreedyParameters, EpsilonLadder, ExplorationParameters, MemberParameters
 from distrl.config.replay import (
     ItemParameters,
@@ -67,7 +67,9 @@ class OneChoiceSection(QLearningSection):
         kinds = [action.kind for action in spec.actions.values()]
         if kinds != ["discrete"]:
             what = f"algorithm {self.name}: {spec.id} has the actions {', '.join(kinds)}"
-            raise ConfigError(f"{what}, and {self.name} learns values of one discrete action; use algorithm dqn")
+            raise ConfigError(
+                f"{what}, and {self.name} learns values of one discrete action; use algorithm dqn{or_one_choice(spec)}"
+            )
 
 
 class AdvantageLearningParameters(Section):

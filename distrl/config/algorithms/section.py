@@ -151,8 +151,15 @@ class AlgorithmSection(Section):
         if self.tells_choice_probabilities and kinds != ["discrete"]:
             raise ConfigError(
                 f"algorithm {self.name}: {spec.id} has the actions {', '.join(kinds)}, and it learns from the "
-                "probabilities of all choices of one discrete action; use algorithm impala"
+                f"probabilities of all choices of one discrete action; use algorithm impala{or_one_choice(spec)}"
             )
+
+
+def or_one_choice(spec: "EnvSpec") -> str:
+    """Return the end of an error: how preprocessing makes one choice of the only action; "" where it cannot."""
+    if [action.kind for action in spec.actions.values()] not in (["multi_discrete"], ["multi_binary"]):
+        return ""
+    return ", or make one choice of all by environment.preprocessing=[{step: map_discrete}]"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ import pytest
 
 from distrl.config import RunConfig
 from distrl.errors import ConfigError
-from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec
+from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec, MultiDiscreteSpec
 
 CHOICE = {"action": DiscreteSpec(2)}
 REAL = {"action": BoxSpec((1,), (-1.0,), (1.0,))}
@@ -94,6 +94,16 @@ def test_actions_that_it_cannot_choose_are_refused_by_name(name, action, message
     with pytest.raises(ConfigError) as refused:
         make({"name": name}).algorithm.check_actions(spec)
     assert str(refused.value) == f"algorithm {name}: action 'action' of Arm-v0 {message}"
+
+
+@pytest.mark.parametrize("name", ["rainbow", "discrete_sac", "acer"])
+def test_where_one_choice_is_needed_the_step_that_makes_it_is_named(name):
+    for several in (MultiDiscreteSpec((2, 3), (0, 0)), MultiBinarySpec((4,))):
+        spec = EnvSpec("Arm-v0", {"observation": ArraySpec((3,), "float32")}, {"action": several})
+        with pytest.raises(
+            ConfigError, match=r", or make one choice of all by environment\.preprocessing=\[\{step: map_discrete\}\]$"
+        ):
+            make({"name": name}).algorithm.check_actions(spec)
 
 
 @pytest.mark.parametrize("name", ["ddpg", "td3", "naf"])
