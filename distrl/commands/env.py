@@ -1,6 +1,6 @@
 """`distrl env`: look at environments."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +12,7 @@ from distrl.config.load import load
 from distrl.errors import ConfigError
 
 if TYPE_CHECKING:
-    from distrl.environments.check import Episode, Finding, Processed, Seen, Spaces, Speed
+    from distrl.environments.check import Episode, Finding, Infos, Processed, Seen, Spaces, Speed
     from distrl.types import ActionSpec, ArraySpec, EnvSpec
 
 
@@ -40,6 +40,9 @@ def check(
     as_json: Annotated[
         bool, typer.Option("--json", help="Only the spec, as JSON: for environment.spec_file of another host.")
     ] = False,
+    as_yaml: Annotated[
+        bool, typer.Option("--yaml", help="Only a first configuration, from what was found: for distrl train.")
+    ] = False,
 ) -> None:
     """Try an environment: spaces, the first observation as the network sees it, three episodes, steps per second.
 
@@ -50,6 +53,8 @@ def check(
     [cyan]distrl env check --preset cartpole-impala --environments 64[/]
 
     [cyan]distrl env check my_module:MyWorld --json > spec.json[/]
+
+    [cyan]distrl env check my_module:MyWorld --yaml > my_world.yaml[/]
     """
     from distrl.environments.check import check_environment
 
@@ -63,50 +68,53 @@ def check(
         mask, making_s = config.network.action_mask, config.making_timeout_s
         typer.echo(probe(config.environment, action_mask=mask, making_s=making_s, timeout_s=timeout).to_json())
         return
-    print_findings(
-        check_environment(
-            config.environment,
-            action_mask=config.network.action_mask,
-            environments=environments,
-            pictures=pictures,
-            timeout_s=timeout,
-            progress=lambda text: typer.echo(typer.style(text, dim=True), err=True),
-        ),
-        environments,
+    findings = check_environment(
+        config.environment,
+        action_mask=config.network.action_mask,
+        environments=None if as_yaml else environments,
+        pictures=pictures,
+        timeout_s=timeout,
+        progress=lambda text: typer.echo(typer.style(text, dim=True), err=True),
     )
+    if as_yaml:
+        from distrl.environments.starter import starter
+
+        typer.echo(starter(config.environment, findings), nl=False)
+        return
+    print_findings(findings, environments)
 
 
 def print_findings(findings: "Iterable[Finding]", environments: int) -> None:
     """Print every finding as it arrives, under headings, and the totals of the episodes."""
-    from distrl.environments.check import Episode, Notice, Processed, Seen, Spaces, Speed
-
     headings = {
         "processed": "observations, step by step of environment.preprocessing",
         "seen": "first observation, as the network sees it",
         "episode": "episodes with random actions",
+        "infos": "keys of info in these steps",
         "speed": f"steps/s of {environments} environments together",
+    }
+    printers: dict[str, Callable[[Any], None]] = {
+        "spaces": _print_spaces,
+        "notice": lambda found: typer.echo(f"note: {found.text}"),
+        "processed": _print_processed,
+        "seen": _print_seen,
+        "episode": lambda found: _print_episode(found, len(episodes)),
+        "infos": _print_infos,
+        "speed": lambda found: _print_speed(found, chosen),
     }
     episodes: list[Episode] = []
     chosen = ""
     for finding in findings:
+        if finding.kind == "spaces":
+            chosen = finding.vectorization
+        if finding.kind == "episode":
+            episodes.append(finding)
         if finding.kind in headings:
-            if finding.kind == "speed":
+            if finding.kind == "infos":
                 _print_totals(episodes)
             typer.echo(f"\n{headings.pop(finding.kind)}")
-        if isinstance(finding, Spaces):
-            chosen = finding.vectorization
-            _print_spaces(finding)
-        elif isinstance(finding, Notice):
-            typer.echo(f"note: {finding.text}")
-        elif isinstance(finding, Processed):
-            _print_processed(finding)
-        elif isinstance(finding, Seen):
-            _print_seen(finding)
-        elif isinstance(finding, Episode):
-            episodes.append(finding)
-            _print_episode(finding, len(episodes))
-        elif isinstance(finding, Speed):
-            _print_speed(finding, chosen)
+        if finding.kind in printers:
+            printers[finding.kind](finding)
 
 
 def _distinguish(what: str | None, env: str | None) -> tuple[Path | None, str | None]:
@@ -133,6 +141,8 @@ def _print_spaces(found: "Spaces") -> None:
     limits = {"reward threshold": found.spec.reward_threshold, "longest episode, steps": found.spec.max_episode_steps}
     for name, value in limits.items():
         console.print(f"{name}: {'none' if value is None else _plain(value)}")
+    if found.mask is not None:
+        console.print(f"action mask: {found.mask}; network.heads_parameters names it (action_mask)")
 
 
 def _space_rows(spec: "EnvSpec") -> list[tuple[str, str, str, str, str]]:
@@ -199,6 +209,12 @@ def _print_episode(episode: "Episode", number: int) -> None:
     typer.echo(f"  {number}   {episode.length_steps:,} steps   return {_plain(episode.total)}   {episode.end}")
     for odd in episode.odd:
         typer.echo(f"      {odd}")
+
+
+def _print_infos(found: "Infos") -> None:
+    typer.echo(f"  numbers, for environment.metrics: {', '.join(found.numbers) or 'none'}")
+    if found.others:
+        typer.echo(f"  others: {', '.join(found.others)}")
 
 
 def _print_totals(episodes: "list[Episode]") -> None:

@@ -15,7 +15,8 @@ from distrl.config.section import Section
 Vectorization = Literal["auto", "own", "sync", "async", "mujoco", "envpool", "ale"]
 Aggregation = Literal["sum", "mean", "last", "max", "min"]
 """How the values of an episode's steps become one number."""
-InfoKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_/ -]*$")]
+INFO_KEY = r"^[A-Za-z0-9_][A-Za-z0-9_/ -]*$"
+InfoKey = Annotated[str, StringConstraints(pattern=INFO_KEY)]
 """A key of `info` that can be a metric; a dot would be a path of the configuration."""
 
 

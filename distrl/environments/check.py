@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from pydantic import Discriminator, TypeAdapter
 
 from distrl.child import Child, Parent, ending, with_detail
+from distrl.config.action_masks import mask_of
 from distrl.config.environment import EnvironmentConfig, Vectorization
 from distrl.config.section import Section
 from distrl.errors import ConfigError, DistrlError, EnvironmentFailedError, MissingExtraError
@@ -44,11 +45,16 @@ class Stage(Section):
 
 
 class Spaces(Section):
-    """The environment could be made: its spec, and the back end that `vectorization` selects."""
+    """The environment could be made: its spec, and the back end that `vectorization` selects.
+
+    Attributes:
+        mask: The observation that masks the action; None: there is none.
+    """
 
     kind: Literal["spaces"] = "spaces"
     spec: EnvSpec
     vectorization: str
+    mask: str | None = None
 
 
 class Notice(Section):
@@ -56,6 +62,19 @@ class Notice(Section):
 
     kind: Literal["notice"] = "notice"
     text: str
+
+
+class Infos(Section):
+    """Keys of the infos of all steps.
+
+    Attributes:
+        numbers: Those that `environment.metrics` can name.
+        others: Those whose values are no single numbers, or whose names cannot be a metric's.
+    """
+
+    kind: Literal["infos"] = "infos"
+    numbers: tuple[str, ...]
+    others: tuple[str, ...]
 
 
 class Processed(Section):
@@ -110,7 +129,7 @@ class Speed(Section):
     reason: str = ""
 
 
-Finding = Annotated[Stage | Spaces | Notice | Processed | Seen | Episode | Speed, Discriminator("kind")]
+Finding = Annotated[Stage | Spaces | Notice | Infos | Processed | Seen | Episode | Speed, Discriminator("kind")]
 FINDING: TypeAdapter[Finding] = TypeAdapter(Finding)
 
 
@@ -135,7 +154,7 @@ class Request(Section):
 def check_environment(
     config: EnvironmentConfig,
     *,
-    environments: int,
+    environments: int | None,
     pictures: Path | None,
     timeout_s: float,
     progress: Callable[[str], None],
@@ -144,7 +163,7 @@ def check_environment(
     """Find spaces, the first observation, three episodes, and the speed of every back end, in this order.
 
     Args:
-        environments: How many step together where speed is measured.
+        environments: How many step together where speed is measured; None: it is not measured.
         pictures: Directory of image files, which are named after the environment; None: no files.
         timeout_s: Longest time of one stage, such as a reset or an episode; then its process is killed.
         progress: Takes the name of a stage that takes longer than two seconds, once.
@@ -162,7 +181,7 @@ def check_environment(
         return Request(config=chosen, action_mask=action_mask, count=count, pictures=prefix, stage_timeout_s=timeout_s)
 
     yield from _findings(request(config.vectorization, None), progress)
-    for back_end in BACK_ENDS:
+    for back_end in BACK_ENDS if environments is not None else ():
         try:
             yield from _findings(request(back_end, environments), progress)
         except DistrlError as error:
@@ -243,19 +262,22 @@ def look(
     # Here, because the parent is the command line, which never imports gymnasium.
     import numpy as np
 
+    from distrl.environments.info_metrics import keys_by_use
     from distrl.environments.preprocessing.pipeline import Pipeline
     from distrl.environments.random_actions import RandomActions
     from distrl.environments.vector import VectorEnvironment
 
     yield Stage(doing="making the environment")
     environment = VectorEnvironment(config, 1)
-    yield Spaces(spec=environment.spec, vectorization=environment.vectorization)
+    mask = mask_of(environment.spec, action_mask)
+    yield Spaces(spec=environment.spec, vectorization=environment.vectorization, mask=mask)
     for text in environment.notices:
         yield Notice(text=text)
     if environment.spec.unprocessed is not None:
         for name, specs in Pipeline.of(environment.spec).trace:
             yield Processed(step=name, observations=specs)
     yield Stage(doing="resetting")
+    infos = environment.watch_infos()
     observations = environment.reset(seed=0)
     for name, rows in observations.items():
         yield _seen(name, environment.spec.observations[name], rows[0], pictures)
@@ -264,6 +286,8 @@ def look(
         draw = RandomActions(environment.spec, np.random.default_rng(number), action_mask)
         episode, observations = _episode(environment, draw, observations, episode_s)
         yield episode
+    numbers, others = keys_by_use(infos)
+    yield Infos(numbers=tuple(numbers), others=tuple(others))
     yield Stage(doing="closing the environment")
     environment.close()
 

@@ -2,12 +2,13 @@
 
 import difflib
 import math
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from distrl.config.environment import Aggregation
+from distrl.config.environment import INFO_KEY, Aggregation
 from distrl.environments.observation_spaces import of_environment
 from distrl.types import Array, BoolArray, FloatArray
 
@@ -104,6 +105,24 @@ def unseen(names: Collection[str], seen: Collection[Any], *, ended: bool) -> Ite
         nearest = f"; the nearest of its keys are {', '.join(near)}" if near else ""
         there_are = "" if near or not known else f"; its keys are {', '.join(sorted(known.values())[:_MOST_KEYS])}"
         yield f"environment.metrics.{name}: no step of the trial had it in info{nearest}{there_are}"
+
+
+def keys_by_use(seen: Mapping[Any, Any]) -> tuple[list[str], list[str]]:
+    """Return the keys whose values metrics can be made of, and all others.
+
+    Args:
+        seen: Key -> a value, of one environment or of a vector of one row; masks of vectors (`_key`) are left out.
+    """
+    keys = sorted(key for key in seen if isinstance(key, str) and not key.startswith("_"))
+    usable = [key for key in keys if re.search(INFO_KEY, key) and _is_number(seen[key])]
+    return usable, [key for key in keys if key not in usable]
+
+
+def _is_number(value: Any) -> bool:
+    if not isinstance(value, bool | int | float | np.generic | np.ndarray):
+        return False
+    array = np.asarray(value)
+    return array.shape in ((), (1,)) and array.dtype.kind in "biuf"
 
 
 def _values(info: Mapping[str, Any], name: str, valid: BoolArray) -> FloatArray:

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from distrl.commands import main
-from distrl.environments.check import Episode, Processed, Seen, Spaces, Speed
+from distrl.environments.check import Episode, Infos, Notice, Processed, Seen, Spaces, Speed
 from distrl.errors import EnvironmentFailedError
 from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec, MultiDiscreteSpec
 
@@ -22,7 +23,8 @@ SPEC = EnvSpec(
 )
 
 FOUND = (
-    Spaces(spec=SPEC, vectorization="sync"),
+    Spaces(spec=SPEC, vectorization="sync", mask="legal"),
+    Notice(text="environment Mine-v0 is stepped by sync"),
     Processed(step="environment", observations={"camera": ArraySpec((16, 16, 3), "uint8")}),
     Processed(step="resize", observations=SPEC.observations),
     Seen(name="camera", path=Path("here/Mine-v0-camera.png")),
@@ -30,6 +32,7 @@ FOUND = (
     Episode(length_steps=1200, total=1200.5, end="truncated"),
     Episode(length_steps=3, total=3.0, end="terminated", odd=("observation 'joints' leaves its bounds -1.0 … 1.0",)),
     Episode(length_steps=9, total=-9.0, end="terminated and truncated"),
+    Infos(numbers=("at", "speed"), others=("camera",)),
     Speed(vectorization="own", reason="it has none"),
     Speed(vectorization="sync", steps_per_s=12345.6),
 )
@@ -45,6 +48,8 @@ action        gear      []          int32     -1 … 1: 3 choices
 action        keys      [2]         int32     choices: 2, 5
 reward threshold: none
 longest episode, steps: 500
+action mask: legal; network.heads_parameters names it (action_mask)
+note: environment Mine-v0 is stepped by sync
 
 observations, step by step of environment.preprocessing
   environment   camera [16, 16, 3] uint8
@@ -62,6 +67,10 @@ episodes with random actions
       observation 'joints' leaves its bounds -1.0 … 1.0
   3   9 steps   return -9   terminated and truncated
   2 terminated, 2 truncated, 0 cut short
+
+keys of info in these steps
+  numbers, for environment.metrics: at, speed
+  others: camera
 
 steps/s of 8 environments together
   own                -   it has none
@@ -110,6 +119,15 @@ def test_everything_that_was_found_is_printed(capsys, asked):
     code, out, err = run(capsys, "Mine-v0")
     assert (code, err) == (0, "resetting …\n")
     assert "\n".join(line.rstrip() for line in out.splitlines()) + "\n" == PRINTED
+
+
+def test_a_first_configuration_is_printed_alone_and_no_speed_is_measured(capsys, asked):
+    asked.found = FOUND
+    code, out, err = run(capsys, "Mine-v0", "--yaml")
+    assert (code, err) == (0, "resetting …\n")
+    assert out.splitlines()[0].startswith("# A first configuration for Mine-v0")
+    assert yaml.safe_load(out)["environment"] == {"id": "Mine-v0", "metrics": {"at": "last", "speed": "last"}}
+    assert asked.calls[0][1]["environments"] is None
 
 
 def test_what_was_found_before_an_error_is_printed(capsys, asked):

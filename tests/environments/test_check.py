@@ -80,7 +80,7 @@ def test_a_look_at_the_chain(tmp_path):
     assert [finding.kind for finding in findings] == [
         *("stage", "spaces", "stage", "seen"),
         *("stage", "episode") * 3,
-        "stage",
+        *("infos", "stage"),
     ]
     (spaces,) = only(Spaces, findings)
     assert (spaces.spec.max_episode_steps, spaces.vectorization) == (7, "sync")
