@@ -5,6 +5,7 @@ import time
 from distrl.algorithms.algorithm import Update
 from distrl.errors import NonFiniteError
 from distrl.learner.batches import LearnerBatch
+from distrl.learner.nonfinite import NonFiniteBatchError
 from distrl.learner.prefetch import Source
 from distrl.learner.preparation import Prepared
 from distrl.metrics.counters import Waits
@@ -103,12 +104,3 @@ class Learner:
         if self._acts_with_noise:
             weights = weights | network.online.noise_weights()
         self._publisher.publish(weights, self.state.weights_version, self.state.progress)
-
-
-class NonFiniteBatchError(NonFiniteError):
-    """An update that was not finite, with its number and its batch, which is saved beside the log."""
-
-    def __init__(self, collected: LearnerBatch, number: int, what: str) -> None:
-        super().__init__(f"update {number} is not finite: {what}")
-        self.batch = collected.batch
-        self.number = number

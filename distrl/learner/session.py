@@ -13,7 +13,8 @@ from distrl.errors import FencedError, MemoryBackendError, NonFiniteError, Store
 from distrl.learner.checkpointing import Checkpointer, Saver
 from distrl.learner.diagnostics import Diagnostics
 from distrl.learner.evaluations import Evaluations
-from distrl.learner.learner import Learner, NonFiniteBatchError
+from distrl.learner.learner import Learner
+from distrl.learner.nonfinite import NonFiniteBatchError
 from distrl.learner.operator_requests import OperatorRequests
 from distrl.learner.prefetch import Ahead
 from distrl.learner.preparation import Prepared

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from distrl import nest
-from distrl.learner.learner import Learner, NonFiniteBatchError
+from distrl.learner.learner import Learner
+from distrl.learner.nonfinite import NonFiniteBatchError
 from distrl.learner.publisher import StalenessBound
 from distrl.memory_backend.codec import decode_unroll, decode_weights, encode_unroll
 from distrl.metrics.counters import Waits
@@ -139,6 +140,9 @@ def test_an_update_that_is_not_finite_changes_nothing(learner):
     with pytest.raises(NonFiniteBatchError, match=r"update 2 is not finite: loss inf, .* not applied") as raised:
         trainer.step()
     assert raised.value.exit_code == 5
+    assert str(raised.value).endswith(
+        "; rewards reach 3.0e+38, see algorithm.reward_scale, or algorithm.reward_normalization"
+    )
     assert raised.value.batch.rewards.max() == np.float32(3e38)
     assert equal(online(made), before)
     assert trainer.state.to_meta() == state
