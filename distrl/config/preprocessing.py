@@ -344,6 +344,9 @@ class MapDiscreteStep(ActionStep):
     step: Literal["map_discrete"] = "map_discrete"
     actions: tuple[Target, ...] | None = Field(None, min_length=1)
     """The environment's own numbers; null: all there are, in all combinations, the last number fastest."""
+    action_mask: str | None = None
+    """Observation that masks the environment's own choices, of its only action; it becomes the mask of the new ones,
+    each allowed where all of its parts are. null: the one called action_mask if it fits."""
 
 
 PreprocessingStep = Annotated[

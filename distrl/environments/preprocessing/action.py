@@ -11,8 +11,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from distrl.config.preprocessing import ActionStep, DiscretizeBoxStep, MapBoxStep, MapDiscreteStep, MaskBoxStep
-from distrl.environments.preprocessing.fit import UnfitError, as_dtype, finite
-from distrl.types import ActionSpec, Array, BoxSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec
+from distrl.environments.preprocessing.fit import MOST_NUMBERS, Fitted, UnfitError, as_dtype, finite
+from distrl.types import ActionSpec, Array, ArraySpec, BoxSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec
 
 _MOST_ACTIONS = 1_000_000
 _MOST_CHOICES = 64
@@ -106,6 +106,36 @@ def _map_discrete(step: MapDiscreteStep, given: ActionSpec) -> FittedAction:
     if isinstance(given, DiscreteSpec):
         table = table[:, 0]
     return FittedAction(DiscreteSpec(len(listed)), lambda chosen: table[chosen])
+
+
+def joint_mask(step: MapDiscreteStep, given: ActionSpec, mask: ArraySpec) -> Fitted:
+    """Turn the mask of an action into that of the choices that the step makes of it.
+
+    Args:
+        given: The action before the step; no box.
+        mask: As `action_masks.check_mask` wants it for that action.
+
+    Returns:
+        Its spec [n], and the function from [B, ...] to [B, n]: 1 where the action allows all parts of the choice.
+    """
+    choices, starts = _choices(given)
+    table = np.stack(np.unravel_index(np.arange(math.prod(choices)), choices), axis=1)  # [n, parts]
+    if step.actions is not None:
+        table = np.array(step.actions, np.int64).reshape(-1, len(choices)) - np.array(starts)
+    if table.size > MOST_NUMBERS:
+        raise UnfitError(f"its mask is of {len(table)} choices of {len(choices)} parts; list fewer actions")
+    if isinstance(given, MultiBinarySpec):  # off is always allowed
+
+        def allowed(masks: Array) -> Array:
+            return ((masks != 0)[:, None, :] | (table == 0)).all(axis=2)
+    else:
+        columns = table + np.cumsum([0, *choices[:-1]])
+
+        def allowed(masks: Array) -> Array:
+            return (masks != 0)[:, columns].all(axis=2)
+
+    spec = replace(mask, shape=(len(table),), low=0.0, high=1.0)
+    return Fitted(spec, lambda masks: allowed(masks).astype(mask.dtype))
 
 
 def _choices(given: ActionSpec) -> tuple[tuple[int, ...], tuple[int, ...]]:

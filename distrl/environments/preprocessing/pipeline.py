@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
+from distrl.config.action_masks import mask_of
 from distrl.config.preprocessing import (
     REWARD,
     ActionStep,
     ClipStep,
     ConcatStep,
     EwmaBaselineStep,
+    MapDiscreteStep,
     OneHotStep,
     PreprocessingStep,
     ScaleStep,
@@ -237,11 +239,25 @@ class Pipeline:
         )
 
     def _add_action(self, step: ActionStep) -> None:
+        if isinstance(step, MapDiscreteStep):
+            self._add_joint_mask(step)
         for name in _targets(step.of, self._action_specs, "action"):
             given = self._action_specs[name]
             with _about(f"action '{name}', {given.kind}"):
                 self._action_specs[name], apply = action.fit(step, given)
             self._on_actions.append((name, apply))
+
+    def _add_joint_mask(self, step: MapDiscreteStep) -> None:
+        """Let the mask of the only action follow the step, if there is one."""
+        try:
+            mask = mask_of(replace(self.raw, observations=self._arrays, actions=self._action_specs), step.action_mask)
+        except ConfigError as error:
+            raise UnfitError(f"its mask: {error}") from error
+        if mask is None:
+            return
+        (given,) = self._action_specs.values()  # as `mask_of` says
+        self._arrays[mask], apply = action.joint_mask(step, given, self._arrays[mask])
+        self._on_observations.append(lambda arrays, valid: {**arrays, mask: apply(arrays[mask])})
 
 
 @contextmanager

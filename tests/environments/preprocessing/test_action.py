@@ -129,3 +129,42 @@ def test_the_way_back_is_the_other_way_round(acted, box):
 def test_what_does_not_fit_is_refused(pipeline, spec, step, why):
     with pytest.raises(ConfigError, match=why):
         pipeline(ArraySpec((1,), "float32"), step, actions=spec)
+
+
+@pytest.mark.parametrize(
+    ("action", "step", "mask", "allowed"),
+    [
+        (MultiDiscreteSpec((2, 3), (0, 5)), {}, [[1, 0, 1, 0, 1], [0, 0, 1, 1, 1]], [[1, 0, 1, 0, 0, 0], [0] * 6]),
+        (MultiDiscreteSpec((2, 3), (0, 5)), {"actions": [[1, 5], [0, 7]]}, [[1, 0, 1, 0, 1]], [[0, 1]]),
+        (MultiBinarySpec((2,)), {}, [[1, 0], [0, 0], [1, 1]], [[1, 0, 1, 0], [1, 0, 0, 0], [1, 1, 1, 1]]),
+        (DiscreteSpec(3, start=4), {"actions": [6, 4]}, [[1, 1, 0]], [[0, 1]]),
+    ],
+)
+@pytest.mark.parametrize("name", ["action_mask", "legal"])
+def test_the_mask_of_a_mapped_action_is_that_of_its_combinations(pipeline, action, step, mask, allowed, name):
+    array = np.array(mask, np.int8)
+    named = {} if name == "action_mask" else {"action_mask": name}
+    observations = {name: ArraySpec(array.shape[1:], "int8", 0.0, 1.0), "x": ArraySpec((1,), "float32")}
+    made = pipeline(observations, {"step": "map_discrete", **step, **named}, actions=action)
+    expected = np.array(allowed, np.int8)
+    assert made.spec.observations[name] == ArraySpec(expected.shape[1:], "int8", 0.0, 1.0)
+    shown = made.observations({name: array, "x": np.zeros((len(array), 1), np.float32)}, np.ones(len(array), np.bool_))
+    np.testing.assert_array_equal(shown[name], expected, strict=True)
+    # Any choice that is allowed is allowed by the environment's own mask.
+    for row, choice in zip(*np.nonzero(expected), strict=True):
+        (given,) = made.actions({"action": np.array([choice], np.int32)})["action"].reshape(1, -1)
+        if isinstance(action, MultiBinarySpec):
+            assert (array[row][given == 1] != 0).all()
+        else:
+            sizes = action.choices if isinstance(action, MultiDiscreteSpec) else (action.n,)
+            assert array[row][given + np.cumsum([0, *sizes[:-1]])].all()
+
+
+def test_a_mask_that_does_not_fit_is_refused_and_one_that_is_not_named_is_left_alone(pipeline):
+    observations = {"legal": ArraySpec((4,), "int8", 0.0, 1.0)}
+    action = MultiDiscreteSpec((2, 3), (0, 0))
+    assert pipeline(observations, {"step": "map_discrete"}, actions=action).spec.observations == observations
+    with pytest.raises(
+        ConfigError, match=r"\[0\] \(map_discrete\) does not fit its mask: .* must be \[5\], one for each"
+    ):
+        pipeline(observations, {"step": "map_discrete", "action_mask": "legal"}, actions=action)
