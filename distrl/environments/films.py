@@ -176,7 +176,7 @@ def frames_per_s(env_id: str, vector: VectorEnv[Any, Any, Any]) -> float:
     fps = _first(vector).metadata.get("render_fps")
     if fps is None or fps == 0:
         return FRAMES_PER_S
-    if not isinstance(fps, Real) or not 0.0 < fps < math.inf:
+    if not isinstance(fps, Real) or not 0.0 < float(fps) < math.inf:
         raise attributes.wrong(env_id, "metadata['render_fps']", fps, "a number above 0, or left out")
     return float(fps)
 

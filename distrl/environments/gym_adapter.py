@@ -125,7 +125,7 @@ class CheckedSyncVector(SyncVectorEnv[Any, Any]):
     dtype.
 
     Attributes:
-        seen: Takes the newest value of every key of the infos of steps; None: nobody wants them.
+        seen: Takes the newest value of every key of the infos of steps, after `watch_infos`; None: before.
 
     Raises:
         ValueError: In `reset` and `step`, with the path of the observation, or for a reward that is no number.

@@ -57,4 +57,4 @@ def role_variables(kind: str, threads: int, environment: Mapping[str, str]) -> d
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     variables = dict.fromkeys(names, str(threads))
     variables["TF_CPP_MIN_LOG_LEVEL"] = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2")
-    return variables if kind == "learner" else variables | environment
+    return variables if kind == "learner" else {**variables, **environment}

@@ -127,12 +127,14 @@ def joint_mask(step: MapDiscreteStep, given: ActionSpec, mask: ArraySpec) -> Fit
     if isinstance(given, MultiBinarySpec):  # off is always allowed
 
         def allowed(masks: Array) -> Array:
-            return ((masks != 0)[:, None, :] | (table == 0)).all(axis=2)
+            found: Array = ((masks != 0)[:, None, :] | (table == 0)).all(axis=2)
+            return found
     else:
         columns = table + np.cumsum([0, *choices[:-1]])
 
         def allowed(masks: Array) -> Array:
-            return (masks != 0)[:, columns].all(axis=2)
+            found: Array = (masks != 0)[:, columns].all(axis=2)
+            return found
 
     spec = replace(mask, shape=(len(table),), low=0.0, high=1.0)
     return Fitted(spec, lambda masks: allowed(masks).astype(mask.dtype))

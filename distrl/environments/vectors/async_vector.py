@@ -94,7 +94,7 @@ class WorkerVector(AsyncVectorEnv[Any, Any]):
         """Do AsyncVectorEnv's last step of the making, which hears first from workers, and end all where one fails."""
         try:
             with self._named_deaths():
-                super()._check_spaces()
+                super()._check_spaces()  # type: ignore[no-untyped-call]
         except BaseException:
             self.close(terminate=True)
             raise
