@@ -10,8 +10,9 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -19,6 +20,7 @@ from distrl.dashboard import role_views, start_views, views
 from distrl.dashboard.access import Access
 from distrl.dashboard.alert_settings import AlertSettings
 from distrl.dashboard.alerts import LOOK_S, AlertWatch
+from distrl.dashboard.assets import STATIC, Assets
 from distrl.dashboard.authentication import HEALTH, LOGIN, LOGOUT, Authenticator, Guard, TooLargeError
 from distrl.dashboard.bodies import TooLateError
 from distrl.dashboard.changes import Watches
@@ -28,7 +30,6 @@ from distrl.dashboard.payloads import Answer, Runs
 from distrl.dashboard.starts import Starts
 from distrl.errors import ConfigError, MemoryBackendError
 
-STATIC = Path(__file__).parent / "static"
 SWEEP_S = 10.0
 _LOG = logging.getLogger(__name__)
 REST_S = 0.25
@@ -71,8 +72,10 @@ def make_app(
         app.state.alerts.close()
         app.state.runs.close()
 
-    guard = [Middleware(Guard, access=access, authenticator=authenticator)]
-    app = Starlette(routes=_routes(authenticator), middleware=guard, exception_handlers=_answers(), lifespan=lifespan)
+    guard = [Middleware(Guard, access=access, authenticator=authenticator), Middleware(GZipMiddleware, compresslevel=5)]
+    app = Starlette(
+        routes=_routes(authenticator, Assets()), middleware=guard, exception_handlers=_answers(), lifespan=lifespan
+    )
     app.state.runs = Runs(root, redis_urls)
     app.state.watches = Watches(app.state.runs)
     app.state.alerts = AlertWatch(app.state.runs, alerts)
@@ -80,9 +83,9 @@ def make_app(
     return app
 
 
-def _routes(authenticator: Authenticator) -> list[BaseRoute]:
+def _routes(authenticator: Authenticator, assets: Assets) -> list[BaseRoute]:
     return [
-        Route("/", _page),
+        Route("/", assets.index),
         Route(LOGIN, authenticator.sign_in, methods=["GET", "POST"]),
         Route(LOGOUT, authenticator.sign_out, methods=["POST"]),
         Route(HEALTH, views.healthy),
@@ -122,12 +125,9 @@ def _routes(authenticator: Authenticator) -> list[BaseRoute]:
         Route("/api/start", start_views.start, methods=["POST"]),
         Route("/api/resume", start_views.resume, methods=["POST"]),
         Route("/api/starts/{id}", start_views.state),
+        Route("/page/{edition}/{name}", assets.file),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
-
-
-async def _page(request: Request) -> Response:
-    return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
 
 async def _sweep(runs: Runs) -> None:

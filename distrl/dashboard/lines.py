@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -46,10 +47,33 @@ def with_derived(table: Table, names: Sequence[str]) -> Table:
     return {**table, **added}
 
 
-def stretch(table: Table, name: str, over: str, window: int, within: tuple[float, float] | None, points: int) -> Curve:
-    """Return a smoothed line, thinned to `points`; `within`: a stretch of x, with one point more at either side."""
+def mark_of(edition: int, table: Table) -> str:
+    """Return a mark of the rows of a table; "" for a table whose earlier rows may change."""
+    rows = max(map(len, table.values()), default=0)
+    return f"{edition}.{rows}" if edition and rows else ""
+
+
+def rows_before(mark: str, edition: int, table: Table) -> int:
+    """Return the number of rows behind a mark of `mark_of`; 0 if it is not one of an earlier state of this table."""
+    rows = max(map(len, table.values()), default=0)
+    number, _, count = mark.partition(".")
+    known = edition > 0 and number == str(edition) and re.fullmatch("[0-9]+", count)
+    return int(count) if known and int(count) <= rows else 0
+
+
+def stretch(
+    table: Table, name: str, over: str, window: int, within: tuple[float, float] | None, points: int, since: int = 0
+) -> Curve:
+    """Return a smoothed line, thinned to `points`.
+
+    Args:
+        within: A stretch of x, with one point more at either side.
+        since: Number of rows whose points are left out; the mean of a later point still includes them.
+    """
     line = curve(table, name, over)
+    old = np.isfinite(table[X_AXES[over]][:since]) & np.isfinite(table[name][:since])
     line = Curve(line.x, smoothed(line.y, window))
+    line = Curve(*(values[np.count_nonzero(old) :] for values in line))
     if within is not None:
         first, last = np.searchsorted(line.x, within[0], "left"), np.searchsorted(line.x, within[1], "right")
         kept = slice(max(int(first) - 1, 0), int(last) + 1)
@@ -57,13 +81,19 @@ def stretch(table: Table, name: str, over: str, window: int, within: tuple[float
     return thinned(line, points)
 
 
-def ruler(table: Table, over: str) -> dict[str, list[float]]:
-    """Return x axis -> its values at common rows, at most `RULER_POINTS`; empty unless all axes are known there."""
+def ruler(table: Table, over: str, since: int = 0) -> dict[str, list[float]]:
+    """Return x axis -> its values at common rows; empty unless all axes are known there.
+
+    Args:
+        since: 0: at most `RULER_POINTS` of all rows, else the newest row if it is not one of these first ones.
+    """
     columns = [table.get(column) for column in X_AXES.values()]
     present = {name: column for name, column in zip(X_AXES, columns, strict=True) if column is not None}
     if over not in present:
         return {}
     known = np.flatnonzero(np.isfinite(np.stack([*present.values()])).all(axis=0))
+    if since:
+        known = known[known >= since][-1:]
     if len(known) > RULER_POINTS:
         known = known[np.linspace(0, len(known) - 1, RULER_POINTS).astype(int)]
     return {name: [float(value) for value in column[known]] for name, column in present.items()}

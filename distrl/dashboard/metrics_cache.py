@@ -1,11 +1,12 @@
 """Cached columns of metrics.csv; only new rows are read when a file has grown."""
 
+import itertools
 import math
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from distrl.dashboard.files import own_file
 from distrl.errors import ConfigError
@@ -17,6 +18,18 @@ MOST_BYTES = 96 * 2**20
 """Most bytes kept of all columns together, in addition to those of the newest request."""
 _SEAM_BYTES = 256
 """Bytes compared before the position where reading continues; if they differ, the file was replaced."""
+_EDITIONS = itertools.count(1)
+
+
+class Edition(NamedTuple):
+    """Columns of one metrics.csv.
+
+    Attributes:
+        number: Stays the same while rows are only appended to the table; 0: its earlier rows may change.
+    """
+
+    number: int
+    table: Table
 
 
 class Tables:
@@ -41,17 +54,21 @@ class Tables:
 
     def table(self, run_dir: Path, names: Sequence[str]) -> Table:
         """Return these columns as they are now, without those that the file lacks."""
+        return self.edition(run_dir, names).table
+
+    def edition(self, run_dir: Path, names: Sequence[str]) -> Edition:
+        """Return what `table` does, and the number of the file's edition; 0 without a file."""
         path = own_file(run_dir, "metrics.csv")
         if path is None:
-            return {}
+            return Edition(0, {})
         with self._lock:
             kept = self._files.setdefault(path, _File(path))
             self._files.move_to_end(path)
-        table = kept.table([name for name in dict.fromkeys(names) if name not in TEXTS])
+        found = kept.edition([name for name in dict.fromkeys(names) if name not in TEXTS])
         with self._lock:
             while len(self._files) > 1 and self.nbytes > MOST_BYTES:
                 self._files.popitem(last=False)
-        return table
+        return found
 
     def last(self, run_dir: Path) -> Snapshot:
         """Return the newest row without unknown values."""
@@ -72,13 +89,14 @@ class _File:
         self._header = Header((), 0)
         self._end = 0
         self._seam = b""
+        self._edition = next(_EDITIONS)
         self._columns: OrderedDict[str, Column] = OrderedDict()  # those of the newest request are last
 
     @property
     def nbytes(self) -> int:
         return sum(column.nbytes for column in [*self._columns.values()])
 
-    def table(self, names: Sequence[str]) -> Table:
+    def edition(self, names: Sequence[str]) -> Edition:
         with self._lock:
             found = self._path.stat()
             stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
@@ -103,7 +121,8 @@ class _File:
                 self._columns.move_to_end(name)
             while len(self._columns) > len(known) and self.nbytes > MOST_BYTES:
                 self._columns.popitem(last=False)
-            return {name: self._columns[name].values for name in known}
+            grows = not any(self._columns[name].is_thinned for name in known)
+            return Edition(self._edition if grows else 0, {name: self._columns[name].values for name in known})
 
     def _read_on(self, file: BinaryIO, size: int, names: Sequence[str]) -> None:
         """Read new rows of the kept columns; start again with `names` if the file was replaced."""
@@ -126,4 +145,5 @@ class _File:
 
     def _forget(self) -> None:
         self._columns.clear()
+        self._edition = next(_EDITIONS)
         self._header, self._end, self._seam = Header((), 0), 0, b""

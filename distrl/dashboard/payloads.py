@@ -18,7 +18,7 @@ from distrl.dashboard.edits import Edits
 from distrl.dashboard.index import LISTED, Entry, Index
 from distrl.dashboard.jobs import ODD, Jobs, Look, host_loads, role_rows
 from distrl.dashboard.list_view import Lists, View
-from distrl.dashboard.metrics_cache import Tables
+from distrl.dashboard.metrics_cache import Edition, Tables
 from distrl.dashboard.settings_table import SettingsTable
 from distrl.dashboard.sparks import Spark, Sparks
 from distrl.errors import ConfigError
@@ -165,28 +165,35 @@ class Runs:
         window: int,
         within: tuple[float, float] | None = None,
         raw: bool = False,
+        since: str = "",
     ) -> Json:
         """Return lines of one run: name -> {x, y}; an empty line if the run has no such number yet.
 
         Args:
             points: Most points of a line, in the stretch `within` of the x axis, or of the whole.
             raw: Return the lines without smoothing, too, where it changes them.
+            since: The `mark` of an earlier answer: return only points of later rows. `more` of the answer is False if
+                that is not possible, and all points are returned.
         """
-        table = self._derived(run_id, names)
+        edition, table = self._derived(run_id, names)
+        rows = lines.rows_before(since, edition, table)
 
         def drawn(window: int) -> Json:
-            found = {name: lines.stretch(table, name, over, window, within, points) for name in names if name in table}
+            known = [name for name in names if name in table]
+            found = {name: lines.stretch(table, name, over, window, within, points, rows) for name in known}
             return {name: coordinates(found[name]) if name in found else {"x": [], "y": []} for name in names}
 
-        told = {"over": over, "curves": drawn(window), "ruler": lines.ruler(table, over)}
+        told = {"over": over, "curves": drawn(window), "ruler": lines.ruler(table, over, rows)}
+        told |= {"mark": lines.mark_of(edition, table), "more": rows > 0}
         return told | ({"raw": drawn(1)} if raw and window > 1 else {})
 
     def csv(self, run_id: str, names: Sequence[str]) -> Iterator[str]:
         """Yield the numbers of one run as CSV, in pieces."""
-        return lines.csv_pieces(self._derived(run_id, names), names)
+        return lines.csv_pieces(self._derived(run_id, names).table, names)
 
-    def _derived(self, run_id: str, names: Sequence[str]) -> Table:
-        return lines.with_derived(self.table_of(self.index.entry(run_id), lines.needed(names)), names)
+    def _derived(self, run_id: str, names: Sequence[str]) -> Edition:
+        found = self._edition_of(self.index.entry(run_id), lines.needed(names))
+        return found._replace(table=lines.with_derived(found.table, names))
 
     def marks(self, run_id: str, over: str) -> Json:
         """Return the moments and targets that the charts of one run mark."""
@@ -249,10 +256,13 @@ class Runs:
 
     def table_of(self, entry: Entry, names: Sequence[str]) -> Table:
         """Return columns of metrics.csv or, without such a file, those of the last minutes in the run's Redis."""
+        return self._edition_of(entry, names).table
+
+    def _edition_of(self, entry: Entry, names: Sequence[str]) -> Edition:
         folder = self.index.directory(entry)
         if self.tables.names(folder) or (look := self.look(entry)) is None:
-            return self.tables.table(folder, names)
-        return table_of_snapshots([snapshot for _, snapshot in look.snapshots])
+            return self.tables.edition(folder, names)
+        return Edition(0, table_of_snapshots([snapshot for _, snapshot in look.snapshots]))
 
     def columns_of(self, entry: Entry) -> list[str]:
         """Return the names of the numbers that a run records."""

@@ -86,7 +86,7 @@ def described(request: Request) -> Response:
 
 
 def curves(request: Request) -> Response:
-    """Return lines of one run: `metric` (repeatable), `over`, `points`, `smooth`, `from` and `to` in x, `raw`."""
+    """Return lines of one run: `metric` (repeatable), `over`, `points`, `smooth`, `raw`, `since`, `from`, `to`."""
     found = _runs(request).curves(
         request.path_params["id"],
         _metrics(request),
@@ -95,6 +95,7 @@ def curves(request: Request) -> Response:
         _whole(request, "smooth", 1, 1, MOST_WINDOW),
         _stretch(request),
         _choice("raw", _text(request, "raw", "0"), ("0", "1")) == "1",
+        _text(request, "since", "", 40),
     )
     return Answer(found)
 

@@ -78,6 +78,11 @@ class Column:
         return np.concatenate([held, self._tail]) if len(self._tail) else held
 
     @property
+    def is_thinned(self) -> bool:
+        """Whether further rows change which of the earlier ones are held."""
+        return self._stretch > 1
+
+    @property
     def nbytes(self) -> int:
         return 8 * (self._length + len(self._tail))
 

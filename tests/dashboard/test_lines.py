@@ -3,7 +3,7 @@ import csv
 import numpy as np
 import pytest
 
-from distrl.dashboard.lines import csv_pieces, needed, ruler, stretch, with_derived
+from distrl.dashboard.lines import csv_pieces, mark_of, needed, rows_before, ruler, stretch, with_derived
 
 
 @pytest.fixture
@@ -31,6 +31,41 @@ def test_the_ruler_has_the_same_points_on_every_axis(table):
     assert [found["steps"][0], found["steps"][-1], found["time"][-1]] == [100.0, 100_000.0, 250.0]
     assert 4.0 not in found["updates"]
     assert ruler({}, "steps") == {}
+
+
+def test_new_points_continue_a_line_as_if_it_had_been_drawn_at_once(table):
+    table["loss"][[100, 995]] = np.nan
+    early = {name: values[:990] for name, values in table.items()}
+    mark = mark_of(7, early)
+    rows = rows_before(mark, 7, table)
+    assert rows == 990
+    for window in (1, 9):
+        whole = stretch(table, "loss", "steps", window, None, 4000)
+        old, new = (
+            stretch(early, "loss", "steps", window, None, 4000),
+            stretch(table, "loss", "steps", window, None, 4000, rows),
+        )
+        assert [*old.x, *new.x] == whole.x.tolist()
+        np.testing.assert_allclose([*old.y, *new.y], whole.y)
+    assert len(new.x) == 9
+    assert ruler(table, "steps", rows) == {
+        "steps": [100_000.0],
+        "updates": [1000.0],
+        "episodes": [500.0],
+        "time": [250.0],
+    }
+    assert ruler(table, "steps", 1000) == {"steps": [], "updates": [], "episodes": [], "time": []}
+
+
+@pytest.mark.parametrize("mark", ["", "7", "8.990", "7.1001", "7.-1", "7.1e2", "7.\u0669", "x.990"])
+def test_marks_that_are_not_of_this_table(table, mark):
+    assert rows_before(mark, 7, table) == 0
+
+
+def test_a_table_whose_rows_may_change_has_no_mark(table):
+    assert mark_of(0, table) == ""
+    assert rows_before("0.990", 0, table) == 0
+    assert mark_of(7, {}) == ""
 
 
 def test_samples_per_insert_is_the_quotient_of_two_columns(table):

@@ -90,6 +90,21 @@ def test_rows_that_are_taken_back_on_resuming(tmp_path, sink_in):
     assert kept.table(tmp_path, NAMES)["env_steps"].tolist() == [10.0, 20.0, 30.0, 40.0, 999.0]
 
 
+def test_the_edition_stays_while_rows_are_appended(tmp_path, sink_in, monkeypatch):
+    kept, sink = Tables(), sink_in(tmp_path)
+    rows(sink, 1, 2)
+    first = kept.edition(tmp_path, NAMES).number
+    rows(sink, 3, 4)
+    assert kept.edition(tmp_path, NAMES).number == kept.edition(tmp_path, ["updates"]).number == first > 0
+    sink.write({"updates": 3, "env_steps": 999})  # takes rows back
+    rows(sink, 4, 5)
+    second = kept.edition(tmp_path, NAMES).number
+    assert second not in (0, first)
+    monkeypatch.setattr(kept._files[tmp_path.resolve() / "metrics.csv"]._columns["updates"], "_stretch", 4)
+    assert kept.edition(tmp_path, NAMES).number == 0  # thinned: earlier rows change
+    assert kept.edition(tmp_path / "none", NAMES) == (0, {})
+
+
 def test_the_newest_row_and_the_names(tmp_path, sink_in, read):
     kept, sink = Tables(), sink_in(tmp_path)
     assert kept.last(tmp_path) == {}

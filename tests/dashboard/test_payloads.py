@@ -5,6 +5,7 @@ from distrl.dashboard.comparing import Asked, Compared
 from distrl.dashboard.files import NotThereError, id_of
 from distrl.dashboard.payloads import numbers
 from distrl.errors import ConfigError
+from distrl.metrics.sinks import CsvSink
 
 
 def test_a_run_that_has_ended(runs, make_run):
@@ -46,8 +47,10 @@ def test_the_page_the_table_and_the_summary_agree(runs, make_run):
 def test_curves(runs, make_run):
     make_run("a", rows=4)
     told = runs.curves(id_of("a"), ["mean_return_100", "loss", "none_such"], "updates", 100, 2)
+    assert told.pop("mark").endswith(".4")
     assert told == {
         "over": "updates",
+        "more": False,
         "curves": {
             "mean_return_100": {"x": [1.0, 2.0, 3.0, 4.0], "y": [10.0, 15.0, 25.0, 35.0]},
             "loss": {"x": [], "y": []},
@@ -60,6 +63,21 @@ def test_curves(runs, make_run):
             "time": [0.5, 1.0, 1.5, 2.0],
         },
     }
+
+
+def test_later_rows_continue_a_curve(runs, make_run):
+    folder = make_run("a", rows=4)
+    mark = runs.curves(id_of("a"), ["mean_return_100"], "updates", 100, 2)["mark"]
+    sink = CsvSink(folder / "metrics.csv")
+    sink.write({"updates": 5, "env_steps": 500, "episodes": 5, "wall_s": 2.5, "mean_return_100": 50.0})
+    sink.close()
+    told = runs.curves(id_of("a"), ["mean_return_100"], "updates", 100, 2, raw=True, since=mark)
+    assert told["curves"] == {"mean_return_100": {"x": [5.0], "y": [45.0]}}
+    assert told["raw"] == {"mean_return_100": {"x": [5.0], "y": [50.0]}}
+    assert told["ruler"] == {"steps": [500.0], "updates": [5.0], "episodes": [5.0], "time": [2.5]}
+    assert told["more"]
+    other = runs.curves(id_of("a"), ["mean_return_100"], "updates", 100, 2, since="0.4")
+    assert (other["more"], len(other["curves"]["mean_return_100"]["x"])) == (False, 5)
 
 
 def test_long_curves_are_thinned_out(runs, make_run):

@@ -131,3 +131,26 @@ def test_details_by_keyboard_and_films_by_steps(dashboard, tab, tmp_path, distrl
     assert levels[0] == 1
     assert all(later - earlier <= 1 for earlier, later in itertools.pairwise(levels))
     assert tab.complaints == []
+
+
+def test_charts_of_a_live_run_are_drawn_however_late_the_answers_are(job, dashboard, tab):
+    """Answers about curves are held back until the run has grown by more than the page waits between two rounds."""
+    held = []
+    tab.clock.install()
+    tab.route("**/curve?**", lambda route: held.append(route))
+    opened(tab, dashboard, "job")
+    tab.locator(".chart .none", has_text="Loading …").first.wait_for()
+    for updates in (30, 31, 32):
+        job.registry.add_snapshot({"updates": updates, "env_steps": 100 * updates, "mean_return_100": 1.0})
+        tab.locator(".tile dd", has_text=re.compile(f"^{updates}$")).wait_for()
+        tab.clock.fast_forward(11_000)
+    asked = [route.request.url for route in held]
+    assert len(set(asked)) == len(asked)  # one round
+    with tab.expect_request(re.compile(r"/curve\?.*since=")):  # the next one, of new points alone
+        for route in [*held]:
+            route.continue_()
+        tab.unroute("**/curve?**")
+        tab.get_by_role("button", name="Return").first.wait_for()
+        tab.clock.fast_forward(11_000)
+    assert tab.locator(".u-over").count() >= 1
+    assert tab.complaints == []

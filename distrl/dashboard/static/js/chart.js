@@ -27,7 +27,7 @@ export class Chart {
     this.plot = null;
     this.keyIndex = null; // of the cursor, where the keyboard moved it
     this.signature = "";
-    this.none = h("p", { class: "none" }, "No numbers yet");
+    this.none = h("p", { class: "none" }, "Loading …");
     this.canvas = h("div", { class: fill ? "chart fill" : "chart", role: "img", "aria-label": label }, this.none);
     this.tooltip = new Tooltip(this);
     this.axisTitles = [h("span"), h("span")];
@@ -51,6 +51,7 @@ export class Chart {
     this.lines = [...this.bands.map(centreLine), ...lines.map(complete)];
     if (this.zoom && old.over !== over) this.setZoom(carried(this.zoom, old.lines, this.lines));
     this.none.hidden = this.lines.some((line) => line.x.length > 0);
+    say(this.none, "No numbers yet");
     const signature = JSON.stringify([over, this.lines.map((line) => [line.key, line.label, line.colour, line.axis, line.dashed]), bands.length, this.titles]);
     if (signature !== this.signature || !this.plot) {
       this.signature = signature;

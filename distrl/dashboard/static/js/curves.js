@@ -6,6 +6,7 @@ import { ChartCard } from "./chartcard.js";
 import { addressed, keepInAddress } from "./address.js";
 import { read, readZoom, written, zoomText } from "./chartstate.js";
 import { histograms } from "./histograms.js";
+import { Lines } from "./lines.js";
 import { axesOf, axisKey, metricsOf, pickMetrics, texts, title } from "./metrics.js";
 import { along } from "./ranges.js";
 
@@ -49,6 +50,8 @@ export class Curves {
     this.id = first.run.id;
     this.begun = begun;
     this.signal = new AbortController();
+    this.lines = new Lines(this.id);
+    this.round = null; // what ends the requests in flight
     this.redrawnAt = 0;
     this.markedAt = -Infinity;
     this.marks = { marks: [], evaluations: [], targets: [], unplaced: 0 };
@@ -203,13 +206,14 @@ export class Curves {
     this.metrics = metricsOf(this.session, told);
   }
 
-  /** Draws again when it is due: a long curve changes little in a second. */
+  /** Draws again when it is due: a long curve changes little in a second. A round in flight is waited for. */
   grown() {
     if (document.visibilityState !== "visible") return;
+    if (this.round) { this.late = true; return; }
     const points = this.main.chart.lines[0]?.x.length ?? 0;
     const due = this.redrawnAt + Math.min(Math.max(REDRAW_MS_A_POINT * points, REDRAW_MS[0]), REDRAW_MS[1]) - performance.now();
     if (due <= 0) this.redraw();
-    else if (!this.timer) this.timer = setTimeout(() => { this.timer = 0; this.redraw(); }, due);
+    else if (!this.timer) this.timer = setTimeout(() => { this.timer = 0; if (!this.round) this.redraw(); }, due);
   }
 
   /** Changes the x axis; the zoom keeps its stretch of the run. */
@@ -221,20 +225,22 @@ export class Curves {
     this.zoomed(this.zoom);
   }
 
+  /** Draws what is chosen now; a round in flight, which asks for something else, ends. */
   async redraw() {
-    this.redrawnAt = performance.now();
-    const turn = (this.turnOf = (this.turnOf ?? 0) + 1), over = this.over, { signal } = this.signal;
-    const curve = (metric, points) => {
+    this.round?.abort();
+    const round = this.round = new AbortController(), over = this.over, signal = AbortSignal.any([this.signal.signal, round.signal]);
+    const curve = (points) => (metric) => {
       const smooth = this.windowOf(metric[0]);
-      return get(`runs/${this.id}/curve`, { over, smooth, raw: smooth > 1 ? 1 : null, from: this.zoom?.[0], to: this.zoom?.[1], metric, points }, signal, CURVE_MS);
+      return { over, smooth, raw: smooth > 1 ? 1 : null, from: this.zoom?.[0], to: this.zoom?.[1], metric, points };
     };
     const batches = batchesOf(this.panels.flatMap((panel) => panel.names), (name) => this.windowOf(name));
     const mains = batchesOf(this.main.names, (name) => this.windowOf(name));
     const withMarks = performance.now() - this.markedAt >= MARKS_MS;
+    this.late = false;
     try {
-      const [marks, ...all] = await Promise.all([withMarks ? get(`runs/${this.id}/marks`, { over }, signal, CURVE_MS) : this.marks,
-        ...mains.map((metric) => curve(metric, POINTS.main)), ...batches.map((metric) => curve(metric, POINTS.panel))]);
-      if (turn !== this.turnOf) return; // asked again meanwhile
+      const [marks, all] = await Promise.all([withMarks ? get(`runs/${this.id}/marks`, { over }, signal, CURVE_MS) : this.marks,
+        this.lines.fetch([...mains.map(curve(POINTS.main)), ...batches.map(curve(POINTS.panel))], signal, CURVE_MS)]);
+      if (signal.aborted) return; // asked again meanwhile
       if (withMarks) [this.marks, this.markedAt] = [marks, performance.now()];
       this.note.hidden = true;
       this.draw(this.main, joined(all.slice(0, mains.length)));
@@ -243,11 +249,20 @@ export class Curves {
       this.arrange();
       if (!this.columns.length && this.main.chart.lines.some((line) => line.x.length)) await this.begun();
     } catch (error) {
-      if (signal.aborted || turn !== this.turnOf) return;
+      if (signal.aborted) return;
       this.complain(error.message);
       for (const panel of [this.main, ...this.panels]) panel.chart.show(over, []); // not curves of something else
       this.arrange();
+    } finally {
+      if (this.round === round) this.rested();
     }
+  }
+
+  /** After a round: the next one is due some time later. */
+  rested() {
+    this.round = null;
+    this.redrawnAt = performance.now();
+    if (this.late && !this.signal.signal.aborted) this.grown();
   }
 
   windowOf(name) {

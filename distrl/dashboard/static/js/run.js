@@ -13,11 +13,13 @@ import { tabs } from "./panels.js";
 import { startButtons } from "./start.js";
 import { pill } from "./states.js";
 
+const PATIENCE_MS = 300; // a page whose charts come later is shown without them
+
 export async function runPage({ session, match }) {
   const id = match[1];
   const first = await get(`runs/${id}`);
   const view = new RunView(session, first);
-  await view.curves.redraw();
+  await Promise.race([view.curves.redraw(), new Promise((resolve) => setTimeout(resolve, PATIENCE_MS))]);
   return view;
 }
 
@@ -102,7 +104,7 @@ class RunView {
       run: async (run) => {
         if (run.state !== this.run.state || run.started !== this.run.started) this.apply(await get(`runs/${this.id}`));
         else this.pill.replaceChildren(pill(Object.assign(this.run, run)));
-        if (run.state !== "running") this.curves.redraw();
+        if (run.state !== "running") this.curves.grown();
       },
       head: ({ head }) => this.head.update(head),
       snapshot: ({ snapshot }) => {
@@ -112,7 +114,7 @@ class RunView {
       live: (live) => this.live(live),
       events: ({ events }) => this.tabs.events(events),
       gone: ({ error }) => { this.head.problem(error); this.following.end(); },
-    }, async () => { this.apply(await get(`runs/${this.id}`)); this.curves.redraw(); });
+    }, async () => { this.apply(await get(`runs/${this.id}`)); this.curves.grown(); });
   }
 
   themed() {
