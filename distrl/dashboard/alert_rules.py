@@ -16,6 +16,8 @@ from distrl.runs.summary import REASONS, duration
 
 CLEAR_S = 30.0
 AGAIN_S = 600.0
+LATELY_S = 600.0
+"""The end of a run that was not seen running is an alert if it is at most so long ago: other runs are copies."""
 MOST_ALERTS = 200
 """The newest ones are kept."""
 FIRST_STEPS = 5.0
@@ -34,6 +36,7 @@ class Seen:
         id: Id of the run in addresses.
         state: As `dashboard.index.Entry.state`.
         started: Launch, in seconds since 1970.
+        ended: End of a run that has ended, in seconds since 1970; the launch of other runs.
         snapshot: Newest numbers of a running run; those of the summary of one that has ended.
         paused: Also while it stops.
         ages_s: Name of a role -> age of its newest heartbeat in seconds.
@@ -45,6 +48,7 @@ class Seen:
     name: str
     state: str
     started: float = 0.0
+    ended: float = 0.0
     snapshot: Snapshot = field(default_factory=dict)
     paused: bool = False
     ages_s: Mapping[str, float] = field(default_factory=dict)
@@ -116,7 +120,7 @@ class Alerts:
         self._count = 0
         self._first = True
         self._progress: dict[str, _Progress] = {}
-        self._quiet: dict[str, float] = {}  # runs whose end was seen at the first look -> their launch
+        self._ends: dict[str, tuple[float, bool]] = {}  # runs that do not run -> their launch, whether its end is told
         self._standing: dict[tuple[str, str], _Standing] = {}
         self._alerts: dict[int, Alert] = {}  # oldest first
 
@@ -133,13 +137,13 @@ class Alerts:
             at: The same moment in seconds since 1970.
         """
         known = {seen.id for seen in runs}
-        for memory in (self._progress, self._quiet):
+        for memory in (self._progress, self._ends):
             for one in memory.keys() - known:
                 del memory[one]
         changes: list[Change] = []
         for seen in runs:
             reasons = {
-                rule: text for rule, text in self._reasons(seen, now).items() if rule not in self._settings.without
+                rule: text for rule, text in self._reasons(seen, now, at).items() if rule not in self._settings.without
             }
             for rule, text in reasons.items():
                 changes += self._fire(seen, rule, text, at)
@@ -149,7 +153,7 @@ class Alerts:
         self._first = False
         return changes
 
-    def _reasons(self, seen: Seen, now: float) -> dict[str, str]:
+    def _reasons(self, seen: Seen, now: float, at: float) -> dict[str, str]:
         if seen.state == "running":
             progress = self._progress.get(seen.id)
             if progress is None or progress.started != seen.started:
@@ -158,12 +162,11 @@ class Alerts:
             progress.note(seen, self._settings, now)
             return running_reasons(seen, progress, self._settings, now)
         ran = self._progress.pop(seen.id, None) is not None
-        if self._first:
-            self._quiet[seen.id] = seen.started
-        if not ran and self._quiet.get(seen.id) == seen.started:
-            return {}
-        self._quiet.pop(seen.id, None)
-        return final_reasons(seen)
+        launch, is_told = self._ends.get(seen.id, (None, False))
+        if ran or launch != seen.started:
+            is_told = ran or (not self._first and at - seen.ended <= LATELY_S)
+            self._ends[seen.id] = (seen.started, is_told)
+        return final_reasons(seen) if is_told else {}
 
     def _fire(self, seen: Seen, rule: str, text: str, at: float) -> list[Change]:
         key, changes = (seen.id, rule), []

@@ -75,6 +75,7 @@ class AlertWatch:
         known["name"] = _shown(entry.name)  # of a directory: also line breaks and escape sequences
         known["problem"] = None if entry.problem is None else _shown(entry.problem)
         if entry.state != "running":
+            known["ended"] = entry.started + amount(entry.numbers, "wall_s")
             return Seen(**known, snapshot=_texts_shown(entry.numbers))
         record = self._runs.index.running(entry)
         if look is None or record is None or record.redis_url is None:  # one process, of which files alone tell

@@ -1,8 +1,10 @@
 """Rules of alerts by hand: when each fires, that it fires once, when it is cleared, and what is remembered."""
 
+from dataclasses import replace
+
 import pytest
 
-from distrl.dashboard.alert_rules import AGAIN_S, CLEAR_S, MOST_ALERTS, Alerts, Seen
+from distrl.dashboard.alert_rules import AGAIN_S, CLEAR_S, LATELY_S, MOST_ALERTS, Alerts, Seen
 from distrl.dashboard.alert_settings import AlertSettings
 
 AT = 1_000_000.0
@@ -28,7 +30,9 @@ def running(steps=100, **changes):
 
 def ended(state="ended", **changes):
     numbers = {"exit_code": 0, "stop_reason": "env_steps", "error": None, **changes.pop("numbers", {})}
-    return Seen(**{"id": "a", "name": "first", "state": state, "started": 10.0, "snapshot": numbers, **changes})
+    return Seen(
+        **{"id": "a", "name": "first", "state": state, "started": 10.0, "ended": AT, "snapshot": numbers, **changes}
+    )
 
 
 @pytest.mark.parametrize(
@@ -187,6 +191,21 @@ def test_one_that_ended_before_the_start_fires_when_a_later_launch_ends():
     assert story.look(ended("gone", started=20.0)) == [("fired", "gone")]
 
 
+def test_only_what_was_seen_running_or_ended_lately_fires():
+    """Ended runs that are copied under a running dashboard are no news."""
+    story = Story()
+    story.look(running())
+    copies = [replace(ended("gone"), id="b", ended=AT - 10_000), replace(ended("damaged"), id="c", ended=0.0)]
+    assert story.look(running(200), *copies) == []
+    missed = replace(ended(numbers={"exit_code": 1, "error": "boom"}), id="d", ended=AT - LATELY_S + 20)
+    assert story.look(running(300), *copies, missed) == [("fired", "failed")]  # it began and ended between two looks
+    for number in range(20):
+        assert story.look(running(400 + number), *copies, missed, after=LATELY_S / 10) == []  # it stays
+    assert story.look(ended(), *copies, missed) == [("fired", "ended")]
+    assert story.look(ended(), replace(running(100), id="b", started=20.0), missed) == []
+    assert story.look(ended(), replace(copies[0], started=20.0), missed) == [("fired", "gone")]  # resumed, then gone
+
+
 def test_rules_can_be_turned_off():
     story = Story(without=("ended", "silent"))
     story.look(running())
@@ -198,7 +217,7 @@ def test_alerts_are_bounded_and_a_removed_run_is_forgotten():
     story = Story()
     story.look()
     for number in range(MOST_ALERTS + 20):
-        story.look(ended(id=str(number), name=str(number)))
+        story.look(ended(id=str(number), name=str(number)), after=1.0)
     found = story.alerts.newest_first
     assert [alert.name for alert in found] == [str(number) for number in range(MOST_ALERTS + 19, 19, -1)]
     story.look(after=CLEAR_S)
@@ -206,7 +225,7 @@ def test_alerts_are_bounded_and_a_removed_run_is_forgotten():
     story.look(after=AGAIN_S)
     assert story.alerts._standing == {}
     assert story.alerts._progress == {}
-    assert story.alerts._quiet == {}
+    assert story.alerts._ends == {}
 
 
 def test_a_long_text_is_cut():

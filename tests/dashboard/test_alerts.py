@@ -1,5 +1,7 @@
 """Alerts of real run directories: looked at without a page, told by an address, not of what ended before."""
 
+import time
+
 import pytest
 
 from distrl.dashboard import app
@@ -25,7 +27,7 @@ def test_a_run_that_fails_while_the_dashboard_runs(watch, make_run, monkeypatch)
     make_run("old", exit_code=1, error="long ago")
     watch.look()
     assert watch.answer("")["alerts"] == []
-    make_run("new", exit_code=1, error="redis://me:s3cret@h is \x1b[31maway", started=2000.0)
+    make_run("new", exit_code=1, error="redis://me:s3cret@h is \x1b[31maway", started=time.time())
     watch.look()
     watch.look()
     assert alerts_of(watch) == [("failed", "new", "failed: redis://•••@h is ␛[31maway")]
@@ -36,7 +38,7 @@ def test_the_name_of_a_directory_is_one_printable_line(watch, make_run, monkeypa
     monkeypatch.setattr("distrl.dashboard.index.FRESH_S", 0.0)
     monkeypatch.setattr("distrl.dashboard.index.RESTS", 0.0)
     watch.look()
-    make_run("a\x1b[2J\nb\u202ec token=s3cret", exit_code=1, error="boom", started=2000.0)
+    make_run("a\x1b[2J\nb\u202ec token=s3cret", exit_code=1, error="boom", started=time.time())
     watch.look()
     assert alerts_of(watch) == [("failed", "a␛[2J b⟨U+202E⟩c token=•••", "failed: boom")]
 
