@@ -1,6 +1,6 @@
 """JSON for the details of one run's page: its head, checkpoints, evaluations, films and logs."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from distrl.dashboard import files, log_search
 from distrl.dashboard.attention import present_rate, trouble_of
 from distrl.dashboard.files import Event
 from distrl.dashboard.index import Entry
-from distrl.dashboard.jobs import Look, role_rows
+from distrl.dashboard.jobs import Look, host_loads, role_rows
 from distrl.dashboard.log_search import LEVELS, Level
 from distrl.dashboard.payloads import Json, Runs
 from distrl.errors import ConfigError
@@ -28,6 +28,8 @@ FAILURE_LINES = 12
 """Last lines of a failed role's log in the head of the page."""
 NEWEST_BYTES = 2**16
 """Bytes of the end of evaluations.jsonl in which the spread of the evaluation in the head is looked for."""
+FULL_SHARE = 0.9
+"""A host whose cores are busier has no room for another actor."""
 _STOP = "stop."
 _METRICS = "stop.metrics."
 
@@ -160,11 +162,22 @@ def _live(look: Look) -> dict[str, Any]:
         "problem": look.problem,
         "paused": look.control.paused,
         "stopping": look.control.stop is not None,
+        "full": full_hosts(host_loads(look.roles), {role.host for role in look.roles if role.role == "actor"}),
     }
     if supervisor is not None:
         names = ("actors", "autoscales", "actors_wanted", "wanted_because")
         known |= {name: getattr(supervisor, name) for name in names}
     return known
+
+
+def full_hosts(loads: Mapping[str, Mapping[str, Any]], hosts: Collection[str]) -> str:
+    """Return which cores are busy, in words, if all of these hosts are full; "" if one has room or says nothing."""
+    found = [(host, loads[host]) for host in sorted(hosts) if host in loads and loads[host]["busy_share"] >= FULL_SHARE]
+    if len(found) < max(len(hosts), 1):
+        return ""
+    cores, host = sum(load["cores"] for _, load in found), found[0][0] if len(found) == 1 else f"{len(found)} hosts"
+    busy = sum(load["cores"] * load["busy_share"] for _, load in found) / cores
+    return f"the {cores:g} {'core' if cores == 1 else 'cores'} of {host} are {100 * busy:.0f} % busy"
 
 
 def _stop(runs: Runs, entry: Entry) -> StopConfig:

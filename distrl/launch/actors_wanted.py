@@ -199,7 +199,7 @@ def _judged(wanted: Wanted, mean: Seen, bounds: Bounds) -> Wanted:
 def _rise(wanted: Wanted, mean: Seen, bounds: Bounds) -> Wanted:
     present = round(mean.actors)
     if present < PRESENT * wanted.actors:
-        return replace(wanted, because=f"{wanted.because}; {present} of {wanted.actors} actors act")
+        return replace(wanted, because=f"{wanted.because}; {present} act, {wanted.actors} are recommended")
     if mean.steps_per_s <= 0.0:
         return replace(wanted, because=f"{wanted.because}; environments make no step")
     trial, wanted = wanted.trial, replace(wanted, trial=None)

@@ -52,6 +52,7 @@ class Facts:
         trouble: "stalled", "slow" or "", for a run that runs.
         because: The numbers that say so, if they are not in the other facts.
         steps_per_s: Present environment steps per second of all actors; None: not known yet.
+        full: Which cores are busy, in words, if no host of the actors has room for another one; "": one has.
     """
 
     state: str
@@ -75,6 +76,7 @@ class Facts:
     trouble: str = ""
     because: str = ""
     steps_per_s: float | None = None
+    full: str = ""
 
 
 @dataclass(frozen=True)
@@ -131,8 +133,9 @@ def _running(facts: Facts) -> Headline:
         return Headline(tone, lead.lower(), f"{lead}: {role_states(facts.roles)}", trouble)
     found = goals(facts.snapshot, facts.stop, facts.history)
     told, fraction = _progress(facts, found)
-    bottleneck, step = _advice(facts)
-    details = tuple(filter(None, (bottleneck, _one_more(facts), facts.note)))
+    # Rates of a run that stands still are old, and more actors do not help what has stopped.
+    (bottleneck, step), more = (("", None), "") if facts.trouble == "stalled" else (_advice(facts), _one_more(facts))
+    details = tuple(filter(None, (bottleneck, more, facts.note)))
     lead = _LEADS.get(facts.trouble, "Running, with trouble" if trouble else "Running")
     return Headline(tone, lead, f"{lead}: {told}", (*trouble, *details), fraction, step)
 
@@ -145,7 +148,7 @@ def _progress(facts: Facts, found: Sequence[Goal]) -> tuple[str, float | None]:
     aims = [goal for goal in found if goal.unit == "return"]
     shown = max(aims, key=lambda goal: _share(goal) or 0.0) if aims else nearest or found[0]
     told = _goal_words(facts, shown)
-    if nearest is not None and nearest.eta_s is not None:
+    if nearest is not None and nearest.eta_s is not None and facts.trouble != "stalled":
         left = f"about {duration(nearest.eta_s)}"
         told += f", {left} to go" if nearest is shown else f"; the {_budget_name(nearest)} ends it in {left}"
     return told, _share(shown)
@@ -213,7 +216,10 @@ def _advice(facts: Facts) -> tuple[str, Step | None]:
         return told, None
     because = f" ({facts.wanted_because})" if facts.wanted_because else ""
     if wanted > now:
-        return f"{told}; {wanted} actors would serve it{because}", Step("Add an actor", "scale", now + 1)
+        told = f"{told}; {wanted} actors would serve it{because}"
+        if facts.full:
+            return f"{told}, but {facts.full}: start them on another host", None
+        return told, Step("Add an actor", "scale", now + 1)
     told = f"{told}; {wanted} {'actor is' if wanted == 1 else 'actors are'} enough{because}"
     return told, Step("Remove an actor", "scale", now - 1)
 
@@ -232,7 +238,7 @@ def _one_more(facts: Facts) -> str:
         return "More actors will not help: the learner is the bottleneck"
     acting = sum(row["role"] == "actor" and not row.get("silent") for row in facts.roles)
     rate, waits = facts.steps_per_s, amount(facts.snapshot, "learner_wait_share")
-    if limit not in ("actors", "environment") or not acting or not rate or not 0.0 < waits < 1.0:
+    if limit not in ("actors", "environment") or facts.full or not acting or not rate or not 0.0 < waits < 1.0:
         return ""
     gain = min(rate / acting, rate * waits / (1.0 - waits))
     gain = float(f"{gain:.2g}")

@@ -6,7 +6,7 @@ import pytest
 from distrl.config.load import dump, load
 from distrl.config.settings import by_path, leaves_of
 from distrl.dashboard import details
-from distrl.dashboard.details import paused_since, stop_of
+from distrl.dashboard.details import full_hosts, paused_since, stop_of
 from distrl.dashboard.files import Event, id_of
 from distrl.data_store.checkpoints import save
 from distrl.memory_backend.backend import connect
@@ -121,6 +121,22 @@ def test_the_head_of_a_running_job(runs, make_run, alive, redis_url):
 )
 def test_the_time_of_a_pause(texts, since):
     assert paused_since([Event(str(at), text, "info", None) for at, text in enumerate(texts)]) == since
+
+
+@pytest.mark.parametrize(
+    ("busy", "words"),
+    [
+        ({"hera": 1.0}, "the 2 cores of hera are 100 % busy"),
+        ({"hera": 0.8}, ""),
+        ({"hera": 1.0, "zeus": 0.9}, "the 4 cores of 2 hosts are 95 % busy"),
+        ({"hera": 1.0, "zeus": 0.2}, ""),  # the other host has room
+        ({"hera": 1.0, "zeus": None}, ""),
+        ({}, ""),
+    ],
+)
+def test_hosts_without_room_for_an_actor(busy, words):
+    loads = {host: {"cores": 2, "busy_share": share} for host, share in busy.items() if share is not None}
+    assert full_hosts({**loads, "learner": {"cores": 8, "busy_share": 0.1}}, set(busy)) == words
 
 
 def test_stop_conditions_of_a_configuration():

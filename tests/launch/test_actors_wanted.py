@@ -196,7 +196,7 @@ def test_no_more_are_wanted_while_those_that_are_have_not_come():
     for _ in range(10):
         state = look(state, Seen(60.0, 0.9, 0.0, 0.0, 4, 9.0), BOUNDS)
     assert state.actors == 12  # and not 36: there may be no place for them
-    assert state.because.endswith("; 4 of 12 actors act")
+    assert state.because.endswith("; 4 act, 12 are recommended")
     state = look(state, Seen(60.0, 0.02, 0.1, 0.1, 4, 9.0), BOUNDS)
     assert (state.actors, state.because.partition(": ")[2]) == (4, "the 4 that act are enough")
 

@@ -123,7 +123,7 @@ def test_actors_that_start_count_for_nothing():
     first_unroll = status(**ACTOR | {"id": 8, "env_steps": 0})
     run = Run(count=4)
     assert run.looks(roles(starting, first_unroll)) == 4
-    assert run.autoscaling.reason.endswith("; 2 of 4 actors act")
+    assert run.autoscaling.reason.endswith("; 2 act, 4 are recommended")
 
 
 def test_actors_that_compute_gradients_act():

@@ -112,6 +112,26 @@ def test_what_one_more_actor_would_bring(snapshot, rate, words):
     assert not any("ore actor" in one for one in running(snapshot, **known, actors=3, autoscales=True).details)
 
 
+def test_no_actor_is_advised_on_a_full_host():
+    roles = [{"role": "actor", "id": at, "state": "acting", "silent": False} for at in range(2)]
+    known = {"roles": roles, "steps_per_s": 960.0, "full": "the 2 cores of hera are 100 % busy"}
+    told = running(ACTORS, **known, actors=2, actors_wanted=4)
+    assert told.step is None
+    assert told.details[-1].endswith(
+        "4 actors would serve it, but the 2 cores of hera are 100 % busy: start them on another host"
+    )
+    assert running(ACTORS, **known, actors=4, actors_wanted=2).step == Step("Remove an actor", "scale", 3)
+
+
+def test_a_stalled_run_offers_no_actors_and_estimates_no_end():
+    known = {"actors": 2, "actors_wanted": 4, "steps_per_s": 960.0, "trouble": "stalled"}
+    snapshot = {**ACTORS, "mean_return_100": 371.0, "env_steps_per_s": 100.0}
+    aims = {"stop": stop(mean_return=475, env_steps=10**6), "history": rising()}
+    told = running(snapshot, **known, **aims, because="No new environment steps for 2:00")
+    assert (told.step, told.details) == (None, ("No new environment steps for 2:00",))
+    assert told.sentence == "Stalled: 78 % to the target 475.0 (mean return 371.0)"
+
+
 def test_a_silent_role_is_in_the_sentence():
     told = running(roles=[*ROLES, SILENT], actors=3)
     assert (told.tone, told.state) == ("warn", "Running, with trouble")

@@ -99,7 +99,7 @@ export function controls(session, run) {
     say(pause, paused ? "Resume" : "Pause");
     pause.classList.toggle("primary", paused);
     const { actors = null, actors_wanted = null, autoscales = false, wanted_because = "" } = live.supervisor ?? {};
-    say(wish, actors_wanted === null ? "" : autoscales ? "chosen by the run" : `${whole(actors_wanted)} wanted`);
+    say(wish, actors_wanted === null ? "" : autoscales ? "chosen by the run" : `${whole(actors_wanted)} recommended`);
     wish.title = wanted_because;
     const wanted = actors ?? live.control.target_actors ?? live.roles.filter((role) => role.role === "actor").length;
     const settled = performance.now() - scaledAt > SETTLED_MS; // the run has received the request by then
