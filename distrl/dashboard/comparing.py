@@ -9,6 +9,7 @@ from zlib import crc32
 import numpy as np
 
 from distrl.config.settings import Setting, Settings, different, short_names
+from distrl.dashboard.files import NotThereError
 from distrl.dashboard.index import Entry
 from distrl.dashboard.payloads import Json, Runs, coordinates, numbers, words
 from distrl.dashboard.sweeps import Found, described, find_sweep, sweeps_of
@@ -231,7 +232,10 @@ class Compared:
     def _left_out(self, runs: int, groups: int) -> str:
         """Return what the chart of so many runs, in so many groups, does not show."""
         told = []
-        if self.without:
+        if self.without and self.sweep is None:
+            gone = "1 of these runs is" if self.without == 1 else f"{self.without} of these runs are"
+            told.append(f"{gone} not there any more.")
+        elif self.without:
             told.append(f"Only the first {MOST_RUNS:,} runs are compared; {self.without:,} more are left out.")
         if runs > MOST_LINES:
             told.append(
@@ -247,12 +251,16 @@ class Compared:
 
 
 def _chosen(runs: Runs, asked: Asked, sweep: Found | None) -> tuple[list[Entry], int]:
-    """Return the runs, and how many more there are."""
+    """Return the runs, and how many others are left out: those that are gone, or beyond `MOST_RUNS` of a sweep."""
     ids = dict.fromkeys(asked.ids)
     if sweep is None:
         if not 1 <= len(ids) <= MOST_LINES:
             raise ConfigError(f"name 1 to {MOST_LINES} runs, or a sweep: id=…&id=… or sweep=…")
-        return [runs.index.entry(one) for one in ids], 0
+        known = {entry.id: entry for entry in runs.index.entries()}
+        found = [known[one] for one in ids if one in known]
+        if not found:
+            raise NotThereError("none of these runs is there any more")
+        return found, len(ids) - len(found)
     entries = [entry for entry in sweep.entries if not ids or entry.id in ids]
     return entries[:MOST_RUNS], max(len(entries) - MOST_RUNS, 0)
 

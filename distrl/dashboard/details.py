@@ -57,8 +57,15 @@ def checkpoints(runs: Runs, run_id: str) -> Json:
     entry = runs.index.entry(run_id)
     folder = runs.index.directory(entry)
     place = folder.resolve()
+    greatest = best(_evaluations(folder))
+    # Its evaluation ended after it was written; what it holds is the one before.
+    own = {} if greatest is None else {"evaluation": greatest.mean_return, "evaluation_env_steps": greatest.env_steps}
     rows = [
-        {**asdict(one), "commands": commands(place, one.step, place.with_name(f"{place.name}-from-{one.step}"))}
+        {
+            **asdict(one),
+            **(own if one.is_best else {}),
+            "commands": commands(place, one.step, place.with_name(f"{place.name}-from-{one.step}")),
+        }
         for one in saved_checkpoints(folder)
     ]
     return {"checkpoints": rows}

@@ -218,3 +218,12 @@ def test_no_such_run_or_sweep(runs):
     for one in (Asked(["0000000000000000"]), Asked([], "0000000000000000")):
         with pytest.raises(NotThereError):
             Compared(runs, one)
+
+
+def test_runs_that_are_gone_are_left_out(runs, make_run):
+    make_run("a")
+    found = Compared(runs, Asked([id_of("a"), id_of("gone")]))
+    assert [entry.name for entry in found.entries] == ["a"]
+    assert found.curves("mean_return_100", "steps", 100, 1)["left_out"] == "1 of these runs is not there any more."
+    with pytest.raises(NotThereError, match="none of these runs is there any more"):
+        Compared(runs, Asked([id_of("gone")]))

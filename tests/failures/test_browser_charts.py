@@ -55,9 +55,14 @@ def make_run(root, name="a", rows=ROWS):
 
 
 @pytest.fixture
-def page(tmp_path, dashboard, tab):
-    """The page of a run, opened with a query."""
+def made(tmp_path):
+    """A run that is there before the dashboard, whose list is up to a second old."""
     make_run(tmp_path)
+
+
+@pytest.fixture
+def page(made, dashboard, tab):
+    """The page of a run, opened with a query."""
 
     def opened(query=""):
         tab.goto(f"{dashboard}#/run/{id_of('a')}{query}")

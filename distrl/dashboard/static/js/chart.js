@@ -4,7 +4,7 @@ import { duration, general, tick, UNKNOWN, whole } from "./format.js";
 import { HINT, keyPressed, touchable } from "./chartinput.js";
 import { colour, dashOf, seriesColour, swatch } from "./colours.js";
 import { drawMarks, drawTargets, markKey } from "./marks.js";
-import { before, carried, extent, padded, paddedLog, percentiles } from "./ranges.js";
+import { before, carried, extent, padded, paddedLog, percentiles, placeBefore } from "./ranges.js";
 import { Tooltip } from "./tooltip.js";
 
 const uPlot = window.uPlot;
@@ -252,9 +252,9 @@ export class Chart {
     this.plot?.setCursor({ left: -10, top: -10 });
   }
 
-  /** Line, value and spread of every line at a point, or before it. */
+  /** Line, value, spread and place of every line at a point, or before it. */
   valuesAt(index) {
-    return this.lines.map((line, at) => ({ line, value: this.valueAt(at, index), spread: this.spreadAt(at, index) }))
+    return this.lines.map((line, at) => ({ line, value: this.valueAt(at, index), spread: this.spreadAt(at, index), x: this.plot.data[0][placeBefore(this.plot.data[at + 1], index)] }))
       .filter(({ line }) => !line.behind && !this.hidden.has(line.key));
   }
 

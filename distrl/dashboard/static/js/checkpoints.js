@@ -45,7 +45,7 @@ export function checkpointsPanel(id) {
   function row(one) {
     const marks = [one.is_newest ? "newest" : "", one.is_best ? "best" : "", one.problem].filter(Boolean);
     const evaluation = one.evaluation === null ? UNKNOWN : result(one.evaluation);
-    const at = one.evaluation_env_steps === null ? "" : `at ${compact(one.evaluation_env_steps)} steps`;
+    const at = one.evaluation_env_steps === null ? "" : `${one.is_best ? "best, " : ""}at ${compact(one.evaluation_env_steps)} steps`;
     return h("tr", {}, h("th", { scope: "row", class: "n" }, marks.map((mark) => h("span", { class: `tag ${one.problem === mark ? "bad" : mark}` }, mark)), whole(one.step)),
       h("td", { class: "n" }, whole(one.env_steps)), h("td", {}, one.saved ? moment(one.saved) : UNKNOWN, h("span", { class: "sub" }, one.saved ? ago(one.saved) : "")),
       h("td", { class: "n" }, bytes(one.size_bytes)), h("td", { class: "n" }, result(one.mean_return)), h("td", { class: "n" }, evaluation, h("span", { class: "sub" }, at)),

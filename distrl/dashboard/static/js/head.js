@@ -39,7 +39,13 @@ export function head(session, id) {
     log.hidden = !lines.length;
     const pre = h("pre", { class: "log short", tabindex: 0, role: "region", "aria-label": `Last lines of the log of ${role}` }, lines.map(({ level, text }) => h("span", { class: level }, `${text}\n`)));
     log.replaceChildren(h("h2", {}, `Last lines of the log of ${role}`), pre);
-    requestAnimationFrame(() => { pre.scrollTop = pre.scrollHeight; }); // when it is in the page
+    requestAnimationFrame(toEnd);
+  }
+
+  /** Scrolls to the last line, which has the error; only what is in the page can be scrolled. */
+  function toEnd() {
+    const pre = log.querySelector("pre");
+    if (pre) pre.scrollTop = pre.scrollHeight;
   }
 
   /** Shows what the server says; without `log`, that part stays as it is. */
@@ -72,5 +78,5 @@ export function head(session, id) {
     for (const part of [track, details, steps, place, log]) part.hidden = true;
     announce(text);
   }
-  return { element, update, problem };
+  return { element, update, shown: toEnd, problem };
 }

@@ -35,6 +35,7 @@ export function tabs(first) {
       const chosen = name === key;
       buttons[at].setAttribute("aria-selected", String(chosen));
       buttons[at].tabIndex = chosen ? 0 : -1;
+      if (chosen) buttons[at].scrollIntoView({ block: "nearest", inline: "nearest" });
       panels[at].hidden = !chosen;
       if (chosen) panel.open?.(); else panel.close?.();
     });
@@ -61,6 +62,12 @@ export function tabs(first) {
   open(all.some(([key]) => key === asked) ? asked : usual);
   return {
     element,
+    /** A link to a tab leads to it; the tabs may be wider than a phone. */
+    shown: () => {
+      if (!all.some(([key]) => key === asked)) return;
+      element.scrollIntoView();
+      document.getElementById(`tab-${asked}`).scrollIntoView({ block: "nearest", inline: "nearest" });
+    },
     live: (live, run) => {
       roles.update(live, run);
       if (live) whenever("checkpoint", live.control.checkpoint.done, checkpoints.changed);

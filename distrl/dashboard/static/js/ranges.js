@@ -31,9 +31,13 @@ export function percentiles(values) {
 }
 
 /** The value at an index of a joined column, or the one known before it. */
-export function before(column, index) {
-  for (let at = index; at >= 0; at -= 1) if (column?.[at] !== null && column?.[at] !== undefined) return column[at];
-  return null;
+export const before = (column, index) => column?.[placeBefore(column, index)] ?? null;
+
+/** The index of that value; -1: none is known so far. */
+export function placeBefore(column, index) {
+  let at = index;
+  while (at >= 0 && (column?.[at] === null || column?.[at] === undefined)) at -= 1;
+  return at;
 }
 
 /** A value's place on one axis, on another one: `from` and `to` hold the same points of both. */

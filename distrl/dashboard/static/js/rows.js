@@ -21,13 +21,13 @@ export class RunRow {
     this.pencil = on.edit && h("button", { type: "button", class: "pencil", title: "Name, tags and note", on: { click: () => on.edit(this.run) } }, "✎");
     this.under = h("span", { class: "sub" });
     this.tags = h("span", { class: "tags" });
-    this.note = h("span", { class: "sub note-line" });
+    this.note = h("span", { class: "sub note-line clamped" });
     this.cells = columns.map((column) => h("td", { class: kindOf(column), "data-label": described(column).heading, title: column.kind === "setting" ? column.name : null }));
     this.columns = columns;
     this.trend = h("td", { class: "trend" });
-    this.outcome = h("td", { class: "wide" });
+    this.outcome = h("span", { class: "clamped" });
     this.element = h("tr", { "data-run": run.id }, h("td", { class: "pick" }, this.box),
-      h("th", { scope: "row", class: "run" }, this.link, this.pencil, this.tags, this.under, this.note), this.state, this.trend, this.cells, this.outcome);
+      h("th", { scope: "row", class: "run" }, this.link, this.pencil, this.tags, this.under, this.note), this.state, this.trend, this.cells, h("td", { class: "wide" }, this.outcome));
   }
 
   update(run, chosen) {
@@ -42,6 +42,7 @@ export class RunRow {
     if (this.state.textContent !== state.textContent) this.state.replaceChildren(state);
     say(this.under, [run.env, run.algorithm, run.seed === null ? null : `seed ${run.seed}`].filter(Boolean).join(" · ") || UNKNOWN);
     say(this.note, run.note);
+    this.note.title = run.note;
     const tags = [...(run.archived ? ["archived"] : []), ...run.tags].join(" ");
     if (this.tags.dataset.tags !== tags) {
       this.tags.dataset.tags = tags;
@@ -60,7 +61,7 @@ export class RunRow {
     });
     const words = outcome(run), long = words.length > LONGEST;
     say(this.outcome, long ? `${words.slice(0, LONGEST)}…` : words);
-    this.outcome.title = long ? words : "";
+    this.outcome.title = words;
   }
 }
 

@@ -123,6 +123,8 @@ class RunView {
 
   shown() {
     this.curves.shown();
+    this.head.shown();
+    this.tabs.shown();
   }
 
   leave() {

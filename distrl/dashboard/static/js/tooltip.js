@@ -1,7 +1,7 @@
 // The box at the cursor of a chart: where it is, and the values of the nearest lines.
 import { h } from "./dom.js";
 import { swatch } from "./colours.js";
-import { duration, UNKNOWN, whole } from "./format.js";
+import { compact, duration, UNKNOWN, whole } from "./format.js";
 import { markText } from "./marks.js";
 import { along } from "./ranges.js";
 
@@ -43,8 +43,8 @@ export class Tooltip {
       .sort((one, other) => one.away - other.away);
     const near = chart.shownMarks().filter((mark) => Math.abs(plot.valToPos(mark.x, "x") - left) <= NEAR_PX);
     this.element.replaceChildren(h("div", { class: "place" }, placeText(chart, x)),
-      ...rows.slice(0, MOST_ROWS).map(({ line, value, spread }, at) => h("div", { class: at === 0 ? "row nearest" : "row" }, swatch(line),
-        h("span", { class: "name" }, line.label), h("span", { class: "value" }, valueText(line, value) + (spread ? ` (${spread.map(line.format).join(" to ")})` : "")))),
+      ...rows.slice(0, MOST_ROWS).map(({ line, value, spread, x: own }, at) => h("div", { class: at === 0 ? "row nearest" : "row" }, swatch(line),
+        h("span", { class: "name" }, line.dots && own !== x ? `${line.label} at ${chart.over === "time" ? duration(own) : compact(own)}` : line.label), h("span", { class: "value" }, valueText(line, value) + (spread ? ` (${spread.map(line.format).join(" to ")})` : "")))),
       ...(rows.length > MOST_ROWS ? [h("div", { class: "more" }, `and ${rows.length - MOST_ROWS} more`)] : []),
       ...near.slice(0, 4).map((mark) => h("div", { class: "mark" }, markText(mark))));
     this.element.hidden = false;
