@@ -173,13 +173,13 @@ def login_page(status: int, problem: str = "") -> Response:
     return HTMLResponse(_PAGE.format(style=_STYLE, problem=told), status, {"Content-Security-Policy": LOGIN_POLICY})
 
 
-async def read_body(request: Request) -> bytes:
-    """Return a request's body, or raise TooLargeError."""
+async def read_body(request: Request, most: int = MOST_BODY_BYTES) -> bytes:
+    """Return a request's body of at most so many bytes, or raise TooLargeError."""
     body = b""
     async for piece in request.stream():
         body += piece
-        if len(body) > MOST_BODY_BYTES:
-            raise TooLargeError(f"the body is longer than {MOST_BODY_BYTES:,} bytes")
+        if len(body) > most:
+            raise TooLargeError(f"the body is longer than {most:,} bytes")
     return body
 
 

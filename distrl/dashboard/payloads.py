@@ -183,7 +183,7 @@ class Runs:
             found = {name: lines.stretch(table, name, over, window, within, points, rows) for name in known}
             return {name: coordinates(found[name]) if name in found else {"x": [], "y": []} for name in names}
 
-        told = {"over": over, "curves": drawn(window), "ruler": lines.ruler(table, over, rows)}
+        told: Json = {"over": over, "curves": drawn(window), "ruler": lines.ruler(table, over, rows)}
         told |= {"mark": lines.mark_of(edition, table), "more": rows > 0}
         return told | ({"raw": drawn(1)} if raw and window > 1 else {})
 

@@ -15,6 +15,9 @@ from distrl.dashboard.bodies import parsed
 from distrl.dashboard.payloads import Answer
 from distrl.dashboard.starts import Starts
 
+MOST_DRAFT_BYTES = 64 * 1024
+"""Most bytes of a configuration from an editor: all values with their comments are half as many."""
+
 
 def _allowed(request: Request) -> Starts:
     if request.app.state.starts is None:
@@ -47,7 +50,7 @@ def _taking(
 ) -> Callable[[Request], Awaitable[Response]]:
     async def view(request: Request) -> Response:
         found = _allowed(request)
-        asked = parsed(model, await read_body(request))
+        asked = parsed(model, await read_body(request, MOST_DRAFT_BYTES))
         return Answer(await run_in_threadpool(carry_out(found), asked))
 
     return view

@@ -3,6 +3,7 @@
 Nothing but the status of an answer is used. Redirects are not followed, proxies of the environment are not used.
 """
 
+import html
 import http.client
 import json
 import logging
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit
 
 import distrl
 from distrl.config.secrets import masked_text
+from distrl.dashboard.access import is_loopback
 from distrl.dashboard.alert_rules import Change
 from distrl.dashboard.alert_settings import AlertSettings
 from distrl.dashboard.severities import SEVERITIES
@@ -39,6 +41,8 @@ class Webhook:
         self._url = urlsplit(settings.webhook)
         self._name = settings.webhook_shown
         self._token = settings.webhook_token
+        if self._token is not None and self._url.scheme == "http" and not is_loopback(self._url.hostname or ""):
+            _LOG.warning("webhook %s: the token is sent without encryption; name an https URL", self._name)
         self._least = SEVERITIES.index(settings.webhook_from)
         self._waiting: queue.Queue[Change | None] = queue.Queue(MOST_WAITING)
         self._ending = threading.Event()
@@ -129,9 +133,14 @@ class Webhook:
 
 
 def body(change: Change) -> dict[str, Any]:
-    """Return what is posted; `text` is one line, which chat services show."""
+    """Return what is posted; `text` is one line for chat services, escaped, as `<!channel>` has a meaning there."""
     alert = asdict(change.alert)
-    return {"text": _line(change), "event": change.event, "host": socket.gethostname(), "alert": alert}
+    return {
+        "text": html.escape(_line(change), quote=False),
+        "event": change.event,
+        "host": socket.gethostname(),
+        "alert": alert,
+    }
 
 
 def _line(change: Change) -> str:

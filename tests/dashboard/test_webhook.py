@@ -8,6 +8,7 @@ import logging
 import socket
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -107,6 +108,23 @@ def test_an_alert_is_delivered_once(receiver, hook):
     assert receiver.requests[1][2]["text"] == "[bad] first: failed: boom (cleared)"
     sender.close()
     assert len(receiver.requests) == 2
+
+
+def test_the_text_calls_nobody_in_a_chat(receiver, hook):
+    hook(receiver.url).send(FIRED._replace(alert=replace(FIRED.alert, name="<!channel> & co")))
+    receiver.wait(1)
+    body = receiver.requests[0][2]
+    assert body["text"] == "[bad] &lt;!channel&gt; &amp; co: failed: boom"
+    assert body["alert"]["name"] == "<!channel> & co"
+
+
+@pytest.mark.parametrize(
+    ("url", "warned"),
+    [("http://hooks.example.com/a", True), ("https://hooks.example.com/a", False), ("http://127.0.0.1:1/a", False)],
+)
+def test_a_token_without_encryption_is_warned_of(hook, caplog, url, warned):
+    hook(url, webhook_token="a-token")
+    assert ("without encryption" in caplog.text) is warned
 
 
 def test_lower_severities_are_not_posted(receiver, hook):
