@@ -1,9 +1,10 @@
-"""Files of a run directory that are small as distrl writes them; a larger one is refused before it is read."""
+"""Files that others may have put there: regular ones alone are opened, and small ones are read up to a bound."""
 
+import errno
 import os
 import stat
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -13,26 +14,65 @@ MOST_BYTES = 2**20
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def open_at_once(path: str, flags: int) -> int:
-    """`os.open` that does not wait for a writer where a pipe lies in place of the file."""
-    return os.open(path, flags | os.O_NONBLOCK)
+class NotAFileError(OSError):
+    """A link, a pipe, a socket or a device lies in place of a file."""
 
 
-def read_small(path: Path, most: int = MOST_BYTES) -> bytes:
+def open_regular(path: str | Path, *, links: bool = True, folder: int | None = None) -> BinaryIO:
+    """Open a regular file for reading; a pipe would block its reader for ever, and a device may never end.
+
+    Args:
+        links: Whether the last component may be a link.
+        folder: Descriptor of the folder to which a relative path belongs; None: the working directory.
+
+    Raises:
+        NotAFileError: It is no regular file.
+        OSError: It cannot be opened, or is a folder.
+    """
+    # Without O_NONBLOCK, opening a pipe waits for a writer.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW)
+    try:
+        descriptor = os.open(path, flags, dir_fd=folder)
+    except OSError as error:
+        if error.errno == errno.ELOOP and not links:
+            raise NotAFileError(errno.ELOOP, "it is a link", str(path)) from error
+        raise
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        raise NotAFileError(errno.EINVAL, "it is not a regular file", str(path))
+    return open(descriptor, "rb")
+
+
+def read_regular(path: Path, most: int, *, links: bool = True) -> bytes:
     """Return the bytes of a regular file.
 
     Raises:
-        ConfigError: The file is larger, or it is no regular file; a pipe would block its reader for ever.
+        ConfigError: The file is larger than `most` bytes.
+        NotAFileError: It is no regular file; or a link, without `links`.
         OSError: It cannot be read.
     """
-    with open(path, "rb", opener=open_at_once) as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
-            raise ConfigError(f"{path} is not a regular file")
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise ConfigError(f"{path} is damaged: it has {found.st_size:,} bytes, more than {most:,}")
+    with open_regular(path, links=links) as file:
+        size = os.fstat(file.fileno()).st_size
+        content = file.read() if size <= most else b""
+    if max(size, len(content)) > most:
+        raise ConfigError(f"{path} is damaged: it has {size:,} bytes, more than {most:,}")
     return content
+
+
+def read_small(path: Path, most: int = MOST_BYTES, *, links: bool = True) -> bytes:
+    """Return the bytes of a regular file.
+
+    Raises:
+        ConfigError: The file is larger, or it is no regular file.
+        OSError: It cannot be read.
+    """
+    try:
+        return read_regular(path, most, links=links)
+    except NotAFileError as error:
+        raise ConfigError(f"{path} {(error.strerror or '').removeprefix('it ')}") from error
 
 
 def read_model(model: type[Model], path: Path) -> Model:

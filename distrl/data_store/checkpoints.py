@@ -15,7 +15,6 @@ import hashlib
 import json
 import os
 import re
-import stat
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -23,8 +22,9 @@ from pathlib import Path
 from platform import python_version
 from typing import Any, TypeAlias
 
+from distrl.config.small_files import open_regular, read_small
 from distrl.data_store import atomic, npz
-from distrl.errors import CheckpointError
+from distrl.errors import CheckpointError, ConfigError
 from distrl.types import Array
 
 SCHEMA_VERSION = 1
@@ -113,7 +113,7 @@ def load(path: Path, groups: Collection[str] | None = None) -> LoadedCheckpoint:
             it holds something that a checkpoint must not (objects, unknown files).
     """
     try:
-        manifest = _read_manifest(path)
+        manifest = read_manifest(path)
         files = {
             name: _read_file(path / name, entry)
             for name, entry in manifest["files"].items()
@@ -172,8 +172,8 @@ def mark_best(path: Path) -> None:
 def best_path(directory: Path) -> Path | None:
     """Return the best checkpoint's directory; None if none is marked, or if the mark is damaged."""
     try:
-        name = (directory / "best").read_text(encoding="ascii", errors="replace").strip()
-    except FileNotFoundError:
+        name = read_small(directory / "best", links=False).decode("ascii", errors="replace").strip()
+    except (FileNotFoundError, IsADirectoryError, ConfigError):  # of no checkpoint's name, nor a file
         return None
     if not _CHECKPOINT.fullmatch(name):
         return None
@@ -206,7 +206,12 @@ def _json(value: Any) -> bytes:
     return json.dumps(value, indent=1, allow_nan=False).encode() + b"\n"
 
 
-def _read_manifest(path: Path) -> dict[str, Any]:
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Return a checkpoint's manifest.
+
+    Raises:
+        OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError: It is not one that `save` writes.
+    """
     if path.is_symlink():
         raise ValueError("it is a symbolic link")
     manifest: dict[str, Any] = json.loads(_read_own(path / "manifest.json", None))
@@ -234,12 +239,8 @@ def _read_own(path: Path, size_bytes: int | None) -> bytes:
     Args:
         size_bytes: Size in the manifest; None for the manifest itself.
     """
-    # Without O_NONBLOCK, opening a pipe waits for a writer.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with open(descriptor, "rb") as file:
-        told = os.fstat(descriptor)
-        if not stat.S_ISREG(told.st_mode):
-            raise ValueError(f"{path.name} is no file")
+    with open_regular(path, links=False) as file:
+        told = os.fstat(file.fileno())
         limit = _MANIFEST_BYTES if size_bytes is None else size_bytes
         if told.st_size > limit or (size_bytes is not None and told.st_size != size_bytes):
             longer = "more" if told.st_size > limit else f"{told.st_size}"

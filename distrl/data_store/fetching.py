@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from distrl.config.small_files import read_small
 from distrl.data_store import atomic, checkpoints
 from distrl.data_store.stored_run import FOLDER, REPLAY, Listing, Position, StoredRun
 from distrl.errors import CheckpointError
@@ -20,6 +21,8 @@ RUN_FILES = ("config.yaml", "manifest.json", "metrics.csv", "evaluations.jsonl",
 """Files, and folders of files, that a run takes along to another host."""
 _WRITER = "writer"
 _FILE = re.compile(r"([a-z]+/)?[A-Za-z0-9_][A-Za-z0-9_.-]*")  # a name that leads nowhere else
+_CHECKPOINT_FILE = re.compile(r"[a-z][a-z0-9_.]*")
+"""A file of a checkpoint, which has no folders."""
 _PLACE = f"{atomic.TEMPORARY}store"
 Report = Callable[[str], None]
 
@@ -102,7 +105,8 @@ def own_position(run_dir: Path, run_id: str) -> Position | None:
 def written(run_dir: Path) -> tuple[str, int]:
     """Return the run and the writer of a directory's checkpoints; ("", 0) if no store was in use."""
     try:
-        run_id, _, number = (run_dir / FOLDER / _WRITER).read_text(encoding="utf-8").strip().rpartition(" ")
+        text = read_small(run_dir / FOLDER / _WRITER).decode()
+        run_id, _, number = text.strip().rpartition(" ")
         return run_id, int(number)
     except (FileNotFoundError, ValueError):
         return "", 0
@@ -165,7 +169,7 @@ def _fetch(
     progress = _Progress(f"fetching checkpoint {position.name}", sum(sizes.values()), report)
     try:
         for name, size_bytes in sizes.items():
-            if not _FILE.fullmatch(name):
+            if not _CHECKPOINT_FILE.fullmatch(name):
                 continue
             _fetch_file(run, f"{run.run_id}/{FOLDER}/{position.name}/{name}", size_bytes, place / name, progress)
         checkpoints.load(place, groups)

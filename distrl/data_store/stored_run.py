@@ -27,6 +27,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from distrl.config.small_files import open_regular
+from distrl.data_store.checkpoints import read_manifest
 from distrl.data_store.objects import Objects
 from distrl.errors import CheckpointError, FencedError, StoreError
 
@@ -210,9 +212,9 @@ class Writer:
         """
         folder = f"{self.run.run_id}/{FOLDER}/{Position(self.number, step).name}"
         with ExitStack() as opened:
-            files = {file.name: opened.enter_context(file.open("rb")) for file in path.iterdir()}
-            memory = None if replay is None else opened.enter_context(replay.open("rb"))
-            manifest = files.pop(_MANIFEST).read() if _MANIFEST in files else b""
+            manifest = opened.enter_context(open_regular(path / _MANIFEST, links=False)).read()
+            files = {name: opened.enter_context(open_regular(path / name, links=False)) for name in _named_files(path)}
+            memory = None if replay is None else opened.enter_context(open_regular(replay, links=False))
             for name, file in files.items():
                 self.run.objects.put(f"{folder}/{name}", _checked(path, name, file.read(), manifest))
             if memory is not None:
@@ -248,6 +250,14 @@ class Writer:
             # The manifest first: half of a checkpoint is none.
             names = sorted(listing.all[found], key=lambda name: name != _MANIFEST)
             self.run.objects.remove([f"{self.run.run_id}/{FOLDER}/{found.name}/{name}" for name in names])
+
+
+def _named_files(path: Path) -> list[str]:
+    """Return the names of a checkpoint's files, as its manifest has them."""
+    try:
+        return [*read_manifest(path)["files"]]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{path}: its manifest is not valid: {error}") from error
 
 
 def _checked(path: Path, name: str, content: bytes, manifest: bytes) -> bytes:

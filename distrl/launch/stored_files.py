@@ -8,6 +8,7 @@ from pathlib import Path
 
 from distrl.config.load import LoadedConfig, dump
 from distrl.config.secrets import masked
+from distrl.config.small_files import open_regular
 from distrl.data_store.stored_run import StoredRun
 from distrl.errors import StoreError
 
@@ -123,7 +124,8 @@ class StoredFiles:
                 self._config = None
             for path, mark in changed:
                 name = path.relative_to(self._run_dir).as_posix()
-                self._put(name, path.read_bytes())
+                with open_regular(path, links=False) as file:
+                    self._put(name, file.read())
                 self._sent[name] = mark
 
     def _put(self, name: str, content: bytes) -> None:

@@ -9,9 +9,11 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
+from distrl.config.small_files import MOST_BYTES, open_regular, read_regular
 from distrl.data_store import checkpoints
 from distrl.data_store.checkpoints import step_of
 from distrl.data_store.fetching import write_writer
@@ -169,7 +171,7 @@ class Mirror:
             self._is_compared = True
         newest, best = self._local()
         for path in dict.fromkeys(filter(None, (newest, best))):
-            if self._stored.get(path.name) != (path / "manifest.json").read_bytes():
+            if self._stored.get(path.name) != read_regular(path / "manifest.json", MOST_BYTES, links=False):
                 self._store_checkpoint(self._writer, path, is_best=path == best)
         self._store_policy(self._writer)
 
@@ -187,13 +189,13 @@ class Mirror:
         for path in filter(None, self._local()):
             known = [position for position in listing.complete if position.step == step_of(path)]
             manifest = self._run.manifest(known[0]) if known else None
-            if manifest is not None and manifest == (path / "manifest.json").read_bytes():
+            if manifest is not None and manifest == read_regular(path / "manifest.json", MOST_BYTES, links=False):
                 self._stored[path.name] = manifest
 
     def _store_checkpoint(self, writer: Writer, path: Path, *, is_best: bool) -> None:
         replay = path.with_name(f"replay-{step_of(path):012d}.npz")
         try:
-            manifest = (path / "manifest.json").read_bytes()
+            manifest = read_regular(path / "manifest.json", MOST_BYTES, links=False)
             writer.store(path, step_of(path), replay if replay.exists() else None, best=is_best, keep=self._keep)
         except FileNotFoundError:  # removed meanwhile: a later request stores its successor
             self.request()
@@ -208,8 +210,9 @@ class Mirror:
         changed = {}
         for name in _POLICY:
             file = self._run_dir / "policy" / name
-            if file.is_file():
-                content = file.read_bytes()
+            with suppress(FileNotFoundError):
+                with open_regular(file, links=False) as opened:
+                    content = opened.read()
                 if sha256(content).digest() != self._policy.get(name):
                     changed[name] = content
         if changed:

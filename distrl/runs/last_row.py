@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from distrl.config.small_files import open_at_once
+from distrl.config.small_files import open_regular
 from distrl.errors import ConfigError
 from distrl.metrics.snapshot import TEXTS, Value
 
@@ -42,7 +42,7 @@ def last_row(path: Path) -> dict[str, Value]:
     if not path.exists():
         return {}
     try:
-        with open(path, "rb", opener=open_at_once) as file:
+        with open_regular(path) as file:
             header = read_header(file, path)
             row = _last_line(file, first=header.end) if header.names else b""
     except OSError as error:

@@ -90,7 +90,7 @@ def test_errors_name_the_store_and_keep_their_cause(store, monkeypatch):
     if isinstance(store, RemoteObjects):
         monkeypatch.setattr(store._files, "pipe_file", fail)
     else:
-        monkeypatch.setattr("distrl.data_store.atomic.put_file", fail)
+        monkeypatch.setattr("os.rename", fail)
     with pytest.raises(StoreError, match=f"^{store.url}.*Access denied") as refused:
         store.put("a", b"")
     assert isinstance(refused.value.__cause__, PermissionError)
