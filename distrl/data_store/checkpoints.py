@@ -4,7 +4,9 @@
         ckpt-000000001200/          one checkpoint; the number is its step
             <group>.npz             arrays by name, one file per group (main.online, main.optimizer, ...); no pickle
             meta.json               counters and schedules: everything that is not an array
-            manifest.json           schema version, step, library versions, size and sha256 of every other file
+            manifest.json           schema version, step, library versions, size and sha256 of every other file, and of
+                                    the replay memory
+        replay-000000001200.npz     the replay memory as of that step, if it is saved; the newest alone is kept
         best                        the name of the best checkpoint, one line
 
 A crash at any moment of a `save` leaves the earlier checkpoints as they were, and at most a temporary directory, which
@@ -16,11 +18,12 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from platform import python_version
-from typing import Any, TypeAlias
+from typing import IO, Any, BinaryIO, TypeAlias
 
 from distrl.config.small_files import open_regular, read_small
 from distrl.data_store import atomic, npz
@@ -37,6 +40,14 @@ _CHECKPOINT = re.compile(r"ckpt-(\d{12,})(\.replaced)?")
 _MANIFEST_BYTES = 2**20
 """Longest manifest that is read, as its length is not recorded."""
 _LIBRARIES = ("distrl", "numpy", "keras", "tensorflow", "tensorflow-cpu", "jax")
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Size and hash of a file, as a manifest has them."""
+
+    bytes: int
+    sha256: str
 
 
 @dataclass(frozen=True)
@@ -66,6 +77,7 @@ def save(
     *,
     keep: int,
     best: bool = False,
+    replay: "Recorded | None" = None,
 ) -> Path:
     """Write one checkpoint, then remove all but the newest `keep` and the best.
 
@@ -77,6 +89,7 @@ def save(
         meta: Values that JSON can hold.
         keep: Number of newest checkpoints to keep, at least 1.
         best: Mark this checkpoint as the best; it is kept until another one is marked.
+        replay: What `save_replay` returned of the same step.
 
     Returns:
         The checkpoint's directory.
@@ -91,7 +104,8 @@ def save(
         raise ValueError(f"a group's name is lower-case words joined by dots, got {bad[0]!r}")
     files = {f"{group}.npz": npz.encode(named) for group, named in arrays.items()}
     files["meta.json"] = _json(dict(meta))
-    files["manifest.json"] = _json(_manifest(step, files))
+    manifest = _manifest(step, files) | ({} if replay is None else {"replay": replay.__dict__})
+    files["manifest.json"] = _json(manifest)
     directory.mkdir(parents=True, exist_ok=True)
     atomic.remove_temporaries(directory)
     path = directory / f"ckpt-{step:012d}"
@@ -100,6 +114,70 @@ def save(
         mark_best(path)
     _prune(directory, step, keep)
     return path
+
+
+def replay_path(path: Path) -> Path:
+    """Return the file with the replay memory of a checkpoint."""
+    return path.with_name(f"replay-{step_of(path):012d}.npz")
+
+
+def save_replay(directory: Path, step: int, arrays: Mapping[str, Array]) -> Recorded:
+    """Write the replay memory of a checkpoint that is yet to be written; return what its manifest must have of it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with atomic.file(replay_path(directory / f"ckpt-{step:012d}")) as file:
+        hashed = _Hashed(file)
+        npz.write(hashed, arrays)
+    return Recorded(hashed.bytes, hashed.hash.hexdigest())
+
+
+@contextmanager
+def opened_replay(path: Path) -> Iterator[BinaryIO]:
+    """Open the replay memory of a checkpoint, and check every byte of it.
+
+    Args:
+        path: The checkpoint's directory.
+
+    Raises:
+        FileNotFoundError: There is none.
+        CheckpointError: It is not the one that the checkpoint's manifest names, or cannot be read.
+    """
+    file_path = replay_path(path)
+    try:
+        file = open_regular(file_path, links=False)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise CheckpointError(f"{file_path}: {error.strerror}") from error
+    with file:
+        if not is_recorded(read_manifest(path), hashlib.file_digest(file, "sha256").hexdigest()):
+            raise CheckpointError(f"{file_path} is not the one that the checkpoint's manifest names")
+        file.seek(0)
+        yield file
+
+
+def is_recorded(manifest: Mapping[str, Any], sha256: str) -> bool:
+    """Whether a manifest names a replay memory of this hash."""
+    found = manifest.get("replay")
+    return isinstance(found, dict) and found.get("sha256") == sha256
+
+
+class _Hashed:
+    """Passes bytes on to a file, and hashes them meanwhile: a memory may have many GB."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.bytes, self.hash = 0, hashlib.sha256()
+
+    def write(self, content: Any, /) -> int:
+        self.hash.update(content)
+        self.bytes += len(content)
+        return self._file.write(content)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
 
 
 def load(path: Path, groups: Collection[str] | None = None) -> LoadedCheckpoint:

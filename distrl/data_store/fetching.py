@@ -7,6 +7,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -138,12 +139,12 @@ def fetch_checkpoint(
     """Fetch one checkpoint into a folder of checkpoints, which has none of its step; return its directory.
 
     Args:
-        groups: Fetch only these and what is no array; None: all, also the replay memory.
+        groups: Fetch only these and what is no array; None: all, without the replay memory.
 
     Raises:
         CheckpointError: It is not valid, or is gone.
     """
-    place = _fetch(run, position, run.look(), folder, report, groups)
+    place = _fetch(run, position, run.look(), folder, report, groups, without={REPLAY})
     path = folder / place.name
     place.rename(path)
     shutil.rmtree(folder / _PLACE)
@@ -157,9 +158,10 @@ def _fetch(
     folder: Path,
     report: Report,
     groups: Collection[str] | None = None,
+    without: Collection[str] = (),
 ) -> Path:
     """Fetch a checkpoint into a temporary place in `folder`, and check it."""
-    sizes = listing.all.get(position, {})
+    sizes = {name: size for name, size in listing.all.get(position, {}).items() if name not in without}
     if groups is not None:
         needed = {"manifest.json", "meta.json", *(f"{group}.npz" for group in groups)}
         sizes = {name: size for name, size in sizes.items() if name in needed}
@@ -171,8 +173,11 @@ def _fetch(
         for name, size_bytes in sizes.items():
             if not _CHECKPOINT_FILE.fullmatch(name):
                 continue
-            _fetch_file(run, f"{run.run_id}/{FOLDER}/{position.name}/{name}", size_bytes, place / name, progress)
+            path = checkpoints.replay_path(place) if name == REPLAY else place / name
+            _fetch_file(run, f"{run.run_id}/{FOLDER}/{position.name}/{name}", size_bytes, path, progress)
         checkpoints.load(place, groups)
+        with suppress(FileNotFoundError), checkpoints.opened_replay(place):
+            pass
     except BaseException:
         shutil.rmtree(folder / _PLACE, ignore_errors=True)
         raise
@@ -196,9 +201,9 @@ def _settle(run: StoredRun, run_dir: Path, place: Path, position: Position, own:
         folder.rename(_free(run_dir, f"{FOLDER}.of-writer-{0 if own is None else own.writer}"))
         folder.mkdir()
         fetched.rename(folder / _PLACE)
-    replay = place / REPLAY
+    replay = checkpoints.replay_path(place)
     if replay.exists():
-        replay.rename(folder / f"replay-{position.step:012d}.npz")
+        replay.rename(folder / replay.name)
     place.rename(folder / place.name)
     shutil.rmtree(folder / _PLACE)
     write_writer(run_dir, run.run_id, position.writer)

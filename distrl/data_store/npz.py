@@ -10,9 +10,8 @@ import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from tokenize import TokenError
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import numpy as np
 from numpy.lib import format as npy
@@ -38,8 +37,18 @@ def encode(arrays: Mapping[str, Array]) -> bytes:
     return buffer.getvalue()
 
 
-def write(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
-    """Encode into an open file, one array after the other."""
+class Sink(Protocol):
+    """Where `write` writes, from the beginning to the end."""
+
+    def write(self, content: Any, /) -> int: ...
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def write(file: Sink, arrays: Mapping[str, Array]) -> None:
+    """Encode into an open file, one array after the other; also into one that only takes bytes, and cannot seek."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, given in arrays.items():
             array = np.asarray(given)
@@ -56,20 +65,23 @@ def decode(content: bytes) -> dict[str, Array]:
         ValueError: Not a zip archive, or a member is compressed, has a forbidden name, dtype or length, or occurs
             twice.
     """
-    with _reading(io.BytesIO(content)) as arrays:
+    with opened(io.BytesIO(content)) as arrays:
         return dict(arrays)
 
 
 @contextmanager
-def opened(path: Path) -> Iterator["Arrays"]:
-    """Open an .npz file whose arrays are read one by one, also into existing memory.
+def opened(file: IO[bytes]) -> Iterator["Arrays"]:
+    """Read an open .npz file whose arrays are read one by one, also into existing memory.
 
     Raises:
-        ValueError: As `decode`, when the file is opened or an array is read.
+        ValueError: As `decode`, when the directory or an array is read.
         OSError: It cannot be read.
     """
-    with path.open("rb") as file, _reading(file) as arrays:
-        yield arrays
+    try:
+        with zipfile.ZipFile(file) as archive:
+            yield Arrays(archive, file.seek(0, io.SEEK_END))
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OverflowError) as error:
+        raise ValueError(f"not an archive of arrays: {error}") from error
 
 
 class Arrays(Mapping[str, Array]):
@@ -123,15 +135,6 @@ class Arrays(Mapping[str, Array]):
 
     def __len__(self) -> int:
         return len(self._members)
-
-
-@contextmanager
-def _reading(file: IO[bytes]) -> Iterator[Arrays]:
-    try:
-        with zipfile.ZipFile(file) as archive:
-            yield Arrays(archive, file.seek(0, io.SEEK_END))
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OverflowError) as error:
-        raise ValueError(f"not an archive of arrays: {error}") from error
 
 
 def _member(name: str) -> str:

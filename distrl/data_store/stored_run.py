@@ -23,12 +23,12 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from distrl.config.small_files import open_regular
-from distrl.data_store.checkpoints import read_manifest
+from distrl.data_store.checkpoints import is_recorded, read_manifest
 from distrl.data_store.objects import Objects
 from distrl.errors import CheckpointError, FencedError, StoreError
 
@@ -218,6 +218,10 @@ class Writer:
             for name, file in files.items():
                 self.run.objects.put(f"{folder}/{name}", _checked(path, name, file.read(), manifest))
             if memory is not None:
+                # Read twice, so that what is stored is what was checked: `put_stream` may read in any way.
+                if not is_recorded(json.loads(manifest), file_digest(memory, "sha256").hexdigest()):
+                    raise CheckpointError(f"{replay} is not as the manifest of {path.name} says")
+                memory.seek(0)
                 self.run.objects.put_stream(f"{folder}/{REPLAY}", memory)
             self.require_own()
             self.run.objects.put(f"{folder}/{_MANIFEST}", manifest)

@@ -6,11 +6,13 @@ be elsewhere before it starts. They become a directory that can be resumed, eval
 
 import logging
 import shutil
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
+from distrl.config.small_files import open_regular
 from distrl.data_store import atomic
-from distrl.data_store.checkpoints import best_path, mark_best, newest_first, step_of
+from distrl.data_store.checkpoints import best_path, mark_best, newest_first, read_manifest, step_of
 from distrl.errors import DistrlError
 from distrl.learner.policy_files import BEST_FILE, WEIGHTS_FILE, kept_best, read_policy, write_weights
 from distrl.learner.replay_set_up import saved_replays
@@ -74,7 +76,8 @@ def _branch(run_dir: Path, chosen: Path, env_steps: int) -> str:
     if (replay := saved_replays(chosen.parent).get(step_of(chosen))) is not None:
         _copy(replay, checkpoints / replay.name)
     copied = checkpoints / chosen.name.removesuffix(".replaced")
-    atomic.put_directory(copied, {path.name: path.read_bytes() for path in chosen.iterdir()})
+    names = (*read_manifest(chosen)["files"], "manifest.json")
+    atomic.put_directory(copied, {name: _read(chosen / name) for name in names})
     mark_best(copied)
     return f"a new run with all the state of {chosen}"
 
@@ -98,9 +101,16 @@ def _new_directory(run_dir: Path, name: str) -> Path:
 
 
 def _copy(path: Path, to: Path) -> None:
-    if path.is_file():
+    """Copy a file that is there. The run may be another user's: a link would bring any file into this one."""
+    with suppress(FileNotFoundError), open_regular(path, links=False) as file:
         to.parent.mkdir(exist_ok=True)
-        shutil.copy2(path, to)
+        with to.open("wb") as copied:
+            shutil.copyfileobj(file, copied)
+
+
+def _read(path: Path) -> bytes:
+    with open_regular(path, links=False) as file:
+        return file.read()
 
 
 def _move(path: Path, to: Path) -> None:

@@ -105,7 +105,7 @@ class Checkpointer:
         def write() -> int:
             if self._abandoned:
                 return updates
-            save(self._directory, updates, arrays, meta, keep=keep, best=best)
+            save(self._directory, updates, arrays, meta, keep=keep, best=best, replay=recorded)
             if self._replay is not None:
                 remove_older(self._directory, updates)
             if not self._abandoned:
@@ -115,8 +115,7 @@ class Checkpointer:
         self._undo = undo
         self.saved_at, self._held = time.monotonic(), updates
         try:
-            if self._replay is not None:
-                save_replay(self._directory, self._replay, state)
+            recorded = None if self._replay is None else save_replay(self._directory, self._replay, state)
         except OSError:
             self._failed()
             raise

@@ -193,7 +193,7 @@ class Mirror:
                 self._stored[path.name] = manifest
 
     def _store_checkpoint(self, writer: Writer, path: Path, *, is_best: bool) -> None:
-        replay = path.with_name(f"replay-{step_of(path):012d}.npz")
+        replay = checkpoints.replay_path(path)
         try:
             manifest = read_regular(path / "manifest.json", MOST_BYTES, links=False)
             writer.store(path, step_of(path), replay if replay.exists() else None, best=is_best, keep=self._keep)

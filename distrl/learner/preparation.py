@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from distrl.algorithms import built, make_algorithm
@@ -169,9 +170,15 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     if config.learner.init_from is not None and not origin.resumed:
         log.info("the learner %s", begin_with(networks, read_source(config.learner.init_from)))
     main = networks["main"]
-    replay = make_replay(config, spec, main.online.recurrent_state, state.updates, algorithm.bootstrap)
+    make = partial(make_replay, config, spec, main.online.recurrent_state, state.updates, algorithm.bootstrap)
+    replay = make()
     if origin.resumed and origin.saved and replay is not None and is_saved(config):
-        restore_replay(run_dir / "checkpoints", replay, state)
+        unrestored = restore_replay(run_dir / "checkpoints", replay, state)
+        if unrestored is not None:
+            log.warning("the learner %s", unrestored)
+            origin = replace(origin, note="; it ".join(filter(None, (origin.note, unrestored))))
+            replay = None  # first, as there may not be room for two
+            replay = make()
     restore_evaluations(run_dir / "policy", state, backend.registry, origin)
     rewards = None if main.rewards is None else main.rewards.described()
     steps = config.actors.unroll_length_steps

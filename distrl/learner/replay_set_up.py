@@ -15,11 +15,13 @@ import numpy as np
 from distrl.config import RunConfig
 from distrl.config.hindsight import ACHIEVED
 from distrl.config.replay import ReplayParameters
-from distrl.data_store import atomic, npz
-from distrl.errors import CheckpointError, ConfigError
+from distrl.data_store import checkpoints as data_store
+from distrl.data_store import npz
+from distrl.data_store.checkpoints import Recorded
+from distrl.errors import CheckpointError, ConfigError, RejectedError
 from distrl.learner.state import LearnerState
 from distrl.replay.masks import BootstrapMasks
-from distrl.replay.memory import Replay, replay_bytes
+from distrl.replay.memory import OtherMemoryError, Replay, replay_bytes
 from distrl.types import ArraySpec, EnvSpec
 from distrl.unroll_schema import UnrollSchema
 
@@ -128,17 +130,19 @@ def _size(count: int) -> str:
     return f"{amount:.0f} B" if unit == "B" else f"{amount:.1f} {unit}"
 
 
-def save_replay(checkpoints: Path, replay: Replay, state: LearnerState) -> None:
-    """Write the memory of `state`, before its checkpoint; the previous one is needed until that is complete."""
-    checkpoints.mkdir(parents=True, exist_ok=True)
+def save_replay(checkpoints: Path, replay: Replay, state: LearnerState) -> Recorded:
+    """Write the memory of `state`, before its checkpoint; the previous one is needed until that is complete.
+
+    Returns:
+        Size and hash, for the manifest of the checkpoint.
+    """
     arrays = replay.state_arrays() | {"trained_steps": np.array(state.trained_steps, np.int64)}
-    with atomic.file(_path(checkpoints, state.updates)) as file:
-        npz.write(file, arrays)
+    return data_store.save_replay(checkpoints, state.updates, arrays)
 
 
 def remove_older(checkpoints: Path, updates: int) -> None:
     """Remove saved memories except that of the checkpoint of `updates`."""
-    newest = _path(checkpoints, updates)
+    newest = data_store.replay_path(_checkpoint(checkpoints, updates))
     for path in checkpoints.glob("replay-*.npz"):
         if path != newest:
             path.unlink()
@@ -164,37 +168,50 @@ def empty_replay_note(config: RunConfig, checkpoints: Path, updates: int) -> str
         return None
     if not is_saved(config):
         why = "checkpoints do not hold it; algorithm.replay.checkpoint=true saves it from now on"
-    elif not _path(checkpoints, updates).exists():
-        why = f"there is no {_path(checkpoints, updates).name} beside the checkpoint"
+    elif not (path := data_store.replay_path(_checkpoint(checkpoints, updates))).exists():
+        why = f"there is no {path.name} beside the checkpoint"
     else:
         return None
     return f"the replay memory begins empty, and nothing is learned until it has filled again: {why}"
 
 
-def restore_replay(checkpoints: Path, replay: Replay, state: LearnerState) -> None:
+def restore_replay(checkpoints: Path, replay: Replay, state: LearnerState) -> str | None:
     """Restore the memory that was saved beside the checkpoint of `state`.
 
-    The memory stays empty if none was saved, or if a crash between the two files left the memory of another checkpoint.
+    The memory stays empty if none was saved, if the file is not the one that the checkpoint's manifest names, as after
+    a crash between the two or a damage, or if it holds what no unroll of this run may.
+
+    Returns:
+        A message for operators, which completes a sentence about the learner, if there is a file that is not used.
 
     Raises:
-        CheckpointError: The file is damaged, or belongs to another memory.
+        CheckpointError: It belongs to a memory of another size, or to unrolls of other shapes or spaces.
     """
-    path = _path(checkpoints, state.updates)
-    if not path.exists():
-        log.warning("no %s: the replay memory begins empty", path.name)
-        return
+    path = data_store.replay_path(_checkpoint(checkpoints, state.updates))
     try:
-        with npz.opened(path) as arrays:
+        with data_store.opened_replay(_checkpoint(checkpoints, state.updates)) as file, npz.opened(file) as arrays:
             if int(arrays["trained_steps"]) != state.trained_steps:
-                log.warning("%s is not of its checkpoint: the replay memory begins empty", path.name)
-                return
+                raise ValueError("it is not of its checkpoint")
             replay.restore(arrays)
-    except CheckpointError as error:
+    except FileNotFoundError:
+        log.warning("no %s: the replay memory begins empty", path.name)
+        return None
+    except OtherMemoryError as error:
         raise CheckpointError(f"{path}: {error}") from error
-    except (ValueError, KeyError) as error:
-        raise CheckpointError(f"{path}: {error}; remove the file to fill the memory anew") from error
+    # What is in the file fails in each of these ways, where it is not what `save_replay` writes.
+    except (
+        CheckpointError,
+        RejectedError,
+        ValueError,
+        LookupError,
+        TypeError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
+        return f"begins with an empty replay memory: {' '.join(str(error).split())} ({path.name})"
     log.info("restored %s", path.name)
+    return None
 
 
-def _path(checkpoints: Path, updates: int) -> Path:
-    return checkpoints / f"replay-{updates:012d}.npz"
+def _checkpoint(checkpoints: Path, updates: int) -> Path:
+    return checkpoints / f"ckpt-{updates:012d}"

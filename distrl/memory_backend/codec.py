@@ -212,17 +212,27 @@ def check_episodes(tree: Mapping[str, Any], steps: int, metrics: int) -> None:
 
 def _check_values(tree: dict[str, Any], schema: UnrollSchema, header: UnrollHeader) -> None:
     for name, highest in schema.highest_choices.items():
-        actions = tree["actions"][name]  # [T, B] or [T, B, n]
-        # Each by itself only if the highest of all does not settle it: comparing takes three times as long.
-        if actions.min() < 0 or (actions.max() > min(highest) and (actions > highest).any()):
-            allowed = ", ".join(f"0…{number}" for number in highest)[:200]
-            raise SchemaError(f"actions/{name} are {actions.min()}…{actions.max()}, allowed are {allowed}")
-    for name, least in _LEAST.items():
-        if name in schema.steps and (tree[name] < least).any():  # NaN is left to others
-            raise SchemaError(f"{name} must be at least {least:g}, not {tree[name].min()}")
+        check_choices(f"actions/{name}", tree["actions"][name], highest)
+    for name in schema.steps:
+        check_least(name, tree[name])
     valid_steps = int(np.count_nonzero(tree["valid"]))
     if valid_steps != header.env_steps:
         raise SchemaError(f"the header says {header.env_steps} steps, {valid_steps} are valid")
+
+
+def check_choices(name: str, choices: Array, highest: Sequence[int]) -> None:
+    """Raise SchemaError unless all choices, [T, B] or [T, B, n] or with axes before these, are within their space."""
+    # Each by itself only if the highest of all does not settle it: comparing takes three times as long.
+    if choices.min() < 0 or (choices.max() > min(highest) and (choices > highest).any()):
+        allowed = ", ".join(f"0…{number}" for number in highest)[:200]
+        raise SchemaError(f"{name} are {choices.min()}…{choices.max()}, allowed are {allowed}")
+
+
+def check_least(name: str, array: Array) -> None:
+    """Raise SchemaError if the field `name` of steps has a least value, and one of `array` is below it."""
+    least = _LEAST.get(name)
+    if least is not None and (array < least).any():  # NaN is left to others
+        raise SchemaError(f"{name} must be at least {least:g}, not {array.min()}")
 
 
 def _check_unroll_finite(tree: dict[str, Any], schema: UnrollSchema) -> None:

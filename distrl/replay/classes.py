@@ -60,12 +60,14 @@ class Classes:
         return {"labels": self._labels, "places": self._places}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
-        """Restore the result of `state_arrays`."""
+        """Restore the result of `state_arrays`, or raise ValueError if it cannot be one."""
         self._labels[:], self._places[:] = arrays["labels"], arrays["places"]
         self._members, self._counts = {}, {}
         for label in np.unique(self._labels[self._labels != NONE]).tolist():
             positions = np.flatnonzero(self._labels == label)
             self._members[label] = np.empty(len(positions), np.int64)
+            if not np.array_equal(np.sort(self._places[positions]), np.arange(len(positions))):
+                raise ValueError(f"the places of the items with choice {label} are not 0 … {len(positions) - 1}")
             self._members[label][self._places[positions]] = positions
             self._counts[label] = len(positions)
 

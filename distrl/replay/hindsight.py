@@ -84,6 +84,13 @@ class Hindsight:
         first, last = episode_bounds(unroll.terminated, unroll.truncated, unroll.valid)
         return {FIRST: first, LAST: last}
 
+    def check(self, ring: UnrollRing, filled: int) -> None:
+        """Raise ValueError if a bound of an episode in the first `filled` slots is none of a step within it."""
+        rows = np.arange(self._shape[0])[:, None]
+        valid, first, last = (ring.arrays[path][:filled] for path in ("valid", FIRST, LAST))
+        if (valid & ((first < 0) | (first > rows) | (last < rows) | (last >= self._shape[0]))).any():
+            raise ValueError("bounds of episodes lead out of their unroll")
+
     def relabel(
         self, batch: Batch, ring: UnrollRing, positions: Indices, filled: int, rng: np.random.Generator
     ) -> None:

@@ -51,6 +51,10 @@ class Items(ABC):
         """Return the arrays of `forms`, and arrays in place of the unroll's own."""
 
     @abstractmethod
+    def check(self, ring: UnrollRing, filled: int) -> None:
+        """Raise ValueError if the arrays of `forms` in the first `filled` slots are none that `arrays` makes."""
+
+    @abstractmethod
     def batch(self, ring: UnrollRing, positions: Indices, importance_weights: FloatArray | None) -> Batch:
         """Return a batch of the items at `positions`, int64 [N]: slot x `per_slot` + place."""
 
@@ -100,6 +104,12 @@ class Transitions(Items):
         )
         return led_to._asdict()
 
+    def check(self, ring: UnrollRing, filled: int) -> None:
+        rows = np.arange(self._shape[0])[:, None]
+        steps = ring.arrays["bootstrap_steps"][:filled]
+        if ((steps < 0) | (steps + rows > self._shape[0])).any():
+            raise ValueError("bootstrap_steps lead out of their unroll")
+
     def batch(self, ring: UnrollRing, positions: Indices, importance_weights: FloatArray | None) -> Batch:
         """Return transitions, T = 1."""
         unrolls, environment = np.divmod(positions, self._shape[1])
@@ -141,6 +151,9 @@ class Sequences(Items):
 
     def arrays(self, unroll: Unroll) -> dict[str, Array]:
         return {}
+
+    def check(self, ring: UnrollRing, filled: int) -> None:
+        """Check nothing: the ring holds no arrays of sequences."""
 
     def batch(self, ring: UnrollRing, positions: Indices, importance_weights: FloatArray | None) -> Batch:
         slots, environment = np.divmod(positions, self._environments)

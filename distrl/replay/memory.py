@@ -46,6 +46,10 @@ class Sample(NamedTuple):
     steps: int
 
 
+class OtherMemoryError(CheckpointError):
+    """A saved memory is of another configuration than this one."""
+
+
 class SavedArrays(Protocol):
     """The arrays of `Replay.state_arrays`, in a file."""
 
@@ -227,30 +231,38 @@ class Replay:
         The ring's arrays are read in place, so that they are in memory once.
 
         Raises:
-            CheckpointError: It belongs to a memory of another size, or to unrolls of other shapes or spaces; nothing
-                was changed. After any other error the memory must not be used.
+            OtherMemoryError: It belongs to a memory of another size, or to unrolls of other shapes or spaces.
+            RejectedError: It holds what no unroll of this schema may.
+            ValueError, LookupError, TypeError: It is damaged. After these and a RejectedError the memory must not be
+                used.
         """
         mine = self.state_arrays()
         same = ("shape", self._items.kind)
         if not mine.keys() <= set(arrays) or not all(np.array_equal(arrays[name], mine[name]) for name in same):
-            raise CheckpointError(
+            raise OtherMemoryError(
                 f"the saved replay memory is not of {self._slots} unrolls of {self._shape[0]} x {self._shape[1]} steps "
                 "with this sampler, item and discount, as configured; configure it as it was, or remove the file to "
                 "fill it anew"
             )
         number, inserted, sampled = (int(count) for count in arrays["counts"])
+        if min(number, inserted, sampled) < 0:
+            raise ValueError(f"the saved replay memory counts {number} unrolls, {inserted} and {sampled} steps")
         filled = min(number, self._slots)
         ring = {f"ring/{path}": array[:filled] for path, array in self._ring.arrays.items()}
         sampler = {name: array for name, array in mine.items() if name.startswith("sampler/")}
         for name, array in {**sampler, **ring}.items():
             dtype, shape = arrays.form(name)
             if (dtype, shape) != (array.dtype, array.shape):
-                raise CheckpointError(
+                raise OtherMemoryError(
                     f"the saved replay memory has {name} of {dtype} {shape}, not of {array.dtype} {array.shape}; "
                     "remove the file to fill it anew"
                 )
         for name, array in ring.items():
             arrays.read_into(name, array)
+        self._ring.check(filled)
+        self._items.check(self._ring, filled)
+        if self._hindsight is not None:
+            self._hindsight.check(self._ring, filled)
         flags = {path: self._ring.arrays[path][:filled] for path in ("valid", "terminated", "truncated")}
         present = self._items.present(flags)
         self._sampler.restore({name.removeprefix("sampler/"): arrays[name] for name in sampler}, present)

@@ -51,6 +51,8 @@ class NewItems:
         return {"waiting": self._waiting, "queue": np.array([self._first, self._slots], np.int64)}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
-        """Restore the result of `state_arrays`."""
+        """Restore the result of `state_arrays`, or raise ValueError if it cannot be one."""
         self._waiting[:] = arrays["waiting"]
         self._first, self._slots = (int(number) for number in arrays["queue"])
+        if not (0 <= self._first < len(self._waiting) and 0 <= self._slots <= len(self._waiting)):
+            raise ValueError(f"the queue of new items begins at {self._first} and has {self._slots} slots")

@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 
 from distrl import frames
+from distrl.memory_backend.codec import check_choices, check_finite, check_least
 from distrl.replay.sum_tree import Indices
 from distrl.types import PRIORITIES, Array, BoolArray, Form, Unroll, step_arguments, step_arrays
 from distrl.unroll_schema import UnrollSchema
+
+_CHECKED_SLOTS = 64
 
 
 def slot_forms(schema: UnrollSchema, further: Mapping[str, Form]) -> dict[str, Form]:
@@ -55,6 +58,24 @@ class UnrollRing:
             rows |= {f"{group}/{position}": given[name] for position, name in enumerate(forms)}
         for path, array in {**rows, **further}.items():
             self.arrays[path][slot] = array
+
+    def check(self, filled: int) -> None:
+        """Check the unrolls in the first `filled` slots, as those from a wire are checked.
+
+        Raises:
+            SchemaError: A choice is none of the space, or a value is below the least of its field.
+            NonFiniteUnrollError: NaN or infinity in a floating array.
+        """
+        choices = {
+            f"actions/{at}": self._schema.highest_choices.get(name) for at, name in enumerate(self._schema.actions)
+        }
+        for path, array in self.arrays.items():
+            for begin in range(0, filled, _CHECKED_SLOTS):  # the arrays of comparisons stay small
+                part = array[begin : min(begin + _CHECKED_SLOTS, filled)]
+                check_finite([(path, part)])
+                check_least(path, part)
+                if (highest := choices.get(path)) is not None:
+                    check_choices(path, part, highest)
 
     def taken(self, path: str, slot: Indices, rows: Indices, environment: Indices) -> Array:
         """Select the items' rows of an array: [slots, rows, B, ...] -> [R, N, ...]."""

@@ -1,5 +1,6 @@
 """Samplers choose the items of a batch. An item has a position: slot x items per slot + place in the slot."""
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
@@ -8,7 +9,7 @@ import numpy as np
 from distrl.config.replay import BalancedParameters, PrioritizedParameters, ReplayParameters
 from distrl.config.schedules import Progress
 from distrl.errors import NonFiniteError
-from distrl.replay.classes import BYTES_PER_POSITION, Classes
+from distrl.replay.classes import BYTES_PER_POSITION, NONE, Classes
 from distrl.replay.new_items import NewItems, new_items_bytes
 from distrl.replay.sum_tree import Indices, SumTree, tree_bytes
 from distrl.types import Array, BoolArray, FloatArray, IntArray
@@ -49,7 +50,11 @@ class Sampler(Protocol):
     def state_arrays(self) -> dict[str, Array]: ...
 
     def restore(self, arrays: Mapping[str, Array], present: BoolArray) -> None:
-        """Restore the result of `state_arrays`, for slots whose items are `present`, bool [slots filled, items]."""
+        """Restore the result of `state_arrays`, for slots whose items are `present`, bool [slots filled, items].
+
+        Raises:
+            ValueError, LookupError: It cannot be of these items; the sampler must not be used any more.
+        """
 
 
 def make_sampler(parameters: ReplayParameters, slots: int, items_per_slot: int) -> Sampler:
@@ -129,6 +134,8 @@ class BalancedSampler:
 
     def restore(self, arrays: Mapping[str, Array], present: BoolArray) -> None:
         self._classes.restore(arrays)
+        if not np.array_equal(np.flatnonzero(present), np.flatnonzero(arrays["labels"] != NONE)):
+            raise ValueError("the items with a choice are not those that exist")
 
 
 class PrioritizedSampler:
@@ -198,7 +205,14 @@ class PrioritizedSampler:
         return {"weights": self._tree.leaves, "highest": np.array(self.highest), **new}
 
     def restore(self, arrays: Mapping[str, Array], present: BoolArray) -> None:
-        self._tree.restore(arrays["weights"])
-        self.highest = float(arrays["highest"])
+        weights, highest = arrays["weights"], float(arrays["highest"])
+        if not (np.isfinite(weights).all() and math.isfinite(highest)) or min(weights.min(initial=0.0), highest) < 0.0:
+            raise ValueError("priorities must be finite, and at least 0")
+        if weights[: present.size][~present.reshape(-1)].any() or weights[present.size :].any():
+            raise ValueError("items that do not exist have priorities")
+        self._tree.restore(weights)
+        self.highest = highest
         if self._new is not None:
+            if arrays["new/waiting"][: len(present)][~present].any() or arrays["new/waiting"][len(present) :].any():
+                raise ValueError("items that do not exist wait to be sampled")
             self._new.restore({name: arrays[f"new/{name}"] for name in self._new.state_arrays()})

@@ -1,5 +1,6 @@
 """Fetching from a store: the newest valid checkpoint, whole; and what stays of the directory's own."""
 
+import numpy as np
 import pytest
 
 from distrl.data_store import checkpoints, fetching
@@ -136,14 +137,47 @@ def test_a_checkpoint_that_goes_while_it_is_read(run, here, tmp_path, monkeypatc
     assert fetch(run, here).position == Position(1, 5)
 
 
+def with_memory(run, folder, *steps, damage=None):
+    """Store checkpoints with a replay memory each, and damage the newest one's in the store."""
+    writer = store_steps(run, folder)
+    for step in steps:
+        recorded = checkpoints.save_replay(folder / "checkpoints", step, {"m": np.full(8, step)})
+        path = checkpoints.save(
+            folder / "checkpoints", step, {"main.online": {"w": np.full(8, step)}}, {}, keep=5, replay=recorded
+        )
+        writer.store(path, step, checkpoints.replay_path(path), best=step == steps[0], keep=5)
+    name = f"r/checkpoints/000001-{steps[-1]:012d}/replay.npz"
+    if damage is not None:
+        run.objects.put(name, damage(run.objects.get(name)))
+    return name
+
+
 def test_a_replay_memory_comes_along(run, here, tmp_path):
-    writer = store_steps(run, tmp_path / "other")
-    path = saved(tmp_path / "other", 1)
-    memory = path.with_name("replay-000000000001.npz")
-    memory.write_bytes(b"memory")
-    writer.store(path, 1, memory, best=False, keep=5)
+    name = with_memory(run, tmp_path / "other", 1, 2)
     fetch(run, here)
-    assert (here / "checkpoints" / "replay-000000000001.npz").read_bytes() == b"memory"
+    assert (here / "checkpoints" / "replay-000000000002.npz").read_bytes() == run.objects.get(name)
+    assert [path.name for path in (here / "checkpoints").rglob("replay*")] == ["replay-000000000002.npz"]
+
+
+@pytest.mark.parametrize("damage", [_truncated, _changed])
+def test_a_checkpoint_with_a_damaged_memory_is_passed_over(run, here, tmp_path, damage):
+    with_memory(run, tmp_path / "other", 1, 2, damage=damage)
+    fetched = fetch(run, here)
+    assert fetched.position == Position(1, 1)
+    assert [reason.rpartition("npz ")[2] for _, reason in fetched.rejected] == [
+        "is not the one that the checkpoint's manifest names"
+    ]
+    assert [path.name for path in (here / "checkpoints").rglob("replay*")] == ["replay-000000000001.npz"]
+
+
+def test_a_damaged_memory_of_the_directory_is_not_stored(run, tmp_path):
+    recorded = checkpoints.save_replay(tmp_path, 1, {"m": np.zeros(8)})
+    path = checkpoints.save(tmp_path, 1, {}, {}, keep=5, replay=recorded)
+    checkpoints.replay_path(path).write_bytes(b"memory")
+    writer = store_steps(run, tmp_path / "other")
+    with pytest.raises(CheckpointError, match=r"replay-000000000001\.npz is not as the manifest"):
+        writer.store(path, 1, checkpoints.replay_path(path), best=False, keep=5)
+    assert run.look().newest is None
 
 
 def test_names_that_lead_elsewhere_are_passed_over(run, here):

@@ -46,7 +46,7 @@ def test_a_file_is_read_array_by_array(tmp_path_factory, arrays):
     with path.open("wb") as file:
         npz.write(file, arrays)
     assert path.read_bytes() == npz.encode(arrays)
-    with npz.opened(path) as read:
+    with path.open("rb") as stored, npz.opened(stored) as read:
         assert list(read) == list(arrays)
         assert same(dict(read), arrays)
         for name, array in arrays.items():
@@ -62,7 +62,11 @@ def test_a_file_is_read_array_by_array(tmp_path_factory, arrays):
 def test_an_array_is_read_only_into_one_of_its_form(tmp_path, target):
     path = tmp_path / "arrays.npz"
     path.write_bytes(npz.encode({"a": np.ones(4)}))
-    with npz.opened(path) as read, pytest.raises(ValueError, match=r"array 'a' of float64 \[4\] is not of"):
+    with (
+        path.open("rb") as stored,
+        npz.opened(stored) as read,
+        pytest.raises(ValueError, match=r"array 'a' of float64 \[4\] is not of"),
+    ):
         read.read_into("a", target)
     assert not target.any()
 
@@ -80,9 +84,13 @@ def test_damage_shows_when_the_array_is_read(tmp_path):
     content = bytearray(npz.encode({"whole": np.arange(4), "hurt": np.full(4, 7.5)}))
     content[content.index(np.full(4, 7.5).tobytes())] ^= 1
     path.write_bytes(content)
-    with npz.opened(path) as read:
+    with path.open("rb") as stored, npz.opened(stored) as read:
         assert read["whole"].tolist() == [0, 1, 2, 3]
-    with pytest.raises(ValueError, match="not an archive of arrays: Bad CRC-32"), npz.opened(path) as read:
+    with (
+        pytest.raises(ValueError, match="not an archive of arrays: Bad CRC-32"),
+        path.open("rb") as stored,
+        npz.opened(stored) as read,
+    ):
         read["hurt"]
 
 

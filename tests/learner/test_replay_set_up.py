@@ -1,6 +1,8 @@
 """Size of a replay memory, whether it fits, and its file beside the checkpoint."""
 
+import hashlib
 import logging
+import os
 
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ from distrl.algorithms.algorithm import Bootstrap
 from distrl.config import RunConfig
 from distrl.config.replay import ReplayParameters
 from distrl.config.schedules import Progress
+from distrl.data_store import checkpoints
+from distrl.data_store.checkpoints import Recorded, save
 from distrl.errors import CheckpointError, ConfigError
 from distrl.learner import replay_set_up
 from distrl.learner.replay_set_up import (
@@ -162,57 +166,137 @@ def test_hindsight_without_goals_is_refused():
 # ---------------------------------------------------------------------------------------------- beside the checkpoint
 
 
+def saved_with(folder, replay, state):
+    """Save a memory and its checkpoint."""
+    recorded = save_replay(folder, replay, state)
+    save(folder, state.updates, {}, state.to_meta(), keep=5, replay=recorded)
+
+
 def test_the_file_is_of_one_checkpoint_and_the_newest_alone_is_kept(tmp_path):
     state, replay = LearnerState(run_id="r", updates=5, trained_steps=16), replay_of(1, 2)
     save_replay(tmp_path, replay, state)
     state.updates, state.trained_steps = 9, 24
     replay.insert(unroll(3))
-    save_replay(tmp_path, replay, state)
+    recorded = save_replay(tmp_path, replay, state)
     # Until the checkpoint of update 9 is there, that of update 5 is the newest.
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["replay-000000000005.npz", "replay-000000000009.npz"]
+    files = ["replay-000000000005.npz", "replay-000000000009.npz"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == files
+    content = (tmp_path / files[1]).read_bytes()
+    assert recorded == Recorded(len(content), hashlib.sha256(content).hexdigest())
+    save(tmp_path, 9, {}, state.to_meta(), keep=5, replay=recorded)
     remove_older(tmp_path, 9)
-    assert [path.name for path in tmp_path.iterdir()] == ["replay-000000000009.npz"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ckpt-000000000009", files[1]]
     restored = replay_of(7, 8, 9, 10)
-    restore_replay(tmp_path, restored, state)
+    assert restore_replay(tmp_path, restored, state) is None
     assert (rewards(restored), restored.size_steps) == ({1, 2, 3}, 24)
 
 
-@pytest.mark.parametrize(
-    ("updates", "trained_steps", "said"),
-    [
-        (6, 16, "no replay-000000000006.npz: the replay memory begins empty"),
-        (5, 8, "replay-000000000005.npz is not of its checkpoint: the replay memory begins empty"),
-    ],
-)
-def test_a_memory_of_another_moment_is_not_taken(tmp_path, caplog, updates, trained_steps, said):
-    """The second as after a crash between the memory's file and its checkpoint: what is in it came in later."""
-    save_replay(tmp_path, replay_of(1, 2), LearnerState(run_id="r", updates=5, trained_steps=16))
-    fresh = replay_of()
-    restore_replay(tmp_path, fresh, LearnerState(run_id="r", updates=updates, trained_steps=trained_steps))
-    assert fresh.size_steps == 0
-    assert caplog.messages == [said]
+def test_without_a_memory_it_begins_empty(tmp_path, caplog):
+    state = LearnerState(run_id="r", updates=6, trained_steps=16)
+    save(tmp_path, 6, {}, {}, keep=5)
+    assert restore_replay(tmp_path, replay_of(), state) is None
+    assert caplog.messages == ["no replay-000000000006.npz: the replay memory begins empty"]
 
 
-@pytest.mark.parametrize("damage", ["cut", "flipped"])
-def test_a_damaged_file_is_refused(tmp_path, damage):
+def test_a_memory_of_another_moment_is_not_taken(tmp_path):
+    """As after a crash between the memory's file and its checkpoint of the same update."""
     state = LearnerState(run_id="r", updates=5, trained_steps=16)
-    save_replay(tmp_path, replay_of(1, 2), state)
+    saved_with(tmp_path, replay_of(1, 2), state)
+    save_replay(tmp_path, replay_of(1, 2, 3), state)
+    fresh = replay_of()
+    assert restore_replay(tmp_path, fresh, state) == (
+        f"begins with an empty replay memory: {tmp_path}/replay-000000000005.npz is not the one that the checkpoint's "
+        "manifest names (replay-000000000005.npz)"
+    )
+    assert fresh.size_steps == 0
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "link", "pipe", "unnamed"])
+def test_a_damaged_file_is_not_used(tmp_path, damage):
+    state = LearnerState(run_id="r", updates=5, trained_steps=16)
+    saved_with(tmp_path, replay_of(1, 2), state)
     path = tmp_path / "replay-000000000005.npz"
     content = bytearray(path.read_bytes())
+    path.unlink()
     if damage == "cut":
-        del content[-100:]
-    else:  # one bit of an observation
+        path.write_bytes(content[:-100])
+    elif damage == "flipped":  # one bit of an observation
         content[content.index(np.full(8, 2.0, np.float32).tobytes())] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(
-        CheckpointError, match=r"5\.npz: not an archive of arrays: .*; remove the file to fill the memory anew$"
-    ):
-        restore_replay(tmp_path, replay_of(), state)
+        path.write_bytes(content)
+    elif damage == "link":
+        (tmp_path / "elsewhere").write_bytes(content)
+        path.symlink_to("elsewhere")
+    elif damage == "pipe":
+        os.mkfifo(path)
+    else:
+        path.write_bytes(content)
+        save(tmp_path, 5, {}, {}, keep=5)
+    fresh = replay_of()
+    told = restore_replay(tmp_path, fresh, state)
+    why = {"link": "it is a link", "pipe": "it is not a regular file"}.get(damage, "is not the one that the checkpoint")
+    assert told.startswith("begins with an empty replay memory: ")
+    assert why in told
+    assert fresh.size_steps == 0
+
+
+FORGERIES = {
+    "a choice beyond the space": ("ring/actions/0", lambda array: array.__setitem__((0, 0, 0), 7), "allowed are 0…"),
+    "an observation that is not finite": (
+        "ring/observations/0",
+        lambda array: array.__setitem__((1, 0, 0), np.nan),
+        "observations/0 is not finite",
+    ),
+    "a reward that is not finite": (
+        "ring/rewards",
+        lambda array: array.__setitem__((1, 0, 0), np.inf),
+        "rewards is not finite",
+    ),
+    "steps out of the unroll": (
+        "ring/bootstrap_steps",
+        lambda array: array.__setitem__((0, 3, 0), 9),
+        "bootstrap_steps lead out of their unroll",
+    ),
+    "counts below 0": ("counts", lambda array: array.__setitem__(0, -1), "counts -1 unrolls"),
+    "another generator": ("generator", lambda array: array.__setitem__(0, ord("[")), "Expecting"),
+}
+
+
+@pytest.mark.parametrize("forged", FORGERIES)
+def test_contents_are_checked_as_unrolls_from_a_wire_are(tmp_path, forged):
+    """The manifest names the forged file, too: who can write the one can write the other."""
+    name, forge, said = FORGERIES[forged]
+    state, replay = LearnerState(run_id="r", updates=5, trained_steps=16), replay_of(1, 2)
+    arrays = {key: array.copy() for key, array in replay.state_arrays().items()}
+    forge(arrays[name])
+    recorded = checkpoints.save_replay(tmp_path, 5, arrays | {"trained_steps": np.array(16, np.int64)})
+    save(tmp_path, 5, {}, {}, keep=5, replay=recorded)
+    assert said in restore_replay(tmp_path, replay_of(), state)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "at", "value", "said"),
+    [
+        ("prioritized", "sampler/weights", 0, np.nan, "priorities must be finite"),
+        ("prioritized", "sampler/highest", (), -1.0, "priorities must be finite"),
+        ("prioritized", "sampler/weights", 40, 1.0, "items that do not exist have priorities"),
+        ("prioritized", "sampler/new/queue", 0, 99, "the queue of new items begins at 99"),
+        ("balanced", "sampler/places", 0, 1, "the places of the items with choice 0"),
+        ("balanced", "sampler/labels", 40, 0, "the places of the items with choice 0"),
+    ],
+)
+def test_what_a_sampler_holds_is_checked(tmp_path, kind, name, at, value, said):
+    sampler = {"kind": kind} | ({"new_items_first": True} if kind == "prioritized" else {})
+    state, replay = LearnerState(run_id="r", updates=5, trained_steps=16), replay_of(1, 2, sampler=sampler)
+    arrays = {key: array.copy() for key, array in replay.state_arrays().items()}
+    arrays[name][at] = value
+    recorded = checkpoints.save_replay(tmp_path, 5, arrays | {"trained_steps": np.array(16, np.int64)})
+    save(tmp_path, 5, {}, {}, keep=5, replay=recorded)
+    assert said in restore_replay(tmp_path, replay_of(sampler=sampler), state)
 
 
 def test_a_memory_of_another_size_is_refused(tmp_path):
     state = LearnerState(run_id="r", updates=5, trained_steps=16)
-    save_replay(tmp_path, replay_of(1, 2), state)
+    saved_with(tmp_path, replay_of(1, 2), state)
     with pytest.raises(CheckpointError, match=r"is not of 5 unrolls of 4 x 2 steps"):
         restore_replay(tmp_path, replay_of(capacity_steps=40), state)
 

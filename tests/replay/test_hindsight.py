@@ -243,7 +243,7 @@ def test_relabelled_transitions_are_what_the_environment_would_have_shown(strate
 def restored(replay, arrays, tmp_path):
     with (tmp_path / "replay.npz").open("wb") as file:
         npz.write(file, arrays)
-    with npz.opened(tmp_path / "replay.npz") as saved:
+    with (tmp_path / "replay.npz").open("rb") as stored, npz.opened(stored) as saved:
         replay.restore(saved)
     return replay
 

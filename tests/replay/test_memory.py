@@ -52,7 +52,7 @@ def restore(replay, arrays, tmp_path):
     """By way of a file, as a learner does."""
     with (tmp_path / "replay.npz").open("wb") as file:
         npz.write(file, arrays)
-    with npz.opened(tmp_path / "replay.npz") as saved:
+    with (tmp_path / "replay.npz").open("rb") as stored, npz.opened(stored) as saved:
         replay.restore(saved)
 
 
@@ -358,7 +358,7 @@ def test_restoring_takes_no_second_copy_of_the_ring(tmp_path):
     restore(empty(), one.state_arrays(), tmp_path)
     tracemalloc.start()
     try:
-        with npz.opened(tmp_path / "replay.npz") as saved:
+        with (tmp_path / "replay.npz").open("rb") as stored, npz.opened(stored) as saved:
             other.restore(saved)
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:

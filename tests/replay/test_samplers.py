@@ -178,7 +178,7 @@ def test_classes_are_those_of_a_list(slots, puts, saved):
         if number == saved:
             state = {name: array.copy() for name, array in sampler.state_arrays().items()}
             sampler = BalancedSampler(slots, 4)
-            sampler.restore(state, np.zeros((0, 4), np.bool_))
+            sampler.restore(state, (twin >= 0).reshape(-1, 4))
         slot = number % slots
         given_labels = np.array(labels, np.int32)
         sampler.put(slot, given_labels >= 0, None, np.maximum(given_labels, 0))
@@ -195,7 +195,7 @@ def test_a_restored_balanced_sampler_draws_the_same():
     sampler, restored = BalancedSampler(3, 4), BalancedSampler(3, 4)
     for slot, label in enumerate((7, 2, 5)):
         sampler.put(slot, np.ones(4, np.bool_), None, np.full(4, label, np.int32))
-    restored.restore(sampler.state_arrays(), np.zeros((0, 4), np.bool_))
+    restored.restore(sampler.state_arrays(), np.ones((3, 4), np.bool_))
     drawn = [one.draw(np.random.default_rng(0), 50, Progress()).positions.tolist() for one in (sampler, restored)]
     assert drawn[0] == drawn[1]
 
