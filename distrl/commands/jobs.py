@@ -160,5 +160,5 @@ def print_line(line: "LogLine", *, as_json: bool = False) -> None:
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(line.at))
     kind, _, number = line.role.partition(" ")
     color = _COLORS[int(number) % len(_COLORS)] if number.isdecimal() else typer.colors.GREEN
-    role = typer.style(f"{line.role:<{_WIDTH}}", fg=None if kind == "job" else color)
+    role = typer.style(f"{printable(line.role):<{_WIDTH}}", fg=None if kind == "job" else color)
     typer.echo(f"{typer.style(stamp, dim=True)} {role} {text}")

@@ -14,7 +14,7 @@ import typer
 
 from distrl.commands import completion
 from distrl.commands.options import redis_url_option
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, printable
 from distrl.memory_backend.credentials import url_of_environment
 from distrl.runs.directories import Run, find_runs
 from distrl.runs.listing import SORTS, Entry, compare_runs, entry, entry_name, ordered, selected
@@ -130,7 +130,7 @@ def compare(
 
 def warn(text: str) -> None:
     """Print one line on stderr about a run that is skipped."""
-    typer.echo(f"distrl: passed over: {' '.join(text.split())}", err=True)
+    typer.echo(f"distrl: passed over: {printable(' '.join(text.split()))}", err=True)
 
 
 @contextmanager

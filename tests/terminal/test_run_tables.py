@@ -82,11 +82,13 @@ def test_equal_configurations_are_told(tmp_path):
 
 def test_jobs_have_a_line_each():
     facts = {"run_id": "pong", "target": "here", "state": "failed", "actors": 32, "submitted": 1000.0}
-    table = jobs_table([{**facts, "reason": "no\nroom \x1b[2J"}, {**facts, "run_id": "b", "reason": ""}], now=1300.0)
+    table = jobs_table(
+        [{**facts, "reason": "no\nroom \x1b[2J"}, {**facts, "run_id": "\x1b\u202eb", "reason": ""}], now=1300.0
+    )
     assert table.splitlines() == [
         "run   target  state   actors  submitted  reason",
         "pong  here    failed  32      5 min ago  no room ?[2J",
-        "b     here    failed  32      5 min ago",
+        "??b   here    failed  32      5 min ago",
     ]
 
 
