@@ -3,8 +3,10 @@
 import errno
 import os
 import stat
+from collections.abc import Mapping
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -18,7 +20,7 @@ class NotAFileError(OSError):
     """A link, a pipe, a socket or a device lies in place of a file."""
 
 
-def open_regular(path: str | Path, *, links: bool = True, folder: int | None = None) -> BinaryIO:
+def open_regular(path: str | Path, *, links: bool = True, folder: int | None = None) -> BufferedReader:
     """Open a regular file for reading; a pipe would block its reader for ever, and a device may never end.
 
     Args:
@@ -76,12 +78,28 @@ def read_small(path: Path, most: int = MOST_BYTES, *, links: bool = True) -> byt
 
 
 def read_model(model: type[Model], path: Path) -> Model:
-    """Read a model from a JSON file."""
+    """Read a model from a JSON file; whole numbers of more than 64 bits, which no float and no index holds, are damage.
+
+    Raises:
+        ConfigError: The file cannot be read, or is damaged.
+    """
     try:
-        return model.model_validate_json(read_small(path))
+        found = model.model_validate_json(read_small(path))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in problem["loc"])
         raise ConfigError(f"{path} is damaged: {where or 'the file'}: {problem['msg']}") from error
+    for name, value in found:
+        if _is_too_large(value):
+            raise ConfigError(f"{path} is damaged: {name}: a number of more than 64 bits")
+    return found
+
+
+def _is_too_large(value: object) -> bool:
+    if isinstance(value, int):
+        return not -(2**63) <= value < 2**63
+    if isinstance(value, Mapping):
+        return any(map(_is_too_large, value.values()))
+    return isinstance(value, list | tuple) and any(map(_is_too_large, value))

@@ -21,9 +21,10 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
+from io import BufferedReader
 from pathlib import Path
 from platform import python_version
-from typing import IO, Any, BinaryIO, TypeAlias
+from typing import IO, Any, TypeAlias
 
 from distrl.config.small_files import open_regular, read_small
 from distrl.data_store import atomic, npz
@@ -131,7 +132,7 @@ def save_replay(directory: Path, step: int, arrays: Mapping[str, Array]) -> Reco
 
 
 @contextmanager
-def opened_replay(path: Path) -> Iterator[BinaryIO]:
+def opened_replay(path: Path) -> Iterator[BufferedReader]:
     """Open the replay memory of a checkpoint, and check every byte of it.
 
     Args:

@@ -1,8 +1,9 @@
 import os
 
 import pytest
+from pydantic import BaseModel
 
-from distrl.config.small_files import read_small
+from distrl.config.small_files import open_regular, read_model, read_small
 from distrl.errors import ConfigError
 
 
@@ -25,3 +26,28 @@ def test_what_cannot_be_read(tmp_path, name):
     (tmp_path / "folder").mkdir()
     with pytest.raises(OSError, match=name):
         read_small(tmp_path / name)
+
+
+class Counts(BaseModel):
+    one: int = 0
+    many: dict[str, int] = {}
+
+
+@pytest.mark.parametrize(("text", "field"), [('{"one": %s}', "one"), ('{"many": {"a": %s}}', "many")])
+def test_numbers_that_no_float_holds_are_damage(tmp_path, text, field):
+    path = tmp_path / "file.json"
+    path.write_text(text % (2**63 - 1))
+    assert read_model(Counts, path) in (Counts(one=2**63 - 1), Counts(many={"a": 2**63 - 1}))
+    path.write_text(text % ("9" * 400))
+    with pytest.raises(ConfigError, match=rf"file\.json is damaged: {field}: a number of more than 64 bits"):
+        read_model(Counts, path)
+
+
+def test_links_are_opened_only_where_they_may(tmp_path):
+    (tmp_path / "file").write_bytes(b"1")
+    (tmp_path / "link").symlink_to("file")
+    assert read_small(tmp_path / "link") == b"1"
+    with pytest.raises(OSError, match="it is a link"):
+        open_regular(tmp_path / "link", links=False)
+    with pytest.raises(OSError, match="it is not a regular file"):
+        open_regular("/dev/zero")
