@@ -119,7 +119,7 @@ def _try(
         output = child.output()
     notices = [message["notice"] for message in messages if "notice" in message]
     for notice in notices if seed == 0 else ():  # a second trial would repeat them
-        print(notice, file=sys.stderr, flush=True)
+        report(notice)
     last = next((message for message in reversed(messages) if "notice" not in message), {"stage": "start"})
     spec = next((EnvSpec.from_json(message["spec"]) for message in messages if "spec" in message), None)
     if exit_code == 0 and spec is not None:
