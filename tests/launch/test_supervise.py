@@ -1,7 +1,5 @@
 """One loop decides what becomes of a run: roles that end, hang, are too few or too many, and a learner that stalls."""
 
-import time
-
 import pytest
 
 from distrl.errors import MemoryBackendError
@@ -16,6 +14,17 @@ LEARNER, ACTOR, EVALUATOR = Role("learner"), Role("actor"), Role("evaluator")
 
 def nothing():
     """A line of a script in which nothing happens."""
+
+
+@pytest.fixture
+def passes(clock, monkeypatch):
+    """A line of a script: two seconds pass. The supervisor takes a longer step for its own sleep."""
+    monkeypatch.setattr(supervise, "AwakeClock", lambda: AwakeClock(clock))
+
+    def line():
+        clock.now += 2.0
+
+    return line
 
 
 def test_the_learners_own_stop_ends_the_run_in_its_own_time(world):
@@ -662,36 +671,32 @@ def test_an_id_that_an_actor_by_hand_has_is_not_given_to_another(world):
     assert [handle.role.id for handle in world.launcher.started if handle.role.kind == "actor"] == [0, 2]
 
 
-def test_no_update_for_too_long_ends_the_run_with_4_but_a_pause_is_no_stall(world):
-    stall = {"stall_timeout_s": 0.05}
-    pause = (world.asks(paused=True), nothing, lambda: time.sleep(0.1), nothing)
-    go_on = (world.asks(paused=False), world.learns(1), nothing, lambda: time.sleep(0.1), nothing, nothing)
-    outcome = world.run(*pause, *go_on, learner=stall)
+def test_no_update_for_too_long_ends_the_run_with_4_but_a_pause_is_no_stall(world, passes):
+    pause = (world.asks(paused=True), nothing, passes, passes, nothing)
+    go_on = (world.asks(paused=False), world.learns(1), nothing, passes, passes, nothing, nothing)
+    outcome = world.run(*pause, *go_on, learner={"stall_timeout_s": 3})
     assert (outcome.exit_code, outcome.stop_reason) == (4, "stalled")
     report = world.run_dir / "logs" / "stall.txt"
-    assert outcome.error == f"no update for 0 s (learner.stall_timeout_s); {report} has the stacks of all roles"
-    assert report.read_text().startswith("no update for 0 s (learner.stall_timeout_s)\n\nunrolls: 0 queued, ")
+    assert outcome.error == f"no update for 4 s (learner.stall_timeout_s); {report} has the stacks of all roles"
+    assert report.read_text().startswith("no update for 4 s (learner.stall_timeout_s)\n\nunrolls: 0 queued, ")
     # It stalled after the pause, not in it.
     assert world.backend.registry.control().paused is False
 
 
-def test_a_learner_that_waits_for_the_last_evaluation_is_not_stalled(world):
+def test_a_learner_that_waits_for_the_last_evaluation_is_not_stalled(world, passes):
     def waits(beat):
         return world.beats(LEARNER, state=AWAITS_EVALUATION, beat=beat)
 
-    nap = (nothing, lambda: time.sleep(0.1), nothing)
+    nap = (nothing, passes, passes, nothing)
     rest = (waits(2), *nap, waits(3), *nap, world.asks(stop="asked"))
-    assert world.run(world.learns(1), waits(1), *nap, *rest, learner={"stall_timeout_s": 0.05}).exit_code == 0
+    assert world.run(world.learns(1), waits(1), *nap, *rest, learner={"stall_timeout_s": 3}).exit_code == 0
 
 
-def test_a_run_that_starts_no_actors_waits_for_them_and_is_not_stalled_meanwhile(world):
-    joins = {"launch": {"start_actors": False}, "memory": {"url": "redis://h"}, "learner": {"stall_timeout_s": 0.05}}
-
-    def nap():
-        time.sleep(0.1)
-
+def test_a_run_that_starts_no_actors_waits_for_them_and_is_not_stalled_meanwhile(world, passes):
+    joins = {"launch": {"start_actors": False}, "memory": {"url": "redis://h"}, "learner": {"stall_timeout_s": 3}}
+    nap = (passes, passes)
     there = world.beats(Role("actor", 10_000))
-    outcome = world.run(nap, nap, world.asks(target_actors=3), nap, there, nap, nap, **joins)
+    outcome = world.run(*nap, *nap, world.asks(target_actors=3), *nap, there, *nap, *nap, **joins)
     assert (outcome.exit_code, outcome.stop_reason) == (4, "stalled")  # once they are there
     assert [handle.role for handle in world.launcher.started] == [LEARNER]
     assert world.view.events[:3] == [
@@ -701,27 +706,21 @@ def test_a_run_that_starts_no_actors_waits_for_them_and_is_not_stalled_meanwhile
     ]
 
 
-def test_a_learner_that_hangs_at_its_end_is_stalled_although_the_actors_of_other_hosts_have_left(world):
-    joins = {"launch": {"start_actors": False}, "memory": {"url": "redis://h"}, "learner": {"stall_timeout_s": 0.05}}
+def test_a_learner_that_hangs_at_its_end_is_stalled_although_the_actors_of_other_hosts_have_left(world, passes):
+    joins = {"launch": {"start_actors": False}, "memory": {"url": "redis://h"}, "learner": {"stall_timeout_s": 3}}
     there = world.beats(Role("actor", 10_000))
 
     def leave():
         world.backend.registry.forget_actor(10_000)
 
-    naps = [lambda: time.sleep(0.1)] * 4
-    outcome = world.run(there, world.learns(1), world.asks(stop="mean_return"), leave, *naps, **joins)
+    outcome = world.run(there, world.learns(1), world.asks(stop="mean_return"), leave, *[passes] * 4, **joins)
     assert (outcome.exit_code, outcome.stop_reason) == (4, "stalled")
     assert world.view.events == ["no actor is there: waiting until actors join", "actors have joined"]
 
 
 @pytest.mark.parametrize(("case", "code"), [("each within its time", 0), ("slow start", 4), ("second learner", 4)])
-def test_the_learners_start_and_its_first_update_have_a_clock_each(world, clock, monkeypatch, case, code):
+def test_the_learners_start_and_its_first_update_have_a_clock_each(world, passes, case, code):
     """The start of a second learner gives no further time: one after the other could die before an update."""
-    monkeypatch.setattr(supervise, "AwakeClock", lambda: AwakeClock(clock))
-
-    def passes():
-        clock.now += 2.0
-
     starts = world.beats(LEARNER, state="starting: building the network", incarnation=0)
     trains, again = (world.beats(LEARNER, state="training", incarnation=number) for number in (1, 2))
     learns = (*[passes] * 4, trains, *[passes] * 4)
@@ -733,9 +732,9 @@ def test_the_learners_start_and_its_first_update_have_a_clock_each(world, clock,
     assert world.run(starts, *rest[case], learner={"stall_timeout_s": 10}).exit_code == code
 
 
-def test_a_stall_is_told_where_the_disk_does_not_take_the_report(world):
+def test_a_stall_is_told_where_the_disk_does_not_take_the_report(world, passes):
     (world.run_dir / "logs" / "stall.txt").mkdir()  # cannot be written over
-    outcome = world.run(nothing, lambda: time.sleep(0.1), nothing, nothing, learner={"stall_timeout_s": 0.05})
+    outcome = world.run(nothing, passes, passes, nothing, nothing, learner={"stall_timeout_s": 3})
     assert (outcome.exit_code, outcome.stop_reason) == (4, "stalled")
     assert "as they cannot be written: [Errno 21] Is a directory" in outcome.error
     assert "unrolls: 0 queued, 0 in flight, 0 bytes" in world.view.events
@@ -757,24 +756,14 @@ def test_who_joined_by_hand_is_told_that_the_run_has_failed(world, monkeypatch, 
     assert world.backend.registry.control().stop == (None if gone else "non-finite training")
 
 
-def test_updates_that_always_take_long_are_no_news(world, clock, monkeypatch):
-    monkeypatch.setattr(supervise, "AwakeClock", lambda: AwakeClock(clock))
-
-    def passes():
-        clock.now += 2.0
-
+def test_updates_that_always_take_long_are_no_news(world, passes):
     slow = [step for updates in range(2, 6) for step in (*[passes] * 9, world.learns(updates))]
     world.run(world.learns(1), *slow, world.asks(stop="asked"), learner={"stall_timeout_s": 100})
     told = [event for event in world.view.events if "learn" in event]
     assert told == ["nothing learned for 16 s: no role has reported yet, no actor is up", "learning again after 18 s"]
 
 
-def test_the_user_is_told_once_that_nothing_is_learned_and_once_that_it_goes_on(world, clock, monkeypatch):
-    monkeypatch.setattr(supervise, "AwakeClock", lambda: AwakeClock(clock))
-
-    def passes():
-        clock.now += 2.0
-
+def test_the_user_is_told_once_that_nothing_is_learned_and_once_that_it_goes_on(world, passes):
     starting = [passes] * 9  # of which the panel tells
     waiting = (world.learns(1), world.beats(LEARNER, state="waiting: unrolls"), *[passes] * 9)
     world.run(*starting, *waiting, world.learns(2), world.asks(stop="asked"), learner={"stall_timeout_s": 100})
@@ -797,13 +786,13 @@ def test_time_that_the_supervisor_slept_through_is_no_stall(world, clock, monkey
     assert outcome.exit_code == (4 if stalls else 0)
 
 
-def test_updates_keep_the_run_from_stalling(world):
-    steps = [step for n in range(1, 6) for step in (world.learns(n), lambda: time.sleep(0.03))]
-    outcome = world.run(*steps, world.asks(stop="asked"), learner={"stall_timeout_s": 0.09})
+def test_updates_keep_the_run_from_stalling(world, passes):
+    steps = [step for n in range(1, 6) for step in (world.learns(n), passes)]
+    outcome = world.run(*steps, world.asks(stop="asked"), learner={"stall_timeout_s": 5})
     assert outcome.stop_reason == "asked"
 
 
-def test_unrolls_that_a_replay_memory_takes_in_keep_the_run_from_stalling(world):
+def test_unrolls_that_a_replay_memory_takes_in_keep_the_run_from_stalling(world, passes):
     def takes_in(sequence):
         def step():
             world.backend.unrolls.push(UnrollHeader(0, 1, sequence, 1, 8), b"")
@@ -813,8 +802,8 @@ def test_unrolls_that_a_replay_memory_takes_in_keep_the_run_from_stalling(world)
 
         return step
 
-    steps = [step for n in range(5) for step in (takes_in(n), lambda: time.sleep(0.03))]
-    outcome = world.run(*steps, world.asks(stop="asked"), learner={"stall_timeout_s": 0.09})
+    steps = [step for n in range(5) for step in (takes_in(n), passes)]
+    outcome = world.run(*steps, world.asks(stop="asked"), learner={"stall_timeout_s": 5})
     assert outcome.stop_reason == "asked"
 
 
