@@ -1,10 +1,11 @@
 """Clients that do not behave, on real sockets of a real server."""
 
+import asyncio
 import contextlib
 import http.client
 import socket
 import threading
-import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,8 +14,8 @@ from distrl.dashboard import connections as module
 from distrl.dashboard.access import Access
 from distrl.dashboard.beside import listen
 from distrl.dashboard.server import make_server
+from tests.waiting import PATIENCE_S, wait_until
 
-PATIENCE_S = 30.0
 TOKEN = "token-of-many-letters"
 
 
@@ -54,15 +55,8 @@ def end_of(client):
 
 def sent_until_closed(client, piece):
     """Fails unless the server closes the connection while pieces are sent now and then."""
-
-    def send_for_ever():
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            client.sendall(piece)
-            time.sleep(0.02)
-
     with pytest.raises(ConnectionError):
-        send_for_ever()
+        wait_until(lambda: client.sendall(piece), "the server closes the connection")
 
 
 @pytest.mark.parametrize(
@@ -95,13 +89,21 @@ def test_a_byte_now_and_then_is_not_waited_for(port, monkeypatch):
 
 def test_a_request_that_takes_less_is_answered(port, monkeypatch):
     """The time-out is for what the client owes, not for a connection that lasts."""
-    monkeypatch.setattr(module, "REQUEST_S", 3.0)
+    timers, end_in = [], module.BoundedProtocol._end_in
+
+    def noted(self, seconds):
+        end_in(self, seconds)
+        timers.append(self._owing)
+
+    monkeypatch.setattr(module.BoundedProtocol, "_end_in", noted)
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     for _ in range(4):
         connection.request("GET", "/healthz", headers={"Authorization": f"Bearer {TOKEN}"})
         answer = connection.getresponse()
         assert (answer.status, answer.read()) == (200, b'{"ok":true}')
-        time.sleep(1.2)
+        begun = [timer for timer in timers if timer is not None]
+        assert begun
+        assert all(timer.cancelled() for timer in begun)
     connection.close()
 
 
@@ -117,29 +119,42 @@ def test_idle_connections_keep_no_client_out(port):
 
 def test_connections_that_are_at_work_are_not_closed_for_others(port, monkeypatch):
     monkeypatch.setattr(module, "MOST_PER_ADDRESS", 2)
-    monkeypatch.setattr(authentication, "WRONG_TOKEN_S", 3.0)
+    refused, go_on = threading.Semaphore(0), threading.Event()
+
+    async def held(seconds):
+        refused.release()
+        await asyncio.to_thread(go_on.wait, PATIENCE_S)
+
+    monkeypatch.setattr(authentication, "asyncio", SimpleNamespace(sleep=held))
     wrong = b"GET /api/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer wrong\r\n\r\n"
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as opened:
         clients = []
         for _ in range(2):  # each waits for its refusal
-            client = held.enter_context(dial(port))
+            client = opened.enter_context(dial(port))
             client.sendall(wrong)
             clients.append(client)
-        time.sleep(1.0)  # they have been read
+            assert refused.acquire(timeout=PATIENCE_S)
         for _ in range(5):
-            held.enter_context(dial(port))
+            assert end_of(opened.enter_context(dial(port))) == b""
+        go_on.set()
         for client in clients:
             assert client.recv(65536).startswith(b"HTTP/1.1 401")
 
 
-def test_a_client_that_leaves_within_its_request_is_no_error(port, caplog):
+def test_a_client_that_leaves_within_its_request_is_no_error(port, monkeypatch, caplog):
+    read, lost = threading.Semaphore(0), threading.Semaphore(0)
+
+    data_received, connection_lost = module.BoundedProtocol.data_received, module.BoundedProtocol.connection_lost
+    monkeypatch.setattr(module.BoundedProtocol, "data_received", lambda *a: (data_received(*a), read.release()))
+    monkeypatch.setattr(module.BoundedProtocol, "connection_lost", lambda *a: (connection_lost(*a), lost.release()))
     for path in ("/login", "/api/runs/00/control"):
         with dial(port) as client:
             client.sendall(
                 f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nX-Distrl: 1\r\n"
                 "Content-Type: application/json\r\nContent-Length: 99\r\n\r\n{".encode()
             )
-            time.sleep(0.2)
+            assert read.acquire(timeout=PATIENCE_S)
+        assert lost.acquire(timeout=PATIENCE_S)
     assert ask(port) == 200
     assert [record.getMessage() for record in caplog.records] == []
 

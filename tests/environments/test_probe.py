@@ -5,8 +5,8 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -15,12 +15,13 @@ import pytest
 import distrl
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments import probe as probing
-from distrl.environments.probe import probe
+from distrl.environments.probe import MADE, probe
 from distrl.errors import ConfigError
 from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec, MultiDiscreteSpec
+from tests.waiting import wait_until
 
 HEAD = """
-import os, subprocess, sys, time
+import os, signal, subprocess, sys
 import gymnasium, numpy as np
 from gymnasium.spaces import Box, Discrete
 
@@ -261,7 +262,7 @@ def test_ending_the_process_and_crashing() -> None:
 
 
 def test_a_hang_is_killed_with_all_that_it_started() -> None:
-    hang = "open('pid', 'w').write(str(subprocess.Popen(['sleep', '600']).pid)); time.sleep(600)"
+    hang = "open('pid', 'w').write(str(subprocess.Popen(['sleep', '600']).pid)); signal.pause()"
     hung = failure(step=hang, timeout_s=10.0)
     assert str(hung) == "environment my_module:Mine hung in step: killed after 10 s"
     assert "my_module.py" in detail(hung)  # where it hung
@@ -276,11 +277,9 @@ def test_a_process_left_behind_neither_blocks_nor_survives() -> None:
 
 def gone(pid: int) -> bool:
     """Killed processes of a dead parent stay zombies until init reaps them."""
-    for _ in range(100):
-        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-            return True
-        time.sleep(0.05)
-    return False
+    return wait_until(
+        lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE, f"{pid} is gone"
+    )
 
 
 def test_the_probing_process_imports_no_learning_framework() -> None:
@@ -355,18 +354,39 @@ def test_what_takes_longer_is_told_of(capsys, monkeypatch, id_, line, slow) -> N
     assert capsys.readouterr().err == (line if slow else "")
 
 
-def test_import_and_construction_have_a_limit_of_their_own() -> None:
-    """An import of five seconds, and steps that may take four."""
-    source = HEAD.format(reset="pass", step="time.sleep(600)")
-    Path("my_module.py").write_text(f"import time\ntime.sleep(5)\n{source}")
+@pytest.mark.parametrize(
+    ("step_s", "making_s", "message", "after_s"),
+    [
+        (4.0, 100.0, "hung in step: killed after 4 s", 9.0),
+        (100.0, 4.0, "hung in import and construction: killed after 4 s (half of learner.stall_timeout_s)", 4.0),
+    ],
+)
+def test_import_and_construction_have_a_limit_of_their_own(
+    monkeypatch, clock, step_s, making_s, message, after_s
+) -> None:
+    """An import of five seconds, and a step that never ends."""
+
+    class Hanging:
+        """The child: what it says, and when."""
+
+        def __init__(self) -> None:
+            self.said = {0.0: "import and construction", 5.0: MADE, 5.5: "step"}
+
+        def wait(self, timeout_s: float) -> None:
+            clock.now += timeout_s
+
+        def messages(self) -> list[dict[str, Any]]:
+            return [{"stage": self.said.pop(at)} for at in list(self.said) if at <= clock.now]
+
+        def output(self) -> str:
+            return ""
+
+    monkeypatch.setattr(probing, "Child", lambda *given, **options: contextlib.nullcontext(Hanging()))
+    monkeypatch.setattr(probing, "time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(probing, "_POLL_S", 0.5)
     with pytest.raises(ConfigError) as caught:
-        probe(EnvironmentConfig(id="my_module:Mine", step_timeout_s=4.0), making_s=100.0)
-    assert str(caught.value) == "environment my_module:Mine hung in step: killed after 4 s"
-    with pytest.raises(ConfigError) as caught:
-        probe(EnvironmentConfig(id="my_module:Mine", step_timeout_s=100.0), making_s=4.0)
-    assert str(caught.value) == (
-        "environment my_module:Mine hung in import and construction: killed after 4 s (half of learner.stall_timeout_s)"
-    )
+        probe(EnvironmentConfig(id="my_module:Mine", step_timeout_s=step_s), making_s=making_s)
+    assert (str(caught.value), clock.now) == (f"environment my_module:Mine {message}", after_s)
 
 
 def test_a_host_without_the_environment_takes_its_spec_from_a_file(tmp_path):

@@ -1,7 +1,6 @@
 """A real run's numbers are the same wherever they are told: page, /metrics, status, CSV, TensorBoard and summary."""
 
 import json
-import time
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -9,11 +8,11 @@ from starlette.testclient import TestClient
 
 from distrl.dashboard.access import Access
 from distrl.dashboard.app import make_app
-from distrl.learner.reporter import EVERY_S
 from distrl.metrics.snapshot import TEXTS, tag_of
 from distrl.runs.metrics_csv import read_table
 from distrl.runs.summary import Summary
 from tests.event_files import read_events
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
@@ -54,13 +53,13 @@ def the_same(told, row, names):
 
 
 def at_rest(run):
-    """Nothing is trained, and nothing new is told, for longer than from one snapshot to the next."""
+    """Nothing is trained, and nothing new is told, while the learner beats three times."""
 
     def told():
         return last_row(run)["updates"], run.snapshot["updates"], run.backend.ledger.counts()
 
-    before = told()
-    time.sleep(2.5 * EVERY_S)
+    before, beat = told(), run.role("learner").beat
+    wait_until(lambda: run.role("learner").beat >= beat + 3, "the learner beats")
     return before == told() and before[0] == before[1] and before[2].queued == 0
 
 

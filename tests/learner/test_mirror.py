@@ -1,7 +1,6 @@
 """Mirror: what is stored and when, outages of the store, and its end."""
 
 import threading
-import time
 
 import pytest
 
@@ -12,6 +11,7 @@ from distrl.errors import FencedError, StoreError
 from distrl.learner import mirror as mirror_module
 from distrl.learner.mirror import Mirror
 from tests.data_store.stores import Breaking, saved
+from tests.waiting import PATIENCE_S, wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -113,8 +113,7 @@ def test_a_claim_after_an_outage_is_refused_if_another_learner_has_claimed_meanw
     saved(here, 1)
     objects.down = True
     mirror = mirrored()
-    while mirror.trouble is None:
-        time.sleep(0.01)
+    wait_until(lambda: mirror.trouble)
     Writer.claim(StoredRun(open_objects(objects.url), "r"), 0, "other")
     objects.down = False
     with pytest.raises(FencedError):
@@ -128,8 +127,7 @@ def test_an_outage_is_reported_and_ends(mirrored, run, here, objects):
     objects.down = True
     saved(here, 2)
     mirror.request()
-    while mirror.trouble is None:
-        time.sleep(0.01)
+    wait_until(lambda: mirror.trouble)
     assert "no answer" in mirror.trouble
     mirror.check()  # no error of the training
     objects.down = False
@@ -166,8 +164,7 @@ def test_a_store_that_hangs_is_reported(mirrored, here, objects, monkeypatch):
     goes_on = threading.Event()
     objects.before_write = lambda number: goes_on.wait(30.0)
     mirror = mirrored()
-    while mirror.trouble is None:
-        time.sleep(0.01)
+    wait_until(lambda: mirror.trouble)
     assert mirror.trouble.endswith("has been taking it for more than 0.1 s, or does not answer")
     goes_on.set()
     finish(mirror)
@@ -197,10 +194,10 @@ def test_a_slow_store_leaves_out_what_lies_between(mirrored, run, here, objects)
 
 def test_waiting_is_reported(mirrored, here, objects):
     saved(here, 1)
-    objects.before_write = lambda number: time.sleep(1.2) if number == 0 else None
-    told = []
-    mirrored().finish(lambda: told.append(1))
-    assert told
+    told = threading.Event()
+    objects.before_write = lambda number: told.wait(PATIENCE_S)
+    mirrored(give_up_s=PATIENCE_S).finish(told.set)
+    assert told.is_set()
 
 
 @pytest.mark.parametrize("lost", ["the answer to the claim", "a look after it"])

@@ -1,7 +1,6 @@
 """Prefetch: exactly one made ahead, errors come over, and it ends when told to."""
 
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -9,13 +8,14 @@ import pytest
 from distrl.errors import FencedError
 from distrl.learner.prefetch import Prefetch
 from distrl.memory_backend.ledger import LedgerCounts
+from tests.waiting import wait_until
 
 
-def wait_until(condition):
-    deadline = time.monotonic() + 20.0
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+def looks_twice(feed):
+    """Wait until the thread has seen twice that nothing is wanted of it."""
+    looks, acquire = [], feed._wanted.acquire
+    feed._wanted.acquire = lambda timeout: looks.append(acquire(timeout=timeout)) or looks[-1]
+    wait_until(lambda: looks.count(False) >= 2, "the thread has nothing to do")
 
 
 @pytest.fixture
@@ -45,11 +45,11 @@ def test_takes_nothing_before_it_is_asked_and_then_one_parcel_ahead(run, prefetc
     feed = prefetch(batch_size=2)
     for sequence in range(10):
         run.push(0, sequence)
-    time.sleep(0.1)
+    looks_twice(feed)
     assert where(run) == (10, 0)
     first = feed.collect()
     wait_until(lambda: where(run) == (6, 4))  # one handed over, one ready
-    time.sleep(0.1)
+    looks_twice(feed)
     assert where(run) == (6, 4)
     run.use(first)
     second = feed.collect()

@@ -25,10 +25,12 @@ from distrl.memory_backend.backend import connect
 from distrl.memory_backend.codec import decode_unroll, decode_weights, encode_unroll, encode_weights
 from distrl.memory_backend.records import Evaluation
 from distrl.memory_backend.stream import QueueCaps
+from distrl.metrics.counters import Waits
 from distrl.networks.policy.description import BundleDescription
 from distrl.types import Weights
 from tests.faults.failover import promote, replica_of
 from tests.traces import traces
+from tests.waiting import wait_until
 
 # ------------------------------------------------------------------------------------------------------------- device
 
@@ -602,39 +604,46 @@ def test_a_queue_bound_below_the_tickets_does_not_dead_lock(prepared, toy_config
     assert backend.ledger.counts().imbalance == 0
 
 
-class VerySlow(VectorEnvironment):
-    """Takes its time even where the machine is busy."""
+class WatchedWaits(Waits):
+    """Says for what its role waits now."""
 
-    def step(self, actions):
-        threading.Event().wait(0.06)
-        return super().step(actions)
+    def waits_for(self, name):
+        return name in self._open
 
 
 @pytest.mark.parametrize(("slow", "verdict"), [("environment", "actors"), ("learner", "learner")])
-def test_the_verdict_names_who_keeps_the_other_waiting(prepared, toy_config, monkeypatch, slow, verdict):
-    monkeypatch.setattr("distrl.learner.reporter.EVERY_S", 0.2)
+def test_the_verdict_names_who_keeps_the_other_waiting(prepared, toy_config, monkeypatch, clock, slow, verdict):
+    """Time passes only in what is slow, and there only while the other side waits for it."""
+    monkeypatch.setattr("distrl.learner.reporter.EVERY_S", 0.0)
+    monkeypatch.setattr("distrl.learner.session.Waits", lambda: WatchedWaits(clock))
+    monkeypatch.setattr("distrl.actors.admission.Waits", lambda: WatchedWaits(clock))
     config = toy_config(stop__updates=12)
     backend = connect("local:", "small", QueueCaps(4, 2**20), name="test", give_up_s=1.0)
     backend.create(config.model_dump_json())
     made = prepared(config, backend=backend, run_id="small")
-    update = made.algorithm.update
+    update, ended = made.algorithm.update, threading.Event()
+    learning, snapshots, actors = Learning(made), [], []
+
+    def passes_while(*waits, name):
+        wait_until(lambda: ended.is_set() or all(one.waits_for(name) for one in waits), f"the others wait: {name}")
+        clock.now += 1.0
+
+    class VerySlow(VectorEnvironment):
+        def step(self, actions):
+            passes_while(learning.session._waits, name="unrolls")
+            return super().step(actions)
 
     def slowly(networks, batch):
-        threading.Event().wait(0.2)
+        passes_while(*(actor.waits for actor in actors), name="waiting: room")
         return update(networks, batch)
 
     if slow == "learner":
         monkeypatch.setattr(made.algorithm, "update", slowly)
-    learning, snapshots, waits = Learning(made), [], []
-
-    def report(snapshot):
-        snapshots.append(snapshot)
-        if len(snapshots) == 1:  # until the first update, which the framework compiles, all wait for the learner
-            waits.extend(actor.waits.shares() for actor in actors)
-
-    monkeypatch.setattr(learning.session, "_report", report)
-    with fleet(config, backend, [VerySlow if slow == "environment" else VectorEnvironment] * 2) as actors:
+    monkeypatch.setattr(learning.session, "_report", snapshots.append)
+    with fleet(config, backend, [VerySlow if slow == "environment" else VectorEnvironment] * 2) as acting:
+        actors.extend(wait_until(lambda: len(acting) == 2 and acting, "both actors act"))
         assert learning.run() == "updates"
+        ended.set()
         waits = [actor.waits.shares() for actor in actors]
     assert snapshots[-1]["bottleneck"] == verdict
     blocked = max(share.get("waiting: room", 0.0) for share in waits)

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 import redis
@@ -15,15 +14,15 @@ from distrl.roles.description import RunAddress
 from distrl.roles.join import MAKING
 from distrl.roles.plan import Role
 from distrl.roles.trust import Trust, new_key, signature
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
 
 
-def wait_until(condition):
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+def looks_of(admin, at_least):
+    """Return the counts of all commands once so many have looked for the bundle, or else None."""
+    counts = admin.info("commandstats")
+    return counts if counts.get("cmdstat_hexists", {"calls": 0})["calls"] >= at_least else None
 
 
 def test_an_actor_waits_for_the_policy_and_ends_when_asked(described_run, redis_url, tmp_path):
@@ -47,7 +46,7 @@ def test_an_actor_waits_for_the_policy_and_ends_when_asked(described_run, redis_
 def test_an_actor_that_waits_for_the_policy_does_not_read_the_configuration_again_and_again(
     described_run, redis_url, tmp_path
 ):
-    backend = described_run()
+    described_run()
     stop = threading.Event()
     role = ActorRole(Role("actor", 3), RunAddress(redis_url, tmp_path.name, Trust()), stop)
     thread = threading.Thread(target=role.run)
@@ -55,15 +54,11 @@ def test_an_actor_that_waits_for_the_policy_does_not_read_the_configuration_agai
     wait_until(lambda: role.status().state == "waiting: policy")
     with redis.Redis.from_url(redis_url) as admin:
         admin.config_resetstat()
-        time.sleep(1.0)
-        wait_until(lambda: admin.info("commandstats").get("cmdstat_hexists", {"calls": 0})["calls"] >= 2)
-        bytes_each = (
-            admin.info("stats")["total_net_output_bytes"] / admin.info("commandstats")["cmdstat_hexists"]["calls"]
-        )
+        looks = wait_until(lambda: looks_of(admin, at_least=5), "it looks five times")
     stop.set()
     thread.join(timeout=60)
     assert not thread.is_alive()
-    assert bytes_each < len(backend.config_json())
+    assert "cmdstat_hmget" not in looks  # which reads the configuration
 
 
 def test_every_start_is_a_new_incarnation(described_run, redis_url, tmp_path):
