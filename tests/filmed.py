@@ -1,11 +1,11 @@
 """A world whose films take time, in a module that is quickly imported by every process of a run."""
 
-import time
 from typing import Any, ClassVar
 
 import numpy as np
 
 from distrl.environments.worlds.toy import StepCounter
+from tests.waiting import lasts
 
 
 class Filmed(StepCounter):
@@ -18,5 +18,5 @@ class Filmed(StepCounter):
         self.render_mode, self._render_s = render_mode, render_s
 
     def render(self) -> Any:
-        time.sleep(self._render_s)
+        lasts(self._render_s)
         return np.full((48, 64, 3), self._steps, np.uint8)

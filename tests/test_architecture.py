@@ -435,6 +435,18 @@ def test_tests_mirror_the_tree():
     assert "\n".join(map(str, mirroring(ROOT))) == ""
 
 
+def test_no_test_sleeps():
+    """A test waits for an event, or says with `lasts` that it stands for something that takes time."""
+    sleeps = re.compile(r"\b(?:time|asyncio)\.sleep\(|Event\(\)\.wait\(\d|import sleep\b")
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if sleeps.search(line) and path.name not in ("waiting.py", "test_architecture.py")
+    ]
+    assert found == []
+
+
 def test_every_part_of_distrl_has_a_place_and_every_wall_a_place_that_exists(project):
     assert {module.part for module in project} <= MAY_IMPORT.keys()
     walled = {place for places in WALLS.values() for place in places}

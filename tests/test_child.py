@@ -3,16 +3,16 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from distrl.child import Child, ending
+from tests.faults.training import alive
+from tests.waiting import wait_until
 
 FUNCTIONS = """
-import os, subprocess, sys, time
+import os, signal, subprocess, sys
 from distrl.errors import ConfigError, EnvironmentFailedError
 
 def answer(request, parent):
@@ -36,7 +36,7 @@ def leave(request, parent):
 
 def hang(request, parent):
     parent.say(pid=subprocess.Popen(["sleep", "600"]).pid)
-    time.sleep(600)
+    signal.pause()
 
 def exit_at_once(request, parent):
     os._exit(7)
@@ -45,7 +45,7 @@ def half_a_line(request, parent):
     parent.say(whole=1)
     parent._answer.write('{"half":')
     parent._answer.flush()
-    time.sleep(600)
+    signal.pause()
 
 def crash(request, parent):
     os.abort()
@@ -53,7 +53,7 @@ def crash(request, parent):
 def hold_the_interpreter(request, parent):
     parent.limit(0.1)
     parent.say(pid=os.getpid())
-    time.sleep(600)
+    signal.pause()
 """
 
 
@@ -69,11 +69,7 @@ def child(name, request=None, timeout_s=60.0, **options):
 
 def gone(pid: int) -> bool:
     """Killed processes of a dead parent stay zombies until init reaps them."""
-    for _ in range(200):
-        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-            return True
-        time.sleep(0.05)
-    return False
+    return wait_until(lambda: not alive(pid))
 
 
 def test_the_answer_is_apart_from_all_other_output(monkeypatch):
@@ -121,8 +117,7 @@ def test_processes_left_behind_are_killed(name):
 
 def test_only_whole_lines_are_messages():
     with child("half_a_line") as running:
-        while not (messages := running.messages()):
-            time.sleep(0.02)
+        messages = wait_until(running.messages)
         assert messages == [{"whole": 1}]
         assert running.wait(0.3) is None
         assert running.messages() == []
@@ -130,11 +125,11 @@ def test_only_whole_lines_are_messages():
 
 def test_a_child_that_outlives_its_parent_ends_by_itself():
     program = """
-import os, time
+import os
 from distrl.child import Child
+from tests.waiting import wait_until
 child = Child("functions:hold_the_interpreter", None, timeout_s=60.0)
-while not (messages := child.messages()):
-    time.sleep(0.02)
+messages = wait_until(child.messages)
 print(messages[0]["pid"], flush=True)
 os._exit(0)
 """

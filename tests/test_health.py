@@ -12,13 +12,18 @@ from distrl import health
 from distrl.errors import ConfigError
 from distrl.health import Beats, ages_s, beating, judge, opened, probe, quick_probe
 from tests.faults.arguments import environment
-from tests.faults.training import WAIT_S, wait_until
+from tests.faults.training import WAIT_S
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.row("D70")
 
-CHILD = (
-    "import sys, time; from distrl.health import beating\nwith beating(sys.argv[1]): print(flush=True); time.sleep(99)"
-)
+CHILD = """
+import signal, sys
+from distrl.health import beating
+with beating(sys.argv[1]):
+    print(flush=True)
+    signal.pause()
+"""
 
 
 @pytest.fixture

@@ -36,6 +36,7 @@ from distrl.networks.policy.bundle import export_bundle
 from distrl.networks.policy.description import BundleDescription
 from distrl.types import ArraySpec, PolicyBundle, UnrollHeader, Weights
 from distrl.unroll_schema import UnrollSchema
+from tests.waiting import lasts, wait_until
 
 T, B = 5, 2
 HEADS = (PolicyHeadParameters(), ValueHeadParameters())
@@ -55,13 +56,6 @@ def configure(environment=SYMBOLS, **paths):
         section, name = path.split("__")
         tree.setdefault(section, {})[name] = value
     return RunConfig.model_validate(tree)
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 20.0
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 @pytest.fixture(scope="module")
@@ -553,7 +547,6 @@ def test_every_wait_has_a_name(make_run):
     run.backend.registry.set_control(paused=True)
     wait_until(lambda: actor.progress.state == "paused")
     assert len(run.unrolls()) == 2
-    time.sleep(0.05)
     assert run.unrolls() == []
     run.backend.registry.set_control(paused=False)
     wait_until(lambda: run.backend.ledger.counts().queued == 2)
@@ -605,7 +598,7 @@ def test_an_actor_that_waits_for_room_asks_redis_ten_times_a_second_at_most(make
         with redis.Redis.from_url(redis_url) as admin:
             wait_until(lambda: actor.progress.state == "waiting: room")
             began, before = time.monotonic(), admin.info("stats")["total_commands_processed"]
-            time.sleep(1.0)
+            lasts(1.0)
             asked = admin.info("stats")["total_commands_processed"] - before
         elapsed_s = time.monotonic() - began
         run.stop.set()
@@ -706,7 +699,7 @@ def test_one_unroll_per_ticket_and_never_with_older_weights_than_it_promises(mak
     actor = run.start(run.actor())
     for version in (2, 3, 4):
         wait_until(lambda: actor.progress.state == "waiting: ticket")
-        time.sleep(0.01)  # the wait itself has begun, with what was known of the version before
+        wait_until(lambda: actor.waits.under_way_s("waiting: ticket"), "the wait itself has begun")
         assert run.unrolls() == []
         run.publish(version)
         run.learner.tickets.issue(2)

@@ -1,7 +1,6 @@
 """Gradient actors: the gradient is of the weights that acted, and an actor waits for the next round after its own."""
 
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -22,6 +21,7 @@ from distrl.memory_backend.stream import QueueCaps
 from distrl.networks.contributions import contribution_shapes
 from distrl.networks.policy.bundle import export_bundle
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Weights
+from tests.waiting import wait_until
 
 T, B = 5, 2
 
@@ -169,13 +169,6 @@ def test_weights_that_acting_does_not_read_are_taken_all_the_same(make_run):
         assert np.abs(gradients[name]).max() > 0.0
 
 
-def wait_until(condition):
-    deadline = time.monotonic() + 30.0
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-
-
 def test_in_rounds_an_actor_waits_for_new_weights_after_each_gradient(make_run):
     run = make_run(configure("a2c"))
     thread = threading.Thread(target=run.actor.run, daemon=True)
@@ -185,7 +178,6 @@ def test_in_rounds_an_actor_waits_for_new_weights_after_each_gradient(make_run):
         run.publish(version, 0.1 * version)
         wait_until(lambda: run.backend.ledger.counts().queued == 1)
         wait_until(lambda: run.actor.progress.state == "waiting: round")
-        time.sleep(0.05)
         (contribution,) = run.pushed()  # one of each version
         assert contribution.header.weights_version == version
     run.stop.set()

@@ -1,11 +1,10 @@
-import time
-
 import numpy as np
 import pytest
 
 from benchmarks import transport
 from distrl.memory_backend.codec import encode_unroll
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
+from tests.waiting import lasts
 
 WHERE = {"commit": "abc1234", "date": "2026-01-02", "machine": "2 cores (X)", "load_before": 0.1}
 
@@ -47,7 +46,7 @@ def test_both_sides_move_the_same_bytes(name):
 
 def test_time_is_of_the_clock_and_of_both_processes():
     server = iter([10.0, 13.0])
-    wall, cpu = transport.seconds_of(lambda: time.sleep(0.01), lambda: next(server))
+    wall, cpu = transport.seconds_of(lambda: lasts(0.01), lambda: next(server))
     assert wall >= 0.01  # sleep never returns early
     assert 3.0 <= cpu < 3.5
 

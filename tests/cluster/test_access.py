@@ -36,8 +36,9 @@ from tests.faults.acl_users import add_user
 from tests.faults.arguments import environment, sets
 from tests.faults.own_redis import OwnRedis
 from tests.faults.recorded import Recorder
-from tests.faults.training import Run, wait_until
+from tests.faults.training import Run
 from tests.memory_backend.conftest import require_server
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.redis, pytest.mark.timeout(1200), pytest.mark.row("S06")]
 

@@ -15,7 +15,8 @@ import pytest
 from distrl.memory_backend.keys import FIRST_JOINED
 from tests.faults.arguments import environment, sets
 from tests.faults.own_redis import OwnRedis
-from tests.faults.training import WAIT_S, Run, alive, wait_until
+from tests.faults.training import WAIT_S, Run, alive
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.row("S09")]
 

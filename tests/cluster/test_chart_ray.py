@@ -18,8 +18,8 @@ from tests.faults.api_server import ApiServer
 from tests.faults.kubelet import Cluster
 from tests.faults.kuberay import SUBMITTER, RayJob
 from tests.faults.pods import PROBES, Pod
-from tests.faults.training import wait_until
 from tests.helm.rendering import objects_in, rendered
+from tests.waiting import wait_until
 
 pytest.importorskip("ray")
 pytest.importorskip("aiohttp")

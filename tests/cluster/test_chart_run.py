@@ -25,8 +25,8 @@ from distrl.memory_backend.embedded_redis import find_server
 from distrl.runs.summary import Summary
 from tests.faults.arguments import environment
 from tests.faults.prometheus import scraping
-from tests.faults.training import wait_until
 from tests.helm.rendering import CHART, Object, name_of, objects_in, pods_in, rendered
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.row("D65")]
 VALUES = {

@@ -9,7 +9,8 @@ from distrl.memory_backend.keys import FIRST_JOINED, RunKeys
 from tests.faults.arguments import environment, sets
 from tests.faults.hosts import REDIS_PORT
 from tests.faults.proxy import Proxy
-from tests.faults.training import Run, wait_until
+from tests.faults.training import Run
+from tests.waiting import lasts, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.redis, pytest.mark.usefixtures("needs_hosts"), pytest.mark.row("S10")]
 
@@ -86,7 +87,7 @@ def test_three_hosts_are_cut_off_for_a_minute_each_in_another_way(network, redis
     actors = {number: join(run, hosts[number], "--id", number) for number in (11, 12)}
     actors[FIRST_JOINED] = join(run, hosts[FIRST_JOINED], "--count", 1, command="actors")
     wait_until(lambda: all(used(run, number) >= 20 for number in hosts), "every host's unrolls are trained on")
-    time.sleep(10.0)  # until the processes have their size
+    lasts(10.0)  # until the processes have their size
     before = role_memory_mb(run)
     network.unplug(hosts[FIRST_JOINED])
     network.lose(hosts[11], redis_host)
@@ -94,7 +95,7 @@ def test_three_hosts_are_cut_off_for_a_minute_each_in_another_way(network, redis
     began, updates, most = time.monotonic(), run.updates, before
     trained = {number: used(run, number) for number in hosts}
     while time.monotonic() - began < PARTITION_S:
-        time.sleep(1.0)
+        lasts(1.0)
         now = role_memory_mb(run)
         most = {role: max(size, now.get(role, 0.0)) for role, size in most.items()}
     assert run.updates > updates + 100  # with the actor that is left
@@ -139,7 +140,7 @@ def test_a_host_loses_power_and_another_joins_from_far_away(network, redis_host,
                 proxy.cut()
             else:
                 proxy.loses_replies = True
-                time.sleep(1.0)
+                lasts(1.0)
                 proxy.loses_replies = False
             wait_until(lambda trained=trained: used(run, 12) >= trained + 10, "it goes on")
         wait_until(lambda: "actor 10, joined by hand, has been silent" in run.told, "the host is given up")

@@ -6,7 +6,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 import urllib.request
 from contextlib import closing
 from pathlib import Path
@@ -21,9 +20,10 @@ from image.build import LOCKS, ROOT, USUAL, build, parts, read_file, revision, s
 from tests.faults.arguments import sets
 from tests.faults.built_images import Image
 from tests.faults.checkout_files import variables_of_dockerfile
-from tests.faults.training import WAIT_S, wait_until
+from tests.faults.training import WAIT_S
 from tests.helm.rendering import UnavailableError, objects_in, pods_in, rendered
 from tests.test_project import lock
+from tests.waiting import lasts, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.row("D70"), pytest.mark.timeout(1800)]
 
@@ -177,7 +177,7 @@ def test_three_containers_learn_cartpole_and_their_health_checks_know_when_they_
     assert learner.execute("distrl", "health", "--role", "learner")[0] == 0
     for container in containers:
         container.signal(signal.SIGSTOP)
-    time.sleep(WITHIN_S + 1)
+    lasts(WITHIN_S + 1)
     said = [check_health(container) for container in containers]
     assert [code for code, _ in said] == [1] * len(containers), said
     assert all(text.startswith(f"no heartbeat within {WITHIN_S:g} s: ") for _, text in said)

@@ -23,7 +23,8 @@ from distrl.runs.summary import Summary
 from tests.faults.arguments import environment, sets
 from tests.faults.ray_cluster import ClusterWithJobs
 from tests.faults.slurm import SlurmCluster
-from tests.faults.training import alive, wait_until
+from tests.faults.training import alive
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.row("S17")]
 
@@ -38,13 +39,13 @@ SLOW = [*ENDLESS, *sets("actors.max_count=6")]
 
 
 SLEEPING = """
-import time
+import signal
 import gymnasium
 
 class Sleeping(gymnasium.Env):
     def __init__(self):
         open("sleeps", "w").close()
-        time.sleep(600)
+        signal.pause()
 """
 
 

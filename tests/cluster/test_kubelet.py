@@ -14,9 +14,9 @@ from tests.faults.api_server import ApiServer
 from tests.faults.connections import SERVE, listen, reached
 from tests.faults.kubelet import NAMESPACE, Cluster
 from tests.faults.pods import PROBES, Pod
-from tests.faults.training import wait_until
 from tests.helm.rendering import objects_in, of_mode, pods_in, rendered
 from tests.helm.words import quantity
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.row("D65"), pytest.mark.timeout(1200)]
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.conftest import missing_for_hosts
 from tests.faults.hosts import Network
-from tests.faults.training import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 

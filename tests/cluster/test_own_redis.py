@@ -14,7 +14,8 @@ from distrl.interrupt import INTERRUPTS
 from distrl.runs.directories import RunRecord
 from tests.faults.arguments import environment, sets
 from tests.faults.hosts import Network
-from tests.faults.training import WAIT_S, Run, wait_until
+from tests.faults.training import WAIT_S, Run
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.redis, pytest.mark.usefixtures("needs_hosts"), pytest.mark.row("S10")]
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.faults.training import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 

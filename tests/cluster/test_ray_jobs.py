@@ -13,7 +13,7 @@ from distrl.runs.summary import Summary
 from tests.cluster.test_jobs import RUN_ID, SLOW, Bed
 from tests.faults.arguments import environment
 from tests.faults.ray_cluster import RAY, ClusterWithJobs
-from tests.faults.training import wait_until
+from tests.waiting import wait_until
 
 pytest.importorskip("ray")
 pytest.importorskip("aiohttp")

@@ -14,7 +14,8 @@ from distrl.memory_backend.backend import connect_engine
 from distrl.memory_backend.keys import RunKeys
 from tests.faults.arguments import environment, sets
 from tests.faults.redis_cluster import NODES, RedisCluster
-from tests.faults.training import Run, wait_until
+from tests.faults.training import Run
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.redis, pytest.mark.row("S04")]
 

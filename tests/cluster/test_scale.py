@@ -13,7 +13,8 @@ import pytest
 from tests.faults.arguments import environment, sets
 from tests.faults.own_redis import OwnRedis
 from tests.faults.processes import cpu_share
-from tests.faults.training import Run, wait_until
+from tests.faults.training import Run
+from tests.waiting import lasts, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.redis, pytest.mark.row("S12")]
 
@@ -138,7 +139,7 @@ def test_costs_grow_no_faster_than_the_number_of_actors(run, join, dashboard):
     measured = []
     for actors in ACTORS:
         processes = join(actors)
-        time.sleep(3.0)
+        lasts(3.0)
         measured.append(measure(run, dashboard, actors))
         print(measured[-1])
     first, last = measured[0], measured[-1]

@@ -13,7 +13,8 @@ import pytest
 from distrl.memory_backend.backend import connect
 from tests.faults.arguments import environment, sets
 from tests.faults.sentinel import Watched
-from tests.faults.training import Run, wait_until
+from tests.faults.training import Run
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.redis, pytest.mark.row("S03")]
 

@@ -21,7 +21,8 @@ from distrl.runs.directories import RunRecord
 from distrl.runs.summary import Summary
 from tests.cluster.test_jobs import RUN_ID, SLOW, Bed
 from tests.faults.arguments import environment, sets
-from tests.faults.training import WAIT_S, wait_until
+from tests.faults.training import WAIT_S
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.redis, pytest.mark.row("S23")]
 

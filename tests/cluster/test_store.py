@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from contextlib import closing
 
 import psutil
@@ -23,7 +22,8 @@ from distrl.runs.summary import Summary
 from tests.data_store.stores import held, saved, store_steps
 from tests.faults.arguments import environment, sets
 from tests.faults.s3_server import S3Server
-from tests.faults.training import Run, wait_until
+from tests.faults.training import Run
+from tests.waiting import lasts, wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -106,7 +106,7 @@ def test_a_writer_killed_at_20_points_leaves_the_previous_or_the_new_version(cli
         )
         with writer, closing(writer.stdout) as output:
             said = [output.readline() for _ in range(2 + 2 * draws.randrange(2))]  # ready, and the last one begins
-            time.sleep(draws.uniform(0.0, 0.2))
+            lasts(draws.uniform(0.0, 0.2))
             writer.kill()
             said += output
         began = max(int(text.split()[1]) for text in said if text.startswith("begins"))

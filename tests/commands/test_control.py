@@ -3,7 +3,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from distrl.memory_backend.records import Control, Demand, RoleStatus, Superviso
 from distrl.memory_backend.stream import QueueCaps
 from distrl.types import UnrollHeader
 from tests.run_folders import summary
+from tests.waiting import wait_until
 
 CAPS = QueueCaps(entries=8, bytes=1000)
 
@@ -429,8 +429,7 @@ def test_an_errand_is_waited_for(capsys, configured, workplace, command, errand,
     registry = configured.registry
 
     def fulfil():
-        while not getattr(registry.control(), errand).pending:
-            time.sleep(0.01)
+        wait_until(lambda: getattr(registry.control(), errand).pending)
         registry.fulfil(errand, 1)
 
     role = threading.Thread(target=fulfil)

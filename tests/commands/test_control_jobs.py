@@ -135,7 +135,7 @@ def test_an_address_is_for_jobs_alone(capsys, workplace):
 
 
 def test_a_run_that_train_began_is_killed_by_its_process(capsys, workplace):
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as process:
+    with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]) as process:
         (workplace / "first").mkdir()
         record = {"run_id": "r1", "redis_url": "unix:///nowhere/redis.sock", "pid": process.pid}
         (workplace / "first" / "run.json").write_text(json.dumps(record))

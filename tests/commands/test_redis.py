@@ -17,7 +17,7 @@ from distrl.memory_backend.access import ROLES, users
 from distrl.memory_backend.backend import connect_engine
 from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
 from tests.faults.acl_users import add_user
-from tests.faults.training import wait_until
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 

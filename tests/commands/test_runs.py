@@ -1,7 +1,7 @@
 import json
 import subprocess
 import sys
-import time
+import threading
 from contextlib import closing
 
 import pytest
@@ -10,6 +10,7 @@ from distrl.commands import main, runs
 from distrl.memory_backend.backend import connect
 from distrl.runs.labels import Labels
 from tests.run_folders import make_run
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -117,13 +118,15 @@ def test_compare(run, tmp_path):
 
 def test_what_takes_long_is_told_on_a_terminal(capsys, monkeypatch):
     monkeypatch.setattr(runs, "PATIENCE_S", 0.0)
+    threads = threading.active_count()
     with runs.waiting("still reading"):
-        time.sleep(0.05)
+        assert threading.active_count() == threads
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    told = []
     with runs.waiting("still reading"):
-        time.sleep(0.2)
-    assert capsys.readouterr().err == "still reading\n"
+        wait_until(lambda: told.append(capsys.readouterr().err) or "".join(told).endswith("\n"))
+    assert "".join(told) == "still reading\n"
 
 
 def test_listing_loads_neither_arrays_nor_pictures(tmp_path):

@@ -1,7 +1,6 @@
 import contextlib
 import socket
 import threading
-import time
 from dataclasses import asdict, replace
 
 import pytest
@@ -13,6 +12,7 @@ from distrl.memory_backend.backend import connect
 from distrl.memory_backend.records import SILENT_S, GpuLoad, HostLoad, RoleStatus, SupervisorStatus
 from distrl.memory_backend.stream import QueueCaps
 from distrl.runs.directories import RunRecord
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
 
@@ -271,8 +271,7 @@ def test_one_connection_a_run_let_go_of_when_nobody_asks(job):
     runs.let_go()
     assert connections() == 1
     runs.let_go(idle_s=0.0)
-    while connections():  # Redis hears of it when it next looks
-        time.sleep(0.01)
+    wait_until(lambda: not connections(), "Redis hears of it when it next looks")
     assert runs.of(job.record).look().problem is None
     runs.let_go(idle_s=0.0)
 

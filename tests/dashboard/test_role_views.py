@@ -10,6 +10,7 @@ from distrl.dashboard.files import id_of
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.records import RoleStatus
 from distrl.memory_backend.stream import QueueCaps
+from tests.waiting import wait_until
 
 ACTING = {"X-Distrl": "1"}
 pytestmark = pytest.mark.redis
@@ -45,8 +46,7 @@ def test_stacks_are_those_of_a_heartbeat_after_they_were_asked_for(page, job):
     registry.beat(RoleStatus("actor", 3, 1, "hera", 5, "acting", stacks="old ones"))
 
     def answer():
-        while not registry.control().stacks:
-            time.sleep(0.01)
+        wait_until(lambda: registry.control().stacks)
         asked.append(registry.control().stacks)
         registry.beat(RoleStatus("actor", 3, 1, "hera", 5, "acting", stacks="thread MainThread: here"))
 

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ import distrl
 from distrl.dashboard.access import Access
 from distrl.dashboard.beside import listen
 from distrl.dashboard.server import make_server
+from tests.waiting import wait_until
 
 PATIENCE_S = 60.0
 
@@ -79,8 +79,8 @@ def test_what_no_browser_sends(served, request_line):
 def test_a_child_ends_with_its_parent(root):
     """A parent that is killed cannot say goodbye: the pipe does."""
     program = (
-        "import sys, time; from pathlib import Path; from distrl.dashboard.beside import dashboard_beside\n"
-        "with dashboard_beside(Path(sys.argv[1]) / 'run') as url: print(url, flush=True); time.sleep(600)"
+        "import signal, sys; from pathlib import Path; from distrl.dashboard.beside import dashboard_beside\n"
+        "with dashboard_beside(Path(sys.argv[1]) / 'run') as url: print(url, flush=True); signal.pause()"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(distrl.__file__).parent.parent)}
     with subprocess.Popen(
@@ -90,11 +90,5 @@ def test_a_child_ends_with_its_parent(root):
         port = int(url.split(":")[2].split("/")[0])
         assert ask(port, "/healthz")[0] == 200
         parent.send_signal(signal.SIGKILL)
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
-        except OSError:
-            return
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    with pytest.raises(OSError):  # noqa: PT011
+        wait_until(lambda: socket.create_connection(("127.0.0.1", port), timeout=1.0).close(), "the child has ended")

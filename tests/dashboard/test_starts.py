@@ -20,6 +20,7 @@ from distrl.dashboard.access import Access
 from distrl.dashboard.app import make_app
 from distrl.dashboard.files import id_of
 from distrl.errors import ConfigError
+from tests.waiting import wait_until
 
 TOKEN, LOOKING = "t" * 20, "r" * 20
 ACTS = {"Authorization": f"Bearer {TOKEN}", "X-Distrl": "1"}
@@ -50,7 +51,7 @@ def sleeping(monkeypatch):
     def start(command, **options):
         with lock:
             begun.append((command, options))
-        script = "import time; time.sleep(600)"
+        script = "import signal; signal.pause()"
         process = popen([command[0], "-c", script], **options)
         begun[-1] = (command, options, process)
         return process
@@ -66,13 +67,11 @@ def post(client, path, body, **headers):
 
 
 def outcome(client, run, *states):
-    until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until:
-        told = client.get(f"/api/starts/{run}", headers=ACTS).json()
-        if told["state"] in states:
-            return told
-        time.sleep(0.1)
-    pytest.fail(f"still {told}")
+    def told():
+        found = client.get(f"/api/starts/{run}", headers=ACTS).json()
+        return found if found["state"] in states else None
+
+    return wait_until(told, f"{run} is {' or '.join(states)}")
 
 
 def test_a_training_is_started_by_a_request_and_resumed(client, root):
@@ -214,10 +213,10 @@ def test_a_training_that_hangs_before_it_is_a_run_is_ended_and_leaves_its_place(
     for name, value in (("MOST_SILENT_S", 2.0), ("TERMINATING_S", 2.0), ("LOOK_S", 0.1), ("MOST_AT_ONCE", 1)):
         monkeypatch.setattr(starts, name, value)
     monkeypatch.setattr(starts, "_size", lambda log: time.monotonic() if not (root / "child").exists() else 7)
-    script = "import os, signal, subprocess, sys, time; print('imports', flush=True); "
+    script = "import os, signal, subprocess, sys; print('imports', flush=True); "
     script += "signal.signal(signal.SIGTERM, signal.SIG_IGN); " * ignores
-    script += "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); "
-    script += f"open('new', 'w').write(str(child.pid)); os.rename('new', {str(root / 'child')!r}); time.sleep(600)"
+    script += "child = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()']); "
+    script += f"open('new', 'w').write(str(child.pid)); os.rename('new', {str(root / 'child')!r}); signal.pause()"
     popen, begun = starts.subprocess.Popen, []
 
     def start(command, **options):
@@ -228,10 +227,7 @@ def test_a_training_that_hangs_before_it_is_a_run_is_ended_and_leaves_its_place(
     run = post(client, "start", {"name": "hangs", "config": SHORT}).json()["id"]
     assert outcome(client, run, "failed")["problem"] == "ended after 2 s without output; its last line: imports"
     assert not (root / "hangs").exists()
-    until = time.monotonic() + PATIENCE_S
-    while lives(int((root / "child").read_text())):
-        assert time.monotonic() < until
-        time.sleep(0.1)
+    wait_until(lambda: not lives(int((root / "child").read_text())), "the child has ended")
     assert post(client, "start", {"name": "again", "config": SHORT}).status_code == 200
     os.killpg(begun[-1].pid, signal.SIGKILL)
 
@@ -249,8 +245,7 @@ def test_a_training_that_reports_progress_before_it_is_a_run_is_not_ended(client
     sizes = itertools.count()
     monkeypatch.setattr(starts, "_size", lambda log: next(sizes))
     run = post(client, "start", {"name": "fetches", "config": SHORT}).json()["id"]
-    while next(sizes) < 40:
-        time.sleep(0.1)
+    wait_until(lambda: next(sizes) >= 40, "its log was looked at often")
     assert client.get(f"/api/starts/{run}", headers=ACTS).json()["state"] == "starting"
     sleeping[0][2].kill()
     assert outcome(client, run, "failed")["problem"] == "distrl train ended with -9 and wrote nothing"

@@ -7,7 +7,6 @@ import json
 import logging
 import socket
 import threading
-import time
 from dataclasses import replace
 
 import pytest
@@ -16,6 +15,7 @@ from distrl.dashboard import webhook
 from distrl.dashboard.alert_rules import Alert, Change
 from distrl.dashboard.alert_settings import AlertSettings
 from distrl.dashboard.webhook import Webhook
+from tests.waiting import lasts, wait_until
 
 FIRED = Change("fired", Alert(7, "failed", "bad", "ab12", "first", "failed: boom", 1000.0))
 PATIENCE_S = 60.0
@@ -82,10 +82,7 @@ def hook():
 
 def told(caplog):
     """The one line of the log, once it is there."""
-    until = time.monotonic() + PATIENCE_S
-    while not caplog.messages and time.monotonic() < until:
-        time.sleep(0.01)
-    (line,) = caplog.messages
+    (line,) = wait_until(lambda: caplog.messages, "a line of the log")
     assert "s3cret" not in line
     assert "\n" not in line
     return line
@@ -218,7 +215,7 @@ def test_a_connection_that_comes_too_late_is_not_used(receiver, hook, caplog, mo
     monkeypatch.setattr(webhook, "TIMEOUT_S", 0.3)
     monkeypatch.setattr(webhook, "PAUSES_S", ())
     connect = http.client.HTTPConnection.connect
-    monkeypatch.setattr(http.client.HTTPConnection, "connect", lambda self: (time.sleep(0.6), connect(self)))
+    monkeypatch.setattr(http.client.HTTPConnection, "connect", lambda self: (lasts(0.6), connect(self)))
     receiver.server.hanging = threading.Event()
     receiver.answers = [trickles]
     hook(receiver.url).send(FIRED)

@@ -1,9 +1,7 @@
 """The examining processes: what they find arrives, and one that hangs, crashes or is not wanted any more is killed."""
 
-import os
 import sys
 import textwrap
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,9 +11,11 @@ from distrl.config.environment import EnvironmentConfig
 from distrl.environments import check as checking
 from distrl.environments.check import BACK_ENDS, Episode, Infos, Seen, Spaces, Speed, check_environment
 from distrl.errors import ConfigError, EnvironmentFailedError
+from tests.faults.training import alive
+from tests.waiting import wait_until
 
 WORLD = """
-    import os, pathlib, time
+    import os, pathlib, signal
     import gymnasium, numpy as np
     from gymnasium.spaces import Box, Discrete
 
@@ -52,15 +52,7 @@ def check(reset="pass", step="pass", *, back_ends=(), timeout_s=60.0, progress=l
 
 def gone(pid: int) -> bool:
     """Whether the process has ended; one that was killed a moment ago may take a while."""
-    for _ in range(200):
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        if Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z":
-            return True
-        time.sleep(0.05)
-    return False
+    return wait_until(lambda: not alive(pid))
 
 
 def test_every_back_end_of_the_configuration_is_measured():
@@ -81,7 +73,7 @@ def test_findings_in_order_and_a_back_end_that_cannot_is_told_with_its_reason(mo
 
 def test_a_hang_is_killed_and_told_with_the_place(monkeypatch):
     with pytest.raises(EnvironmentFailedError) as raised:
-        check(step="time.sleep(1000)", timeout_s=10.0, monkeypatch=monkeypatch)
+        check(step="signal.pause()", timeout_s=10.0, monkeypatch=monkeypatch)
     assert str(raised.value) == (
         "environment my_world:Mine hung while stepping through episode 1 of 3 with random actions: "
         "killed after 10 s; --timeout gives it longer"
@@ -127,7 +119,7 @@ def test_what_takes_long_is_told_once_and_ctrl_c_leaves_no_process(monkeypatch):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        check(reset="time.sleep(1000)", progress=interrupt, monkeypatch=monkeypatch)
+        check(reset="signal.pause()", progress=interrupt, monkeypatch=monkeypatch)
     assert told[-1] == "resetting …"
     assert len(set(told)) == len(told)
     assert gone(int(Path("pid").read_text()))

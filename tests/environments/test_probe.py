@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import psutil
 import pytest
 
 import distrl
@@ -18,6 +17,7 @@ from distrl.environments import probe as probing
 from distrl.environments.probe import MADE, probe
 from distrl.errors import ConfigError
 from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec, MultiDiscreteSpec
+from tests.faults.training import alive
 from tests.waiting import wait_until
 
 HEAD = """
@@ -277,9 +277,7 @@ def test_a_process_left_behind_neither_blocks_nor_survives() -> None:
 
 def gone(pid: int) -> bool:
     """Killed processes of a dead parent stay zombies until init reaps them."""
-    return wait_until(
-        lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE, f"{pid} is gone"
-    )
+    return wait_until(lambda: not alive(pid))
 
 
 def test_the_probing_process_imports_no_learning_framework() -> None:

@@ -1,12 +1,12 @@
 import os
 import signal
-import time
 
 import pytest
 
 from distrl.experiments import pool as module
 from distrl.experiments.pool import Pool, shares
 from tests.faults.training import alive
+from tests.waiting import PATIENCE_S, wait_until
 
 
 @pytest.mark.parametrize(
@@ -20,13 +20,6 @@ from tests.faults.training import alive
 )
 def test_cores_are_dealt_out(cores, count, expected):
     assert shares(cores, count) == expected
-
-
-def wait_for(condition, within_s=30.0):
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -52,7 +45,7 @@ def test_each_has_its_share_of_the_cores_its_log_and_its_exit_code(script, tmp_p
             pool.start(name, [name, "more"], tmp_path / f"{name}.log")
         assert not pool.has_room
         assert pool.running == ["3", "0"]
-        wait_for(lambda: found.update(pool.ended()) or len(found) == 2)
+        wait_until(lambda: found.update(pool.ended()) or len(found) == 2)
         assert pool.has_room
     assert found == {"3": 3, "0": 0}
     cores = sorted(os.sched_getaffinity(0))
@@ -62,55 +55,53 @@ def test_each_has_its_share_of_the_cores_its_log_and_its_exit_code(script, tmp_p
 
 def test_leaving_stops_them_in_order(script, tmp_path):
     script(
-        "import signal, sys, time\n"
+        "import signal, sys\n"
         "signal.signal(signal.SIGTERM, lambda *_: (print('a last checkpoint'), sys.exit(0)))\n"
         "print('ready', flush=True)\n"
-        "time.sleep(60)"
+        "signal.pause()"
     )
     log = tmp_path / "a.log"
     with Pool(1) as pool:
         pool.start("a", [], log)
-        wait_for(lambda: "ready" in log.read_text())
+        wait_until(lambda: "ready" in log.read_text())
     assert log.read_text() == "ready\na last checkpoint\n"
 
 
 def test_what_a_training_has_left_behind_ends_with_it(script, tmp_path):
     script(
         "import subprocess, sys\n"
-        "helper = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "helper = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'])\n"
         "print(helper.pid, flush=True)"
     )
     log = tmp_path / "a.log"
     with Pool(1) as pool:
         pool.start("a", [], log)
-        wait_for(lambda: [*pool.ended()])
-    wait_for(lambda: not alive(int(log.read_text())))
+        wait_until(lambda: [*pool.ended()])
+    wait_until(lambda: not alive(int(log.read_text())))
 
 
 def test_one_alone_is_stopped(script, tmp_path):
-    script("import time\nprint('ready', flush=True)\ntime.sleep(60)")
+    script("import signal\nprint('ready', flush=True)\nsignal.pause()")
     with Pool(2) as pool:
         for name in ("a", "b"):
             pool.start(name, [], tmp_path / name)
-        wait_for(lambda: all("ready" in (tmp_path / name).read_text() for name in ("a", "b")))
+        wait_until(lambda: all("ready" in (tmp_path / name).read_text() for name in ("a", "b")))
         pool.stop("b")
         found = []
-        wait_for(lambda: found.extend(pool.ended()) or found)
+        wait_until(lambda: found.extend(pool.ended()) or found)
         assert found == [("b", -signal.SIGTERM)]
         assert pool.running == ["a"]
 
 
 def test_one_that_does_not_stop_is_killed(script, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "GRACE_S", 0.5)
-    script(
-        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(60)"
-    )
+    script("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\nsignal.pause()")
     log, found = tmp_path / "a.log", []
     with Pool(1) as pool:
         pool.start("a", [], log)
-        wait_for(lambda: "ready" in log.read_text())
+        wait_until(lambda: "ready" in log.read_text())
         pool.stop()
-        wait_for(lambda: found.extend(pool.ended()) or found)
+        wait_until(lambda: found.extend(pool.ended()) or found)
     assert found == [("a", -signal.SIGKILL)]
 
 
@@ -124,7 +115,7 @@ def test_the_lifeline_and_inherited_files_reach_them(script, tmp_path):
     try:
         with Pool(1) as pool:
             pool.start("a", [], tmp_path / "a.log", [held])
-            wait_for(lambda: [*pool.ended()])
+            wait_until(lambda: [*pool.ended()])
     finally:
         del os.environ["HELD"]
         os.close(held)
@@ -133,16 +124,20 @@ def test_the_lifeline_and_inherited_files_reach_them(script, tmp_path):
 
 def test_one_whose_end_waits_for_others_is_not_killed_before_that(script, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "GRACE_S", 0.0)
+    others = tmp_path / "others"
+    os.mkfifo(others)
     script(
-        "import signal, sys, time\n"
-        "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.5), sys.exit(0)))\n"
+        "import signal, sys\n"
+        f"signal.signal(signal.SIGTERM, lambda *_: (open({str(others)!r}).close(), sys.exit(0)))\n"
         "print('ready', flush=True)\n"
-        "time.sleep(60)"
+        "signal.pause()"
     )
     log, found = tmp_path / "a.log", []
-    with Pool(1, end_s=30.0) as pool:
+    with Pool(1, end_s=PATIENCE_S) as pool:
         pool.start("a", [], log)
-        wait_for(lambda: "ready" in log.read_text())
+        wait_until(lambda: "ready" in log.read_text())
         pool.stop()
-        wait_for(lambda: found.extend(pool.ended()) or found)
+        found.extend(pool.ended())
+        others.open("w").close()  # returns once it waits for them
+        wait_until(lambda: found.extend(pool.ended()) or found)
     assert found == [("a", 0)]

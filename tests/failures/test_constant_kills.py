@@ -9,6 +9,7 @@ import pytest
 from tests.faults.arguments import sets
 from tests.faults.learners import FATE
 from tests.faults.processes import Taken, slope_per_h
+from tests.waiting import lasts
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
@@ -75,7 +76,7 @@ def test_a_learner_that_dies_wherever_it_hurts_goes_on(start_run, slow_steps, tm
     )
     versions, gaps, died_at, alive = [], [], None, None
     while len(fate.read_text().splitlines() if fate.exists() else []) < deaths or died_at is not None:
-        time.sleep(0.05)
+        lasts(0.05)
         assert run.process.poll() is None, run.told
         versions.append(run.backend.weights.version())
         learner = next((role.pid for role in run.backend.registry.roles() if role.role == "learner"), None)
@@ -135,7 +136,7 @@ def test_nothing_grows_while_roles_die_and_come_back(start_run, unhurried, measu
             killed += 1
         if passed > warm:
             samples.append((passed, {name: Taken.by(pid) for name, pid in survivors.items()}, of_redis(run)))
-        time.sleep(min(every_s / 4, 5.0))
+        lasts(min(every_s / 4, 5.0))
     assert {run.role("learner").pid, run.role("actor", 0).pid} <= set(survivors.values())
     run.wait_for_updates(run.updates + 20)
     times = [passed for passed, *_ in samples]

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.redis]
 MODULE = '''
 import ctypes
 import os
-import time
+import threading
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete
@@ -20,6 +20,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from distrl.environments.worlds.toy import StepCounter
+from tests.waiting import lasts
 
 
 class HangsOnce(StepCounter):
@@ -30,12 +31,12 @@ class HangsOnce(StepCounter):
         self._flag, self._all = flag, 0
 
     def step(self, action):
-        time.sleep(0.001)  # leaves the processor to those who judge
+        lasts(0.001)  # leaves the processor to those who judge
         self._all += 1
         if self._all == 400:
             try:
                 os.close(os.open(self._flag, os.O_CREAT | os.O_EXCL))
-                time.sleep(3600)
+                threading.Event().wait()
             except FileExistsError:
                 pass
         return super().step(action)
@@ -51,7 +52,7 @@ class HangsInConstruction(StepCounter):
             ctypes.PyDLL(None).sleep(3600)
 
     def step(self, action):
-        time.sleep(0.001)
+        lasts(0.001)
         return super().step(action)
 
 
@@ -71,7 +72,7 @@ class HangsInReset(StepCounter):
                 except FileExistsError:
                     continue
                 if number == 2:
-                    time.sleep(3600)
+                    threading.Event().wait()
                 break
         return super().reset(seed=seed, options=options)
 
@@ -112,7 +113,7 @@ def strange(how, observation):
     if how == "raises":
         raise ValueError("the dice are loaded")
     if how == "hangs":
-        time.sleep(3600)
+        threading.Event().wait()
     if how == "space":
         return np.int64(8) if len(observation) == 1 else np.full(len(observation), 8)
     if how in WHOLE:

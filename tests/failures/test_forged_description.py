@@ -1,13 +1,13 @@
 """A client of Redis rewrites what the roles of a run read from it: nothing that it names is run anywhere."""
 
 import json
-import time
 from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
 from distrl.errors import MemoryBackendError
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
@@ -46,11 +46,15 @@ def test_a_command_in_a_rewritten_description_runs_nowhere_and_the_run_says_so(
         assert refusal in refused.stderr.splitlines()[-1]
 
     silent, beat = replace(run.role("actor"), last_step_age_s=1e6, state="acting"), 10**6
-    while run.process.poll() is None:  # until the supervisor takes its actor for one that hangs
+
+    def ended_of_silence():
+        nonlocal beat
         beat += 1
         with suppress(MemoryBackendError):  # the run may end meanwhile
             run.backend.registry.beat(replace(silent, beat=beat))
-        time.sleep(0.01)
+        return run.process.poll() is not None
+
+    wait_until(ended_of_silence, "the supervisor takes its actor for one that hangs")
     summary = run.finish()
     assert not marker.exists()
     assert (run.process.returncode, summary.exit_code, summary.stop_reason) == (2, 2, "configuration")

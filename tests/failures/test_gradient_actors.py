@@ -13,15 +13,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.redis]
 # Worker 0 sleeps; in no other process is there an `--id 0` among the arguments.
 MODULE = """
 import sys
-import time
 
 from distrl.environments.worlds.toy import StepCounter
+from tests.waiting import lasts
 
 
 class Uneven(StepCounter):
     def step(self, action):
         if sys.argv[-2:] == ["--id", "0"]:
-            time.sleep(0.05)
+            lasts(0.05)
         return super().step(action)
 """
 TINY = ["--set", "network.middleware_parameters.scheme=[4]", "--set", "checkpoint.every_s=null"]

@@ -2,9 +2,10 @@
 
 import os
 import signal
-import time
 
 import pytest
+
+from tests.waiting import lasts
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
@@ -101,9 +102,9 @@ def test_a_run_that_was_stopped_and_continued_goes_on_and_blames_nobody(start_ru
     pids = [pid for pid in run.pids if pid != run.process.pid]
     for pid in (run.process.pid, *pids):
         os.kill(pid, signal.SIGSTOP)
-    time.sleep(asleep_s)
+    lasts(asleep_s)
     os.kill(run.process.pid, signal.SIGCONT)
-    time.sleep(1.0)  # the supervisor is the first that wakes up
+    lasts(1.0)  # the supervisor is the first that wakes up
     for pid in pids:
         os.kill(pid, signal.SIGCONT)
     run.wait_for_updates(run.updates + 20)

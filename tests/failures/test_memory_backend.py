@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ import redis
 
 import distrl
 from distrl.memory_backend.embedded_redis import find_server
+from tests.waiting import lasts, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
@@ -31,10 +31,7 @@ class Server:
         """Empty."""
         options = ["--port", "0", "--save", "", "--unixsocket", str(self.socket), "--dir", str(self.socket.parent)]
         self.process = subprocess.Popen([str(find_server()), *options], stdout=subprocess.DEVNULL)
-        deadline = time.monotonic() + 60
-        while not self.socket.exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(self.socket.exists, "Redis listens")
 
     def kill(self) -> None:
         self.process.kill()
@@ -154,7 +151,7 @@ def test_a_fail_over_of_three_seconds_costs_no_unroll(start_run, unhurried, serv
     guest(run, server.url)
     with redis.Redis.from_url(server.url) as admin:
         admin.replicaof("127.0.0.1", "1")
-        time.sleep(3.0)
+        lasts(3.0)
         admin.replicaof("NO", "ONE")
     run.wait_for_updates(run.updates + 3)
     run.process.send_signal(signal.SIGTERM)

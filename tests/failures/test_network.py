@@ -1,12 +1,12 @@
 """A network that delays, breaks, swallows replies and spoils payloads: nothing is lost but what was spoilt."""
 
 import random
-import time
 
 import pytest
 
 from tests.faults.own_redis import OwnRedis
 from tests.faults.proxy import Proxy
+from tests.waiting import lasts
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
@@ -51,7 +51,7 @@ def test_nothing_is_lost_on_a_bad_network_but_what_it_spoilt(start_run, unhurrie
     for number in range(times * len(faults)):
         before = run.updates
         faults[number % len(faults)]()
-        time.sleep(choice.uniform(0.1, 0.5))
+        lasts(choice.uniform(0.1, 0.5))
         network.delay_s, network.loses_replies, network.spoil = 0.0, False, lambda _name, piece: piece
         run.wait_for_updates(before + 10)
     assert run.pids == pids  # no role was started again

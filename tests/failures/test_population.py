@@ -5,13 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from distrl.data_store.checkpoints import load_newest
 from distrl.learner.state import LearnerState
 from distrl.runs.last_row import last_row
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.long
 
@@ -49,10 +49,7 @@ def test_a_killed_member_goes_on_and_so_does_a_killed_command(tmp_path):
     file.write_text(SEARCH)
 
     def wait_for(what, happened, within_s=240.0):
-        deadline = time.monotonic() + within_s
-        while not happened():
-            assert time.monotonic() < deadline, f"{what}\n{log.read_text()}"
-            time.sleep(0.1)
+        wait_until(happened, f"{what}, as {log} tells", within_s)
 
     process = start(file, log, "--population", "3", "--dir", str(place))
     wait_for("0002 trains", lambda: steps_of(place, "0002") > 3000)

@@ -1,11 +1,11 @@
 """A Redis that goes and comes back, and a network that fails: roles wait, go on, and everything is accounted for."""
 
 import signal
-import time
 
 import pytest
 
 from tests.faults.own_redis import OwnRedis
+from tests.waiting import lasts
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
@@ -46,7 +46,7 @@ def test_a_redis_that_comes_back_is_trained_on(start_run, unhurried, own_redis, 
     pids, back_s = run.pids, []
     for _ in range(times):
         server.lose_power(1.0) if how == "power" else server.end(how)
-        time.sleep(1.5)
+        lasts(1.5)
         server.start()
         before = run.updates
         back_s.append(run.timed_until(lambda before=before: run.updates > before + 20, "it learns again"))

@@ -6,6 +6,7 @@ import psutil
 import pytest
 
 from tests.faults.processes import Taken
+from tests.waiting import lasts
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
@@ -45,7 +46,7 @@ def test_scaling_up_and_down_loses_nothing_and_leaves_nothing(
         scale(most if changes % 2 == 0 else 1)
         changes += 1
         while time.monotonic() < due:
-            time.sleep(0.1)
+            lasts(0.1)
     scale(1)
     run.wait_until(lambda: all(now <= then for now, then in zip(left_behind(), before, strict=True)), "nothing is left")
     groups = run.backend.engine.call("XINFO", "CONSUMERS", run.backend._run.keys.unrolls, "learner")

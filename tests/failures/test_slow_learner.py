@@ -7,6 +7,7 @@ import pytest
 
 from tests.faults.arguments import sets
 from tests.faults.processes import Taken, slope_per_h
+from tests.waiting import lasts
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
@@ -34,7 +35,7 @@ def test_actors_wait_for_a_learner_that_sleeps_a_second_per_batch(
         if passed > length_s / 6:
             times.append(passed)
             sizes.append([Taken.by(pid).rss_mb for pid in pids])
-        time.sleep(0.2)
+        lasts(0.2)
     assert BATCHES <= longest <= BATCHES + len(actors)
     assert largest_mb < 20.0  # of a gigabyte that it may have: a handful of small unrolls, and snapshots
     told = json.loads(distrl_command("status", "--json", "--run", str(run.run_dir)).stdout)

@@ -19,7 +19,7 @@ def test_what_everybody_was_doing_is_told_when_a_run_stalls(start_run, unhurried
     assert "unrolls: 0 queued, 0 in flight, 0 bytes\n" in told
     assert "learner: waiting: unrolls, incarnation 1, " in told
     assert "actor 1: acting, incarnation 1, weights version " in told
-    for role, where in (("learner", "in collect"), ("actor 0", "in step"), ("actor 1", "time.sleep(1000.0)")):
+    for role, where in (("learner", "in collect"), ("actor 0", "in step"), ("actor 1", "threading.Event().wait()")):
         stacks = told.split(f"===== {role}\n")[1].split("\n=====")[0]
         assert "thread MainThread:\n" in stacks
         assert where in stacks

@@ -6,9 +6,11 @@ import random
 import signal
 import subprocess
 import sys
-import time
+from contextlib import suppress
 
 import pytest
+
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -46,12 +48,10 @@ def test_a_sweep_that_is_killed_and_continued(tmp_path, settings, seeds):
     moments = random.Random(seed)
     process, ended, kills = start([str(file), "--dir", str(place)], log), {}, 0
     while True:
-        while process.poll() is None and not (place / "sweep.json").exists():
-            time.sleep(0.1)  # before that there is nothing to continue
+        wait_until(lambda one=process: one.poll() is not None or (place / "sweep.json").exists(), "it can be continued")
         if kills < 3:
-            deadline = time.monotonic() + moments.uniform(6.0, 12.0)
-            while process.poll() is None and time.monotonic() < deadline:
-                time.sleep(0.1)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=moments.uniform(6.0, 12.0))
         else:
             process.wait(timeout=600)
         if process.poll() is not None:
@@ -81,18 +81,14 @@ def test_trainings_end_when_their_sweep_is_killed(tmp_path):
     file, place = tmp_path / "sweep.yaml", tmp_path / "sweep"
     file.write_text("set: {environment.id: CartPole-v1, actors.count: 1}\nseeds: 1..2\n")
     process = start([str(file), "--dir", str(place)], tmp_path / "log")
-    deadline = time.monotonic() + 120.0
     tables = [place / name / "metrics.csv" for name in ("0001", "0002")]
-    while not all(table.exists() and len(table.read_text().splitlines()) > 2 for table in tables):
-        assert time.monotonic() < deadline, (tmp_path / "log").read_text()
-        time.sleep(0.2)
+    wait_until(
+        lambda: all(table.exists() and len(table.read_text().splitlines()) > 2 for table in tables), "both train"
+    )
     assert len(trainings_of(place)) >= 2
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    deadline = time.monotonic() + 60.0
-    while trainings_of(place):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    wait_until(lambda: not trainings_of(place), "the trainings have ended")
     for name in ("0001", "0002"):
         summary = json.loads((place / name / "summary.json").read_text())
         assert (summary["stop_reason"], summary["imbalance"]) == ("SIGTERM", 0)

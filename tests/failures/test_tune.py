@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from itertools import pairwise
 
 import pytest
@@ -13,6 +12,7 @@ from distrl.config.load import validated
 from distrl.experiments.directory import SweepDirectory
 from distrl.experiments.search import Search
 from distrl.experiments.tuning import open_study
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.long
 
@@ -35,14 +35,9 @@ def test_two_workers_share_a_study_and_one_takes_over_from_the_other(tmp_path):
     file.write_text(f"set: {{{shared}}}\nvary: {VARY}\ntrials: 5\n".replace("'", "").replace("True", "true"))
     logs = [tmp_path / "first.log", tmp_path / "second.log"]
     first = worker(file, logs[0], "--dir", str(place))
-    deadline = time.monotonic() + 60.0
-    while not (place / "0001").exists():
-        assert time.monotonic() < deadline, logs[0].read_text()
-        time.sleep(0.1)
+    wait_until((place / "0001").exists, f"{logs[0]} tells of 0001")
     second = worker(place, logs[1])
-    while not (place / "0002" / "metrics.csv").exists():
-        assert time.monotonic() < deadline, logs[1].read_text()
-        time.sleep(0.1)
+    wait_until((place / "0002" / "metrics.csv").exists, f"{logs[1]} tells of 0002")
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
     assert second.wait(timeout=300) == 0, logs[1].read_text()

@@ -3,7 +3,7 @@
 import ctypes
 import os
 import subprocess
-import time
+import threading
 from argparse import ArgumentParser
 
 from benchmarks.sleeping import Sleeping
@@ -36,7 +36,7 @@ class Stuck(Sleeping):
     def step(self, action):
         self._all = getattr(self, "_all", 0) + 1
         if self._all == 1000:
-            time.sleep(1000.0)
+            threading.Event().wait()
         return super().step(action)
 
 

@@ -18,8 +18,9 @@ from tests.faults import volumes
 from tests.faults.hosts import Host, Network
 from tests.faults.network_policies import Endpoint, Forward, forwards, rules, selects
 from tests.faults.pods import FIRST_BACK_OFF_S, Files, Placed, Pod
-from tests.faults.training import WAIT_S, wait_until
+from tests.faults.training import WAIT_S
 from tests.faults.volumes import Volume
+from tests.waiting import wait_until
 
 Object = dict[str, Any]
 NAMESPACE = "team-a"

@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from distrl.data_store import atomic
 from distrl.memory_backend.stream import UnrollStream
 from distrl.memory_backend.weights import WeightStore
 from examples.custom_algorithm import MaximumEntropy
+from tests.waiting import lasts
 
 FATE = "DISTRL_TEST_FATE"
 """Where `Mortal` learners note what they died in, a line each; 'N' lines at most: 'N path'."""
@@ -20,7 +20,7 @@ class Sleepy(MaximumEntropy):
     """Takes a second for every batch."""
 
     def update(self, networks, batch):
-        time.sleep(1.0)
+        lasts(1.0)
         return super().update(networks, batch)
 
 

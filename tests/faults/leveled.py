@@ -1,13 +1,14 @@
 """An environment with a level that a curriculum changes; named as `tests.faults.leveled:Leveled`."""
 
 import os
-import time
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
+
+from tests.waiting import lasts
 
 
 class Leveled(gymnasium.Env[Any, Any]):
@@ -55,7 +56,7 @@ class Leveled(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if self._level != self._begun_with:
             raise RuntimeError(f"the level changed within an episode, from {self._begun_with} to {self._level}")
-        time.sleep(self._step_s)
+        lasts(self._step_s)
         self._steps += 1
         ended = self._steps >= self._length_steps
         return self._show(), 1.0, ended, False, {"is_success": True, "reached": float(self._level)}

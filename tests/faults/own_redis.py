@@ -3,12 +3,12 @@
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import redis
 
 from distrl.memory_backend.embedded_redis import find_server
+from tests.waiting import lasts, wait_until
 
 
 class OwnRedis:
@@ -52,21 +52,15 @@ class OwnRedis:
             *(part for name, value in settings.items() for part in (f"--{name}", value)),
         ]
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
-        deadline = time.monotonic() + 60.0
         with redis.Redis(port=self.port) as client:
-            while True:
-                try:
-                    client.ping()
-                    return self
-                except (redis.ConnectionError, redis.exceptions.BusyLoadingError):
-                    assert time.monotonic() < deadline
-                    time.sleep(0.02)
+            wait_until(lambda: _answers(client), "Redis answers")
+        return self
 
     def lose_power(self, unwritten_s: float) -> None:
         """Ends it as its machine would: what it was told in the last seconds is not in the file."""
         (file,) = (path for path in self._directory.rglob("*.aof") if "base" not in path.name)
         written = file.stat().st_size
-        time.sleep(unwritten_s)
+        lasts(unwritten_s)
         self.end(signal.SIGKILL)
         os.truncate(file, written)
 
@@ -76,3 +70,10 @@ class OwnRedis:
             self._process.send_signal(number)
             self._process.wait(timeout=60.0)
             self._process = None
+
+
+def _answers(client: redis.Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except (redis.ConnectionError, redis.exceptions.BusyLoadingError):
+        return False

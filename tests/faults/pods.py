@@ -23,6 +23,7 @@ import psutil
 
 from tests.faults.hosts import Host
 from tests.faults.volumes import Volume
+from tests.waiting import lasts
 
 Object = Mapping[str, Any]
 RUNTIME = "crun"
@@ -166,7 +167,7 @@ class Container:
                 stderr=output,
             )
         while self._process.poll() is None and self._state() != "running":
-            time.sleep(TICK_S)
+            lasts(TICK_S)
         self.running = True
         probes = Probing(self, self._placed.speed)
         while (code := self._process.poll()) is None:
@@ -177,7 +178,7 @@ class Container:
                 self.pod.report(f"{self.name} is killed: {why}")
                 code = self._terminate()
                 break
-            time.sleep(TICK_S)
+            lasts(TICK_S)
         self.running = False
         self.set_ready(False)
         self.pod.report(f"{self.name} has ended with {code}")
@@ -406,7 +407,7 @@ class Pod:
                 self.ending.set()
                 self.disrupted = False
             threads[0].join(TICK_S)
-            time.sleep(TICK_S)
+            lasts(TICK_S)
 
 
 def _known(found: Object, names: Sequence[str] | set[str]) -> None:

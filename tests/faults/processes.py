@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import psutil
 
+from tests.waiting import lasts
+
 
 class Taken(NamedTuple):
     """By one process, now."""
@@ -23,7 +25,7 @@ def cpu_share(pid: int, for_s: float) -> float:
     """Return the share of one core over the next seconds."""
     process, began = psutil.Process(pid), time.monotonic()
     before = sum(process.cpu_times()[:2])
-    time.sleep(for_s)
+    lasts(for_s)
     return (sum(process.cpu_times()[:2]) - before) / (time.monotonic() - began)
 
 

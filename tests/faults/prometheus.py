@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.faults.training import wait_until
+from tests.waiting import wait_until
 
 
 class Prometheus:

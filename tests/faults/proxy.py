@@ -4,8 +4,9 @@ import contextlib
 import re
 import socket
 import threading
-import time
 from collections.abc import Callable
+
+from tests.waiting import lasts
 
 
 class Proxy:
@@ -61,7 +62,7 @@ class Proxy:
     def _pump(self, source: socket.socket, sink: socket.socket, name: list[str], there: bool) -> None:
         try:
             while piece := source.recv(65536):
-                time.sleep(self.delay_s)
+                lasts(self.delay_s)
                 if there:
                     if name[0] == "?" and (found := re.search(rb"distrl:([a-z0-9-]+)", piece)):  # keys begin so, too
                         name[0] = found[1].decode()

@@ -6,7 +6,6 @@ import secrets
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import psutil
 
 from tests.faults.arguments import environment
 from tests.faults.hosts import Host
-from tests.faults.training import wait_until
+from tests.waiting import lasts, wait_until
 
 RAY = str(Path(sys.executable).parent / "ray")
 _START = (RAY, "start", "--block", "--disable-usage-stats", f"--object-store-memory={80 * 2**20}")
@@ -174,4 +173,4 @@ def _name(pid: int) -> str:
 def _await_start(process: "subprocess.Popen[bytes]", log: Path) -> None:
     wait_until(lambda: _STARTED in log.read_bytes() or process.poll() is not None, "the Ray node is up", 120.0)
     assert process.poll() is None, log.read_text()
-    time.sleep(0.1)
+    lasts(0.1)

@@ -2,8 +2,6 @@
 
 import socket
 import subprocess
-import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import redis
 
 from distrl.memory_backend.embedded_redis import find_server
 from tests.faults.tls_redis import Peers
+from tests.waiting import wait_until
 
 NODES = 3
 SLOTS = 16_384
@@ -74,14 +73,14 @@ class RedisCluster:
             replica = self._clients[-1]
             self._replicas.add(len(self._clients) - 1)
             self._clients[0].execute_command("CLUSTER", "MEET", "127.0.0.1", port, bus)
-            _wait_until(lambda replica=replica, master=master: _knows(replica, master), "the replica knows its master")
+            wait_until(lambda replica=replica, master=master: _knows(replica, master), "the replica knows its master")
             replica.execute_command("CLUSTER", "REPLICATE", master)
-            _wait_until(
+            wait_until(
                 lambda replica=replica: replica.info("replication").get("master_link_status") == "up",
                 "the replica has the data",
             )
         nodes = 2 * NODES
-        _wait_until(lambda: all(_is_whole(client, nodes) for client in self._clients), "all nodes know the replicas")
+        wait_until(lambda: all(_is_whole(client, nodes) for client in self._clients), "all nodes know the replicas")
         self.everywhere("CONFIG", "SET", "cluster-node-timeout", 2000)
 
     def kill_owner_of(self, slot: int) -> None:
@@ -92,9 +91,9 @@ class RedisCluster:
         self._dead.add(owner)
         alive = [client for node, client in enumerate(self._clients) if node not in self._dead]
         promoted = owner + NODES
-        _wait_until(lambda: slot in self._slots_of(promoted), "the replica owns the slot")
+        wait_until(lambda: slot in self._slots_of(promoted), "the replica owns the slot")
         self._replicas.remove(promoted)
-        _wait_until(lambda: all(_is_whole(client, 2 * NODES) for client in alive), "the Cluster is whole again")
+        wait_until(lambda: all(_is_whole(client, 2 * NODES) for client in alive), "the Cluster is whole again")
 
     def move(self, slot: int) -> int:
         """Move the slot and its keys, as `redis-cli --cluster reshard` does, to the next node; return its number.
@@ -146,7 +145,7 @@ class RedisCluster:
             self._processes.append(subprocess.Popen([find_server(), *arguments], stdout=log, stderr=log))
         client = redis.Redis(port=port, socket_timeout=10.0) if self._peers is None else self._peers.client(port)
         self._clients.append(client)
-        _wait_until(lambda: _answers(client), f"the node at port {port} answers")
+        wait_until(lambda: _answers(client), f"the node at port {port} answers")
 
     def _join(self, buses: list[int]) -> None:
         for number, client in enumerate(self._clients):
@@ -155,7 +154,7 @@ class RedisCluster:
             client.execute_command("CLUSTER", "ADDSLOTSRANGE", *bounds)
         for port, bus in zip(self.ports, buses, strict=True):
             self._clients[0].execute_command("CLUSTER", "MEET", "127.0.0.1", port, bus)
-        _wait_until(lambda: all(map(_is_whole, self._clients)), "all nodes know each other and all slots")
+        wait_until(lambda: all(map(_is_whole, self._clients)), "all nodes know each other and all slots")
 
     def _slots_of(self, node: int) -> set[int]:
         """Slots that the node believes to be its own."""
@@ -190,10 +189,3 @@ def _answers(client: redis.Redis) -> bool:
 def _free_ports(count: int) -> list[int]:
     with ExitStack() as held:
         return [held.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in range(count)]
-
-
-def _wait_until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, f"after {WAIT_S:g} s still not: {what}"
-        time.sleep(0.05)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import fsspec
 
-from tests.faults.training import wait_until
+from tests.waiting import wait_until
 
 BUCKET = "bucket"
 

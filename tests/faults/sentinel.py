@@ -3,7 +3,6 @@
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import redis
 
 from distrl.memory_backend.embedded_redis import find_server
 from tests.faults.tls_redis import Peers
+from tests.waiting import wait_until
 
 MASTER = "mymaster"
 SENTINEL_PASSWORD = "of-all-sentinels"
@@ -37,7 +37,7 @@ class Watched:
         for port in self.sentinels:
             self._start_sentinel(port)
         self.wait_for_replicas(2)
-        _wait_until(self._is_watched, "all Sentinels know each other and the replicas")
+        wait_until(self._is_watched, "all Sentinels know each other and the replicas")
 
     @property
     def url(self) -> str:
@@ -61,8 +61,8 @@ class Watched:
         """Kill the master, and return its port when another server is the master."""
         killed = self.master
         self._end(killed)
-        _wait_until(lambda: self.master != killed, "a replica is promoted")
-        _wait_until(lambda: self._role(self.master) == "master", "it knows that")
+        wait_until(lambda: self.master != killed, "a replica is promoted")
+        wait_until(lambda: self._role(self.master) == "master", "it knows that")
         return killed
 
     def start_as_replica(self, port: int) -> None:
@@ -83,7 +83,7 @@ class Watched:
                 told = client.info("replication")
             return [told.get(f"slave{i}", {}).get("state") for i in range(count)] == ["online"] * count
 
-        _wait_until(there, f"{count} replicas have the data")
+        wait_until(there, f"{count} replicas have the data")
 
     def everywhere(self, change: Callable[[redis.Redis], object]) -> None:
         """Change each server that stores data; a replica takes over no users from its master."""
@@ -140,7 +140,7 @@ class Watched:
         with (self._directory / f"{port}.log").open("ab") as log:
             command = [str(find_server()), *arguments]
             self._processes[port] = subprocess.Popen(command, cwd=self._directory, stdout=log, stderr=log)
-        _wait_until(lambda: self._answers(port), f"the server at port {port} answers")
+        wait_until(lambda: self._answers(port), f"the server at port {port} answers")
 
     def _answers(self, port: int) -> bool:
         try:
@@ -166,10 +166,3 @@ def _free_ports(count: int) -> list[int]:
     for one in held:
         one.close()
     return ports
-
-
-def _wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, f"after {WAIT_S:g} s still not: {what}"
-        time.sleep(0.05)

@@ -12,7 +12,7 @@ import psutil
 
 from tests.faults.arguments import environment
 from tests.faults.hosts import Host, Network
-from tests.faults.training import wait_until
+from tests.waiting import wait_until
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "sinfo", "scancel", "scontrol")
 CPUS = 4

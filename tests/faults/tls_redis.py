@@ -4,7 +4,6 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,6 +13,7 @@ import redis
 
 from distrl.memory_backend.embedded_redis import find_server
 from tests.faults.arguments import environment
+from tests.waiting import wait_until
 
 PASSWORD = f"not-to-be-seen-{uuid.uuid4().hex}"
 
@@ -134,14 +134,17 @@ class TlsRedis:
         self._process.wait(timeout=60.0)
         self._directory.cleanup()
 
+    def _listens(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), 1.0).close()
+        except ConnectionRefusedError:
+            return False
+        return True
+
     def _await_start(self) -> None:
-        deadline = time.monotonic() + 60.0
-        while self._process.poll() is None and time.monotonic() < deadline:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), 1.0).close()
-                return
-            except ConnectionRefusedError:
-                time.sleep(0.02)
+        wait_until(lambda: self._process.poll() is not None or self._listens(), "Redis listens or has ended")
+        if self._process.poll() is None:
+            return
         log = Path(self._directory.name, "log").read_text()
         self.stop()
         pytest.skip(f"the redis-server of this machine was built without TLS: {log[-300:]}")

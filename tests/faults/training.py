@@ -15,16 +15,10 @@ from distrl.memory_backend.records import RoleStatus
 from distrl.memory_backend.stream import QueueCaps
 from distrl.runs.summary import Summary
 from tests.faults.arguments import environment
+from tests.waiting import PATIENCE_S, wait_until
 
-WAIT_S = 150.0
+WAIT_S = PATIENCE_S
 """For whatever is sure to come: many times what it takes on an idle machine, as CI's may be slow and shared."""
-
-
-def wait_until(condition: Callable[[], object], what: str, seconds: float = WAIT_S) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"after {seconds:g} s still not: {what}"
-        time.sleep(0.05)
 
 
 def alive(pid: int) -> bool:

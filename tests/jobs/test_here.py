@@ -22,7 +22,7 @@ from distrl.jobs.target import OVER
 from distrl.jobs.watching import state_of
 from distrl.roles.plan import RoleNeed
 from distrl.runs.directories import process_mark
-from tests.faults.training import wait_until
+from tests.waiting import wait_until
 
 
 @pytest.fixture(autouse=True)

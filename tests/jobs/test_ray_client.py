@@ -158,7 +158,7 @@ def test_silence_is_told_from_a_server_that_is_gone(job_server, monkeypatch):
     monkeypatch.setattr(ray_client, "SILENT_S", 0.1)
 
     async def nothing(job_id):
-        await ray_client.asyncio.sleep(60)
+        await ray_client.asyncio.Event().wait()
         yield ""
 
     monkeypatch.setattr(client._client, "tail_job_logs", nothing)

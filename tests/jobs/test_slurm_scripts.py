@@ -15,7 +15,7 @@ import pytest
 
 from distrl.config.slurm import SlurmConfig
 from distrl.jobs.slurm_scripts import Scripts
-from tests.faults.training import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.row("S23")
 

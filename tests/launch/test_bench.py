@@ -2,7 +2,6 @@
 
 import json
 import os
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +13,7 @@ from distrl.errors import DistrlError
 from distrl.launch import bench
 from distrl.launch.bench import measure_parts, seconds_per_call, shares
 from distrl.terminal.console import QuietView
+from tests.waiting import lasts
 
 
 def test_shares_of_the_cores_time_per_step():
@@ -33,7 +33,7 @@ def test_seconds_per_call_is_the_time_of_one_call(monkeypatch):
 
     def call() -> None:
         calls.append(1)
-        time.sleep(0.01)
+        lasts(0.01)
 
     assert seconds_per_call(call) >= 0.01  # sleep never returns early
     assert len(calls) > 5

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from distrl.launch.head_start import HeadStart, head_start
 from distrl.launch.processes import ProcessLauncher
 from distrl.roles.plan import Role
 from tests.launched_run import run_in
+from tests.waiting import wait_until
 
 # In the child's place: it prints a line at once, then the line that it gets, to the given stream.
 CHILD = """#!{python}
@@ -38,13 +38,6 @@ def child(tmp_path, monkeypatch):
     script.write_text(CHILD.format(python=sys.executable, path=sys.path))
     script.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(script))
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_the_child_becomes_the_learner_once_and_its_log_has_all_it_said(child, tmp_path):

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
@@ -14,6 +13,7 @@ from distrl.metrics.snapshot import METRICS
 from distrl.runs.directories import open_run
 from distrl.runs.metrics_csv import read_table
 from distrl.terminal.console import ListenedView, QuietView
+from tests.waiting import wait_until
 
 SMALL = ["actors.count=0", "stop.mean_return=null"]
 
@@ -58,8 +58,7 @@ def test_an_error_in_the_loop_ends_the_training_first():
 
     def train(tell, interrupt):
         tell({"updates": 1})
-        while interrupt.code is None:
-            time.sleep(0.01)
+        wait_until(lambda: interrupt.code is not None)
         ended.append(interrupt.name)
         raise KeyError("too late to matter")
 
@@ -121,13 +120,12 @@ def test_a_listener_gets_each_snapshot_once_with_all_names():
 
 def test_a_generator_that_is_still_held_does_not_keep_the_program(tmp_path):
     program = """
-import sys, time
 from distrl.launch.iteration import iterate
+from tests.waiting import wait_until
 
 def train(tell, interrupt):
     tell({"updates": 1})
-    while interrupt.code is None:
-        time.sleep(0.01)
+    wait_until(lambda: interrupt.code is not None)
     print("stopped:", interrupt.name)
 
 results = iterate(train)

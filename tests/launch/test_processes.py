@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from distrl.roles.lifeline import LIFELINE_VARIABLE
 from distrl.roles.plan import Role
 from distrl.roles.trust import Trust
 from tests.launched_run import run_in
+from tests.waiting import wait_until
 
 URL = "redis://me@host:6379"
 ROLE = """#!/bin/sh
@@ -27,13 +27,6 @@ trap 'echo asked; kill $!; exit 7' TERM
 echo ready
 wait
 """
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def runs(pid: int) -> bool:

@@ -19,12 +19,12 @@ make_private_token()
 from distrl.errors import ConfigError
 from distrl.roles.plan import Role
 from tests.launched_run import run_in
+from tests.waiting import wait_until
 from distrl.launch.ray_actors import RayLauncher, ray
 
 def end(handle):
-    while (code := handle.poll()) is None:
-        time.sleep(0.05)
-    return code
+    wait_until(lambda: handle.poll() is not None)
+    return handle.poll()
 
 folder = Path(sys.argv[1])
 
@@ -49,13 +49,12 @@ killed.kill()
 told["codes"] = [end(unreachable), end(killed)]
 told["errors"] = [unreachable.error, killed.error]
 asked = launcher.start(Role("actor", 2))
-while asked.waits_for is not None:
-    time.sleep(0.05)
+wait_until(lambda: asked.waits_for is None)
 asked.terminate()
 told["asked"] = end(asked)
 launcher._run = run_in(folder, f"unix://{folder}/nowhere", "0" * 64, threads=2000)
 large = launcher.start(Role("learner"))
-time.sleep(3)
+wait_until(lambda: large.waits_for)
 told["waits"], told["code"] = large.waits_for, large.poll()
 large.kill()
 told["ended"] = large.poll()

@@ -1,6 +1,6 @@
 """Copies of a run's own files: which, when, and that a launch that was overtaken stops."""
 
-import time
+import threading
 
 import pytest
 
@@ -10,6 +10,7 @@ from distrl.errors import StoreError
 from distrl.launch import stored_files
 from distrl.launch.stored_files import StoredFiles
 from tests.data_store.stores import Breaking
+from tests.waiting import PATIENCE_S, wait_until
 
 
 @pytest.fixture
@@ -55,9 +56,7 @@ def test_files_without_secrets(storing, objects):
 def test_only_what_has_changed(storing, objects, run_dir, monkeypatch):
     monkeypatch.setattr(stored_files, "EVERY_S", 0.01)
     storing_now = storing()
-    while "r/logs/learner.log" not in objects.sizes("r"):
-        time.sleep(0.01)
-    time.sleep(0.1)
+    wait_until(lambda: "learner.log" in "".join(storing_now._sent))
     objects.writes = 0
     (run_dir / "summary.json").write_text("{}")
     storing_now.finish(10.0)
@@ -70,8 +69,7 @@ def test_a_launch_that_was_overtaken_stores_no_more(storing, objects, run_dir):
     run = StoredRun(objects, "r")
     Writer.claim(run, 0, "l")
     first = storing()
-    while "r/metrics.csv" not in objects.sizes("r"):
-        time.sleep(0.01)
+    wait_until(lambda: "r/metrics.csv" in objects.sizes("r"))
     Writer.claim(run, 1, "another launch")
     (run_dir / "summary.json").write_text("{}")
     first.finish(10.0)
@@ -82,11 +80,9 @@ def test_a_store_that_does_not_answer(storing, objects, monkeypatch):
     monkeypatch.setattr(stored_files, "EVERY_S", 0.01)
     objects.down = True
     one = storing()
-    while not one.lines:
-        time.sleep(0.01)
+    wait_until(lambda: one.lines)
     objects.down = False
-    while len(one.lines) < 2:
-        time.sleep(0.01)
+    wait_until(lambda: len(one.lines) >= 2)
     assert one.lines[0].startswith("the data store does not take the run's files: file:")
     assert one.lines[1:] == ["the run's files are stored again"]
     objects.down = True
@@ -96,9 +92,11 @@ def test_a_store_that_does_not_answer(storing, objects, monkeypatch):
 
 
 def test_a_store_that_hangs(storing, objects):
-    objects.before_write = lambda number: time.sleep(3.0)
+    goes_on = threading.Event()
+    objects.before_write = lambda number: goes_on.wait(PATIENCE_S)
     with pytest.raises(StoreError, match=r"has not taken the run's files within 0\.2 s"):
         storing().finish(0.2)
+    goes_on.set()
 
 
 def test_the_summary_of_an_earlier_launch_is_not_stored_again(storing, objects, run_dir):
@@ -106,9 +104,7 @@ def test_the_summary_of_an_earlier_launch_is_not_stored_again(storing, objects, 
     (run_dir / "summary.json").write_text("earlier")
     objects.put("r/summary.json", b"earlier")
     storing_now = storing()
-    while "r/job.json" not in objects.sizes("r"):
-        time.sleep(0.01)
-    time.sleep(0.1)
+    wait_until(lambda: "learner.log" in "".join(storing_now._sent))  # the last file
     assert objects.get("r/summary.json") is None
     (run_dir / "summary.json").write_text("this one")
     storing_now.finish(10.0)

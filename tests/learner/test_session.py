@@ -30,7 +30,7 @@ from distrl.networks.policy.description import BundleDescription
 from distrl.types import Weights
 from tests.faults.failover import promote, replica_of
 from tests.traces import traces
-from tests.waiting import wait_until
+from tests.waiting import lasts, wait_until
 
 # ------------------------------------------------------------------------------------------------------------- device
 
@@ -473,7 +473,7 @@ class Slow(VectorEnvironment):
     """Takes its time."""
 
     def step(self, actions):
-        threading.Event().wait(0.004)
+        lasts(0.004)
         return super().step(actions)
 
 

@@ -6,7 +6,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +18,7 @@ from distrl.errors import ConfigError, MemoryBackendError
 from distrl.memory_backend import embedded_redis
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
+from tests.waiting import PATIENCE_S, wait_until
 
 SIZES = {"maxmemory_bytes": 2**26, "max_bulk_bytes": 2**25}
 ROOT = Path(__file__).parents[2]
@@ -43,12 +43,9 @@ def processes_of(server):
 
 def wait_until_gone(directory, *processes):
     """Both processes and the directory, within a generous time."""
-    _gone, alive = psutil.wait_procs(processes, timeout=20)
+    _gone, alive = psutil.wait_procs(processes, timeout=PATIENCE_S)
     assert alive == []
-    deadline = time.monotonic() + 20
-    while directory.exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not directory.exists()
+    wait_until(lambda: not directory.exists(), f"{directory} is gone")
 
 
 @pytest.mark.redis
@@ -87,12 +84,12 @@ def test_stop_is_at_once_and_can_be_repeated():
 
 
 PARENT = """
-import signal, sys, time
+import signal, sys
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
 signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background it may be ignored
 server = EmbeddedRedis.start(maxmemory_bytes=2**26, max_bulk_bytes=2**25, eof_grace_s=float(sys.argv[1]))
 print(server.directory, server._guardian.pid, flush=True)
-time.sleep(1000)
+signal.pause()
 """
 
 
@@ -122,7 +119,7 @@ def test_the_directory_of_a_parent_that_was_killed_with_its_guardian_is_removed_
         with parent:
             guardian.kill()
             parent.kill()
-        psutil.wait_procs([guardian, child], timeout=20)
+        psutil.wait_procs([guardian, child], timeout=PATIENCE_S)
         assert directory.exists()
         with EmbeddedRedis.start(**SIZES) as server:
             assert [path.name for path in Path(scratch).iterdir()] == [server.directory.name]
@@ -162,9 +159,8 @@ def test_a_signal_to_every_process_of_a_job_leaves_the_server_to_the_parent(numb
     for process in (guardian, child):
         process.send_signal(number)
     with redis.Redis.from_url(server.url) as client:
-        for _ in range(3):
-            assert client.ping()
-            time.sleep(0.05)  # redis-server would shut down within 100 ms
+        began = client.info("server")["server_time_usec"]  # redis-server would shut down within 100 ms of its own time
+        wait_until(lambda: client.info("server")["server_time_usec"] > began + 200_000, "it goes on")
     server._guardian.stdin.close()  # what the parent's death does
     assert server._guardian.wait(20) == 0
     wait_until_gone(server.directory, guardian, child)
@@ -212,7 +208,7 @@ def test_a_killed_guardian_takes_the_server_with_it_and_stop_cleans_up():
     server = EmbeddedRedis.start(**SIZES)
     _guardian, child = processes_of(server)
     server._guardian.kill()
-    psutil.wait_procs([child], timeout=20)
+    psutil.wait_procs([child], timeout=PATIENCE_S)
     assert not child.is_running()
     server.stop()
     assert not server.directory.exists()

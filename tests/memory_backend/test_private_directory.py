@@ -17,13 +17,13 @@ from distrl.memory_backend.private_directory import (
 )
 
 OWNER = """
-import subprocess, sys, time
+import signal, subprocess, sys
 from pathlib import Path
 from distrl.memory_backend.private_directory import make_private_directory
 directory, lock = make_private_directory(Path(sys.argv[1]))
 other = subprocess.Popen(["sleep", "1000"], pass_fds=[lock], stdout=subprocess.DEVNULL)
 print(directory.name, other.pid, flush=True)
-time.sleep(1000)
+signal.pause()
 """
 
 
@@ -60,11 +60,11 @@ def test_what_is_not_known_to_be_abandoned_stays(tmp_path):
 
 
 JOINED = """
-import sys, time
+import signal, sys
 from pathlib import Path
 from distrl.memory_backend.private_directory import join_private_directory
 print(join_private_directory("x", Path(sys.argv[1]))[0].name, flush=True)
-time.sleep(1000)
+signal.pause()
 """
 
 

@@ -25,7 +25,7 @@ from distrl.memory_backend.redis_client import RedisClient
 from distrl.memory_backend.stream import QueueCaps
 from distrl.types import UnrollHeader
 from tests.faults.own_redis import OwnRedis
-from tests.faults.training import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
 

@@ -1,7 +1,6 @@
 """The evaluator joins, waits for its policy, evaluates what is due, and ends when the run does."""
 
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -17,18 +16,12 @@ from distrl.roles.evaluator import EvaluatorRole
 from distrl.roles.plan import Role
 from distrl.roles.trust import Trust
 from distrl.types import PolicyBundle, Weights
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
 
 TASK = {"environment": {"id": "distrl.environments.worlds.toy:StepCounter"}}
 EVALUATING = {**TASK, "evaluation": {"every_env_steps": 100, "episodes": 3}}
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 class First:

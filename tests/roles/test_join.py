@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -25,6 +24,7 @@ from distrl.roles.join import Heartbeat, make_environment, memory_mb
 from distrl.roles.plan import Role
 from distrl.roles.trust import Trust
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
+from tests.waiting import wait_until
 
 SPEC = EnvSpec("X", {"observation": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(2)})
 
@@ -137,13 +137,6 @@ def test_a_heartbeat_tells_the_processor_time_of_its_interval(backend, monkeypat
     assert backend.registry.roles()[0].cpu_share == 0.0
 
 
-def wait_until(condition):
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 def test_the_first_beat_is_out_when_start_returns_and_more_follow(heartbeat, backend):
     beats, stop = heartbeat
     beats.start()
@@ -154,7 +147,7 @@ def test_the_first_beat_is_out_when_start_returns_and_more_follow(heartbeat, bac
     assert not stop.is_set()
     beats.close()
     newest = backend.registry.roles()[0].beat
-    time.sleep(0.05)
+    assert not beats._thread.is_alive()
     assert backend.registry.roles()[0].beat == newest
 
 

@@ -4,55 +4,46 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+from tests.waiting import wait_until
+
 CHILD = """
-import sys, time
+import sys
 from distrl.roles.lifeline import watch_lifeline
 import signal
 signal.signal(signal.SIGTERM, lambda *_: (print('asked', flush=True), sys.exit(0)))
 watch_lifeline()
 print('up', flush=True)
-time.sleep(60)
+signal.pause()
 """
 
 PARENT = """
-import os, subprocess, sys, time
+import os, signal, subprocess, sys
 from distrl.roles.lifeline import LIFELINE_VARIABLE, Lifeline
 line = Lifeline()
 environment = {**os.environ, LIFELINE_VARIABLE: str(line.read_fd)}
 out = open(sys.argv[2], 'wb')
 child = subprocess.Popen([sys.executable, '-c', sys.argv[1]], env=environment, pass_fds=(line.read_fd,), stdout=out)
-time.sleep(60)
+signal.pause()
 """
-
-
-def wait_for(condition, seconds: float = 15.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def test_a_child_is_asked_to_end_when_its_parent_was_killed(tmp_path: Path):
     out = tmp_path / "out"
     parent = subprocess.Popen([sys.executable, "-c", PARENT, CHILD, str(out)])
     try:
-        assert wait_for(lambda: out.exists() and "up" in out.read_text())
+        wait_until(lambda: out.exists() and "up" in out.read_text())
     finally:
         parent.send_signal(signal.SIGKILL)
         parent.wait()
-    assert wait_for(lambda: "asked" in out.read_text())
+    wait_until(lambda: "asked" in out.read_text())
 
 
 def test_the_guard_removes_its_directory_at_the_end_of_the_pipe(tmp_path: Path):
     directory = tmp_path / "private"
     (directory / "deep").mkdir(parents=True)
     guard = subprocess.Popen([sys.executable, "-m", "distrl.roles.lifeline", str(directory)], stdin=subprocess.PIPE)
-    time.sleep(0.3)
     assert directory.exists()
     assert guard.stdin is not None
     guard.stdin.close()
@@ -61,10 +52,8 @@ def test_the_guard_removes_its_directory_at_the_end_of_the_pipe(tmp_path: Path):
 
 
 def test_the_guard_ends_whoever_still_works_in_the_directory_and_nobody_else(tmp_path: Path):
-    stubborn = (
-        "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); file = open(sys.argv[1], 'w')\n"
-    )
-    stubborn += "print('open', flush=True); time.sleep(600)"
+    stubborn = "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); file = open(sys.argv[1], 'w')\n"
+    stubborn += "print('open', flush=True); signal.pause()"
     directories = [tmp_path / "private", tmp_path / "private2"]
     processes = []
     for directory in directories:

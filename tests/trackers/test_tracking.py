@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,13 +15,14 @@ from distrl.trackers import tracking
 from distrl.trackers.tracker import Ending
 from distrl.trackers.tracking import require_trackers
 from tests.faults.arguments import environment
-from tests.faults.training import alive, wait_until
+from tests.faults.training import alive
 from tests.trackers.conftest import rows_of
+from tests.waiting import wait_until
 
 PAGE = Path(__file__).parents[2] / "docs" / "trackers.md"
 
 TRACKER = """
-import json, os, time
+import json, os, threading
 
 class Mine:
     def __init__(self, fails="", hangs="", how="raise"):
@@ -38,7 +38,7 @@ class Mine:
     def did(self, name, *what):
         print(json.dumps([name, *what]), file=self.out, flush=True)
         if name == self.hangs:
-            time.sleep(600)
+            threading.Event().wait()
         if name == self.fails:
             if self.how == "raise":
                 raise ValueError("no " + "space\\nat http://me:" + "open" + "sesame@host")
@@ -124,9 +124,7 @@ def test_a_tracker_whose_process_ends_costs_nothing_else(launch, tmp_path):
 def test_a_tracker_that_hangs_holds_nothing_up_and_is_killed_at_the_end(launch, tmp_path, monkeypatch):
     monkeypatch.setattr(tracking, "MOST_ROWS", 4)
     made = launch(own=own(hangs="record"), give_up_s=0.5)
-    while not (tmp_path / "calls.jsonl").exists() or not calls(tmp_path, "record"):
-        made.take(1, 2)
-        time.sleep(0.01)
+    wait_until(lambda: made.take(1, 2) or ((tmp_path / "calls.jsonl").exists() and calls(tmp_path, "record")))
     made.take(*range(3, 13))  # 2 and 3 to 11 are sent before the end: four wait, five are dropped
     assert made.finish() == {"mine:Mine": "has not finished in time, 11 rows are missing"}
     assert calls(tmp_path, "end") == []
@@ -145,23 +143,18 @@ def test_ctrl_c_ends_the_wait(launch, tmp_path, monkeypatch):
 
 def test_a_training_that_is_killed_is_ended(tmp_path):
     code = f"""
-import sys, time
+import signal, sys
 from pathlib import Path
 from tests.trackers.conftest import Launch
 made = Launch(Path({str(tmp_path)!r}), own={{"mine:Mine": {{}}}})
 made.take(1, 2)
-time.sleep(600)
+signal.pause()
 """
     process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=environment())
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "calls.jsonl").exists() or not calls(tmp_path, "record"):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: (tmp_path / "calls.jsonl").exists() and calls(tmp_path, "record"))
     process.send_signal(signal.SIGKILL)
     process.wait()
-    while not calls(tmp_path, "end"):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: calls(tmp_path, "end"))
     assert calls(tmp_path, "end") == [[1, "died", "the process of the training has died"]]
 
 
@@ -172,7 +165,7 @@ class Mine:
     def __init__(self, ends="", **more):
         self.ends = ends
     def begin(self, run):
-        helper = subprocess.Popen([sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"],
+        helper = subprocess.Popen([sys.executable, "-c", "import signal; print(flush=True); signal.pause()"],
                                   stdout=subprocess.PIPE)
         helper.stdout.readline()
         (run.run_dir / "helper.new").write_text(str(helper.pid))
@@ -204,7 +197,7 @@ from pathlib import Path
 from tests.trackers.conftest import Launch
 made = Launch(Path({str(tmp_path)!r}), own={{"mine:Mine": {{}}}})
 made.take(1, 2)
-time.sleep(600)
+signal.pause()
 """
     process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=environment())
     wait_until((tmp_path / "helper").exists, "the tracker has a helper")

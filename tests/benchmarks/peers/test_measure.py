@@ -82,15 +82,16 @@ def test_the_last_line_that_speaks_of_an_error_says_why(tmp_path):
 
 
 SCRIPT = """
-import sys, time
+import sys
 from pathlib import Path
+from tests.waiting import lasts
 path = Path(sys.argv[1])
 for index in range(1, 1000):
     with path.open("a") as file:
         file.write('{"wall_s": %s, "env_steps": %d, "updates": 1, "mean_return_100": 1.0}\\n' % (index, 10 * index))
     if index == int(sys.argv[2]):
         sys.exit(int(sys.argv[3]))
-    time.sleep(0.02)
+    lasts(0.02)
 """
 
 

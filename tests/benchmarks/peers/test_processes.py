@@ -1,21 +1,21 @@
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
 
 from benchmarks.peers.processes import adopting_orphans, descendants, end, reap_orphans, usage
+from tests.waiting import wait_until
 
 MEGABYTE = 2**20
 # A parent of 16 MB with a child that leaves the group and is orphaned, and holds 32 MB.
 PARENT = f"""
-import subprocess, sys, time
+import signal, subprocess, sys
 held = b"x" * {16 * MEGABYTE}
-daemon = 'import time; held = b"y" * {32 * MEGABYTE}; print("there", flush=True); time.sleep(60)'
+daemon = 'import signal; held = b"y" * {32 * MEGABYTE}; print("there", flush=True); signal.pause()'
 middle = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {{daemon!r}}], start_new_session=True)"
 subprocess.run([sys.executable, "-c", middle])
-time.sleep(60)
+signal.pause()
 """
 
 
@@ -29,7 +29,7 @@ def test_a_run_is_all_its_processes_those_included_that_left_it(before):
         parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
         try:
             assert parent.stdout.readline() == "there\n"
-            found = _wait_for(lambda: descendants(before), 2)
+            found = wait_until(lambda: len(found := descendants(before)) == 2 and found, "both are found")
             (orphan,) = (process for process in found if process.pid != parent.pid)
             assert orphan.ppid() == psutil.Process().pid
             used = usage(found)
@@ -47,16 +47,9 @@ def test_a_run_is_all_its_processes_those_included_that_left_it(before):
 
 
 def test_those_that_do_not_listen_are_killed(before):
-    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
+    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); signal.pause()"
     child = subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE)
     child.stdout.readline()
     end(before, patience_s=0.2)
     assert child.wait(10) == -9
     child.stdout.close()
-
-
-def _wait_for(look, count):
-    until = time.monotonic() + 10
-    while len(found := look()) != count and time.monotonic() < until:
-        time.sleep(0.02)
-    return found

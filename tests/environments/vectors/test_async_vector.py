@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,6 +20,7 @@ from distrl.config.environment import EnvironmentConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.environments.vectors import async_vector
 from distrl.errors import ConfigError, EnvironmentFailedError
+from tests.waiting import wait_until
 
 # Importable by name, as worker processes import it.
 MODULE = '''
@@ -31,6 +31,7 @@ import random
 import sys
 import time
 from types import SimpleNamespace
+import threading
 
 import gymnasium
 import numpy as np
@@ -64,7 +65,7 @@ class Faulty(StepCounter):
             if self.how == "crashes":
                 os.abort()
             if self.how == "hangs":
-                time.sleep(3600)
+                threading.Event().wait()
             if self.how == "holds":  # hangs with Python's lock, so that no thread of its process runs
                 ctypes.PyDLL(None).sleep(3600)
         return result
@@ -199,12 +200,9 @@ def workers(environment: VectorEnvironment) -> list[psutil.Process]:
 
 def gone(processes: list[psutil.Process]) -> bool:
     """Return whether they have ended, or wait to be reaped by the process that inherited them."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in processes):
-            return True
-        time.sleep(0.02)
-    return False
+    return wait_until(
+        lambda: not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in processes)
+    )
 
 
 def test_cart_pole_in_processes_is_cart_pole_in_one() -> None:

@@ -5,14 +5,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.waiting import wait_until
+
 STARTER = """
-import gc, os, sys, time
+import gc, os, signal, sys
 from multiprocessing import synchronize
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments.vector import VectorEnvironment
@@ -24,17 +25,8 @@ assert "PYTHONSAFEPATH" not in os.environ
 locks = [one for one in gc.get_objects() if isinstance(one, synchronize.SemLock)]
 semaphores = ["/dev/shm/sem." + lock._semlock.name.strip("/") for lock in locks]
 print(os.getpgid(0) == os.getpid(), *semaphores, flush=True)
-time.sleep(3600)
+signal.pause()
 """
-
-
-def within_a_minute(condition) -> bool:
-    deadline = time.monotonic() + 60
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def is_running(process: psutil.Process) -> bool:
@@ -69,6 +61,6 @@ def test_nothing_is_left_of_an_actor_that_is_killed(kill) -> None:
         kill(actor.pid, signal.SIGKILL)
         actor.wait()
         actor.stdout.close()
-        assert within_a_minute(lambda: os.listdir(directory) == [])
-        assert within_a_minute(lambda: not any(is_running(process) for process in (worker, server)))
-        assert within_a_minute(lambda: not any(map(os.path.exists, semaphores)))
+        wait_until(lambda: os.listdir(directory) == [])
+        wait_until(lambda: not any(is_running(process) for process in (worker, server)))
+        wait_until(lambda: not any(map(os.path.exists, semaphores)))
