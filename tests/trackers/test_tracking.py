@@ -192,7 +192,7 @@ def test_what_a_tracker_has_started_ends_with_it(launch, tmp_path, ends):
 def test_what_a_tracker_has_started_ends_with_a_training_that_is_killed(tmp_path):
     (tmp_path / "mine.py").write_text(HELPED)
     code = f"""
-import time
+import signal
 from pathlib import Path
 from tests.trackers.conftest import Launch
 made = Launch(Path({str(tmp_path)!r}), own={{"mine:Mine": {{}}}})
