@@ -164,10 +164,11 @@ class NetworkParameters(OptimizerParameters):
     """The layers between the embedders and the heads."""
     heads_parameters: tuple[HeadParameters, ...] = ()
     """Heads by kind; they replace the algorithm's default heads of the same kind."""
-    initial_weights: InitialWeights = "orthogonal"
+    initial_weights: InitialWeights | None = None
     """orthogonal: dense layers and convolutions, those of heads too, begin with orthogonal kernels (gain sqrt(2) in
-    hidden layers) and biases of 0. uniform: kernels and biases begin within ±1 / sqrt(inputs), as in PyTorch. A
-    `kernel_initializer` replaces its layer's kernel alone. Noisy layers, recurrent cells and your own keep theirs."""
+    hidden layers) and biases of 0. uniform: kernels and biases begin within ±1 / sqrt(inputs), as in PyTorch. null:
+    uniform if the middleware has memory, else orthogonal. A `kernel_initializer` replaces its layer's kernel alone.
+    Noisy layers, recurrent cells and your own keep theirs."""
     use_separate_networks_per_head: bool = False
     """Give every head its own embedders and middleware."""
     create_target_network: bool = False
@@ -200,6 +201,11 @@ class NetworkParameters(OptimizerParameters):
     and returns [batch, width] for the middleware."""
     model_arguments: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of that class."""
+
+    @property
+    def begins(self) -> InitialWeights:
+        """The `initial_weights` in force."""
+        return self.initial_weights or ("uniform" if self.has_memory else "orthogonal")
 
     @property
     def has_memory(self) -> bool:

@@ -18,7 +18,7 @@ from numpy.lib import format as npy
 
 from distrl.types import Array
 
-_NAME = re.compile(r"[A-Za-z0-9_.:-]+(/[A-Za-z0-9_.:-]+)*")
+_NAME = re.compile(r"[^/\\\x00-\x1f\x7f]+(/[^/\\\x00-\x1f\x7f]+)*")
 _KINDS = "biufc"  # booleans, integers, floats, complex numbers
 _CHUNK_BYTES = 1 << 20
 
@@ -138,8 +138,8 @@ class Arrays(Mapping[str, Array]):
 
 
 def _member(name: str) -> str:
-    if not _NAME.fullmatch(name) or ".." in name:
-        raise ValueError(f"array name {name!r} is not made of letters, digits, '_', '.', ':', '-' and inner '/'")
+    if not _NAME.fullmatch(name) or ".." in name.split("/"):
+        raise ValueError(f"array name {name!r} is not made of printable characters and inner '/'")
     return f"{name}.npy"
 
 

@@ -114,7 +114,7 @@ class Trunk:
 
     def _embedding(self) -> Any:
         parameters, prefix, seed = self._parameters, self._prefix, self._seed
-        middleware, initial = parameters.middleware_parameters, parameters.initial_weights
+        middleware, initial = parameters.middleware_parameters, parameters.begins
         if isinstance(middleware, GraphMiddlewareParameters):
             return middlewares.build(self._embeddings(), middleware, prefix=prefix, seed=seed, initial=initial)
         if parameters.model is not None:
@@ -157,7 +157,7 @@ class Trunk:
             vocabulary=embedders.vocabulary_of(self._arrays[name], parameters, name),
             highest=self._arrays[name].high,
             prefix=self._prefix,
-            initial=self._parameters.initial_weights,
+            initial=self._parameters.begins,
         )
 
 

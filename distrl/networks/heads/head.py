@@ -110,7 +110,7 @@ class Head(ABC, Generic[Parameters]):
             seed=self.seed,
             gain=gain,
             kind=self.parameters.dense_layer,
-            initial=self.network.initial_weights,
+            initial=self.network.begins,
         )
         layer.trainable = learns
         return layer

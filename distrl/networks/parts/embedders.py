@@ -4,6 +4,7 @@ Numbers are scaled as configured, tokens (whole numbers that stand for words) ar
 layers follow.
 """
 
+import hashlib
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -27,8 +28,12 @@ LARGEST_VOCABULARY = 2**24
 
 
 def layer_name(observation: str) -> str:
-    """Return an observation's name as part of a Keras name, which allows fewer characters."""
-    return re.sub(r"\W", "_", observation)
+    """Return the name of an observation, or of an action, as part of a Keras name, which has ASCII letters and digits.
+
+    Names in other scripts differ by a hash of theirs.
+    """
+    name = re.sub(r"[^A-Za-z0-9_]", "_", observation)
+    return name if observation.isascii() else f"{name}_{hashlib.sha256(observation.encode()).hexdigest()[:12]}"
 
 
 def embed(

@@ -1,3 +1,5 @@
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -119,6 +121,16 @@ def test_layers_are_named_after_the_observation():
         "embedder_left_camera_1_dense_1/bias",
     ]
     assert layer_name("left/camera 1") == "left_camera_1"
+
+
+def test_names_in_any_script_are_layers_of_their_own():
+    names = ["высота", "скорость", "🚀", "🛸", "é", "e\u0301", "e", "観測"]
+    layers = [layer_name(name) for name in names]
+    assert len({*layers}) == len(names)
+    assert all(re.fullmatch(r"[A-Za-z0-9_]+", layer) for layer in layers)  # as TensorFlow wants it
+    assert layer_name("высота") == "_______bce6418d68f3"
+    model = model_of((2,), name="высота", scheme=[3])
+    assert model({"x": np.ones((1, 2), np.float32)}).shape == (1, 3)
 
 
 def test_several_copies_are_told_apart_by_a_prefix():
