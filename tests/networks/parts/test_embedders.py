@@ -130,7 +130,7 @@ def test_names_in_any_script_are_layers_of_their_own():
     assert all(re.fullmatch(r"[A-Za-z0-9_]+", layer) for layer in layers)  # as TensorFlow wants it
     assert layer_name("высота") == "_______bce6418d68f3"
     model = model_of((2,), name="высота", scheme=[3])
-    assert model({"x": np.ones((1, 2), np.float32)}).shape == (1, 3)
+    assert model({"x": np.ones((1, 2), np.float32)})["y"].shape == (1, 3)
 
 
 def test_several_copies_are_told_apart_by_a_prefix():

@@ -78,6 +78,15 @@ KINDS = {
     "image": (IMAGE, BOTH, SMALL_IMAGE),
     "ImpalaResNet": (IMAGE, BOTH, {"input_embedders_parameters": {"camera": {"scheme": "ImpalaResNet"}}}),
     "several inputs and actions": (SEVERAL, BOTH, {"input_embedders_parameters": SEVERAL_EMBEDDED}),
+    "names in any script": (
+        EnvSpec(
+            "Script-v0",
+            {name: ArraySpec((2,), "float32") for name in ("высота", "速度", "a b")},
+            {name: DiscreteSpec(2) for name in ("ход", "🚀")},
+        ),
+        BOTH,
+        {"input_embedders_parameters": {"высота": {"normalize": True}}},
+    ),
     "one input left out": (SEVERAL, BOTH, {"input_embedders_parameters": SEVERAL_EMBEDDED | {"map": None}}),
     "sum": (
         SEVERAL,
