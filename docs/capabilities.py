@@ -3,7 +3,7 @@
 A test that settles rows carries their ids: `@pytest.mark.row("B15", "B16")`. The marks are read from the source, so
 that the page needs no test run and lists what is in the tree, whatever is installed.
 
-The promise of a row in words is a line of docs/promises.txt.
+The promise of a row in words is a line of docs/promises.txt; what is absent, a line of docs/absent.txt.
 
     python docs/capabilities.py
 """
@@ -17,10 +17,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "capabilities.md"
 PROMISES = ROOT / "docs" / "promises.txt"
+ABSENT = ROOT / "docs" / "absent.txt"
 ROW_ID = re.compile(r"([A-Z]+)(\d+)(?:\.(\d+))?")
 HEADER = """# Capabilities that hold
 
-Each row is a promise that distrl keeps, settled by the tests beside it; a row without a test is not listed.
+Each row is a promise that distrl keeps, settled by the tests beside it. Rows that are met otherwise, absent, or
+obsolete follow.
 The letters are groups of promises, and ids are stable: tests and changes name them.
 Generated from the tests' `row` marks by `make capabilities`; a test fails when this page is out of date.
 
@@ -37,6 +39,24 @@ what of a row is absent.
 | Row | By |
 |---|---|
 """
+ABSENT_HEADER = """
+## Absent
+
+| Row | What is absent |
+|---|---|
+"""
+OBSOLETE_HEADER = """
+## Obsolete
+
+Rows whose mechanism belongs to TensorFlow 1, to a simulator or library that is not maintained, or to a plug-in, and of
+which nothing exists:
+
+"""
+OBSOLETE = [
+    *("D07.6", "D07.18", "D07.20", "D07.21", "D51", "D115", "D136", "D137", "D161", "D170", "D172", "D173"),
+    *("D192.1", "D192.2", "D192.3", "D192.4", "F01", "F02", "F03", "F08", "F13", "F14", "F19", "F20", "G03", "G19"),
+    *("J05", "J07", "J11", "M11.1", "M12", "M14", "N04", "N05", "N06", "O12", "R06", "R07"),
+]
 OTHERWISE = {
     "A22": "One framework at a time, chosen by `learner.backend`.",
     "C02": "MXNet is retired. Keras runs on TensorFlow or JAX, chosen by `learner.backend`.",
@@ -57,6 +77,14 @@ OTHERWISE = {
     "[T, N] into one batch axis where a network meets unrolls, and unfolds it.",
     "L08.12": "Arrays are time-major everywhere, [T, N]; `networks/assembly.py`, which needs the other order, swaps "
     "axes and swaps them back.",
+    "A01": "Where a machine has a GPU was not tested: the tests assert the CPU on a machine without one.",
+    "D194": "Absent: a space of attention.",
+    "G15": "Absent: the last batch and a table of values are not kept.",
+    "H15": "Absent: a model of demonstrations.",
+    "O05": "One memory without shards. Absent: dropping what is queued; actors wait instead.",
+    "Q06": "Absent: TensorFlow's SavedModel; the graph is ONNX.",
+    "Q07": "Absent: HDF5 and SavedModel.",
+    "R08": "Absent: notebooks on goals, offline data and hierarchies. CI runs one notebook, `make long` all.",
     "L10.2": "As D104: running statistics are the network's, which divides by the deviation of earlier observations.",
     "E02": "gymnasium's `Space.contains`. Observations are checked as they are read, except for the bounds of a Box.",
     "E04": "Names are paths without a leading separator or marks of tuples: `a`, `b/0`, `b/1`.",
@@ -136,19 +164,23 @@ def page(tests: Path) -> str:
                 settled[row].add(f"`{file}::{name}`" if name else f"`{file}`")
         except ValueError as error:
             raise ValueError(f"{file}: {error}") from error
-    words = promises()
+    words, absent = _lines_of(PROMISES), _lines_of(ABSENT)
+    if twice := sorted(settled.keys() & {*absent, *OBSOLETE}, key=_order):
+        raise ValueError(f"{', '.join(twice)}: a test settles what is said to be absent or obsolete")
     if without := sorted(settled.keys() - words.keys(), key=_order):
         raise ValueError(f"{PROMISES.name} has no line for {', '.join(without)}: say what the row promises")
     ordered = sorted(settled, key=_order)
     lines = [f"| {row} | {words[row]} | {'<br>'.join(sorted(settled[row]))} |\n" for row in ordered]
     otherwise = [f"| {row} | {by} |\n" for row, by in sorted(OTHERWISE.items(), key=lambda item: _order(item[0]))]
-    return HEADER + "".join(lines) + OTHERWISE_HEADER + "".join(otherwise)
+    lacking = [f"| {row} | {absent[row]} |\n" for row in sorted(absent, key=_order)]
+    parts = [HEADER, *lines, OTHERWISE_HEADER, *otherwise, ABSENT_HEADER, *lacking, OBSOLETE_HEADER]
+    return "".join(parts) + ", ".join(sorted(OBSOLETE, key=_order)) + ".\n"
 
 
-def promises() -> dict[str, str]:
-    """Row -> what distrl promises by it, in one line."""
-    lines = PROMISES.read_text(encoding="utf-8").splitlines()
-    return {row: promise for row, _, promise in (line.partition(" ") for line in lines)}
+def _lines_of(path: Path) -> dict[str, str]:
+    """Return row -> what the file says of it, in one line."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return {row: words for row, _, words in (line.partition(" ") for line in lines)}
 
 
 def _order(row: str) -> tuple[str, int, int]:

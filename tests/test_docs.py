@@ -146,6 +146,7 @@ def test_settings_page_is_current():
     assert made.PAGE.read_text() == made.page(), "run make settings"
 
 
+@pytest.mark.row("D53")
 def test_the_table_of_algorithms_is_current():
     made = generator("algorithms")
     page = made.PAGE.read_text(encoding="utf-8")
@@ -220,7 +221,7 @@ def test_rows_are_listed_in_order_of_letter_and_number(tmp_path):
 
 def test_every_promise_is_one_short_line_of_a_row_that_tests_settle():
     made = generator()
-    promises = made.promises()
+    promises = made._lines_of(made.PROMISES)
     marked = {row for path in (ROOT / "tests").rglob("test_*.py") for row, _ in made.rows_in(path.read_text())}
     assert promises.keys() == marked
     assert [row for row in promises] == sorted(promises, key=made._order)
@@ -228,6 +229,15 @@ def test_every_promise_is_one_short_line_of_a_row_that_tests_settle():
         assert len(f"{row} {promise}") <= 120, row
         assert promise.endswith("."), row
     assert len({*promises.values()}) == len(promises)
+
+
+def test_what_is_absent_is_one_line_of_a_row_that_nothing_settles():
+    made = generator()
+    absent = made._lines_of(made.ABSENT)
+    assert [*absent] == sorted(absent, key=made._order)
+    assert all(text.endswith(".") for text in absent.values())
+    assert not {*absent, *made.OBSOLETE} & {*made._lines_of(made.PROMISES), *made.OTHERWISE}
+    assert not {*absent} & {*made.OBSOLETE}
 
 
 def test_the_key_table_of_the_architecture_page_is_the_codes():

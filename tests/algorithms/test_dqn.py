@@ -165,7 +165,7 @@ def test_of_several_actions_errors_are_averaged_after_squaring():
     np.testing.assert_allclose(gradients["q/q/right"][0], [[1.0, 0.0]])
 
 
-@pytest.mark.row("G31", "D150", "A19")
+@pytest.mark.row("G31", "D150", "A19", "D25")
 def test_the_defaults_are_the_ancestors():
     parameters = make().parameters
     assert (parameters.batch_size, parameters.target_update_every_updates) == (32, 10_000)

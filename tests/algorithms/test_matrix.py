@@ -175,7 +175,7 @@ def test_an_algorithm_trains_with_two_actors(name, kind, memory, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.row("R02")
+@pytest.mark.row("R02", "D197")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.long) if name in LIKE_OTHERS else name for name in preset_names()]
 )

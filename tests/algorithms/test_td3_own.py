@@ -144,6 +144,7 @@ def test_sequences_are_refused_before_the_launch(own):
         tried_out(given)
 
 
+@pytest.mark.row("F18")
 def test_the_guides_tests_pass(monkeypatch):
     """Its twin in NumPy and its finite differences; the backend is TensorFlow, as on the page."""
     monkeypatch.syspath_prepend(str(ROOT))

@@ -34,6 +34,7 @@ def test_tasks_and_algorithms_are_named_as_the_presets_have_them(row):
     assert row.algorithm.replace("-", "").replace(" ", "").lower() in (config.algorithm.name.replace("_", ""), "apex")
 
 
+@pytest.mark.row("D196")
 def test_every_preset_has_a_row():
     assert sorted(presets()) == sorted(row.preset for row in ROWS)
 

@@ -16,6 +16,7 @@ def names(run):
     return [position.name for position in run.look().complete]
 
 
+@pytest.mark.row("D60")
 def test_a_run_begins_with_its_first_claim(run, tmp_path):
     assert not run.is_begun()
     store_steps(run, tmp_path)

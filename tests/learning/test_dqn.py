@@ -113,7 +113,7 @@ def test_values_of_several_choices_at_once(train_here, tmp_path, monkeypatch):
     assert (best["gear"].tolist(), best["keys"].tolist()) == ([2], [[1, 1]])
 
 
-@pytest.mark.row("D155", "D196")
+@pytest.mark.row("D155")
 @pytest.mark.long
 @pytest.mark.timeout(3000)
 @pytest.mark.redis

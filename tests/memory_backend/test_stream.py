@@ -31,6 +31,7 @@ def balanced(backend):
     return counts
 
 
+@pytest.mark.row("D60")
 def test_entries_come_out_whole_and_in_order(backend):
     payload = bytes(range(256)) * 300
     backend.unrolls.push(UnrollHeader(3, 2, 7, 11, 2048), payload)

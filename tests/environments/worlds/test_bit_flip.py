@@ -49,7 +49,7 @@ def test_the_goal_at_the_limit_terminates_and_is_truncated():
     assert [environment.step(bit)[1:4] for bit in off] == [(-1, False, False), (-1, False, False), (0, True, True)]
 
 
-@pytest.mark.row("D193.1")
+@pytest.mark.row("D193.1", "T10")
 @pytest.mark.parametrize(("given", "limit"), [(None, 3), (7, 7), (0, None)])
 def test_the_limit_is_the_number_of_bits_unless_another_one_is_given(given, limit):
     environment = BitFlip(3, max_episode_steps=given)

@@ -78,7 +78,7 @@ def test_the_chain_s_values_as_written_solve_its_equations() -> None:
     np.testing.assert_allclose(finite[:5], [6.80, 5.86, 5.92, 3.96, 4.00], atol=0.005)
 
 
-@pytest.mark.row("D193.2")
+@pytest.mark.row("D193.2", "T10")
 def test_the_exploration_chain_pays_at_both_ends():
     environment = ExplorationChain(length=5)
     assert environment.max_episode_steps == 14
