@@ -126,7 +126,8 @@ class Evaluator:
 
     Args:
         max_episode_steps: Steps after which an episode is cut short; None: it is played to its end, whenever that is.
-        watch: Called after every reset and step with the environments whose episodes ended, bool [B]; films use it.
+        watch: Called after every reset and step with the rows whose episodes ended, and with those whose episodes
+            count, bool [B] each; films use it.
     """
 
     def __init__(
@@ -134,7 +135,7 @@ class Evaluator:
         policy: ActingPolicy,
         environment: VectorEnvironment,
         max_episode_steps: int | None = None,
-        watch: Callable[[Array], None] | None = None,
+        watch: Callable[[Array, Array], None] | None = None,
     ) -> None:
         self._policy = policy
         self._environment = environment
@@ -166,7 +167,7 @@ class Evaluator:
         plays, begins_more = left > 0, True
         observations = self._environment.reset(seed)
         state = self._policy.initial_state(rows)
-        self._took_step(np.zeros(rows, np.bool_))
+        self._took_step(np.zeros(rows, np.bool_), plays)
         while plays.any():
             if stop():
                 return False
@@ -177,7 +178,7 @@ class Evaluator:
             totals += step.raw_rewards
             lengths += step.valid
             cut = plays & ~step.ended & (lengths >= self._limit)
-            self._took_step(step.ended | cut)
+            self._took_step(step.ended | cut, plays)
             begins_more &= not cut.any()
             for row in np.flatnonzero(plays & (step.ended | cut)).tolist():
                 left[row] -= 1
@@ -188,7 +189,7 @@ class Evaluator:
         return True
 
     def _episode(self, row: int, total: float, length_steps: int, cut: bool) -> Episode:
-        """Return the episode that has just ended in a row; what the environment says of its end it says of no cut."""
+        """Return the episode that has just ended in a row. Of one that was cut, results of its end are unknown."""
         if cut:
             return Episode(row, total, length_steps, None, dict.fromkeys(self._environment.metrics), cut)
         succeeded = self._environment.succeeded
@@ -203,10 +204,10 @@ class Evaluator:
         named = zip(self._environment.metrics, values[row].tolist(), strict=True)
         return {key: None if math.isnan(value) else value for key, value in named}
 
-    def _took_step(self, ended: Array) -> None:
+    def _took_step(self, ended: Array, plays: Array) -> None:
         self.last_step_at = time.monotonic()
         if self._watch is not None:
-            self._watch(ended)
+            self._watch(ended, plays)
 
 
 def share_of(environment: int, count: int, environments: int) -> int:

@@ -111,13 +111,13 @@ class Recorder:
                 f"{self._path}: only {written:,} of {self._pictures:,} pictures could be written; is the disk full?"
             )
 
-    def watch(self, ended: Array) -> None:
-        """Add a picture; `ended`: bool [B], of the step that led to it.
+    def watch(self, ended: Array, plays: Array) -> None:
+        """Add a picture, of the step that led to it; bool [B] each: its episode ended, or counts at all.
 
         Raises:
             DistrlError: The picture has another size than those before, or the encoder refuses it; or as `rendered`.
         """
-        if self._left == 0:
+        if self._left == 0 or not plays[0]:
             return
         picture = rendered(self._environment.spec.id, self._environment.vector)
         if self._writer is None:

@@ -160,7 +160,8 @@ def test_an_episode_that_never_ends_is_cut_short_and_all_rows_begin_anew(count):
     """Row 1 is cut after 5 steps; row 0 then ends its second episode, and both begin anew by another seed."""
     environment = Scripted([[[1.0, 0.0, 2.0]], [[1.0] * 1000]])
     environment.says = True
-    evaluator, found = Evaluator(Counting(), environment, max_episode_steps=5), []
+    watched, found = [], []
+    evaluator = Evaluator(Counting(), environment, 5, lambda ended, plays: watched.append(plays.copy()))
     for episode in evaluator.episodes(count, 7):
         found.append(episode)
         if len(found) == 4:
@@ -169,6 +170,8 @@ def test_an_episode_that_never_ends_is_cut_short_and_all_rows_begin_anew(count):
     assert found == ([short, cut, short, cut] if count else [short, cut, short, short])
     first, second = environment.seeds
     assert first == 7 != second
+    if count:  # row 0 plays 3 steps and, after a reset, 3 more; row 1 is watched in its 5 steps alone, twice
+        assert np.sum(watched, axis=0).tolist() == [1 + 7, 2 * (1 + 5)]
     again = Scripted([[[1.0, 0.0, 2.0]], [[1.0] * 1000]])
     assert len([*Evaluator(Counting(), again, max_episode_steps=5).episodes(4, 7)]) == 4
     assert again.seeds == environment.seeds
@@ -192,7 +195,7 @@ def test_endless_until_stopped():
 
 def test_a_watcher_sees_the_reset_and_every_step():
     told = []
-    evaluator = Evaluator(Counting(), Scripted([[[1.0], [1.0, 1.0]]]), watch=told.append)
+    evaluator = Evaluator(Counting(), Scripted([[[1.0], [1.0, 1.0]]]), watch=lambda ended, plays: told.append(ended))
     assert len([*evaluator.episodes(2, 0)]) == 2
     assert np.concatenate(told).tolist() == [False, True, False, False, True]
 

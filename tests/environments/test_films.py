@@ -92,8 +92,8 @@ def test_a_film_that_is_there_is_replaced_as_a_whole_if_at_all(tmp_path):
     def two_pictures(how):
         environment.reset(0)
         with Recorder(environment, path, 1, replaced=True) as recorder:
-            recorder.watch(np.array([False]))
-            recorder.watch(np.array([False]))
+            recorder.watch(np.array([False]), np.array([True]))
+            recorder.watch(np.array([False]), np.array([True]))
             assert pictures_of(path) == 5  # of a process that is killed here, too
             raise how
 
@@ -130,7 +130,7 @@ def watched(path, pictures, **kwargs):
     try:
         with Recorder(environment, path, 1, show_life=lambda: looks.append(1)) as recorder:
             for _ in range(pictures):
-                recorder.watch(np.array([False]))
+                recorder.watch(np.array([False]), np.array([True]))
                 environment.step({"action": np.array([0])})
     finally:
         environment.close()
