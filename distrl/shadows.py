@@ -2,6 +2,7 @@
 
 import sys
 import sysconfig
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,7 +20,9 @@ LIBRARIES = frozenset(
 
 def require_no_shadow() -> None:
     """Raise ConfigError if a module of the user's would be imported in place of a library; import none."""
-    for name in sorted(LIBRARIES):
+    if (imported := shadow()) is not None:
+        raise ConfigError(imported)
+    for name in sorted(LIBRARIES - sys.modules.keys()):
         found = find_spec(name)
         if found is not None and found.has_location and (text := _shadow(name, found.origin)) is not None:
             raise ConfigError(text)
@@ -36,12 +39,15 @@ def shadow() -> str | None:
 
 
 def _shadow(name: str, file: str | None) -> str | None:
+    """Return what to say of a module's file if the interpreter's own folders have another module of that name.
+
+    A library that is installed elsewhere alone, in another folder or from its source, stands in for nothing.
+    """
     if not file:
         return None
     places, path = sysconfig.get_paths(), Path(file).resolve()
-    standard = (Path(places[key]).resolve() for key in ("stdlib", "platstdlib"))
-    installed = any(part in ("site-packages", "dist-packages") for part in path.parts)
-    if installed or any(place in path.parents for place in standard):
+    own = [places[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")]
+    if any(Path(place).resolve() in path.parents for place in own) or PathFinder.find_spec(name, own) is None:
         return None
     kind = "module of Python" if name in sys.stdlib_module_names else "library"
     return f"{path} stands in for the {kind} {name}; rename it, or take its folder from PYTHONPATH"

@@ -3,13 +3,26 @@
 import os
 import subprocess
 import sys
+from types import ModuleType
 
 import pytest
 
-from distrl.shadows import shadow
+from distrl import shadows
+from distrl.shadows import require_no_shadow, shadow
 
 
 def test_nothing_stands_in_for_a_library_here():
+    assert shadow() is None
+
+
+def test_a_library_that_is_installed_elsewhere_alone_stands_in_for_nothing(tmp_path, monkeypatch):
+    """As `pip install --target` puts it there, or a checkout of its source; and a module without a place."""
+    (tmp_path / "elsewhere.py").write_text("")
+    monkeypatch.setattr(shadows, "LIBRARIES", frozenset({"elsewhere"}))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    require_no_shadow()
+    monkeypatch.setitem(sys.modules, "elsewhere", ModuleType("elsewhere"))
+    require_no_shadow()
     assert shadow() is None
 
 

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlencode
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.types import UnrollHeader
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 """Version of keys, entry fields and payloads; a role refuses a run of another version."""
 
 GROUP = "learner"

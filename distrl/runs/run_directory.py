@@ -155,9 +155,17 @@ def _require_own_place(run_dir: Path, named: CheckpointName | None) -> None:
     except UnicodeEncodeError as error:
         shown = str(path).encode(errors="backslashreplace").decode()
         raise ConfigError(f"{shown}: the name is no UTF-8; choose another --run-dir") from error
-    outer = next((folder for folder in path.parents if (folder / "run.json").is_file()), None)
+    outer = next((folder for folder in path.parents if _is_run(folder)), None)
     if outer is not None and named is None:
         raise ConfigError(f"{run_dir} lies in the directory of a run, {outer}; choose another --run-dir")
+
+
+def _is_run(folder: Path) -> bool:
+    try:
+        RunRecord.read(folder / "run.json")
+    except ConfigError:  # none, or a file of that name of something else
+        return False
+    return True
 
 
 @contextmanager

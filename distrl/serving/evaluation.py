@@ -171,7 +171,7 @@ def exported_policy(path: Path, policy: ExportedPolicy, config: RunConfig) -> Su
     limit = config.evaluation.max_episode_steps
     return Subject(
         f"policy of {path}",
-        config.environment,
+        config.environment.model_copy(update={"image_channels": "last"}),  # the policy turns images itself
         make,
         exported.env_steps,
         exported.weights_version,

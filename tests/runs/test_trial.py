@@ -5,6 +5,7 @@ import os
 import pytest
 
 from distrl.errors import ConfigError
+from distrl.runs.directories import RunRecord
 from distrl.runs.run_directory import open_run_directory, require_free
 from distrl.runs.trial import TAIL_BYTES, Trial
 from tests.tree import tree
@@ -106,7 +107,9 @@ def test_a_refused_new_run_leaves_what_was_there(tmp_path, there):
 
 
 def test_a_new_run_is_not_begun_inside_another(run_dir):
-    (run_dir / "run.json").write_text("{}")
+    (run_dir / "run.json").write_text('{"tool": "another"}')
+    require_free(run_dir / "checkpoints", None)
+    (run_dir / "run.json").write_text(RunRecord(run_id="r", redis_url=None, pid=0).model_dump_json())
     for inside in (run_dir / "checkpoints", run_dir / "policy" / "deep"):
         with pytest.raises(ConfigError, match=f"lies in the directory of a run, {run_dir}; choose another --run-dir"):
             require_free(inside, None)
