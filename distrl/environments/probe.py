@@ -235,7 +235,7 @@ def _try_to_film(config: EnvironmentConfig, seed: int) -> None:
         environment = VectorEnvironment(renderable(config), 1)
         environment.reset(seed=seed)
         with TemporaryDirectory() as folder, Recorder(environment, Path(folder) / "film.webm", 1) as recorder:
-            recorder.watch(np.array([True]))
+            recorder.watch(np.array([True]), np.array([True]))
     except DistrlError as error:
         raise ConfigError(f"evaluation.films: {error}") from error.__cause__  # the environment's own, if it has failed
     environment.close()

@@ -55,7 +55,8 @@ def test_differences_are_in_order_and_what_one_lacks_is_one(tmp_path):
 def test_a_value_or_all_of_a_section(tmp_path):
     found = read_settings(written(tmp_path))
     assert value_of(found, "seed") == "1"
-    told = "every_env_steps: null, episodes: 20, environments: 10, last_within_s: 60.0, epsilon: 0.0"
+    told = "every_env_steps: null, episodes: 20, environments: 10, last_within_s: 60.0"
+    told += ", max_episode_steps: 27000, epsilon: 0.0"
     films = "best_by: episode_return, other_environments: {}, films.every: null, films.best: false, films.keep: 20"
     assert value_of(found, "evaluation") == f"{{{told}, {films}}}"
     with pytest.raises(ConfigError, match=r"unknown configuration key 'sed'; did you mean seed"):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import distrl
+from distrl.child import to_stderr
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments import probe as probing
 from distrl.environments.probe import MADE, probe
@@ -348,7 +349,7 @@ def test_what_takes_longer_is_told_of(capsys, monkeypatch, id_, line, slow) -> N
             return [{"look": self.looks}]
 
     looks = [{"look": number} for number in (1, 2, 3)]
-    assert probing._wait(Ending(), EnvironmentConfig(id=id_), (30.0, 20.0)) == (0, looks, 30.0)
+    assert probing._wait(Ending(), EnvironmentConfig(id=id_), (30.0, 20.0), to_stderr) == (0, looks, 30.0)
     assert capsys.readouterr().err == (line if slow else "")
 
 

@@ -30,6 +30,7 @@ def workplace(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(Path(distrl.__file__).parent.parent))  # for processes that tests start
     monkeypatch.delenv("DISTRL_REDIS_URL", raising=False)
+    monkeypatch.setenv("COLUMNS", "300")  # a worker of xdist has 80, which breaks cells into lines
     return tmp_path
 
 

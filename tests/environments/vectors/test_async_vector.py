@@ -103,7 +103,7 @@ class Drawing(StepCounter):
 
     def __init__(self, of):
         super().__init__(terminate_at_steps=None, truncate_at_steps=None)
-        if of in LIBRARIES:
+        if of in LIBRARIES and multiprocessing.parent_process() is not None:  # a worker, whose modules nobody shares
             sys.modules[of] = LIBRARIES[of]
         self.draw = {"numpy": np.random.random, "random": random.random}.get(of, lambda: LIBRARIES["seeded"])
         self.at_making = np.full(1, self.draw(), np.float32)
