@@ -5,6 +5,7 @@ kernel's numbers of files (inodes) is kept of what it only appends to or moves, 
 """
 
 import os
+import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,14 +18,14 @@ from distrl.data_store.atomic import put_file
 REPLACED = (
     *("config.yaml", "manifest.json", "run.json", "run.key", "redis.password", "run.lock", "summary.json"),
     *("metrics.csv", "roles.csv", "roles.1.csv", "evaluations.jsonl", "policy/*", "checkpoints/best"),
+    *("logs/events.log", "logs/learner.log", "logs/evaluator.log", "logs/trackers.log"),
 )
 """Files that a launch replaces or removes, as patterns of paths below a run's directory."""
-APPENDED = (
-    *("logs/events.log", "logs/learner.log", "logs/actor-*.log", "logs/evaluator.log", "logs/trackers.log"),
-    *("logs/stall.txt", "logs/nonfinite-batch-*.npz", "tensorboard/*", "films/*", "checkpoints/*"),
-)
+APPENDED = (*("logs/actor-*.log", "tensorboard/*", "checkpoints/*"),)
 """Files that it makes, moves, or appends to; of these there may be many."""
-FOLDERS = ("logs", "policy", "checkpoints", "checkpoints/*", "tensorboard", "films", "films/*", "after-*")
+LATER = ("logs/stall.txt", "logs/nonfinite-batch-*.npz", "films/*")
+"""Files that it makes once it has been accepted: one that is new before then is of somebody else."""
+FOLDERS = ("logs", "policy", "checkpoints", "checkpoints.of-writer-*", "tensorboard", "films", "after-*")
 """Folders that it makes or moves. All else in the directory is of others: job.json, a job's log, the operator's own."""
 TAIL_BYTES = 65_536
 """End of a file that is kept: a row that a crash has torn is removed when the file is opened."""
@@ -66,30 +67,70 @@ class Trial:
             self._before = {path: _look(run_dir, path, opened) for path in _written(run_dir) if path not in new}
             try:
                 yield
-            finally:
-                if not self.accepted:
-                    self._put_back(run_dir)
-                    if run_dir in new:
-                        _remove(run_dir)
+            except BaseException as error:
+                if lacking := self._end(run_dir, new):
+                    error.add_note(f"not put back as it was before this launch: {', '.join(map(str, lacking))}")
+                raise
+            self._end(run_dir, new)
 
-    def _put_back(self, run_dir: Path) -> None:
-        """Move back what was moved, remove what is new, and restore content."""
-        moved = {_number(path): path for path in _written(run_dir) if path not in self._before}
+    def _end(self, run_dir: Path, new: frozenset[Path]) -> list[Path]:
+        """Return the paths that could not be put back, as on a full disk; the others are."""
+        if self.accepted:
+            return []
+        lacking = self._put_back(run_dir)
+        if run_dir in new:
+            _remove(run_dir)
+        return lacking
+
+    def _put_back(self, run_dir: Path) -> list[Path]:
+        """Move back what was moved, remove what is new, and restore content; return what could not be."""
+        lacking: list[Path] = []
         for path, entry in sorted(self._before.items()):
-            if not os.path.lexists(path) and entry.number in moved:
-                moved[entry.number].rename(path)
+            with _noting(path, lacking):
+                self._move_back(run_dir, path, entry)
         for path in sorted(_written(run_dir), reverse=True):
-            if path not in self._before:
-                _remove(path)
+            if path not in self._before and not _matches(path.relative_to(run_dir), LATER):
+                with _noting(path, lacking):
+                    _remove(path)
         for path, entry in self._before.items():
-            if stat.S_ISREG(entry.found.st_mode):
-                _restore(path, entry)
+            with _noting(path, lacking):
+                if stat.S_ISREG(entry.found.st_mode) and not _restore(path, entry):
+                    lacking.append(path)
+        return lacking
+
+    def _move_back(self, run_dir: Path, path: Path, entry: _Entry) -> None:
+        """Move a file or folder back if the launch has moved it; what the launch has put in its place is removed."""
+        if os.path.lexists(path) and _number(path) == entry.number:
+            return
+        moved = {_number(found): found for found in _written(run_dir) if found not in self._before}
+        if entry.number in moved:
+            _discard(path)
+            moved[entry.number].rename(path)
+
+
+@contextmanager
+def _noting(path: Path, lacking: list[Path]) -> Iterator[None]:
+    """Go on after an error of the disk, and note the path; what somebody else has just removed is not missing."""
+    try:
+        yield
+    except FileNotFoundError:
+        pass
+    except OSError:
+        lacking.append(path)
+
+
+def _discard(path: Path) -> None:
+    """Remove what the launch has put where something of before belongs."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _written(run_dir: Path) -> list[Path]:
     """Return what launches have written below a directory, without following links."""
     found = [Path(folder) / name for folder, folders, files in os.walk(run_dir) for name in (*folders, *files)]
-    return [path for path in found if _matches(path.relative_to(run_dir), (*REPLACED, *APPENDED, *FOLDERS))]
+    return [path for path in found if _matches(path.relative_to(run_dir), (*REPLACED, *APPENDED, *LATER, *FOLDERS))]
 
 
 def _matches(path: Path, patterns: Iterable[str]) -> bool:
@@ -114,23 +155,32 @@ def _look(run_dir: Path, path: Path, opened: ExitStack) -> _Entry:
     found = path.lstat()
     if not (stat.S_ISREG(found.st_mode) and _matches(path.relative_to(run_dir), REPLACED)):
         return _Entry(found)
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:  # of another user: whether the launch may replace it shows when it does
+        return _Entry(found)
     opened.callback(os.close, descriptor)
     return _Entry(found, os.pread(descriptor, TAIL_BYTES, max(found.st_size - TAIL_BYTES, 0)), descriptor)
 
 
-def _restore(path: Path, entry: _Entry) -> None:
-    """Give a file, which may have been removed or replaced, its content, mode and time of change."""
+def _restore(path: Path, entry: _Entry) -> bool:
+    """Give a file, which may have been removed or replaced, its content, mode and time of change.
+
+    Returns:
+        False if another file is there whose content before is not known; it stays.
+    """
     size = entry.found.st_size
-    now = path.lstat() if os.path.lexists(path) else None
-    if (now is None or now.st_ino != entry.found.st_ino) and entry.descriptor is not None:
+    is_same = os.path.lexists(path) and _number(path) == entry.number
+    if not is_same and entry.descriptor is not None:
         put_file(path, os.pread(entry.descriptor, size, 0), private=True)
         path.chmod(stat.S_IMODE(entry.found.st_mode))
-    elif now is not None and now.st_size > size:
+    elif not is_same:
+        return not os.path.lexists(path)  # a log that a user has removed stays so
+    elif path.lstat().st_size > size:
         os.truncate(path, size)
-    elif now is not None and now.st_size < size:
+    elif path.lstat().st_size < size:
         with path.open("r+b") as file:
             file.seek(size - len(entry.tail))
             file.write(entry.tail)
-    with suppress(FileNotFoundError):  # of a log that a user has removed
-        os.utime(path, ns=(entry.found.st_atime_ns, entry.found.st_mtime_ns), follow_symlinks=False)
+    os.utime(path, ns=(entry.found.st_atime_ns, entry.found.st_mtime_ns), follow_symlinks=False)
+    return True

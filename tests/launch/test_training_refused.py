@@ -10,7 +10,7 @@ from distrl.config.load import load
 from distrl.errors import ConfigError, DistrlError
 from distrl.runs import trial
 from distrl.runs.run_directory import open_run_directory
-from distrl.runs.trial import APPENDED, REPLACED
+from distrl.runs.trial import APPENDED, LATER, REPLACED
 from tests.tree import tree
 
 SETTINGS = ("actors.environments=8", "algorithm.minibatches=2", "checkpoint.every_updates=1")
@@ -126,5 +126,5 @@ def test_all_that_a_launch_writes_is_known(tmp_path, sets):
 
 def test_the_documentation_lists_all_that_a_launch_writes():
     page = (Path(__file__).parents[2] / "docs" / "reliability.md").read_text()
-    for pattern in (*REPLACED, *APPENDED, "after-*"):
+    for pattern in (*REPLACED, *APPENDED, *LATER, "after-*"):
         assert f"`{pattern}`" in page, pattern

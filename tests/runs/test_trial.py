@@ -4,7 +4,9 @@ import os
 
 import pytest
 
+from distrl.data_store.atomic import put_file
 from distrl.errors import ConfigError
+from distrl.runs import trial
 from distrl.runs.directories import RunRecord
 from distrl.runs.run_directory import open_run_directory, require_free
 from distrl.runs.trial import TAIL_BYTES, Trial
@@ -129,3 +131,45 @@ def test_a_run_that_trains_is_not_touched_by_a_launch_that_finds_its_lock(run_di
         with pytest.raises(ConfigError, match="has not ended"), open_run_directory(run_dir, None, trial=Trial()):
             pass
         assert tree(run_dir) == before
+
+
+def test_what_others_make_meanwhile_stays(run_dir):
+    with open_run_directory(run_dir, None, trial=Trial()):
+        (run_dir / "films").mkdir()
+        (run_dir / "films" / "mine.webm").write_text("a film")
+        (run_dir / "logs" / "learner.log").write_text("new")
+    assert (run_dir / "films" / "mine.webm").read_text() == "a film"
+    assert not (run_dir / "logs" / "learner.log").exists()
+
+
+def test_checkpoints_that_were_set_aside_for_those_of_a_store_come_back(run_dir):
+    before = tree(run_dir)
+    with open_run_directory(run_dir, None, trial=Trial()):
+        (run_dir / "checkpoints").rename(run_dir / "checkpoints.of-writer-1")
+        (run_dir / "checkpoints" / "ckpt-9").mkdir(parents=True)
+        (run_dir / "checkpoints" / "ckpt-9" / "state").write_text("the store's, which is longer than before")
+        (run_dir / "logs" / "events.log").unlink()
+        (run_dir / "logs" / "events.log").write_text("the store's")
+    assert tree(run_dir) == before
+
+
+def test_a_disk_that_refuses_leaves_one_path_and_hides_no_error(run_dir, monkeypatch):
+    def full(path, *arguments, **options):
+        if path.name == "config.yaml":
+            raise OSError(28, "No space left on device")
+        put_file(path, *arguments, **options)
+
+    monkeypatch.setattr(trial, "put_file", full)
+    summary = (run_dir / "summary.json").read_text()
+
+    def launch():
+        with open_run_directory(run_dir, None, trial=Trial()):
+            for name in ("config.yaml", "summary.json"):
+                (run_dir / name).unlink()
+                (run_dir / name).write_text("new")
+            raise ConfigError("refused")
+
+    with pytest.raises(ConfigError, match="refused") as caught:
+        launch()
+    assert (run_dir / "summary.json").read_text() == summary
+    assert caught.value.__notes__ == [f"not put back as it was before this launch: {run_dir / 'config.yaml'}"]
