@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from keras import ops
 
+from distrl import nest
 from distrl.algorithms.actor_critic import advantage_metrics
 from distrl.algorithms.algorithm import GradientAlgorithm, Loss
 from distrl.algorithms.epochs import Experience, ProximalUpdate, by_sequences
@@ -57,7 +58,7 @@ class Ppo(GradientAlgorithm):
         )
 
     def estimates(self, outputs: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """Return the estimates that an update computes once from its batch, constants to the gradient.
+        """Return the estimates that an update computes once from its batch; what uses them holds them constant.
 
         Args:
             outputs: "policy/<action>" float32 [T+1, N, P] and "value" float32 [T+1, N], before the first epoch.
@@ -75,14 +76,13 @@ class Ppo(GradientAlgorithm):
         if self.parameters.normalize_advantages == "batch":
             advantages = losses.normalized(advantages, batch.valid)
         old_values = acting.pop("value")
-        made = {
+        return {
             "advantages": advantages,
             "value_targets": old_values + self.parameters.value_target_mix * (targets - old_values),
             "old_values": old_values,
             "old_log_probabilities": behaviour,
             **{f"{_OLD}{name}": rows for name, rows in acting.items()},
         }
-        return {name: ops.stop_gradient(rows) for name, rows in made.items()}
 
     def loss(self, outputs: Mapping[str, Tensor], batch: Batch) -> Loss:
         """Return the loss of a whole batch before the first step on it; the only loss if one step is made.
@@ -95,7 +95,7 @@ class Ppo(GradientAlgorithm):
             See `surrogate_loss`.
         """
         acting = {name: rows[:-1] for name, rows in outputs.items()}
-        experience = by_sequences(batch, self.estimates(outputs, batch))
+        experience = by_sequences(batch, nest.map(ops.stop_gradient, self.estimates(outputs, batch)))
         return self.surrogate_loss(acting, experience)
 
     def surrogate_loss(self, outputs: Mapping[str, Tensor], experience: Experience) -> Loss:

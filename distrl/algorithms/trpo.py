@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from keras import ops
 
+from distrl import nest
 from distrl.algorithms.algorithm import GradientAlgorithm, Loss, Networks
 from distrl.algorithms.epochs import Experience, by_sequences
 from distrl.algorithms.maths import losses
@@ -51,7 +52,7 @@ class Trpo(GradientAlgorithm):
         return networks
 
     def estimates(self, outputs: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """Return what an update computes once from its batch, constants to all gradients.
+        """Return what an update computes once from its batch; what uses it holds it constant.
 
         Args:
             outputs: "policy/<action>" float32 [T+1, N, P] and "value" float32 [T+1, N], before the update.
@@ -73,14 +74,13 @@ class Trpo(GradientAlgorithm):
         )
         if self.parameters.normalize_advantages == "batch":
             advantages = losses.normalized(advantages, batch.valid)
-        made = {
+        return {
             "advantages": advantages,
             "value_targets": targets,
             # The ratio of invalid rows begins at 1, whatever was recorded, so that no gradient overflows there.
             "old_log_probabilities": ops.where(batch.valid, batch.behaviour_log_probabilities, present),
             **{f"{_OLD}{name}": rows for name, rows in acting.items()},
         }
-        return {name: ops.stop_gradient(rows) for name, rows in made.items()}
 
     def policy_loss(self, outputs: Mapping[str, Tensor], experience: Experience) -> tuple[Tensor, dict[str, Tensor]]:
         """Return what a step of the policy minimises, the objective with its sign changed, and metrics.
@@ -130,7 +130,7 @@ class Trpo(GradientAlgorithm):
             batch: The unrolls, [T, N].
         """
         acting = {name: rows[:-1] for name, rows in outputs.items()}
-        experience = by_sequences(batch, self.estimates(outputs, batch))
+        experience = by_sequences(batch, nest.map(ops.stop_gradient, self.estimates(outputs, batch)))
         policy_loss, metrics = self.policy_loss(acting, experience)
         value_loss, of_value = self.value_loss(acting, experience)
         return Loss({"policy": policy_loss, "value": value_loss}, metrics | of_value)
