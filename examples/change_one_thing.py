@@ -1,6 +1,7 @@
 """Built-in algorithms with one thing changed; docs/change_one_thing.md lists the methods that a subclass may replace.
 
-distrl train --preset cartpole-dqn --algorithm examples.change_one_thing:MunchausenDqn
+distrl train --preset cartpole-dqn --algorithm examples.change_one_thing:MunchausenDqn \\
+    --set algorithm.double=false --set algorithm.replay.item.n_step=1
 distrl train --preset cartpole-ppo --algorithm examples.change_one_thing:RewardPredictingPpo
 distrl train --preset pendulum-sac --algorithm examples.change_one_thing:ExpectileSac
 """
@@ -23,6 +24,11 @@ class MunchausenDqn(api.Dqn):
         policy_temperature: float = Field(0.03, gt=0.0)
         munchausen_share: float = Field(0.9, ge=0.0, le=1.0)
         least_log_policy: float = Field(-1.0, lt=0.0)
+
+        def check(self, context: api.AlgorithmContext) -> None:
+            super().check(context)
+            if self.double or self.value_rescaling or self.replay.item.n_step > 1:
+                raise ValueError("algorithm: set double and value_rescaling to false, and replay.item.n_step to 1")
 
     parameters: Parameters
 

@@ -11,6 +11,7 @@ import pytest
 
 import distrl
 from distrl import algorithms as api
+from distrl.algorithms.epochs import ProximalUpdate
 from distrl.algorithms.selection import built, make_algorithm, tried_out
 from distrl.config.load import load
 from distrl.errors import ConfigError
@@ -134,6 +135,35 @@ def test_a_further_loss_of_ppo_moves_shared_layers_in_several_epochs():
     assert (moved[0] != moved[1]).any()
 
 
+class TowardsItself(api.Ppo):
+    """Its value learns V + 1, V as of the estimates."""
+
+    def estimates(self, outputs, batch):
+        return super().estimates(outputs, batch) | {"mine": outputs["value"][:-1]}
+
+    def value_losses(self, outputs, experience):
+        return 0.5 * (outputs["value"] - experience.estimates["mine"] - 1.0) ** 2
+
+
+def test_estimates_of_a_subclass_get_no_gradient_with_one_step_or_several():
+    def after(train_step):
+        algorithm = TowardsItself(context)
+        networks = built(algorithm, EnvSpec("E", OBSERVATIONS, CHOICE))
+        told = train_step(algorithm, networks["main"])(make_batch(CHOICE, steps=4))
+        return told["gradient_norm"], weights_of(networks)
+
+    def several(algorithm, network):
+        algorithm.train_step(network)
+        return ProximalUpdate(context, algorithm.parameters, network, algorithm.estimates, algorithm.surrogate_loss)
+
+    context = make("ppo", CHOICE, epochs=1, minibatches=1)[0].context
+    norm, weights = after(lambda algorithm, network: algorithm.train_step(network))
+    expected_norm, expected = after(several)
+    assert norm == pytest.approx(expected_norm, rel=1e-4)
+    for found, wanted in zip(weights, expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
+
+
 def test_an_expectile_of_a_half_is_sac_and_another_weighs_errors_by_their_sign():
     batch = make_batch(REAL)
     base, others = make("sac", REAL)
@@ -177,13 +207,23 @@ def test_settings_of_the_base_class_and_own_ones_are_checked():
     def tried(*sets):
         return tried_out(load(sets=[*sets], flags={"--algorithm": f"{MODULE}:MunchausenDqn"}))
 
-    section = tried("algorithm.policy_temperature=0.1", "algorithm.double=true")
-    assert (section.policy_temperature, section.double, section.munchausen_share) == (0.1, True, 0.9)
+    section = tried("algorithm.policy_temperature=0.1", "algorithm.dueling=true")
+    assert (section.policy_temperature, section.dueling, section.munchausen_share) == (0.1, True, 0.9)
     assert section.declared.replay is not None
     with pytest.raises(ConfigError, match=r"algorithm\.policy_temperature: .* greater than 0"):
         tried("algorithm.policy_temperature=0")
     with pytest.raises(ConfigError, match=r"algorithm\.munchausen_shar"):
         tried("algorithm.munchausen_shar=0.5")
+    for wrong in ("double=true", "value_rescaling=true", "replay.item={kind: transition, n_step: 3}"):
+        with pytest.raises(ConfigError, match="set double and value_rescaling to false"):
+            tried(f"algorithm.{wrong}")
+
+
+def test_the_pages_command_of_munchausen_dqn_is_accepted():
+    command = re.search(r"distrl train --preset (\S+) --algorithm (\S+MunchausenDqn) \\\n(.*)", PAGE.read_text("utf-8"))
+    sets = re.findall(r"--set (\S+)", command[3])
+    section = tried_out(load(preset=command[1], sets=sets, flags={"--algorithm": command[2]}))
+    assert (section.double, section.replay["item"]["n_step"], section.reward_scale) == (False, 1, 0.05)
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------
@@ -195,7 +235,7 @@ def test_each_example_is_short_and_the_page_shows_it():
     assert len(classes) == 3
     for node in classes:
         source = "\n".join(lines[node.lineno - 1 : node.end_lineno])
-        assert source.count("\n") < 25
+        assert source.count("\n") < 30
         assert source in page
 
 
