@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from distrl.algorithms.views import StepView
     from distrl.algorithms.vpg import Vpg
     from distrl.config.algorithms import AlgorithmContext, AlgorithmSection
+    from distrl.config.algorithms.actor_critics import A2cParameters
+    from distrl.config.algorithms.distributional import RainbowParameters
+    from distrl.config.algorithms.q_learning import ApexParameters, R2d2Parameters
     from distrl.networks.actions.family import Tensor
     from distrl.networks.assembly import action_input
     from distrl.networks.framework.differentiation import Objective, Part
@@ -47,12 +50,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "C51",
+    "A2cParameters",
     "Acer",
     "ActionScale",
     "ActorCritic",
     "Algorithm",
     "AlgorithmContext",
     "AlgorithmSection",
+    "ApexParameters",
     "Appo",
     "Batch",
     "BootstrappedDqn",
@@ -73,6 +78,8 @@ __all__ = [
     "PolicyTerms",
     "Ppo",
     "QrDqn",
+    "R2d2Parameters",
+    "RainbowParameters",
     "Returns",
     "Sac",
     "Step",
@@ -137,6 +144,9 @@ _MODULES = {
     "distrl.algorithms.views": {"StepView"},
     "distrl.algorithms.vpg": {"Vpg"},
     "distrl.config.algorithms": {"AlgorithmContext", "AlgorithmSection"},
+    "distrl.config.algorithms.actor_critics": {"A2cParameters"},
+    "distrl.config.algorithms.distributional": {"RainbowParameters"},
+    "distrl.config.algorithms.q_learning": {"ApexParameters", "R2d2Parameters"},
     "distrl.networks.actions.family": {"Tensor"},
     "distrl.networks.assembly": {"action_input"},
     "distrl.networks.framework.differentiation": {"Objective", "Part"},

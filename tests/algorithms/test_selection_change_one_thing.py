@@ -12,8 +12,10 @@ import pytest
 import distrl
 from distrl import algorithms as api
 from distrl.algorithms.epochs import ProximalUpdate
-from distrl.algorithms.selection import built, make_algorithm, tried_out
+from distrl.algorithms.selection import algorithm_class, built, effective_section, make_algorithm, tried_out
+from distrl.config.algorithms import ALGORITHMS
 from distrl.config.load import load
+from distrl.config.presets import preset_names
 from distrl.errors import ConfigError
 from distrl.networks.objective import outputs_of
 from distrl.terminal.console import QuietView
@@ -224,6 +226,30 @@ def test_the_pages_command_of_munchausen_dqn_is_accepted():
     sets = re.findall(r"--set (\S+)", command[3])
     section = tried_out(load(preset=command[1], sets=sets, flags={"--algorithm": command[2]}))
     assert (section.double, section.replay["item"]["n_step"], section.reward_scale) == (False, 1, 0.05)
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_a_preset_of_a_built_in_algorithm_fits_a_subclass_with_its_section(preset):
+    """All that the name sets, and all that other roles know of it, stays."""
+    loaded = load(preset=preset)
+    plain = loaded.config.algorithm
+    base = algorithm_class(plain)
+    Own = type("Own", (base,), {"Parameters": type("Parameters", (type(plain),), {"__module__": __name__})})
+    renamed = load(preset=preset, flags={"--algorithm": "module:Own"})
+    section = effective_section(renamed, Own)
+    kept = section.model_dump(mode="json", exclude={"name", "declared"})
+    assert kept == plain.model_dump(mode="json", exclude={"name"})
+    for name in set(type(section.declared).model_fields) - {"replay"}:
+        assert getattr(section.declared, name) == getattr(plain, name), name
+    assert section.declared.replay == plain.replay_parameters
+
+
+@pytest.mark.parametrize("section", [api.ApexParameters, api.R2d2Parameters, api.RainbowParameters, api.A2cParameters])
+def test_sections_of_names_that_share_a_class_are_exported(section):
+    name = section.model_fields["name"].default
+    assert ALGORITHMS[name] is section
+    page = PAGE.read_text("utf-8").split("## Which class")[1]
+    assert f"`api.{section.__name__}`" in page
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------

@@ -25,12 +25,14 @@ SETTINGS = {"policy_every_updates": 2, "target_noise": 0.6, "target_noise_clip":
 NETWORK = {"l2_regularization": 0.1, "replace_mse_with_huber_loss": True}
 PUBLIC = [
     "C51",
+    "A2cParameters",
     "Acer",
     "ActionScale",
     "ActorCritic",
     "Algorithm",
     "AlgorithmContext",
     "AlgorithmSection",
+    "ApexParameters",
     "Appo",
     "Batch",
     "BootstrappedDqn",
@@ -51,6 +53,8 @@ PUBLIC = [
     "PolicyTerms",
     "Ppo",
     "QrDqn",
+    "R2d2Parameters",
+    "RainbowParameters",
     "Returns",
     "Sac",
     "Step",
