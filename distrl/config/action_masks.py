@@ -12,7 +12,8 @@ MASK = "action_mask"
 def unused_mask_note(config: RunConfig, spec: EnvSpec) -> str | None:
     """Return a warning if the environment seems to show a mask that no head uses, else None."""
     algorithm = config.algorithm
-    own = isinstance(algorithm, ExternalAlgorithmParameters)  # its class may name the mask
+    # A class of the user's own that declares no such head may name the mask itself.
+    own = isinstance(algorithm, ExternalAlgorithmParameters) and algorithm.masked_head is None
     found = None if own or config.network.action_mask is not None else mask_of(spec, None)
     if found is None:
         return None

@@ -60,3 +60,10 @@ def test_categories_are_no_mask():
     with pytest.raises(ConfigError, match="observation 'action_mask' is of categories; declare it as a MultiBinary"):
         check_mask("action_mask", spec)
     assert mask_of(spec, None) is None
+
+
+def test_a_subclass_of_a_built_in_algorithm_is_told_of_a_mask_as_its_base_is():
+    algorithm = {"name": "my.module:Class", "declared": {"masked_head": "ppo"}}
+    note = unused_mask_note(config(algorithm), with_mask("board/action_mask"))
+    assert note is not None
+    assert note.endswith("set network.heads_parameters=[{kind: ppo, action_mask: board/action_mask}]")

@@ -22,6 +22,7 @@ class Declared(Section):
     tells_priorities: bool = False
     tells_choice_probabilities: bool = False
     rescales_values: bool = False
+    masked_head: str | None = None
 
     @model_validator(mode="after")
     def _probabilities_are_those_of_the_policy(self) -> Self:
@@ -61,4 +62,5 @@ class ExternalAlgorithmParameters(AlgorithmSection):
     tells_priorities: ClassVar[Any] = _declaration("tells_priorities")
     tells_choice_probabilities: ClassVar[Any] = _declaration("tells_choice_probabilities")
     rescales_values: ClassVar[Any] = _declaration("rescales_values")
+    masked_head: ClassVar[Any] = _declaration("masked_head")
     replay_parameters: ClassVar[Any] = _declaration("replay")
