@@ -245,8 +245,8 @@ def test_curiosity_is_of_built_in_algorithms(monkeypatch):
     with pytest.raises(ConfigError) as caught:
         try_out(monkeypatch, declaring(learns_from="own policy"), "algorithm.curiosity={kind: rnd}")
     assert str(caught.value) == (
-        "algorithm.curiosity: user_module:Tried states its loss itself, and built-in algorithms alone add intrinsic "
-        "rewards to theirs; leave it out"
+        "algorithm.curiosity: user_module:Tried is a class of your own, and built-in algorithms alone have "
+        "intrinsic rewards; leave it out"
     )
 
 

@@ -134,8 +134,8 @@ class AlgorithmSection(Section):
             )
         if ":" in self.name:
             raise ValueError(
-                f"algorithm.curiosity: {self.name} states its loss itself, and built-in algorithms alone add intrinsic "
-                "rewards to theirs; leave it out"
+                f"algorithm.curiosity: {self.name} is a class of your own, and built-in algorithms alone have "
+                "intrinsic rewards; leave it out"
             )
         replay = self.replay_parameters
         length = context.unroll_length_steps if replay is None else replay.item.steps(context.unroll_length_steps)
