@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from distrl.algorithms.td3 import Td3
     from distrl.algorithms.tqc import Tqc
     from distrl.algorithms.trpo import Trpo
-    from distrl.algorithms.views import StepView
+    from distrl.algorithms.views import Rows, StepView
     from distrl.algorithms.vpg import Vpg
     from distrl.config.algorithms import AlgorithmContext, AlgorithmSection
     from distrl.config.algorithms.actor_critics import A2cParameters
@@ -81,6 +81,7 @@ __all__ = [
     "R2d2Parameters",
     "RainbowParameters",
     "Returns",
+    "Rows",
     "Sac",
     "Step",
     "StepView",
@@ -141,7 +142,7 @@ _MODULES = {
     "distrl.algorithms.td3": {"Td3"},
     "distrl.algorithms.tqc": {"Tqc"},
     "distrl.algorithms.trpo": {"Trpo"},
-    "distrl.algorithms.views": {"StepView"},
+    "distrl.algorithms.views": {"Rows", "StepView"},
     "distrl.algorithms.vpg": {"Vpg"},
     "distrl.config.algorithms": {"AlgorithmContext", "AlgorithmSection"},
     "distrl.config.algorithms.actor_critics": {"A2cParameters"},

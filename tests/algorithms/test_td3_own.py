@@ -56,6 +56,7 @@ PUBLIC = [
     "R2d2Parameters",
     "RainbowParameters",
     "Returns",
+    "Rows",
     "Sac",
     "Step",
     "StepView",
@@ -174,7 +175,7 @@ def test_no_public_name_is_lost():
     assert algorithms.__all__ == PUBLIC
     for name in PUBLIC:
         value = getattr(algorithms, name)
-        assert name in ("Networks", "Tensor") or value is getattr(import_module(value.__module__), name)
+        assert name in ("Networks", "Rows", "Tensor") or value is getattr(import_module(value.__module__), name)
     with pytest.raises(AttributeError, match=r"'distrl\.algorithms' has no attribute 'Impalla'"):
         algorithms.Impalla  # noqa: B018
 
