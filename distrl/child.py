@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Mapping
 from typing import IO, Any, TypeVar
 
-from distrl.errors import DistrlError
+from distrl.errors import ConfigError, DistrlError
 from distrl.user_classes import hide_arguments, search_path
 
 DETAIL_BYTES = 20_000
@@ -103,6 +103,23 @@ def ending(exit_code: int | None, doing: str, limit_s: float) -> str:
     if exit_code < 0:
         return f"crashed {doing}: {signal.Signals(-exit_code).name}"
     return f"ended its process {doing} with exit code {exit_code}"
+
+
+def answer_of(function: str, request: Any, what: str, timeout_s: float) -> dict[str, Any]:
+    """Return the first message of a child that tries out code of the user's, without a GPU.
+
+    Raises:
+        ConfigError: The child reports an error, hangs, crashes or ends without a message; names `what` it tried.
+    """
+    variables = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    with Child(function, request, timeout_s=timeout_s, variables=variables) as child:
+        exit_code = child.wait(timeout_s)
+        messages, output = child.messages(), child.output()
+    if not messages:
+        raise with_detail(ConfigError(f"{what} {ending(exit_code, 'when it was tried out', timeout_s)}"), output)
+    if "error" in messages[0]:
+        raise with_detail(ConfigError(messages[0]["error"]), messages[0]["detail"])
+    return messages[0]
 
 
 def to_stderr(text: str) -> None:

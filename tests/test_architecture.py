@@ -76,7 +76,7 @@ WALLS: Mapping[str, tuple[str, ...]] = {
         "networks/framework/tensorflow_calls.py",
         "networks/policy/bundle.py",
     ),
-    "tf2onnx": ("networks/policy/bundle.py",),
+    "tf2onnx": ("networks/policy/conversion.py",),
     "onnx": ("networks/policy/bundle.py", "networks/policy/onnx_graph.py"),
     "jax": ("networks/framework/jax_backend.py",),
     "keras": ("networks/", "algorithms/"),

@@ -200,7 +200,7 @@ class NetworkParameters(OptimizerParameters):
     """package.module:Class, your own keras.Model in place of embedders and merger: it is called with all inputs by name
     and returns [batch, width] for the middleware."""
     model_arguments: dict[str, Any] = Field(default_factory=dict)
-    """Keyword arguments of that class."""
+    """Keyword arguments of that class: plain values, {filters: 16, scales: [1, 2]}."""
 
     @property
     def begins(self) -> InitialWeights:
@@ -211,6 +211,11 @@ class NetworkParameters(OptimizerParameters):
     def has_memory(self) -> bool:
         """Whether its middleware carries state from step to step."""
         return self.middleware_parameters.kind in ("lstm", "gru")
+
+    @property
+    def has_own_layers(self) -> bool:
+        """Whether it names a class that distrl knows nothing of: a model, or a custom layer anywhere."""
+        return self.model is not None or '"kind":"custom"' in self.model_dump_json()
 
     @property
     def action_mask(self) -> str | None:

@@ -12,6 +12,7 @@ from distrl.environments.probe import probe
 from distrl.errors import ConfigError, require
 from distrl.launch.earlier_launch import wait_for_room
 from distrl.launch.external_algorithm import settled
+from distrl.launch.external_network import check_own_layers
 from distrl.launch.ray_cluster import check_cluster
 from distrl.memory_backend.compression import require_library
 from distrl.memory_backend.embedded_redis import find_server
@@ -48,6 +49,7 @@ def check(loaded: LoadedConfig, run_dir: Path, run_id: str, report: Callable[[st
     if (replay := config.algorithm.replay_parameters) is not None:
         replay.check_spec(spec)
     check_windows(config.network, spec)
+    check_own_layers(config, spec, report)
     check_queue(config, spec)
     _check_other_environments(config, spec, report)
     notes = (

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from distrl.child import Child, Parent, ending, with_detail
+from distrl.child import Parent, answer_of
 from distrl.config import RunConfig
 from distrl.config.algorithms import ExternalAlgorithmParameters
 from distrl.config.load import LoadedConfig
@@ -52,16 +52,8 @@ def _below(path: str, value: Any) -> Iterable[str]:
 def _ask(loaded: LoadedConfig, name: str, timeout_s: float) -> Any:
     """Return the section as the child answers it."""
     request = {"config": loaded.config.model_dump(mode="json", exclude_unset=True), "origins": loaded.origins}
-    variables = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    with Child("distrl.launch.external_algorithm:try_out", request, timeout_s=timeout_s, variables=variables) as child:
-        exit_code = child.wait(timeout_s)
-        messages, output = child.messages(), child.output()
-    if not messages:
-        ended = ending(exit_code, "when it was tried out", timeout_s)
-        raise with_detail(ConfigError(f"algorithm {name} {ended}"), output)
-    if "error" in messages[0]:
-        raise with_detail(ConfigError(messages[0]["error"]), messages[0]["detail"])
-    return messages[0]["algorithm"]
+    function = "distrl.launch.external_algorithm:try_out"
+    return answer_of(function, request, f"algorithm {name}", timeout_s)["algorithm"]
 
 
 def try_out(request: Mapping[str, Any], parent: Parent) -> None:

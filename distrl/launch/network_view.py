@@ -3,15 +3,20 @@
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from distrl.config import RunConfig
 from distrl.environments.probe import probe
+from distrl.errors import DistrlError
 from distrl.launch.one_process import standard_error_in
 from distrl.roles.framework import import_framework, require_framework
 
 
 def network_view(config: RunConfig) -> str:
-    """Return every network as a tree of layers with shapes and numbers of weights, and the copies there are of it."""
+    """Return every network as a tree of layers with shapes and numbers of weights, and the copies there are of it.
+
+    Of layers of the user's own it also says whether they can be exported.
+    """
     require_framework(config.learner.backend)
     making_s = config.making_timeout_s
     spec = probe(config.environment, action_mask=config.network.action_mask, making_s=making_s)
@@ -23,4 +28,17 @@ def network_view(config: RunConfig) -> str:
         from distrl.networks.outline import tree
 
         networks = built(make_algorithm(config), spec)
-        return "\n\n".join(f"{tree(network.online)}\n\n{str(network).splitlines()[0]}" for network in networks.values())
+        shown = [f"{tree(network.online)}\n\n{str(network).splitlines()[0]}" for network in networks.values()]
+        if config.network.has_own_layers:
+            shown.append(_exported(networks["main"].online))
+    return "\n\n".join(shown)
+
+
+def _exported(network: Any) -> str:
+    from distrl.networks.policy.bundle import export_bundle
+
+    try:
+        export_bundle(network)
+    except DistrlError as error:
+        return f"A training refuses it: {error}"
+    return "Export to ONNX: tried, and right"

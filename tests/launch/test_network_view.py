@@ -49,6 +49,22 @@ def test_memory_and_copies_are_shown():
 
 
 @pytest.mark.parametrize(
+    ("layer", "last"),
+    [
+        ("{kind: custom, layer: 'keras.layers:UnitNormalization'}", "Export to ONNX: tried, and right"),
+        (
+            "{kind: custom, layer: 'keras.layers:Hashing', arguments: {num_bins: 5, output_mode: one_hot}}",
+            "A training refuses it: policy export: layer main/middleware_custom_0 (Hashing) computes "
+            "StringToHashBucketFast, which cannot be exported to ONNX; take another layer (docs/networks.md)",
+        ),
+    ],
+)
+def test_layers_that_distrl_does_not_know_are_exported_on_trial(layer, last, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert view(f"network.middleware_parameters.scheme=[{layer}]").splitlines()[-1] == last
+
+
+@pytest.mark.parametrize(
     ("setting", "message"),
     [
         ("environment.id=Nowhere-v0", "Nowhere"),

@@ -31,7 +31,7 @@ def regularization(l1: float, l2: float) -> Any:
 
 
 def _tanh_gelu(x: Any) -> Any:
-    # The exact form becomes Erfc, which ONNX lacks; the tanh form differs by less than 0.001 (Hendrycks & Gimpel 2016).
+    # The tanh form differs from the exact one by less than 0.001 (Hendrycks & Gimpel 2016). Trained weights are of it.
     return keras.activations.gelu(x, approximate=True)
 
 
@@ -72,7 +72,9 @@ def custom_layer(parameters: config.CustomLayer, *, name: str) -> Any:
     try:
         return class_(**parameters.arguments, name=name)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"layer {parameters.layer}: {' '.join(str(error).split())}") from error
+        inside = error.__traceback__ is not None and error.__traceback__.tb_next is not None
+        # An argument that the class does not take has no traceback of the user's code.
+        raise ConfigError(f"layer {parameters.layer}: {' '.join(str(error).split())}") from (error if inside else None)
 
 
 _WITHIN = (
@@ -82,7 +84,7 @@ _WITHIN = (
 """Patterns of the text of an exception that Keras raises again with other text."""
 
 
-def _own_words(error: Exception) -> str:
+def own_words(error: Exception) -> str:
     """Return, in one line, the text of an error of the user's code without Keras' text around it, and its place."""
     text = str(error.args[0]) if error.args else str(error)
     text = re.sub(r"\x1b\[[0-9;]*m", "", text)
@@ -102,9 +104,9 @@ def users_model(path: str, arguments: Mapping[str, Any], inputs: Mapping[str, An
         with seeded(layer_seed(seed, name)):
             merged = custom_layer(config.CustomLayer(layer=path, arguments=dict(arguments)), name=name)(dict(inputs))
     except ConfigError as error:
-        raise ConfigError(f"network.model: {error}") from error
+        raise ConfigError(f"network.model: {error}") from error.__cause__
     except Exception as error:  # the user's code may raise anything
-        raise ConfigError(f"network.model: {path}: {type(error).__name__}: {_own_words(error)}") from error
+        raise ConfigError(f"network.model: {path}: {type(error).__name__}: {own_words(error)}") from error
     shape = getattr(merged, "shape", None)
     if shape is None or len(shape) != 2 or shape[1] is None:
         what = f"a tensor [batch, {', '.join(map(str, shape[1:]))}]" if shape is not None else type(merged).__name__
@@ -392,8 +394,18 @@ def _residual(x: Any, parameters: config.ResidualLayer, place: _Place) -> Any:
 
 
 def _custom(x: Any, parameters: config.CustomLayer, place: _Place) -> Any:
-    with seeded(place.seed):
-        return custom_layer(parameters, name=place.name)(x)
+    try:
+        with seeded(place.seed):
+            y = custom_layer(parameters, name=place.name)(x)
+    except ConfigError:
+        raise
+    except Exception as error:  # the user's code may raise anything
+        what = f"{place.path}: {parameters.layer} on an input of shape {list(x.shape[1:])}"
+        raise ConfigError(f"{what}: {type(error).__name__}: {own_words(error)}") from error
+    if not getattr(y, "shape", ()):
+        what = f"{place.path}: {parameters.layer} must return one tensor with a batch axis"
+        raise ConfigError(f"{what}, not {type(y).__name__}")
+    return y
 
 
 def _activation(x: Any, parameters: config.ActivationLayer, place: _Place) -> Any:

@@ -10,9 +10,10 @@ import hashlib
 import json
 import logging
 import math
+import re
 import tempfile
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,7 +23,7 @@ import numpy as np
 import onnxruntime
 
 from distrl.config.exploration import ExplorationParameters
-from distrl.errors import DistrlError, require
+from distrl.errors import ConfigError, DistrlError, require
 from distrl.networks.assembly import Assembly
 from distrl.networks.framework.backend import NAME
 from distrl.networks.framework.cache import cache_directory
@@ -63,7 +64,7 @@ def export_bundle(
         cache_dir: Folder of graphs by structure; None: ``$XDG_CACHE_HOME/distrl/bundles`` or ``~/.cache/…``.
 
     Raises:
-        ConfigError: The exploration does not fit the actions or the network.
+        ConfigError: The exploration does not fit the actions or the network, or a layer cannot be exported.
         DistrlError: Graph and network compute different outputs; names the output.
         MissingExtraError: tf2onnx is not installed and the cache has no valid graph.
     """
@@ -123,7 +124,8 @@ def export_graph(model: Any, weights: Mapping[str, Any] | None = None, *, as_inp
         as_inputs: Weights are inputs of the graph; otherwise they are external initializers.
 
     Raises:
-        DistrlError: A weight reaches no output, outputs were renamed on the way, or Keras does not run on TensorFlow.
+        ConfigError: ONNX lacks what a layer computes, or a weight reaches no output; names the layer or the weight.
+        DistrlError: Outputs were renamed on the way, or Keras does not run on TensorFlow.
         MissingExtraError: tf2onnx is not installed.
     """
     if NAME != "tensorflow":
@@ -131,7 +133,7 @@ def export_graph(model: Any, weights: Mapping[str, Any] | None = None, *, as_inp
     require("tf2onnx", "tf2onnx, which exports policies,", "cpu")
     import tensorflow as tf
 
-    from distrl.networks.policy import onnx_graph  # imports onnx, which a start from the cache does not need
+    from distrl.networks.policy import conversion, onnx_graph  # tf2onnx and onnx: a start from the cache needs neither
 
     weights = _by_path(model) if weights is None else weights
     # Neutral names: tf2onnx rewrites characters such as '/', and fails on some.
@@ -152,8 +154,16 @@ def export_graph(model: Any, weights: Mapping[str, Any] | None = None, *, as_inp
         # An identity each: an output that is also an input or another output would lose its name.
         return {key: tf.identity(computed[name]) for key, name in outputs.items()}
 
-    graph_model = _convert(tf.function(call, input_signature=signature, autograph=False), signature)
+    function = tf.function(call, input_signature=signature, autograph=False)
+    graph_model, constants = conversion.convert(function, signature, OPSET)
     graph = graph_model.graph
+    if (unknown := onnx_graph.unknown_operation(graph)) is not None:
+        operation, name = unknown
+        raise ConfigError(
+            f"policy export: {_where(model, name)} computes {operation}, which cannot be exported to ONNX; "
+            "take another layer (docs/networks.md)"
+        )
+    onnx_graph.fill(graph, constants)
     if {output.name for output in graph.output} != outputs.keys():
         raise DistrlError(f"policy export: outputs are {[output.name for output in graph.output]}, not {list(outputs)}")
     onnx_graph.rename(graph, {**inputs, **neutral, **outputs})
@@ -178,23 +188,24 @@ def verify_graph(
         specs: Specifications of inputs by name, so that tokens are drawn from their whole vocabulary.
 
     Raises:
-        DistrlError: ONNX Runtime refuses the graph, or an output differs; names the output.
+        ConfigError: ONNX Runtime refuses the graph; names the layer.
+        DistrlError: An output differs; names the output.
     """
     rng = np.random.default_rng(0)
     weights = _by_path(model) if weights is None else weights
     arrays = {name: _random_weight(variable, rng) for name, variable in weights.items()}
     fed = arrays if arrays.keys() <= graph_inputs(graph) else {}
-    try:
+    with _refusals(model):
         session = _open_session(graph, {} if fed else arrays)
-    except Exception as error:  # ONNX Runtime's errors have no closer common ancestor
-        raise DistrlError(f"policy export: ONNX Runtime refuses the graph: {error}") from error
     for batch in (1, 5):
         inputs = {name: _random_input(tensor, batch, specs.get(name), rng) for name, tensor in model.input.items()}
         with keras.device("cpu:0"):  # GPUs multiply float32 with fewer bits
             tensors = {name: keras.ops.convert_to_tensor(array) for name, array in inputs.items()}
             values = [keras.ops.convert_to_tensor(array) for array in arrays.values()]
             expected = _stateless_call(model, tensors, weights, values)
-        for name, computed in zip(expected, session.run(list(expected), inputs | fed), strict=True):
+        with _refusals(model):
+            outputs = session.run(list(expected), inputs | fed)
+        for name, computed in zip(expected, outputs, strict=True):
             reference = to_numpy(expected[name])
             difference = float(np.abs(computed - reference).max())
             if computed.shape != reference.shape or not difference <= TOLERANCE * max(1.0, np.abs(reference).max()):
@@ -218,15 +229,27 @@ def _stateless_call(model: Any, inputs: dict[str, Any], weights: Mapping[str, An
         return model(inputs, training=False)
 
 
-def _convert(function: Any, signature: list[Any]) -> Any:
-    with warnings.catch_warnings():
-        # tf2onnx and onnx still use names that NumPy and protobuf have deprecated.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        warnings.simplefilter("ignore", FutureWarning)
-        import tf2onnx
+@contextmanager
+def _refusals(model: Any) -> Iterator[None]:
+    """Turn an error of ONNX Runtime into one line that names the layer."""
+    try:
+        yield
+    except Exception as error:  # ONNX Runtime's errors have no closer common ancestor
+        said = " ".join(str(error).split())
+        where = _where(model, said)
+        raise ConfigError(f"policy export: {where}: ONNX Runtime refuses the graph: {said}") from error
 
-        graph_model, _ = tf2onnx.convert.from_function(function, input_signature=signature, opset=OPSET)
-    return graph_model
+
+def _where(model: Any, text: str) -> str:
+    """Return the innermost layer whose path stands in the text, such as the name of a node of the graph."""
+    ends: dict[int, str] = {}
+    for layer in model._flatten_layers(include_self=False):
+        path = layer.path or layer.name
+        # TensorFlow counts equal names: main/dense -> main_1/dense_1.
+        counted = "/".join(rf"{re.escape(part)}(_\d+)?" for part in path.split("/"))
+        if (found := re.search(rf"(?<!\w){counted}(?!\w)", text)) is not None:
+            ends[found.end()] = f"layer {path} ({type(layer).__name__})"
+    return ends[max(ends)] if ends else f"network {model.name}"
 
 
 def _open_session(graph: bytes, weights: dict[str, Array]) -> onnxruntime.InferenceSession:

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from distrl.child import Child
 from distrl.config.heads import HeadParameters
 from distrl.config.network import NetworkParameters
-from distrl.errors import DistrlError, require
+from distrl.errors import ConfigError, DistrlError, require
 from distrl.types import EnvSpec
 
 TIMEOUT_S = 600.0
@@ -61,7 +61,8 @@ def export_in_child(
     """Return the graph of the network as `bundle.export_graph` makes it. It is not verified yet.
 
     Raises:
-        DistrlError: The child failed; the message has its error, or the last line of its output.
+        ConfigError: The network cannot be exported.
+        DistrlError: The child failed in another way; the message has its error, or the last line of its output.
         MissingExtraError: TensorFlow or tf2onnx is not installed.
     """
     require("tensorflow", "TensorFlow, which exports policies,", "cpu")
@@ -75,6 +76,8 @@ def export_in_child(
             messages, output = child.messages(), child.output()
         if exit_code is None:
             raise DistrlError(f"policy export: the TensorFlow process did not end within {TIMEOUT_S:g} s")
+        if exit_code == ConfigError.exit_code and messages:
+            raise ConfigError(messages[-1]["error"])
         if exit_code != 0:
             lines = [message["error"] for message in messages] or [line.strip() for line in output.splitlines()]
             why = next(filter(None, reversed(lines)), "it said nothing")

@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, numpy_helper
 
-from distrl.errors import DistrlError
+from distrl.errors import ConfigError, DistrlError
 from distrl.types import Array
 
 
@@ -25,11 +26,22 @@ def rename(graph: Any, names: Mapping[str, str]) -> None:
                 rename(attribute.g, names)
 
 
+def unknown_operation(graph: Any) -> tuple[str, str] | None:
+    """Return (operation, name) of the first node, inside control flow too, whose operation ONNX lacks; None: none."""
+    for node in graph.node:
+        if not onnx.defs.has(node.op_type, node.domain):
+            return node.op_type, node.name
+        for attribute in node.attribute:
+            if attribute.HasField("g") and (found := unknown_operation(attribute.g)) is not None:
+                return found
+    return None
+
+
 def check_used(graph: Any, weights: Sequence[str]) -> None:
-    """Raise DistrlError if no node uses a weight: ONNX Runtime would drop it and then not find it."""
+    """Raise ConfigError if no node uses a weight: ONNX Runtime would drop it and then not find it."""
     used = _used_names(graph)
     if unused := [name for name in weights if name not in used]:
-        raise DistrlError(f"policy export: weight {unused[0]} reaches no output of the network")
+        raise ConfigError(f"policy export: weight {unused[0]} reaches no output of the network")
 
 
 def externalise(graph: Any, weights: Sequence[str]) -> None:
@@ -47,6 +59,13 @@ def externalise(graph: Any, weights: Sequence[str]) -> None:
         )
         tensor.external_data.add(key="location", value="weights")  # ONNX requires it; nothing is read from there
         graph.initializer.append(tensor)
+        graph.input.remove(value)
+
+
+def fill(graph: Any, constants: Mapping[str, Array]) -> None:
+    """Turn inputs of a GraphProto in place into initializers with these values."""
+    for value in [value for value in graph.input if value.name in constants]:
+        graph.initializer.append(numpy_helper.from_array(np.asarray(constants[value.name]), value.name))
         graph.input.remove(value)
 
 

@@ -68,6 +68,34 @@ def test_what_is_no_layer_is_refused_in_one_line(user_module, parameters, messag
     assert "\n" not in str(caught.value)
 
 
+class Raises(keras.layers.Layer):
+    def call(self, inputs):
+        return {}["nope"]
+
+
+class Pair(keras.layers.Layer):
+    def call(self, inputs):
+        return inputs, inputs
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (
+            "Raises",
+            r"here\.0: my_layers:Raises on an input of shape \[2\]: KeyError: 'nope' \(test_layers_custom\.py, line",
+        ),
+        ("Pair", r"here\.0: my_layers:Pair must return one tensor with a batch axis, not tuple$"),
+    ],
+)
+def test_a_layer_that_fails_is_told_in_its_own_words(user_module, layer, message):
+    sys.modules["my_layers"].Raises, sys.modules["my_layers"].Pair = Raises, Pair
+    given = (CustomLayer(layer=f"my_layers:{layer}"), CustomLayer(layer="keras.layers:Flatten"))
+    with pytest.raises(ConfigError, match=rf"^{message}") as caught:
+        apply_scheme(keras.Input((2,)), given, block=LayerDefaults(), prefix="p", seed=1, path="here")
+    assert "\n" not in str(caught.value)
+
+
 def test_seeds_that_keras_makes_up_follow_from_ours_and_nothing_else_notices():
     def kernel(seed):
         with seeded(seed):

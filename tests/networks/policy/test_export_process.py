@@ -13,7 +13,7 @@ import pytest
 import distrl
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.config.network import NetworkParameters
-from distrl.errors import DistrlError, MissingExtraError
+from distrl.errors import ConfigError, DistrlError, MissingExtraError
 from distrl.networks.network import Architecture
 from distrl.networks.policy import bundle, export_process
 from distrl.networks.policy.export_process import ExportRequest, export_in_child
@@ -122,6 +122,12 @@ def test_a_child_that_fails_is_one_line(monkeypatch, output, messages, why):
         export(monkeypatch, Double(-9, output, messages))
 
 
+def test_a_network_that_cannot_be_exported_is_a_wrong_configuration(monkeypatch):
+    refused = [{"error": "layer a cannot be exported", "detail": "", "exit_code": 2}]
+    with pytest.raises(ConfigError, match=r"^layer a cannot be exported$"):
+        export(monkeypatch, Double(2, "", refused))
+
+
 def test_a_child_that_does_not_end_is_told(monkeypatch):
     with pytest.raises(DistrlError, match="did not end within 600 s"):
         export(monkeypatch, Double(None))
@@ -147,7 +153,7 @@ def test_a_learner_on_jax_exports_verifies_and_reads_the_cache_without_tensorflo
     told = done.stdout.splitlines()
     assert told[0].startswith("policy export: output 'policy/action' differs from the network by")
     assert told[1] == "policy export: the conversion needs Keras on TensorFlow, but Keras runs on jax"
-    assert told[2].startswith("policy export: the TensorFlow process ended with 2: network.heads_parameters: a network")
+    assert told[2].startswith("network.heads_parameters: a network")
     assert told[3] == "[]"
 
     # A learner on TensorFlow has the same structure's graph from the same cache.

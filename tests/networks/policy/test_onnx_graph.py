@@ -48,6 +48,23 @@ def test_a_weight_that_nothing_uses_is_refused():
         onnx_graph.check_used(model.graph, ["a", "idle"])
 
 
+def test_operations_that_onnx_lacks_are_found_inside_control_flow():
+    model = choice()
+    assert onnx_graph.unknown_operation(model.graph) is None
+    model.graph.node[0].attribute[0].g.node[0].op_type = "Erfc"
+    model.graph.node[0].attribute[0].g.node[0].name = "main/dense/Erfc"
+    assert onnx_graph.unknown_operation(model.graph) == ("Erfc", "main/dense/Erfc")
+
+
+def test_inputs_become_constants():
+    model = choice()
+    onnx_graph.fill(model.graph, {"a": np.float32([1, 2]), "b": np.float32([10, 20]), "absent": np.zeros(1)})
+    assert [tensor.name for tensor in model.graph.input] == ["flag", "x"]
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (y,) = session.run(None, {"flag": np.array(False), "x": np.float32([5, 5])})
+    np.testing.assert_array_equal(y, [15, 25])
+
+
 def test_outputs_are_renamed_wherever_they_are_made():
     model = choice()
     onnx_graph.rename(model.graph, {"y": "policy/action", "x": "observation/left"})
