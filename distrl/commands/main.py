@@ -246,8 +246,20 @@ app.command(rich_help_panel="A policy")(export.export)
 
 @network_app.command("show")
 @takes(Layers)
-def network_show(layers: Layers) -> None:
-    """Show the networks of a configuration: layers, shapes, numbers of weights.
+def network_show(
+    layers: Layers,
+    config: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="RUN|CONFIG.yaml",
+            help="A run's directory, or a file with any part of the configuration.",
+            autocompletion=completion.runs_and_files,
+        ),
+    ] = None,
+) -> None:
+    """Show the networks of a run or a configuration: layers, shapes, numbers of weights.
+
+    [cyan]distrl network show runs/first[/]
 
     [cyan]distrl network show --preset cartpole-impala[/]
 
@@ -258,6 +270,8 @@ def network_show(layers: Layers) -> None:
     from distrl.launch.external_algorithm import settled
     from distrl.launch.network_view import network_view
 
+    if config is not None and config.is_dir():
+        layers = replace(layers, config=config / "config.yaml")
     loaded = settled(layers.load())
     with Console(stderr=True).status("trying the environment and building the network …"):
         text = network_view(loaded.config)

@@ -314,7 +314,9 @@ def _read(file: Path) -> str:
         hint = f"; there is a preset of that name: --preset {file}" if str(file) in presets() else ""
         raise ConfigError(f"file {file} does not exist{hint}") from error
     except OSError as error:
-        raise ConfigError(f"file {file} cannot be read: {error.strerror}") from error
+        within = file / "config.yaml"
+        hint = f"; the configuration of this run is {within}" if within.is_file() else ""
+        raise ConfigError(f"file {file} cannot be read: {error.strerror}{hint}") from error
 
 
 def _leaves(tree: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -188,6 +188,17 @@ def test_help_names_every_algorithm(capsys):
         assert f"What learns: {', '.join(ALGORITHMS)}, or package.module:Class." in told
 
 
+def test_the_network_of_a_run_is_shown_with_changes(capsys, monkeypatch, tmp_path):
+    (tmp_path / "config.yaml").write_text("environment: {id: CartPole-v1}\nnetwork: {softmax_temperature: 0.5}\n")
+    monkeypatch.setattr(
+        "distrl.launch.network_view.network_view", lambda config: f"{config.network.softmax_temperature}"
+    )
+    for name in (tmp_path, tmp_path / "config.yaml"):
+        code, out, _ = run(capsys, "network", "show", str(name))
+        assert (code, out) == (0, "0.5\n")
+    assert run(capsys, "network", "show", str(tmp_path), "--set", "network.softmax_temperature=2")[1] == "2.0\n"
+
+
 def completed(line):
     """The completions that bash would show for a line."""
     words = line.split(" ")

@@ -138,7 +138,9 @@ def test_files_that_are_not_configurations(file, tmp_path):
     assert refused(file=Path("cartpole-impala")) == (
         "file cartpole-impala does not exist; there is a preset of that name: --preset cartpole-impala"
     )
-    assert "cannot be read: Is a directory" in refused(file=tmp_path)
+    assert refused(file=tmp_path) == f"file {tmp_path} cannot be read: Is a directory"
+    (tmp_path / "config.yaml").touch()
+    assert refused(file=tmp_path).endswith(f"Is a directory; the configuration of this run is {tmp_path}/config.yaml")
     assert "must hold a mapping" in refused(file=file("- 1\n"))
     assert "is not valid YAML: " in refused(file=file("a: [1\n"))
     assert "the key 'seed' is there twice" in refused(file=file("seed: 1\nseed: 2\n"))
