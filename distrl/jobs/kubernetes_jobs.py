@@ -85,7 +85,7 @@ class KubernetesJobs:
             chosen = f"involvedObject.name={name},type=Warning"
             return event_words(kubernetes.listed(place, _CORE, "events", fieldSelector=chosen))
 
-        found = state_of(job, pods, warning)
+        found = replace(state_of(job, pods, warning), may_have_begun=_may_have_begun(record, job, pods))
         if job is None or found.state not in OVER:
             return found
         return replace(found, reason="; ".join(part for part in (found.reason, _left(record)) if part))
@@ -200,6 +200,13 @@ def _learner(record: JobRecord) -> tuple[Object | None, list[Object]]:
     place, selector = _place(record), of_release(record.run_id, LEARNER)
     jobs = kubernetes.listed(place, _BATCH, "jobs", labelSelector=selector)
     return max(jobs, key=_made_at, default=None), kubernetes.listed(place, _CORE, "pods", labelSelector=selector)
+
+
+def _may_have_begun(record: JobRecord, job: Object | None, pods: Sequence[Object]) -> bool:
+    """Whether a learner may have begun; without a Job, which its cluster removes after its end, if it has claims."""
+    if job is not None:
+        return may_have_begun(job, pods)
+    return not {*_claims(_place(record), record.run_id)} <= {*record.handle(_CLAIMS).split()}
 
 
 def _left(record: JobRecord) -> str:

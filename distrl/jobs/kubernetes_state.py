@@ -60,7 +60,8 @@ def state_of(job: Object | None, pods: Sequence[Object], warning: Callable[[str]
 
 def may_have_begun(job: Object, pods: Sequence[Object]) -> bool:
     """Whether a learner of the Job has started at some time, or may have, in a Pod that is gone."""
-    return _has_begun(job, pods) or any(_seconds(pod) - _seconds(job) > _LATE_S for pod in pods)
+    stopped = STOPPED in job["metadata"].get("annotations", {})
+    return stopped or _has_begun(job, pods) or any(_seconds(pod) - _seconds(job) > _LATE_S for pod in pods)
 
 
 def stopped_words(job: Object, pods: Sequence[Object]) -> str:

@@ -87,6 +87,9 @@ def withdraw_unfinished(record: JobRecord, run_dir: Path) -> bool:
             raise ConfigError(f"{record.run_id}: {state.reason}")
         if state.state not in ("waiting", "gone") or (run_dir / "run.json").exists():
             return False
+        if state.may_have_begun:
+            record.model_copy(update={"complete": True}).write(run_dir)
+            return False
         target.withdraw(record)
     try:
         shutil.rmtree(run_dir)

@@ -61,12 +61,15 @@ class JobState:
         reason: Why it waits, or how it has ended; "" while it runs.
         exit_code: That of `distrl train`; None until it has ended, or where the target cannot say.
         silent: Whether the state is unknown because the target's address does not answer.
+        may_have_begun: Whether a job that waits or is gone may have trained before, and `withdraw` would delete what it
+            has saved.
     """
 
     state: State
     reason: str = ""
     exit_code: int | None = None
     silent: bool = False
+    may_have_begun: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)

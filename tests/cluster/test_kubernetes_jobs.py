@@ -351,6 +351,18 @@ def test_a_submission_that_was_killed_leaves_a_record_by_which_all_of_it_is_remo
     assert submitted(tmp_path).complete
 
 
+def test_the_claims_of_a_job_that_has_left_the_cluster_are_kept(api, tmp_path):
+    record = submitted(tmp_path).model_copy(update={"complete": False})
+    claims = api.names("persistentvolumeclaims")
+    for name in api.names("jobs"):
+        del api.objects["jobs", "team", name]
+    assert state_of(record).state == "gone"
+    assert not withdraw_unfinished(record, tmp_path / "runs" / RUN_ID)
+    assert JobRecord.read(tmp_path / "runs" / RUN_ID).complete
+    assert claims
+    assert api.names("persistentvolumeclaims") == claims
+
+
 def test_a_release_of_another_user_is_left_alone(api, tmp_path, monkeypatch):
     submitted(tmp_path, "kubernetes.values.secret={existing: mine}", "kubernetes.values.persistence.enabled=false")
     for claim in api.names("persistentvolumeclaims"):

@@ -84,6 +84,7 @@ def test_the_state_follows_from_job_and_pods(job, pods, expected):
         (JOB, [pod("Running")], True),
         (JOB, [pod("Pending", "3")], True),  # perhaps one before it was evicted, and nothing of it is left
         ({**JOB, "status": {"failed": 1}}, [pod("Pending")], True),
+        (STOPPED_JOB, [], True),  # its Pods may be gone
     ],
 )
 def test_a_learner_that_has_started_at_some_time_may_have_begun(job, pods, begun):

@@ -7,8 +7,10 @@ import pytest
 from distrl.config.load import load
 from distrl.data_store.opening import open_objects
 from distrl.errors import ConfigError
+from distrl.jobs import submission
 from distrl.jobs.record import Job, JobRecord
-from distrl.jobs.submission import new_run_id, require_free, submit
+from distrl.jobs.submission import new_run_id, require_free, submit, withdraw_unfinished
+from distrl.jobs.target import JobState
 from distrl.memory_backend.keys import checked_run_id
 
 
@@ -35,6 +37,9 @@ class Place:
 
     def withdraw(self, record):
         self.withdrawn.append(record.run_id)
+
+    def state(self, record):
+        return self.found
 
 
 @pytest.fixture(autouse=True)
@@ -92,6 +97,22 @@ def test_a_job_whose_record_cannot_be_written_is_ended(job):
         submit(job, place, print, print)
     assert place.withdrawn == ["pong"]
     assert not job.run_dir.exists()
+
+
+@pytest.mark.parametrize("state", ["waiting", "gone"])
+def test_a_job_that_may_have_begun_is_not_withdrawn(job, monkeypatch, state):
+    place = Place()
+    record = submit(job, place, print, print).model_copy(update={"complete": False})
+    record.write(job.run_dir)
+    monkeypatch.setattr(submission, "open_target", lambda _: place)
+    monkeypatch.setattr(submission, "state_of", place.state)
+    place.found = JobState(state, may_have_begun=True)
+    assert not withdraw_unfinished(record, job.run_dir)
+    assert (place.withdrawn, JobRecord.read(job.run_dir).complete) == ([], True)
+    record.write(job.run_dir)
+    place.found = JobState(state)
+    assert withdraw_unfinished(record, job.run_dir)
+    assert (place.withdrawn, job.run_dir.exists()) == (["pong"], False)
 
 
 def test_a_name_is_taken_once(job, workplace):
