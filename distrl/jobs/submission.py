@@ -13,7 +13,7 @@ from distrl.errors import ConfigError, DistrlError, StoreError
 from distrl.jobs.finding import directory_of_id, job_in
 from distrl.jobs.record import CONFIG_FILE, JOB_FILE, Job, JobRecord, OpenRecord, or_no_job
 from distrl.jobs.stored_jobs import require_free_in_store, store_record
-from distrl.jobs.target import Report, Target
+from distrl.jobs.target import NoAnswerError, Report, Target
 from distrl.jobs.targets import open_target
 from distrl.jobs.watching import state_of
 
@@ -43,6 +43,8 @@ def require_free(run_id: str, run_dir: Path) -> None:
 def submit(job: Job, target: Target, report: Report, warn: Report) -> JobRecord:
     """Submit a job and write its record; after an error there is neither a job nor a directory.
 
+    Where a job cannot be withdrawn, its directory stays with a record that is not complete.
+
     Args:
         report: Takes a line for each part that was submitted.
         warn: Takes a line for what could not be done.
@@ -56,11 +58,16 @@ def submit(job: Job, target: Target, report: Report, warn: Report) -> JobRecord:
         warn(f"the data store is not looked into: {error}")
     opened = OpenRecord(job, target.name)
     with _claimed(job, opened):
-        target.submit(job, opened, report)
+        try:
+            target.submit(job, opened, report)
+        except BaseException as error:
+            if _may_be_there(opened, error):
+                _withdraw(opened, target, error)
+            raise
         try:
             opened.write(complete=True)
-        except BaseException:  # its directory is gone or full, and no command could find the job
-            target.withdraw(opened.record)
+        except BaseException as error:  # its directory is gone or full, and no command could find the job
+            _withdraw(opened, target, error)
             raise
     record = opened.record
     try:
@@ -98,12 +105,36 @@ def withdraw_unfinished(record: JobRecord, run_dir: Path) -> bool:
     return True
 
 
+class _LeftError(ConfigError):
+    """Parts of a job may be left at its target; its record stays, by which they are found."""
+
+
+def _may_be_there(opened: OpenRecord, error: BaseException) -> bool:
+    """Whether the target may have the job after an error: one that refuses it has undone its part."""
+    refuses = isinstance(error, ConfigError) and not isinstance(error, NoAnswerError)
+    return bool(opened.record.handles) and not refuses
+
+
+def _withdraw(opened: OpenRecord, target: Target, error: BaseException) -> None:
+    """Withdraw a job after an error.
+
+    Raises:
+        _LeftError: That fails, too; the message has both errors.
+    """
+    try:
+        target.withdraw(opened.record)
+    except DistrlError as left:
+        first = str(error) or type(error).__name__
+        raise _LeftError(f"{first}; {opened.record.cut_off}, which failed now: {left}") from error
+
+
 @contextmanager
 def _claimed(job: Job, record: OpenRecord) -> Iterator[None]:
     """Make the job's directory with its record and job.yaml, which only its owner may read.
 
     It takes its name when it is whole, so that of two that submit one gets it, and one that is killed leaves none
-    without a record. If the block raises, the directory is removed, or emptied if it was there before.
+    without a record. If the block raises, the directory is removed, or emptied if it was there before; after
+    `_LeftError` it stays.
     """
     run_dir, was_there = job.run_dir, job.run_dir.is_dir()
     begun = run_dir.with_name(f"{TEMPORARY}{secrets.token_hex(4)}-{run_dir.name}")
@@ -128,6 +159,8 @@ def _claimed(job: Job, record: OpenRecord) -> Iterator[None]:
         raise
     try:
         yield
+    except _LeftError:
+        raise
     except BaseException:
         shutil.rmtree(run_dir, ignore_errors=True)
         if was_there:

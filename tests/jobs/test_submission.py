@@ -10,7 +10,7 @@ from distrl.errors import ConfigError
 from distrl.jobs import submission
 from distrl.jobs.record import Job, JobRecord
 from distrl.jobs.submission import new_run_id, require_free, submit, withdraw_unfinished
-from distrl.jobs.target import JobState
+from distrl.jobs.target import JobState, NoAnswerError
 from distrl.memory_backend.keys import checked_run_id
 
 
@@ -97,6 +97,31 @@ def test_a_job_whose_record_cannot_be_written_is_ended(job):
         submit(job, place, print, print)
     assert place.withdrawn == ["pong"]
     assert not job.run_dir.exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "withdrawn"),
+    [(KeyboardInterrupt(), ["pong"]), (NoAnswerError("silent"), ["pong"]), (ConfigError("no room"), [])],
+)
+def test_a_job_that_its_target_may_have_after_an_error_is_withdrawn(job, error, withdrawn):
+    place = Place(error)
+    with pytest.raises(type(error)):
+        submit(job, place, print, print)
+    assert (place.withdrawn, job.run_dir.exists()) == (withdrawn, False)
+
+
+def test_a_job_that_cannot_be_withdrawn_keeps_its_record(job, monkeypatch):
+    place = Place(KeyboardInterrupt())
+
+    def silent(record):
+        raise NoAnswerError("no answer from head")
+
+    monkeypatch.setattr(place, "withdraw", silent)
+    told = r"^KeyboardInterrupt; the submission of pong has not finished; distrl stop removes .*: no answer from head$"
+    with pytest.raises(ConfigError, match=told):
+        submit(job, place, print, print)
+    left = JobRecord.read(job.run_dir)
+    assert (left.complete, left.handles) == (False, {"learner": "4711"})
 
 
 @pytest.mark.parametrize("state", ["waiting", "gone"])
