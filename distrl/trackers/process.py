@@ -111,10 +111,16 @@ def _one_line(text: str) -> str:
     return masked_text(" ".join(text.split()))[:MOST_LETTERS]
 
 
+def _end_group(leader: int) -> None:
+    """End the process group; not in a child that a tracker has forked, which inherits this call."""
+    if os.getpid() == leader:
+        os.killpg(leader, signal.SIGKILL)
+
+
 def _main(descriptor: str) -> int:
     # After the libraries' own ends, as it is registered first. The run does it, too, if it still lives.
     if os.getpgrp() == os.getpid():
-        atexit.register(os.killpg, 0, signal.SIGKILL)
+        atexit.register(_end_group, os.getpid())
     os.set_inheritable(int(descriptor), False)
     answers = os.fdopen(int(descriptor), "w", buffering=1)
     os.nice(NICENESS)

@@ -1,9 +1,12 @@
 """Classes that can track, as the process of trackers judges them."""
 
+import os
+import signal
+
 import pytest
 
 from distrl.errors import ConfigError
-from distrl.trackers.process import _check_class
+from distrl.trackers.process import _check_class, _end_group
 
 
 class Static:
@@ -33,6 +36,15 @@ class Awaited(Static):
 def test_a_method_that_nothing_would_await_is_refused():
     with pytest.raises(ConfigError, match="tracker mine:Awaited: end is an async def"):
         _check_class("mine:Awaited", Awaited, {})
+
+
+def test_a_child_that_a_tracker_forks_does_not_end_its_group(monkeypatch):
+    ended = []
+    monkeypatch.setattr(os, "killpg", lambda *arguments: ended.append(arguments))
+    _end_group(os.getpid() + 1)  # as in a child, which inherits what the leader has registered
+    assert ended == []
+    _end_group(os.getpid())
+    assert ended == [(os.getpid(), signal.SIGKILL)]
 
 
 def test_methods_may_be_static_or_of_the_class():
