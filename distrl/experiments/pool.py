@@ -99,7 +99,7 @@ class Pool:
         """Yield the name and exit code of every training that has ended, once; kill those that do not stop."""
         for place in self._places:
             if place.process is not None and time.monotonic() > place.stop_by:
-                place.process.kill()
+                end_group(place.process)  # not kill(), which may reap it, and then its group is not known any more
             if place.process is not None and has_ended(place.process):
                 process, place.process = place.process, None
                 end_group(process)
@@ -110,10 +110,10 @@ class Pool:
         for place in self._places:
             chosen = name is None or place.name == name
             process = place.process
-            if not chosen or process is None or process.poll() is not None:
+            if not chosen or process is None or has_ended(process):
                 continue
             if place.stop_by == math.inf:  # a second SIGTERM would cost the last checkpoint
-                process.send_signal(signal.SIGTERM)
+                os.kill(process.pid, signal.SIGTERM)  # not send_signal(), which may reap it
                 place.stop_by = time.monotonic() + self._grace_s
 
 

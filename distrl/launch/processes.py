@@ -1,6 +1,7 @@
 """Roles as operating-system processes: each is `python -m distrl ROLE`, which also works by hand."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -40,7 +41,8 @@ class ProcessHandle:
         return self._process.returncode
 
     def terminate(self) -> None:
-        self._process.terminate()
+        if not self._log.closed and not has_ended(self._process):
+            os.kill(self._process.pid, signal.SIGTERM)  # not terminate(), which may reap it before `end_group`
 
     def kill(self) -> None:
         if not self._log.closed:

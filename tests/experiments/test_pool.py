@@ -95,7 +95,12 @@ def test_one_alone_is_stopped(script, tmp_path):
 
 def test_one_that_does_not_stop_is_killed(script, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "GRACE_S", 0.5)
-    script("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\nsignal.pause()")
+    script(
+        "import signal, subprocess, sys\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "helper = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'])\n"
+        "print('ready', helper.pid, flush=True)\nsignal.pause()"
+    )
     log, found = tmp_path / "a.log", []
     with Pool(1) as pool:
         pool.start("a", [], log)
@@ -103,6 +108,8 @@ def test_one_that_does_not_stop_is_killed(script, tmp_path, monkeypatch):
         pool.stop()
         wait_until(lambda: found.extend(pool.ended()) or found)
     assert found == [("a", -signal.SIGKILL)]
+    helper = int(log.read_text().split()[1])
+    wait_until(lambda: not alive(helper))
 
 
 def test_the_lifeline_and_inherited_files_reach_them(script, tmp_path):
