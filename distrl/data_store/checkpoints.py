@@ -156,6 +156,11 @@ def opened_replay(path: Path) -> Iterator[BufferedReader]:
         yield file
 
 
+def names_replay(manifest: Mapping[str, Any]) -> bool:
+    """Whether a manifest names a replay memory; those of earlier versions do not, even if there is one."""
+    return "replay" in manifest
+
+
 def is_recorded(manifest: Mapping[str, Any], sha256: str) -> bool:
     """Whether a manifest names a replay memory of this hash."""
     found = manifest.get("replay")

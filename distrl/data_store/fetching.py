@@ -176,6 +176,9 @@ def _fetch(
             path = checkpoints.replay_path(place) if name == REPLAY else place / name
             _fetch_file(run, f"{run.run_id}/{FOLDER}/{position.name}/{name}", size_bytes, path, progress)
         checkpoints.load(place, groups)
+        if REPLAY in sizes and not checkpoints.names_replay(checkpoints.read_manifest(place)):
+            checkpoints.replay_path(place).unlink()
+            report(f"checkpoint {position.name}: its replay memory is left out; an earlier version saved it unverified")
         with suppress(FileNotFoundError), checkpoints.opened_replay(place):
             pass
     except BaseException:

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from distrl.config.small_files import open_regular
-from distrl.data_store.checkpoints import is_recorded, read_manifest
+from distrl.data_store.checkpoints import is_recorded, names_replay, read_manifest
 from distrl.data_store.objects import Objects
 from distrl.errors import CheckpointError, FencedError, StoreError
 
@@ -202,7 +202,7 @@ class Writer:
 
         Args:
             path: Its directory; read while it exists, so that later ones may replace it meanwhile.
-            replay: The file of its replay memory, if checkpoints hold it.
+            replay: The file of its replay memory, if checkpoints hold it; it is stored if the manifest names one.
             best: Mark it as the best.
 
         Raises:
@@ -217,7 +217,7 @@ class Writer:
             memory = None if replay is None else opened.enter_context(open_regular(replay, links=False))
             for name, file in files.items():
                 self.run.objects.put(f"{folder}/{name}", _checked(path, name, file.read(), manifest))
-            if memory is not None:
+            if memory is not None and names_replay(json.loads(manifest)):
                 # Read twice, so that what is stored is what was checked: `put_stream` may read in any way.
                 if not is_recorded(json.loads(manifest), file_digest(memory, "sha256").hexdigest()):
                     raise CheckpointError(f"{replay} is not as the manifest of {path.name} says")

@@ -170,6 +170,24 @@ def test_a_checkpoint_with_a_damaged_memory_is_passed_over(run, here, tmp_path, 
     assert [path.name for path in (here / "checkpoints").rglob("replay*")] == ["replay-000000000001.npz"]
 
 
+def test_a_memory_that_an_earlier_version_saved_is_left_out(run, here, tmp_path):
+    """Its manifest does not name it, so that nothing says whether it is whole."""
+    folder = tmp_path / "other"
+    writer = store_steps(run, folder)
+    checkpoints.save_replay(folder / "checkpoints", 1, {"m": np.zeros(8)})
+    path = checkpoints.save(folder / "checkpoints", 1, {"main.online": {"w": np.zeros(8)}}, {}, keep=5)
+    writer.store(path, 1, checkpoints.replay_path(path), best=False, keep=5)
+    name = "r/checkpoints/000001-000000000001/replay.npz"
+    assert run.objects.get(name) is None
+    run.objects.put(name, checkpoints.replay_path(path).read_bytes())  # as that version stored it
+    told = []
+    assert fetch_newest(run, here, [], told.append).position == Position(1, 1)
+    assert told == [
+        "checkpoint 000001-000000000001: its replay memory is left out; an earlier version saved it unverified"
+    ]
+    assert not [*(here / "checkpoints").rglob("replay*")]
+
+
 def test_a_damaged_memory_of_the_directory_is_not_stored(run, tmp_path):
     recorded = checkpoints.save_replay(tmp_path, 1, {"m": np.zeros(8)})
     path = checkpoints.save(tmp_path, 1, {}, {}, keep=5, replay=recorded)
