@@ -137,35 +137,74 @@ def _claimed(job: Job, record: OpenRecord) -> Iterator[None]:
     `_LeftError` it stays.
     """
     run_dir, was_there = job.run_dir, job.run_dir.is_dir()
-    begun = run_dir.with_name(f"{TEMPORARY}{secrets.token_hex(4)}-{run_dir.name}")
     try:
         run_dir.parent.mkdir(parents=True, exist_ok=True)
         require_free(job.run_id, run_dir)
+    except OSError as error:
+        raise _cannot_be_made(error.filename, error) from error
+    (_fill if was_there else _make)(job, record.record)
+    try:
+        yield
+    except _LeftError:
+        raise
+    except BaseException:
+        _empty(run_dir)
+        if not was_there:
+            run_dir.rmdir()
+        raise
+
+
+def _make(job: Job, record: JobRecord) -> None:
+    """Make the job's directory. It takes its name when it is whole."""
+    run_dir = job.run_dir
+    begun = run_dir.with_name(f"{TEMPORARY}{secrets.token_hex(4)}-{run_dir.name}")
+    try:
         begun.mkdir()
     except OSError as error:
-        raise ConfigError(f"{error.filename} cannot be made: {error.strerror}; choose another --run-dir") from error
+        raise _cannot_be_made(begun, error) from error
     try:
         with or_no_job(run_dir / JOB_FILE):
-            record.record.write(begun)
+            record.write(begun)
             put_file(begun / CONFIG_FILE, job.config_text(secrets=True).encode(), private=True)
         try:
             begun.rename(run_dir)
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 raise _taken(job.run_id, run_dir) from error
-            raise ConfigError(f"{run_dir} cannot be made: {error.strerror}; choose another --run-dir") from error
+            raise _cannot_be_made(run_dir, error) from error
     except BaseException:
         shutil.rmtree(begun, ignore_errors=True)
         raise
+
+
+def _fill(job: Job, record: JobRecord) -> None:
+    """Take an empty directory, which keeps its rights, and may be a mount point or a link: job.json claims it."""
+    path = job.run_dir / JOB_FILE
     try:
-        yield
-    except _LeftError:
-        raise
+        claim = path.open("xb")
+    except FileExistsError as error:
+        raise _taken(job.run_id, job.run_dir) from error
+    except OSError as error:
+        raise _cannot_be_made(path, error) from error
+    try:
+        with or_no_job(path), claim:
+            claim.write(record.content)
+            put_file(job.run_dir / CONFIG_FILE, job.config_text(secrets=True).encode(), private=True)
     except BaseException:
-        shutil.rmtree(run_dir, ignore_errors=True)
-        if was_there:
-            run_dir.mkdir(exist_ok=True)
+        _empty(job.run_dir)
         raise
+
+
+def _empty(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
+
+
+def _cannot_be_made(path: Path | str, error: OSError) -> ConfigError:
+    return ConfigError(f"{path} cannot be made: {error.strerror}; choose another --run-dir")
 
 
 def _taken(run_id: str, run_dir: Path) -> ConfigError:

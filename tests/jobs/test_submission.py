@@ -1,6 +1,7 @@
 import re
 import resource
 import stat
+from contextlib import nullcontext
 
 import pytest
 
@@ -73,6 +74,21 @@ def test_a_target_that_refuses_leaves_nothing(job, error):
         submit(job, Place(error), print, print)
     assert [*job.run_dir.iterdir()] == []
     submit(job, Place(), print, print)
+
+
+@pytest.mark.parametrize("error", [None, ConfigError("no room")])
+def test_an_empty_directory_of_the_user_stays_the_same(job, workplace, error):
+    """With its rights; it is a link here, which nothing can take the name of."""
+    own = workplace / "disk"
+    own.mkdir(mode=0o700)
+    before = own.stat()
+    job.run_dir.parent.mkdir()
+    job.run_dir.symlink_to(own)
+    with pytest.raises(ConfigError) if error else nullcontext():
+        submit(job, Place(error), print, print)
+    assert (own.stat().st_ino, own.stat().st_mode, job.run_dir.is_symlink()) == (before.st_ino, before.st_mode, True)
+    assert (own / "job.json").exists() is (error is None)
+    assert bool([*own.iterdir()]) is (error is None)
 
 
 def test_a_full_disk_is_one_line(job):
