@@ -176,7 +176,7 @@ class _Hashed:
 
     def write(self, content: Any, /) -> int:
         self.hash.update(content)
-        self.bytes += len(content)
+        self.bytes += memoryview(content).nbytes  # len() counts items
         return self._file.write(content)
 
     def flush(self) -> None:

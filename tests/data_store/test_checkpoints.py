@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from distrl.data_store import npz
-from distrl.data_store.checkpoints import best_path, load, load_newest, newest_first, save
+from distrl.data_store.checkpoints import _Hashed, best_path, load, load_newest, newest_first, save
 from distrl.errors import CheckpointError
 
 META = {"updates": 7, "best": None, "applied": [[0, 1, 5]], "run_id": "r"}
@@ -36,6 +36,13 @@ def steps(directory):
 
 def value_of(loaded):
     return float(loaded.arrays["main.online"]["dense/kernel"][0, 0])
+
+
+def test_the_size_of_a_memory_counts_bytes():
+    file = io.BytesIO()
+    hashed = _Hashed(file)
+    hashed.write(memoryview(np.zeros((2, 3), "float32")))
+    assert hashed.bytes == len(file.getvalue()) == 24
 
 
 @pytest.mark.row("Q07")
