@@ -17,7 +17,7 @@ from distrl.commands.options import AddressOption, RunOptions
 from distrl.config.document import shown
 from distrl.config.explain import known_paths
 from distrl.config.load import parse_assignment
-from distrl.errors import ConfigError, printable
+from distrl.errors import ConfigError, DistrlError, printable
 from distrl.launch import attach
 from distrl.memory_backend.records import SILENT_S, heartbeat_ages_s, rates_while_paused
 from distrl.runs.summary import closing_text, duration
@@ -117,7 +117,9 @@ def scale(
                 target.autoscale(submitted, None, None, off=True)
             target.scale(submitted, actors, force=force)
         if job.path is not None:  # read anew, as --address may have replaced the recorded one
-            JobRecord.read(job.path).model_copy(update={"actors": actors}).write(job.path)
+            record = JobRecord.read(job.path).model_copy(update={"actors": actors})
+            record.write(job.path)
+            _store(record)
     else:
         found = job.target()
         run_id = found.run_id
@@ -128,6 +130,16 @@ def scale(
         return
     told = f"requested {actors} {'actor' if actors == 1 else 'actors'}"
     typer.echo(f"{told}; distrl status{job.words} shows them come and go")
+
+
+def _store(record: "JobRecord") -> None:
+    """Write the record of a job into its store, where other machines read it."""
+    from distrl.jobs.stored_jobs import store_record
+
+    try:
+        store_record(record)
+    except DistrlError as error:  # the hosts of the run may have rights that this one lacks
+        typer.echo(f"job.json is not in the data store: {error}", err=True)
 
 
 @takes(RunOptions)

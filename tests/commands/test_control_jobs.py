@@ -11,6 +11,7 @@ import pytest
 
 import distrl
 from distrl.commands import main
+from distrl.data_store.opening import open_objects
 from distrl.errors import ConfigError
 from distrl.jobs.record import JobRecord
 from distrl.jobs.target import JobState
@@ -86,6 +87,14 @@ def test_the_target_is_asked(capsys, place, job, command, asked, told):
     code, out, err = run(capsys, *command)
     assert (code, err, place.asked) == (0, "", [asked])
     assert out.startswith(told)
+
+
+def test_the_record_in_the_store_has_the_number_of_actors(capsys, place, job, workplace):
+    store = f"file://{workplace}/store"
+    JobRecord.read(job).model_copy(update={"store": store}).write(job)
+    assert run(capsys, "scale", "5", "pong")[0] == 0
+    assert open_objects(store).get("pong/job.json") == (job / "job.json").read_bytes()
+    assert JobRecord.read(job).actors == 5
 
 
 def test_a_number_of_actors_ends_the_autoscaling_of_a_target_that_starts_them(capsys, place, job):
