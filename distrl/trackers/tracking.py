@@ -217,6 +217,9 @@ class _Feed:
                     process_group=0,
                     pass_fds=[theirs],
                 )
+        except BaseException:
+            self._answers.close()
+            raise
         finally:
             os.close(theirs)
 
