@@ -14,6 +14,7 @@ from distrl.runs.summary import Summary
 from tests.failures.browsing import PATIENCE_S, serving, until
 from tests.faults.arguments import sets
 from tests.faults.failover import promote, replica_of
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
@@ -109,6 +110,10 @@ def test_compared_runs_are_grouped_unloaded_and_zoomed_into(tmp_path, dashboard,
         (directory / "config.yaml").write_text(dump(load("cartpole-impala", sets=[f"algorithm.discount={discount}"])))
         rows = "".join(f"{n},{100 * n},{n},{n / 2},{10 * n}\n" for n in range(1, 30))
         (directory / "metrics.csv").write_text(f"updates,env_steps,episodes,wall_s,mean_return_100\n{rows}")
+    wait_until(
+        lambda: all(id_of(name) in tab.request.get(f"{dashboard}api/runs").text() for name in "ab"),
+        "the dashboard has both runs, which were made after its start",
+    )
     tab.goto(f"{dashboard}#/compare?id={id_of('a')}&id={id_of('b')}")
     legend = tab.locator(".legend button")
     legend.nth(1).wait_for()
