@@ -24,7 +24,7 @@ REPLACED = (
 APPENDED = (*("logs/actor-*.log", "tensorboard/*", "checkpoints/*"),)
 """Files that it makes, moves, or appends to; of these there may be many."""
 LATER = ("logs/stall.txt", "logs/nonfinite-batch-*.npz", "films/*")
-"""Files that it makes once it has been accepted: one that is new before then is of somebody else."""
+"""Files that it makes once it has been accepted: one that is new before then is no file of this launch."""
 FOLDERS = ("logs", "policy", "checkpoints", "checkpoints.of-writer-*", "tensorboard", "films", "after-*")
 """Folders that it makes or moves. All else in the directory is of others: job.json, a job's log, the operator's own."""
 TAIL_BYTES = 65_536
@@ -110,7 +110,7 @@ class Trial:
 
 @contextmanager
 def _noting(path: Path, lacking: list[Path]) -> Iterator[None]:
-    """Go on after an error of the disk, and note the path; what somebody else has just removed is not missing."""
+    """Go on after an error of the disk, and note the path; a file that another program has just removed is not missing."""
     try:
         yield
     except FileNotFoundError:
