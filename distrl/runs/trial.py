@@ -110,7 +110,7 @@ class Trial:
 
 @contextmanager
 def _noting(path: Path, lacking: list[Path]) -> Iterator[None]:
-    """Go on after an error of the disk, and note the path; a file that another program has just removed is not missing."""
+    """Go on after an error of the disk, and note the path. A file that another program has removed is not missing."""
     try:
         yield
     except FileNotFoundError:
