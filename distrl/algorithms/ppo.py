@@ -139,7 +139,8 @@ class Ppo(GradientAlgorithm):
         """Return the policy's loss of every step, float32 [T, M], without the entropy bonus: the surrogate.
 
         Args:
-            outputs, experience: As of `surrogate_loss`; the estimate "advantages" is normalised.
+            outputs: As of `surrogate_loss`.
+            experience: As of `surrogate_loss`; the estimate "advantages" is normalised.
         """
         made = experience.estimates
         given = {

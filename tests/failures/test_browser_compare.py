@@ -34,7 +34,7 @@ def make_run(folder, rate, seed, outcome, actors):
 
 @pytest.fixture
 def sweep(tmp_path):
-    """Nine runs of a sweep of ten, three rates under three seeds, and its id."""
+    """Nine runs of a sweep of ten, three rates under three seeds, and its id; made before the dashboard starts."""
     pairs = [(rate, seed) for rate in RATES for seed in SEEDS]
     for number, (rate, seed) in enumerate(pairs, 1):
         make_run(tmp_path / "rates" / f"{number:04}", rate, seed, BEST[rate] + 10 * seed, actors=1 + number % 2)
@@ -44,7 +44,7 @@ def sweep(tmp_path):
 
 
 @pytest.fixture
-def page(dashboard, tab, sweep):
+def page(sweep, dashboard, tab):
     """The page of the sweep, opened with a query."""
 
     def opened(query=""):
@@ -60,7 +60,7 @@ def rows(tab):
     return tab.locator(".compared tbody tr")
 
 
-def test_a_sweep_is_found_grouped_and_kept_in_the_address(dashboard, tab, sweep):
+def test_a_sweep_is_found_grouped_and_kept_in_the_address(sweep, dashboard, tab):
     tab.goto(f"{dashboard}#/sweeps")
     tab.get_by_role("link", name="rates").press("Enter")
     tab.get_by_text("9 of 10 runs: 9 done, 1 not begun").wait_for()
@@ -182,7 +182,7 @@ def test_pictures_tell_what_mattered_and_lead_to_runs(page, tmp_path):
     tab.wait_for_url(re.compile("#/run/"))
 
 
-def test_chosen_runs_lead_to_their_sweep(dashboard, tab, sweep):
+def test_chosen_runs_lead_to_their_sweep(sweep, dashboard, tab):
     chosen = "&".join(f"id={id_of(f'rates/{number:04}')}" for number in (1, 4))
     tab.goto(f"{dashboard}#/compare?{chosen}&x=actors.count&group=-")
     tab.locator(".legend button").nth(1).wait_for()
@@ -193,7 +193,7 @@ def test_chosen_runs_lead_to_their_sweep(dashboard, tab, sweep):
     assert tab.complaints == []
 
 
-def test_a_search_and_a_population(tmp_path, dashboard, tab):
+def test_a_search_and_a_population(tmp_path, request, tab):
     for kind in ("search", "population"):
         for number in (1, 2, 3):
             make_run(tmp_path / kind / f"{number:04}", 10.0**-number, number, 100.0 * number, actors=1)
@@ -201,6 +201,7 @@ def test_a_search_and_a_population(tmp_path, dashboard, tab):
     lesson = {"member": "0002", "teacher": "0003", "env_steps": 2000, "score": 1.0, "teacher_score": 2.0}
     record = {"members": {"0001": {}, "0002": {}, "0003": {}}, "lessons": [lesson]}
     (tmp_path / "population" / "population.json").write_text(json.dumps(record))
+    dashboard = request.getfixturevalue("dashboard")  # started later than a run was made, it knows the run at once
     tab.goto(f"{dashboard}#/sweep/{id_of('search')}")
     tab.get_by_role("application", name=re.compile("^Return over number of the run of 3 runs")).wait_for()
     tab.get_by_text("3 of 5 runs: 3 done, 2 not begun").wait_for()

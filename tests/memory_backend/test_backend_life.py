@@ -10,7 +10,7 @@ from distrl.config.schedules import Progress
 from distrl.errors import ConfigError, FencedError, MemoryBackendError, MissingRunError
 from distrl.memory_backend import backend as backends
 from distrl.memory_backend.backend import connect
-from distrl.memory_backend.keys import TABLE
+from distrl.memory_backend.keys import PROTOCOL_VERSION, TABLE
 from distrl.memory_backend.records import Evaluation, Request, RoleStatus
 from distrl.memory_backend.stream import QueueCaps
 from distrl.types import PolicyBundle, UnrollHeader
@@ -111,7 +111,8 @@ def test_another_protocol_version_is_refused_by_a_line_that_names_both(run, vers
     assert backend.engine.call("HGET", key, "distrl_version") == distrl.__version__.encode()
     backend.engine.call("HDEL", key, "distrl_version")
     backend.engine.call("HSET", key, "protocol", 99, *(() if version is None else ("distrl_version", version)))
-    match = rf"run {run.run_id} speaks {named}, this distrl {re.escape(distrl.__version__)} speaks 4; use one version"
+    own = rf"this distrl {re.escape(distrl.__version__)} speaks {PROTOCOL_VERSION}"
+    match = rf"run {run.run_id} speaks {named}, {own}; use one version"
     with pytest.raises(MemoryBackendError, match=match) as caught:
         backend.config_json()
     assert "\n" not in str(caught.value)
