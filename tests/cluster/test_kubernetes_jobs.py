@@ -11,7 +11,7 @@ from distrl import __version__
 from distrl.config.load import load
 from distrl.data_store.opening import open_objects
 from distrl.errors import ConfigError
-from distrl.jobs import kubernetes_commands, kubernetes_jobs
+from distrl.jobs import kubernetes_commands, kubernetes_jobs, submission
 from distrl.jobs.kubernetes_jobs import SECRET_KEYS, KubernetesJobs
 from distrl.jobs.record import Job, JobRecord, OpenRecord
 from distrl.jobs.submission import submit, withdraw_unfinished
@@ -332,13 +332,16 @@ def test_a_submission_that_was_killed_leaves_a_record_by_which_all_of_it_is_remo
             raise KilledError
         write(*_, **changes)
 
+    def stay(run_dir):
+        raise KilledError
+
     write = OpenRecord.write
     place = {"install": (kubernetes_commands, at), "complete": (OpenRecord, "write")}.get(at, (kubernetes_jobs, at))
     with monkeypatch.context() as killed:  # nothing is undone
         killed.setattr(*place, die)
         killed.setattr(kubernetes_jobs, "_undo", lambda *_: None)
         killed.setattr(KubernetesJobs, "withdraw", lambda *_: None)
-        killed.setattr(shutil, "rmtree", lambda *_, **__: None)
+        killed.setattr(submission, "_empty", stay)
         with pytest.raises(KilledError):
             submitted(tmp_path)
     run_dir = tmp_path / "runs" / RUN_ID
