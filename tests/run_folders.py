@@ -17,6 +17,7 @@ TEXTS = {
     "stop_reason": "mean_return",
     "bottleneck": "-",
     "error": None,
+    "accepted": True,
 }
 NAMED = ("dropped", "policy_lag", "peak_rss_mb", "untracked", "other_evaluation_returns")
 

@@ -54,7 +54,8 @@ class Outcomes:
             "failed": [*self._failed],
             "passed": [test for test in self._passed if test not in self._failed],
             "uncollected": self._uncollected,
-            "closing": f"{', '.join(text for text, _ in parts)} in {time.monotonic() - self._began:.2f}s",
+            "others": [text for text, _ in parts if text.split()[1] not in ("passed", "failed", "error", "errors")],
+            "seconds": time.monotonic() - self._began,
         }
         self._file.write_text(json.dumps(noted))
         rows = (f"{seconds:9.2f}s {when:8} {test}\n" for seconds, when, test in sorted(self._seconds, reverse=True))
@@ -97,9 +98,16 @@ def judge() -> int:
         if found:
             print(heading, *found, sep="\n  ")
     if runs:
-        suite = max(runs, key=lambda run: len(run["passed"]))
-        print(f" {suite['closing']} ".center(80, "="))
+        print(f" {_closing(runs, len(tests[FAILED_TWICE]), len(tests[FLAKY]))} ".center(80, "="))
     return 1 if tests[FAILED_TWICE] else 0
+
+
+def _closing(runs: list[dict[str, Any]], failed: int, flaky: int) -> str:
+    """Return the sums after the second runs; what passed at once and what was skipped is that of the largest run."""
+    suite = max(runs, key=lambda run: len(run["passed"]))
+    counts = {"failed": failed, "passed": len(suite["passed"]), "flaky": flaky}
+    parts = [f"{count} {what}" for what, count in counts.items() if count]
+    return f"{', '.join([*parts, *suite['others']])} in {suite['seconds']:.2f}s"
 
 
 def _passes(python: str, test: str) -> bool:

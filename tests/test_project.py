@@ -291,3 +291,9 @@ def test_tests_that_this_run_leaves_out_have_their_fixtures():
     plan = [sys.executable, "-m", "pytest", "-q", "--setup-plan", "-p", "no:cacheprovider", "-m", "cluster"]
     done = subprocess.run([*plan, "tests/cluster"], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, re.findall(r"^ERROR .*|^E .*", done.stdout, re.MULTILINE)) == (0, [])
+
+
+def test_names_of_kept_files_are_plain():
+    """A file that a script has left behind by mistake shows, and every file can be named in a shell."""
+    kept = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert [name for name in kept.split("\0") if not re.fullmatch(r"[\w./-]*", name, re.ASCII)] == []

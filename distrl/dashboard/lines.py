@@ -73,12 +73,11 @@ def stretch(
     line = curve(table, name, over)
     old = np.isfinite(table[X_AXES[over]][:since]) & np.isfinite(table[name][:since])
     line = Curve(line.x, smoothed(line.y, window))
-    line = Curve(*(values[np.count_nonzero(old) :] for values in line))
+    begin, end = int(np.count_nonzero(old)), len(line.x)
     if within is not None:
         first, last = np.searchsorted(line.x, within[0], "left"), np.searchsorted(line.x, within[1], "right")
-        kept = slice(max(int(first) - 1, 0), int(last) + 1)
-        line = Curve(line.x[kept], line.y[kept])
-    return thinned(line, points)
+        begin, end = max(int(first) - 1, begin), int(last) + 1
+    return thinned(Curve(line.x[begin:end], line.y[begin:end]), points)
 
 
 def ruler(table: Table, over: str, since: int = 0) -> dict[str, list[float]]:

@@ -75,6 +75,19 @@ class Outcome:
         return Outcome(code, reason, text)
 
 
+def is_accepted(outcome: Outcome, error: BaseException | None, *, has_begun: bool) -> bool:
+    """Whether a launch counts. One that is refused leaves the run directory, the data store and trackers as they were.
+
+    It is refused if its learner has taken no unrolls in, and it ends with 2 or raises one of distrl's own errors. After
+    a stop, Ctrl-C, a stall or an unexpected error its files stay, as they say what happened.
+
+    Args:
+        error: What the training has raised; None if it has returned an outcome.
+        has_begun: The learner has taken unrolls in.
+    """
+    return has_begun or not (outcome.exit_code == ConfigError.exit_code or isinstance(error, DistrlError))
+
+
 def summarize(
     description: RunDescription, opened: Opened, monitor: Monitor, outcome: Outcome, started: float, wall_s: float
 ) -> Summary:

@@ -23,7 +23,7 @@ from distrl.launch.head_start import HeadStart
 from distrl.launch.manifest import write_manifest
 from distrl.launch.monitor import Monitor
 from distrl.launch.one_process import train_here
-from distrl.launch.outcome import Outcome, summarize
+from distrl.launch.outcome import Outcome, is_accepted, summarize
 from distrl.launch.stored_files import StoredFiles
 from distrl.launch.warm_start import with_first_weights
 from distrl.learner.replay_set_up import empty_replay_note
@@ -190,10 +190,10 @@ class _Launch:
                     outcome = train_with_roles(description, monitor, interrupt, self.head_start)
         except BaseException as error:  # raised again, after the summary is written
             outcome = Outcome.of(error)
-            self.trial.accepted = monitor.has_begun or not isinstance(error, DistrlError)
+            self.trial.accepted = is_accepted(outcome, error, has_begun=monitor.has_begun)
             self._sum_up(description, monitor, outcome, files)
             raise
-        self.trial.accepted = monitor.has_begun or outcome.exit_code != ConfigError.exit_code
+        self.trial.accepted = is_accepted(outcome, None, has_begun=monitor.has_begun)
         return self._sum_up(description, monitor, outcome, files)
 
     def _store_files(self, description: RunDescription, monitor: Monitor) -> StoredFiles | None:
@@ -226,6 +226,7 @@ class _Launch:
         monitor.end_trackers(Ending(outcome.exit_code, outcome.stop_reason, outcome.error), self.trial.accepted)
         monitor.close()
         summary = summarize(description, self.opened, monitor, outcome, started, wall_s)
+        summary = summary.model_copy(update={"accepted": self.trial.accepted})
         try:
             summary.write(self.run_dir / "summary.json")
         except OSError as error:

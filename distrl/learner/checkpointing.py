@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from distrl.data_store.checkpoints import save
-from distrl.errors import DistrlError, UnsavedError
+from distrl.errors import FencedError, NonFiniteError, UnsavedError, failure
 from distrl.learner.learner import Learner
 from distrl.learner.policy_files import write_rewards, write_weights
 from distrl.learner.preparation import Prepared
@@ -319,14 +319,24 @@ class Saver:
                 shutil.copy(self._run_dir / name, folder / name)
 
     def save_before_failure(self) -> None:
-        """Publish and save the updates before one that has failed, so that the next learner goes on behind them."""
+        """Publish and save the updates before one that has failed, so that the next learner goes on behind them.
+
+        What fails here is logged, because the error that is under way ends the learner. An update that fails halfway
+        may have changed some of the weights already; they are saved as they are, unless they are not finite.
+        """
         if not self._learner.state.updates:
             return
         try:
             self._learner.publish_newest()
-            self.save_what_is_left(lambda: None)
-        except DistrlError as error:  # the one that is under way ends the learner
+        except (FencedError, NonFiniteError) as error:  # of another learner, or of no use
             log.error("the updates before it are not saved: %s", error)
+            return
+        except Exception as error:  # saving needs no Redis
+            log.error("the updates before it are not published: %s", failure(error)[1])
+        try:
+            self.save_what_is_left(lambda: None)
+        except Exception as error:  # any, as what has broken the update may break this too
+            log.error("the updates before it are not saved: %s", failure(error)[1])
 
     def close(self, *, abandon: bool = False) -> None:
         """Wait for the checkpoint being written, without raising its errors; with `abandon` as briefly as possible."""

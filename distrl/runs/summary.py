@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, computed_field
+from pydantic import BaseModel, ConfigDict, Field, computed_field
 
 from distrl.config.small_files import read_model
 from distrl.data_store.atomic import put_file
-from distrl.errors import EXIT_OK, ConfigError, MemoryBackendError
+from distrl.errors import EXIT_OK
 from distrl.metrics.phrases import lost_words, return_words, used_words, waiting_words
 from distrl.metrics.snapshot import COLUMNS, Snapshot, other_evaluation_column
 
@@ -68,6 +68,7 @@ class Summary(BaseModel):
         actors_blocked_share: Share of the actors' time since then spent waiting for the learner.
         untracked: Tracker -> what it lacks, of those that have failed or were too slow.
         error: The cause of a failure, in one line; None for a run that ended as requested.
+        accepted: Whether the launch has left files; not in summary.json, which a refused launch does not leave.
     """
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
@@ -108,6 +109,7 @@ class Summary(BaseModel):
     learner_idle_share: float | None = None
     actors_blocked_share: float | None = None
     error: str | None = None
+    accepted: bool = Field(default=True, exclude=True)
     lost_to_failover: int = 0
     failovers: int = 0
     resumed_env_steps: int = 0
@@ -158,9 +160,7 @@ def closing_text(summary: Summary, run_dir: Path | None) -> str:
     lines.append(f"  lag      {_lag(summary.policy_lag)}")
     lines.append(f"  unrolls  {conservation(summary)}")
     lines += [f"  tracker  {name}: {lack}" for name, lack in summary.untracked.items()]
-    not_begun = summary.exit_code == MemoryBackendError.exit_code and not summary.produced
-    refused = (summary.exit_code == ConfigError.exit_code or not_begun) and not summary.updates  # nothing is left of it
-    if run_dir is not None and (not refused or resumable(run_dir)):
+    if run_dir is not None and (summary.accepted or resumable(run_dir)):
         lines.append(f"  files    {run_dir}: {', '.join(_results(run_dir))}")
         if resumable(run_dir) and not (_at_goal(summary) and summary.exit_code == EXIT_OK):
             lines.append(f"  go on    distrl train --resume {shlex.quote(str(run_dir))}")

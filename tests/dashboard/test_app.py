@@ -105,6 +105,14 @@ def test_films(page, make_run):
     assert client.get(f"{base}/nothing.webm").status_code == 404
 
 
+def test_a_range_of_a_film_is_not_compressed(page, make_run):
+    (make_run("a") / "old.mp4").write_bytes(b"a film" * 1000)
+    headers = {"Range": "bytes=6-3005", "Accept-Encoding": "gzip"}
+    film = page().get(f"/api/runs/{id_of('a')}/films/old.mp4", headers=headers)
+    assert (film.status_code, film.content, film.headers["content-length"]) == (206, b"a film" * 500, "3000")
+    assert "content-encoding" not in film.headers
+
+
 def test_a_log_is_searched_and_downloaded(page, make_run):
     folder = make_run("a")
     lines = [

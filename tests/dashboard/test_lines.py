@@ -57,6 +57,11 @@ def test_new_points_continue_a_line_as_if_it_had_been_drawn_at_once(table):
     assert ruler(table, "steps", 1000) == {"steps": [], "updates": [], "episodes": [], "time": []}
 
 
+def test_new_points_of_a_stretch_are_those_that_it_did_not_have(table):
+    found = {since: stretch(table, "loss", "steps", 1, (0.0, 400.0), 20, since).x.tolist() for since in (2, 4, 5, 150)}
+    assert found == {2: [300.0, 400.0, 500.0], 4: [500.0], 5: [], 150: []}
+
+
 @pytest.mark.parametrize("mark", ["", "7", "8.990", "7.1001", "7.-1", "7.1e2", "7.\u0669", "x.990"])
 def test_marks_that_are_not_of_this_table(table, mark):
     assert rows_before(mark, 7, table) == 0

@@ -13,7 +13,7 @@ from distrl.errors import (
     StalledError,
     UnsavedError,
 )
-from distrl.launch.outcome import Outcome
+from distrl.launch.outcome import Outcome, is_accepted
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,20 @@ def test_other_exceptions():
     unexpected = Outcome.of(ZeroDivisionError("by zero"))
     assert (unexpected.exit_code, unexpected.stop_reason) == (1, "unexpected error")
     assert "by zero" in str(unexpected.error)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "error", "accepted"),
+    [
+        (Outcome(2, "configuration"), None, False),
+        (Outcome(6, "memory backend"), None, True),  # its roles have run, and their logs say more
+        (Outcome(4, "stalled"), None, True),
+        (Outcome(0, "asked"), None, True),
+        (Outcome(6, "memory backend"), MemoryBackendError("Redis does not start"), False),
+        (Outcome(1, "unexpected error"), TypeError("odd"), True),
+        (Outcome(130, "interrupted"), KeyboardInterrupt(), True),
+    ],
+)
+def test_a_launch_is_refused_only_before_its_learner_has_taken_unrolls_in(outcome, error, accepted):
+    assert is_accepted(outcome, error, has_begun=False) == accepted
+    assert is_accepted(outcome, error, has_begun=True)

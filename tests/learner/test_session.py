@@ -16,7 +16,7 @@ from distrl.config.run import StopConfig
 from distrl.config.schedules import Progress
 from distrl.data_store.checkpoints import best_path, load, load_newest, newest_first, save
 from distrl.environments.vector import VectorEnvironment
-from distrl.errors import CheckpointError, NonFiniteError, UnsavedError
+from distrl.errors import CheckpointError, FencedError, NonFiniteError, OutageError, UnsavedError
 from distrl.learner.policy_files import kept_best, read_policy
 from distrl.learner.prefetch import Prefetch
 from distrl.learner.session import Session, stop_reason
@@ -351,6 +351,42 @@ def test_the_updates_before_one_that_raises_are_saved_and_published(train, tmp_p
     assert [path.name for path in newest_first(tmp_path / "checkpoints")] == [f"ckpt-{kept:012}"] * bool(kept)
     assert training.made.backend.weights.progress().updates == kept
     assert train().state.updates == kept
+
+
+@pytest.mark.parametrize(
+    ("publishing", "saving", "kept"),
+    [
+        (OutageError("Redis is away"), None, ["ckpt-000000000002"]),
+        (ValueError("odd"), None, ["ckpt-000000000002"]),
+        (FencedError("another learner"), None, []),
+        (NonFiniteError("weights"), None, []),
+        (None, ValueError("odd"), []),
+    ],
+)
+def test_no_error_while_saving_hides_the_one_of_the_update(train, tmp_path, monkeypatch, publishing, saving, kept):
+    """Without Redis they are saved; a learner that is fenced, or has weights that are not finite, saves nothing."""
+    training = train(stop__updates=9, checkpoint__every_s=None)
+    algorithm, update = training.made.algorithm, training.made.algorithm.update
+
+    def fails(error):
+        def fail(*_):
+            raise error
+
+        return fail
+
+    def broken(*given):
+        if training.state.updates < 2:
+            return update(*given)
+        if publishing is not None:
+            monkeypatch.setattr(training.session.learner, "publish_newest", fails(publishing))
+        if saving is not None:
+            monkeypatch.setattr(training.session._saver._checkpointer, "begin", fails(saving))
+        raise TypeError("broken")
+
+    monkeypatch.setattr(algorithm, "update", broken)
+    with pytest.raises(TypeError, match="broken"):
+        training.run()
+    assert [path.name for path in newest_first(tmp_path / "checkpoints")] == kept
 
 
 def test_a_damaged_checkpoint_is_passed_over_and_named(train, tmp_path, caplog):

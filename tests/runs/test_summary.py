@@ -141,8 +141,10 @@ def test_closing_text_of_a_solved_run(tmp_path, monkeypatch):
 
 
 def test_closing_text_of_a_refused_run_names_no_files_unless_a_checkpoint_is_there(tmp_path):
-    assert "files" in closing_text(summary(stop_reason="configuration", exit_code=2), tmp_path)  # it has learned
-    refused = summary(stop_reason="configuration", exit_code=2, updates=0)
+    for code in (2, 6):
+        assert "files" in closing_text(summary(stop_reason="ended", exit_code=code, updates=0, produced=0), tmp_path)
+    refused = summary(stop_reason="configuration", exit_code=2, accepted=False)
+    assert "accepted" not in refused.model_dump_json()
     assert "files" not in closing_text(refused, tmp_path)
     (tmp_path / "checkpoints" / "ckpt-1").mkdir(parents=True)
     assert f"  files    {tmp_path}: " in closing_text(refused, tmp_path)

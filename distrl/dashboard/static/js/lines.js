@@ -27,7 +27,7 @@ export class Lines {
 
   async answer(request, signal, timeout) {
     const old = this.kept.get(JSON.stringify(request));
-    const grows = old?.mark && !request.from && Object.values(old.curves).every(({ x }) => x.length < MOST_GROWTH * request.points);
+    const grows = old?.mark && request.from === undefined && Object.values(old.curves).every(({ x }) => x.length < MOST_GROWTH * request.points);
     const told = await get(`runs/${this.id}/curve`, { ...request, since: grows ? old.mark : null }, signal, timeout);
     return told.more ? continued(old, told) : told;
   }
