@@ -3,14 +3,13 @@
 import json
 from collections.abc import Iterable
 from difflib import get_close_matches
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from distrl.commands import completion
 from distrl.commands.help import App, takes
-from distrl.commands.options import Layers
+from distrl.commands.options import Layers, RunOrConfigArgument
 from distrl.config.document import shown
 from distrl.config.explain import ALIASES, known_paths
 from distrl.config.load import dump, load
@@ -29,14 +28,7 @@ app = App(help="Look at configurations.")
 @takes(Layers)
 def show(
     layers: Layers,
-    config: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="RUN|CONFIG.yaml",
-            help="A run's directory, or a file with any part of the configuration.",
-            autocompletion=completion.runs_and_files,
-        ),
-    ] = None,
+    config: RunOrConfigArgument = None,
 ) -> None:
     """Show every value of a configuration, passwords masked, and where it comes from; without arguments, the defaults.
 

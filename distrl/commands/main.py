@@ -43,7 +43,7 @@ from distrl.commands import (
     tune,
 )
 from distrl.commands.help import App, takes
-from distrl.commands.options import JoinedRedisOption, Layers, RunDirOption
+from distrl.commands.options import JoinedRedisOption, Layers, RunDirOption, RunOrConfigArgument
 from distrl.commands.stored import stored_configuration
 from distrl.config.load import LoadedConfig
 from distrl.dashboard.beside import dashboard_beside
@@ -248,14 +248,7 @@ app.command(rich_help_panel="A policy")(export.export)
 @takes(Layers)
 def network_show(
     layers: Layers,
-    config: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="RUN|CONFIG.yaml",
-            help="A run's directory, or a file with any part of the configuration.",
-            autocompletion=completion.runs_and_files,
-        ),
-    ] = None,
+    config: RunOrConfigArgument = None,
 ) -> None:
     """Show the networks of a run or a configuration: layers, shapes, numbers of weights.
 

@@ -52,6 +52,14 @@ def redis_url_option(text: str, *, of_environment: bool = True) -> Any:
 
 
 JoinedRedisOption = Annotated[str, redis_url_option("Redis of the run.")]
+RunOrConfigArgument = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="RUN|CONFIG.yaml",
+        help="A run's directory, or a file with any part of the configuration.",
+        autocompletion=completion.runs_and_files,
+    ),
+]
 PresetOption = Annotated[
     str | None,
     typer.Option("--preset", metavar="NAME", help="See [cyan]distrl presets[/].", autocompletion=completion.presets),

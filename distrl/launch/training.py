@@ -83,7 +83,7 @@ def train(
         fetch = partial(_fetched, fetch, checked, run_dir, view.event)
     else:
         checked = with_first_weights(checked, run_to_resume(run_dir, resume), view.event)
-    trial = Trial()
+    trial = Trial(view.event)
     with open_run_directory(run_dir, resume, fetch, trial) as opened:
         if elsewhere:
             checked = with_first_weights(checked, run_dir, view.event)

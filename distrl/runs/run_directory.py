@@ -109,7 +109,8 @@ def open_run_directory(
                 (run_dir / name).mkdir(parents=True, exist_ok=True)
             _hold(held, run_dir, os.O_RDONLY)
             _hold(held, run_dir / "run.lock", os.O_RDWR | os.O_CREAT)
-        held.enter_context((trial or Trial(accepted=True)).of(run_dir, new=new))
+        if trial is not None:
+            held.enter_context(trial.of(run_dir, new=new))
         if fetch is not None:
             notes = fetch()
             opened = _look_for_checkpoint(run_dir, resume or "auto")

@@ -7,7 +7,7 @@ kernel's numbers of files (inodes) is kept of what it only appends to or moves, 
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -17,11 +17,12 @@ from distrl.data_store.atomic import put_file
 
 REPLACED = (
     *("config.yaml", "manifest.json", "run.json", "run.key", "redis.password", "run.lock", "summary.json"),
-    *("metrics.csv", "roles.csv", "roles.1.csv", "evaluations.jsonl", "policy/*", "checkpoints/best"),
+    *("metrics.csv", "roles.csv", "roles.1.csv", "evaluations.jsonl", "checkpoints/best"),
+    *(f"policy/{name}" for name in ("graph.onnx", "description.json", "weights.msgpack", "best.msgpack")),
     *("logs/events.log", "logs/learner.log", "logs/evaluator.log", "logs/trackers.log"),
 )
 """Files that a launch replaces or removes, as patterns of paths below a run's directory."""
-APPENDED = (*("logs/actor-*.log", "tensorboard/*", "checkpoints/*"),)
+APPENDED = ("logs/actor-*.log", "tensorboard/events.out.tfevents.*", "checkpoints/*", "policy/.tmp-*")
 """Files that it makes, moves, or appends to; of these there may be many."""
 LATER = ("logs/stall.txt", "logs/nonfinite-batch-*.npz", "films/*")
 """Files that it makes once it has been accepted: one that is new before then is no file of this launch."""
@@ -51,8 +52,13 @@ class _Entry:
 
 @dataclass
 class Trial:
-    """Whether a launch has been accepted: the learner has taken unrolls in, or the run has ended otherwise."""
+    """Whether a launch has been accepted: the learner has taken unrolls in, or the run has ended otherwise.
 
+    Attributes:
+        report: Takes a line on what a disk, which may be full, refused to take back.
+    """
+
+    report: Callable[[str], None]
     accepted: bool = False
     _before: dict[Path, _Entry] = field(default_factory=dict)
 
@@ -67,20 +73,15 @@ class Trial:
             self._before = {path: _look(run_dir, path, opened) for path in _written(run_dir) if path not in new}
             try:
                 yield
-            except BaseException as error:
-                if lacking := self._end(run_dir, new):
-                    error.add_note(f"not put back as it was before this launch: {', '.join(map(str, lacking))}")
-                raise
-            self._end(run_dir, new)
+            finally:
+                if not self.accepted:
+                    self._end(run_dir, new)
 
-    def _end(self, run_dir: Path, new: frozenset[Path]) -> list[Path]:
-        """Return the paths that could not be put back, as on a full disk; the others are."""
-        if self.accepted:
-            return []
-        lacking = self._put_back(run_dir)
+    def _end(self, run_dir: Path, new: frozenset[Path]) -> None:
+        if lacking := self._put_back(run_dir):
+            self.report(f"not put back as it was before this launch: {', '.join(map(str, lacking))}")
         if run_dir in new:
             _remove(run_dir)
-        return lacking
 
     def _put_back(self, run_dir: Path) -> list[Path]:
         """Move back what was moved, remove what is new, and restore content; return what could not be."""

@@ -175,7 +175,8 @@ def told(tmp_path):
 def test_a_summary_that_cannot_be_written_hides_neither_the_cause_nor_the_ledger(told, tmp_path, outcome, code, error):
     made, monitor, view, lines = told
     checked = checks.Checked(loaded(), SPEC, ())
-    launch = training._Launch(checked, tmp_path, "r1", Opened(), False, view, None, None, (0.0, 0.0), None, Trial())
+    trial = Trial(view.event)
+    launch = training._Launch(checked, tmp_path, "r1", Opened(), False, view, None, None, (0.0, 0.0), None, trial)
     found = launch._sum_up(made, monitor, outcome, files=None)
     assert found.exit_code == code
     assert found.error.startswith(error)

@@ -1,6 +1,7 @@
 """A run's directory after a launch that was refused: as it was, byte by byte."""
 
 import os
+from contextlib import nullcontext
 
 import pytest
 
@@ -52,19 +53,19 @@ def launch(run):
     replace(run / "policy" / "graph.onnx", "new")
     replace(run / "checkpoints" / "best", "ckpt-5\n")
     (run / "logs" / "actor-0.log").write_text("new")
-    (run / "tensorboard" / "events.7").write_text("new")
+    (run / "tensorboard" / "events.out.tfevents.7").write_text("new")
 
 
 def test_what_a_refused_launch_has_written_is_undone(run_dir):
     before = tree(run_dir)
-    with Trial().of(run_dir, new=frozenset()):
+    with Trial(print).of(run_dir, new=frozenset()):
         launch(run_dir)
         assert tree(run_dir) != before
     assert tree(run_dir) == before
 
 
 def test_what_an_accepted_launch_has_written_stays(run_dir):
-    trial = Trial()
+    trial = Trial(print)
     with trial.of(run_dir, new=frozenset()):
         launch(run_dir)
         after = tree(run_dir)
@@ -74,7 +75,7 @@ def test_what_an_accepted_launch_has_written_stays(run_dir):
 
 def test_files_of_others_are_left_alone_also_where_they_change_meanwhile(run_dir):
     """Such as the log of a submitted job, to which the training prints why it is refused."""
-    with Trial().of(run_dir, new=frozenset()):
+    with Trial(print).of(run_dir, new=frozenset()):
         for name in ("notes.txt", "logs/job.log"):
             with (run_dir / name).open("a") as file:
                 file.write("more\n")
@@ -88,7 +89,7 @@ def test_links_are_neither_followed_nor_written_to(run_dir, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "graph.onnx").write_text("another's")
     (run_dir / "films").symlink_to(tmp_path / "elsewhere")
-    with Trial().of(run_dir, new=frozenset()):
+    with Trial(print).of(run_dir, new=frozenset()):
         (tmp_path / "elsewhere" / "graph.onnx").write_text("another's, changed")
     assert (tmp_path / "elsewhere" / "graph.onnx").read_text() == "another's, changed"
     assert (run_dir / "films").is_symlink()
@@ -102,7 +103,7 @@ def test_a_refused_new_run_leaves_what_was_there(tmp_path, there):
     if there == "a note":
         (run / "note.txt").write_text("keep\n")
     before = tree(tmp_path)
-    with open_run_directory(run, None, trial=Trial()):
+    with open_run_directory(run, None, trial=Trial(print)):
         (run / "config.yaml").write_text("new")
         (run / "logs" / "learner.log").write_text("new")
     assert tree(tmp_path) == before
@@ -128,23 +129,25 @@ def test_a_run_that_trains_is_not_touched_by_a_launch_that_finds_its_lock(run_di
     with open_run_directory(run_dir, None):
         (run_dir / "config.yaml").write_text("of the run that trains")
         before = tree(run_dir)
-        with pytest.raises(ConfigError, match="has not ended"), open_run_directory(run_dir, None, trial=Trial()):
+        with pytest.raises(ConfigError, match="has not ended"), open_run_directory(run_dir, None, trial=Trial(print)):
             pass
         assert tree(run_dir) == before
 
 
 def test_what_others_make_meanwhile_stays(run_dir):
-    with open_run_directory(run_dir, None, trial=Trial()):
+    others = ("films/mine.webm", "policy/notes.txt", "policy/graph.onnx.old", "tensorboard/mine")
+    with open_run_directory(run_dir, None, trial=Trial(print)):
         (run_dir / "films").mkdir()
-        (run_dir / "films" / "mine.webm").write_text("a film")
+        for name in others:
+            (run_dir / name).write_text("of another")
         (run_dir / "logs" / "learner.log").write_text("new")
-    assert (run_dir / "films" / "mine.webm").read_text() == "a film"
+    assert {(run_dir / name).read_text() for name in others} == {"of another"}
     assert not (run_dir / "logs" / "learner.log").exists()
 
 
 def test_checkpoints_that_were_set_aside_for_those_of_a_store_come_back(run_dir):
     before = tree(run_dir)
-    with open_run_directory(run_dir, None, trial=Trial()):
+    with open_run_directory(run_dir, None, trial=Trial(print)):
         (run_dir / "checkpoints").rename(run_dir / "checkpoints.of-writer-1")
         (run_dir / "checkpoints" / "ckpt-9").mkdir(parents=True)
         (run_dir / "checkpoints" / "ckpt-9" / "state").write_text("the store's, which is longer than before")
@@ -153,7 +156,8 @@ def test_checkpoints_that_were_set_aside_for_those_of_a_store_come_back(run_dir)
     assert tree(run_dir) == before
 
 
-def test_a_disk_that_refuses_leaves_one_path_and_hides_no_error(run_dir, monkeypatch):
+@pytest.mark.parametrize("raises", [True, False])
+def test_a_disk_that_refuses_leaves_one_path_says_so_and_hides_no_error(run_dir, monkeypatch, raises):
     def full(path, *arguments, **options):
         if path.name == "config.yaml":
             raise OSError(28, "No space left on device")
@@ -162,14 +166,17 @@ def test_a_disk_that_refuses_leaves_one_path_and_hides_no_error(run_dir, monkeyp
     monkeypatch.setattr(trial, "put_file", full)
     summary = (run_dir / "summary.json").read_text()
 
+    told = []
+
     def launch():
-        with open_run_directory(run_dir, None, trial=Trial()):
+        with open_run_directory(run_dir, None, trial=Trial(told.append)):
             for name in ("config.yaml", "summary.json"):
                 (run_dir / name).unlink()
                 (run_dir / name).write_text("new")
-            raise ConfigError("refused")
+            if raises:
+                raise ConfigError("refused")
 
-    with pytest.raises(ConfigError, match="refused") as caught:
+    with pytest.raises(ConfigError, match="refused") if raises else nullcontext():
         launch()
     assert (run_dir / "summary.json").read_text() == summary
-    assert caught.value.__notes__ == [f"not put back as it was before this launch: {run_dir / 'config.yaml'}"]
+    assert told == [f"not put back as it was before this launch: {run_dir / 'config.yaml'}"]
