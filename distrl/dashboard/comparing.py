@@ -256,8 +256,7 @@ def _chosen(runs: Runs, asked: Asked, sweep: Found | None) -> tuple[list[Entry],
     if sweep is None:
         if not 1 <= len(ids) <= MOST_LINES:
             raise ConfigError(f"name 1 to {MOST_LINES} runs, or a sweep: id=…&id=… or sweep=…")
-        known = {entry.id: entry for entry in runs.index.entries()}
-        found = [known[one] for one in ids if one in known]
+        found = runs.index.some(ids)
         if not found:
             raise NotThereError("none of these runs is there any more")
         return found, len(ids) - len(found)

@@ -45,6 +45,8 @@ RESTS, LONGEST_REST_S = 100.0, 10.0
 """A scan is repeated after that many times its own duration: thousands of runs cost a hundredth of a core."""
 QUICK_S = 0.1
 """A scan that took longer is repeated in a thread of its own; the list stays as it was until that has ended."""
+MOST_SOUGHT = 10
+"""Most runs and sweeps missing from the list for which the directories are scanned before the next scan is due."""
 MOST_CONFIGURATIONS = 256
 """Most parsed configurations that are kept in memory."""
 _FILES = ("run.json", "summary.json", "manifest.json", "config.yaml", LABELS)
@@ -114,6 +116,7 @@ class Index:
         self._of_redis: dict[str, Found] = {}  # runs that have no directory here
         self._due = float("-inf")
         self._took_s = 0.0
+        self._sought: set[str] = set()  # since the last scan that was due
 
     def entries(self) -> list[Entry]:
         """Return every run, the newest first, at most `FRESH_S` old, or older if there are very many."""
@@ -133,10 +136,21 @@ class Index:
     def _look_if_due(self) -> None:
         with self._looking:
             if self._is_due:
+                self._sought.clear()
                 began = time.thread_time()
                 self._look()
                 self._took_s = time.thread_time() - began
                 self._due = time.monotonic() + max(FRESH_S, min(RESTS * self._took_s, LONGEST_REST_S))
+
+    def seek(self, *missing: str) -> None:
+        """Scan at once for runs and sweeps that the list lacks: they may have begun since the last scan.
+
+        Each is sought once until a scan is due, and `MOST_SOUGHT` in all; none if a scan takes longer than `QUICK_S`.
+        """
+        with self._looking:
+            if not self._sought.issuperset(missing) and len(self._sought) < MOST_SOUGHT and self._took_s <= QUICK_S:
+                self._sought.update(missing)
+                self._look()
 
     def read_again(self, runs: Collection[str]) -> None:
         """Read the files of these runs at once, after they were changed or removed."""
@@ -155,12 +169,18 @@ class Index:
 
     def entry(self, run: str) -> Entry:
         """Return the run with an id."""
-        self.entries()
-        with self._lock:
-            found = self._entries.get(run)
-        if found is None:
+        found = self.some([run])
+        if not found:
             raise NotThereError("no run has that id; it may have been removed")
-        return found
+        return found[0]
+
+    def some(self, runs: Collection[str]) -> list[Entry]:
+        """Return those of the runs with these ids that are there, in this order."""
+        self.entries()
+        if missing := set(runs) - self._entries.keys():
+            self.seek(*missing)
+        with self._lock:
+            return [self._entries[run] for run in runs if run in self._entries]
 
     def directory(self, entry: Entry) -> Path:
         """Return the run's directory, which a remote run may lack."""
@@ -234,7 +254,7 @@ class Index:
     def close(self) -> None:
         """Close the file, after a scan in progress."""
         with self._looking:
-            self._due = float("inf")
+            self._due = self._took_s = float("inf")  # nothing is scanned any more
             self._save()
             self.store.close()
 

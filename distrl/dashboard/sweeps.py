@@ -38,10 +38,17 @@ def find_sweeps(index: Index) -> list[Found]:
 
 def find_sweep(index: Index, wanted: str) -> Found:
     """Return the sweep with an id."""
-    for folder, entries in _folders(index).items():
-        if _id(index, folder) == wanted and (found := _opened(index, folder, entries)) is not None:
-            return found
-    raise NotThereError("no sweep has that id; it may have been removed")
+    if (found := _sweep(index, wanted)) is None:
+        index.seek(wanted)
+        found = _sweep(index, wanted)
+    if found is None:
+        raise NotThereError("no sweep has that id; it may have been removed")
+    return found
+
+
+def _sweep(index: Index, wanted: str) -> Found | None:
+    found = (_opened(index, folder, of) for folder, of in _folders(index).items() if _id(index, folder) == wanted)
+    return next(found, None)
 
 
 def sweeps_of(index: Index, entries: list[Entry]) -> list[Json]:

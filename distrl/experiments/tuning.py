@@ -129,8 +129,11 @@ def _one_line(directory: SweepDirectory) -> Iterator[None]:
         ) from error
 
 
-def open_study(search: Search, directory: SweepDirectory) -> optuna.Study:
+def open_study(search: Search, directory: SweepDirectory, *, read_only: bool = False) -> optuna.Study:
     """Open the study of a directory, or create it.
+
+    Args:
+        read_only: Neither create the study nor write anything into it.
 
     Raises:
         ConfigError: The settings that vary are not those that it began with, or it holds what no search writes.
@@ -138,17 +141,20 @@ def open_study(search: Search, directory: SweepDirectory) -> optuna.Study:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     median = optuna.pruners.MedianPruner(n_startup_trials=4)
     file = (directory.path / "study.db").resolve()
+    # SQLAlchemy unquotes the path, and SQLite what is left of it.
+    place = f"file:{quote(quote(str(file)))}?mode={'ro' if read_only else 'rwc'}&uri=true"
     try:
-        study = optuna.create_study(
-            storage=optuna.storages.RDBStorage(
-                f"sqlite:///{quote(str(file))}", engine_kwargs={"connect_args": {"timeout": 60}}
-            ),
+        storage = optuna.storages.RDBStorage(f"sqlite:///{place}", engine_kwargs={"connect_args": {"timeout": 60}})
+        if not read_only:
+            optuna.create_study(storage=storage, study_name="distrl", direction="maximize", load_if_exists=True)
+        study = optuna.load_study(
+            storage=storage,
             study_name="distrl",
-            direction="maximize",
-            load_if_exists=True,
             sampler=sampler(search, 0),
             pruner=median if search.pruner == "median" else optuna.pruners.NopPruner(),
         )
+        if not read_only and "vary" not in study.user_attrs:
+            study.set_user_attr("vary", _vary(search))
         _require_same_settings(study, search, directory)
         _require_sound(study, search)
     except (DistrlError, *_UNUSABLE):
@@ -159,13 +165,13 @@ def open_study(search: Search, directory: SweepDirectory) -> optuna.Study:
     return study
 
 
+def _vary(search: Search) -> str:
+    return json.dumps(search.model_dump(mode="json")["vary"])
+
+
 def _require_same_settings(study: optuna.Study, search: Search, directory: SweepDirectory) -> None:
     """Raise ConfigError unless the settings that vary are those with which the study began."""
-    now = json.dumps(search.model_dump(mode="json")["vary"])
-    began = study.user_attrs.get("vary")
-    if began is None:
-        study.set_user_attr("vary", now)
-    elif began != now:
+    if study.user_attrs["vary"] != _vary(search):
         raise ConfigError(
             f"vary (from file {directory.file}) has changed since the search began; change only trials, "
             "minutes, sampler and pruner, or begin another search"
@@ -411,7 +417,8 @@ def draw_pictures(search: Search, directory: SweepDirectory) -> list[Path]:
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
     from optuna.visualization import matplotlib as pictures
 
-    study = open_study(search, directory)
+    with _one_line(directory):
+        study = open_study(search, directory, read_only=True)
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     evaluator, drawn = PedAnovaImportanceEvaluator(), {}
     with warnings.catch_warnings():
@@ -431,7 +438,7 @@ def draw_pictures(search: Search, directory: SweepDirectory) -> list[Path]:
 def outcome_lines(search: Search, directory: SweepDirectory) -> list[str]:
     """Return the best trial and the numbers of trials by their ends."""
     with _one_line(directory):
-        study = open_study(search, directory)
+        study = open_study(search, directory, read_only=True)
     trials = study.get_trials(deepcopy=False)
     counts = {state: sum(trial.state == state for trial in trials) for state in (*_ENDED, TrialState.RUNNING)}
     names = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "under way"}

@@ -5,23 +5,24 @@ No daemon knows jobs. The record lies in the run's directory and, with `checkpoi
 store, so that another machine can watch and stop the job.
 """
 
+import fcntl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from distrl.config.load import LoadedConfig, dump_given
 from distrl.config.secrets import masked
-from distrl.config.small_files import read_model
+from distrl.config.small_files import open_regular, read_model
 from distrl.data_store.atomic import put_file
 from distrl.errors import ConfigError
 
 JOB_FILE = "job.json"
 CONFIG_FILE = "job.yaml"
-"""The configuration that the job gets: the values that are not defaults."""
+"""The configuration that the job gets: the values that are not defaults. A submission locks it until it ends."""
 JOB_LOG = "job.log"
 """Name of the file in logs/ that has the output of the job's `distrl train --dated`."""
 
@@ -77,6 +78,12 @@ class JobRecord(BaseModel):
     submitted: float = Field(ge=0.0, lt=1e11)
     handles: dict[str, str]
     complete: bool = True
+    _under_way: bool = PrivateAttr(default=False)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether the submission went on when the record was read."""
+        return self._under_way and not self.complete
 
     @property
     def content(self) -> bytes:
@@ -95,13 +102,15 @@ class JobRecord(BaseModel):
         """
         if name not in self.handles:
             raise ConfigError(
-                f"the record of {self.run_id} is damaged: it has no {name}" if self.complete else self.cut_off
+                f"the record of {self.run_id} is damaged: it has no {name}" if self.complete else self.unfinished
             )
         return self.handles[name]
 
     @property
-    def cut_off(self) -> str:
-        """One line about a submission that has not finished, with the command that removes its parts."""
+    def unfinished(self) -> str:
+        """One line about a submission that goes on, or was cut off: then with the command that removes its parts."""
+        if self.under_way:
+            return f"the submission of {self.run_id} is under way"
         return f"the submission of {self.run_id} has not finished; distrl stop removes what there is of it"
 
     @classmethod
@@ -114,7 +123,10 @@ class JobRecord(BaseModel):
         path = run_dir / JOB_FILE
         if not path.exists():
             raise ConfigError(f"{run_dir} holds no job (no {JOB_FILE}); distrl jobs lists those under runs/")
-        return read_model(cls, path)
+        under_way = _is_locked(run_dir / CONFIG_FILE)  # first, as a submission completes the record and then ends
+        record = read_model(cls, path)
+        record._under_way = under_way
+        return record
 
 
 class OpenRecord:
@@ -148,6 +160,27 @@ class OpenRecord:
         self.record = self.record.model_copy(update=changes)
         with or_no_job(self._folder / JOB_FILE):
             self.record.write(self._folder)
+
+
+@contextmanager
+def submitting(run_dir: Path) -> Iterator[None]:
+    """Hold the lock by which others see that the submission goes on; the kernel releases it when this process ends."""
+    path = run_dir / CONFIG_FILE
+    with path.open("rb") as config:
+        with or_no_job(path):
+            fcntl.flock(config, fcntl.LOCK_EX)
+        yield
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        with open_regular(path) as config:
+            fcntl.flock(config, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # it is gone, or another user's, who alone can remove the job
+        return False
+    return False
 
 
 @contextmanager

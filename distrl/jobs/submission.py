@@ -4,14 +4,14 @@ import errno
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from distrl.config import RunConfig
 from distrl.data_store.atomic import TEMPORARY, put_file
 from distrl.errors import ConfigError, DistrlError, StoreError
 from distrl.jobs.finding import directory_of_id, job_in
-from distrl.jobs.record import CONFIG_FILE, JOB_FILE, Job, JobRecord, OpenRecord, or_no_job
+from distrl.jobs.record import CONFIG_FILE, JOB_FILE, Job, JobRecord, OpenRecord, or_no_job, submitting
 from distrl.jobs.stored_jobs import require_free_in_store, store_record
 from distrl.jobs.target import NoAnswerError, Report, Target
 from distrl.jobs.targets import open_target
@@ -84,10 +84,12 @@ def withdraw_unfinished(record: JobRecord, run_dir: Path) -> bool:
         False if the submission has finished, or the job runs or has run all the same.
 
     Raises:
-        ConfigError: Its target does not answer, or the directory cannot be removed.
+        ConfigError: The submission goes on, its target does not answer, or the directory cannot be removed.
     """
     if record.complete:
         return False
+    if record.under_way:
+        raise ConfigError(f"{record.unfinished}; repeat the command when it has ended")
     if record.handles:
         state, target = state_of(record), open_target(record.target)
         if state.state == "unknown":
@@ -125,7 +127,7 @@ def _withdraw(opened: OpenRecord, target: Target, error: BaseException) -> None:
         target.withdraw(opened.record)
     except DistrlError as left:
         first = str(error) or type(error).__name__
-        raise _LeftError(f"{first}; {opened.record.cut_off}, which failed now: {left}") from error
+        raise _LeftError(f"{first}; {opened.record.unfinished}, which failed now: {left}") from error
 
 
 @contextmanager
@@ -142,20 +144,21 @@ def _claimed(job: Job, record: OpenRecord) -> Iterator[None]:
         require_free(job.run_id, run_dir)
     except OSError as error:
         raise _cannot_be_made(error.filename, error) from error
-    (_fill if was_there else _make)(job, record.record)
-    try:
-        yield
-    except _LeftError:
-        raise
-    except BaseException:
-        _empty(run_dir)
-        if not was_there:
-            run_dir.rmdir()
-        raise
+    with ExitStack() as held:
+        (_fill if was_there else _make)(job, record.record, held)
+        try:
+            yield
+        except _LeftError:
+            raise
+        except BaseException:
+            _empty(run_dir)
+            if not was_there:
+                run_dir.rmdir()
+            raise
 
 
-def _make(job: Job, record: JobRecord) -> None:
-    """Make the job's directory. It takes its name when it is whole."""
+def _make(job: Job, record: JobRecord, held: ExitStack) -> None:
+    """Make the job's directory. It takes its name when it is whole, and locked until `held` is closed."""
     run_dir = job.run_dir
     begun = run_dir.with_name(f"{TEMPORARY}{secrets.token_hex(4)}-{run_dir.name}")
     try:
@@ -166,6 +169,7 @@ def _make(job: Job, record: JobRecord) -> None:
         with or_no_job(run_dir / JOB_FILE):
             record.write(begun)
             put_file(begun / CONFIG_FILE, job.config_text(secrets=True).encode(), private=True)
+        held.enter_context(submitting(begun))
         try:
             begun.rename(run_dir)
         except OSError as error:
@@ -177,7 +181,7 @@ def _make(job: Job, record: JobRecord) -> None:
         raise
 
 
-def _fill(job: Job, record: JobRecord) -> None:
+def _fill(job: Job, record: JobRecord, held: ExitStack) -> None:
     """Take an empty directory, which keeps its rights, and may be a mount point or a link: job.json claims it."""
     path = job.run_dir / JOB_FILE
     try:
@@ -188,8 +192,9 @@ def _fill(job: Job, record: JobRecord) -> None:
         raise _cannot_be_made(path, error) from error
     try:
         with or_no_job(path), claim:
-            claim.write(record.content)
             put_file(job.run_dir / CONFIG_FILE, job.config_text(secrets=True).encode(), private=True)
+            held.enter_context(submitting(job.run_dir))
+            claim.write(record.content)
     except BaseException:
         _empty(job.run_dir)
         raise
@@ -211,7 +216,7 @@ def _taken(run_id: str, run_dir: Path) -> ConfigError:
     with suppress(ConfigError):
         record = job_in(run_dir)
         if record is not None and not record.complete:
-            return ConfigError(f"the run id {run_id} is taken: {record.cut_off}")
+            return ConfigError(f"the run id {run_id} is taken: {record.unfinished}")
     if run_dir.name == run_id:
         return ConfigError(f"the run id {run_id} is taken: {run_dir} exists; choose another --run-id")
     return ConfigError(f"{run_dir} is taken: it exists and is no empty directory; choose another --run-dir")

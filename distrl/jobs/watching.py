@@ -75,14 +75,15 @@ def _ask(asked: Sequence[tuple[int, JobRecord]], answers: "SimpleQueue[tuple[int
 
 
 def _asked(record: JobRecord) -> JobState:
-    if not record.complete and not record.handles:
-        return JobState("gone", record.cut_off)
-    try:
-        state = open_target(record.target).state(record)
-    except DistrlError as error:
-        return JobState("unknown", str(error), silent=isinstance(error, NoAnswerError))
+    state = JobState("gone")
+    if record.complete or record.handles:
+        try:
+            state = open_target(record.target).state(record)
+        except DistrlError as error:
+            return JobState("unknown", str(error), silent=isinstance(error, NoAnswerError))
     if not record.complete and state.state in ("waiting", "gone"):
-        return replace(state, reason="; ".join(filter(None, (record.cut_off, state.reason))))
+        reason = "; ".join(filter(None, (record.unfinished, state.reason)))
+        return replace(state, state="waiting" if record.under_way else state.state, reason=reason)
     return state
 
 

@@ -486,3 +486,17 @@ def test_distrl_runs_lists_the_sound_ones_and_one_line_for_each_other(odd, root)
     assert sum("a table with a line break of its own/metrics.csv is damaged" in line for line in lines) == 1
     assert all(line.startswith("distrl: passed over: ") for line in lines)
     assert len(json.loads(as_json.stdout)) == len(ODD_ROWS) - len(lines)
+
+
+def test_runs_and_a_sweep_that_have_just_begun_have_their_pages(page, make_run, root, monkeypatch):
+    for name in ("FRESH_S", "QUICK_S"):
+        monkeypatch.setattr(f"distrl.dashboard.index.{name}", 1e9)
+    make_run("a")
+    client = page()
+    assert len(client.get("/api/runs").json()["runs"]) == 1
+    make_run("b")
+    found = client.get(f"/api/compare/settings?id={id_of('a')}&id={id_of('b')}").json()
+    assert [run["id"] for run in found["runs"]] == [id_of("a"), id_of("b")]
+    make_run("rates/0001")
+    (root / "rates" / "sweep.yaml").write_text("vary: {a: [1]}\n")
+    assert client.get(f"/api/compare/settings?sweep={id_of('rates')}").json()["sweep"]["name"] == "rates"

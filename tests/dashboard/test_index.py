@@ -8,7 +8,7 @@ import pytest
 
 from distrl.dashboard import index as module
 from distrl.dashboard import index_store
-from distrl.dashboard.files import NotThereError
+from distrl.dashboard.files import NotThereError, id_of
 from distrl.dashboard.index import Index
 from distrl.dashboard.index_store import INDEX_NAME
 from distrl.errors import ConfigError
@@ -344,6 +344,23 @@ def test_looks_that_take_long_are_taken_seldom(look, make_run, monkeypatch):
         clock["monotonic"] = tenth / 10
         index.entries()
     assert looks == [0.0, 3.0, 6.0, 9.0]
+
+
+def test_a_run_that_was_made_since_the_last_scan_is_found(look, make_run, monkeypatch):
+    for name, value in (("FRESH_S", 1e9), ("QUICK_S", 1e9)):
+        monkeypatch.setattr(module, name, value)
+    index, scans = look(), []
+    assert index.entries() == []
+    real = index._look
+    monkeypatch.setattr(index, "_look", lambda: scans.append(1) or real())
+    make_run("a")
+    assert index.entry(id_of("a")).path == "a"
+    make_run("b")
+    assert [entry.path for entry in index.some([id_of("b"), id_of("nowhere"), id_of("a")])] == ["b", "a"]
+    for number in [*range(20), *range(20)]:
+        with pytest.raises(NotThereError):
+            index.entry(f"{number:016}")
+    assert len(scans) < module.MOST_SOUGHT
 
 
 def test_an_index_from_an_archive_with_a_view_is_made_anew(root, make_run):

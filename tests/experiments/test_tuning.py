@@ -16,7 +16,8 @@ from distrl.experiments import tuning
 from distrl.experiments.directory import SweepDirectory
 from distrl.experiments.search import Search
 from distrl.experiments.tuning import check_search, draw_pictures, open_study, outcome_lines, tune
-from tests.experiments.trainings import Trainings
+from distrl.runs.summary import Summary
+from tests.experiments.trainings import FACTS, Trainings
 
 VARY = {"network.learning_rate": {"low": 1e-4, "high": 1e-2, "log": True}, "algorithm.entropy_weight": [0.0, 0.01]}
 
@@ -24,7 +25,7 @@ VARY = {"network.learning_rate": {"low": 1e-4, "high": 1e-2, "log": True}, "algo
 @pytest.fixture
 def launch(tmp_path, monkeypatch):
     """launch(trainings, **search) -> (exit code, lines, study)."""
-    place = SweepDirectory(tmp_path / "search", "search.yaml")
+    place = SweepDirectory(tmp_path / "a search, 5%25?#", "search.yaml")
 
     def run(trainings, parallel=1, **tree):
         search = validated(Search, {"vary": VARY, "trials": 4, **tree}, {})
@@ -221,6 +222,35 @@ def test_best_yaml_is_written_again_where_a_worker_died_before(launch):
     assert (launch.place.path / "best.yaml").exists()
 
 
+@pytest.mark.parametrize("mean", ["Infinity", "-Infinity", "NaN"])
+def test_a_return_that_is_no_number_fails_its_trial_alone(launch, mean):
+    def end():
+        summary = Summary(**FACTS, seed=1, env_steps=100, mean_return_100=7.5, stop_reason="env_steps", exit_code=0)
+        (launch.place.path / "0001").mkdir()
+        (launch.place.path / "0001" / "summary.json").write_text(summary.model_dump_json().replace("7.5", mean))
+        return {"log": ""}
+
+    code, _, study = launch(Trainings({"0001": end}), trials=2)
+    assert (code, states(study)) == (0, ["FAIL", "COMPLETE"])
+    assert launch(Trainings(), trials=3)[0] == 0
+
+
+@pytest.mark.parametrize("read", [outcome_lines, draw_pictures])
+def test_readers_of_a_search_write_no_study(launch, read):
+    launch(Trainings(), trials=1)
+    study, search = launch.place.path / "study.db", validated(Search, {"vary": VARY}, {})
+    before = study.read_bytes()
+    read(search, launch.place)
+    assert study.read_bytes() == before
+    study.unlink()
+    with pytest.raises(DistrlError, match=r"^the search in .* cannot be used: unable to open database file"):
+        read(search, launch.place)
+    study.write_bytes(b"")
+    with pytest.raises(DistrlError, match=r"^the search in .* cannot be used: "):
+        read(search, launch.place)
+    assert study.read_bytes() == b""
+
+
 def test_failed_trials_end_nothing_but_themselves(launch):
     ends = {"0001": {"exit_code": 3, "stop_reason": "x", "error": "not finite"}, "0002": {"mean_return_100": None}}
     code, said, study = launch(Trainings(ends), trials=3)
@@ -295,6 +325,7 @@ def test_a_damaged_study_is_one_line_and_nothing_of_it_is_called_best(launch, da
     with pytest.raises(ConfigError) as refused:
         launch(more, trials=4)
     assert re.search(
-        rf"^{database} is damaged: .*{DAMAGES[damage]}.*; restore it, or begin another", str(refused.value)
+        rf"^{re.escape(str(database))} is damaged: .*{DAMAGES[damage]}.*; restore it, or begin another",
+        str(refused.value),
     )
     assert (more.started, (launch.place.path / "best.yaml").exists()) == ([], False)

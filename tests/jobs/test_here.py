@@ -151,6 +151,8 @@ from distrl.jobs.record import Job, OpenRecord
 phase, write = sys.argv[1], OpenRecord.write
 
 def die(*_):
+    print("goes on", flush=True)
+    sys.stdin.read()  # until the test has looked
     os.kill(os.getpid(), signal.SIGKILL)
 
 def writes(record, **changes):
@@ -164,15 +166,32 @@ OpenRecord.write = writes
 if phase == "claim":
     Here.submit = die
 sets = ["environment.id=nowhere:Missing"]
-submission.submit(Job("r1", load("cartpole-impala", sets=sets), Path("runs/r1").resolve()), Here(), print, print)
+submission.submit(Job("r1", load("cartpole-impala", sets=sets), Path("runs/r1").resolve()), Here(), [].append, print)
 """
+
+
+def known_job():
+    (record,) = known_jobs(Path("runs"), pytest.fail)
+    return record
 
 
 @pytest.mark.parametrize("phase", ["claim", "first record", "start", "last record"])
 def test_a_submission_that_is_killed_leaves_what_every_verb_sees(workplace, capsys, phase):
-    submitting = subprocess.run([sys.executable, "-c", KILLED, phase], cwd=workplace, stdout=subprocess.DEVNULL)
+    command, pipes = [sys.executable, "-c", KILLED, phase], {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=workplace, **pipes) as submitting:
+        assert submitting.stdout.readline() == b"goes on\n"
+        goes_on = known_job()
+        with pytest.raises(
+            ConfigError, match=r"^the submission of r1 is under way; repeat the command when it has ended"
+        ):
+            withdraw_unfinished(goes_on, workplace / "runs" / "r1")
+        if phase in ("claim", "first record"):
+            told = "the submission of r1 is under way"
+            assert (state_of(goes_on).state, state_of(goes_on).reason) == ("waiting", told)
+            with pytest.raises(ConfigError, match=rf"^the run id r1 is taken: {told}$"):
+                require_free("r1", workplace / "runs" / "r1")
     assert submitting.returncode == -signal.SIGKILL
-    (record,) = known_jobs(Path("runs"), pytest.fail)
+    record = known_job()
     assert (record.run_id, record.complete) == ("r1", False)
     if phase == "last record":  # the training has begun, and is a job as any other
         wait_until(lambda: state_of(record).state in OVER, "the job has ended")
@@ -180,7 +199,7 @@ def test_a_submission_that_is_killed_leaves_what_every_verb_sees(workplace, caps
         assert not withdraw_unfinished(record, workplace / "runs" / "r1")
         return
     wait_until(lambda: state_of(record).state == "gone", "its shell has ended, if there was one")
-    assert state_of(record).reason.startswith(record.cut_off)
+    assert state_of(record).reason.startswith(record.unfinished)
     assert main.main(["jobs"]) == 0
     assert "the submission of r1 has not finished; distrl stop removes what there is of it" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="the run id r1 is taken: the submission of r1 has not finished"):

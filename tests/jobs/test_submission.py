@@ -28,7 +28,8 @@ class Place:
         begun = JobRecord.read(job.run_dir)
         assert (begun.run_id, begun.target, begun.handles, begun.complete) == (job.run_id, "place", {}, False)
         record.write(address="head", handles={"learner": "4711"})
-        assert JobRecord.read(job.run_dir) == record.record
+        begun = JobRecord.read(job.run_dir)
+        assert (begun.content, begun.under_way) == (record.record.content, True)
         (job.run_dir / "logs").mkdir()
         if self.error is not None:
             raise self.error
@@ -59,6 +60,7 @@ def test_a_job_has_a_directory_with_configuration_and_record(job):
     record = submit(job, Place(), told.append, told.append)
     assert told == ["part 1"]
     assert JobRecord.read(job.run_dir) == record
+    assert not record.under_way
     assert (record.complete, record.address, record.handles) == (True, "head", {"learner": "4711"})
     assert stat.S_IMODE((job.run_dir / "job.yaml").stat().st_mode) == 0o600
     assert load(file=job.run_dir / "job.yaml").config == job.loaded.config
