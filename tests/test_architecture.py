@@ -130,6 +130,17 @@ FORBIDDEN_CALLS = {
 LITERAL_IMPORTS = {"importlib.import_module", "import_module", "__import__"}
 FORBIDDEN_ARGUMENTS = {"shell", "allow_pickle"}
 
+# Modules that read files which others cannot replace: of distrl itself, of the kernel, of a process' own folder.
+OTHER_READERS = {
+    "config/small_files.py",
+    *("config/presets.py", "dashboard/assets.py", "jobs/kubernetes_values.py", "errors.py"),
+    *("doctor/machine.py", "learner/replay_set_up.py", "networks/framework/tensorflow_backend.py"),
+    *("roles/host_load.py", "roles/join.py", "roles/machine.py", "runs/directories.py", "runs/removal.py"),
+    *("actors/filming.py", "health.py", "launch/head_start.py", "memory_backend/embedded_redis.py"),
+    *("memory_backend/host_weights.py", "networks/framework/cache.py", "networks/policy/bundle.py"),
+    "networks/policy/export_process.py",
+}
+
 # Plain English: two habits of the early code.
 DOCSTRING_OPENINGS = re.compile(r"(Of|What|Who|Whoever|Nobody)\b")
 VAGUE_AGENTS = re.compile(r"\b(nobody|somebody|whoever|whom)\b", re.IGNORECASE)
@@ -354,6 +365,24 @@ def interpreters(modules: list[Module]) -> Iterator[Violation]:
                 yield Violation(module.path, node.lineno, "an interpreter is started without -P")
 
 
+def readers(modules: list[Module]) -> Iterator[Violation]:
+    """Report files that are read other than through `small_files`: a pipe blocks its reader, a device never ends."""
+    for module in modules:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Call) and module.inside not in OTHER_READERS and _reads_file(node):
+                yield Violation(module.path, node.lineno, "files are read through distrl/config/small_files.py")
+
+
+def _reads_file(node: ast.Call) -> bool:
+    """Whether a call is read_text, read_bytes, or opens for reading alone: open(path), path.open("rb")."""
+    is_method = isinstance(node.func, ast.Attribute)
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
+    modes = [each for each in node.args[0 if is_method else 1 :][:1] if isinstance(each, ast.Constant)]
+    reads = [mode for mode in modes if mode.value in ("r", "rb", "rt")]
+    is_path = not is_method or any(keyword.arg == "encoding" for keyword in node.keywords)
+    return name in ("read_text", "read_bytes") or (name == "open" and (bool(reads) or (not modes and is_path)))
+
+
 def docstring_openings(modules: list[Module]) -> Iterator[Violation]:
     """Report docstrings, those of attributes included, that do not begin with a noun phrase or an imperative."""
     for module in modules:
@@ -413,6 +442,7 @@ RULES: list[Callable[[list[Module]], Iterator[Violation]]] = [
     names,
     unsafe_calls,
     interpreters,
+    readers,
 ]
 
 
@@ -583,6 +613,18 @@ BAD: list[tuple[str, str, Callable[[list[Module]], Iterator[Violation]], str]] =
         "distrl/learner/a.py:1: an interpreter is started without -P",
     ),
     ("learner/a.py", "run([sys.executable, '-P', '-m', 'x'])", interpreters, ""),
+    *(
+        ("learner/a.py", call, readers, "distrl/learner/a.py:1: files are read through distrl/config/small_files.py")
+        for call in (
+            "path.read_text()",
+            "path.read_bytes()",
+            "path.open('rb')",
+            "open(path)",
+            "path.open(encoding='utf-8')",
+        )
+    ),
+    *(("learner/a.py", call, readers, "") for call in ("path.open('ab')", "open(path, 'xb')", "os.open(path, 0)")),
+    ("roles/machine.py", "path.read_text()", readers, ""),
 ]
 
 

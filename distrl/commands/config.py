@@ -16,6 +16,7 @@ from distrl.config.load import dump, load
 from distrl.config.presets import nearest
 from distrl.config.run import RunConfig
 from distrl.config.secrets import masked_text
+from distrl.config.small_files import read_small
 from distrl.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def show(
         raise ConfigError(f"{config} is a run, whose configuration is settled: {' and '.join(given)} cannot change it")
     effective = config / "config.yaml"
     load(file=effective)  # a damaged or foreign file is an error in one line, not a page
-    typer.echo(masked_text(effective.read_text(encoding="utf-8")), nl=False)
+    typer.echo(masked_text(read_small(effective).decode()), nl=False)
 
 
 @app.command()

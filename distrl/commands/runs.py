@@ -4,7 +4,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -16,8 +16,8 @@ from distrl.commands import completion
 from distrl.commands.options import redis_url_option
 from distrl.errors import ConfigError, printable
 from distrl.memory_backend.credentials import url_of_environment
-from distrl.runs.directories import Run, find_runs
-from distrl.runs.listing import SORTS, Entry, compare_runs, entry, entry_name, ordered, selected
+from distrl.runs.directories import find_runs
+from distrl.runs.listing import SORTS, compare_runs, entry_name, listed, ordered, selected
 
 PATIENCE_S = 2.0
 """After this time a command prints that it is still working."""
@@ -34,7 +34,8 @@ def runs(
         str | None, typer.Option(metavar="NAME", help="Only runs with this algorithm, likewise.")
     ] = None,
     state: Annotated[
-        str | None, typer.Option(metavar="STATE", help="running, ended, gone (without a summary), solved or failed.")
+        str | None,
+        typer.Option(metavar="STATE", help="running, ended, gone (without a summary), damaged, solved or failed."),
     ] = None,
     sort: Annotated[str, typer.Option(metavar="COLUMN", help=f"{', '.join(SORTS)}.")] = "started",
     archived: Annotated[bool, typer.Option("--archived", help="Also runs that the dashboard has archived.")] = False,
@@ -65,7 +66,7 @@ def runs(
     if folders is None and not places[0].is_dir():
         raise ConfigError(f"there is no folder runs/ in {Path.cwd()}; name one: distrl runs DIR")
     with waiting("still reading runs …"):
-        found = [*_entries(find_runs(places, warn), places)]
+        found = [listed(run, entry_name(run.path, places)) for run in find_runs(places, warn)]
         entries = ordered(selected(found, env, algorithm, state, archived=archived), sort)
     if as_json:
         typer.echo(json.dumps([asdict(one) for one in entries], indent=2))
@@ -146,11 +147,3 @@ def waiting(text: str) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-
-
-def _entries(found: Iterable[Run], places: list[Path]) -> Iterator[Entry]:
-    for run in found:
-        try:
-            yield entry(run, entry_name(run.path, places))
-        except ConfigError as error:
-            warn(str(error))

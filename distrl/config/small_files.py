@@ -77,6 +77,38 @@ def read_small(path: Path, most: int = MOST_BYTES, *, links: bool = True) -> byt
         raise ConfigError(f"{path} {(error.strerror or '').removeprefix('it ')}") from error
 
 
+def read_given(path: Path, most: int = MOST_BYTES) -> bytes:
+    """Return the bytes of a file that a user names: a regular one, or a pipe of the shell, as in `distrl train <(…)`.
+
+    Raises:
+        ConfigError: It is larger than `most`, or something else.
+        OSError: It cannot be read.
+    """
+    if path != Path("/dev/stdin") and path.parent != Path("/dev/fd"):
+        return read_small(path, most)
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ConfigError(f"{path} has more than {most:,} bytes")
+    return content
+
+
+def read_end(path: Path, most: int, begin: int = 0) -> bytes:
+    """Return the last bytes of a regular file, at most `most`; of a file that is cut so, from the next line on.
+
+    Args:
+        begin: Bytes before this one are left out.
+
+    Raises:
+        OSError: It cannot be read, or is no regular file.
+    """
+    with open_regular(path) as file:
+        start = max(file.seek(0, os.SEEK_END) - most, begin)
+        file.seek(start)
+        read = file.read(most)
+    return read if start == begin else read.partition(b"\n")[2]
+
+
 def read_model(model: type[Model], path: Path) -> Model:
     """Read a model from a JSON file; whole numbers of more than 64 bits, which no float and no index holds, are damage.
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from distrl.config.secrets import masked_text
+from distrl.config.small_files import open_regular, read_end
 from distrl.dashboard.severities import Severity, severity
 from distrl.errors import ConfigError
 from distrl.runs.directories import readable
@@ -108,7 +109,7 @@ def log_piece(run_dir: Path, role: str, after: int | None) -> Piece:
     """Return a role's log from `after` to the last whole line; None: the end of its log."""
     require_log_name(role)
     path = inside(run_dir, "logs", f"{role}.log")
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         size = file.seek(0, 2)
         from_end = after is None or after > size  # longer than the file: the log was started again
         begin = max(size - TAIL_BYTES, 0) if from_end or after is None else after
@@ -125,9 +126,7 @@ def log_piece(run_dir: Path, role: str, after: int | None) -> Piece:
 def events(run_dir: Path) -> list[Event]:
     """Return the newest of the run's events, oldest first; empty if the file cannot be read."""
     try:
-        with inside(run_dir, "logs", "events.log").open("rb") as file:
-            begin = file.seek(max(file.seek(0, 2) - PIECE_BYTES, 0))
-            lines = file.read(PIECE_BYTES).decode(errors="replace").splitlines()[1 if begin else 0 :]
+        lines = read_end(inside(run_dir, "logs", "events.log"), PIECE_BYTES).decode(errors="replace").splitlines()
     except (NotThereError, OSError):
         return []
     # Without an incomplete first line: masking needs whole lines.

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 from distrl.config.secrets import masked_text
+from distrl.config.small_files import open_regular
 from distrl.dashboard.files import inside, log_piece, require_log_name, shown
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -66,7 +67,7 @@ def search(run_dir: Path, role: str, words: Sequence[str], least: Level) -> Matc
         least: Lowest level of matches; lines of unknown level count as "info".
     """
     require_log_name(role)
-    with inside(run_dir, "logs", f"{role}.log").open("rb") as file:
+    with open_regular(inside(run_dir, "logs", f"{role}.log")) as file:
         size = file.seek(0, 2)
         begin = file.seek(max(size - SCAN_BYTES, 0))
         read = file.read(SCAN_BYTES)

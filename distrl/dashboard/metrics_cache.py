@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from distrl.config.small_files import open_regular
 from distrl.dashboard.files import own_file
 from distrl.errors import ConfigError
 from distrl.metrics.snapshot import TEXTS, Snapshot
@@ -49,7 +50,7 @@ class Tables:
         path = own_file(run_dir, "metrics.csv")
         if path is None:
             return []
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return [name for name in read_header(file, path).names if name not in TEXTS]
 
     def table(self, run_dir: Path, names: Sequence[str]) -> Table:
@@ -103,7 +104,7 @@ class _File:
             if stamp == self._stamp and self._damage is not None:
                 raise self._damage
             try:
-                with self._path.open("rb") as file:
+                with open_regular(self._path) as file:
                     if stamp != self._stamp:
                         self._read_on(file, found.st_size, names)
                     known = [name for name in names if name in self._header.names]

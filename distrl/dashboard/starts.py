@@ -22,7 +22,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from distrl.config.secrets import masked_text
-from distrl.config.small_files import open_regular
+from distrl.config.small_files import read_end
 from distrl.dashboard import drafts, files
 from distrl.dashboard.access import READ_ONLY_TOKEN_VARIABLE, TOKEN_VARIABLE
 from distrl.dashboard.alert_settings import TOKEN_VARIABLE as ALERTS_TOKEN_VARIABLE
@@ -304,9 +304,7 @@ def _private(path: str, flags: int) -> int:
 def _last_line(log: Path, begin: int) -> str:
     """Return the last line that was written from byte `begin` on, with secrets masked; "" if the log was removed."""
     try:
-        with open_regular(log) as file:
-            file.seek(max(begin, file.seek(0, 2) - _TAIL_BYTES))
-            lines = file.read(_TAIL_BYTES).decode(errors="replace").split("\n")
+        lines = read_end(log, _TAIL_BYTES, begin).decode(errors="replace").split("\n")
     except OSError:
         return ""
     told = next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -20,6 +20,8 @@ PATIENCE_S = 2.0
 """A download that takes longer reports its progress, and again each time that this has passed."""
 RUN_FILES = ("config.yaml", "manifest.json", "metrics.csv", "evaluations.jsonl", "policy/", "logs/")
 """Files, and folders of files, that a run takes along to another host."""
+MOST_FILE_BYTES = 2**31
+"""Largest of them that is fetched."""
 _WRITER = "writer"
 _FILE = re.compile(r"([a-z]+/)?[A-Za-z0-9_][A-Za-z0-9_.-]*")  # a name that leads nowhere else
 _CHECKPOINT_FILE = re.compile(r"[a-z][a-z0-9_.]*")
@@ -125,7 +127,7 @@ def fetch_files(run: StoredRun, directory: Path, files: Collection[str]) -> None
     for name in files:
         names += [*run.objects.sizes(f"{run.run_id}/{name[:-1]}")] if name.endswith("/") else [f"{run.run_id}/{name}"]
     for name in names:
-        content = run.objects.get(name)
+        content = run.objects.get(name, MOST_FILE_BYTES)
         relative = name.removeprefix(f"{run.run_id}/")
         if content is None or not _FILE.fullmatch(relative):
             continue

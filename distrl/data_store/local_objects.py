@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from distrl.config.small_files import NotAFileError, open_regular
 from distrl.data_store.atomic import TEMPORARY
-from distrl.data_store.objects import BLOCK_BYTES
+from distrl.data_store.objects import BLOCK_BYTES, MOST_BYTES, require_size
 from distrl.errors import StoreError
 
 
@@ -49,11 +49,13 @@ class LocalObjects:
             raise
         return True
 
-    def get(self, name: str) -> bytes | None:
+    def get(self, name: str, most: int = MOST_BYTES) -> bytes | None:
         with self._answering(name):
             try:
                 with self._folder_of(name) as (folder, last), open_regular(last, links=False, folder=folder) as file:
-                    return file.read()
+                    size = os.fstat(file.fileno()).st_size
+                    require_size(size, most)
+                    return file.read(size)
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 return None
 
@@ -65,8 +67,9 @@ class LocalObjects:
             except FileNotFoundError:
                 return
             with file:
-                while block := file.read(BLOCK_BYTES):
+                while block := file.read(min(BLOCK_BYTES, size_bytes)):
                     yield block
+                    size_bytes -= len(block)
 
     def sizes(self, folder: str) -> dict[str, int]:
         found = {}

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import IO, Any
 
 from distrl.config.stores import EXTRAS
-from distrl.data_store.objects import BLOCK_BYTES
+from distrl.data_store.objects import BLOCK_BYTES, MOST_BYTES, require_size
 from distrl.errors import StoreError, require
 
 _LIBRARIES = {"s3": "s3fs", "gs": "gcsfs", "az": "adlfs"}
@@ -63,9 +63,10 @@ class RemoteObjects:
                 raise
         return True
 
-    def get(self, name: str) -> bytes | None:
+    def get(self, name: str, most: int = MOST_BYTES) -> bytes | None:
         with self._answering(name):
             try:
+                require_size(int(self._files.size(self._path(name))), most)
                 return bytes(self._files.cat_file(self._path(name)))
             except FileNotFoundError:
                 return None

@@ -22,6 +22,7 @@ import yaml
 
 from distrl.config.document import parse_mapping
 from distrl.config.load import LoadedConfig, dump_given, validated
+from distrl.config.small_files import read_end, read_given
 from distrl.data_store.atomic import TEMPORARY, put_file
 from distrl.errors import ConfigError, DistrlError, printable
 from distrl.experiments.sweep import Planned, Varying
@@ -187,10 +188,7 @@ class SweepDirectory:
         """
         if code < 0:
             return f"killed by signal {-code}"
-        size = self.log_bytes(planned)
-        with self.log(planned).open("rb") as file:
-            file.seek(max(start, size - LOG_TAIL_BYTES))
-            lines = file.read().decode(errors="replace").splitlines()
+        lines = read_end(self.log(planned), LOG_TAIL_BYTES, start).decode(errors="replace").splitlines()
         errors = [printable(line.partition("error: ")[2]) for line in lines if "error: " in line]
         return errors[-1] if errors else f"exit code {code}; its output is in {self.log(planned)}"
 
@@ -277,7 +275,7 @@ def read_file(path: Path, kind: type[Described]) -> tuple[Described, dict[str, A
         ConfigError: One line with the problem and the value.
     """
     try:
-        text = path.read_text("utf-8")
+        text = read_given(path).decode()
     except UnicodeDecodeError as error:
         raise ConfigError(f"file {path} is not UTF-8 text") from error
     except FileNotFoundError as error:

@@ -10,11 +10,13 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from distrl.config.small_files import read_small
 from distrl.data_store.atomic import put_file
 from distrl.errors import ConfigError, DistrlError
 from distrl.experiments.directory import SweepDirectory
 from distrl.experiments.population import Taken, first_values
 from distrl.experiments.search import Search
+from distrl.runs.sweeps import MOST_BYTES, POPULATION
 
 FILE = "population.json"
 
@@ -104,7 +106,7 @@ def read_record(directory: SweepDirectory) -> Record | None:
     """
     path = directory.path / FILE
     try:
-        return TypeAdapter(Record).validate_json(path.read_bytes())
+        return TypeAdapter(Record).validate_json(read_small(path, MOST_BYTES[POPULATION]))
     except FileNotFoundError:
         return None
     except ValidationError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from distrl.config.load import load
+from distrl.config.small_files import read_small
 from distrl.data_store.atomic import put_file
 from distrl.errors import ConfigError, DistrlError
 from distrl.experiments.directory import SweepDirectory
@@ -46,7 +47,7 @@ def place_of(directory: SweepDirectory) -> tuple[str, str | None] | None:
     """
     path = directory.path / FILE
     try:
-        tree = json.loads(path.read_text("utf-8"))
+        tree = json.loads(read_small(path))
         return str(tree["target"]), tree["address"]
     except FileNotFoundError:
         return None

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from distrl.config.small_files import read_small
+from distrl.config.small_files import open_regular, read_small
 from distrl.errors import EXIT_INTERRUPTED
 from distrl.jobs.record import JOB_LOG, JobRecord
 from distrl.jobs.target import JobState, State
@@ -41,7 +41,7 @@ def ended_with(record: JobRecord, code: int, run: Run | None) -> JobState:
 
 def _last_error(record: JobRecord) -> str | None:
     try:
-        with (Path(record.run_dir) / "logs" / JOB_LOG).open("rb") as log:
+        with open_regular(Path(record.run_dir) / "logs" / JOB_LOG) as log:
             return last_error(log)
     except OSError:
         return None

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from operator import attrgetter
 from pathlib import Path
 
+from distrl.config.small_files import open_regular
 from distrl.errors import ConfigError
 from distrl.jobs.record import JOB_LOG
 from distrl.jobs.target import LogLine
@@ -88,7 +89,7 @@ class _Log:
 
     def _read(self) -> bytes:
         try:
-            with self._path.open("rb") as file:
+            with open_regular(self._path) as file:
                 if os.fstat(file.fileno()).st_size < self._position:  # it was begun anew
                     self._position, self._rest = 0, b""
                 file.seek(self._position)
@@ -124,7 +125,7 @@ def _shown_after(path: Path) -> float:
 def _last_time(path: Path) -> float:
     """Return the time of the last line that has one; without one, that of the last write."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             found = os.fstat(file.fileno())
             file.seek(max(found.st_size - _CHUNK_BYTES, 0))
             return max(_times(file.read()), default=found.st_mtime)

@@ -84,14 +84,22 @@ def _stored_job(run: StoredRun) -> list[tuple[JobRecord, JobState]]:
         fetch_files(run, folder, _FILES)
         if not any((folder / name).exists() for name in _FILES):
             return []
-        path = folder / "summary.json"
-        summary = Summary.read(path) if path.exists() else None
+        state = _state(folder)
         record = JobRecord.read(folder) if (folder / JOB_FILE).exists() else _unsubmitted(run)
-    state = JobState("unknown", "the store has no summary: it trains, or was killed, or its machine is gone")
-    if summary is not None:
-        code = summary.exit_code
-        state = JobState("failed" if code else "ended", summary.error or outcome(summary), code)
     return [(record, state)]
+
+
+def _state(folder: Path) -> JobState:
+    """Return the state of a run by its fetched summary; a damaged one is told."""
+    path = folder / "summary.json"
+    if not path.exists():
+        return JobState("unknown", "the store has no summary: it trains, or was killed, or its machine is gone")
+    try:
+        summary = Summary.read(path)
+    except ConfigError as error:
+        return JobState("unknown", str(error).replace(f"{folder}/", ""))
+    code = summary.exit_code
+    return JobState("failed" if code else "ended", summary.error or outcome(summary), code)
 
 
 def _unsubmitted(run: StoredRun) -> JobRecord:

@@ -5,7 +5,6 @@
 Every part is measured in isolation on one core, in the same run as the pipeline, because machines drift.
 """
 
-import csv
 import json
 import statistics
 import time
@@ -31,6 +30,7 @@ from distrl.memory_backend.codec import stack
 from distrl.networks.actions.joint import ActionSelector
 from distrl.roles import machine
 from distrl.roles.framework import select_framework
+from distrl.runs.metrics_csv import read_table
 from distrl.terminal.console import View
 from distrl.types import Unroll, Weights
 
@@ -83,8 +83,8 @@ def measure_pipeline(loaded: LoadedConfig, seconds: float, run_dir: Path, view: 
         raise DistrlError(
             f"the pipeline ended with {summary.exit_code} ({summary.stop_reason}); see {run_dir / 'logs'}"
         )
-    with (run_dir / "metrics.csv").open(encoding="utf-8") as file:
-        rows = [(float(row["wall_s"]), float(row["env_steps"])) for row in csv.DictReader(file)]
+    table = read_table(run_dir / "metrics.csv")
+    rows = [*zip(table["wall_s"].tolist(), table["env_steps"].tolist(), strict=True)]
     # On a machine too busy for the warm-up the whole of it counts.
     first = next((row for row in rows[:-1] if row[0] >= rows[0][0] + WARM_UP_S), rows[0])
     if rows[-1][0] <= first[0] or rows[-1][1] <= first[1]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from distrl.config import RunConfig
 from distrl.config.secrets import masked_settings
+from distrl.config.small_files import read_small
 from distrl.config.stores import is_store_url, split_run
 from distrl.data_store.checkpoints import newest_first, step_of
 from distrl.data_store.fetching import RUN_FILES, fetch_newest
@@ -99,7 +100,7 @@ def go_back(run: StoredRun, run_dir: Path) -> None:
     """
     with usable_store("; repeat the command"):
         newest, listing = newest_first(run_dir / "checkpoints")[0], run.look()
-        manifest = (newest / "manifest.json").read_bytes()
+        manifest = read_small(newest / "manifest.json")
         # The same step may be there twice, of writers before and after an earlier return.
         same = (
             position

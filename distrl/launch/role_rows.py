@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
+from distrl.config.small_files import open_regular
 from distrl.memory_backend.records import RoleStatus
+from distrl.runs.last_row import LONGEST_LINE
 
 COLUMNS = (
     *("role", "id", "incarnation", "host", "state", "env_steps", "env_steps_per_s", "weights_version"),
@@ -51,8 +53,8 @@ class RoleRows:
 
     def _is_ours(self) -> bool:
         """Return whether the file has these columns, or nothing yet; one of another version may have others."""
-        with self._path.open(encoding="utf-8") as file:
-            return file.readline() in ("", ",".join(["time", *COLUMNS]) + "\n")
+        with open_regular(self._path) as file:
+            return file.readline(LONGEST_LINE) in (b"", (",".join(["time", *COLUMNS]) + "\n").encode())
 
 
 def _remove_torn_row(path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from distrl import wire
 from distrl.config.curriculum import RETURN
 from distrl.config.load import load
+from distrl.config.small_files import read_small
 from distrl.data_store import atomic, checkpoints
 from distrl.data_store.checkpoints import ACTING
 from distrl.data_store.named_checkpoints import BEST, CheckpointName
@@ -25,6 +26,8 @@ from distrl.networks.policy.description import BundleDescription, RewardStatisti
 from distrl.types import Array, PolicyBundle, Weights
 
 NEWEST = "newest"
+MOST_BYTES = 2**31
+"""Largest file of a policy that is read, as large as a graph can be."""
 WEIGHTS_FILE, BEST_FILE = "weights.msgpack", "best.msgpack"
 
 
@@ -65,7 +68,7 @@ def write_bundle(directory: Path, bundle: PolicyBundle) -> None:
 def write_rewards(directory: Path, rewards: RewardStatistics) -> None:
     """Write the reward scale of newly saved weights into the description."""
     path = directory / "description.json"
-    description = replace(BundleDescription.from_json(path.read_text()), rewards=rewards)
+    description = replace(BundleDescription.from_json(read_small(path, MOST_BYTES).decode()), rewards=rewards)
     atomic.put_file(path, description.to_json().encode())
 
 
@@ -135,13 +138,13 @@ def _read_newest(run_dir: Path) -> tuple[PolicyBundle, Weights]:
     directory = run_dir / "policy"
     path = directory / "graph.onnx"
     try:
-        graph = path.read_bytes()
+        graph = read_small(path, MOST_BYTES)
         path = directory / "description.json"
-        description = path.read_text(encoding="utf-8")
+        description = read_small(path, MOST_BYTES).decode()
         if BundleDescription.from_json(description).sha256 != hashlib.sha256(graph).hexdigest():
             raise CheckpointError(f"it is not of {directory / 'graph.onnx'}")
         path = directory / WEIGHTS_FILE
-        return PolicyBundle(graph, description), decode_weights(path.read_bytes())
+        return PolicyBundle(graph, description), decode_weights(read_small(path, MOST_BYTES))
     except FileNotFoundError as error:
         raise ConfigError(f"{run_dir} holds no policy yet: the first one is saved with the first checkpoint") from error
     except (DistrlError, UnicodeDecodeError) as error:
@@ -150,7 +153,7 @@ def _read_newest(run_dir: Path) -> tuple[PolicyBundle, Weights]:
 
 def _read_best(path: Path) -> KeptBest:
     try:
-        tree = wire.unpack(path.read_bytes())
+        tree = wire.unpack(read_small(path, MOST_BYTES))
         if not isinstance(tree, dict) or tree.keys() - {"best_by", "score"} != {"env_steps", "mean_return", "weights"}:
             raise DecodeError("it does not have the fields env_steps, mean_return and weights")
         # Earlier versions knew no other score than the mean return.
@@ -159,7 +162,7 @@ def _read_best(path: Path) -> KeptBest:
         if any(type(tree[name]) is not kind for name, kind in kinds.items()):
             raise DecodeError("its fields are of other types")
         return KeptBest(**tree | {"weights": decode_weights(tree["weights"])})
-    except DecodeError as error:
+    except (DecodeError, ConfigError) as error:
         raise CheckpointError(f"{path} is damaged: {error}; remove it, and the next best evaluation counts") from error
 
 

@@ -12,13 +12,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from distrl.config.secrets import with_password_file
 from distrl.config.small_files import read_model
 from distrl.data_store.atomic import TEMPORARY
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, bounded
 from distrl.runs.summary import Summary
 
-State = Literal["running", "ended", "gone"]
-"""State of a run: its command is up; it has left a summary; or it is gone without one, and can be resumed."""
+State = Literal["running", "ended", "gone", "damaged"]
+"""State of a run: its command is up; it has left a summary; it is gone without one, and can be resumed; or one of its
+files is damaged, which only lists show."""
 
 
+LONGEST_PROBLEM = 160
 PASSWORD_FILE: Literal["redis.password"] = "redis.password"
 """The password of a Redis that is the run's own and that other hosts reach."""
 
@@ -111,12 +113,14 @@ class Run:
         summary: Summary of the launch that `record` describes; None until that has ended.
         state: Whether the run's command is alive. One of another host, whose Redis this host may reach, is taken to be
             until it has left a summary.
+        problem: What is damaged, in a line; "" for nothing.
     """
 
     path: Path
     record: RunRecord
     summary: Summary | None
     state: State
+    problem: str = ""
 
 
 def open_run(run_dir: Path) -> Run:
@@ -132,8 +136,23 @@ def open_run(run_dir: Path) -> Run:
     return Run(run_dir, record, summary, "ended")
 
 
+def damaged_run(path: Path, error: ConfigError | OSError) -> Run:
+    """Return a run of which a file cannot be read, with what is known of it."""
+    told = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
+    problem = " ".join(told.replace(f"{path}/", "").replace(" is damaged: ", ": ").split())
+    try:
+        record = RunRecord.read(path / "run.json")
+    except (ConfigError, OSError):
+        record = RunRecord(run_id="", redis_url=None, pid=0)
+    return Run(path, record, None, "damaged", bounded(problem, LONGEST_PROBLEM))
+
+
 def find_runs(places: Sequence[Path], trouble: Callable[[str], None]) -> Iterator[Run]:
-    """Yield every run in these places, runs or folders of them, once; `trouble` gets a line for each skipped one."""
+    """Yield every run in these places, runs or folders of them, once, also damaged ones.
+
+    Args:
+        trouble: Gets a line for each folder that cannot be looked into.
+    """
     seen = set()
     for place in places:
         if not place.is_dir():
@@ -145,13 +164,18 @@ def find_runs(places: Sequence[Path], trouble: Callable[[str], None]) -> Iterato
                 if found in seen:
                     continue
                 seen.add(found)
-                run = open_run(path)
-            except ConfigError as error:
-                trouble(str(error))
+                run = _opened(path)
             except OSError as error:  # gone meanwhile, or out of reach
                 trouble(f"{path}: {error.strerror}")
             else:
                 yield run
+
+
+def _opened(path: Path) -> Run:
+    try:
+        return open_run(path)
+    except ConfigError as error:
+        return damaged_run(path, error)
 
 
 SET_ASIDE = "set-aside"

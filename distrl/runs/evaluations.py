@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from distrl.config.curriculum import RETURN, SUCCESS
+from distrl.config.small_files import read_end
 
 EVALUATIONS = "evaluations.jsonl"
 MOST_BYTES = 2**20
@@ -69,12 +70,8 @@ def read_evaluations(path: Path, most_bytes: int | None = None) -> list[Recorded
     Raises:
         OSError: The file cannot be read.
     """
-    with path.open("rb") as file:
-        most = MOST_BYTES if most_bytes is None else most_bytes
-        begin = file.seek(max(file.seek(0, 2) - most, 0))
-        lines = file.read(most).splitlines()[1 if begin else 0 :]
     found = []
-    for line in lines:
+    for line in read_end(path, MOST_BYTES if most_bytes is None else most_bytes).splitlines():
         try:
             found.append(RecordedEvaluation.model_validate_json(line))
         except ValidationError:  # torn by a crash or a full disk

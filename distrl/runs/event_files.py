@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from distrl.config.small_files import open_regular
 from distrl.errors import ConfigError
 from distrl.runs.metrics_csv import Numbers
 
@@ -94,7 +95,7 @@ class _Budget:
 
 def _histograms(path: Path, budget: _Budget) -> Iterator[tuple[int, str, bytes]]:
     """Yield step, tag and data of each histogram; a record that is being written is left out."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while len(header := file.read(12)) == 12:
             (length,) = struct.unpack("<Q", header[:8])
             if length > MOST_RECORD_BYTES:

@@ -14,12 +14,12 @@ from distrl.config.settings import Setting, Settings, different, read_settings
 from distrl.errors import EXIT_OK, ConfigError
 from distrl.metrics.phrases import UNKNOWN, count_words, known, return_words
 from distrl.metrics.snapshot import Snapshot, Value, number
-from distrl.runs.directories import Manifest, Run, State, short_names
+from distrl.runs.directories import Manifest, Run, State, damaged_run, short_names
 from distrl.runs.labels import Labels
 from distrl.runs.last_row import last_row
 from distrl.runs.summary import REASONS, Summary, duration
 
-Kind = Literal["running", "ended", "gone", "solved", "failed"]
+Kind = Literal["running", "ended", "gone", "damaged", "solved", "failed"]
 KINDS = get_args(Kind)
 """Filters of the list; solved and failed runs have ended."""
 SORTS = {
@@ -54,6 +54,7 @@ class Entry:
         title: Name that a user gave the run; "" for none.
         tags: The user's, see `distrl.runs.labels`.
         peak_rss_mb: Highest resident memory of each role, added up, MB (10^6 bytes).
+        problem: What is damaged, in a line; None for nothing.
     """
 
     name: str
@@ -80,6 +81,12 @@ class Entry:
     title: str = ""
     tags: tuple[str, ...] = ()
     archived: bool = False
+    problem: str | None = None
+
+    @property
+    def words(self) -> str:
+        """The outcome, with what is damaged."""
+        return self.outcome if self.problem is None else f"{self.outcome}: {self.problem}"
 
     @property
     def kinds(self) -> set[str]:
@@ -94,7 +101,17 @@ class Entry:
 
 def entry(run: Run, name: str) -> Entry:
     """Return the entry of a run, from its summary if it has ended, else from the last row of its metrics."""
+    if run.state == "damaged":
+        return _damaged(run, name)
     return _unfinished(run, name) if run.summary is None else _finished(run, name, run.summary)
+
+
+def listed(run: Run, name: str) -> Entry:
+    """Return the entry of a run; one whose files are damaged is an entry that says so."""
+    try:
+        return entry(run, name)
+    except (ConfigError, OSError) as error:
+        return _damaged(damaged_run(run.path, error), name)
 
 
 def entry_name(path: Path, places: Iterable[Path]) -> str:
@@ -143,7 +160,7 @@ def _entry(run: Run, name: str, numbers: Snapshot, **facts: Any) -> Entry:
     bottleneck = numbers.get("bottleneck")
     columns: dict[str, Any] = {column: _whole(numbers.get(column)) for column in ("env_steps", "updates", "episodes")}
     columns |= {column: number(numbers.get(column)) for column in _NUMBERS}
-    labels = Labels.read(run.path)
+    labels = Labels() if run.state == "damaged" else Labels.read(run.path)
     return Entry(
         name=name,
         path=str(run.path),
@@ -153,6 +170,7 @@ def _entry(run: Run, name: str, numbers: Snapshot, **facts: Any) -> Entry:
         title=labels.name,
         tags=labels.tags,
         archived=labels.archived,
+        problem=run.problem or None,
         **columns,
         **facts,
     )
@@ -190,6 +208,10 @@ def _unfinished(run: Run, name: str) -> Entry:
     )
 
 
+def _damaged(run: Run, name: str) -> Entry:
+    return _entry(run, name, {}, outcome=run.state, env=None, algorithm=None, seed=None)
+
+
 def _whole(value: Value) -> int | None:
     found = number(value)
     return int(found) if found is not None and math.isfinite(found) else None
@@ -204,7 +226,7 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """At least two runs, and their settings in the same order."""
+    """At least two runs, and their settings in the same order; none of one whose configuration is damaged."""
 
     entries: tuple[Entry, ...]
     settings: tuple[Settings, ...]
@@ -214,7 +236,8 @@ class Comparison:
         """The settings that differ between the runs."""
         rows = [{path: setting for path, setting in _rows(settings)} for settings in self.settings]
         return [
-            Line(path, tuple(each[path].text if path in each else UNKNOWN for each in rows)) for path in different(rows)
+            Line(path, tuple(each[path].text if path in each else UNKNOWN for each in rows))
+            for path in different([*filter(None, rows)])
         ]
 
     @property
@@ -224,7 +247,7 @@ class Comparison:
 
     def json(self) -> dict[str, Any]:
         """Return plain data; a setting that a run lacks is absent from it."""
-        paths = different(self.settings)
+        paths = different([*filter(None, self.settings)])
         return {
             "runs": [asdict(one) | {"tags": [*one.tags]} for one in self.entries],
             "differences": [{path: each[path].value for path in paths if path in each} for each in self.settings],
@@ -247,12 +270,19 @@ def _rows(settings: Settings) -> Iterator[tuple[str, Setting]]:
 def compare_runs(runs: Sequence[Run]) -> Comparison:
     """Read the runs to compare."""
     names = short_names([run.path for run in runs])
-    entries = tuple(entry(run, name) for run, name in zip(runs, names, strict=True))
-    return Comparison(entries, tuple(read_settings(run.path / "config.yaml") for run in runs))
+    entries, settings = [], list[Settings]()
+    for run, name in zip(runs, names, strict=True):
+        entries.append(listed(run, name))
+        try:
+            settings.append(read_settings(run.path / "config.yaml"))
+        except ConfigError as error:
+            entries[-1] = _damaged(damaged_run(run.path, error), name)
+            settings.append({})
+    return Comparison(tuple(entries), tuple(settings))
 
 
 def _exit(one: Entry) -> str:
-    return one.outcome if one.exit_code in (None, 0) else f"{one.outcome} (exit code {one.exit_code})"
+    return one.words if one.exit_code in (None, 0) else f"{one.words} (exit code {one.exit_code})"
 
 
 def _lag(one: Entry) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import from_json
 
+from distrl.config.small_files import open_regular
 from distrl.errors import ConfigError
 from distrl.metrics.snapshot import TEXTS, Snapshot, columns_of
 from distrl.runs.last_row import LONGEST_LINE, Header, read_header
@@ -34,7 +35,7 @@ _NULL = np.frombuffer(b"null", np.uint8)
 def read_table(path: Path) -> Table:
     """Read a file metrics.csv; the table is empty while it has no row. A row that is being written is left out."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             header = read_header(file, path)
             columns = {name: Column(sys.maxsize) for name in header.names if name not in TEXTS}
             extend_columns(file, path, header, columns, header.end, file.seek(0, os.SEEK_END))

@@ -10,6 +10,7 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from distrl.config.settings import Settings, read_settings
+from distrl.config.small_files import read_end, read_small
 from distrl.errors import EXIT_OK, ConfigError
 from distrl.metrics.phrases import NO_EPISODE, count_words, known, return_words, waiting_words
 from distrl.metrics.snapshot import MEANINGS, is_other_return
@@ -23,6 +24,7 @@ from distrl.runs.plots import Group, Palette
 from distrl.runs.summary import conservation, duration, outcome
 
 MOST_EVENTS = 500
+MOST_EVENT_BYTES, MOST_DESCRIPTION_BYTES = 2**20, 2**24
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def report(run: Run) -> bytes:
 
 def _material(run: Run) -> Material:
     log = run.path / "logs" / "events.log"
-    events = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
+    events = read_end(log, MOST_EVENT_BYTES).decode(errors="replace").splitlines() if log.is_file() else []
     return Material(
         run=run,
         entry=entry(run, run.path.resolve().name),
@@ -68,7 +70,7 @@ def _described_environment(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        described = json.loads(path.read_bytes())["environment"]
+        described = json.loads(read_small(path, MOST_DESCRIPTION_BYTES))["environment"]
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} is damaged: {error}") from error
     return described if isinstance(described, dict) else {}

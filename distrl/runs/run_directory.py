@@ -23,7 +23,7 @@ from distrl.runs.trial import Trial
 _FOLDERS = ("logs", "checkpoints", "policy")
 _FILES = (
     *("config.yaml", "manifest.json", "run.json", "summary.json", "metrics.csv", "run.lock", "labels.json"),
-    *("logs/events.log", "logs/learner.log"),
+    *("evaluations.jsonl", "roles.csv"),
 )
 
 
@@ -140,9 +140,10 @@ def require_free(run_dir: Path, resume: str | None) -> None:
         raise ConfigError(f"{run_dir} already holds checkpoints; choose another --run-dir")
     if named is not None and named.mark is not None:
         named.find()
-    for path in (*(run_dir / name for name in _FILES), *(run_dir / name for name in _FOLDERS)):
-        is_folder = path.name in _FOLDERS
-        if path.exists() and path.is_dir() != is_folder:
+    folders = [run_dir, *(run_dir / name for name in _FOLDERS)]
+    for path in (*folders, *(run_dir / name for name in _FILES), *run_dir.glob("logs/*.log")):
+        is_folder = path in folders
+        if path.exists() and not (path.is_dir() if is_folder else path.is_file()):
             raise ConfigError(f"{path} is not a {'folder' if is_folder else 'file'}; move it away, or mend it")
     with usable(run_dir), at_rest(run_dir):
         pass
@@ -260,7 +261,7 @@ def _hold(held: ExitStack, path: Path, flags: int) -> None:
 
     It takes both, as the file may be replaced by one without a lock, and some network file systems lock no directories.
     """
-    descriptor = os.open(path, flags, 0o666)
+    descriptor = os.open(path, flags | os.O_NONBLOCK, 0o666)  # a pipe would wait for a writer
     held.callback(os.close, descriptor)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -29,7 +29,7 @@ class Column(NamedTuple):
 
 COLUMNS = (
     Column("name", lambda one, now: printable(f"{one.name} ({one.title})" if one.title else one.name), right=False),
-    Column("state", lambda one, now: printable(one.outcome), right=False),
+    Column("state", lambda one, now: printable(one.words), right=False),
     Column("environment", lambda one, now: printable(one.env or UNKNOWN), 2, right=False),
     Column("algorithm", lambda one, now: printable(one.algorithm or UNKNOWN), 3, right=False),
     Column("seed", lambda one, now: known(one.seed, str), 6),

@@ -73,16 +73,35 @@ def test_all_that_is_known_as_json(run, tmp_path):
     assert (told["path"], told["state"], told["mean_return_100"], told["exit_code"]) == ("runs/a", "ended", 20.0, 0)
 
 
-def test_damaged_runs_are_told_in_a_line_each_and_passed_over(run, tmp_path):
+DAMAGE = {
+    "run.json": ("{", "run.json: the file: Invalid JSON"),
+    "summary.json": (f'{{"seed": {"9" * 400}}}', "summary.json: run_id: Field required"),
+    "labels.json": ("[]", "labels.json: labels: "),
+    "config.yaml": ("- 1", "file config.yaml must hold a mapping"),
+    "metrics.csv": ("updates,loss\n1\n", "metrics.csv: its last row does not fit its header"),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "told"), [(name, *each) for name, each in DAMAGE.items()], ids=DAMAGE)
+def test_a_damaged_run_is_a_row_that_says_so(run, tmp_path, name, content, told):
     make_run(tmp_path / "runs/good")
-    (make_run(tmp_path / "runs/bad") / "run.json").write_text("{")
-    (make_run(tmp_path / "runs/worse", summary=None) / "metrics.csv").write_text("updates,loss\n1\n")
-    out, err = run("runs")
-    assert out.splitlines()[-1] == "1 run"
-    assert [line.split(" is damaged")[0] for line in err.splitlines()] == [
-        "distrl: passed over: runs/bad/run.json",
-        "distrl: passed over: runs/worse/metrics.csv",
-    ]
+    (make_run(tmp_path / "runs/bad", summary=None if name == "metrics.csv" else {}) / name).write_text(content)
+    compared = run("compare", "runs")
+    assert f"damaged: {told}" in compared[0]
+    assert compared[1] == ""
+    if name != "config.yaml":  # which the list does not read
+        out, err = run("runs")
+        assert sorted(line.split()[:2] for line in out.splitlines()[1:3]) == [["bad", "damaged:"], ["good", "solved"]]
+        assert (told in out, err) == (True, "")
+        (one,) = json.loads(run("runs", "--json", "--state", "damaged")[0])
+        assert (one["name"], one["state"], one["problem"].startswith(told)) == ("bad", "damaged", True)
+
+
+def test_a_number_that_no_float_holds_is_a_row(run, tmp_path):
+    folder = make_run(tmp_path / "runs/bad")
+    text = (folder / "summary.json").read_text()
+    (folder / "summary.json").write_text(text.replace('"seed": 1,', f'"seed": {"9" * 400},'))
+    assert "damaged: summary.json: seed: a number of more than 64 bits" in run("runs")[0]
 
 
 @pytest.mark.parametrize(

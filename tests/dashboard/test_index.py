@@ -220,6 +220,19 @@ def test_damaged_records_are_listed_with_what_is_wrong(look, make_run):
     assert entry.problem.endswith("run.json is damaged: run_id: Field required")
 
 
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"seed": %s}' % ("9" * 400), "\x00"], ids=["torn", "list", "number", "0"]
+)
+def test_a_damaged_summary_is_a_row_on_every_page(page, make_run, content):
+    make_run("a")
+    (make_run("b") / "summary.json").write_text(content)
+    client, bad = page(), id_of("b")
+    (row,) = [one for one in client.get("/api/runs").json()["runs"] if one["id"] == bad]
+    assert (row["state"], row["problem"].startswith("summary.json is damaged: ")) == ("damaged", True)
+    assert client.get(f"/api/runs/{bad}").json()["run"]["problem"] == row["problem"]
+    assert client.get(f"/api/compare?id={id_of('a')}&id={bad}").status_code == 200
+
+
 def test_configurations_are_kept(look, make_run, monkeypatch):
     folder = make_run("a")
     index = look()

@@ -112,15 +112,14 @@ def test_directories_come_by_name_and_what_is_below_a_run_is_its_own(tmp_path):
     assert [*run_directories(tmp_path / "b", nobody)] == [tmp_path / "b"]
 
 
-def test_damaged_runs_are_told_and_passed_over(tmp_path):
+def test_damaged_runs_are_found_with_what_is_wrong(tmp_path):
     make_run(tmp_path / "good")
     (make_run(tmp_path / "bad") / "run.json").write_text("{")
     (make_run(tmp_path / "worse") / "summary.json").write_text('{"run_id": "r1"}')
-    told = []
-    assert [run.path.name for run in find_runs([tmp_path], told.append)] == ["good"]
-    assert [line.split(":")[0].split()[0] for line in told] == [
-        f"{tmp_path}/bad/run.json",
-        f"{tmp_path}/worse/summary.json",
+    assert [(run.path.name, run.state, run.problem.split(":")[0]) for run in find_runs([tmp_path], nobody)] == [
+        ("bad", "damaged", "run.json"),
+        ("good", "ended", ""),
+        ("worse", "damaged", "summary.json"),
     ]
 
 

@@ -1,8 +1,5 @@
 import json
 
-import pytest
-
-from distrl.errors import ConfigError
 from distrl.runs.directories import open_run
 from distrl.runs.listing import compare_runs
 from tests.run_folders import make_run
@@ -64,8 +61,10 @@ def test_as_plain_data(tmp_path):
     assert "algorithm.rho_bar" not in told["differences"][1]
 
 
-def test_a_run_without_configuration_is_told(tmp_path):
-    run = open_run(make_run(tmp_path / "a"))
+def test_a_run_without_configuration_is_told_and_differs_from_none(tmp_path):
+    runs = [open_run(make_run(tmp_path / name)) for name in ("a", "b")]
     (tmp_path / "a/config.yaml").unlink()
-    with pytest.raises(ConfigError, match=r"config.yaml cannot be read"):
-        compare_runs([run, run])
+    found = compare_runs(runs)
+    assert [one.state for one in found.entries] == ["damaged", "ended"]
+    assert found.entries[0].problem.startswith("config.yaml cannot be read")
+    assert (found.differences, found.json()["differences"]) == ([], [{}, {}])

@@ -6,6 +6,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from distrl.config.small_files import open_regular
 from distrl.errors import CheckpointError
 from distrl.networks.assembly import Assembly
 from distrl.networks.parts.normalization import RunningMoments
@@ -50,7 +51,7 @@ class WeightsSaver:
         path = directory / f"{self.name}.npz"
         names, moments = list(self._network.named_weights()), self._moments()
         try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            with open_regular(path) as file, np.load(file, allow_pickle=False) as arrays:
                 if odd := sorted(set(arrays.files) ^ {*names, *moments}):
                     raise CheckpointError(f"{path} belongs to another network: {odd[0]}")
                 read = {name: arrays[name] for name in moments}
