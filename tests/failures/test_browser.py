@@ -203,7 +203,9 @@ def test_a_page_outlives_its_server(job, tmp_path, free_port, browser):
         process.send_signal(signal.SIGSTOP)
         tab.get_by_text("Connection lost, trying again …").wait_for()
         tab.get_by_text(re.compile(r"last heard of \d+ s ago")).wait_for()
-        assert tab.locator(".tiles").evaluate("(tiles) => Number(getComputedStyle(tiles).opacity)") < 1
+        for faded in (".tiles", ".flow"):
+            style = tab.locator(faded).evaluate("(part) => [getComputedStyle(part).filter, part.offsetHeight > 0]")
+            assert style == ["grayscale(1)", True]
         tab.get_by_role("button", name="Pause").click()
         said.filter(has_text="has not answered for 10 s").wait_for()
         process.send_signal(signal.SIGCONT)

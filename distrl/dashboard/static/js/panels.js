@@ -25,8 +25,9 @@ export function tabs(first) {
   const buttons = all.map(([key, text]) => h("button", { type: "button", role: "tab", id: `tab-${key}`, "aria-controls": `panel-${key}`,
     "aria-selected": "false", tabindex: -1, on: { click: () => open(key), keydown: (event) => moved(event, key) } }, text, key === "events" ? badge : null));
   const panels = all.map(([key, , panel]) => h("div", { role: "tabpanel", id: `panel-${key}`, "aria-labelledby": `tab-${key}`, hidden: true }, panel.element));
+  const list = h("div", { class: "tabs", role: "tablist", "aria-label": "Details" }, buttons);
   const element = h("section", { class: "card details", "aria-label": "Details" }, h("h2", { class: "visually-hidden" }, "Details"),
-    h("div", { class: "tabs", role: "tablist", "aria-label": "Details" }, buttons), h("div", { class: "panels" }, panels));
+    list, h("div", { class: "panels" }, panels));
   const done = {};
 
   function open(key) {
@@ -35,10 +36,16 @@ export function tabs(first) {
       const chosen = name === key;
       buttons[at].setAttribute("aria-selected", String(chosen));
       buttons[at].tabIndex = chosen ? 0 : -1;
-      if (chosen) buttons[at].scrollIntoView({ block: "nearest", inline: "nearest" });
       panels[at].hidden = !chosen;
       if (chosen) panel.open?.(); else panel.close?.();
     });
+    reveal();
+  }
+
+  /** Moves the row of tabs, which may be wider than a phone, and not the page, to the tab that is open. */
+  function reveal() {
+    const [row, tab] = [list, buttons.find((button) => button.tabIndex === 0)].map((one) => one.getBoundingClientRect());
+    list.scrollLeft += tab.left + tab.width / 2 - row.left - row.width / 2;
   }
 
   function moved(event, key) {
@@ -62,11 +69,10 @@ export function tabs(first) {
   open(all.some(([key]) => key === asked) ? asked : usual);
   return {
     element,
-    /** A link to a tab leads to it; the tabs may be wider than a phone. */
+    /** A link to a tab leads to it. */
     shown: () => {
-      if (!all.some(([key]) => key === asked)) return;
-      element.scrollIntoView();
-      document.getElementById(`tab-${asked}`).scrollIntoView({ block: "nearest", inline: "nearest" });
+      reveal();
+      if (all.some(([key]) => key === asked)) element.scrollIntoView();
     },
     live: (live, run) => {
       roles.update(live, run);
