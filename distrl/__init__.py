@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distrl.errors import ConfigError
+from distrl.version import __version__
 
 if TYPE_CHECKING:
     from distrl.config.load import LoadedConfig, load
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 # that grows where the network is cut. Set the variable to 0 to have that.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
-__version__ = "0.1.0"
 __all__ = [
     "LoadedConfig",
     "RunConfig",

@@ -144,7 +144,7 @@ def _files(path: Path) -> Iterator[Path]:
 
 def version() -> str:
     """Return distrl's version, without importing it."""
-    lines = (ROOT / "distrl/__init__.py").read_text().splitlines()
+    lines = (ROOT / "distrl/version.py").read_text().splitlines()
     (line,) = (line for line in lines if line.startswith("__version__ = "))
     return line.split('"')[1]
 

@@ -210,7 +210,7 @@ def test_a_wheel_has_the_chart(tmp_path):
 
 def test_the_version_is_written_once():
     assert PROJECT["dynamic"] == ["version"]
-    assert PYPROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "distrl.__version__"}
+    assert PYPROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "distrl.version.__version__"}
 
 
 def test_console_script_leads_to_a_function():

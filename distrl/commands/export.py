@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-import distrl
 from distrl.commands.options import RequiredWeightsOfRunArgument, WeightsOption
 from distrl.commands.stored import with_weights
 from distrl.config.stores import is_store_url
 from distrl.errors import ConfigError
+from distrl.version import __version__
 
 
 def export(
@@ -33,7 +33,7 @@ def export(
     if is_store_url(run) and output is None:
         raise ConfigError(f"{run} is in a data store: name a file here with --output")
     run_dir, checkpoint = with_weights(run, checkpoint)
-    path, exported = export_run(run_dir, output, checkpoint=checkpoint, force=force, version=distrl.__version__)
+    path, exported = export_run(run_dir, output, checkpoint=checkpoint, force=force, version=__version__)
     behind = "" if exported.env_steps is None else f" after {exported.env_steps:,} steps"
     typer.echo(
         f"{path}: {exported.algorithm} on {exported.policy.environment.id}{behind}, "

@@ -51,6 +51,7 @@ from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError, failure, p
 from distrl.health import beating
 from distrl.shadows import shadow
 from distrl.user_classes import hide_arguments
+from distrl.version import __version__
 
 if TYPE_CHECKING:
     from distrl.runs.summary import Summary
@@ -69,7 +70,7 @@ app.add_typer(redis.app, name="redis", rich_help_panel="Look")
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"distrl {distrl.__version__}")
+        typer.echo(f"distrl {__version__}")
         raise typer.Exit
 
 

@@ -13,7 +13,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 
-import distrl
 from distrl.dashboard import comparing, control, details, edits, exposition, files, histograms, log_search
 from distrl.dashboard.authentication import read_body
 from distrl.dashboard.bodies import parsed
@@ -26,6 +25,7 @@ from distrl.memory_backend.steering import Steering
 from distrl.metrics.snapshot import X_AXES
 from distrl.metrics.titles import TITLES
 from distrl.runs.curves import Statistic
+from distrl.version import __version__
 
 MOST_POINTS, USUAL_POINTS = 4000, 800
 MOST_WINDOW = 1001
@@ -42,7 +42,7 @@ def session(request: Request) -> Response:
             "right": request.state.right,
             "may_start": request.app.state.starts is not None and request.state.right == "act",
             "signed_in": request.state.session is not None,
-            "version": distrl.__version__,
+            "version": __version__,
             "root": str(runs.index.root.resolve()),
             "metrics": metric_rows(),
             "titles": TITLES,

@@ -16,12 +16,12 @@ from dataclasses import asdict
 from typing import Any
 from urllib.parse import urlsplit
 
-import distrl
 from distrl.config.secrets import masked_text
 from distrl.dashboard.access import is_loopback
 from distrl.dashboard.alert_rules import Change
 from distrl.dashboard.alert_settings import AlertSettings
 from distrl.dashboard.severities import SEVERITIES
+from distrl.version import __version__
 
 TIMEOUT_S = 10.0
 """Time-out of one attempt."""
@@ -99,7 +99,7 @@ class Webhook:
             if self._url.scheme == "https"
             else http.client.HTTPConnection(host, self._url.port, timeout=TIMEOUT_S)
         )
-        headers = {"Content-Type": "application/json", "User-Agent": f"distrl/{distrl.__version__}"}
+        headers = {"Content-Type": "application/json", "User-Agent": f"distrl/{__version__}"}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
         late = threading.Event()

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-import distrl
 from distrl.errors import ConfigError
 from distrl.jobs.target import NoAnswerError
 
@@ -22,7 +21,7 @@ CHANGE_LIMIT_S = 120.0
 INSTANCE = "app.kubernetes.io/instance"
 """Label of all objects of a release: its name."""
 COMPONENT = "app.kubernetes.io/component"
-CHART = Path(distrl.__file__).parent / "chart"
+CHART = Path(__file__).parents[1] / "chart"
 _LOGGED = re.compile(r"[EWIF]\d{4} |level=|Use --debug ")
 _LABEL = re.compile(r"^(?:Error: |error: |INSTALLATION FAILED: |execution error at \([^)]*\): )+")
 _IN_USE = re.compile(r"cannot re-?use a name that is still in use")

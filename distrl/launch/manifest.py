@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import distrl
 from distrl.config import RunConfig
 from distrl.config.secrets import masked_text
 from distrl.data_store.atomic import put_file
 from distrl.roles.machine import cores, cpu_model, gpu_models, memory_bytes
 from distrl.runs.directories import Manifest
 from distrl.user_classes import command_line
+from distrl.version import __version__
 
 PACKAGES = (
     "numpy",
@@ -49,7 +49,7 @@ def write_manifest(run_dir: Path, run_id: str, config: RunConfig) -> None:
 
 def make_manifest(run_id: str, config: RunConfig) -> Manifest:
     """Describe this process, its machine and its code within a few milliseconds."""
-    package = Path(distrl.__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     return Manifest(
         run_id=run_id,
         environment=config.environment.id,
@@ -58,7 +58,7 @@ def make_manifest(run_id: str, config: RunConfig) -> Manifest:
         command=_command(command_line()),
         directory=str(Path.cwd()),
         commit=commit(Path.cwd()),
-        distrl=distrl.__version__,
+        distrl=__version__,
         # An environment inside another repository does not make distrl part of that repository.
         distrl_commit=commit(package) if (package.parent / ".git").exists() else None,
         python=platform.python_version(),

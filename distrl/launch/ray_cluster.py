@@ -15,6 +15,7 @@ from distrl.config import RunConfig
 from distrl.errors import ConfigError
 from distrl.memory_backend.redis_address import parse_address
 from distrl.roles.plan import RoleNeed, role_needs
+from distrl.version import __version__
 
 IMPORT_LIMIT_S = 30.0
 """Longest time that this host takes to import Ray, which is no fault of the cluster's."""
@@ -186,9 +187,7 @@ def versions() -> dict[str, str]:
 
     import ray
 
-    import distrl
-
-    return {"distrl": distrl.__version__, "Ray": ray.__version__, "Python": platform.python_version()}
+    return {"distrl": __version__, "Ray": ray.__version__, "Python": platform.python_version()}
 
 
 def _ask_versions(node_id: str) -> Any:

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import distrl
 from distrl.errors import MemoryBackendError, MissingRunError
 from distrl.memory_backend.engine import Command, Engine, Fence, Reply, RunStore
 from distrl.memory_backend.host_weights import HostWeights
@@ -32,6 +31,7 @@ from distrl.memory_backend.registry import Registry
 from distrl.memory_backend.stream import UNBOUNDED, QueueCaps, UnrollStream
 from distrl.memory_backend.tickets import TicketBox
 from distrl.memory_backend.weights import WeightStore
+from distrl.version import __version__
 
 RENEW_EVERY_S = 10.0
 """Interval between two renewals of the keys' time to live."""
@@ -71,7 +71,7 @@ class Backend:
         """
         keys, url = self._run.keys, self.engine.url
         launch = self._run.launch or new_launch()
-        fixed = ("protocol", PROTOCOL_VERSION, "distrl_version", distrl.__version__, "launch", launch)
+        fixed = ("protocol", PROTOCOL_VERSION, "distrl_version", __version__, "launch", launch)
 
         def prepare(exists: Reply, replies: Sequence[Reply]) -> list[Command]:
             incarnations, standing = replies
@@ -117,7 +117,7 @@ class Backend:
         if protocol != b"%d" % PROTOCOL_VERSION:
             theirs = f"protocol {_text(protocol)}" + ("" if version is None else f" (distrl {_text(version)})")
             raise MemoryBackendError(
-                f"run {run.keys.run_id} speaks {theirs}, this distrl {distrl.__version__} speaks {PROTOCOL_VERSION}; "
+                f"run {run.keys.run_id} speaks {theirs}, this distrl {__version__} speaks {PROTOCOL_VERSION}; "
                 "use one version of distrl for all roles"
             )
         if run.launch is not None:

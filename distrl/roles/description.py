@@ -6,7 +6,6 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-import distrl
 from distrl.config import RunConfig
 from distrl.errors import MemoryBackendError
 from distrl.memory_backend.backend import Backend, connect, new_launch
@@ -16,6 +15,7 @@ from distrl.roles.framework import role_variables
 from distrl.roles.plan import Role
 from distrl.roles.trust import Trust
 from distrl.types import EnvSpec
+from distrl.version import __version__
 
 EMBEDDED_GIVE_UP_S = 5.0  # a server of the run's own that has died does not come back
 
@@ -63,7 +63,7 @@ class RunDescription(BaseModel):
             what = ": ".join(filter(None, (".".join(map(str, odd["loc"])), odd["msg"])))
             raise MemoryBackendError(
                 f"run {run_id} of distrl {version} is not described as this distrl does ({what}), which is "
-                f"{distrl.__version__}; use one version of distrl for all roles"
+                f"{__version__}; use one version of distrl for all roles"
             ) from error
 
     def published(self) -> str:

@@ -17,7 +17,6 @@ from typing import ClassVar
 
 from setproctitle import setproctitle
 
-import distrl
 from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.live_settings import Value, steered_so_far
@@ -34,6 +33,7 @@ from distrl.roles.plan import Role
 from distrl.roles.stacks import stacks
 from distrl.roles.suspend_clock import AwakeClock
 from distrl.types import PolicyBundle
+from distrl.version import __version__
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 HEARTBEAT_S = 1.0
@@ -62,8 +62,8 @@ def join(address: RunAddress, role: Role) -> tuple[Backend, Run]:
     if description.run_id != run_id:
         raise ConfigError(f"the description of run {run_id} in Redis is of run {description.run_id}: it was rewritten")
     trust.check_code(run_id, description.config, role.kind)
-    if version != distrl.__version__:
-        log.warning("run %s is of distrl %s, this is distrl %s", run_id, version, distrl.__version__)
+    if version != __version__:
+        log.warning("run %s is of distrl %s, this is distrl %s", run_id, version, __version__)
     run = Run(address, description)
     backend = run.open_backend(role.name)
     if directory := os.environ.get(HOST_WEIGHTS_VARIABLE):

@@ -198,7 +198,7 @@ def test_too_small_a_cluster_is_refused_with_numbers(free_port, tmp_path, refuse
 def test_another_version_on_a_node_is_one_line_that_names_both(free_port, tmp_path, refused):
     package = Path(distrl.__file__).parent
     shutil.copytree(package, tmp_path / "other" / "distrl", ignore=shutil.ignore_patterns("__pycache__"))
-    version = tmp_path / "other" / "distrl" / "__init__.py"
+    version = tmp_path / "other" / "distrl" / "version.py"
     version.write_text(version.read_text().replace(f'__version__ = "{distrl.__version__}"', '__version__ = "0.0.1"'))
     known = environment(PYTHONPATH=f"{tmp_path / 'other'}:{package.parent}")
     cluster = LocalCluster(free_port, tmp_path / "ray.log", variables=known)

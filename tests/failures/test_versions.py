@@ -35,7 +35,7 @@ def install(tmp_path):
         root = tmp_path / name
         shutil.copytree(Path(distrl.__file__).parent, root / "distrl", ignore=shutil.ignore_patterns("__pycache__"))
         change(root, "memory_backend/keys.py", r"^PROTOCOL_VERSION = \d+$", f"PROTOCOL_VERSION = {protocol}")
-        change(root, "__init__.py", r"^__version__ = .*$", f'__version__ = "{THEIRS}"')
+        change(root, "version.py", r"^__version__ = .*$", f'__version__ = "{THEIRS}"')
         return root
 
     return copy

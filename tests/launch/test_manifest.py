@@ -80,8 +80,8 @@ def test_a_script_is_told_by_its_name(monkeypatch):
 def test_an_installed_distrl_is_not_of_the_repository_around_it(checkout, monkeypatch):
     package = checkout / "venv/distrl"
     package.mkdir(parents=True)
-    monkeypatch.setattr(distrl, "__file__", str(package / "__init__.py"))
+    monkeypatch.setattr(manifest, "__file__", str(package / "launch/manifest.py"))
     assert make_manifest("r1", RunConfig()).distrl_commit is None
-    monkeypatch.setattr(distrl, "__file__", str(checkout / "distrl/__init__.py"))
+    monkeypatch.setattr(manifest, "__file__", str(checkout / "distrl/launch/manifest.py"))
     (checkout / "distrl").mkdir()
     assert make_manifest("r1", RunConfig()).distrl_commit == commit(checkout)
