@@ -99,6 +99,21 @@ def test_a_refused_launch_from_a_chosen_checkpoint_moves_nothing(run_dir):
 
 
 @pytest.mark.slow
+def test_a_refused_launch_whose_store_has_diverged_changes_neither(run_dir, tmp_path):
+    """Two directories go on from one checkpoint: the other one with the store, and this one, further, without it."""
+    store = f"checkpoint.store=file://{tmp_path / 'store'}"
+    assert train(run_dir, store, resume=str(run_dir), updates=4).exit_code == 0
+    other = shutil.copytree(run_dir, tmp_path / "other", symlinks=True)
+    assert train(other, store, resume=str(other), updates=5).exit_code == 0
+    assert train(run_dir, "checkpoint.store=null", resume=str(run_dir), updates=6).exit_code == 0
+    before = tree(run_dir), tree(tmp_path / "store")
+    assert "does not fit the configuration" in refused(run_dir, OTHER_NETWORK, store)
+    assert (tree(run_dir), tree(tmp_path / "store")) == before
+    assert train(run_dir, store, resume=str(run_dir), updates=6).exit_code == 0
+    assert (run_dir / "checkpoints.of-writer-1" / "ckpt-000000000006").is_dir()
+
+
+@pytest.mark.slow
 def test_a_damaged_file_refuses_the_launch_and_stays(run_dir):
     with (run_dir / "metrics.csv").open("ab") as file:
         file.write(b"damaged\n1,2")

@@ -124,7 +124,7 @@ def export_graph(model: Any, weights: Mapping[str, Any] | None = None, *, as_inp
         as_inputs: Weights are inputs of the graph; otherwise they are external initializers.
 
     Raises:
-        ConfigError: ONNX lacks what a layer computes, or a weight reaches no output; names the layer or the weight.
+        ConfigError: ONNX lacks what a layer computes, or a weight reaches no output; names the layer.
         DistrlError: Outputs were renamed on the way, or Keras does not run on TensorFlow.
         MissingExtraError: tf2onnx is not installed.
     """
@@ -167,7 +167,11 @@ def export_graph(model: Any, weights: Mapping[str, Any] | None = None, *, as_inp
     if {output.name for output in graph.output} != outputs.keys():
         raise DistrlError(f"policy export: outputs are {[output.name for output in graph.output]}, not {list(outputs)}")
     onnx_graph.rename(graph, {**inputs, **neutral, **outputs})
-    onnx_graph.check_used(graph, list(weights))
+    if (idle := onnx_graph.unused_weight(graph, list(weights))) is not None:
+        raise ConfigError(
+            f"policy export: {_where(model, idle)} has a weight, {idle}, that reaches no output of the network; "
+            "take another layer (docs/networks.md)"
+        )
     if not as_inputs:
         onnx_graph.externalise(graph, list(weights))
     return bytes(graph_model.SerializeToString())

@@ -8,7 +8,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, numpy_helper
 
-from distrl.errors import ConfigError, DistrlError
+from distrl.errors import DistrlError
 from distrl.types import Array
 
 
@@ -37,11 +37,10 @@ def unknown_operation(graph: Any) -> tuple[str, str] | None:
     return None
 
 
-def check_used(graph: Any, weights: Sequence[str]) -> None:
-    """Raise ConfigError if no node uses a weight: ONNX Runtime would drop it and then not find it."""
+def unused_weight(graph: Any, weights: Sequence[str]) -> str | None:
+    """Return the first weight that no node uses, which ONNX Runtime would drop and then not find; None: none."""
     used = _used_names(graph)
-    if unused := [name for name in weights if name not in used]:
-        raise ConfigError(f"policy export: weight {unused[0]} reaches no output of the network")
+    return next((name for name in weights if name not in used), None)
 
 
 def externalise(graph: Any, weights: Sequence[str]) -> None:

@@ -41,11 +41,11 @@ def test_renamed_and_externalised_weights_are_found_inside_control_flow():
         np.testing.assert_array_equal(y, expected)
 
 
-def test_a_weight_that_nothing_uses_is_refused():
+def test_a_weight_that_nothing_uses_is_found():
     model = choice()
     model.graph.input.append(value("idle", [2]))
-    with pytest.raises(DistrlError, match="weight idle reaches no output"):
-        onnx_graph.check_used(model.graph, ["a", "idle"])
+    assert onnx_graph.unused_weight(model.graph, ["a", "idle"]) == "idle"
+    assert onnx_graph.unused_weight(model.graph, ["a", "b"]) is None
 
 
 def test_operations_that_onnx_lacks_are_found_inside_control_flow():
