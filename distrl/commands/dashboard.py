@@ -1,5 +1,6 @@
 """`distrl dashboard`: the page beside trainings."""
 
+import logging
 import os
 from collections.abc import Callable
 from functools import partial
@@ -79,6 +80,8 @@ def dashboard(
     access = Access(host, all_rights, _token(read_only_token_file, "--read-only-token-file", READ_ONLY_TOKEN_VARIABLE))
     alert_settings = AlertSettings() if alerts is None else read_alert_settings(alerts, os.environ)
     check_reachable(redis_url or ())
+    logging.basicConfig(format="%(asctime)s %(message)s")
+    logging.getLogger("distrl.dashboard").setLevel(logging.INFO)  # who deletes, edits and starts what
     with listen(host, port) as listening, opened("dashboard") as beats:
         server = make_server(runs, access, redis_url or (), beats, alert_settings, may_start=allow_start)
         _serve(partial(server.run, sockets=[listening]), runs, url_of(listening), open_page=open_page)

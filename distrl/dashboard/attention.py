@@ -38,16 +38,20 @@ def words_of(state: str, numbers: Mapping[str, Any], look: Look | None, *, has_r
         return (state,)
     if look.control.paused:
         return "paused", "running"
+    if look.control.stop is not None:
+        return "stopping", "running"
     word, _ = trouble_of(look, has_redis=has_redis)
     return (word, "running") if word else ("running",)
 
 
 def trouble_of(look: Look, *, has_redis: bool = True) -> tuple[str, str]:
-    """Return "stalled", "slow" or "" for a job that is not paused, and the numbers that say so.
+    """Return "stalled", "slow" or "", and the numbers that say so; "" for a job that is paused or stops, as asked.
 
     A job is stalled without new steps, with a silent role, or if its Redis is unreachable. The numbers are "" where
     the role or the Redis itself is named elsewhere.
     """
+    if look.control.paused or look.control.stop is not None:
+        return "", ""
     if has_redis:
         is_silent = any(age_s > SILENT_FOR_S for age_s in look.seen_s.values())
         if look.problem not in (None, NOT_YET) or (look.problem is None and is_silent):

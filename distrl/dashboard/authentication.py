@@ -173,6 +173,11 @@ def login_page(status: int, problem: str = "") -> Response:
     return HTMLResponse(_PAGE.format(style=_STYLE, problem=told), status, {"Content-Security-Policy": LOGIN_POLICY})
 
 
+def client_of(request: Request) -> str:
+    """Return the address of who asks."""
+    return request.client.host if request.client else "unknown"
+
+
 async def read_body(request: Request, most: int = MOST_BODY_BYTES) -> bytes:
     """Return a request's body of at most so many bytes, or raise TooLargeError."""
     body = b""

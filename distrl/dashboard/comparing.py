@@ -326,7 +326,7 @@ def _importance_words(rows: Sequence[Json], runs: int, settings: int) -> str:
     if not sure:
         return (
             f"No setting explains more of the outcome than chance does, over {runs} runs and after correction for "
-            f"{len(rows)} settings. Train more, or vary less."
+            f"{len(rows)} setting{'s' * (len(rows) != 1)}. Train more, or vary less."
         )
     named = ", ".join(f"{row['name']} {100 * row['share']:.0f} %" for row in sure[:3])
     return f"Explained of the outcome's variance by one setting alone, more than by chance: {named}, over {runs} runs."

@@ -137,9 +137,8 @@ def _headline(runs: Runs, entry: Entry, look: Look | None, snapshot: Snapshot, e
         record = runs.index.running(entry)
         if record is not None and record.redis_url is None:  # one process, of which files alone tell
             known |= {"problem": None, "note": look.problem or ""}
-        if not look.control.paused:
-            has_redis = record is not None and record.redis_url is not None
-            known["trouble"], known["because"] = trouble_of(look, has_redis=has_redis)
+        has_redis = record is not None and record.redis_url is not None
+        known["trouble"], known["because"] = trouble_of(look, has_redis=has_redis)
     found = headline(Facts(**known))
     return replace(found, sentence=_shown(found.sentence), details=tuple(map(_shown, found.details)))
 

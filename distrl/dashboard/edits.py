@@ -1,5 +1,6 @@
 """Changes of runs' labels, and removal of runs, for several runs at once; each run's failure is its own."""
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -13,6 +14,9 @@ from distrl.runs.removal import remove_run_directory
 
 MOST_RUNS = 500
 """Most runs of one request."""
+_MOST_NAMED = 20
+"""Most runs that a line of the log names."""
+_LOG = logging.getLogger(__name__)
 Ids = Annotated[tuple[str, ...], Field(min_length=1, max_length=MOST_RUNS)]
 
 
@@ -50,8 +54,12 @@ class Edits:
         self._index = index
         self._lock = threading.Lock()  # labels are read and written
 
-    def label(self, edit: Edit) -> dict[str, Any]:
-        """Change the labels of runs."""
+    def label(self, edit: Edit, by: str) -> dict[str, Any]:
+        """Change the labels of runs.
+
+        Args:
+            by: Who asks, for the log.
+        """
 
         def change(entry: Entry) -> None:
             folder = self._index.directory(entry)
@@ -66,10 +74,10 @@ class Edits:
             if after != before:
                 after.write(folder)
 
-        return self._each(edit.ids, change)
+        return self._each(edit.ids, change, f"labels changed by {by}")
 
-    def remove(self, removal: Removal) -> dict[str, Any]:
-        """Delete the directories of runs that do not run."""
+    def remove(self, removal: Removal, by: str) -> dict[str, Any]:
+        """Delete the directories of runs that do not run; `by` as in `label`."""
 
         def change(entry: Entry) -> None:
             if entry.state == "running" or self._index.running(entry) is not None:
@@ -79,21 +87,30 @@ class Edits:
                 raise ConfigError("it has no directory here")
             remove_run_directory(self._index.root, folder)
 
-        return self._each(removal.ids, change)
+        return self._each(removal.ids, change, f"deleted by {by}")
 
-    def _each(self, ids: Sequence[str], change: Callable[[Entry], None]) -> dict[str, Any]:
-        """Return the ids that were changed, and id -> problem of the others."""
-        done, problems = [], {}
+    def _each(self, ids: Sequence[str], change: Callable[[Entry], None], what: str) -> dict[str, Any]:
+        """Return the ids that were changed, and id -> problem of the others.
+
+        Args:
+            what: What is done, for the log.
+        """
+        done, paths, problems = [], [], {}
         with self._lock:
             self._index.read_again(ids)
             for one in dict.fromkeys(ids):
                 try:
-                    change(self._index.entry(one))
+                    entry = self._index.entry(one)
+                    change(entry)
                 except (ConfigError, OSError) as error:
                     told = str(error) if isinstance(error, ConfigError) else f"{error.strerror}"
                     root = self._index.root
                     problems[one] = " ".join(told.replace(f"{root}/", "").split())
                 else:
                     done.append(one)
+                    paths.append(entry.path)
+            if paths:
+                more = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
+                _LOG.info("%s: %s%s", what, ", ".join(paths[:_MOST_NAMED]), more)
             self._index.read_again(ids)
         return {"done": done, "problems": problems}

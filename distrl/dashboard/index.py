@@ -36,6 +36,7 @@ from distrl.runs.labels import FILE as LABELS
 from distrl.runs.labels import Labels
 from distrl.runs.last_row import last_row
 from distrl.runs.summary import Summary
+from distrl.runs.sweeps import FILES as SWEEP_FILES
 
 NOWHERE = "redis"
 """Folder name shown for runs without a directory here; nothing is ever written there."""
@@ -70,10 +71,12 @@ class Entry(BaseModel):
     Attributes:
         id: Id of the run in addresses; does not reveal its path.
         path: Path below the root, printable; "" for the root itself.
-        name: Name that a user gave it, or the last parts of the path, as many as distinguish it from other runs.
+        name: Name that a user gave it, or the last parts of the path, as many as distinguish it from other runs, with
+            the name of its sweep.
         title: Name that a user gave it; "" for none.
         numbers: Values of `SUMMARISED`, and `training_s`, see `Runs.latest`; empty until the run has ended.
         problem: Description of the damage.
+        has_directory: Whether it has one here, and so a place for labels.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -94,6 +97,7 @@ class Entry(BaseModel):
     tags: tuple[str, ...] = ()
     note: str = ""
     archived: bool = False
+    has_directory: bool = True
 
 
 class Index:
@@ -278,18 +282,29 @@ class Index:
         running = {name: one.record for name, one in known.items() if one.record and one.entry.state == "running"}
         of_redis, remote = self._add_remote(found)
         ordered = dict(sorted(found.items(), key=lambda item: (-item[1].started, item[1].path)))
-        entries = self._told_apart(ordered)
+        entries = self._told_apart(ordered, self._members(folders))
         with self._lock:
             self._known, self._folders, self._entries = known, folders, entries
             self._running, self._of_redis = running | remote, of_redis
             for name in self._configurations.keys() - known.keys():
                 del self._configurations[name]
 
-    def _told_apart(self, entries: dict[str, Entry]) -> dict[str, Entry]:
-        """Give runs distinct names; an entry whose name stays is the same object as before."""
+    def _members(self, folders: Mapping[str, Path]) -> dict[str, str]:
+        """Return run -> name of its sweep's folder, of the sweeps below `root`."""
+        parents = {folder.parent for folder in folders.values() if folder != self.root} - {self.root}
+        sweeps = {parent for parent in parents if any(os.path.lexists(f"{parent}/{name}") for name in SWEEP_FILES)}
+        return {run: readable(folder.parent.name) for run, folder in folders.items() if folder.parent in sweeps}
+
+    def _told_apart(self, entries: dict[str, Entry], sweeps: Mapping[str, str]) -> dict[str, Entry]:
+        """Give runs distinct names; an entry whose name stays is the same object as before.
+
+        Args:
+            sweeps: Run -> the name of its sweep.
+        """
         same: dict[str, list[Entry]] = {}
         for entry in entries.values():
-            same.setdefault(entry.title or entry.name, []).append(entry)
+            own = f"{sweeps[entry.id]}/{entry.name}" if entry.id in sweeps else entry.name
+            same.setdefault(entry.title or own, []).append(entry)
         for shown, alike in same.items():
             ends = [shown]
             if len(alike) > 1:
@@ -313,6 +328,7 @@ class Index:
             if entry is None:
                 path = f"{NOWHERE}/{run_id}" if namespace == DEFAULT_NAMESPACE else f"{NOWHERE}/{namespace}/{run_id}"
                 basics: dict[str, Any] = {"id": id_of(path), "path": path, "name": run_id, "run_id": run_id}
+                basics["has_directory"] = False
                 basics |= {"state": "running", "started": found.record.started, "namespace": namespace}
                 entry = Entry(**basics, **_configured(found.settings))
                 added[entry.id] = found

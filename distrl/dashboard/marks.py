@@ -161,7 +161,10 @@ def _stages(table: Table, rows: Any) -> Iterator[_Moment]:
 
 
 def _evaluations(folder: Path, table: Table, rows: Any, axis: Numbers) -> list[Json]:
-    """Return evaluations by steps; the spread, the standard deviation over episodes, is only in evaluations.jsonl."""
+    """Return evaluations by steps; the spread is only in evaluations.jsonl.
+
+    It is the standard deviation over episodes, within the least and the greatest return of one.
+    """
     told: dict[float, Json] = {}
     at_steps, means = (table.get(name, np.empty(0)) for name in ("evaluation_env_steps", "evaluation_mean_return"))
     if len(at_steps) and len(means):
@@ -171,7 +174,10 @@ def _evaluations(folder: Path, table: Table, rows: Any, axis: Numbers) -> list[J
             told[float(steps)] = {"mean": float(mean), "low": float(mean), "high": float(mean), "episodes": None}
     path = own_file(folder, EVALUATIONS)
     for one in [] if path is None else read_evaluations(path):
-        bounds = {"low": one.mean_return - one.std_return, "high": one.mean_return + one.std_return}
+        bounds = {
+            "low": max(one.mean_return - one.std_return, one.min_return),
+            "high": min(one.mean_return + one.std_return, one.max_return),
+        }
         told[float(one.env_steps)] = {"mean": one.mean_return, **bounds, "episodes": one.episodes}
     steps = table["env_steps"][rows]
     return [{"x": _at(steps, axis, at), **told[at]} for at in _evenly(sorted(told), MOST_EVALUATIONS)]

@@ -1,5 +1,6 @@
 """Routes that start and resume trainings; without `--allow-start` each of them answers 403."""
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -10,13 +11,14 @@ from starlette.responses import Response
 
 from distrl.config.presets import presets
 from distrl.dashboard import drafts, starts
-from distrl.dashboard.authentication import read_body
+from distrl.dashboard.authentication import client_of, read_body
 from distrl.dashboard.bodies import parsed
 from distrl.dashboard.payloads import Answer
 from distrl.dashboard.starts import Starts
 
 MOST_DRAFT_BYTES = 64 * 1024
 """Most bytes of a configuration from an editor: all values with their comments are half as many."""
+_LOG = logging.getLogger(__name__)
 
 
 def _allowed(request: Request) -> Starts:
@@ -46,16 +48,25 @@ def state(request: Request) -> Response:
 
 
 def _taking(
-    model: Any, carry_out: Callable[[Starts], Callable[[Any], Any]]
+    model: Any, carry_out: Callable[[Starts], Callable[[Any], Any]], verb: str = ""
 ) -> Callable[[Request], Awaitable[Response]]:
+    """Return a view.
+
+    Args:
+        verb: What is done, for the log; "": nothing is logged.
+    """
+
     async def view(request: Request) -> Response:
         found = _allowed(request)
         asked = parsed(model, await read_body(request, MOST_DRAFT_BYTES))
-        return Answer(await run_in_threadpool(carry_out(found), asked))
+        told = await run_in_threadpool(carry_out(found), asked)
+        if verb:
+            _LOG.info("%s by %s: %s", verb, client_of(request), told["name"])
+        return Answer(told)
 
     return view
 
 
 check = _taking(starts.Draft, lambda found: found.check)
-start = _taking(starts.Draft, lambda found: found.start)
-resume = _taking(starts.Resumption, lambda found: found.resume)
+start = _taking(starts.Draft, lambda found: found.start, "started")
+resume = _taking(starts.Resumption, lambda found: found.resume, "resumed")

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 
 from distrl.dashboard import comparing, control, details, edits, exposition, files, histograms, log_search
-from distrl.dashboard.authentication import read_body
+from distrl.dashboard.authentication import client_of, read_body
 from distrl.dashboard.bodies import parsed
 from distrl.dashboard.list_view import MOST_COLUMNS, MOST_OPEN, MOST_ROWS, USUAL_ROWS, View
 from distrl.dashboard.payloads import Answer, Runs, metric_rows
@@ -71,13 +71,13 @@ def columns(request: Request) -> Response:
 async def edit(request: Request) -> Response:
     """Change labels of runs: {"ids": […], "name", "note", "archived", "tags", "add", "remove"}."""
     asked = parsed(edits.Edit, await read_body(request))
-    return Answer(await run_in_threadpool(_runs(request).edits.label, asked))
+    return Answer(await run_in_threadpool(_runs(request).edits.label, asked, client_of(request)))
 
 
 async def remove(request: Request) -> Response:
     """Delete the directories of runs: {"ids": […]}."""
     asked = parsed(edits.Removal, await read_body(request))
-    return Answer(await run_in_threadpool(_runs(request).edits.remove, asked))
+    return Answer(await run_in_threadpool(_runs(request).edits.remove, asked, client_of(request)))
 
 
 def described(request: Request) -> Response:
@@ -224,7 +224,7 @@ def alerts(request: Request) -> Response:
 async def act(request: Request) -> Response:
     """Control a running job: {"action": …, "value": …}."""
     asked = control.Request.read(await read_body(request))
-    by = f"{request.client.host if request.client else 'unknown'}, dashboard"
+    by = f"{client_of(request)}, dashboard"
     told = await run_in_threadpool(_act, _runs(request), request.path_params["id"], asked, by)
     return Answer({"message": told})
 

@@ -7,6 +7,8 @@ from distrl.metrics.snapshot import Snapshot, amount, number
 
 NO_EPISODE = "no episode finished yet"
 UNKNOWN = "\u2013"  # an en dash in place of a number
+HUGE = 1e15
+"""Size from which on a number has few digits."""
 
 RoleRow = Mapping[str, Any]
 """One role's heartbeat as a mapping: role, id, state, env_steps_per_s, weights_version, last_step_age_s."""
@@ -56,13 +58,15 @@ def lost_words(lost: int, to_failover: int) -> str:
 
 
 def return_words(value: float) -> str:
-    """Return a return as text, with two decimals below 10."""
+    """Return a return as text, with two decimals below 10, and few digits of what is huge."""
+    if abs(value) >= HUGE:
+        return f"{value:.3g}"
     return f"{value:,.1f}" if abs(value) >= 10.0 else f"{value:,.2f}"
 
 
 def count_words(value: float) -> str:
-    """Return a number rounded to a whole one, with separators."""
-    return f"{value:,.0f}"
+    """Return a number rounded to a whole one, with separators, and few digits of what is huge."""
+    return f"{value:.3g}" if abs(value) >= HUGE else f"{value:,.0f}"
 
 
 def digits_apart(numbers: Iterable[float]) -> int:

@@ -223,13 +223,15 @@ def conservation(summary: Summary) -> str:
 
 
 def duration(seconds: float) -> str:
-    """'9.8 s', '2:05' (minutes and seconds), '1:02:05'."""
+    """'9.8 s', '2:05' (minutes and seconds), '1:02:05', '3 d 4 h'."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
     hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    if hours >= 48:
+        return f"{hours // 24} d {hours % 24} h"
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 

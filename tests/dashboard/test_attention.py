@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from distrl.dashboard.alert_settings import SILENT_FOR_S, STALLED_S, AlertSettings
@@ -50,6 +52,7 @@ def test_runs_that_have_ended(numbers, words):
         (look(*steady(100.0, 20), *steady(51.0, 5, 20)), ("running",)),
         (look(*steady(100.0, 19), *steady(1.0, 5, 19)), ("running",)),  # too few to tell
         (look(seen_s={("learner", 0): 99.0}, control=Control(paused=True)), ("paused", "running")),
+        (look(seen_s={("learner", 0): 99.0}, control=Control(stop="asked")), ("stopping", "running")),
     ],
 )
 def test_running_ones(seen, words):
@@ -62,6 +65,7 @@ def test_trouble_has_its_numbers():
     assert trouble_of(still, has_redis=False) == ("", "")
     assert trouble_of(look(*steady(100.0, 20), *steady(49.0, 5, 20))) == ("slow", "49 steps/s now, 100 before")
     assert trouble_of(look(problem="Redis is unreachable")) == ("stalled", "")  # the page names it anyway
+    assert trouble_of(replace(still, control=Control(stop="asked"))) == ("", "")
 
 
 def test_the_present_rate_is_the_median_of_five_rows():

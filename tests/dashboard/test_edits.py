@@ -1,4 +1,5 @@
 import json
+import logging
 
 import pytest
 
@@ -42,6 +43,16 @@ def test_labels_are_shown_at_once_and_lie_in_the_directory(client, make_run):
     edit(client, ["a"], archived=True, name="")
     assert set(rows(client)) == {"b"}
     assert rows(client, "archived:any")["a"]["name"] == "a"
+
+
+def test_changes_and_deletions_are_logged(client, make_run, caplog, monkeypatch):
+    monkeypatch.setattr("distrl.dashboard.edits._MOST_NAMED", 2)
+    caplog.set_level(logging.INFO, "distrl.dashboard")
+    for name in "abc":
+        make_run(name)
+    edit(client, ["a", "b", "c", "none"], note="why")
+    remove(client, "b")
+    assert caplog.messages == ["labels changed by testclient: a, b and 1 more", "deleted by testclient: b"]
 
 
 def test_two_runs_with_one_name_are_told_apart(client, make_run):

@@ -297,6 +297,13 @@ def test_the_list_is_answered_while_a_configuration_is_parsed(look, make_run, mo
         waiting.join()
 
 
+def test_runs_of_a_sweep_have_its_name(look, make_run, root):
+    for path in ("rates/0001", "other/0002"):
+        make_run(path)
+    (root / "rates" / "sweep.yaml").write_text("vary: {}\n")
+    assert {entry.path: entry.name for entry in look().entries()} == {"rates/0001": "rates/0001", "other/0002": "0002"}
+
+
 def test_runs_of_one_name_are_told_apart(look, make_run):
     for path in ("lr1/seed1", "lr2/seed1", "lr2/seed2", "x/lr1/seed1"):
         make_run(path)

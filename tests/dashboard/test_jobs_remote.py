@@ -265,8 +265,9 @@ def test_runs_of_two_namespaces_with_one_id_are_two_runs(job, client, redis_url)
 
 def test_a_directory_here_is_not_the_run_of_another_namespace(job, client, make_run, redis_url):
     make_run("here", ended=False, redis_url=f"{redis_url}?namespace=team-a", run_id=RUN)
-    found = {name: (row["namespace"], row["state"]) for name, row in listed(client, job).items()}
-    assert found == {"here": ("team-a", "gone"), RUN: ("default", "running")}
+    told = ("namespace", "state", "has_directory")
+    found = {name: tuple(row[key] for key in told) for name, row in listed(client, job).items()}
+    assert found == {"here": ("team-a", "gone", True), RUN: ("default", "running", False)}
 
 
 def test_it_is_no_longer_listed_when_redis_has_forgotten_it(job, client):

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import logging
 import os
 import shutil
 import signal
@@ -191,6 +192,13 @@ def test_a_bad_draft_is_refused_in_one_line(client, root, sleeping, changes, sta
     assert "\n" not in answer.json()["error"]
     assert not sleeping
     assert sorted(path.name for path in root.iterdir() if path.is_dir()) == ["there"]
+
+
+def test_a_long_draft_is_started_and_logged(client, root, sleeping, caplog):
+    caplog.set_level(logging.INFO, "distrl.dashboard")
+    answer = post(client, "start", {"name": "first", "config": SHORT + "# " + "a" * 40_000})
+    assert answer.status_code == 200, answer.text
+    assert caplog.messages == ["started by testclient: first"]
 
 
 def test_of_two_at_once_with_the_same_name_one_is_started(client, sleeping):

@@ -139,9 +139,9 @@ def test_the_table_is_sorted_cut_and_saved(page, tmp_path):
     tab = page()
     heading = tab.locator(".compared").get_by_role("columnheader", name=re.compile("^Return"))
     assert heading.get_attribute("aria-sort") == "descending"
-    assert rows(tab).first.inner_text().split()[0] == "0006"
+    assert rows(tab).first.inner_text().split()[0] == "rates/0006"
     tab.locator(".compared").get_by_role("button", name="learning_rate").press("Enter")
-    assert rows(tab).first.inner_text().split()[0] == "0001"
+    assert rows(tab).first.inner_text().split()[0] == "rates/0001"
     tab.get_by_role("button", name="Columns …").press("Enter")
     tab.get_by_label("Find settings").fill("actors")
     assert tab.locator(".picker label:visible").count() == 1

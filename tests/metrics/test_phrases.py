@@ -45,13 +45,14 @@ def test_who_waits_in_words(idle, blocked, words):
 
 
 def test_small_returns_have_two_decimals():
-    assert [return_words(value) for value in (0.904, -0.5, 9.99, 10.0, 475.0, -1234.56)] == [
+    assert [return_words(value) for value in (0.904, -0.5, 9.99, 10.0, 475.0, -1234.56, 1e30)] == [
         "0.90",
         "-0.50",
         "9.99",
         "10.0",
         "475.0",
         "-1,234.6",
+        "1e+30",
     ]
 
 

@@ -201,6 +201,8 @@ def test_a_resumed_launch_counts_what_it_has_done_itself_and_tells_the_totals_ap
         (59.6, "1:00"),
         (125, "2:05"),
         (3725, "1:02:05"),
+        (172_799, "47:59:59"),
+        (311_392, "3 d 14 h"),
     ],
 )
 def test_durations(seconds, text):

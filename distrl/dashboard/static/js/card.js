@@ -1,5 +1,5 @@
 // The frame of a chart or a picture: its title, and a menu that shows it as a table and saves it.
-import { announce, h } from "./dom.js";
+import { announce, h, say } from "./dom.js";
 import { csvText, pngFrom, save } from "./chartfiles.js";
 
 export const button = (text, action) => h("button", { type: "button", class: "small", on: { click: action } }, text);
@@ -22,6 +22,12 @@ export class Card {
         button("PNG", drawn(async (text) => this.save("png", await pngFrom(text))))), this.said));
     addEventListener("pointerdown", this.away = (event) => { if (this.menu.open && !this.menu.contains(event.target)) this.menu.open = false; });
     this.element = h("figure", { class: filled ? "card filled" : "card" }, h("header", {}, this.title, head, h("span", { class: "spacer" }), this.menu), h("div", { class: "body" }, shown, this.table, below));
+  }
+
+  /** Its title, of which a long one is cut to two lines. */
+  name(text) {
+    say(this.title, text);
+    this.title.title = text;
   }
 
   close() {

@@ -276,7 +276,7 @@ export class Chart {
     this.legend.replaceChildren(...named.slice(0, MOST_NAMED).map((line) => {
       const value = h("span", { class: "value" });
       this.values.set(line.key, value);
-      return h("button", { type: "button", "aria-pressed": String(!this.hidden.has(line.key)), title: "Show or hide",
+      return h("button", { type: "button", "aria-pressed": String(!this.hidden.has(line.key)), title: `Show or hide ${line.label}`,
         on: { click: () => this.toggle(line.key) } }, swatch(line), h("span", { class: "name" }, line.label), " ", value);
     }), ...(named.length > MOST_NAMED ? [h("span", { class: "more" }, `and ${named.length - MOST_NAMED} more`)] : []));
     this.legend.hidden = this.lines.length === 0;

@@ -1,6 +1,6 @@
 // Columns of the list: what each shows, and the choice of them.
 import { get } from "./api.js";
-import { ago, compact, duration, general, moment, result, whole } from "./format.js";
+import { ago, compact, counted, duration, general, moment, result, setting, whole } from "./format.js";
 import { meaning, title } from "./metrics.js";
 import { atMost, pick } from "./picker.js";
 
@@ -18,7 +18,10 @@ export function described({ kind, name, short }) {
 }
 
 export function cellOf(column, run) {
-  if (column.kind === "setting") return [run.settings[column.name] ?? "", ""];
+  if (column.kind === "setting") {
+    const value = run.settings[column.name] ?? "", text = setting(value);
+    return [text, text === value ? "" : `${column.name}: ${value}`];
+  }
   if (column.name === "started") return [ago(run.started), moment(run.started)];
   const value = run.numbers[column.name];
   return [described(column).text(value), column.name === "env_steps" ? whole(value) : ""];
@@ -30,7 +33,7 @@ export async function pickColumns(query, shown) {
   const item = (key, name, unit, meaning, group) => ({ key, name, unit, meaning, group, rare: group === SAME });
   const items = [
     ...choices.numbers.map((name) => { const { heading, meaning } = described({ name, kind: "number" }); return item(name, heading, "", meaning, "Numbers"); }),
-    ...choices.differing.map(({ path, values }) => item(path, path, "", `${values} values`, "Settings that differ")), ...choices.same.map((path) => item(path, path, "", "", SAME)),
+    ...choices.differing.map(({ path, values }) => item(path, path, "", counted(values, "value"), "Settings that differ")), ...choices.same.map((path) => item(path, path, "", "", SAME)),
   ];
   const chosen = await pick({ title: "Columns", find: "Find columns", items, chosen: shown.map((column) => column.name), usual: true, check: atMost(MOST_COLUMNS, `A list has at most ${MOST_COLUMNS} columns.`) });
   return chosen && items.map(({ key }) => key).filter((key) => chosen.includes(key));

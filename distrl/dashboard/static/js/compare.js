@@ -7,6 +7,7 @@ import { ChartCard } from "./chartcard.js";
 import { addressed, keepInAddress } from "./address.js";
 import { readView, readZoom, viewText, zoomText } from "./chartstate.js";
 import { columnsOf, CompareTable, outcomeTitle } from "./comparetable.js";
+import { counted } from "./format.js";
 import { importance } from "./importance.js";
 import { metricsOf, texts, title } from "./metrics.js";
 import { parallel, passes } from "./parallel.js";
@@ -160,7 +161,7 @@ class Comparison {
       this.title = `${kindName(sweep)} ${sweep.name}`;
       titled(`${this.title} · distrl`);
     }
-    this.links.replaceChildren(...(sweep ? [kindName(sweep)] : found.sweeps.flatMap((one, at) => [at ? ", " : "of the sweep ", h("a", { href: `#/sweep/${one.id}` }, `${one.name} (${one.runs} runs)`)])));
+    this.links.replaceChildren(...(sweep ? [kindName(sweep)] : found.sweeps.flatMap((one, at) => [at ? ", " : "of the sweep ", h("a", { href: `#/sweep/${one.id}` }, `${one.name} (${counted(one.runs, "run")})`)])));
     say(this.best, found.best ? `Best: ${found.best}` : "");
     const several = found.runs.length > 1;
     this.trials.element.hidden = sweep?.kind !== "search";
@@ -210,7 +211,7 @@ class Comparison {
 
   drawPassing() {
     const { ranges } = this.state, count = this.found.runs.filter((_, at) => this.shown(at)).length;
-    say(this.passing, ranges.size ? `${count} of ${this.found.runs.length} runs are within the ranges` : "");
+    say(this.passing, ranges.size ? `${count} of ${counted(this.found.runs.length, "run")} ${count === 1 ? "is" : "are"} within the ranges` : "");
     this.clear.hidden = ranges.size === 0;
   }
 
@@ -221,7 +222,7 @@ class Comparison {
     const line = (from, axis) => (run) => ({ key: axis === 2 ? secondOf(run.id) : run.id, label: axis === 2 ? `${run.name} · ${title(other)}` : run.name, colour: Math.max(colours.get(run.id) ?? 0, 0), axis, dashed: axis === 2, faint: banded && axis === 1, format: drawn[axis - 1].values, ...from.curves[run.id] });
     const bands = found.bands.map((band) => ({ ...band, key: `band-${band.label}`, label: `${band.label} (${band.runs})`, colour: band.place, format: drawn[0].values }));
     const single = !banded || this.single(found), visible = (from) => (single ? from.runs.filter((run) => from.curves[run.id]) : []);
-    this.chart.label = `${title(metric)} of ${found.runs.length} runs`;
+    this.chart.label = `${title(metric)} of ${counted(found.runs.length, "run")}`;
     const { zoom } = this.chart;
     this.chart.show(over, [...visible(found).map(line(found, 1)), ...(second ? visible(second).map(line(second, 2)) : [])], { bands });
     if (this.chart.zoom !== zoom) this.zoomed(); // carried over to another axis

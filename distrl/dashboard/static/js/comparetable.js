@@ -3,7 +3,7 @@ import { announce, h, say } from "./dom.js";
 import { textOf } from "./columns.js";
 import { csvText, save } from "./chartfiles.js";
 import { seriesColour } from "./colours.js";
-import { result, UNKNOWN } from "./format.js";
+import { counted, result, setting, UNKNOWN } from "./format.js";
 import { title } from "./metrics.js";
 import { atMost, pick } from "./picker.js";
 import { outcome, pill, stateOf } from "./states.js";
@@ -50,7 +50,7 @@ export class CompareTable {
     }
     return [
       { key: "name", text: "Run", of: (one) => one.name }, { key: "state", text: "State", of: (one) => stateOf(one) },
-      ...settings.map((one) => ({ key: one.path, text: one.name, title: one.path, number: one.numbers !== null, of: (_, at) => (one.numbers ? one.numbers[at] : one.texts[at]), words: one.numbers ? (value) => String(Number(value.toPrecision(4))) : null, setting: true })),
+      ...settings.map((one) => ({ key: one.path, text: one.name, title: one.path, number: one.numbers !== null, of: (_, at) => (one.numbers ? one.numbers[at] : one.texts[at]), words: setting, setting: true })),
       ...found.outcomes.map(({ name, title: text }) => ({ key: name, text, number: true, of: (one) => one.numbers[name] ?? null, words: textOf(name) })),
       { key: "outcome", text: "Outcome", of: (one) => outcome(one), wide: true },
     ];
@@ -77,7 +77,7 @@ export class CompareTable {
     this.kinds.forEach((button, at) => button.setAttribute("aria-pressed", String((at === 1) === groups)));
     this.choose.hidden = groups || found.settings.length === 0;
     const settings = columnsOf(found, state.columns).length;
-    say(this.count, groups ? `${rows.length} groups` : `${rows.length} of ${found.runs.length} runs · ${settings} of ${found.settings.length} settings that differ`);
+    say(this.count, groups ? counted(rows.length, "group") : `${rows.length} of ${counted(found.runs.length, "run")} · ${settings} of ${counted(found.settings.length, "setting that differs", "settings that differ")}`);
     this.head.replaceChildren(...(groups ? [] : [h("th", { scope: "col" }, h("span", { class: "visually-hidden" }, "Show"))]), ...columns.map((column) => h("th", { scope: "col", class: column.number ? "n" : column.key === "name" ? "run" : "", title: column.title, "aria-sort": state.sort.replace(/^-/, "") === column.key ? (state.sort.startsWith("-") ? "descending" : "ascending") : null },
       h("button", { type: "button", "data-key": `sort ${column.key}`, on: { click: () => this.sortBy(column) } }, column.text))), ...(this.unload && !groups ? [h("th", { scope: "col" }, h("span", { class: "visually-hidden" }, "Unload"))] : []));
     this.body.replaceChildren(...rows.map(([one, at]) => (groups ? this.groupRow(one, columns) : this.runRow(one, at, columns))));

@@ -3,6 +3,7 @@ import { h, say } from "./dom.js";
 import { get } from "./api.js";
 import { remember, remembered } from "./address.js";
 import { copyButton } from "./copy.js";
+import { counted } from "./format.js";
 import { hasAll, marked, wordsOf } from "./highlight.js";
 
 export function configurationPanel(id) {
@@ -20,7 +21,7 @@ export function configurationPanel(id) {
     body.replaceChildren(...shown.map((value) => row(value, words)));
     none.hidden = shown.length > 0;
     say(none, "No setting matches the search.");
-    say(count, words.length || given.checked ? `${shown.length} of ${values.length} settings` : "");
+    say(count, words.length || given.checked ? `${shown.length} of ${counted(values.length, "setting")}` : "");
   }
 
   function row({ path, text, origin, ...value }, words) {

@@ -297,7 +297,7 @@ export class Curves {
     const targets = this.marks.targets.filter((target) => names.includes(target.metric)).map((target) => ({ ...target, axis: axisOf(target.metric) }));
     chart.show(this.over, [...behind, ...lines], { bands, targets, ruler, marks: main ? this.marks.marks : [] });
     const windows = new Set(lines.map((line) => this.windowOf(line.key)));
-    say(panel.card.title, this.titleOf(panel, names));
+    panel.card.name(this.titleOf(panel, names));
     say(panel.card.subtitle, windows.size === 1 && !windows.has(1) ? `mean of ${[...windows][0]} points` : "");
     panel.card.drawTable();
   }

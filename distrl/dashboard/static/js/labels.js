@@ -1,6 +1,7 @@
 // Name, tags, note, archive, stop and deletion of runs; several at a time.
 import { act, change, Refused, SignedOut } from "./api.js";
 import { announce, h, say } from "./dom.js";
+import { counted } from "./format.js";
 
 const AT_ONCE = 500;
 
@@ -17,7 +18,7 @@ async function inParts(path, ids, body) {
 
 export const labelled = (ids, labels) => inParts("edit", ids, labels);
 export const removed = (ids) => inParts("remove", ids, {});
-const runs = (count) => `${count} ${count === 1 ? "run" : "runs"}`;
+const runs = (count) => counted(count, "run");
 const wordsIn = (text) => text.split(/[\s,]+/).filter(Boolean);
 
 /** A dialog with a form; `carryOut(progress)` returns what was done, or throws; progress(text) shows how far it is. Failures stay in the dialog, by run. */
@@ -79,7 +80,8 @@ function sureDialog(verb, ids, nameOf, text, carryOut) {
   return formDialog(`${verb} ${many ? runs(ids.length) : nameOf(ids[0])}?`, fields, verb, carryOut, nameOf, { danger: true, ready: () => !many || typed.value.trim() === String(ids.length) });
 }
 
-export const deleteDialog = (ids, nameOf) => sureDialog("Delete", ids, nameOf, "The directories with checkpoints, metrics and logs are deleted from the disk and cannot be restored. Running runs stay.", () => removed(ids));
+/** `left`: how many of the chosen runs are running, and so stay. */
+export const deleteDialog = (ids, nameOf, left) => sureDialog("Delete", ids, nameOf, `The directories with checkpoints, metrics and logs are deleted from the disk and cannot be restored.${left ? ` ${runs(left)} that ${left === 1 ? "is" : "are"} running stay${left === 1 ? "s" : ""}.` : ""}`, () => removed(ids));
 
 export const stopDialog = (ids, nameOf) => sureDialog("Stop", ids, nameOf, "A run that is stopped saves a checkpoint and writes its summary. You can resume it later.", (progress) => stopped(ids, progress));
 

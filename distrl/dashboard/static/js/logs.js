@@ -2,7 +2,7 @@
 import { h, say, select, settled } from "./dom.js";
 import { get } from "./api.js";
 import { remember, remembered } from "./address.js";
-import { bytes, whole } from "./format.js";
+import { bytes, counted, whole } from "./format.js";
 import { marked, wordsOf } from "./highlight.js";
 
 const EVERY_MS = 1500;
@@ -53,7 +53,7 @@ export function logPanel(id) {
       const shown = told.lines.length < told.found ? `, the newest ${whole(told.lines.length)} are shown` : "";
       const scanned = told.scanned_bytes < told.size_bytes ? ` in the last ${bytes(told.scanned_bytes)} of ${bytes(told.size_bytes)}` : "";
       text.replaceChildren(...drawn(told.lines, wordsOf(wanted)));
-      say(found, `${whole(told.found)} matching ${told.found === 1 ? "line" : "lines"}${scanned}${shown}`);
+      say(found, `${counted(told.found, "matching line")}${scanned}${shown}`);
       found.hidden = false;
     } catch (error) {
       if (mine === turn) say(text, error.message);

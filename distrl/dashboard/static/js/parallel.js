@@ -1,6 +1,7 @@
 // Parallel coordinates: a line for each run over its settings and its outcome, and a range on each axis that chooses runs.
 import { announce, h, svg } from "./dom.js";
 import { colour } from "./colours.js";
+import { counted } from "./format.js";
 import { apart, colouring } from "./scales.js";
 import { Picture } from "./picture.js";
 import { raw, shortened } from "./scatter.js";
@@ -20,7 +21,7 @@ export function passes(axes, ranges, at) {
 /** data(): {axes: [{key, scale}], colours: scale, runs, left: words of what is not shown}; ranges: a map; changed(): called when a range is another. */
 export function parallel({ data, ranges, changed, head = [] }) {
   const note = h("p", { class: "chart-note" }, HINT);
-  const picture = new Picture({ title: "Settings and outcome", head, draw, rows, words: () => `A line for each of ${data().runs.length} runs over ${data().axes.length} axes`, below: [note] });
+  const picture = new Picture({ title: "Settings and outcome", head, draw, rows, words: () => `A line for each of ${counted(data().runs.length, "run")} over ${counted(data().axes.length, "axis", "axes")}`, below: [note] });
   let held = null; // the axis that is dragged, and where the drag began
 
   function draw(width, exported = false) {
@@ -46,7 +47,7 @@ export function parallel({ data, ranges, changed, head = [] }) {
     const element = svg("g", {}, svg("line", { x1: x, x2: x, y1: py(0), y2: py(1), stroke: colour("--line-strong"), "stroke-width": 1.5 }),
       svg("text", { x, y: index % 2 ? 30 : 14, "text-anchor": "middle", "font-size": 12, "font-weight": 600, fill: colour("--text") }, shortened(scale.name, most * 2 - 2), svg("title", {}, key)));
     for (const one of apart(scale.ticks, 0.06)) {
-      const shown = text(shortened(one.text, Math.max(Math.floor(most * 0.62), 6)), { x: x + 7, y: py(one.share), dy: 4, fill: colour("--text"), stroke: colour("--surface"), "stroke-width": 4, "stroke-opacity": 0.85, "stroke-linejoin": "round", "paint-order": "stroke" });
+      const shown = text(shortened(one.text, Math.max(Math.floor(most * 0.62), 6)), { x: x + 7, y: py(one.share), dy: 4, fill: colour("--text"), stroke: colour("--surface"), "stroke-width": 4, "stroke-linejoin": "round", "paint-order": "stroke" });
       element.append(svg("line", { x1: x - 3, x2: x + 3, y1: py(one.share), y2: py(one.share), stroke: colour("--line-strong") }), shown);
     }
     if (range) {

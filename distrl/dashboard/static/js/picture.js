@@ -13,7 +13,7 @@ export class Picture extends Card {
   constructor({ title, head = [], draw, rows, words, leastWidth = 0, below = [] }) {
     const box = h("div", { class: "picture", role: "group" }), scroll = h("div", { class: "picture-scroll" }, box);
     super({ label: title, head: h("div", { class: "toolbar" }, head), shown: scroll, below });
-    say(this.title, title);
+    this.name(title);
     Object.assign(this, { draw, rows, words, leastWidth, box, scroll });
     this.observer = new ResizeObserver(() => { if (this.box.clientWidth !== this.width) this.redraw(); });
     this.observer.observe(this.scroll);

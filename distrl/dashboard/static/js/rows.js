@@ -1,7 +1,7 @@
 // Lines of the list: runs and groups. They are kept and changed in place while runs go on.
 import { h, say } from "./dom.js";
 import { cellOf, described } from "./columns.js";
-import { UNKNOWN, whole } from "./format.js";
+import { counted, setting, UNKNOWN } from "./format.js";
 import { spark } from "./spark.js";
 import { outcome, pill } from "./states.js";
 
@@ -35,9 +35,10 @@ export class RunRow {
     this.box.checked = chosen;
     this.element.toggleAttribute("data-chosen", chosen);
     this.box.setAttribute("aria-label", `Choose ${run.name}`);
+    if (this.pencil) this.pencil.hidden = !run.has_directory; // without one there is no place for labels
     this.pencil?.setAttribute("aria-label", `Name, tags and note of ${run.name}`);
     say(this.link, run.name);
-    this.link.title = run.title ? run.path : "";
+    this.link.title = run.title ? run.path : run.name;
     const state = pill(run);
     if (this.state.textContent !== state.textContent) this.state.replaceChildren(state);
     say(this.under, [run.env, run.algorithm, run.seed === null ? null : `seed ${run.seed}`].filter(Boolean).join(" · ") || UNKNOWN);
@@ -68,14 +69,14 @@ export class RunRow {
 /** A group: its label, how many runs, and for each number the median and the interquartile mean. */
 export function groupRow(line, columns, onTurn) {
   const button = h("button", { type: "button", class: "fold", "aria-expanded": String(line.open), "data-group": line.group, on: { click: () => onTurn(line.group) } },
-    h("span", { class: "sign", "aria-hidden": "true" }, line.open ? "▾" : "▸"), line.group);
+    h("span", { class: "sign", "aria-hidden": "true" }, line.open ? "▾" : "▸"), setting(line.group));
   return h("tr", { class: "group" }, h("td", { class: "pick" }),
-    h("th", { scope: "row", class: "run" }, button, h("span", { class: "sub" }, `${whole(line.n)} ${line.n === 1 ? "run" : "runs"}`)),
+    h("th", { scope: "row", class: "run" }, button, h("span", { class: "sub" }, counted(line.n, "run"))),
     h("td", { class: "state sub" }, "median", h("br"), "IQM"), h("td", { class: "trend" }),
     columns.map((column) => {
       const { heading, text } = described(column), found = line.numbers[column.name];
       if (!found) return h("td", { class: kindOf(column), "data-label": heading });
-      const few = found.n < line.n ? `of ${found.n} of ${line.n} runs` : "";
+      const few = found.n < line.n ? `of ${found.n} of ${counted(line.n, "run")}` : "";
       return h("td", { class: kindOf(column), "data-label": heading, title: few }, h("span", { class: "both" }, h("span", {}, text(found.median)), h("span", { class: "sub" }, text(found.iqm))));
     }), h("td", { class: "wide" }));
 }

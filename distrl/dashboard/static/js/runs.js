@@ -3,7 +3,7 @@ import { get } from "./api.js";
 import { announce, h, say, select, settled } from "./dom.js";
 import { described, pickColumns } from "./columns.js";
 import { follow } from "./follow.js";
-import { whole } from "./format.js";
+import { counted, whole } from "./format.js";
 import { deleteDialog, editDialog, labelled, stopDialog, showFailures, tagDialog } from "./labels.js";
 import { groupRow, RunRow } from "./rows.js";
 import { addressOf, asked, hasTerm, ROWS, toggled, turned, viewOf } from "./view.js";
@@ -60,7 +60,7 @@ class RunsPage {
     this.compare = button("Compare", () => { location.hash = `#/compare?${new URLSearchParams([...chosen.keys()].map((id) => ["id", id]))}`; }, "primary");
     this.said = h("span", { class: "said", role: "alert" });
     const acting = [button("Tags …", () => this.act((ids) => tagDialog(ids, nameOf))), button("Archive", () => this.archive(true)),
-      button("Unarchive", () => this.archive(false)), button("Stop …", () => this.act(stopRunning), "danger"), button("Delete …", () => this.act((ids) => deleteDialog(ids, nameOf), { leaves: true }), "danger")];
+      button("Unarchive", () => this.archive(false)), button("Stop …", () => this.act(stopRunning), "danger"), button("Delete …", () => this.act(deleteOthers, { leaves: true }), "danger")];
     this.bar = h("div", { class: "sticky", role: "region", "aria-label": "Chosen runs", hidden: true }, this.chosenText, this.selectAll, this.compare,
       this.acts ? acting : null, button("Clear", () => { chosen.clear(); this.draw(); }, "quiet"), this.said);
   }
@@ -210,13 +210,13 @@ class RunsPage {
     if (focused !== undefined) [...this.body.querySelectorAll("[data-group]")].find((button) => button.dataset.group === focused)?.focus();
     const archived = list.archived ? ` · ${whole(list.archived)} archived` : "";
     say(this.count, `${whole(list.matched)} of ${whole(list.total)}${list.running ? ` · ${whole(list.running)} running` : ""}${archived}`);
-    say(this.unread, list.unread ? `The settings of ${whole(list.unread)} runs are still being read; until then, columns and queries lack them.` : "");
+    say(this.unread, list.unread ? `The settings of ${counted(list.unread, "run")} are still being read; until then, columns and queries lack them.` : "");
     this.table.hidden = list.lines.length === 0;
     this.none.hidden = !this.table.hidden;
     this.none.replaceChildren(...(list.total ? [h("p", {}, list.total === list.archived && !this.view.query ? "All runs are archived." : "No run matches the query."), h("p", { class: "muted" }, EXAMPLES)]
       : [h("p", {}, `There is no run in ${session.root} yet.`), h("p", {}, "Start one: ", h("code", {}, "distrl train --preset cartpole-impala"))]));
     this.pager.hidden = list.length <= ROWS;
-    say(this.range, `${whole(list.offset + 1)} to ${whole(Math.min(list.offset + ROWS, list.length))} of ${whole(list.length)} lines`);
+    say(this.range, `${whole(list.offset + 1)} to ${whole(Math.min(list.offset + ROWS, list.length))} of ${counted(list.length, "line")}`);
     this.before.disabled = list.offset === 0;
     this.after.disabled = list.offset + ROWS >= list.length;
     this.drawBar(shown);
@@ -281,9 +281,19 @@ class RunsPage {
 
 const nameOf = (id) => chosen.get(id) ?? id;
 
+/** Ids of all runs that run. */
+const running = async () => new Set((await get("selection", { query: "state:running archived:any" })).ids);
+
 /** Stops those of the runs that run. */
 async function stopRunning(ids) {
-  const running = new Set((await get("selection", { query: "state:running archived:any" })).ids), stops = ids.filter((id) => running.has(id));
+  const up = await running(), stops = ids.filter((id) => up.has(id));
   if (!stops.length) throw new Error("None of the chosen runs is running.");
   return stopDialog(stops, nameOf);
+}
+
+/** Deletes those of the runs that do not run. */
+async function deleteOthers(ids) {
+  const up = await running(), ended = ids.filter((id) => !up.has(id));
+  if (!ended.length) throw new Error("All chosen runs are running; stop them first.");
+  return deleteDialog(ended, nameOf, ids.length - ended.length);
 }

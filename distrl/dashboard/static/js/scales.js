@@ -1,6 +1,6 @@
 // Scales of pictures of settings: numbers, also logarithmic, and categories at even places.
 import { colour, seriesColour } from "./colours.js";
-import { tick } from "./format.js";
+import { setting, tick } from "./format.js";
 
 const DECADES = 1.3; // positive numbers that span so many are drawn on a logarithmic scale
 const MOST_TICKS = 8;
@@ -33,7 +33,7 @@ function ofCategories(name, texts) {
   const place = (index) => (found.length > 1 ? ROOM + (1 - 2 * ROOM) * (index / last) : 0.5);
   const at = (share) => Math.min(Math.max(((share - ROOM) / (1 - 2 * ROOM)) * last, -0.4), last + 0.4);
   return { name, log: false, numeric: false, values: texts.map((text) => found.indexOf(text)), steps: found.map((_, index) => index), place, at, categories: found,
-    text: (value) => found[Math.round(value)] ?? "", ticks: found.map((text, index) => ({ share: place(index), text })), low: 0, high: last };
+    text: (value) => found[Math.round(value)] ?? "", ticks: found.map((text, index) => ({ share: place(index), text: setting(text) })), low: 0, high: last };
 }
 
 function evenTicks(low, high) {

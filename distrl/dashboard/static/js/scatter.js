@@ -1,6 +1,7 @@
 // An outcome over one setting, a point for each run, coloured by another setting.
 import { announce, h, svg } from "./dom.js";
 import { colour } from "./colours.js";
+import { counted } from "./format.js";
 import { apart, colouring } from "./scales.js";
 import { Picture, Tip } from "./picture.js";
 
@@ -44,7 +45,7 @@ export function scatter({ title, head, data }) {
     size = [width, height];
     current = null;
     tip.hide();
-    surface.setAttribute("aria-label", `${y.name} over ${x.name} of ${points.length} runs. ${HINT}`);
+    surface.setAttribute("aria-label", `${y.name} over ${x.name} of ${counted(points.length, "run")}. ${HINT}`);
     ring.remove();
     root.append(ring);
     surface.replaceChildren(root, tip.element);

@@ -2,7 +2,7 @@
 import { h, svg } from "./dom.js";
 import { get } from "./api.js";
 import { colour, seriesColour } from "./colours.js";
-import { tick, UNKNOWN, whole } from "./format.js";
+import { counted, tick, UNKNOWN, whole } from "./format.js";
 import { Picture } from "./picture.js";
 
 const NAMES = { sweep: "Sweep", search: "Search", population: "Population" };
@@ -13,8 +13,8 @@ const counts = (sweep) => PARTS.map(([key, text, paint]) => [sweep.counts[key] ?
 
 /** "24 of 36 runs: 20 done, 2 running, 2 failed, 12 not begun". */
 export function progress(sweep) {
-  const begun = Object.values(sweep.counts).reduce((sum, count) => sum + count, 0), of = sweep.planned === null ? "" : ` of ${whole(Math.max(sweep.planned, begun))}`;
-  return `${whole(begun)}${of} ${begun === 1 && !of ? "run" : "runs"}: ${counts(sweep).map(([count, text]) => `${whole(count)} ${text}`).join(", ")}`;
+  const begun = Object.values(sweep.counts).reduce((sum, count) => sum + count, 0), of = sweep.planned === null ? "" : ` of ${counted(Math.max(sweep.planned, begun), "run")}`;
+  return `${of ? `${whole(begun)}${of}` : counted(begun, "run")}: ${counts(sweep).map(([count, text]) => `${whole(count)} ${text}`).join(", ")}`;
 }
 
 function bar(sweep) {
@@ -33,7 +33,7 @@ export class SweepHead {
     const text = JSON.stringify(sweep);
     if (text === this.text) return;
     this.text = text;
-    const facts = [progress(sweep), sweep.minutes === null ? null : `${whole(sweep.minutes)} minutes in all`, sweep.varied.length ? `varied: ${sweep.varied.join(", ")}` : null].filter(Boolean);
+    const facts = [progress(sweep), sweep.minutes === null ? null : `${counted(Math.round(sweep.minutes), "minute")} in all`, sweep.varied.length ? `varied: ${sweep.varied.join(", ")}` : null].filter(Boolean);
     this.element.replaceChildren(h("div", { class: "body" }, sweep.problem ? h("p", { class: "told bad" }, sweep.problem) : null, bar(sweep), h("p", { class: "told" }, facts.join(" · ")),
       sweep.failures.length ? h("details", {}, h("summary", {}, `${sweep.failures.length} failed before the run began`), h("ul", {}, sweep.failures.map((one) => h("li", {}, `${one.run}: ${one.error}`)))) : null));
   }
@@ -43,7 +43,7 @@ export class SweepHead {
 export function lineage(found) {
   const ROW = 30;
   const members = () => [...new Set([...found().runs.map((run) => run.path.split("/").pop()), ...found().sweep.lessons.flatMap((one) => [one.member, one.teacher])])].sort();
-  const words = () => { const count = found().sweep.lessons.length; return `${count} ${count === 1 ? "time" : "times"} a member took the networks of another one`; };
+  const words = () => { const count = found().sweep.lessons.length; return `${counted(count, "time")} a member took the networks of another one`; };
 
   function draw(width) {
     const names = members(), { lessons } = found().sweep, height = ROW * names.length + 40;
@@ -70,7 +70,7 @@ export async function sweepsPage() {
   const { sweeps } = await get("sweeps");
   const rows = sweeps.map((sweep) => h("tr", {}, h("th", { scope: "row", class: "run" }, h("a", { class: "name", href: `#/sweep/${sweep.id}` }, sweep.name)), h("td", {}, kindName(sweep)), h("td", {}, bar(sweep), h("span", { class: "sub" }, sweep.problem || progress(sweep))), h("td", { class: "wide" }, sweep.varied.join(", ") || UNKNOWN)));
   return {
-    element: h("div", {}, h("div", { class: "head" }, h("h1", {}, "Sweeps"), h("span", { class: "sub" }, `${sweeps.length} sweeps, searches and populations`)),
+    element: h("div", {}, h("div", { class: "head" }, h("h1", {}, "Sweeps"), h("span", { class: "sub" }, sweeps.length === 1 ? kindName(sweeps[0]) : `${whole(sweeps.length)} sweeps, searches and populations`)),
       sweeps.length ? h("div", { class: "card scroll", tabindex: 0, role: "region", "aria-label": "Sweeps" }, h("table", { class: "sweeps" }, h("caption", { class: "visually-hidden" }, "Sweeps"), h("thead", {}, h("tr", {}, ["Directory", "Kind", "Runs", "Settings that vary"].map((text) => h("th", { scope: "col" }, text)))), h("tbody", {}, rows)))
         : h("div", { class: "card empty" }, h("p", {}, "There is no sweep here yet."), h("p", {}, "Start one: ", h("code", {}, "distrl sweep FILE"), " or ", h("code", {}, "distrl tune FILE")))),
     leave: () => {},
