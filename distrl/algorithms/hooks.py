@@ -1,4 +1,4 @@
-"""What methods that a subclass may replace have returned, checked while the update is traced: no check runs later."""
+"""Checks, while an update is traced, of what the methods that a subclass may replace have returned."""
 
 from typing import TypeVar
 
