@@ -88,6 +88,7 @@ class Algorithm(ABC):
         assert isinstance(context.parameters, self.Parameters)
         self.context = context
         self.parameters = context.parameters
+        self._coefficients: dict[str, Any] = {}
 
     @property
     def heads(self) -> tuple[HeadParameters, ...]:
@@ -141,8 +142,19 @@ class Algorithm(ABC):
         del networks
         return None
 
+    def add_coefficients(self, network: NetworkWrapper) -> None:
+        """Make the numbers of `parameters.live` variables of a network's steps; call it before a step is made."""
+        self._coefficients = {
+            name: network.online.add_coefficient(name, getattr(self.parameters, name)) for name in self.parameters.live
+        }
+
+    def coefficient(self, name: str) -> Tensor | float:
+        """Return one of `parameters.live` as a variable of the step; before `build`, its configured value."""
+        variable = self._coefficients.get(name)
+        return float(getattr(self.parameters, name)) if variable is None else variable.value
+
     def steer(self, networks: Networks, context: AlgorithmContext) -> None:
-        """Apply settings that operators changed, between two updates: the learning rate, and more in subclasses.
+        """Apply settings that operators changed, between two updates: the learning rate, and the coefficients.
 
         Args:
             context: The run's current settings. Only those of `config.live_settings` differ.
@@ -150,6 +162,8 @@ class Algorithm(ABC):
         if context.network.optimizer_type != "LBFGS":
             for network in networks.values():
                 network.set_learning_rate(context.network.learning_rate)
+        for name, variable in self._coefficients.items():
+            variable.assign(getattr(context.parameters, name))
 
 
 class GradientAlgorithm(Algorithm):
@@ -169,10 +183,6 @@ class GradientAlgorithm(Algorithm):
     distribution: JointDistribution
     _step: TrainStep | None = None
     _gradient_step: GradientStep | None = None
-
-    def __init__(self, context: AlgorithmContext) -> None:
-        super().__init__(context)
-        self._coefficients: dict[str, Any] = {}
 
     @abstractmethod
     def loss(self, outputs: Mapping[str, Tensor], batch: Batch) -> Loss:
@@ -201,9 +211,7 @@ class GradientAlgorithm(Algorithm):
             reward_normalization=self.parameters.reward_normalization,
             burn_in_steps=0 if replay is None else replay.item.burn_in_steps,
         )
-        self._coefficients = {
-            name: network.online.add_coefficient(name, getattr(self.parameters, name)) for name in self.parameters.live
-        }
+        self.add_coefficients(network)
         specs = network.online.actions
         self.distribution = JointDistribution(
             {action: spec for action, spec in specs.items() if not isinstance(spec, UndrawnFamily)}
@@ -214,18 +222,8 @@ class GradientAlgorithm(Algorithm):
             self._step = self.train_step(network)
         return {"main": network}
 
-    def coefficient(self, name: str) -> Tensor | float:
-        """Return one of `parameters.live` as a variable of the step; before `build`, its configured value."""
-        variable = self._coefficients.get(name)
-        return float(getattr(self.parameters, name)) if variable is None else variable.value
-
     def objective(self, networks: Networks) -> Objective | None:
         return networks["main"].objective(self.loss)
-
-    def steer(self, networks: Networks, context: AlgorithmContext) -> None:
-        super().steer(networks, context)
-        for name, variable in self._coefficients.items():
-            variable.assign(getattr(context.parameters, name))
 
     def train_step(self, network: NetworkWrapper) -> TrainStep:
         """Return the step of `update` on a batch of unrolls: one step by the gradient of `loss`."""

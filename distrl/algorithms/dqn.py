@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from keras import ops
 
+from distrl.algorithms.hooks import stated
 from distrl.algorithms.maths.returns import batch_discounts, n_step
 from distrl.algorithms.maths.rewards import learned_rewards
 from distrl.algorithms.maths.td_targets import (
@@ -52,8 +53,10 @@ class Dqn(QLearning):
     def temporal_differences(self, outputs: Mapping[str, Tensor], batch: Batch) -> TemporalDifferences:
         """Return the differences of the values of all choices, "<head>/q…", float32 [T+1, N, A]."""
         online, slow = self.choice_values(outputs), self.choice_values(outputs, target=True)
-        best, rescaling = self.next_values(outputs), self.parameters.value_rescaling
-        targets = self._returns(unscaled(best) if rescaling else best, self.rewards(outputs, batch), batch)
+        steps, rescaling = batch.valid.shape, self.parameters.value_rescaling
+        best = stated(self, "next_values", self.next_values(outputs), (steps[0] + 1, *steps[1:]))
+        rewards = stated(self, "rewards", self.rewards(outputs, batch), steps)
+        targets = self._returns(unscaled(best) if rescaling else best, rewards, batch)
         targets = rescaled(targets) if rescaling else targets
         made = self.choices_made(batch)
         taken = [chosen_values(values[:-1], choices) for values, choices in zip(online, made, strict=True)]
@@ -61,7 +64,7 @@ class Dqn(QLearning):
         errors = [target - values for target, values in zip(lowered, taken, strict=True)]
         sizes = mean_over_choices([ops.abs(error) for error in errors])
         return TemporalDifferences(
-            mean_over_choices([self.error_loss(error) for error in errors]),
+            mean_over_choices([stated(self, "error_loss", self.error_loss(error), steps) for error in errors]),
             mean_over_choices(taken),
             sizes,
             sizes,

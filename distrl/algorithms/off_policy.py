@@ -10,6 +10,7 @@ import numpy as np
 from keras import ops
 
 from distrl.algorithms.algorithm import PRIORITIES, Algorithm, Networks, Update
+from distrl.algorithms.hooks import stated, stated_fields
 from distrl.algorithms.maths.critic_losses import critic_targets, expected
 from distrl.algorithms.maths.losses import masked_mean
 from distrl.algorithms.maths.returns import batch_discounts
@@ -168,6 +169,7 @@ class OffPolicyActorCritic(Algorithm):
             name="critic",
             seed=seed,
         )
+        self.add_coefficients(self.main)
         self.noise = keras.random.SeedGenerator(seed)
         self.main.beside = {"noise": {"state": self.noise.state}}
         further = self.further_parts()
@@ -231,10 +233,10 @@ class OffPolicyActorCritic(Algorithm):
         return Objective(self.loss, self._states)
 
     def steer(self, networks: Networks, context: AlgorithmContext) -> None:
-        """Set the learning rate of every optimizer that has none of its own."""
-        rate = context.network.learning_rate
-        networks["main"].set_learning_rate(rate)
-        networks["critic"].set_learning_rate(self.parameters.critic_learning_rate or rate)
+        """Set the learning rate of every optimizer that has none of its own, and the coefficients."""
+        super().steer(networks, context)
+        if self.parameters.critic_learning_rate is not None:
+            networks["critic"].set_learning_rate(self.parameters.critic_learning_rate)
 
     def loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the sum of all losses, which `Step` differentiates by the variables of each.
@@ -249,7 +251,9 @@ class OffPolicyActorCritic(Algorithm):
         acting = [copy for copy in (self.main.online, self.main.target) if copy is not None]
         steps, before, after = steps_of(batch, parameters.replay.item.burn_in_steps, acting)
         taken = self.scaled({name: by_step(rows) for name, rows in steps.actions.items()})
-        worth, further, metrics = self.policy_terms(before, taken)
+        terms = stated_fields(self, "policy_terms", self.policy_terms(before, taken), PolicyTerms)
+        rows = (steps.valid.shape[0] * steps.valid.shape[1],)
+        worth, further, metrics = stated(self, "policy_terms", terms.worth, rows), terms.further, terms.metrics
         values, next_values = self.critic_values(before, taken, after)
         targets = critic_targets(
             by_step(learned_rewards(steps, parameters)),
@@ -262,7 +266,9 @@ class OffPolicyActorCritic(Algorithm):
             return masked_mean(weights * ops.reshape(rows, steps.valid.shape), steps.valid)
 
         policy_loss = -mean(worth, weights)
-        critic_loss = sum(mean(self.critic_loss(value, targets), weights) for value in values)
+        critic_loss = sum(
+            mean(stated(self, "critic_loss", self.critic_loss(value, targets), rows), weights) for value in values
+        )
         total = self.main.online.heads[0].parameters.loss_weight * policy_loss + critic_loss
         if further is not None:
             total = total + mean(further, weights)
@@ -318,7 +324,9 @@ class TargetedActorCritic(OffPolicyActorCritic):
 
     def critic_values(self, before: StepView, taken: Rows, after: StepView) -> tuple[list[Tensor], Tensor]:
         next_values = self.next_values(after)
-        return self.values(self.critic.online, before, taken, training=True), next_values
+        values = self.values(self.critic.online, before, taken, training=True)
+        rows, *samples = values[0].shape  # the numbers of samples may differ
+        return values, stated(self, "next_values", next_values, (rows, *(None for _ in samples)))
 
     def target_values(self, view: StepView, scaled: Rows) -> list[Tensor]:
         """Return `values` of the target critics."""

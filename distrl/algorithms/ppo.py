@@ -9,6 +9,7 @@ from distrl import nest
 from distrl.algorithms.actor_critic import advantage_metrics
 from distrl.algorithms.algorithm import GradientAlgorithm, Loss
 from distrl.algorithms.epochs import Experience, ProximalUpdate, by_sequences
+from distrl.algorithms.hooks import stated, stated_fields
 from distrl.algorithms.maths import losses
 from distrl.algorithms.maths.returns import Returns, gae, step_discounts
 from distrl.algorithms.maths.rewards import learned_rewards
@@ -72,7 +73,12 @@ class Ppo(GradientAlgorithm):
         present = self.distribution.log_probability(acting, batch.actions)
         # The ratio of invalid rows begins at 1, whatever was recorded, so that no gradient overflows there.
         behaviour = ops.where(batch.valid, batch.behaviour_log_probabilities, present)
-        targets, advantages = self.returns(outputs["value"], present - behaviour, batch)
+        targets, advantages = (
+            stated(self, "returns", rows, batch.valid.shape)
+            for rows in stated_fields(
+                self, "returns", self.returns(outputs["value"], present - behaviour, batch), Returns
+            )
+        )
         if self.parameters.normalize_advantages == "batch":
             advantages = losses.normalized(advantages, batch.valid)
         old_values = acting.pop("value")
@@ -115,9 +121,11 @@ class Ppo(GradientAlgorithm):
         if parameters.normalize_advantages == "minibatch":
             normal = made | {"advantages": losses.normalized(made["advantages"], valid)}
         surrogate = self.policy_losses(outputs, experience._replace(estimates=normal))
+        surrogate = stated(self, "policy_losses", surrogate, valid.shape)
         entropy = losses.masked_mean(self.distribution.entropy(outputs), valid)
         policy_loss = losses.masked_mean(surrogate, valid) - self.coefficient("entropy_weight") * entropy
-        value_loss = losses.masked_mean(self.value_losses(outputs, experience), valid)
+        value_losses = stated(self, "value_losses", self.value_losses(outputs, experience), valid.shape)
+        value_loss = losses.masked_mean(value_losses, valid)
         old, targets = _old_outputs(experience), made["value_targets"]
         present = self.distribution.log_probability(outputs, experience.actions)
         ratios = ops.exp(present - made["old_log_probabilities"])

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from distrl.algorithms.algorithm import PRIORITIES, GradientAlgorithm, Loss, Networks, Update
+from distrl.algorithms.hooks import stated, stated_fields
 from distrl.algorithms.maths.losses import masked_mean
 from distrl.algorithms.maths.td_targets import item_priorities
 from distrl.config.algorithms.q_learning import QLearningSection
@@ -91,7 +92,11 @@ class QLearning(GradientAlgorithm):
             The head's loss; td_loss (the same), mean_q (of the choices made), mean_target (of these) and mean_td_error
             (absolute); with prioritised replay, the items' new priorities.
         """
-        found = self.temporal_differences(outputs, batch)
+        found = stated_fields(
+            self, "temporal_differences", self.temporal_differences(outputs, batch), TemporalDifferences
+        )
+        for rows in found:
+            stated(self, "temporal_differences", rows, batch.valid.shape)
         weights = 1.0 if batch.importance_weights is None else batch.importance_weights
         loss = masked_mean(weights * found.losses, batch.valid)
         metrics = {

@@ -4,7 +4,9 @@ import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from difflib import get_close_matches
 from importlib import import_module
+from typing import Any
 
 from pydantic import create_model
 
@@ -12,6 +14,7 @@ from distrl.algorithms.algorithm import Algorithm, GradientAlgorithm, Networks
 from distrl.algorithms.curiosity import Curious
 from distrl.config import RunConfig
 from distrl.config.algorithms import AlgorithmContext, AlgorithmSection, Declared, ExternalAlgorithmParameters
+from distrl.config.algorithms.external import BOUNDS
 from distrl.config.heads import HeadSection
 from distrl.config.load import LoadedConfig, validated
 from distrl.config.section import Section
@@ -86,7 +89,27 @@ def external_class(name: str) -> type[Algorithm]:
         raise ConfigError(
             f"algorithm {name}: Parameters.declared is the name of what classes declare; take another one"
         )
+    _refuse_misspelt(name, class_)
+    _refuse_misspelt(name, parameters)
     return class_
+
+
+def _of_distrl(class_: type[Any]) -> type[Any]:
+    """Return the nearest base that is distrl's own."""
+    return next(base for base in class_.__mro__ if base.__module__.startswith("distrl."))
+
+
+def _refuse_misspelt(name: str, class_: type[Any]) -> None:
+    """Refuse a method that is nearly called like one of distrl's: it replaces nothing, and nothing else would tell."""
+    base = _of_distrl(class_)
+    known = [method for method in dir(base) if not method.startswith("_")]
+    for method in sorted({*dir(class_)}.difference(dir(base))):
+        close = get_close_matches(method, known, n=1, cutoff=0.85)
+        if close and inspect.isfunction(getattr(class_, method, None)):
+            raise ConfigError(
+                f"algorithm {name}: {base.__name__} has no method {method} that could be replaced; did you mean "
+                f"{close[0]}? Begin the name of a method of your own with _"
+            )
 
 
 def tried_out(loaded: LoadedConfig) -> ExternalAlgorithmParameters:
@@ -99,8 +122,9 @@ def tried_out(loaded: LoadedConfig) -> ExternalAlgorithmParameters:
     with _in_one_line(name):
         section = effective_section(loaded, external_class(name))
         config = loaded.with_algorithm(section.model_dump(mode="json"), {}).config
-        algorithm = make_algorithm(config)
-        algorithm.parameters.check(algorithm.context)
+        algorithm = algorithm_class(section)(context_of(config))
+        for check in (_of_distrl(type(algorithm.parameters)).check, type(algorithm.parameters).check):
+            check(algorithm.parameters, algorithm.context)  # the first, where the second lacks super().check
         if isinstance(algorithm, GradientAlgorithm):
             _check_heads(name, algorithm.heads)
     return section
@@ -123,12 +147,29 @@ def effective_section(loaded: LoadedConfig, class_: type[Algorithm]) -> External
                 "is read back from a run's config.yaml; declare it as plain data, and read secrets from the environment"
             )
     said = {name: getattr(parameters, name, None) for name in Declared.model_fields}
-    said["replay"] = parameters.replay_parameters
+    said |= {"replay": parameters.replay_parameters, "live": _live_numbers(parameters)}
     try:
         declared = validated(Declared, said, dict.fromkeys(said, "its Parameters"))
     except ConfigError as error:
         raise ConfigError(f"algorithm {name}: {error}") from error.__cause__
     return ExternalAlgorithmParameters(**written, declared=declared)
+
+
+def _live_numbers(parameters: AlgorithmSection) -> dict[str, dict[str, object]]:
+    """Return `parameters.live` with the bounds of its fields, which roles that do not import the class check."""
+    kind, found = type(parameters), {}
+    decorated = {field for each in kind.__pydantic_decorators__.field_validators.values() for field in each.info.fields}
+    for name, meaning in parameters.live.items():
+        field = kind.model_fields.get(name)
+        bounds = [each for each in (field.metadata if field else ()) for bound in BOUNDS if hasattr(each, bound)]
+        if field is None or field.annotation is not float or len(bounds) < len(field.metadata) or name in decorated:
+            raise ConfigError(
+                f"algorithm {parameters.name}: Parameters.live names {name}, which is no field of type float with ge, "
+                "gt, le and lt alone; other rules cannot be checked while a run trains"
+            )
+        given = {bound: getattr(each, bound) for each in bounds for bound in BOUNDS if hasattr(each, bound)}
+        found[name] = {"meaning": meaning, **given}
+    return found
 
 
 def _own_parameters(loaded: LoadedConfig, class_: type[Algorithm]) -> AlgorithmSection:

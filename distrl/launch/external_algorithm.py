@@ -33,7 +33,8 @@ def settled(loaded: LoadedConfig, *, timeout_s: float = _TIMEOUT_S) -> LoadedCon
         return loaded
     require_framework(loaded.config.learner.backend)
     section = ExternalAlgorithmParameters.model_validate(_ask(loaded, given.name, timeout_s))
-    if given.declared not in (None, section.declared):
+    told = set() if given.declared is None else given.declared.model_fields_set  # an earlier version knew fewer
+    if any(getattr(given.declared, name) != getattr(section.declared, name) for name in told):
         raise ConfigError(
             f"algorithm.declared is not what {given.name} says of itself: "
             f"{section.declared!r}; leave algorithm.declared out"

@@ -128,7 +128,7 @@ def test_the_class_sees_its_own_parameters():
 def test_the_section_is_filled_in():
     section = effective_section(loaded("user_module:Mine", "algorithm.discount=0.5"), Mine)
     assert (section.depth, section.discount, section.name) == (2, 0.5, "user_module:Mine")
-    assert section.declared == Declared(ships="gradients", batch_size=3)
+    assert section.declared == Declared(ships="gradients", batch_size=3, takes_bonus=False)
     again = make_algorithm(RunConfig.model_validate({"algorithm": section.model_dump(mode="json")}))
     assert again.parameters.batch_size == 3
 
@@ -241,12 +241,12 @@ def test_what_cannot_work_is_one_line_before_anything_is_launched(monkeypatch, c
     assert "\n" not in str(caught.value)
 
 
-def test_curiosity_is_of_built_in_algorithms(monkeypatch):
+def test_a_class_whose_loss_may_not_add_the_bonus_has_no_curiosity(monkeypatch):
     with pytest.raises(ConfigError) as caught:
         try_out(monkeypatch, declaring(learns_from="own policy"), "algorithm.curiosity={kind: rnd}")
     assert str(caught.value) == (
-        "algorithm.curiosity: user_module:Tried is a class of your own, and built-in algorithms alone have "
-        "intrinsic rewards; leave it out"
+        "algorithm.curiosity: the Parameters of user_module:Tried do not say that its loss adds the bonus; leave it "
+        "out, or take learned_rewards and declare takes_bonus: ClassVar[bool] = True"
     )
 
 

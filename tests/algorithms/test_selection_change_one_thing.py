@@ -3,17 +3,28 @@
 import ast
 import inspect
 import re
+import sys
 import typing
 from pathlib import Path
 
 import numpy as np
 import pytest
+from keras import ops
+from pydantic import Field
 
 import distrl
 from distrl import algorithms as api
 from distrl.algorithms.epochs import ProximalUpdate
-from distrl.algorithms.selection import algorithm_class, built, effective_section, make_algorithm, tried_out
+from distrl.algorithms.selection import (
+    algorithm_class,
+    built,
+    context_of,
+    effective_section,
+    make_algorithm,
+    tried_out,
+)
 from distrl.config.algorithms import ALGORITHMS
+from distrl.config.live_settings import steerable, steered
 from distrl.config.load import load
 from distrl.config.presets import preset_names
 from distrl.errors import ConfigError
@@ -240,7 +251,7 @@ def test_a_preset_of_a_built_in_algorithm_fits_a_subclass_with_its_section(prese
     kept = section.model_dump(mode="json", exclude={"name", "declared"})
     assert kept == plain.model_dump(mode="json", exclude={"name"})
     for name in set(type(section.declared).model_fields) - {"replay"}:
-        assert getattr(section.declared, name) == getattr(plain, name), name
+        assert getattr(section, name) == getattr(plain, name), name
     assert section.declared.replay == plain.replay_parameters
 
 
@@ -301,3 +312,163 @@ def test_every_field_of_a_batch_is_on_the_page():
     for fields in (Batch._fields, api.Experience._fields):
         for field in fields:
             assert f"| `{field}` |" in page, field
+
+
+class LivePpo(api.Ppo):
+    class Parameters(api.Ppo.Parameters):
+        live: typing.ClassVar = {**api.Ppo.Parameters.live, "extra": "weight of the extra loss"}
+        extra: float = Field(0.5, ge=0.0, lt=2.0)
+
+    def policy_losses(self, outputs, experience):
+        return super().policy_losses(outputs, experience) + self.coefficient("extra")
+
+
+class LiveTd3(api.Td3):
+    class Parameters(api.Td3.Parameters):
+        live: typing.ClassVar = {"extra": "weight of the extra loss"}
+        extra: float = Field(0.5, ge=0.0, lt=2.0)
+
+    def policy_terms(self, view, taken):
+        return super().policy_terms(view, taken)._replace(metrics={"extra": self.coefficient("extra")})
+
+
+class NotLive(api.Td3):
+    class Parameters(api.Td3.Parameters):
+        live: typing.ClassVar = {"policy_every_updates": "a whole number"}
+
+
+def config_of(class_, **tree):
+    """The configuration as the launch settles it."""
+    loaded = load(flags={"--algorithm": f"{__name__}:{class_.__name__}"}, sets=[f"{k}={v}" for k, v in tree.items()])
+    return loaded.with_algorithm(tried_out(loaded).model_dump(mode="json"), {}).config
+
+
+@pytest.mark.parametrize(
+    ("class_", "actions", "told", "live"),
+    [
+        (
+            LivePpo,
+            CHOICE,
+            "policy_loss",
+            ["algorithm.entropy_weight", "algorithm.extra", "algorithm.max_staleness_updates"],
+        ),
+        (LiveTd3, REAL, "extra", ["algorithm.extra"]),
+    ],
+)
+def test_live_settings_of_a_subclass_can_be_steered_inherited_ones_and_its_own(class_, actions, told, live):
+    """By the configuration alone, as in processes that do not import the class, and within the fields' bounds."""
+    sets = {"actors.environments": N, "actors.unroll_length_steps": 4, "learner.batch_size": 1}
+    if class_ is LivePpo:
+        sets |= {"algorithm.epochs": 1, "algorithm.minibatches": 1}
+    config = config_of(class_, **sets)
+    assert [one.path for one in steerable(config) if one.path.startswith("algorithm.")] == live
+    with pytest.raises(ConfigError, match=r"algorithm\.extra: 2\.5 must be less than 2$"):
+        steered(config, {"algorithm.extra": 2.5})
+    with pytest.raises(ConfigError, match=r"algorithm\.extra: 'much' must be a number$"):
+        steered(config, {"algorithm.extra": "much"})
+    spec = EnvSpec("E", OBSERVATIONS, actions)
+    batch, found = make_batch(actions, steps=4 if class_ is LivePpo else 1), []
+    for now in (config, steered(config, {"algorithm.extra": 1.25})):
+        algorithm = make_algorithm(config)
+        networks = built(algorithm, spec)
+        algorithm.steer(networks, context_of(now))
+        found.append(algorithm.update(networks, batch).metrics[told])
+    assert found[1] - found[0] == pytest.approx(0.75, abs=1e-5)
+
+
+def test_what_is_no_number_cannot_be_live():
+    with pytest.raises(ConfigError, match=r"Parameters\.live names policy_every_updates, which is no field of type"):
+        config_of(NotLive)
+
+
+def test_subclasses_of_built_in_classes_have_curiosity():
+    config = config_of(LiveTd3, **{"algorithm.curiosity": "{kind: rnd, weight: 0.5}"})
+    algorithm = make_algorithm(config)
+    networks = built(algorithm, EnvSpec("E", OBSERVATIONS, REAL))
+    metrics = algorithm.update(networks, make_batch(REAL)).metrics
+    assert metrics["finite"]
+    assert metrics["intrinsic_reward"] > 0.0
+    assert metrics["extra"] == pytest.approx(0.5)
+    assert "algorithm.curiosity.weight" in [one.path for one in steerable(config)]
+
+
+class Misspelt(api.Td3):
+    def next_value(self, view):
+        return super().next_values(view)
+
+
+class MisspeltCheck(api.Td3):
+    class Parameters(api.Td3.Parameters):
+        def checks(self, context):
+            raise ValueError
+
+
+class WithoutSuper(api.Dqn):
+    class Parameters(api.Dqn.Parameters):
+        def check(self, context):
+            del context
+
+
+@pytest.mark.parametrize(
+    ("class_", "line"),
+    [
+        (Misspelt, "Misspelt: Td3 has no method next_value that could be replaced; did you mean next_values?"),
+        (
+            MisspeltCheck,
+            "MisspeltCheck: Td3Parameters has no method checks that could be replaced; did you mean check?",
+        ),
+    ],
+)
+def test_a_misspelt_method_is_one_line(class_, line):
+    with pytest.raises(ConfigError) as caught:
+        config_of(class_)
+    assert line in str(caught.value)
+
+
+def test_the_base_class_checks_its_settings_whether_or_not_the_subclass_calls_it():
+    with pytest.raises(ConfigError, match=r"monte_carlo_share"):
+        config_of(WithoutSuper, **{"algorithm.monte_carlo_share": 0.5})
+
+
+def returning(base, method, change):
+    """A subclass whose method returns something else than that of its base."""
+    return type("Odd", (base,), {method: lambda self, *given: change(getattr(base, method)(self, *given))})
+
+
+@pytest.mark.parametrize(
+    ("base", "method", "change", "line"),
+    [
+        ("dqn", "next_values", ops.mean, "float32 []; return float32 [2, 6]"),
+        ("dqn", "rewards", lambda rows: rows[..., None], "float32 [1, 6, 1]; return float32 [1, 6]"),
+        ("dqn", "error_loss", ops.mean, "float32 []; return float32 [1, 6]"),
+        ("dqn", "error_loss", lambda rows: None, "NoneType; return float32 [1, 6]"),
+        ("qrdqn", "temporal_differences", lambda found: found._asdict(), "dict; return TemporalDifferences"),
+        (
+            "qrdqn",
+            "temporal_differences",
+            lambda found: found._replace(losses=ops.mean(found.losses)),
+            "float32 []; return float32 [1, 6]",
+        ),
+        ("ppo", "policy_losses", ops.sum, "float32 []; return float32 [4, 6]"),
+        ("ppo", "value_losses", lambda rows: ops.cast(rows, "int32"), "int32 [4, 6]; return float32 [4, 6]"),
+        ("ppo", "returns", tuple, "tuple; return Returns"),
+        ("td3", "critic_loss", ops.mean, "float32 []; return float32 [6]"),
+        ("td3", "next_values", ops.mean, "float32 []; return float32 [6]"),
+        ("td3", "policy_terms", lambda terms: terms.worth, "; return PolicyTerms"),
+        ("sac", "policy_terms", lambda terms: terms._replace(worth=0.0), "float; return float32 [6]"),
+        ("tqc", "next_values", lambda rows: rows[:, 0], "float32 [6]; return float32 [6, None]"),
+    ],
+)
+def test_what_a_method_returns_in_another_shape_or_kind_is_one_line(monkeypatch, base, method, change, line):
+    """Most of these would be broadcast, and train something else without a word."""
+    section = ALGORITHMS[base](name=base)
+    monkeypatch.setattr(
+        sys.modules[__name__], "Odd", returning(algorithm_class(section), method, change), raising=False
+    )
+    actions = REAL if base in ("td3", "sac", "tqc") else CHOICE
+    algorithm, networks = make(f"{__name__}:Odd", actions, **({"epochs": 1, "minibatches": 1} if base == "ppo" else {}))
+    with pytest.raises(ConfigError) as caught:
+        algorithm.update(networks, make_batch(actions, steps=4 if base == "ppo" else 1))
+    assert f".{method} has returned " in str(caught.value)
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)

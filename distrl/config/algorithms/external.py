@@ -1,13 +1,42 @@
 """The section of a user's algorithm, whose class only the learner imports."""
 
+import operator
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from distrl.config.algorithms.section import AlgorithmSection, LearnsFrom, Ships
+from distrl.config.algorithms.section import AlgorithmContext, AlgorithmSection, LearnsFrom, Ships
 from distrl.config.exploration import ExplorationParameters
 from distrl.config.replay import ReplayParameters
 from distrl.config.section import Section
+
+BOUNDS: Mapping[str, tuple[Callable[[float, float], bool], str]] = {
+    "ge": (operator.ge, "at least"),
+    "gt": (operator.gt, "greater than"),
+    "le": (operator.le, "at most"),
+    "lt": (operator.lt, "less than"),
+}
+
+
+class LiveNumber(Section):
+    """A number of the class' own settings that may change while a run trains, with the bounds of its field."""
+
+    meaning: str
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+
+    def problem(self, value: object) -> str | None:
+        """Return why it cannot have this value; None if it can."""
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return "must be a number"
+        for name, (holds, words) in BOUNDS.items():
+            bound = getattr(self, name)
+            if bound is not None and not holds(value, bound):
+                return f"must be {words} {bound:g}"
+        return None
 
 
 class Declared(Section):
@@ -23,6 +52,8 @@ class Declared(Section):
     tells_choice_probabilities: bool = False
     rescales_values: bool = False
     masked_head: str | None = None
+    takes_bonus: bool = True
+    live: Mapping[str, LiveNumber] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _probabilities_are_those_of_the_policy(self) -> Self:
@@ -64,3 +95,16 @@ class ExternalAlgorithmParameters(AlgorithmSection):
     rescales_values: ClassVar[Any] = _declaration("rescales_values")
     masked_head: ClassVar[Any] = _declaration("masked_head")
     replay_parameters: ClassVar[Any] = _declaration("replay")
+    takes_bonus: ClassVar[Any] = _declaration("takes_bonus")
+
+    @property
+    def live(self) -> Mapping[str, str]:  # type: ignore[override]
+        """Numbers that operators may change while a run trains -> meaning; none until the class has been imported."""
+        return {name: number.meaning for name, number in (self.declared or Declared()).live.items()}
+
+    def check(self, context: AlgorithmContext) -> None:
+        super().check(context)
+        for name, number in (self.declared or Declared()).live.items():
+            value = getattr(self, name, None)
+            if problem := number.problem(value):
+                raise ValueError(f"algorithm.{name}: {value!r} {problem}")

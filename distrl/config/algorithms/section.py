@@ -47,8 +47,7 @@ class AlgorithmSection(Section):
             travel with them, or anybody's.
         tells_choice_probabilities: Unrolls carry the probabilities of all choices of the one discrete action, under the
             policy that acted. It must have drawn them without exploration: `learns_from` is "own policy".
-        live: Numbers that operators may change while a run trains -> meaning. A `GradientAlgorithm` reads them by
-            `coefficient`.
+        live: Numbers that operators may change while a run trains -> meaning. Losses read them by `coefficient`.
     """
 
     implementation: ClassVar[str]
@@ -86,6 +85,11 @@ class AlgorithmSection(Section):
     def masked_head(self) -> str | None:
         """Kind of its head that takes an action mask; None: it has no such head."""
         return None
+
+    @property
+    def takes_bonus(self) -> bool:
+        """Whether its loss adds `Batch.bonus`, as `learned_rewards` does; built-in classes and their subclasses do."""
+        return hasattr(self, "implementation")
 
     @property
     def rescales_values(self) -> bool:
@@ -132,10 +136,10 @@ class AlgorithmSection(Section):
                 f"algorithm.curiosity: actors of {self.name} differentiate their own unrolls, and the networks of "
                 "curiosity are in the learner; leave it out, or use ppo or impala"
             )
-        if ":" in self.name:
+        if not self.takes_bonus:
             raise ValueError(
-                f"algorithm.curiosity: {self.name} is a class of your own, and built-in algorithms alone have "
-                "intrinsic rewards; leave it out"
+                f"algorithm.curiosity: the Parameters of {self.name} do not say that its loss adds the bonus; leave it "
+                "out, or take learned_rewards and declare takes_bonus: ClassVar[bool] = True"
             )
         replay = self.replay_parameters
         length = context.unroll_length_steps if replay is None else replay.item.steps(context.unroll_length_steps)
