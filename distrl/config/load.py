@@ -17,6 +17,7 @@ from distrl.config.explain import explain
 from distrl.config.presets import preset_tree, presets
 from distrl.config.run import RunConfig
 from distrl.config.section import Section
+from distrl.config.small_files import read_given
 from distrl.config.trackers import section_of
 from distrl.errors import ConfigError
 
@@ -307,7 +308,7 @@ def _origin(origin_of: Mapping[str, str], dotted: str) -> str:
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return read_given(file)
     except UnicodeDecodeError as error:
         raise ConfigError(f"file {file} is not UTF-8 text") from error
     except FileNotFoundError as error:

@@ -77,6 +77,41 @@ def read_small(path: Path, most: int = MOST_BYTES, *, links: bool = True) -> byt
         raise ConfigError(f"{path} {(error.strerror or '').removeprefix('it ')}") from error
 
 
+def read_given(path: Path) -> str:
+    """Return the text of a small file that the user has named: also of a pipe, such as `<(command)` of a shell.
+
+    Raises:
+        ConfigError: It has more than `MOST_BYTES`; a device may never end.
+        OSError: It cannot be read.
+        UnicodeDecodeError: It is not UTF-8 text.
+    """
+    with path.open("rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ConfigError(f"file {path} has more than {MOST_BYTES:,} bytes, too many for settings; name another file")
+    return content.decode()
+
+
+def check_place(path: Path, option: str, *, force: bool) -> None:
+    """Refuse to write a file for the user in place of a folder, a pipe, a socket or a device, or unasked of a file.
+
+    A file is renamed to its place: what lies there, such as /dev/null, would be gone.
+
+    Args:
+        option: The option that names the place.
+        force: The user wants a file replaced.
+
+    Raises:
+        ConfigError: One line with the place.
+    """
+    if path.is_dir():
+        raise ConfigError(f"{option} {path} is a directory; name a file in it")
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{option} {path} is no file, and one would take its place; choose another {option}")
+    if path.exists() and not force:
+        raise ConfigError(f"{option} {path} is there already; add --force to replace it, or choose another {option}")
+
+
 def read_model(model: type[Model], path: Path) -> Model:
     """Read a model from a JSON file; whole numbers of more than 64 bits, which no float and no index holds, are damage.
 

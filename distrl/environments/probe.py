@@ -22,6 +22,7 @@ from distrl.config.curriculum import check_adjustable
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.remote_environment import RemoteParameters
 from distrl.config.schedules import Progress
+from distrl.config.small_files import read_given
 from distrl.environments.remote.connection import is_remote, parse_address
 from distrl.errors import ConfigError, DistrlError
 from distrl.types import EnvSpec
@@ -85,7 +86,7 @@ def given_spec(environment: str, path: Path) -> EnvSpec:
     """
     how = f"write it where the environment is: distrl env check {environment} --json"
     try:
-        spec = EnvSpec.from_json(path.read_text(encoding="utf-8"))
+        spec = EnvSpec.from_json(read_given(path))
     except OSError as error:
         raise ConfigError(f"environment.spec_file {path} cannot be read: {error.strerror}; {how}") from error
     except ValueError as error:  # neither UTF-8 nor a spec

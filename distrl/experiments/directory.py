@@ -22,6 +22,7 @@ import yaml
 
 from distrl.config.document import parse_mapping
 from distrl.config.load import LoadedConfig, dump_given, validated
+from distrl.config.small_files import read_given
 from distrl.data_store.atomic import TEMPORARY, put_file
 from distrl.errors import ConfigError, DistrlError, printable
 from distrl.experiments.sweep import Planned, Varying
@@ -277,7 +278,7 @@ def read_file(path: Path, kind: type[Described]) -> tuple[Described, dict[str, A
         ConfigError: One line with the problem and the value.
     """
     try:
-        text = path.read_text("utf-8")
+        text = read_given(path)
     except UnicodeDecodeError as error:
         raise ConfigError(f"file {path} is not UTF-8 text") from error
     except FileNotFoundError as error:

@@ -13,6 +13,7 @@ import numpy as np
 
 from distrl import frames
 from distrl.actors.policy import Policy, PolicyOutput
+from distrl.config.small_files import open_regular
 from distrl.environments.preprocessing.pipeline import Pipeline
 from distrl.errors import ConfigError, DistrlError
 from distrl.networks.actions.joint import ActionSelector
@@ -183,7 +184,8 @@ def load_policy(path: str | Path) -> ExportedPolicy:
         DistrlError: It is not an exported policy, is damaged, or wants data from outside of it.
     """
     try:
-        content = Path(path).read_bytes()
+        with open_regular(path) as file:
+            content = file.read()
     except OSError as error:
         raise ConfigError(f"policy {path} cannot be read: {error.strerror}") from error
     try:

@@ -1,9 +1,10 @@
 import os
+from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
 
-from distrl.config.small_files import open_regular, read_model, read_small
+from distrl.config.small_files import MOST_BYTES, open_regular, read_given, read_model, read_small
 from distrl.errors import ConfigError
 
 
@@ -51,3 +52,13 @@ def test_links_are_opened_only_where_they_may(tmp_path):
         open_regular(tmp_path / "link", links=False)
     with pytest.raises(OSError, match="it is not a regular file"):
         open_regular("/dev/zero")
+
+
+def test_what_the_user_names_may_be_a_pipe_but_never_without_an_end(tmp_path):
+    read, write = os.pipe()
+    os.write(write, "seed: 1  # ü".encode())
+    os.close(write)
+    assert read_given(Path(f"/dev/fd/{read}")) == "seed: 1  # ü"
+    os.close(read)
+    with pytest.raises(ConfigError, match=rf"file /dev/zero has more than {MOST_BYTES:,} bytes, too many for settings"):
+        read_given(Path("/dev/zero"))
