@@ -32,3 +32,9 @@ def end_group(process: "subprocess.Popen[bytes]") -> None:
             os.killpg(process.pid, signal.SIGKILL)
         process.kill()  # in case it has left its group
         process.wait()
+
+
+def end_own_group(leader: int) -> None:
+    """Kill the group that process `leader` leads, itself too; not in a child of it, which inherits its calls."""
+    if os.getpid() == leader:
+        os.killpg(leader, signal.SIGKILL)

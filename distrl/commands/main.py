@@ -334,8 +334,8 @@ def _train(
             if dashboard:
                 view.event(f"dashboard at {beside.enter_context(dashboard_beside(folder))}")
             return distrl.train(loaded, run_dir=folder, resume=resume, run_id=run_id, view=view)
-    except ConfigError:
-        raise  # nothing has been launched yet
+    except DistrlError:
+        raise  # its line says enough, and a launch that is refused leaves its directory as it was
     except Exception as error:
         _keep_traceback(error, folder)
         raise

@@ -10,6 +10,7 @@ import typer
 from distrl.commands import completion
 from distrl.commands.runs import waiting, warn
 from distrl.config.presets import nearest
+from distrl.config.small_files import check_place
 from distrl.data_store.atomic import put_file
 from distrl.errors import ConfigError, require
 from distrl.metrics.snapshot import X_AXES
@@ -152,8 +153,7 @@ def _report_sweep(sweep: Path, path: Path, figures: Path | None, normalise: Sequ
         made = Report(SweepDirectory(sweep), dict(map(_bounds, normalise)))
         files = {} if figures is None else {figures / name: make for name, make in made.files().items()}
         for file in files:
-            if file.exists() and not force:
-                raise ConfigError(f"{file} exists; add --force to replace it, or choose another --figures")
+            check_place(file, "--figures", force=force)
         page = made.page()
         drawn = {file: make() for file, make in files.items()}
     if figures is not None:
@@ -183,8 +183,7 @@ def _bounds(text: str) -> "tuple[str, Bounds]":
 
 def check_output(path: Path, force: bool) -> None:
     """Refuse an output that exists and must not be replaced, or whose folder does not exist."""
-    if path.exists() and not force:
-        raise ConfigError(f"{path} exists; add --force to replace it, or choose another --output")
+    check_place(path, "--output", force=force)
     if not path.absolute().parent.is_dir():
         raise ConfigError(f"{path} cannot be written: there is no folder {path.parent}")
 

@@ -109,6 +109,26 @@ def read_end(path: Path, most: int, begin: int = 0) -> bytes:
     return read if start == begin else read.partition(b"\n")[2]
 
 
+def check_place(path: Path, option: str, *, force: bool) -> None:
+    """Refuse to write a file for the user in place of a folder, a pipe, a socket or a device, or unasked of a file.
+
+    A file is renamed to its place: what lies there, such as /dev/null, would be gone.
+
+    Args:
+        option: The option that names the place.
+        force: The user wants a file replaced.
+
+    Raises:
+        ConfigError: One line with the place.
+    """
+    if path.is_dir():
+        raise ConfigError(f"{option} {path} is a directory; name a file in it")
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{option} {path} is no file, and one would take its place; choose another {option}")
+    if path.exists() and not force:
+        raise ConfigError(f"{option} {path} is there already; add --force to replace it, or choose another {option}")
+
+
 def read_model(model: type[Model], path: Path) -> Model:
     """Read a model from a JSON file; whole numbers of more than 64 bits, which no float and no index holds, are damage.
 

@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from distrl.config.environment import EnvironmentConfig
+from distrl.config.small_files import check_place
 from distrl.environments import attributes, gym_adapter
 from distrl.environments.remote.connection import is_remote
 from distrl.environments.vector import VectorEnvironment
@@ -74,10 +75,7 @@ class Recorder:
         require_encoder()
         if path.suffix.lower() not in CODECS:
             raise ConfigError(f"--video {path}: films are {' or '.join(CODECS)} files")
-        if path.is_dir():
-            raise ConfigError(f"--video {path} is a directory; name a file in it")
-        if path.exists() and not replaced:
-            raise ConfigError(f"--video {path} is there already; add --force to replace it, or choose another file")
+        check_place(path, "--video", force=replaced)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:

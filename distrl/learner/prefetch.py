@@ -33,7 +33,7 @@ class Prefetch(Generic[T]):
     thread ends when `stop` returns True; entries that it had taken stay unacknowledged and count as in flight.
 
     Attributes:
-        while_waiting: Called by the learner's thread about every `BLOCK_S` while `collect` waits.
+        waits_on: Called by the learner's thread about every `BLOCK_S` while `collect` waits; False ends the wait.
     """
 
     def __init__(self, source: Source[T], stop: Callable[[], bool]) -> None:
@@ -42,18 +42,19 @@ class Prefetch(Generic[T]):
         self._ready: SimpleQueue[T | BaseException | None] = SimpleQueue()
         self._wanted = threading.Semaphore(0)
         self._asked = False
-        self.while_waiting: Callable[[], None] = lambda: None
+        self.waits_on: Callable[[], bool] = lambda: True
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
         self._thread.start()
 
     def collect(self) -> T | None:
-        """Return the next item, in order; None when stopped. Raises the thread's error."""
+        """Return the next item, in order; None when stopped, or not to wait on. Raises the thread's error."""
         self._ask()
         while not self._stop():
             try:
                 return self._handed_over(self._ready.get(timeout=BLOCK_S))
             except Empty:
-                self.while_waiting()
+                if not self.waits_on():
+                    break
         return None
 
     def poll(self) -> T | None:

@@ -190,8 +190,13 @@ class Session:
                 self._report(self._reporter.snapshot())
         return reason or ASKED
 
+    def waits_on(self) -> bool:
+        """Attend while the learner waits for unrolls; return whether it is to wait on: minutes pass meanwhile."""
+        self.attend()
+        return self._ended() is None
+
     def attend(self) -> None:
-        """Recover, apply requests, save if due; called between updates, and while the learner waits for unrolls."""
+        """Recover, apply requests, save if due; called between updates, and while the learner waits."""
         self._recovery.attend()
         self._steered.attend()
         self._saver.save_if_due()

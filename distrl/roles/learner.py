@@ -54,7 +54,7 @@ class LearnerRole(JoinedRole):
         cleanup.callback(feed.close)
         cleanup.callback(self._stop.set)  # before the feed is closed, which waits for its thread
         self._session = Session(prepared, feed, self._backend.registry.add_snapshot, self._stop.is_set)
-        feed.while_waiting = self._session.attend
+        feed.waits_on = self._session.waits_on
         try:
             reason = self._session.run()
         except MemoryBackendError:

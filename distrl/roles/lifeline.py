@@ -1,5 +1,6 @@
 """The lifeline ends roles with their parent: a role holds the read end of a pipe that only the parent keeps open."""
 
+import atexit
 import contextlib
 import os
 import shutil
@@ -8,6 +9,8 @@ import sys
 import threading
 import time
 from pathlib import Path
+
+from distrl.process_group import end_own_group
 
 LIFELINE_VARIABLE = "DISTRL_LIFELINE_FD"
 GRACE_S = 8.0
@@ -27,19 +30,34 @@ class Lifeline:
 
 
 def watch_lifeline() -> None:
-    """Send SIGTERM to this process when its parent is gone, and exit after `GRACE_S` seconds. No-op by hand."""
+    """Send SIGTERM to this process when its parent is gone, and exit after `GRACE_S` seconds. No-op by hand.
+
+    Then the end of this process is that of its group, too, for which the parent would have seen.
+    """
     value = os.environ.get(LIFELINE_VARIABLE)
     if value is None:
         return
-    threading.Thread(target=_wait_for_end, args=(int(value),), name="lifeline", daemon=True).start()
+    gone = threading.Event()
+    if os.getpgrp() == os.getpid():
+        # Before libraries register their own ends, which come first.
+        atexit.register(_end_orphans, gone, os.getpid())
+    threading.Thread(target=_wait_for_end, args=(int(value), gone), name="lifeline", daemon=True).start()
 
 
-def _wait_for_end(read_fd: int) -> None:
+def _wait_for_end(read_fd: int, gone: threading.Event) -> None:
     while os.read(read_fd, 1):  # never written to: read returns only at the end of the pipe
         pass
+    gone.set()
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(GRACE_S)
+    if os.getpgrp() == os.getpid():
+        end_own_group(os.getpid())
     os._exit(1)
+
+
+def _end_orphans(gone: threading.Event, leader: int) -> None:
+    if gone.is_set():
+        end_own_group(leader)
 
 
 def _guard(directory: str, parent: int) -> None:

@@ -40,7 +40,7 @@ def run_role(role: Role, address: RunAddress, stop: threading.Event) -> int:
             "distrl: error: code of the run called sys.exit(%r), which only its end may; raise an error", error.code
         )
         return 1
-    except Exception as error:
+    except BaseException as error:  # also KeyboardInterrupt of the run's code: Ctrl-C sets `stop`
         log.info("traceback", exc_info=True)
         log.error("distrl: error: unexpected %s: %s", type(error).__name__, bounded(" ".join(str(error).split())))
         return 1

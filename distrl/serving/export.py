@@ -5,6 +5,7 @@ from pathlib import Path
 
 from distrl.actors.policy import Policy
 from distrl.config.load import load
+from distrl.config.small_files import check_place
 from distrl.data_store import atomic
 from distrl.errors import ConfigError, require
 from distrl.learner.policy_files import read_policy
@@ -30,10 +31,7 @@ def export_run(
         CheckpointError: The checkpoint is not valid, or of another network.
     """
     path = run_dir / FILE_NAME if output is None else output
-    if path.is_dir():
-        raise ConfigError(f"{path} is a directory; name a file, such as {path / FILE_NAME}")
-    if path.exists() and not force:
-        raise ConfigError(f"{path} is there already; add --force to replace it, or choose another --output")
+    check_place(path, "--output", force=force)
     content = _content(run_dir, checkpoint, version)
     bundle, exported = opened(content)
     ExportedPolicy(bundle, exported)  # a file that cannot be opened is not written

@@ -10,7 +10,6 @@ import atexit
 import inspect
 import json
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from typing import Any
 from distrl.child import Parent
 from distrl.config.secrets import masked, masked_text
 from distrl.errors import ConfigError, DistrlError
+from distrl.process_group import end_own_group
 from distrl.trackers.tracker import Ending, TrackedRun, Tracker
 from distrl.user_classes import hide_arguments, own_class
 
@@ -111,16 +111,10 @@ def _one_line(text: str) -> str:
     return masked_text(" ".join(text.split()))[:MOST_LETTERS]
 
 
-def _end_group(leader: int) -> None:
-    """End the process group; not in a child that a tracker has forked, which inherits this call."""
-    if os.getpid() == leader:
-        os.killpg(leader, signal.SIGKILL)
-
-
 def _main(descriptor: str) -> int:
     # After the libraries' own ends, as it is registered first. The run does it, too, if it still lives.
     if os.getpgrp() == os.getpid():
-        atexit.register(_end_group, os.getpid())
+        atexit.register(end_own_group, os.getpid())
     os.set_inheritable(int(descriptor), False)
     answers = os.fdopen(int(descriptor), "w", buffering=1)
     os.nice(NICENESS)

@@ -444,6 +444,14 @@ def test_the_unexpected_leaves_its_traceback_in_the_log(capsys, trained, workpla
     assert "Traceback (most recent call last)" in (workplace / "here" / "logs" / "train.log").read_text()
 
 
+def test_an_error_of_one_line_leaves_nothing_in_the_directory(capsys, trained, workplace):
+    (workplace / "here" / "logs").mkdir(parents=True)
+    trained.outcome = MemoryBackendError("Redis at redis://h:1 is unreachable")
+    code, _, err = run(capsys, "train", "--env", "X-v0", "--run-dir", "here")
+    assert (code, err) == (6, "distrl: error: Redis at redis://h:1 is unreachable\n")
+    assert list((workplace / "here" / "logs").iterdir()) == []
+
+
 def test_an_environments_escape_sequences_do_not_reach_the_terminal(capsys, trained):
     trained.outcome = ConfigError("it says \x1b[2J\x00")
     trained.outcome.add_note("Traceback:\n\tboom \x1b]0;title\x07\n")

@@ -59,11 +59,14 @@ def test_a_file_that_is_there_stays(run, tmp_path):
     for command, name in (("plot", "a.png"), ("report", "a.html")):
         Path(name).write_text("mine")
         assert run(command, "a", code=2) == (
-            f"distrl: error: {name} exists; add --force to replace it, or choose another --output\n"
+            f"distrl: error: --output {name} is there already; add --force to replace it, or choose another --output\n"
         )
         assert Path(name).read_text() == "mine"
         run(command, "a", "--force")
         assert Path(name).read_bytes() != b"mine"
+        Path(name).unlink()
+        os.mkfifo(name)
+        assert "is no file, and one would take its place" in run(command, "a", "--force", code=2)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +102,7 @@ def test_a_place_that_refuses(run, tmp_path):
     make_run(tmp_path / "a")
     (tmp_path / "taken.png").mkdir()
     err = run("plot", "a", "--output", "taken.png", "--force", code=2)
-    assert err == "distrl: error: taken.png cannot be written: Is a directory; choose another --output\n"
+    assert err == "distrl: error: --output taken.png is a directory; name a file in it\n"
     assert {path.name for path in tmp_path.iterdir()} == {"a", "taken.png"}  # no half of a picture
 
 
@@ -160,7 +163,8 @@ def test_a_report_of_a_sweep_with_its_figures(run, tmp_path):
     Path("rates.html").unlink()
     err = run("report", "runs/rates", "--figures", "paper/rates", code=2)
     assert err == (
-        "distrl: error: paper/rates/curves.svg exists; add --force to replace it, or choose another --figures\n"
+        "distrl: error: --figures paper/rates/curves.svg is there already; "
+        "add --force to replace it, or choose another --figures\n"
     )
     assert not Path("rates.html").exists()
     run("report", "runs/rates")

@@ -1,5 +1,6 @@
 """Films: one picture after the reset and one after every step, of the first environment, in the right colours."""
 
+import os
 import resource
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -70,6 +71,9 @@ def test_what_cannot_be_filmed_is_one_line(tmp_path):
     (tmp_path / "taken.mp4").mkdir()
     with pytest.raises(ConfigError, match=r"taken\.mp4 is a directory; name a file in it"):
         film(tmp_path / "taken.mp4", 1)
+    os.mkfifo(tmp_path / "pipe.mp4")
+    with pytest.raises(ConfigError, match=r"pipe\.mp4 is no file, and one would take its place"):
+        film(tmp_path / "pipe.mp4", 1)
     (tmp_path / "run.log").write_text("here")
     with pytest.raises(ConfigError, match=r"--video .*x\.mp4 cannot be written: .*run\.log: File exists"):
         film(tmp_path / "run.log" / "x.mp4", 1)

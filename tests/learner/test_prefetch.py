@@ -75,8 +75,9 @@ def test_while_it_has_nothing_the_learner_can_do_something_else(run, prefetch):
         waited.append(threading.current_thread())
         if len(waited) == 3:
             run.push(0, 0)
+        return True
 
-    feed.while_waiting = push_at_last
+    feed.waits_on = push_at_last
     assert len(feed.collect().receipts[0].entries) == 1
     assert len(waited) >= 3
     assert set(waited) == {threading.current_thread()}
@@ -147,3 +148,10 @@ def test_poll_gives_what_is_there_and_never_waits(run, prefetch):
     assert polled[0].batch.rewards[0, 0] == 0
     assert feed.collect().batch.rewards[0, 0] == 1
     assert feed.poll() is None
+
+
+def test_a_wait_that_is_over_returns_nothing(prefetch):
+    feed = prefetch()
+    feed.waits_on = lambda: False
+    assert feed.collect() is None
+    assert not prefetch.stop.is_set()

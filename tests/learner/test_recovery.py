@@ -111,7 +111,7 @@ def test_a_training_goes_on_over_fail_overs(toy_config, toy_spec, prepared, mode
 
     feed = Prefetch(made.make_source(make_backend(), stop.is_set), stop.is_set)
     session = Session(made, feed, lambda snapshot: None, stop.is_set)
-    feed.while_waiting = session.attend
+    feed.waits_on = session.waits_on
     faults, giving_up = threading.Thread(target=fail_over, daemon=True), threading.Timer(60.0, stop.set)
     giving_up.start()
     try:

@@ -918,3 +918,11 @@ def test_a_best_evaluation_that_the_disk_refuses_ends_no_training(train, tmp_pat
 )
 def test_stop_conditions(stop, state, reason):
     assert stop_reason(StopConfig(**stop), LearnerState(run_id="r", **state)) == reason
+
+
+def test_the_minutes_end_a_wait_for_unrolls(train):
+    """Which may never come: of actors that hang, or that the operator lets pause."""
+    training = train(stop__minutes=60.0, stop__updates=None)
+    assert training.session.waits_on()
+    training.session._began -= 3600.0
+    assert not training.session.waits_on()

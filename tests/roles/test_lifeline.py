@@ -6,6 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.faults.training import alive
 from tests.waiting import wait_until
 
 CHILD = """
@@ -18,13 +21,25 @@ print('up', flush=True)
 signal.pause()
 """
 
+HELPED = """
+import signal, subprocess, sys
+from distrl.roles import lifeline
+signal.signal(signal.SIGTERM, lambda *_: {ending})
+lifeline.GRACE_S = {grace_s}
+lifeline.watch_lifeline()
+print(subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()']).pid, flush=True)
+while True:
+    signal.pause()
+"""
+
 PARENT = """
 import os, signal, subprocess, sys
 from distrl.roles.lifeline import LIFELINE_VARIABLE, Lifeline
 line = Lifeline()
 environment = {**os.environ, LIFELINE_VARIABLE: str(line.read_fd)}
 out = open(sys.argv[2], 'wb')
-child = subprocess.Popen([sys.executable, '-c', sys.argv[1]], env=environment, pass_fds=(line.read_fd,), stdout=out)
+child = subprocess.Popen([sys.executable, '-c', sys.argv[1]], env=environment, pass_fds=(line.read_fd,), stdout=out,
+                         process_group=0)
 signal.pause()
 """
 
@@ -38,6 +53,18 @@ def test_a_child_is_asked_to_end_when_its_parent_was_killed(tmp_path: Path):
         parent.send_signal(signal.SIGKILL)
         parent.wait()
     wait_until(lambda: "asked" in out.read_text())
+
+
+@pytest.mark.parametrize(("ending", "grace_s"), [("sys.exit(0)", 3600), ("None", 0.1)], ids=["in order", "by force"])
+def test_what_a_child_has_started_ends_with_it(tmp_path: Path, ending: str, grace_s: float):
+    out, code = tmp_path / "out", HELPED.format(ending=ending, grace_s=grace_s)
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, code, str(out)])
+    try:
+        wait_until(lambda: out.exists() and out.read_text().endswith("\n"))
+    finally:
+        parent.kill()
+        parent.wait()
+    wait_until(lambda: not alive(int(out.read_text())))
 
 
 def test_the_guard_removes_its_directory_at_the_end_of_the_pipe(tmp_path: Path):

@@ -52,6 +52,7 @@ def run(role):
         (NonFiniteError("update 7 is not finite"), 5, "update 7 is not finite"),
         (FencedError("another learner runs r"), 6, "another learner runs r"),
         (ValueError("first\n  second"), 1, "unexpected ValueError: first second"),
+        (KeyboardInterrupt("by its own"), 1, "unexpected KeyboardInterrupt: by its own"),
         (SystemExit(0), 1, "code of the run called sys.exit(0), which only its end may; raise an error"),
     ],
 )

@@ -1,5 +1,6 @@
 """From a run that has trained to one file: which weights are in it, and what keeps it from being written."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -91,6 +92,13 @@ def test_a_file_that_is_there_stays_unless_forced(run_dir, tmp_path):
     with pytest.raises(ConfigError, match=r"mine.onnx is there already; add --force to replace it, or choose another"):
         export(run_dir, path)
     assert path.read_text() == "precious"
+    pipe = tmp_path / "pipe.onnx"
+    os.mkfifo(pipe)
+    with pytest.raises(ConfigError, match=r"pipe.onnx is no file, and one would take its place"):
+        export(run_dir, pipe, force=True)
+    with pytest.raises(ConfigError, match="it is not a regular file"):
+        distrl.load_policy(pipe)
+    assert pipe.is_fifo()
     export(run_dir, path, force=True)
     assert distrl.load_policy(path).exported.weights_version == 5
     assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".")] == []
@@ -99,7 +107,7 @@ def test_a_file_that_is_there_stays_unless_forced(run_dir, tmp_path):
 def test_what_keeps_a_policy_from_being_written_is_one_line(run_dir, tmp_path):
     with pytest.raises(ConfigError, match=r"nowhere is not a run's directory: it holds no config\.yaml"):
         export(tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match=r"is a directory; name a file, such as .*/policy\.onnx"):
+    with pytest.raises(ConfigError, match="is a directory; name a file in it"):
         export(run_dir, tmp_path, force=True)
     with pytest.raises(ConfigError, match=r"policy\.onnx cannot be written: No such file or directory"):
         export(run_dir, tmp_path / "no" / "policy.onnx")

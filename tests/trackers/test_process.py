@@ -6,7 +6,8 @@ import signal
 import pytest
 
 from distrl.errors import ConfigError
-from distrl.trackers.process import _check_class, _end_group
+from distrl.process_group import end_own_group
+from distrl.trackers.process import _check_class
 
 
 class Static:
@@ -41,9 +42,9 @@ def test_a_method_that_nothing_would_await_is_refused():
 def test_a_child_that_a_tracker_forks_does_not_end_its_group(monkeypatch):
     ended = []
     monkeypatch.setattr(os, "killpg", lambda *arguments: ended.append(arguments))
-    _end_group(os.getpid() + 1)  # as in a child, which inherits what the leader has registered
+    end_own_group(os.getpid() + 1)  # as in a child, which inherits what the leader has registered
     assert ended == []
-    _end_group(os.getpid())
+    end_own_group(os.getpid())
     assert ended == [(os.getpid(), signal.SIGKILL)]
 
 
