@@ -248,6 +248,8 @@ class VectorEnvironment:
     def _flags(self, name: str, raw: Any) -> BoolArray:
         """Read which episodes ended, as a fresh array: a vector of the user's may return anything."""
         flags = np.array(raw)
+        if flags.shape == (self.rows,) and flags.dtype == np.bool_:  # as gymnasium's are: the rest takes microseconds
+            return flags
         if flags.shape != (self.rows,) or flags.dtype.kind not in "biuf" or np.isnan(flags).any():
             raise ValueError(
                 f"{name} is {flags.dtype} of shape {flags.shape}, it must be true or false of {self.rows} {self._kind}s"
