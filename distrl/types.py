@@ -128,10 +128,14 @@ class DiscreteSpec:
 
 @dataclass(frozen=True)
 class MultiDiscreteSpec:
-    """Several choices at once, the k-th among ``starts[k] … starts[k] + choices[k] - 1``; unrolls count from 0."""
+    """Several choices at once, the k-th among ``starts[k] … starts[k] + choices[k] - 1``; unrolls count from 0.
 
-    choices: tuple[int, ...]
+    Several axes travel flat; `shape` is the environment's own. None: one axis, as files of earlier versions have it.
+    """
+
+    choices: tuple[int, ...]  # flat
     starts: tuple[int, ...]
+    shape: tuple[int, ...] | None = field(default=None, compare=False)  # what travels is the same
     kind: Literal["multi_discrete"] = "multi_discrete"
 
     @property

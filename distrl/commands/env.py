@@ -9,7 +9,7 @@ import typer
 from distrl.commands.help import App
 from distrl.commands.options import PresetOption, set_option
 from distrl.config.load import load
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     from distrl.environments.check import Episode, Finding, Infos, Processed, Seen, Spaces, Speed
@@ -95,7 +95,7 @@ def print_findings(findings: "Iterable[Finding]", environments: int) -> None:
     }
     printers: dict[str, Callable[[Any], None]] = {
         "spaces": _print_spaces,
-        "notice": lambda found: typer.echo(f"note: {found.text}"),
+        "notice": lambda found: _say(f"note: {found.text}"),
         "processed": _print_processed,
         "seen": _print_seen,
         "episode": lambda found: _print_episode(found, len(episodes)),
@@ -112,9 +112,15 @@ def print_findings(findings: "Iterable[Finding]", environments: int) -> None:
         if finding.kind in headings:
             if finding.kind == "infos":
                 _print_totals(episodes)
-            typer.echo(f"\n{headings.pop(finding.kind)}")
+            _say("")
+            _say(headings.pop(finding.kind))
         if finding.kind in printers:
             printers[finding.kind](finding)
+
+
+def _say(line: str) -> None:
+    """Print one line; names, infos and errors in it are the environment's."""
+    typer.echo(printable(line))
 
 
 def _distinguish(what: str | None, env: str | None) -> tuple[Path | None, str | None]:
@@ -134,15 +140,15 @@ def _print_spaces(found: "Spaces") -> None:
     for heading in ("", "name", "shape", "dtype", "bounds"):
         table.add_column(heading)
     for row in _space_rows(found.spec):
-        table.add_row(*row)
+        table.add_row(*map(printable, row))
     console = Console(highlight=False, markup=False)
-    console.print(found.spec.id)
+    console.print(printable(found.spec.id))
     console.print(table)
     limits = {"reward threshold": found.spec.reward_threshold, "longest episode, steps": found.spec.max_episode_steps}
     for name, value in limits.items():
         console.print(f"{name}: {'none' if value is None else _plain(value)}")
     if found.mask is not None:
-        console.print(f"action mask: {found.mask}; network.heads_parameters names it (action_mask)")
+        console.print(printable(f"action mask: {found.mask}; network.heads_parameters names it (action_mask)"))
 
 
 def _space_rows(spec: "EnvSpec") -> list[tuple[str, str, str, str, str]]:
@@ -193,28 +199,28 @@ def _action_bounds(action: "ActionSpec") -> str:
 
 def _print_processed(found: "Processed") -> None:
     shapes = (f"{name} {_shape(array.shape)} {array.dtype}" for name, array in found.observations.items())
-    typer.echo(f"  {found.step:<14}{', '.join(shapes)}")
+    _say(f"  {found.step:<14}{', '.join(shapes)}")
 
 
 def _print_seen(found: "Seen") -> None:
     if found.path is not None:
-        typer.echo(f"  {found.name}: {found.path}")
+        _say(f"  {found.name}: {found.path}")
         return
-    typer.echo(f"  {found.name}")
+    _say(f"  {found.name}")
     for line in found.text.splitlines():
-        typer.echo(f"  {line}")
+        _say(f"  {line}")
 
 
 def _print_episode(episode: "Episode", number: int) -> None:
-    typer.echo(f"  {number}   {episode.length_steps:,} steps   return {_plain(episode.total)}   {episode.end}")
+    _say(f"  {number}   {episode.length_steps:,} steps   return {_plain(episode.total)}   {episode.end}")
     for odd in episode.odd:
-        typer.echo(f"      {odd}")
+        _say(f"      {odd}")
 
 
 def _print_infos(found: "Infos") -> None:
-    typer.echo(f"  numbers, for environment.metrics: {', '.join(found.numbers) or 'none'}")
+    _say(f"  numbers, for environment.metrics: {', '.join(found.numbers) or 'none'}")
     if found.others:
-        typer.echo(f"  others: {', '.join(found.others)}")
+        _say(f"  others: {', '.join(found.others)}")
 
 
 def _print_totals(episodes: "list[Episode]") -> None:
@@ -222,13 +228,13 @@ def _print_totals(episodes: "list[Episode]") -> None:
     for episode in episodes:
         for end in ends:
             ends[end] += end in episode.end
-    typer.echo("  " + ", ".join(f"{count} {end}" for end, count in ends.items()))
+    _say("  " + ", ".join(f"{count} {end}" for end, count in ends.items()))
 
 
 def _print_speed(found: "Speed", chosen: str) -> None:
     mark = "   taken by environment.vectorization" if found.vectorization == chosen else ""
     speed = "-" if found.steps_per_s is None else f"{found.steps_per_s:,.0f}"
-    typer.echo(f"  {found.vectorization:<8}{speed:>12}{mark}{'   ' if found.reason else ''}{found.reason}")
+    _say(f"  {found.vectorization:<8}{speed:>12}{mark}{'   ' if found.reason else ''}{found.reason}")
 
 
 PORT = 6025  # TensorForce's

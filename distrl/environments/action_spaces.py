@@ -7,6 +7,7 @@ import numpy as np
 from gymnasium import Space
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
+from distrl.environments.observation_spaces import check_choices
 from distrl.types import ActionSpec, Array, BoxSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec
 
 SUPPORTED = (
@@ -20,11 +21,15 @@ def action_spec(space: Space[Any]) -> ActionSpec:
     """Return the part of the space that learner and policy must know."""
     match space:
         case Discrete():
+            check_choices(int(space.n))
             return DiscreteSpec(int(space.n), int(space.start))
         case MultiDiscrete() | Box() if 0 in space.shape:
             raise ValueError(f"its shape {space.shape} holds no number")
         case MultiDiscrete():
-            return MultiDiscreteSpec(tuple(space.nvec.ravel().tolist()), tuple(space.start.ravel().tolist()))
+            choices, starts = space.nvec.ravel().tolist(), space.start.ravel().tolist()
+            check_choices(sum(choices))
+            shape = tuple(map(int, space.shape)) if len(space.shape) > 1 else None
+            return MultiDiscreteSpec(tuple(choices), tuple(starts), shape)
         case MultiBinary():
             return MultiBinarySpec(tuple(map(int, space.shape)))
         case Box() if space.dtype.kind != "f":

@@ -35,6 +35,8 @@ SLOW_S = 2.0
 START_S = 60.0
 """Longest time for the child to start; nothing of the environment has run by then."""
 _POLL_S = 0.05
+DONE = "ending"
+"""The last stage. Without it a process that ends with 0 was ended by the environment."""
 
 
 class Stage(Section):
@@ -207,7 +209,7 @@ def _watch(request: Request, child: Child, progress: Callable[[str], None]) -> I
                 continue
             made = True
             yield finding
-        if exit_code == 0:
+        if exit_code == 0 and stage == DONE:
             return
         waited_s = time.monotonic() - since
         if exit_code is not None or waited_s > limit_s:
@@ -241,6 +243,7 @@ def examine(request: dict[str, Any], parent: Parent) -> None:
             if isinstance(finding, Stage):
                 parent.limit(asked.stage_timeout_s)
             parent.say(**finding.model_dump(mode="json"))
+    parent.say(**Stage(doing=DONE).model_dump(mode="json"))
 
 
 def look(

@@ -97,6 +97,24 @@ def number_of(reward: Any) -> float:
         raise ValueError(f"the reward is a {type(reward).__name__}, it must be one number") from None
 
 
+def flag_of(name: str, value: Any) -> bool:
+    """Return whether an end of the episode is meant; raise ValueError if it is no single truth value.
+
+    Every text but the empty one, NaN, and a list of one False are true to Python.
+
+    Args:
+        name: "terminated" or "truncated".
+        value: True, false, a number, None, or one of these in an array or a list.
+    """
+    if value is None or isinstance(value, bool | np.bool_):
+        return bool(value)
+    array = as_array(value)
+    if array.size != 1 or array.dtype.kind not in "biuf" or np.isnan(array).any():
+        shown = " ".join(repr(value).split())[:60]
+        raise ValueError(f"{name} is {shown}, it must be true or false")
+    return bool(array.item())
+
+
 @dataclass(frozen=True)
 class Made:
     """A vector in NEXT_STEP autoreset, and the properties of a single environment.
@@ -149,25 +167,31 @@ class CheckedSyncVector(SyncVectorEnv[Any, Any]):
 
     def _step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         infos: dict[str, Any] = {}
-        for row, (action, single) in enumerate(zip(iterate(self.action_space, actions), self.envs, strict=True)):
-            if self._autoreset_envs[row]:
-                self._env_obs[row], _ = single.reset()
-                self._rewards[row], self._terminations[row], self._truncations[row] = 0.0, False, False
-                continue
-            self._env_obs[row], reward, terminated, truncated, info = single.step(action)
-            self._rewards[row], self._terminations[row], self._truncations[row] = (
-                number_of(reward),
-                terminated,
-                truncated,
-            )
-            if self.seen is not None and isinstance(info, Mapping):
-                self.seen.update(info)
-            kept = info_in_use(info, self._metrics, ended=bool(terminated or truncated))
-            infos = super()._add_info(infos, kept, row)
+        for row, action in enumerate(iterate(self.action_space, actions)):
+            try:
+                kept = self._step_one(row, action)
+            except Exception as error:
+                raise observation_spaces.of_environment(error, row)  # noqa: B904 (the same exception)
+            if kept is not None:
+                infos = super()._add_info(infos, kept, row)
         self._observations = concatenate(self.single_observation_space, self._env_obs, self._observations)
         self._autoreset_envs = self._terminations | self._truncations
         results = (self._rewards.copy(), self._terminations.copy(), self._truncations.copy())
         return self._observations, *results, infos
+
+    def _step_one(self, row: int, action: Any) -> dict[str, Any] | None:
+        """Step one environment and return what is in use of its info, or reset it where its episode is over: None."""
+        single = self.envs[row]
+        if self._autoreset_envs[row]:
+            self._env_obs[row], _ = single.reset()
+            self._rewards[row], self._terminations[row], self._truncations[row] = 0.0, False, False
+            return None
+        self._env_obs[row], reward, terminated, truncated, info = single.step(action)
+        ends = flag_of("terminated", terminated), flag_of("truncated", truncated)
+        self._rewards[row], (self._terminations[row], self._truncations[row]) = number_of(reward), ends
+        if self.seen is not None and isinstance(info, Mapping):
+            self.seen.update(info)
+        return info_in_use(info, self._metrics, ended=any(ends))
 
     def _add_info(self, vector_infos: dict[str, Any], env_info: Any, env_num: int) -> dict[str, Any]:
         """Leave out the info of a reset."""

@@ -16,6 +16,9 @@ MOST_CHOICES = 2**24
 
 SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, Text, and Dict and Tuple of those at any depth are supported"
 
+_NUMBER = "_distrl_environment"
+"""Attribute of an exception: not a name that an exception of the user's has for something else."""
+
 Reader = Callable[[Any], Array]
 
 Failed = TypeVar("Failed", bound=BaseException)
@@ -43,11 +46,16 @@ def array_spec(space: Space[Any], text: TextParameters) -> ArraySpec:
 
 def _categories(shown: OneHot) -> ArraySpec:
     """Return the spec of whole numbers [k], in the smallest dtype that holds the highest of them."""
-    if shown.width > MOST_CHOICES:
-        raise ValueError(f"its {shown.width:,} choices are more than the {MOST_CHOICES:,} that a network takes one-hot")
+    check_choices(shown.width)
     highest = max(shown.choices) - 1
     dtype = next(name for name in ("uint8", "uint16", "int32") if highest <= np.iinfo(name).max)
     return ArraySpec((len(shown.choices),), dtype, 0.0, float(highest), one_hot=shown)
+
+
+def check_choices(number: int) -> None:
+    """Raise ValueError if a space has more choices than a network can take or give."""
+    if number > MOST_CHOICES:
+        raise ValueError(f"its {number:,} choices are more than the {MOST_CHOICES:,} that a network takes one-hot")
 
 
 def array_reader(space: Space[Any], text: TextParameters, count: int) -> Reader:
@@ -123,13 +131,14 @@ def _checked_shapes(path: str, space: Space[Any], observation: Any) -> Iterator[
 
 def of_environment(error: Failed, number: int) -> Failed:
     """Add the environment's index in its vector to the exception, for `environment_of`."""
-    error.environment = number  # type: ignore[attr-defined]
+    object.__setattr__(error, _NUMBER, number)  # an exception of the user's may be a frozen dataclass
     return error
 
 
 def environment_of(error: BaseException) -> int | None:
     """Return the index that `of_environment` added to the exception, or None."""
-    return getattr(error, "environment", None)
+    number: int | None = vars(error).get(_NUMBER)
+    return number
 
 
 def range_check(space: Space[Any]) -> Callable[[Sequence[Any]], None] | None:

@@ -182,8 +182,8 @@ class VectorEnvironment:
             paid = np.array(raw_rewards, dtype=np.float32)
             paid[over] = 0.0
             observations, rewards = self._received(raw, paid, valid)
-            terminated = np.array(raw_terminated, dtype=np.bool_)
-            truncated = np.array(raw_truncated, dtype=np.bool_)
+            terminated = self._flags("terminated", raw_terminated)
+            truncated = self._flags("truncated", raw_truncated)
             if gym_adapter.VALID in info:
                 terminated &= valid
                 truncated &= valid
@@ -244,6 +244,17 @@ class VectorEnvironment:
         if not math.isfinite(np.vdot(rewards, self._no_rewards)):
             number = int(np.flatnonzero(~np.isfinite(rewards))[0])
             raise of_environment(ValueError(f"a reward is {rewards[number]}"), number)
+
+    def _flags(self, name: str, raw: Any) -> BoolArray:
+        """Read which episodes ended, as a fresh array: a vector of the user's may return anything."""
+        flags = np.array(raw)
+        if flags.shape == (self.rows,) and flags.dtype == np.bool_:  # as gymnasium's are: the rest takes microseconds
+            return flags
+        if flags.shape != (self.rows,) or flags.dtype.kind not in "biuf" or np.isnan(flags).any():
+            raise ValueError(
+                f"{name} is {flags.dtype} of shape {flags.shape}, it must be true or false of {self.rows} {self._kind}s"
+            )
+        return flags.astype(np.bool_, copy=False)
 
     def _failed(self, where: str, error: Exception) -> EnvironmentFailedError:
         number = 0 if self.rows == 1 else environment_of(error)

@@ -147,7 +147,9 @@ def _writer(spec: ActionSpec) -> Callable[[Array], Array]:
         case DiscreteSpec():
             return lambda actions: actions.astype(np.int64) + spec.start
         case MultiDiscreteSpec():
-            return lambda actions: actions.astype(np.int64) + np.array(spec.starts, np.int64)
+            shape = (len(spec.choices),) if spec.shape is None else spec.shape
+            starts = np.array(spec.starts, np.int64)
+            return lambda actions: (actions.astype(np.int64) + starts).reshape(len(actions), *shape)
         case MultiBinarySpec():
             return lambda actions: actions.astype(np.int8).reshape(len(actions), *spec.shape)
         case BoxSpec():

@@ -121,6 +121,22 @@ def test_everything_that_was_found_is_printed(capsys, asked):
     assert "\n".join(line.rstrip() for line in out.splitlines()) + "\n" == PRINTED
 
 
+def test_what_an_environment_names_commands_no_terminal(capsys, asked):
+    name = "a\x1b[31m\x07\u202eb"
+    array = ArraySpec((2,), "float32")
+    asked.found = (
+        Spaces(spec=EnvSpec(name, {name: array}, {name: DiscreteSpec(2)}), vectorization="sync", mask=name),
+        Processed(step="environment", observations={name: array}),
+        Seen(name=name, text=name),
+        Episode(length_steps=1, total=1.0, end="terminated", odd=(name,)),
+        Infos(numbers=(name,), others=(name,)),
+        Speed(vectorization="own", reason=name),
+    )
+    code, out, _ = run(capsys, "Mine-v0")
+    assert (code, out.count("a?[31m??b")) == (0, 11)
+    assert all(map(str.isprintable, out.splitlines()))
+
+
 def test_a_first_configuration_is_printed_alone_and_no_speed_is_measured(capsys, asked):
     asked.found = FOUND
     code, out, err = run(capsys, "Mine-v0", "--yaml")

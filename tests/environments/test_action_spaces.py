@@ -42,6 +42,11 @@ def test_actions_of_every_kind(space: Space, expected: ActionSpec, array: ArrayS
         (Box(0, 255, (1,), np.uint8), "it is a Box of uint8; whole numbers are a MultiDiscrete"),
         (Box(0, 1, (2, 0), np.float32), "its shape (2, 0) holds no number"),
         (MultiDiscrete([]), "its shape (0,) holds no number"),
+        (Discrete(2**40), "its 1,099,511,627,776 choices are more than the 16,777,216 that a network takes one-hot"),
+        (
+            MultiDiscrete([2, 2**33]),
+            "its 8,589,934,594 choices are more than the 16,777,216 that a network takes one-hot",
+        ),
         (Text(8), "it is a Text"),
         (Sequence(Discrete(2)), "it is a Sequence"),
         (OneOf([Discrete(2), Discrete(3)]), "it is a OneOf"),

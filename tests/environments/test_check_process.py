@@ -90,6 +90,7 @@ def test_a_hang_is_killed_and_told_with_the_place(monkeypatch):
     [
         ("os.abort()", "crashed while resetting: SIGABRT"),
         ("os._exit(5)", "ended its process while resetting with exit code 5"),
+        ("os._exit(0)", "ended its process while resetting with exit code 0"),
         ("raise KeyError('lost')", "failed in reset: KeyError: 'lost'"),
     ],
 )

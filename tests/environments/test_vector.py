@@ -1,6 +1,8 @@
 """Vector stepping: NEXT_STEP tables on both vectorizations, true episode ends, and CartPole's own against singles."""
 
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import gymnasium
@@ -136,6 +138,39 @@ class StrangeVector(VectorEnv):
         return np.array([observation] * self.num_envs), np.array([reward] * self.num_envs), never, never, {}
 
 
+class Ending(gymnasium.Env):
+    """Every step ends as (terminated, truncated) say, or raises them."""
+
+    def __init__(self, ends: Any) -> None:
+        self.observation_space, self.action_space = Box(0.0, 1.0, (1,), np.float32), Discrete(2)
+        self.ends = ends
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        if isinstance(self.ends, type):
+            raise self.ends()
+        return np.zeros(1, np.float32), 1.0, *self.ends, {}
+
+
+class EndingVector(VectorEnv):
+    """Ending's own vectorization."""
+
+    metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+
+    def __init__(self, num_envs: int, ends: Any) -> None:
+        self.single_observation_space, self.single_action_space = Box(0.0, 1.0, (1,), np.float32), Discrete(2)
+        self.num_envs, self.ends = num_envs, ends
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros((self.num_envs, 1), np.float32), {}
+
+    def step(self, actions: Any) -> Any:
+        terminated, truncated = ([bool(end) if end is None else end] * self.num_envs for end in self.ends)
+        return np.zeros((self.num_envs, 1), np.float32), np.ones(self.num_envs), terminated, truncated, {}
+
+
 class ReceiverVector(VectorEnv):
     """Receiver's own vectorization, which wants actions in its batched space."""
 
@@ -209,6 +244,7 @@ def _registered() -> Iterator[None]:
     gymnasium.register("WrongShape-v0", entry_point=StepCounter, vector_entry_point=WrongShapeVector)
     gymnasium.register("Receiver-v0", entry_point=Receiver, vector_entry_point=ReceiverVector)
     gymnasium.register("Strange-v0", entry_point=Strange, vector_entry_point=StrangeVector)
+    gymnasium.register("Ending-v0", entry_point=Ending, vector_entry_point=EndingVector)
     for environment_class in (Mixed, RandomLength, Failing):
         gymnasium.register(f"{environment_class.__name__}-v0", entry_point=environment_class)
     yield
@@ -217,6 +253,7 @@ def _registered() -> Iterator[None]:
         "WrongShape-v0",
         "Receiver-v0",
         "Strange-v0",
+        "Ending-v0",
         "Mixed-v0",
         "RandomLength-v0",
         "Failing-v0",
@@ -726,6 +763,7 @@ class FailsOnce(gymnasium.Env):
             "'observation/camera/left' has shape (1, 2), its space says (2, 2)",
         ),
         (SEEN | {"camera": {}}, 1.0, "'observation/camera/left' is missing"),
+        (SEEN, [1.0], "the reward has shape (1,), it must be one number"),
     ],
 )
 def test_errors_name_observation_step_and_environment(monkeypatch, shown, reward, message) -> None:
@@ -740,3 +778,47 @@ def test_errors_name_observation_step_and_environment(monkeypatch, shown, reward
         environment.step(zeros(3))
     at = ", at step 3 of environment 1"
     assert str(caught.value) == f"environment FailsOnce-v0 failed in step: ValueError: {message}{at}"
+
+
+@pytest.mark.parametrize(
+    ("flag", "shown"),
+    [("False", "'False'"), ("", "''"), (np.nan, "nan"), ({"limit": False}, "{'limit': False}"), ([], "[]")],
+)
+@pytest.mark.parametrize(("name", "place"), [("terminated", 0), ("truncated", 1)])
+def test_an_end_that_is_no_truth_value_ends_no_episode(flag, shown, name, place) -> None:
+    environment = vector("Ending-v0", "sync", 2, ends=(False, flag) if place else (flag, False))
+    environment.reset(0)
+    message = f"{name} is {re.escape(shown)}, it must be true or false, at step 1 of environment 0$"
+    with pytest.raises(EnvironmentFailedError, match=message):
+        environment.step(zeros(2))
+
+
+@pytest.mark.parametrize("flag", [True, np.True_, 1, 2.0, np.array([True]), [True]])
+@pytest.mark.parametrize("vectorization", ["own", "sync"])
+def test_every_truth_value_ends_an_episode(vectorization, flag) -> None:
+    one = np.asarray(flag).reshape(())[()]
+    environment = vector("Ending-v0", vectorization, 2, ends=(one if vectorization == "own" else flag, None))
+    environment.reset(0)
+    assert environment.step(zeros(2)).ended.tolist() == [True, True]
+
+
+@pytest.mark.parametrize("flag", [np.nan, "False", [True]])
+def test_a_vector_s_ends_are_one_truth_value_for_each_environment(flag) -> None:
+    environment = vector("Ending-v0", "own", 2, ends=(flag, False))
+    environment.reset(0)
+    with pytest.raises(EnvironmentFailedError, match=r"terminated is .*, it must be true or false of 2 environments"):
+        environment.step(zeros(2))
+
+
+@dataclass(frozen=True)
+class OwnError(Exception):
+    """An error of the user's that has an environment of its own, and takes no further attributes."""
+
+    environment: str = "production"
+
+
+def test_an_error_of_the_environment_s_own_has_its_place() -> None:
+    environment = vector("Ending-v0", "sync", 2, ends=OwnError)
+    environment.reset(0)
+    with pytest.raises(EnvironmentFailedError, match=r"failed in step: OwnError: .*, at step 1 of environment 0$"):
+        environment.step(zeros(2))

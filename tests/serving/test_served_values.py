@@ -74,6 +74,7 @@ def test_what_does_not_fit_is_one_line(shown, specs, message):
     [
         (DiscreteSpec(3, start=5), np.int32([0, 2]), np.array([5, 7])),
         (MultiDiscreteSpec((2, 3), (1, -1)), np.int32([[0, 2]]), np.array([[1, 1]])),
+        (MultiDiscreteSpec((2, 3), (1, -1), (2, 1)), np.int32([[0, 2]]), np.array([[[1], [1]]])),
         (MultiBinarySpec((1, 2)), np.int32([[1, 0]]), np.int8([[[1, 0]]])),
         (BoxSpec((1, 2), (-1.0, None), (1.0, None)), np.float32([[-3, 5]]), np.float32([[[-1, 5]]])),
         (BoxSpec((1,), (-0.1,), (0.1,)), np.float32([[7]]), np.array([[0.1]])),  # float32 has no 0.1
@@ -90,7 +91,7 @@ def test_several_actions_are_what_the_space_contains():
         {
             "drive": spaces.Tuple([spaces.Discrete(3, start=-1), spaces.Box(-1, 1, (2, 1), np.float64)]),
             "light": spaces.MultiBinary(2),
-            "spec": spaces.Dict({"gears": spaces.MultiDiscrete([2, 3])}),
+            "spec": spaces.Dict({"gears": spaces.MultiDiscrete([[2, 3]])}),
         }
     )
     specs = env_spec("D", spaces.Box(-1, 1, (2,)), space, None, None).actions
@@ -106,7 +107,7 @@ def test_several_actions_are_what_the_space_contains():
     assert action["drive"][0] == -1
     np.testing.assert_array_equal(action["drive"][1], [[0.5], [1.0]])
     np.testing.assert_array_equal(action["light"], [0, 1])
-    np.testing.assert_array_equal(action["spec"]["gears"], [1, 2])
+    np.testing.assert_array_equal(action["spec"]["gears"], [[1, 2]])
 
 
 DISCRETE = env_spec("D", spaces.Discrete(3, start=5), spaces.Discrete(2), None, None).observations

@@ -5,7 +5,7 @@ from typing import Any
 
 import gymnasium
 
-from distrl.environments.gym_adapter import describe, limits, number_of
+from distrl.environments.gym_adapter import describe, flag_of, limits, number_of
 from distrl.environments.info_metrics import reported
 from distrl.environments.remote.protocol import Message
 from distrl.environments.remote.spaces import decoded, described, encoded
@@ -90,15 +90,16 @@ class RemoteSession:
             raise RequestError("the info that a step names must be a list of texts")
         observation, reward, terminated, truncated, info = self._environment.step(action)
         self.steps += 1
-        if terminated or truncated:
+        ends = flag_of("terminated", terminated), flag_of("truncated", truncated)
+        if any(ends):
             self._in_episode = False
             self.episodes += 1
         return {
             **self._shown(observation),
             "reward": number_of(reward),
-            "terminated": bool(terminated),
-            "truncated": bool(truncated),
-            "is_terminal": bool(terminated or truncated),
+            "terminated": ends[0],
+            "truncated": ends[1],
+            "is_terminal": any(ends),
             **({"info": reported(info, wanted)} if wanted else {}),
         }
 

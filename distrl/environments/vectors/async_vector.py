@@ -224,9 +224,10 @@ class _Reporting(gymnasium.Wrapper[Any, Any, Any, Any]):
         try:
             observation, reward, terminated, truncated, info = self.env.step(action)
             check_observation("observation", self.env.observation_space, observation)
+            ends = gym_adapter.flag_of("terminated", terminated), gym_adapter.flag_of("truncated", truncated)
             # All else would be pickled at every step for nothing.
-            kept = gym_adapter.info_in_use(info, self._metrics, ended=bool(terminated or truncated))
-            return observation, gym_adapter.number_of(reward), bool(terminated), bool(truncated), kept
+            kept = gym_adapter.info_in_use(info, self._metrics, ended=any(ends))
+            return observation, gym_adapter.number_of(reward), *ends, kept
         except Exception as error:
             raise _travelling(error) from error
 

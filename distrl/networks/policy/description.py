@@ -207,6 +207,9 @@ def _is_action(action: ActionSpec) -> bool:
             return _is_choice(action.n, action.start)
         case MultiDiscreteSpec():
             same = 0 < len(action.choices) == len(action.starts)
+            same = same and (
+                action.shape is None or (_is_shape(action.shape) and math.prod(action.shape) == len(action.choices))
+            )
             return same and all(starmap(_is_choice, zip(action.choices, action.starts, strict=True)))
         case MultiBinarySpec():
             return _is_shape(action.shape) and action.n > 0
