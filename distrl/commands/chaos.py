@@ -8,6 +8,7 @@ import typer
 from distrl.commands.durations import duration_option
 from distrl.commands.help import takes
 from distrl.commands.options import NamedRunArgument, RunOptions
+from distrl.commands.printing import echo
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.launch.attach import open_backend
 
@@ -53,7 +54,7 @@ def chaos(
         accounted, balances = _accounted(backend)
     back = [one.back_after_s for one in kills if one.back_after_s is not None]
     slowest = f", the slowest after {max(back):.1f} s" if back else ""
-    typer.echo(f"{len(kills)} killed, {len(back)} back{slowest}; {accounted}")
+    echo(f"{len(kills)} killed, {len(back)} back{slowest}; {accounted}")
     raise typer.Exit(0 if balances and len(back) == len(kills) else 1)
 
 

@@ -8,8 +8,9 @@ import typer
 
 from distrl.commands.help import App
 from distrl.commands.options import PresetOption, set_option
+from distrl.commands.printing import echo
 from distrl.config.load import load
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     from distrl.environments.check import Episode, Finding, Infos, Processed, Seen, Spaces, Speed
@@ -66,7 +67,7 @@ def check(
         from distrl.environments.probe import probe
 
         mask, making_s = config.network.action_mask, config.making_timeout_s
-        typer.echo(probe(config.environment, action_mask=mask, making_s=making_s, timeout_s=timeout).to_json())
+        echo(probe(config.environment, action_mask=mask, making_s=making_s, timeout_s=timeout).to_json())
         return
     findings = check_environment(
         config.environment,
@@ -74,12 +75,12 @@ def check(
         environments=None if as_yaml else environments,
         pictures=pictures,
         timeout_s=timeout,
-        progress=lambda text: typer.echo(typer.style(text, dim=True), err=True),
+        progress=lambda text: echo(typer.style(text, dim=True), err=True),
     )
     if as_yaml:
         from distrl.environments.starter import starter
 
-        typer.echo(starter(config.environment, findings), nl=False)
+        echo(starter(config.environment, findings), nl=False)
         return
     print_findings(findings, environments)
 
@@ -95,7 +96,7 @@ def print_findings(findings: "Iterable[Finding]", environments: int) -> None:
     }
     printers: dict[str, Callable[[Any], None]] = {
         "spaces": _print_spaces,
-        "notice": lambda found: typer.echo(f"note: {found.text}"),
+        "notice": lambda found: echo(f"note: {found.text}"),
         "processed": _print_processed,
         "seen": _print_seen,
         "episode": lambda found: _print_episode(found, len(episodes)),
@@ -112,7 +113,7 @@ def print_findings(findings: "Iterable[Finding]", environments: int) -> None:
         if finding.kind in headings:
             if finding.kind == "infos":
                 _print_totals(episodes)
-            typer.echo(f"\n{headings.pop(finding.kind)}")
+            echo(f"\n{headings.pop(finding.kind)}")
         if finding.kind in printers:
             printers[finding.kind](finding)
 
@@ -134,15 +135,15 @@ def _print_spaces(found: "Spaces") -> None:
     for heading in ("", "name", "shape", "dtype", "bounds"):
         table.add_column(heading)
     for row in _space_rows(found.spec):
-        table.add_row(*row)
+        table.add_row(*map(printable, row))
     console = Console(highlight=False, markup=False)
-    console.print(found.spec.id)
+    console.print(printable(found.spec.id))
     console.print(table)
     limits = {"reward threshold": found.spec.reward_threshold, "longest episode, steps": found.spec.max_episode_steps}
     for name, value in limits.items():
         console.print(f"{name}: {'none' if value is None else _plain(value)}")
     if found.mask is not None:
-        console.print(f"action mask: {found.mask}; network.heads_parameters names it (action_mask)")
+        console.print(f"action mask: {printable(found.mask)}; network.heads_parameters names it (action_mask)")
 
 
 def _space_rows(spec: "EnvSpec") -> list[tuple[str, str, str, str, str]]:
@@ -193,28 +194,28 @@ def _action_bounds(action: "ActionSpec") -> str:
 
 def _print_processed(found: "Processed") -> None:
     shapes = (f"{name} {_shape(array.shape)} {array.dtype}" for name, array in found.observations.items())
-    typer.echo(f"  {found.step:<14}{', '.join(shapes)}")
+    echo(f"  {found.step:<14}{', '.join(shapes)}")
 
 
 def _print_seen(found: "Seen") -> None:
     if found.path is not None:
-        typer.echo(f"  {found.name}: {found.path}")
+        echo(f"  {found.name}: {found.path}")
         return
-    typer.echo(f"  {found.name}")
+    echo(f"  {found.name}")
     for line in found.text.splitlines():
-        typer.echo(f"  {line}")
+        echo(f"  {line}")
 
 
 def _print_episode(episode: "Episode", number: int) -> None:
-    typer.echo(f"  {number}   {episode.length_steps:,} steps   return {_plain(episode.total)}   {episode.end}")
+    echo(f"  {number}   {episode.length_steps:,} steps   return {_plain(episode.total)}   {episode.end}")
     for odd in episode.odd:
-        typer.echo(f"      {odd}")
+        echo(f"      {odd}")
 
 
 def _print_infos(found: "Infos") -> None:
-    typer.echo(f"  numbers, for environment.metrics: {', '.join(found.numbers) or 'none'}")
+    echo(f"  numbers, for environment.metrics: {', '.join(found.numbers) or 'none'}")
     if found.others:
-        typer.echo(f"  others: {', '.join(found.others)}")
+        echo(f"  others: {', '.join(found.others)}")
 
 
 def _print_totals(episodes: "list[Episode]") -> None:
@@ -222,13 +223,13 @@ def _print_totals(episodes: "list[Episode]") -> None:
     for episode in episodes:
         for end in ends:
             ends[end] += end in episode.end
-    typer.echo("  " + ", ".join(f"{count} {end}" for end, count in ends.items()))
+    echo("  " + ", ".join(f"{count} {end}" for end, count in ends.items()))
 
 
 def _print_speed(found: "Speed", chosen: str) -> None:
     mark = "   taken by environment.vectorization" if found.vectorization == chosen else ""
     speed = "-" if found.steps_per_s is None else f"{found.steps_per_s:,.0f}"
-    typer.echo(f"  {found.vectorization:<8}{speed:>12}{mark}{'   ' if found.reason else ''}{found.reason}")
+    echo(f"  {found.vectorization:<8}{speed:>12}{mark}{'   ' if found.reason else ''}{found.reason}")
 
 
 PORT = 6025  # TensorForce's
@@ -284,7 +285,7 @@ def serve_env(
             dial=target,
             connections=connections or (64 if target is None else 1),
             token_file=None if token_file is None else str(token_file),
-            write=lambda line: print(line, flush=True),
+            write=echo,
         )
     )
 
