@@ -25,12 +25,15 @@
 The number is `exit_code`, with which the command line exits.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 LONGEST_TEXT = 2000
 """Longest error that is printed, in characters; others, with their arrays and documents, would hide it."""
+_ODD = re.compile(r"[^\x20-\x7e]")
+_ODD_IN_LINES = re.compile(r"(\x1b\[(?:[0-2]|3[0-7]|9[0-7])m|[\n\t])|[^\x20-\x7e]")
 EXIT_OK = 0
 EXIT_INTERRUPTED = 130
 
@@ -173,8 +176,22 @@ def bounded(text: str, most: int = LONGEST_TEXT) -> str:
 
 
 def printable(text: str) -> str:
-    """Replace characters that could command a terminal, such as escape sequences in a name or an error, by '?'."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+    """Replace characters that could command a terminal, such as escape sequences in a name or an error, by '?'.
+
+    Bytes of file names that are no UTF-8 are shown as they are escaped: \\xff.
+    """
+    return _ODD.sub(lambda found: _shown(found[0]), text)
+
+
+def printable_lines(text: str) -> str:
+    """Do as `printable` in a text of several lines; tabs and the colours of distrl's own output stay."""
+    return _ODD_IN_LINES.sub(lambda found: found[1] or _shown(found[0]), text)
+
+
+def _shown(letter: str) -> str:
+    if letter.isprintable():
+        return letter
+    return f"\\x{ord(letter) - 0xDC00:02x}" if "\udc80" <= letter <= "\udcff" else "?"
 
 
 @contextmanager

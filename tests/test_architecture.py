@@ -382,6 +382,15 @@ def _reads_file(node: ast.Call) -> bool:
     return name in ("read_text", "read_bytes") or (name == "open" and (bool(reads) or (not modes and is_path)))
 
 
+def printing(modules: list[Module]) -> Iterator[Violation]:
+    """Report commands that print other than by `commands/printing.py`, which keeps foreign text from the terminal."""
+    for module in modules:
+        for node in ast.walk(module.tree):
+            prints = isinstance(node, ast.Call) and _dotted(node.func) in ("print", "typer.echo", "typer.secho")
+            if prints and module.part == "commands" and module.inside != "commands/printing.py":
+                yield Violation(module.path, node.lineno, "commands print by commands/printing.py")
+
+
 def docstring_openings(modules: list[Module]) -> Iterator[Violation]:
     """Report docstrings, those of attributes included, that do not begin with a noun phrase or an imperative."""
     for module in modules:
@@ -442,6 +451,7 @@ RULES: list[Callable[[list[Module]], Iterator[Violation]]] = [
     unsafe_calls,
     interpreters,
     readers,
+    printing,
 ]
 
 
@@ -630,6 +640,13 @@ BAD: list[tuple[str, str, Callable[[list[Module]], Iterator[Violation]], str]] =
     ),
     *(("learner/a.py", call, readers, "") for call in ("path.open('ab')", "open(path, 'xb')", "os.open(path, 0)")),
     ("roles/machine.py", "path.read_text()", readers, ""),
+    (
+        "commands/a.py",
+        "typer.echo(x)",
+        printing,
+        "distrl/commands/a.py:1: commands print by commands/printing.py",
+    ),
+    ("commands/printing.py", "typer.echo(x)", printing, ""),
 ]
 
 

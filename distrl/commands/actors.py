@@ -9,6 +9,7 @@ import typer
 
 from distrl.commands.evaluate import AllowOption
 from distrl.commands.options import redis_url_option
+from distrl.commands.printing import echo
 from distrl.errors import ConfigError, printable
 from distrl.health import beating
 
@@ -72,7 +73,7 @@ def actors(
         )
     if outcome.error is not None:
         with suppress(OSError):  # without a reader, the exit code still reports it
-            typer.echo(f"distrl: error: {printable(' '.join(outcome.error.split()))}", err=True)
+            echo(f"distrl: error: {printable(' '.join(outcome.error.split()))}", err=True)
     raise typer.Exit(outcome.exit_code)
 
 
@@ -81,7 +82,7 @@ def _reporter(*, dated: bool) -> Callable[[str], None]:
     from distrl.terminal.console import PlainView, QuietView, UntilGoneView
 
     def write(text: str) -> None:
-        print(printable(text), flush=True)
+        echo(printable(text))
 
     return UntilGoneView(PlainView(dated=True, write=write) if dated else QuietView(write=write)).event
 

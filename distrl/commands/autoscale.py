@@ -9,6 +9,7 @@ import typer
 from distrl.commands.answering import answering
 from distrl.commands.help import takes
 from distrl.commands.options import AddressOption, RunOptions
+from distrl.commands.printing import echo
 from distrl.errors import ConfigError, DistrlError
 from distrl.launch import attach
 
@@ -38,13 +39,13 @@ def autoscale(
     submitted = job.job(address)
     _request(job, submitted, least, most, off=off, detach=detach)
     if off:
-        typer.echo("end of autoscaling requested; the number of actors stays as it is")
+        echo("end of autoscaling requested; the number of actors stays as it is")
         return
-    typer.echo("autoscaling requested; end it with distrl autoscale --off")
+    echo("autoscaling requested; end it with distrl autoscale --off")
     if detach:
         return
     if submitted is not None and job.path is not None and not (job.path / "run.json").exists():
-        typer.echo("the run is not on this host: distrl logs -f shows its decisions")
+        echo("the run is not on this host: distrl logs -f shows its decisions")
         return
     _watch(job, submitted, lambda: _request(job, submitted, least, most, off=False, detach=False))
 
@@ -81,7 +82,7 @@ def _watch(job: RunOptions, submitted: "JobRecord | None", request: Callable[[],
     follow = _Follower(submitted)
     try:
         ended = _followed(job, follow)
-        typer.echo(ended)
+        echo(ended)
         while ended != TURNED_OFF and follow.may_go_on():
             time.sleep(RELAUNCH_LOOK_S)
             try:
@@ -90,10 +91,10 @@ def _watch(job: RunOptions, submitted: "JobRecord | None", request: Callable[[],
             except DistrlError:  # the next launch has not begun
                 continue
             if again != ended:
-                typer.echo(again)
+                echo(again)
             ended = again
     except KeyboardInterrupt:
-        typer.echo(follow.left)
+        echo(follow.left)
 
 
 def _followed(job: RunOptions, follow: "_Follower") -> str:
@@ -149,4 +150,4 @@ class _Follower:
 
 
 def _say(text: str) -> None:
-    typer.echo(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}")
+    echo(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}")

@@ -8,6 +8,7 @@ import typer
 from distrl.commands.durations import duration_option
 from distrl.commands.help import takes
 from distrl.commands.options import NamedRunArgument, RunOptions
+from distrl.commands.printing import echo
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.launch.attach import open_backend
 
@@ -49,11 +50,11 @@ def chaos(
     if target.summary is not None:
         raise ConfigError(f"{job.path} has ended ({target.summary.stop_reason}); chaos needs a run that goes on")
     with open_backend(target) as backend:
-        kills = Chaos(backend, set(kill), within, random.Random(seed)).run(every, length, typer.echo)
+        kills = Chaos(backend, set(kill), within, random.Random(seed)).run(every, length, echo)
         accounted, balances = _accounted(backend)
     back = [one.back_after_s for one in kills if one.back_after_s is not None]
     slowest = f", the slowest after {max(back):.1f} s" if back else ""
-    typer.echo(f"{len(kills)} killed, {len(back)} back{slowest}; {accounted}")
+    echo(f"{len(kills)} killed, {len(back)} back{slowest}; {accounted}")
     raise typer.Exit(0 if balances and len(back) == len(kills) else 1)
 
 

@@ -10,6 +10,7 @@ import typer
 from distrl.commands import completion
 from distrl.commands.help import App, takes
 from distrl.commands.options import Layers, RunOrConfigArgument
+from distrl.commands.printing import echo
 from distrl.config.document import shown
 from distrl.config.explain import ALIASES, known_paths
 from distrl.config.load import dump, load
@@ -40,13 +41,13 @@ def show(
     if config is None or not config.is_dir():
         from distrl.launch.external_algorithm import settled
 
-        typer.echo(masked_text(dump(settled(layers.load()))), nl=False)
+        echo(masked_text(dump(settled(layers.load()))), nl=False)
         return
     if given := layers.given():
         raise ConfigError(f"{config} is a run, whose configuration is settled: {' and '.join(given)} cannot change it")
     effective = config / "config.yaml"
     load(file=effective)  # a damaged or foreign file is an error in one line, not a page
-    typer.echo(masked_text(read_small(effective).decode()), nl=False)
+    echo(masked_text(read_small(effective).decode()), nl=False)
 
 
 @app.command()
@@ -74,7 +75,7 @@ def explain(
 
     paths = _paths(key)
     for number, path in enumerate(paths):
-        typer.echo("\n" * bool(number) + "\n".join(_explained(path, reference.find(path), kind)))
+        echo("\n" * bool(number) + "\n".join(_explained(path, reference.find(path), kind)))
 
 
 @app.command()
@@ -86,7 +87,7 @@ def schema() -> None:
     """
     from distrl.config import reference
 
-    typer.echo(json.dumps(reference.schema(), indent=2))
+    echo(json.dumps(reference.schema(), indent=2))
 
 
 def _paths(key: str) -> list[str]:

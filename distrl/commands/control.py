@@ -14,6 +14,7 @@ from distrl.commands import completion
 from distrl.commands.answering import answering
 from distrl.commands.help import takes
 from distrl.commands.options import AddressOption, RunOptions
+from distrl.commands.printing import echo
 from distrl.config.document import shown
 from distrl.config.explain import known_paths
 from distrl.config.load import parse_assignment
@@ -51,10 +52,10 @@ def status(
             state = state_of(submitted)
         facts = {"job": facts_of(submitted, state)}
         if not as_json:
-            typer.echo(job_words(submitted, state))
+            echo(job_words(submitted, state))
         if job.path is not None and not (job.path / "run.json").exists():  # it has not begun, or not on this host
             if as_json:
-                typer.echo(json.dumps({"run_id": submitted.run_id, **facts}, indent=2))
+                echo(json.dumps({"run_id": submitted.run_id, **facts}, indent=2))
             return
     _show_run(job.target(), facts, as_json=as_json)
 
@@ -67,7 +68,7 @@ def _show_run(target: "Target", facts: dict[str, Any], *, as_json: bool) -> None
             text += f"\n  error    {printable(' '.join(target.summary.error.split()))}"
         if as_json:
             text = json.dumps({**target.summary.model_dump(mode="json"), **facts}, indent=2)
-        typer.echo(text if as_json else f"{target.run_id}: {text}")
+        echo(text if as_json else f"{printable(target.run_id)}: {text}")
         return
     with attach.open_backend(target) as backend:
         registry = backend.registry
@@ -81,17 +82,15 @@ def _show_run(target: "Target", facts: dict[str, Any], *, as_json: bool) -> None
         aged = {} if supervisor is None else {**asdict(supervisor), "heartbeat_age_s": supervisor_age_s}
         told["supervisor"] = aged or None
         rows = [{**asdict(role), "heartbeat_age_s": age_s} for role, age_s in zip(roles, ages_s, strict=True)]
-        typer.echo(
-            json.dumps({**told, "roles": rows, "ledger": asdict(counts), "imbalance": counts.imbalance}, indent=2)
-        )
+        echo(json.dumps({**told, "roles": rows, "ledger": asdict(counts), "imbalance": counts.imbalance}, indent=2))
         return
     # Imported here: tables are rich's, which other commands need not load.
     from distrl.terminal.tables import print_status
 
     print_status(target.run_id, control, [*zip(roles, ages_s, strict=True)], counts, snapshot, supervisor)
     if supervisor is not None and supervisor_age_s is not None and supervisor_age_s > SILENT_S:
-        where = f"process {supervisor.pid} on host {supervisor.host}"
-        typer.echo(f"the supervisor, {where}, has been silent for {duration(supervisor_age_s)}")
+        where = printable(f"process {supervisor.pid} on host {supervisor.host}")
+        echo(f"the supervisor, {where}, has been silent for {duration(supervisor_age_s)}")
 
 
 @takes(RunOptions)
@@ -126,10 +125,10 @@ def scale(
         with attach.steering(found, "command line") as steering:
             steering.scale(actors, force=force)
     if as_json:
-        typer.echo(json.dumps({"run_id": run_id, "actors": actors}))
+        echo(json.dumps({"run_id": run_id, "actors": actors}))
         return
     told = f"requested {actors} {'actor' if actors == 1 else 'actors'}"
-    typer.echo(f"{told}; distrl status{job.words} shows them come and go")
+    echo(f"{told}; distrl status{job.words} shows them come and go")
 
 
 def _store(record: "JobRecord") -> None:
@@ -139,7 +138,7 @@ def _store(record: "JobRecord") -> None:
     try:
         store_record(record)
     except DistrlError as error:  # the hosts of the run may have rights that this one lacks
-        typer.echo(f"job.json is not in the data store: {error}", err=True)
+        echo(f"job.json is not in the data store: {error}", err=True)
 
 
 @takes(RunOptions)
@@ -150,7 +149,7 @@ def pause(job: RunOptions) -> None:
     """
     with _steering(job) as steering:
         steering.pause()
-    typer.echo(f"pause requested; continue with distrl resume{job.words}")
+    echo(f"pause requested; continue with distrl resume{job.words}")
 
 
 @takes(RunOptions)
@@ -161,7 +160,7 @@ def resume(job: RunOptions) -> None:
     """
     with _steering(job) as steering:
         steering.resume()
-    typer.echo("resume requested")
+    echo("resume requested")
 
 
 @takes(RunOptions)
@@ -192,7 +191,7 @@ def stop(
         with attach.steering(target, "command line") as steering:
             steering.stop()
     done = told or ("killed" if now else "stop requested")
-    typer.echo(json.dumps({"run_id": run_id, "now": now, "did": done}) if as_json else done)
+    echo(json.dumps({"run_id": run_id, "now": now, "did": done}) if as_json else done)
 
 
 def _stop_job(job: "JobRecord", run_dir: Path | None, *, now: bool) -> str | None:
@@ -212,7 +211,7 @@ def checkpoint(job: RunOptions) -> None:
     Example: [cyan]distrl checkpoint[/]
     """
     _run_errand("checkpoint", lambda steering: steering.checkpoint(), job)
-    typer.echo("a checkpoint holds all updates up to your request")
+    echo("a checkpoint holds all updates up to your request")
 
 
 @takes(RunOptions)
@@ -222,7 +221,7 @@ def evaluate_now(job: RunOptions) -> None:
     Example: [cyan]distrl evaluate-now[/] (a run that has ended: [cyan]distrl evaluate DIR[/])
     """
     _run_errand("evaluation", lambda steering: steering.evaluate(), job)
-    typer.echo("evaluated; distrl status and logs/events.log show the result")
+    echo("evaluated; distrl status and logs/events.log show the result")
 
 
 @takes(RunOptions)
@@ -254,7 +253,7 @@ def set_parameters(
     for parameter in now:
         now_is = json.dumps(parameter.value) if isinstance(parameter.value, bool) else parameter.value
         value = "(by a schedule or a rule)" if parameter.value is None else now_is
-        typer.echo(f"{parameter.path} = {value}  # {parameter.meaning}")
+        echo(f"{parameter.path} = {value}  # {parameter.meaning}")
 
 
 def _run_among(arguments: Sequence[str]) -> str | None:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from distrl.commands.printing import echo
 from distrl.config.secrets import read_secret
 from distrl.dashboard.access import READ_ONLY_TOKEN_VARIABLE, TOKEN_VARIABLE, Access, token_of_environment
 from distrl.dashboard.beside import require_dashboard
@@ -88,7 +89,7 @@ def dashboard(
 
 
 def _serve(run: Callable[[], None], runs: Path, url: str, *, open_page: bool) -> None:
-    print(f"distrl dashboard of {runs} at {url} (Ctrl-C ends it)", flush=True)
+    echo(f"distrl dashboard of {runs} at {url} (Ctrl-C ends it)")
     if open_page:
         typer.launch(url)
     try:

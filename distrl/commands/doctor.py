@@ -9,7 +9,8 @@ import typer
 
 from distrl.commands.help import takes
 from distrl.commands.options import RunOptions, run_argument
-from distrl.errors import ConfigError, MemoryBackendError, OutageError
+from distrl.commands.printing import echo
+from distrl.errors import ConfigError, MemoryBackendError, OutageError, printable
 from distrl.launch.attach import find_target, open_backend
 from distrl.memory_backend.credentials import url_of_environment
 
@@ -49,10 +50,10 @@ def doctor(
         if not as_json:
             _print(finding)
     if as_json:
-        typer.echo(json.dumps([finding._asdict() for finding in found], indent=2))
+        echo(json.dumps([finding._asdict() for finding in found], indent=2))
     errors, warnings = (sum(finding.health == health for finding in found) for health in ("error", "warning"))
     if not as_json:
-        typer.echo(f"\n{_count(errors, 'problem')}, {_count(warnings, 'warning')}")
+        echo(f"\n{_count(errors, 'problem')}, {_count(warnings, 'warning')}")
     raise typer.Exit(1 if errors else 0)
 
 
@@ -97,9 +98,9 @@ def _of_run(run: Path | None, redis_url: str | None, run_id: str | None) -> "Ite
 
 def _print(finding: "Finding") -> None:
     mark, color = MARKS[finding.health]
-    typer.echo(f"{typer.style(f'{mark:<5}', fg=color)}{finding.name:<{_WIDTH}}{finding.found}")
+    echo(f"{typer.style(f'{mark:<5}', fg=color)}{printable(finding.name):<{_WIDTH}}{printable(finding.found)}")
     if finding.advice:
-        typer.echo(typer.style(f"{'':<{5 + _WIDTH}}{finding.advice}", dim=True))
+        echo(typer.style(f"{'':<{5 + _WIDTH}}{printable(finding.advice)}", dim=True))
 
 
 def _count(number: int, what: str) -> str:

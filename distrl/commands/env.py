@@ -8,6 +8,7 @@ import typer
 
 from distrl.commands.help import App
 from distrl.commands.options import PresetOption, set_option
+from distrl.commands.printing import echo
 from distrl.config.load import load
 from distrl.errors import ConfigError, printable
 
@@ -66,7 +67,7 @@ def check(
         from distrl.environments.probe import probe
 
         mask, making_s = config.network.action_mask, config.making_timeout_s
-        typer.echo(probe(config.environment, action_mask=mask, making_s=making_s, timeout_s=timeout).to_json())
+        echo(probe(config.environment, action_mask=mask, making_s=making_s, timeout_s=timeout).to_json())
         return
     findings = check_environment(
         config.environment,
@@ -74,12 +75,12 @@ def check(
         environments=None if as_yaml else environments,
         pictures=pictures,
         timeout_s=timeout,
-        progress=lambda text: typer.echo(typer.style(text, dim=True), err=True),
+        progress=lambda text: echo(typer.style(text, dim=True), err=True),
     )
     if as_yaml:
         from distrl.environments.starter import starter
 
-        typer.echo(starter(config.environment, findings), nl=False)
+        echo(starter(config.environment, findings), nl=False)
         return
     print_findings(findings, environments)
 
@@ -120,7 +121,7 @@ def print_findings(findings: "Iterable[Finding]", environments: int) -> None:
 
 def _say(line: str) -> None:
     """Print one line; names, infos and errors in it are the environment's."""
-    typer.echo(printable(line))
+    echo(printable(line))
 
 
 def _distinguish(what: str | None, env: str | None) -> tuple[Path | None, str | None]:
@@ -290,7 +291,7 @@ def serve_env(
             dial=target,
             connections=connections or (64 if target is None else 1),
             token_file=None if token_file is None else str(token_file),
-            write=lambda line: print(line, flush=True),
+            write=echo,
         )
     )
 

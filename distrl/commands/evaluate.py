@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from distrl.commands.options import JoinedRedisOption, WeightsOfRunArgument, WeightsOption, set_option
+from distrl.commands.printing import echo
 from distrl.commands.stored import with_weights
 from distrl.config.document import parse
 from distrl.config.load import load
@@ -123,7 +124,7 @@ def evaluate(
     report = _report(subject, ended, run, checkpoint, baseline, seed, complete=len(ended) == episodes)
     report["in"] = other
     report["wall_s"] = time.monotonic() - began
-    typer.echo(json.dumps(report, indent=2) if as_json else _text(subject, report, video if ended else None))
+    echo(json.dumps(report, indent=2) if as_json else _text(subject, report, video if ended else None))
     if interrupted and episodes:
         raise typer.Exit(EXIT_INTERRUPTED)
 

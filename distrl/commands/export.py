@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from distrl.commands.options import RequiredWeightsOfRunArgument, WeightsOption
+from distrl.commands.printing import echo
 from distrl.commands.stored import with_weights
 from distrl.config.stores import is_store_url
 from distrl.errors import ConfigError
@@ -35,7 +36,7 @@ def export(
     run_dir, checkpoint = with_weights(run, checkpoint)
     path, exported = export_run(run_dir, output, checkpoint=checkpoint, force=force, version=__version__)
     behind = "" if exported.env_steps is None else f" after {exported.env_steps:,} steps"
-    typer.echo(
+    echo(
         f"{path}: {exported.algorithm} on {exported.policy.environment.id}{behind}, "
         f"{path.stat().st_size / 1000:,.0f} kB, sha256 {exported.policy.sha256[:12]}"
     )

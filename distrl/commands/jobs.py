@@ -13,6 +13,7 @@ from distrl.commands import completion
 from distrl.commands.answering import answering
 from distrl.commands.durations import duration_option
 from distrl.commands.options import AddressOption
+from distrl.commands.printing import echo
 from distrl.commands.runs import warn
 from distrl.config.stores import is_store_url
 from distrl.errors import ConfigError, printable
@@ -52,12 +53,12 @@ def jobs(
     facts = [facts_of(*each) for each in found]
     facts.sort(key=lambda job: -job["submitted"])
     if as_json:
-        typer.echo(json.dumps(facts, indent=2))
+        echo(json.dumps(facts, indent=2))
         return
     from distrl.terminal.run_tables import jobs_table
 
     nothing = f"no run in {store}" if store else "no job under runs/; distrl submit makes one"
-    typer.echo(jobs_table(facts, time.time()) if facts else nothing)
+    echo(jobs_table(facts, time.time()) if facts else nothing)
 
 
 def logs(
@@ -92,7 +93,7 @@ def logs(
     from distrl.jobs.watching import job_words, state_of, watch
 
     def report(text: str) -> None:
-        typer.echo(text, err=True)
+        echo(text, err=True)
 
     roles = [role_name(text) for text in role or ()]
     earliest = 0.0 if since is None else time.time() - since
@@ -155,10 +156,10 @@ def print_line(line: "LogLine", *, as_json: bool = False) -> None:
     """Print one line of a log: time, role, text; coloured where standard output is a terminal."""
     text = printable(line.text.expandtabs())
     if as_json:
-        typer.echo(json.dumps({**asdict(line), "text": text}))
+        echo(json.dumps({**asdict(line), "text": text}))
         return
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(line.at))
     kind, _, number = line.role.partition(" ")
     color = _COLORS[int(number) % len(_COLORS)] if number.isdecimal() else typer.colors.GREEN
     role = typer.style(f"{printable(line.role):<{_WIDTH}}", fg=None if kind == "job" else color)
-    typer.echo(f"{typer.style(stamp, dim=True)} {role} {text}")
+    echo(f"{typer.style(stamp, dim=True)} {role} {text}")

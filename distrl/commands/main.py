@@ -44,6 +44,7 @@ from distrl.commands import (
 )
 from distrl.commands.help import App, takes
 from distrl.commands.options import JoinedRedisOption, Layers, RunDirOption, RunOrConfigArgument
+from distrl.commands.printing import echo
 from distrl.commands.stored import stored_configuration
 from distrl.config.load import LoadedConfig
 from distrl.dashboard.beside import dashboard_beside
@@ -70,7 +71,7 @@ app.add_typer(redis.app, name="redis", rich_help_panel="Look")
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"distrl {__version__}")
+        echo(f"distrl {__version__}")
         raise typer.Exit
 
 
@@ -222,13 +223,13 @@ def bench(
 
     loaded = (replace(layers, preset="cartpole-impala") if layers.names_nothing else layers).load()
     folder = run_dir or distrl.new_directory(Path("runs") / distrl.run_name(loaded.config, "bench-"))
-    view = QuietView(folder, lambda text: print(text, file=sys.stderr)) if as_json else make_view(run_dir=folder)
+    view = QuietView(folder, lambda text: echo(text, err=True)) if as_json else make_view(run_dir=folder)
     try:
         report = measure(loaded, seconds=seconds, run_dir=folder, view=view)
     finally:
         view.stop()
     if as_json:
-        typer.echo(json.dumps(report, indent=2))
+        echo(json.dumps(report, indent=2))
         return
     from distrl.terminal.tables import print_bench
 
@@ -269,7 +270,7 @@ def network_show(
     loaded = settled(layers.load())
     with Console(stderr=True).status("trying the environment and building the network …"):
         text = network_view(loaded.config)
-    typer.echo(text)
+    echo(text)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -292,7 +293,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _failed(error, ConfigError.exit_code, shadowed)
         code = _failed(error, *failure(error))
         if not getattr(error, "__notes__", ()) and not _debugging():
-            print("set DISTRL_DEBUG=1 to see the traceback", file=sys.stderr)
+            echo("set DISTRL_DEBUG=1 to see the traceback", err=True)
         return code
 
 
@@ -368,7 +369,7 @@ def _keep_traceback(error: Exception, run_dir: Path) -> None:
 def _end(summary: "Summary") -> None:
     if summary.error is not None:
         with contextlib.suppress(OSError):  # without a reader, the exit code still reports it
-            typer.echo(f"distrl: error: {_one_line(summary.error)}", err=True)
+            echo(f"distrl: error: {_one_line(summary.error)}", err=True)
     raise typer.Exit(summary.exit_code)
 
 
@@ -381,10 +382,10 @@ def _report(text: str, error: Exception) -> None:
     """Print one line; below it, dim, the error's details: an environment's own traceback, the path of the log."""
     details: list[str] = getattr(error, "__notes__", [])
     with contextlib.suppress(OSError):  # without a reader, the exit code still reports it
-        typer.echo(f"distrl: error: {_one_line(text)}", err=True)
+        echo(f"distrl: error: {_one_line(text)}", err=True)
         for detail in details:
             text = "\n".join(printable(line.expandtabs()) for line in detail.rstrip().splitlines())
-            typer.echo(typer.style(text, dim=True), err=True)
+            echo(typer.style(text, dim=True), err=True)
         if _debugging():
             traceback.print_exception(error, file=sys.stderr)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from distrl.commands import completion
+from distrl.commands.printing import echo
 from distrl.commands.runs import waiting, warn
 from distrl.config.presets import nearest
 from distrl.config.small_files import check_place
@@ -86,7 +87,7 @@ def plot(
     write_output(path, drawn)
     count = f"{len(sources)} {'run' if len(sources) == 1 else 'runs'}"
     in_groups = f" in {len(groups)} {'group' if len(groups) == 1 else 'groups'}" if group_by else ""
-    typer.echo(f"{path}: {', '.join(metrics)} of {count}{in_groups}, {len(drawn) / 1000:,.0f} kB")
+    echo(f"{path}: {', '.join(metrics)} of {count}{in_groups}, {len(drawn) / 1000:,.0f} kB")
 
 
 def report(
@@ -142,7 +143,7 @@ def report(
 
         page = write_report(found)
     write_output(path, page)
-    typer.echo(f"{path}: {len(page) / 1000:,.0f} kB")
+    echo(f"{path}: {len(page) / 1000:,.0f} kB")
 
 
 def _report_sweep(sweep: Path, path: Path, figures: Path | None, normalise: Sequence[str], force: bool) -> None:
@@ -163,9 +164,9 @@ def _report_sweep(sweep: Path, path: Path, figures: Path | None, normalise: Sequ
             raise ConfigError(f"{figures} cannot be made: {error.strerror}; choose another --figures") from error
     for file, content in {**drawn, path: page}.items():
         write_output(file, content, "--output" if file == path else "--figures")
-    typer.echo(f"{path}: {len(page) / 1000:,.0f} kB")
+    echo(f"{path}: {len(page) / 1000:,.0f} kB")
     if figures is not None:
-        typer.echo(f"{figures}: {', '.join(file.name for file in files)}")
+        echo(f"{figures}: {', '.join(file.name for file in files)}")
 
 
 def _bounds(text: str) -> "tuple[str, Bounds]":

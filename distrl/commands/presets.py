@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from distrl.commands import completion
+from distrl.commands.printing import echo
 from distrl.config.presets import missing_extras, preset_facts, preset_tree, read_preset
 from distrl.config.presets import presets as described_presets
 from distrl.errors import ConfigError
@@ -32,12 +33,12 @@ def presets(
     if name is not None and as_json:
         raise ConfigError("--json prints the whole list; leave out the name, or --json")
     if as_json:
-        typer.echo(json.dumps([_known(name) for name in described_presets()], indent=2))
+        echo(json.dumps([_known(name) for name in described_presets()], indent=2))
     elif name is not None:
-        typer.echo(_as_file(name), nl=False)
+        echo(_as_file(name), nl=False)
     else:
         for name, description in described_presets().items():
-            typer.echo(f"{name}  {typer.style(_facts(name), dim=True)}\n    {description}")
+            echo(f"{name}  {typer.style(_facts(name), dim=True)}\n    {description}")
 
 
 def _known(name: str) -> dict[str, Any]:

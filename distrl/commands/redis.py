@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from distrl.commands.help import App
+from distrl.commands.printing import echo
 
 app = App(help="Set up a Redis of your own.")
 
@@ -45,5 +46,5 @@ def acl(
     if server is None:
         raise ConfigError(f"--redis {redis} is not known; use one of {', '.join(SERVERS)}")
     for line in users(DEFAULT_NAMESPACE if namespace is None else namespace, server).values():
-        typer.echo(line)
-    typer.echo(_NOTES if server == "7" else f"{_NOTES}\n{_WEAKER}", err=True)
+        echo(line)
+    echo(_NOTES if server == "7" else f"{_NOTES}\n{_WEAKER}", err=True)

@@ -14,6 +14,7 @@ import typer
 
 from distrl.commands import completion
 from distrl.commands.options import redis_url_option
+from distrl.commands.printing import echo
 from distrl.errors import ConfigError, printable
 from distrl.memory_backend.credentials import url_of_environment
 from distrl.runs.directories import find_runs
@@ -69,17 +70,15 @@ def runs(
         found = [listed(run, entry_name(run.path, places)) for run in find_runs(places, warn)]
         entries = ordered(selected(found, env, algorithm, state, archived=archived), sort)
     if as_json:
-        typer.echo(json.dumps([asdict(one) for one in entries], indent=2))
+        echo(json.dumps([asdict(one) for one in entries], indent=2))
         return
     from distrl.terminal.run_tables import runs_table
 
     nothing = f"no run in {', '.join(map(str, places))}" + (" matches the filters" if found else "")
-    typer.echo(runs_table(entries, now=time.time()) if entries else nothing)
+    echo(runs_table(entries, now=time.time()) if entries else nothing)
     hidden = 0 if archived else sum(one.archived for one in found)
     if hidden:
-        typer.echo(
-            f"{hidden:,} archived {'run is' if hidden == 1 else 'runs are'} left out (--archived lists them, too)"
-        )
+        echo(f"{hidden:,} archived {'run is' if hidden == 1 else 'runs are'} left out (--archived lists them, too)")
 
 
 def _runs_in_redis(url: str | None, remove: str | None, *, as_json: bool) -> None:
@@ -91,15 +90,15 @@ def _runs_in_redis(url: str | None, remove: str | None, *, as_json: bool) -> Non
 
     if remove is not None:
         remove_run(url, remove)
-        typer.echo(f"removed the keys of run {remove}")
+        echo(f"removed the keys of run {remove}")
         return
     found = [*stored_runs(url, warn)]
     if as_json:
-        typer.echo(json.dumps([asdict(one) for one in found], indent=2))
+        echo(json.dumps([asdict(one) for one in found], indent=2))
         return
     from distrl.terminal.run_tables import stored_runs_table
 
-    typer.echo(stored_runs_table([asdict(one) for one in found]) if found else "no run in this Redis")
+    echo(stored_runs_table([asdict(one) for one in found]) if found else "no run in this Redis")
 
 
 def compare(
@@ -122,16 +121,16 @@ def compare(
             raise ConfigError(f"there is nothing to compare: {count} in {', '.join(map(str, runs))}; name two or more")
         compared = compare_runs(found)
     if as_json:
-        typer.echo(json.dumps(compared.json(), indent=2))
+        echo(json.dumps(compared.json(), indent=2))
         return
     from distrl.terminal.run_tables import comparison_tables
 
-    typer.echo(comparison_tables(compared))
+    echo(comparison_tables(compared))
 
 
 def warn(text: str) -> None:
     """Print one line on stderr about a run that is skipped."""
-    typer.echo(f"distrl: passed over: {printable(' '.join(text.split()))}", err=True)
+    echo(f"distrl: passed over: {printable(' '.join(text.split()))}", err=True)
 
 
 @contextmanager
@@ -140,7 +139,7 @@ def waiting(text: str) -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    timer = threading.Timer(PATIENCE_S, lambda: print(text, file=sys.stderr))
+    timer = threading.Timer(PATIENCE_S, lambda: echo(text, err=True))
     timer.daemon = True
     timer.start()
     try:

@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from distrl.commands.options import Layers, named_weights
+from distrl.commands.printing import echo
 from distrl.config.load import LoadedConfig
 from distrl.config.stores import is_store_url
 from distrl.errors import CheckpointError, ConfigError, StoreError
@@ -63,7 +62,7 @@ def fetched(url: str, where: str, folder: Path, files: list[str]) -> "StoredRun"
 
 
 def _report(text: str) -> None:
-    typer.echo(text, err=True)
+    echo(text, err=True)
 
 
 def with_weights(run: str, checkpoint: str) -> tuple[Path, str]:

@@ -12,6 +12,7 @@ from distrl.commands.answering import answering
 from distrl.commands.help import takes
 from distrl.commands.jobs import print_line
 from distrl.commands.options import Layers
+from distrl.commands.printing import echo
 from distrl.config.load import LoadedConfig
 from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError, printable
 from distrl.interrupt import interruptible
@@ -66,7 +67,7 @@ def submit(
     with answering(on):
         plan = target.plan(job)
     if not as_json:
-        typer.echo(plan_text(job, on, plan), err=dry_run)
+        echo(plan_text(job, on, plan), err=dry_run)
     if dry_run:
         _print_files(files(job, plan), plan_json(job, on, plan) if as_json else None)
         return
@@ -75,10 +76,10 @@ def submit(
     with interruptible() as interrupt:  # half a submission would be a job without a record
         record = _submitted(job, target, on, quiet=as_json)
     if as_json:
-        typer.echo(json.dumps({**plan_json(job, on, plan), **record.model_dump(mode="json")}, indent=2))
+        echo(json.dumps({**plan_json(job, on, plan), **record.model_dump(mode="json")}, indent=2))
         return
     name = job.run_id if job.run_dir.parent == Path("runs").resolve() else str(job.run_dir)
-    typer.echo(f"distrl jobs · distrl logs -f {name} · distrl scale N {name} · distrl stop {name}")
+    echo(f"distrl jobs · distrl logs -f {name} · distrl scale N {name} · distrl stop {name}")
     if interrupt.code is not None:
         raise typer.Exit(_detached(record, name))
     if not detach:
@@ -111,10 +112,10 @@ def _print_files(texts: dict[str, str], facts: "dict[str, object] | None") -> No
     """Print what would be submitted; only what is the same at every call, whether or not the target answers."""
     if facts is not None:
         del facts["available"], facts["unchecked"]
-        typer.echo(json.dumps({**facts, "files": texts}, indent=2))
+        echo(json.dumps({**facts, "files": texts}, indent=2))
         return
     for name, text in texts.items():
-        typer.echo(f"# ---- {name}\n{text}", nl=False)
+        echo(f"# ---- {name}\n{text}", nl=False)
 
 
 def ask_consent(why: str | None = None) -> None:
@@ -140,9 +141,9 @@ def _submitted(job: "Job", target: "Target", on: str, *, quiet: bool) -> "JobRec
             return submit_job(job, target, parts.append, warnings.append)
     finally:
         for warning in warnings:
-            typer.echo(f"{typer.style('!', fg=typer.colors.YELLOW)} {warning}", err=True)
+            echo(f"{typer.style('!', fg=typer.colors.YELLOW)} {warning}", err=True)
         for part in () if quiet else parts:
-            typer.echo(f"{typer.style('✓', fg=typer.colors.GREEN)} {part}")
+            echo(f"{typer.style('✓', fg=typer.colors.GREEN)} {part}")
 
 
 def _follow(target: "Target", record: "JobRecord", run_dir: Path, name: str) -> int:
@@ -150,7 +151,7 @@ def _follow(target: "Target", record: "JobRecord", run_dir: Path, name: str) -> 
     from distrl.jobs.watching import job_words, watch
 
     try:
-        for line in watch(record, run_dir, follow=True, report=lambda text: typer.echo(text, err=True)):
+        for line in watch(record, run_dir, follow=True, report=lambda text: echo(text, err=True)):
             print_line(line)
         state = target.state(record)
     except KeyboardInterrupt:
@@ -160,10 +161,10 @@ def _follow(target: "Target", record: "JobRecord", run_dir: Path, name: str) -> 
     if state.exit_code is None:
         raise DistrlError(f"{job_words(record, state)}; distrl status {name}")
     if state.exit_code:
-        typer.echo(f"distrl: error: {printable(' '.join(state.reason.split()))}", err=True)
+        echo(f"distrl: error: {printable(' '.join(state.reason.split()))}", err=True)
     return state.exit_code
 
 
 def _detached(record: "JobRecord", name: str) -> int:
-    typer.echo(f"\ndetached: {record.run_id} goes on; distrl logs -f {name} · distrl stop {name}", err=True)
+    echo(f"\ndetached: {record.run_id} goes on; distrl logs -f {name} · distrl stop {name}", err=True)
     return EXIT_INTERRUPTED

@@ -14,6 +14,7 @@ import typer
 
 from distrl.commands import completion
 from distrl.commands.help import takes
+from distrl.commands.printing import echo
 from distrl.commands.sweep_jobs import JobOptions, runs_as_jobs
 from distrl.config.load import LoadedConfig, load, validated
 from distrl.errors import ConfigError
@@ -192,5 +193,5 @@ def _listed(described: Sweep, place: SweepDirectory) -> str:
 
 def say(text: str) -> None:
     """Print a line at once, also into a pipe."""
-    typer.echo(text)
+    echo(text)
     sys.stdout.flush()

@@ -7,6 +7,7 @@ import typer
 
 from distrl.commands import completion
 from distrl.commands.answering import answering
+from distrl.commands.printing import echo
 from distrl.commands.submit import ask_consent, refuse_sections_of_others
 from distrl.config.document import parse_mapping
 from distrl.config.load import LoadedConfig, dump_given
@@ -74,7 +75,7 @@ def runs_as_jobs(
         _show(place, options, directory, sweep, base)
         if not (options.yes or dry):
             ask_consent()
-    return RunsAsJobs(directory, most, place, lambda line: typer.echo(line, err=True))
+    return RunsAsJobs(directory, most, place, lambda line: echo(line, err=True))
 
 
 def _show(place: "Place", options: JobOptions, directory: SweepDirectory, sweep: Sweep, base: LoadedConfig) -> None:
@@ -89,6 +90,4 @@ def _show(place: "Place", options: JobOptions, directory: SweepDirectory, sweep:
     with answering(place.name):
         plan = place.target.plan(job)
     total = number_of_runs(sweep)
-    typer.echo(
-        f"{'many runs' if total is None else f'{total} runs'} like this one:\n{plan_text(job, place.name, plan)}"
-    )
+    echo(f"{'many runs' if total is None else f'{total} runs'} like this one:\n{plan_text(job, place.name, plan)}")

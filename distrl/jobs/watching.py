@@ -104,8 +104,8 @@ def _by_summary(record: JobRecord, state: JobState) -> JobState:
 
 def job_words(record: JobRecord, state: JobState) -> str:
     """Return one line about a job."""
-    reason = f": {printable(' '.join(state.reason.split()))}" if state.reason else ""
-    return f"{record.run_id} on {record.target} {_WORDS[state.state]}{reason}"
+    reason = f": {' '.join(state.reason.split())}" if state.reason else ""
+    return printable(f"{record.run_id} on {record.target} {_WORDS[state.state]}{reason}")
 
 
 def facts_of(record: JobRecord, state: JobState) -> dict[str, Any]:

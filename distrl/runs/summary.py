@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, computed_field
 
 from distrl.config.small_files import read_model
 from distrl.data_store.atomic import put_file
-from distrl.errors import EXIT_OK
+from distrl.errors import EXIT_OK, printable
 from distrl.metrics.phrases import lost_words, return_words, used_words, waiting_words
 from distrl.metrics.snapshot import COLUMNS, Snapshot, other_evaluation_column
 
@@ -164,7 +164,7 @@ def closing_text(summary: Summary, run_dir: Path | None) -> str:
         lines.append(f"  files    {run_dir}: {', '.join(_results(run_dir))}")
         if resumable(run_dir) and not (_at_goal(summary) and summary.exit_code == EXIT_OK):
             lines.append(f"  go on    distrl train --resume {shlex.quote(str(run_dir))}")
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def outcome(summary: Summary) -> str:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from distrl.config import RunConfig
 from distrl.config.presets import nearest
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, printable_lines
 from distrl.metrics.phrases import NO_EPISODE, RoleRow, return_words, role_states
 from distrl.metrics.snapshot import METRICS, Snapshot, amount, number
 from distrl.runs.progress import History, goals
@@ -215,4 +215,4 @@ def line(snapshot: Snapshot, config: RunConfig, history: History) -> str:
 
 
 def _print(text: str) -> None:
-    print(text, flush=True)  # a log that lags behind its run is of no use
+    print(printable_lines(text), flush=True)  # a log that lags behind its run is of no use

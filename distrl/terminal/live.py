@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from distrl.config import RunConfig
+from distrl.errors import printable
 from distrl.metrics.phrases import NO_EPISODE, UNKNOWN, RoleRow, return_words, role_states, verdict
 from distrl.metrics.snapshot import Snapshot, amount, number
 from distrl.runs.progress import Goal, History, goals
@@ -43,7 +44,7 @@ class LiveView:
 
     def event(self, text: str) -> None:
         """Print a line above the panel, with the time of day."""
-        self._console.print(Text.assemble((time.strftime("%H:%M:%S  "), "dim"), text))
+        self._console.print(Text.assemble((time.strftime("%H:%M:%S  "), "dim"), printable(text)))
 
     def close(self, summary: Summary) -> None:
         """Leave the last panel where it is and print the end of the run."""

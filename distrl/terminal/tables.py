@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from distrl.errors import printable
 from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.records import SILENT_S, Control, RoleStatus, SupervisorStatus, blocked_share
 from distrl.metrics.phrases import NO_EPISODE, UNKNOWN, lost_words, return_words, used_words, waiting_words
@@ -30,13 +31,13 @@ def print_status(
     autoscales = supervisor is not None and supervisor.autoscales
     fixed = None if autoscales else control.target_actors
     target = ", autoscaling" if autoscales else "" if fixed is None else f", {fixed} actors requested"
-    console.print(f"[bold]{run_id}[/]  {asked}{target}")
+    console.print(Text.assemble((printable(run_id), "bold"), printable(f"  {asked}{target}")))
     if not snapshot:
         console.print("no update yet")
     else:
-        console.print(_progress(snapshot, blocked_share([role for role, _ in aged])))
+        console.print(Text(printable(_progress(snapshot, blocked_share([role for role, _ in aged])))))
     if supervisor is not None and supervisor.actors_wanted is not None:
-        console.print(f"actors wanted: {supervisor.actors_wanted} ({supervisor.wanted_because})")
+        console.print(Text(printable(f"actors wanted: {supervisor.actors_wanted} ({supervisor.wanted_because})")))
     if aged:
         console.print(_roles(aged))
     dropped = sum(counts.dropped.values())
@@ -98,7 +99,6 @@ def _roles(aged: Sequence[tuple[RoleStatus, float]]) -> Table:
         rate, version = f"{role.env_steps_per_s:,.0f}", f"{role.weights_version:,}"
         starts = f"{role.incarnation}"
         told = Text(duration(heartbeat_s), style="red" if heartbeat_s > SILENT_S else "")
-        table.add_row(
-            *(name, role.state, rate, version, age, told, f"{role.rss_mb:,.0f}", starts, str(role.pid), role.host)
-        )
+        state, host = Text(printable(role.state)), Text(printable(role.host))
+        table.add_row(name, state, rate, version, age, told, f"{role.rss_mb:,.0f}", starts, str(role.pid), host)
     return table
