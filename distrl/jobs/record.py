@@ -166,7 +166,7 @@ class OpenRecord:
 def submitting(run_dir: Path) -> Iterator[None]:
     """Hold the lock by which others see that the submission goes on; the kernel releases it when this process ends."""
     path = run_dir / CONFIG_FILE
-    with path.open("rb") as config:
+    with open_regular(path) as config:
         with or_no_job(path):
             fcntl.flock(config, fcntl.LOCK_EX)
         yield
