@@ -170,7 +170,7 @@ class CheckedSyncVector(SyncVectorEnv[Any, Any]):
         for row, action in enumerate(iterate(self.action_space, actions)):
             try:
                 kept = self._step_one(row, action)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise observation_spaces.of_environment(error, row)  # noqa: B904 (the same exception)
             if kept is not None:
                 infos = super()._add_info(infos, kept, row)

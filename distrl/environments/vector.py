@@ -19,6 +19,9 @@ from distrl.environments.vectors import vectorizations
 from distrl.errors import ConfigError, EnvironmentFailedError
 from distrl.types import Array, ArraySpec, BoolArray, FloatArray
 
+_ERRORS = (Exception, SystemExit)
+"""Errors of an environment. Some call sys.exit where they should raise, which would end distrl as if all were well."""
+
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -157,7 +160,7 @@ class VectorEnvironment:
             if self._metrics is not None:
                 self._metrics.reset()
             observations, _ = self._received(raw, self._no_rewards, np.ones(self.rows, np.bool_))
-        except Exception as error:
+        except _ERRORS as error:
             raise self._failed("reset", error) from error
         self._ended, self._lengths = np.zeros_like(self._ended), np.zeros_like(self._lengths)
         return observations
@@ -190,7 +193,7 @@ class VectorEnvironment:
             ended = terminated | truncated
             if self._metrics is not None:
                 self.episode_metrics = self._metrics.add(info, valid, ended)
-        except Exception as error:
+        except _ERRORS as error:
             raise self._failed("step", error) from error
         self._lengths += 1
         self._lengths *= valid
@@ -204,7 +207,7 @@ class VectorEnvironment:
         """Free the environments' resources; errors as `step`."""
         try:
             self.vector.close()
-        except Exception as error:
+        except _ERRORS as error:
             raise self._failed("close", error) from error
 
     @property
@@ -256,7 +259,7 @@ class VectorEnvironment:
             )
         return flags.astype(np.bool_, copy=False)
 
-    def _failed(self, where: str, error: Exception) -> EnvironmentFailedError:
+    def _failed(self, where: str, error: BaseException) -> EnvironmentFailedError:
         number = 0 if self.rows == 1 else environment_of(error)
         at = "" if number is None else self._at(where, number)
         return EnvironmentFailedError(

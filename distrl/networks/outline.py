@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from distrl.errors import printable
 from distrl.networks.assembly import Assembly
 
 _PARTS = {"embedder": ("embedder_", "normalization_"), "merger": ("merger",), "middleware": ("middleware_",)}
@@ -22,7 +23,7 @@ class Line(NamedTuple):
 def tree(network: Assembly) -> str:
     """Return the network's parts, their layers, output shapes and numbers of weights, in aligned columns."""
     lines = list(_lines(network))
-    names = [f"{'  ' * line.depth}{line.name}" for line in lines]
+    names = [printable(f"{'  ' * line.depth}{line.name}") for line in lines]  # inputs are the environment's
     shapes = ["" if line.shape is None else str(list(line.shape)) for line in lines]
     counts = ["" if line.parameters is None else f"{line.parameters:,}" for line in lines]
     columns = [(names, "<"), ([line.kind for line in lines], "<"), (shapes, "<"), (counts, ">")]

@@ -817,8 +817,10 @@ class OwnError(Exception):
     environment: str = "production"
 
 
-def test_an_error_of_the_environment_s_own_has_its_place() -> None:
-    environment = vector("Ending-v0", "sync", 2, ends=OwnError)
+@pytest.mark.parametrize("error", [OwnError, SystemExit])
+def test_an_error_of_the_environment_s_own_has_its_place(error) -> None:
+    environment = vector("Ending-v0", "sync", 2, ends=error)
     environment.reset(0)
-    with pytest.raises(EnvironmentFailedError, match=r"failed in step: OwnError: .*, at step 1 of environment 0$"):
+    message = rf"failed in step: {error.__name__}: .*, at step 1 of environment 0$"
+    with pytest.raises(EnvironmentFailedError, match=message):
         environment.step(zeros(2))

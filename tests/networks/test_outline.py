@@ -92,3 +92,10 @@ def test_a_users_own_model_is_shown_as_other(build, monkeypatch):
     sys.modules.pop("examples.own_network")
     # 3 x 3 x 3 x 4 + 4 of the convolution; queries, keys, values and what comes of them: 4 x 4 + 4 each
     assert [line.split() for line in lines[4:6]] == [["other"], ["model", "Attention", "[5]", "192"]]
+
+
+def test_names_of_observations_and_actions_command_no_terminal(build):
+    name = "a\x1b[31m\u202eb"
+    shown = tree(build(EnvSpec("E", {name: ArraySpec((2,), "float32")}, {name: DiscreteSpec(2)})))
+    assert all(map(str.isprintable, shown.splitlines()))
+    assert "    a?[31m?b" in shown
