@@ -157,7 +157,7 @@ class VectorEnvironment:
             if self._metrics is not None:
                 self._metrics.reset()
             observations, _ = self._received(raw, self._no_rewards, np.ones(self.rows, np.bool_))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._failed("reset", error) from error
         self._ended, self._lengths = np.zeros_like(self._ended), np.zeros_like(self._lengths)
         return observations
@@ -190,7 +190,7 @@ class VectorEnvironment:
             ended = terminated | truncated
             if self._metrics is not None:
                 self.episode_metrics = self._metrics.add(info, valid, ended)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._failed("step", error) from error
         self._lengths += 1
         self._lengths *= valid
@@ -204,7 +204,7 @@ class VectorEnvironment:
         """Free the environments' resources; errors as `step`."""
         try:
             self.vector.close()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._failed("close", error) from error
 
     @property
@@ -245,7 +245,7 @@ class VectorEnvironment:
             number = int(np.flatnonzero(~np.isfinite(rewards))[0])
             raise of_environment(ValueError(f"a reward is {rewards[number]}"), number)
 
-    def _failed(self, where: str, error: Exception) -> EnvironmentFailedError:
+    def _failed(self, where: str, error: BaseException) -> EnvironmentFailedError:
         number = 0 if self.rows == 1 else environment_of(error)
         at = "" if number is None else self._at(where, number)
         return EnvironmentFailedError(
