@@ -1,6 +1,7 @@
 """Vector stepping: NEXT_STEP tables on both vectorizations, true episode ends, and CartPole's own against singles."""
 
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -235,6 +236,8 @@ class Failing(gymnasium.Env):
         return np.zeros(3 if self.where == "shape" else 1, np.float32), {}
 
     def step(self, action: Any) -> Any:
+        if self.where == "exit":
+            sys.exit(0)
         raise RuntimeError("simulator\n  lost")
 
 
@@ -498,6 +501,7 @@ def compare(ours: Step, theirs: Step) -> None:
         ("reset", "environment Failing-v0 failed in reset: KeyError: 'no\\nmap'"),
         ("shape", "environment Failing-v0 failed in reset: ValueError: "),
         ("step", "environment Failing-v0 failed in step: RuntimeError: simulator lost"),
+        ("exit", "environment Failing-v0 failed in step: SystemExit: 0"),
     ],
 )
 def test_exceptions_of_the_environment_are_one_line_with_their_cause(where: str, message: str) -> None:
@@ -507,7 +511,7 @@ def test_exceptions_of_the_environment_are_one_line_with_their_cause(where: str,
         environment.step(zeros(2))
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
-    assert isinstance(caught.value.__cause__, KeyError | ValueError | RuntimeError)
+    assert isinstance(caught.value.__cause__, KeyError | ValueError | RuntimeError | SystemExit)
 
 
 def test_an_own_vectorization_that_breaks_its_space_is_found_at_reset() -> None:
