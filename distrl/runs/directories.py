@@ -202,7 +202,7 @@ def run_directories(root: Path, trouble: Callable[[str], None]) -> Iterator[Path
 
 def short_names(paths: Sequence[Path]) -> list[str]:
     """Return the shortest ends that distinguish the paths: most often the directories' own names."""
-    return distinct_ends([path.resolve().parts for path in paths])
+    return distinct_ends([tuple(map(readable, path.resolve().parts)) for path in paths])
 
 
 def distinct_ends(paths: Sequence[tuple[str, ...]]) -> list[str]:

@@ -14,7 +14,7 @@ from distrl.config.settings import Setting, Settings, different, read_settings
 from distrl.errors import EXIT_OK, ConfigError
 from distrl.metrics.phrases import UNKNOWN, count_words, known, return_words
 from distrl.metrics.snapshot import Snapshot, Value, number
-from distrl.runs.directories import Manifest, Run, State, damaged_run, short_names
+from distrl.runs.directories import Manifest, Run, State, damaged_run, readable, short_names
 from distrl.runs.labels import Labels
 from distrl.runs.last_row import last_row
 from distrl.runs.summary import REASONS, Summary, duration
@@ -118,8 +118,8 @@ def entry_name(path: Path, places: Iterable[Path]) -> str:
     """Return a run's path below the folder it was found in, or its directory's name if it was named itself."""
     for place in places:
         if path != place and path.is_relative_to(place):
-            return str(path.relative_to(place))
-    return path.resolve().name
+            return readable(str(path.relative_to(place)))
+    return readable(path.resolve().name)
 
 
 def selected(

@@ -54,6 +54,13 @@ def test_a_folder_of_runs_in_groups(run, tmp_path):
         assert "interquartile mean, quartiles" in Path("x.svg").read_text()
 
 
+def test_a_name_that_is_no_utf8_is_drawn_escaped(run, tmp_path):
+    make_run(tmp_path / os.fsdecode(b"a\xff"))
+    make_run(tmp_path / "b")
+    run("plot", ".", "--output", "both.svg")
+    assert (tmp_path / "both.svg").exists()
+
+
 def test_a_file_that_is_there_stays(run, tmp_path):
     make_run(tmp_path / "a")
     for command, name in (("plot", "a.png"), ("report", "a.html")):

@@ -48,6 +48,7 @@ COMMANDS = {
 @pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS)
 def test_no_command_lets_foreign_text_command_the_terminal(tmp_path, monkeypatch, capfd, arguments):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "10000")  # a cell that is broken into lines may begin with any word
     hostile_run(tmp_path / "runs" / os.fsdecode(b"a\x1b[2J\xff"))
     hostile_run(tmp_path / "runs" / "b")
     store = open_objects(f"file://{tmp_path}/store")

@@ -166,6 +166,7 @@ def test_the_newest_is_the_one_launched_last(tmp_path):
         (["/x/a", "/x/b"], ["a", "b"]),
         (["/x/one/a", "/x/two/a", "/x/two/b"], ["one/a", "two/a", "two/b"]),
         (["/x/a", "/x/a"], ["a", "a"]),
+        (["/x/a\udcff", "/x/b"], ["a\\xff", "b"]),
         ([], []),
     ],
 )
