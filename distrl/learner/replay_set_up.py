@@ -21,7 +21,7 @@ from distrl.data_store.checkpoints import Recorded
 from distrl.errors import CheckpointError, ConfigError, RejectedError
 from distrl.learner.state import LearnerState
 from distrl.replay.masks import BootstrapMasks
-from distrl.replay.memory import OtherMemoryError, Replay, replay_bytes
+from distrl.replay.memory import OtherMemoryError, Replay, batch_bytes, replay_bytes
 from distrl.types import ArraySpec, EnvSpec
 from distrl.unroll_schema import UnrollSchema
 
@@ -69,7 +69,7 @@ def make_replay(
         return None
     parameters.check_spec(spec)
     schema = replay_schema(config, spec, recurrent_state)
-    log.info("%s", fitting_replay(parameters, schema))
+    log.info("%s", fitting_replay(parameters, schema, config.batch_size))
     seeds = np.random.SeedSequence(config.seed, spawn_key=(2, updates))  # (1, ...) are the actors'
     goal, discount = spec.observations.get(ACHIEVED), config.algorithm.discount
     masks = None
@@ -78,11 +78,11 @@ def make_replay(
     return Replay(parameters, schema, discount=discount, seeds=seeds, goal=goal, masks=masks)
 
 
-def fitting_replay(parameters: ReplayParameters, schema: UnrollSchema, *, check: bool = True) -> str:
-    """Return one line on the memory's size.
+def fitting_replay(parameters: ReplayParameters, schema: UnrollSchema, batch_size: int, *, check: bool = True) -> str:
+    """Return one line on the memory's size, and on the steps before the first update if they are more than it holds.
 
     Args:
-        check: Check that it fits on this host.
+        check: Check that it fits on this host, with a batch.
 
     Raises:
         ConfigError: It does not fit.
@@ -95,7 +95,15 @@ def fitting_replay(parameters: ReplayParameters, schema: UnrollSchema, *, check:
             f"the replay memory takes {_size(needed)} for {steps:,} steps, available are {_size(available)}; "
             f"lower algorithm.replay.capacity_steps: {parameters.capacity_steps}"
         )
-    return f"replay: {steps:,} steps, {_size(needed)}"
+    batch = batch_bytes(parameters, schema, batch_size)
+    if available is not None and needed + batch > available:
+        raise ConfigError(
+            f"a batch takes {_size(batch)} beside the replay memory's {_size(needed)}, available are "
+            f"{_size(available)}; lower learner.batch_size: {batch_size}"
+        )
+    first = parameters.steps_before_update(batch_size, schema.unroll_length_steps)
+    late = f"; the first update needs {first:,} steps: batches of {batch_size:,} by samples_per_insert"
+    return f"replay: {steps:,} steps, {_size(needed)}{late if first > steps else ''}"
 
 
 def available_bytes() -> int | None:

@@ -13,6 +13,7 @@ has made room never reaches the item in its place.
 """
 
 import json
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
@@ -70,6 +71,19 @@ def replay_bytes(parameters: ReplayParameters, schema: UnrollSchema) -> int:
     further = items.forms if parameters.hindsight is None else items.forms | hindsight_forms(schema)
     slots = parameters.slots(schema.unroll_length_steps * schema.environments)
     return slots * (bytes_of(slot_forms(schema, further)) + 24) + sampler_bytes(parameters, slots, items.per_slot)
+
+
+def batch_bytes(parameters: ReplayParameters, schema: UnrollSchema, count: int) -> int:
+    """Return the bytes of a batch of `count` items, without recurrent state and what an update makes of it."""
+    rows = parameters.item.steps(schema.unroll_length_steps)
+    steps = sum(
+        dtype.itemsize * math.prod(shape[2:]) for dtype, shape in [*schema.actions.values(), *schema.steps.values()]
+    )
+    observations = sum(
+        dtype.itemsize * math.prod(shape[2:]) * schema.frames.get(name, 1)
+        for name, (dtype, shape) in schema.observations.items()
+    )
+    return count * (rows * steps + (rows + 1) * observations)
 
 
 class Replay:

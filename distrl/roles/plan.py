@@ -131,7 +131,7 @@ def replay_note(config: RunConfig, spec: EnvSpec) -> str | None:
     """Return the size of the replay memory without the policy's recurrent state; None without a replay memory.
 
     Raises:
-        ConfigError: It does not fit into the memory of this host, or does not hold an unroll of every actor.
+        ConfigError: It does not fit into the memory of this host, with a batch, or holds no unroll of every actor.
     """
     parameters = config.algorithm.replay_parameters
     if parameters is None:
@@ -141,7 +141,7 @@ def replay_note(config: RunConfig, spec: EnvSpec) -> str | None:
     except ValueError as error:
         raise ConfigError(f"{spec.id} has {spec.rows} rows in each environment: {error}") from error
     here = config.launch.launcher != "ray"
-    return fitting_replay(parameters, replay_schema(config, spec, {}), check=here)
+    return fitting_replay(parameters, replay_schema(config, spec, {}), config.batch_size, check=here)
 
 
 def check_queue(config: RunConfig, spec: EnvSpec) -> None:

@@ -90,9 +90,9 @@ def test_what_does_not_fit_is_refused_and_names_the_key(monkeypatch):
     )
     with pytest.raises(ConfigError, match=expected):
         make_replay(config, SPEC, {}, 0)
-    assert fitting_replay(parameters, schema, check=False) == "replay: 80,000,000 steps, 3.4 GB"
+    assert fitting_replay(parameters, schema, 32, check=False) == "replay: 80,000,000 steps, 3.4 GB"
     monkeypatch.setattr(replay_set_up, "available_bytes", lambda: None)  # nothing tells
-    assert fitting_replay(parameters, schema) == "replay: 80,000,000 steps, 3.4 GB"
+    assert fitting_replay(parameters, schema, 32) == "replay: 80,000,000 steps, 3.4 GB"
 
 
 HOST = "MemTotal: 10 kB\nMemAvailable:    4 kB\n"

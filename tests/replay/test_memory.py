@@ -13,7 +13,7 @@ from distrl.config.replay import ReplayParameters
 from distrl.config.schedules import Progress
 from distrl.data_store import npz
 from distrl.errors import CheckpointError
-from distrl.replay.memory import Replay, replay_bytes
+from distrl.replay.memory import Replay, batch_bytes, replay_bytes
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader
 from distrl.unroll_schema import UnrollSchema
 
@@ -388,6 +388,19 @@ def test_what_a_full_memory_takes(item, sampler, of_sampler):
     assert replay_bytes(parameters, schema) == expected
     replay = Replay(parameters, schema, discount=0.9, seeds=np.random.SeedSequence(0))
     assert sum(array.nbytes for array in arrays_in(replay)) == expected
+
+
+@pytest.mark.parametrize("item", ["transition", "sequence"])
+def test_what_a_batch_takes_at_least(item):
+    """Stacks of 3 frames are whole in every row of a batch; only the length of each bootstrap is not counted."""
+    stacks = ArraySpec((2, 2, 3), "uint8", frames=3)
+    schema = UnrollSchema.of(dataclasses.replace(SPEC, observations={"observation": stacks}), 4, 2, {})
+    parameters = ReplayParameters.model_validate({"capacity_steps": 80, "item": {"kind": item}, "min_size_steps": 1})
+    replay = Replay(parameters, schema, discount=0.9, seeds=np.random.SeedSequence(0))
+    frames = np.zeros((7, 2, 2, 2, 1), np.uint8)
+    replay.insert(dataclasses.replace(unroll_of(np.zeros((4, 2))), observations={"observation": frames}))
+    batch = replay.sample(5, Progress()).batch._replace(bootstrap_steps=None)
+    assert sum(array.nbytes for _, array in nest.leaves(batch)) == batch_bytes(parameters, schema, 5)
 
 
 def test_what_a_balanced_memory_takes_whatever_comes():

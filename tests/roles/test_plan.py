@@ -135,6 +135,24 @@ def test_what_the_replay_memory_takes_is_refused_only_where_the_learner_will_be(
     assert replay_note(on_ray, TOY) == "replay: 10,240,000 steps, 247.2 MB"
 
 
+def test_a_batch_that_does_not_fit_beside_the_replay_memory_is_refused_and_a_late_one_told_of(monkeypatch):
+    """A transition of Toy is 2 x 4 + 15 bytes; by default there are 8 samples per insert after 1,000 steps."""
+    tree = {"algorithm": {"name": "dqn"}, "actors": {"count": 1, "environments": 1, "unroll_length_steps": 100}}
+    monkeypatch.setattr("distrl.learner.replay_set_up.available_bytes", lambda: 10**9)
+
+    def note(batch_size):
+        return replay_note(RunConfig.model_validate({**tree, "learner": {"batch_size": batch_size}}), TOY)
+
+    assert note(792_000) == "replay: 100,000 steps, 2.4 MB"
+    assert note(800_000) == (
+        "replay: 100,000 steps, 2.4 MB; the first update needs 101,000 steps: batches of 800,000 by samples_per_insert"
+    )
+    with pytest.raises(
+        ConfigError, match=r"^a batch takes 2\.3 GB beside .* 1\.0 GB; lower learner\.batch_size: 100000000$"
+    ):
+        note(100_000_000)
+
+
 def test_weights_that_are_published_rarely_are_told_of():
     """One update per step by default: 64 x 32 of them for each unroll."""
 
