@@ -19,6 +19,7 @@ from distrl.config.heads import HeadSection
 from distrl.config.load import LoadedConfig, validated
 from distrl.config.section import Section
 from distrl.errors import ConfigError, DistrlError
+from distrl.networks.framework.out_of_memory import no_room
 from distrl.networks.freezing import require_matches
 from distrl.types import EnvSpec
 from distrl.user_classes import own_class
@@ -39,9 +40,15 @@ def built(algorithm: Algorithm, spec: EnvSpec) -> Networks:
     """Build the networks of an algorithm.
 
     Raises:
-        ConfigError: See `Algorithm.build`; also if a pattern of `network.frozen` matches no weight of them.
+        ConfigError: See `Algorithm.build`; also if a pattern of `network.frozen` matches no weight of them, or if
+            there is no memory for them.
     """
-    networks = algorithm.build(spec)
+    try:
+        networks = algorithm.build(spec)
+    except Exception as error:
+        if (refusal := no_room(str(error))) is None:
+            raise
+        raise refusal from error
     copies = [network.online for network in networks.values() if network.online.parameters.frozen]
     require_matches(
         algorithm.context.network.frozen,

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from distrl.config.layers import Count
+from distrl.config.layers import MOST_UNITS, Count
 from distrl.config.section import Section
 
 
@@ -19,7 +19,7 @@ class CuriositySection(Section):
     learning_rate: float = Field(1e-4, gt=0.0)
     units: tuple[Count, ...] = (128,)
     """Widths of hidden layers, of every network of curiosity."""
-    embedding_size: int = Field(64, ge=1)
+    embedding_size: int = Field(64, ge=1, le=MOST_UNITS)
     """Width of the features that are predicted."""
     epochs: int = Field(1, ge=1)
     """Passes of the predictor through a batch."""

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from distrl.config.layers import Activation, Count, DenseKind
+from distrl.config.layers import MOST_UNITS, Activation, Count, DenseKind
 from distrl.config.section import Section
 
 
@@ -149,7 +149,7 @@ class EnsembleQHeadParameters(ChoiceSection):
 class AtomsSection(ChoiceSection):
     """Fields of heads that learn the distribution of returns on fixed atoms."""
 
-    atoms: int = Field(51, ge=2)
+    atoms: int = Field(51, ge=2, le=MOST_UNITS)
     """Evenly spaced from v_min to v_max."""
     v_min: float = -10.0
     """Smallest return that is represented."""
@@ -183,7 +183,7 @@ class QuantileQHeadParameters(ChoiceSection):
     loss_settings: ClassVar[tuple[str, ...]] = ("huber_kappa",)
 
     kind: Literal["quantile_q"] = "quantile_q"
-    quantiles: int = Field(200, ge=1)
+    quantiles: int = Field(200, ge=1, le=MOST_UNITS)
     """Number of quantiles, at the midpoints of as many equal parts of [0, 1]."""
     huber_kappa: float = Field(1.0, gt=0.0)
     """Errors up to this are squared, larger ones linear."""
@@ -207,7 +207,7 @@ class QuantileQValueHeadParameters(HeadSection):
     loss_settings: ClassVar[tuple[str, ...]] = ("huber_kappa",)
 
     kind: Literal["quantile_q_value"] = "quantile_q_value"
-    quantiles: int = Field(25, ge=1)
+    quantiles: int = Field(25, ge=1, le=MOST_UNITS)
     """Number of quantiles, at the midpoints of as many equal parts of [0, 1]."""
     huber_kappa: float = Field(1.0, gt=0.0)
     """Errors up to this are squared, larger ones linear."""
@@ -239,7 +239,7 @@ class EmbeddingHeadParameters(HeadSection):
     """A vector of features, learned from vectors; what curiosity is made of."""
 
     kind: Literal["embedding"] = "embedding"
-    embedding_size: int = Field(64, ge=1)
+    embedding_size: int = Field(64, ge=1, le=MOST_UNITS)
     """Width of the vector."""
 
 

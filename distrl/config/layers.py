@@ -20,8 +20,11 @@ InitializerName = Literal[
     "orthogonal", "glorot_uniform", "glorot_normal", "he_uniform", "he_normal", "lecun_uniform", "lecun_normal"
 ]
 
+MOST_UNITS = 2**24
+"""Most units of one layer, as many as choices of an observation: a greater number is a slip, and no memory has room."""
+
 # Strict: inside lists, nothing else would notice true or 3.7 in the place of a number.
-Count = Annotated[int, Field(ge=1, strict=True)]
+Count = Annotated[int, Field(ge=1, le=MOST_UNITS, strict=True)]
 Real = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Penalty = Annotated[float, Field(ge=0.0, strict=True, allow_inf_nan=False)]
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from distrl.config.heads import ACERPolicyHeadParameters, ChoiceSection, HeadParameters, PolicySection
-from distrl.config.layers import EmbedderScheme, Layer, LayerDefaults, Scheme
+from distrl.config.layers import MOST_UNITS, EmbedderScheme, Layer, LayerDefaults, Scheme
 from distrl.config.optimizers import OptimizerParameters
 from distrl.config.section import Section
 
@@ -29,7 +29,7 @@ class EmbedderParameters(LayerDefaults):
     scheme: EmbedderScheme = "auto"
     """Also ImpalaResNet, for images. auto: Medium for images, Shallow for those that are too small for it
     (36 x 36 is not), Empty for all else."""
-    embedding_width: int = Field(32, ge=1)
+    embedding_width: int = Field(32, ge=1, le=MOST_UNITS)
     """For tokens: each becomes a vector of this width. 0 is padding, and becomes zeros."""
     pooling: Literal["mean", "none"] = "mean"
     """For tokens: the layers get the mean of those that are not padding, or all, [length, embedding_width]."""
@@ -63,7 +63,7 @@ class LSTMMiddlewareParameters(BlockParameters):
     kind: Literal["lstm"] = "lstm"
     scheme: Scheme = "Empty"
     """Layers before the cell: Empty, Shallow, Medium, Deep, or layers in order."""
-    number_of_lstm_cells: int = Field(256, ge=1)
+    number_of_lstm_cells: int = Field(256, ge=1, le=MOST_UNITS)
     """Width of the state."""
 
 
@@ -73,7 +73,7 @@ class GRUMiddlewareParameters(BlockParameters):
     kind: Literal["gru"] = "gru"
     scheme: Scheme = "Empty"
     """Layers before the cell: Empty, Shallow, Medium, Deep, or layers in order."""
-    number_of_gru_cells: int = Field(256, ge=1)
+    number_of_gru_cells: int = Field(256, ge=1, le=MOST_UNITS)
     """Width of the state."""
 
 

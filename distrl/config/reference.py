@@ -172,7 +172,7 @@ def _one(value: Schema) -> str:
         return "mapping" if named is None else f"mapping of names to {_values(named)}"
     words: str = {"integer": "whole number", "string": "text", "boolean": "true or false"}.get(kind, kind)
     bounds = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    told = [f"{sign} {value[bound]:g}" for bound, sign in bounds.items() if bound in value]
+    told = [f"{sign} {value[bound]:.10g}" for bound, sign in bounds.items() if bound in value]
     return " ".join([words, ", ".join(told)]).strip()
 
 

@@ -4,11 +4,12 @@ import sys
 import types
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 from pydantic import Field, SecretStr, field_validator
 
-from distrl.algorithms import make_algorithm
+from distrl.algorithms import built, make_algorithm
 from distrl.algorithms.a3c import ActorCritic
 from distrl.algorithms.algorithm import Algorithm, GradientAlgorithm
 from distrl.algorithms.impala import Impala
@@ -22,7 +23,7 @@ from distrl.config.replay import ReplayParameters
 from distrl.errors import ConfigError
 from distrl.networks.actions.categorical import CategoricalSpec
 from distrl.networks.actions.joint import JointDistribution
-from distrl.types import Batch
+from distrl.types import Batch, EnvSpec
 
 EXAMPLE = "examples.custom_algorithm:MaximumEntropy"
 
@@ -314,6 +315,23 @@ def test_the_example_is_its_twin(steps):
         {"policy": policy, "value": value}, rel=1e-4
     )
     assert float(metrics["entropy"]) == pytest.approx(entropy, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("array", "size"),
+    [
+        (lambda: keras.ops.zeros((2**24, 2**24)), r"shape\[16777216,16777216\]|1125899906842624 bytes"),
+        (lambda: np.empty((2**24, 2**24), np.float32), r"shape \(16777216, 16777216\)"),
+    ],
+)
+def test_a_network_that_memory_has_no_room_for_is_refused_in_one_line(array, size):
+    class TooLarge(Impala):
+        def build(self, spec):
+            array()
+
+    wanted = f"the network does not fit into memory: no room for an array of ({size}); set narrower layers in network"
+    with pytest.raises(ConfigError, match=f"^{wanted}$"):
+        built(TooLarge(make_algorithm(RunConfig()).context), EnvSpec("Toy", {}, {}))
 
 
 def test_the_example_is_short_enough_to_read():

@@ -76,6 +76,7 @@ def test_schemes_by_name():
             "did you mean Medium?",
         ),
         ("[0]", f"{SCHEME}.0: 0 (from flag --set) must be greater than or equal to 1"),
+        ("[99999999999]", f"{SCHEME}.0: 99999999999 (from flag --set) must be less than or equal to 16777216"),
         ("[true]", f"{SCHEME}.0: true (from flag --set) must be a valid integer"),
         ("[{units: 3, activation: relv}]", None),
         ("[{kind: conv2d}]", f"{SCHEME}.0.filters is missing (from flag --set)"),

@@ -15,7 +15,7 @@ from distrl.config.exploration import (
     OrnsteinUhlenbeckParameters,
     PolicySamplingParameters,
 )
-from distrl.config.layers import Count
+from distrl.config.layers import MOST_UNITS, Count
 from distrl.config.replay import ReplayParameters
 from distrl.config.schedules import ConstantSchedule
 from distrl.errors import ConfigError
@@ -205,7 +205,7 @@ class TqcParameters(TargetsSection, EntropySection):
     name: Literal["tqc"] = "tqc"
     critics: int = Field(5, ge=1)
     """Number of critics."""
-    quantiles: int = Field(25, ge=1)
+    quantiles: int = Field(25, ge=1, le=MOST_UNITS)
     """Quantiles of each critic."""
     dropped_quantiles: int = Field(2, ge=0)
     """For each critic, so many of the largest quantiles are left out of the targets; the more, the lower these are."""

@@ -15,6 +15,7 @@ from distrl.child import Child
 from distrl.config.heads import HeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError, DistrlError, require
+from distrl.networks.framework.out_of_memory import no_room
 from distrl.types import EnvSpec
 
 TIMEOUT_S = 600.0
@@ -61,7 +62,7 @@ def export_in_child(
     """Return the graph of the network as `bundle.export_graph` makes it. It is not verified yet.
 
     Raises:
-        ConfigError: The network cannot be exported.
+        ConfigError: The network cannot be exported, or does not fit into memory.
         DistrlError: The child failed in another way; the message has its error, or the last line of its output.
         MissingExtraError: TensorFlow or tf2onnx is not installed.
     """
@@ -81,5 +82,5 @@ def export_in_child(
         if exit_code != 0:
             lines = [message["error"] for message in messages] or [line.strip() for line in output.splitlines()]
             why = next(filter(None, reversed(lines)), "it said nothing")
-            raise DistrlError(f"policy export: the TensorFlow process ended with {exit_code}: {why}")
+            raise no_room(why) or DistrlError(f"policy export: the TensorFlow process ended with {exit_code}: {why}")
         return path.read_bytes()

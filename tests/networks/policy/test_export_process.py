@@ -122,6 +122,14 @@ def test_a_child_that_fails_is_one_line(monkeypatch, output, messages, why):
         export(monkeypatch, Double(-9, output, messages))
 
 
+def test_a_network_without_room_in_the_child_is_a_wrong_configuration(monkeypatch):
+    said = [
+        {"error": "ResourceExhaustedError: OOM when allocating tensor with shape[9,9] and type float", "detail": ""}
+    ]
+    with pytest.raises(ConfigError, match=r"^the network does not fit into memory: .* shape\[9,9\]; set narrower"):
+        export(monkeypatch, Double(1, "", said))
+
+
 def test_a_network_that_cannot_be_exported_is_a_wrong_configuration(monkeypatch):
     refused = [{"error": "layer a cannot be exported", "detail": "", "exit_code": 2}]
     with pytest.raises(ConfigError, match=r"^layer a cannot be exported$"):
