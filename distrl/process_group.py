@@ -35,6 +35,9 @@ def end_group(process: "subprocess.Popen[bytes]") -> None:
 
 
 def end_own_group(leader: int) -> None:
-    """Kill the group that process `leader` leads, itself too; not in a child of it, which inherits its calls."""
-    if os.getpid() == leader:
+    """Kill the group that process `leader` leads, itself too.
+
+    Nothing happens in a child of it, which inherits its calls, nor if it leads none.
+    """
+    if os.getpid() == os.getpgrp() == leader:
         os.killpg(leader, signal.SIGKILL)

@@ -110,7 +110,7 @@ def _refuse_misspelt(name: str, class_: type[Any]) -> None:
     """Refuse a method that is nearly called like one of distrl's: it replaces nothing, and nothing else would tell."""
     base = _of_distrl(class_)
     known = [method for method in dir(base) if not method.startswith("_")]
-    for method in sorted({*dir(class_)}.difference(dir(base))):
+    for method in sorted(name for name in {*dir(class_)}.difference(dir(base)) if not name.startswith("_")):
         close = get_close_matches(method, known, n=1, cutoff=0.85)
         if close and inspect.isfunction(getattr(class_, method, None)):
             raise ConfigError(

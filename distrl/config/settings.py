@@ -54,8 +54,10 @@ def read_leaves(path: Path) -> Leaves:
     """Read the values in a file config.yaml, secrets masked."""
     try:
         text = read_small(path, MOST_BYTES).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} cannot be read: it is not UTF-8 text") from error
     return leaves_in(text, f"file {path}")
 
 

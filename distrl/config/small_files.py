@@ -4,6 +4,7 @@ import errno
 import os
 import stat
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from io import BufferedReader
 from pathlib import Path
 from typing import TypeVar
@@ -13,6 +14,8 @@ from pydantic import BaseModel, ValidationError
 from distrl.errors import ConfigError
 
 MOST_BYTES = 2**20
+MOST_POLICY_BYTES = 2**31
+"""Largest file of a policy that is read, as large as a graph can be."""
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -84,7 +87,7 @@ def read_given(path: Path, most: int = MOST_BYTES) -> bytes:
         ConfigError: It is larger than `most`, or something else.
         OSError: It cannot be read.
     """
-    if path != Path("/dev/stdin") and path.parent != Path("/dev/fd"):
+    if not _is_of_the_shell(path):
         return read_small(path, most)
     with path.open("rb") as file:
         content = file.read(most + 1)
@@ -93,8 +96,15 @@ def read_given(path: Path, most: int = MOST_BYTES) -> bytes:
     return content
 
 
+def _is_of_the_shell(path: Path) -> bool:
+    """Whether a path names a descriptor of this process, or of the shell: /dev/stdin, /dev/fd/9, /proc/self/fd/9."""
+    place = path.absolute()
+    is_descriptor = fnmatchcase(str(place), "/proc/*/fd/*") or place.parent == Path("/dev/fd")
+    return is_descriptor or place == Path("/dev/stdin")
+
+
 def read_end(path: Path, most: int, begin: int = 0) -> bytes:
-    """Return the last bytes of a regular file, at most `most`; of a file that is cut so, from the next line on.
+    """Return the last bytes of a regular file, at most `most`; of a file that is cut so, whole lines if there are any.
 
     Args:
         begin: Bytes before this one are left out.
@@ -104,9 +114,9 @@ def read_end(path: Path, most: int, begin: int = 0) -> bytes:
     """
     with open_regular(path) as file:
         start = max(file.seek(0, os.SEEK_END) - most, begin)
-        file.seek(start)
-        read = file.read(most)
-    return read if start == begin else read.partition(b"\n")[2]
+        file.seek(max(start - 1, begin))
+        read = file.read(most + 1)
+    return read if start == begin else read.partition(b"\n")[2] or read[1:]
 
 
 def check_place(path: Path, option: str, *, force: bool) -> None:
@@ -123,7 +133,7 @@ def check_place(path: Path, option: str, *, force: bool) -> None:
     """
     if path.is_dir():
         raise ConfigError(f"{option} {path} is a directory; name a file in it")
-    if path.exists() and not path.is_file():
+    if path.exists() and (not path.is_file() or path.absolute().parent == Path("/dev") or _is_of_the_shell(path)):
         raise ConfigError(f"{option} {path} is no file, and one would take its place; choose another {option}")
     if path.exists() and not force:
         raise ConfigError(f"{option} {path} is there already; add --force to replace it, or choose another {option}")

@@ -46,6 +46,8 @@ RESTS, LONGEST_REST_S = 100.0, 10.0
 """A scan is repeated after that many times its own duration: thousands of runs cost a hundredth of a core."""
 QUICK_S = 0.1
 """A scan that took longer is repeated in a thread of its own; the list stays as it was until that has ended."""
+SOUGHT_S = 1.0
+"""Longest time that a request for a run which the list lacks waits for a scan that goes on, and longest scan for it."""
 MOST_SOUGHT = 10
 """Most runs and sweeps missing from the list for which the directories are scanned before the next scan is due."""
 MOST_CONFIGURATIONS = 256
@@ -119,7 +121,8 @@ class Index:
         self._running: dict[str, RunRecord] = {}
         self._of_redis: dict[str, Found] = {}  # runs that have no directory here
         self._due = float("-inf")
-        self._took_s = 0.0
+        self._took_s = 0.0  # of the processor; a disk may make it last longer
+        self._lasted_s = 0.0
         self._sought: set[str] = set()  # since the last scan that was due
 
     def entries(self) -> list[Entry]:
@@ -141,9 +144,9 @@ class Index:
         with self._looking:
             if self._is_due:
                 self._sought.clear()
-                began = time.thread_time()
+                began, entered = time.thread_time(), time.monotonic()
                 self._look()
-                self._took_s = time.thread_time() - began
+                self._took_s, self._lasted_s = time.thread_time() - began, time.monotonic() - entered
                 self._due = time.monotonic() + max(FRESH_S, min(RESTS * self._took_s, LONGEST_REST_S))
 
     def seek(self, *missing: str) -> None:
@@ -151,10 +154,14 @@ class Index:
 
         Each is sought once until a scan is due, and `MOST_SOUGHT` in all; none if a scan takes longer than `QUICK_S`.
         """
-        with self._looking:
-            if not self._sought.issuperset(missing) and len(self._sought) < MOST_SOUGHT and self._took_s <= QUICK_S:
+        if self._took_s > QUICK_S or self._lasted_s > SOUGHT_S or not self._looking.acquire(timeout=SOUGHT_S):
+            return
+        try:
+            if not self._sought.issuperset(missing) and len(self._sought) < MOST_SOUGHT:
                 self._sought.update(missing)
                 self._look()
+        finally:
+            self._looking.release()
 
     def read_again(self, runs: Collection[str]) -> None:
         """Read the files of these runs at once, after they were changed or removed."""

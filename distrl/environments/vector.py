@@ -253,6 +253,8 @@ class VectorEnvironment:
         flags = np.array(raw)
         if flags.shape == (self.rows,) and flags.dtype == np.bool_:  # as gymnasium's are: the rest takes microseconds
             return flags
+        if flags.shape == (self.rows,) and flags.dtype.kind == "O":
+            return np.array([gym_adapter.flag_of(name, flag) for flag in flags])
         if flags.shape != (self.rows,) or flags.dtype.kind not in "biuf" or np.isnan(flags).any():
             raise ValueError(
                 f"{name} is {flags.dtype} of shape {flags.shape}, it must be true or false of {self.rows} {self._kind}s"

@@ -6,9 +6,10 @@ store, so that another machine can watch and stop the job.
 """
 
 import fcntl
+import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -164,10 +165,13 @@ class OpenRecord:
 
 @contextmanager
 def submitting(run_dir: Path) -> Iterator[None]:
-    """Hold the lock by which others see that the submission goes on; the kernel releases it when this process ends."""
-    path = run_dir / CONFIG_FILE
-    with open_regular(path) as config:
-        with or_no_job(path):
+    """Hold the lock by which others see that the submission goes on; the kernel releases it when this process ends.
+
+    A file system without locks holds none: there, a submission that goes on looks like one that was cut off.
+    """
+    # NFS locks only what is open for writing.
+    with os.fdopen(os.open(run_dir / CONFIG_FILE, os.O_RDWR | os.O_NOFOLLOW), "r+b") as config:
+        with suppress(OSError):
             fcntl.flock(config, fcntl.LOCK_EX)
         yield
 

@@ -151,6 +151,7 @@ def _claimed(job: Job, record: OpenRecord) -> Iterator[None]:
         except _LeftError:
             raise
         except BaseException:
+            held.close()  # NFS keeps a file that is open
             _empty(run_dir)
             if not was_there:
                 run_dir.rmdir()

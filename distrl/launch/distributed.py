@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from distrl.config.secrets import split_password_file
-from distrl.config.small_files import read_small
+from distrl.config.small_files import MOST_POLICY_BYTES, read_small
 from distrl.data_store.atomic import put_file, remove_temporaries
 from distrl.errors import DecodeError, DistrlError, MemoryBackendError
 from distrl.interrupt import Interrupt
@@ -21,7 +21,7 @@ from distrl.launch.outcome import Outcome
 from distrl.launch.processes import ProcessLauncher
 from distrl.launch.run_redis import RunRedis, open_redis
 from distrl.launch.supervise import Supervisor
-from distrl.learner.policy_files import MOST_BYTES, write_weights
+from distrl.learner.policy_files import write_weights
 from distrl.memory_backend.access import user_name
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.codec import decode_weights
@@ -163,7 +163,7 @@ def keep_published(run_dir: Path, backend: Backend) -> str | None:
         if found is None:
             return None
         weights = decode_weights(found.blob)
-        if file.exists() and weights.version <= decode_weights(read_small(file, MOST_BYTES)).version:
+        if file.exists() and weights.version <= decode_weights(read_small(file, MOST_POLICY_BYTES)).version:
             return None
         write_weights(file.parent, weights)
     except MemoryBackendError as error:

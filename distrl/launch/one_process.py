@@ -67,7 +67,7 @@ def train_here(description: RunDescription, monitor: Monitor, interrupt: Interru
 
             reason = run_deterministic(description, backend, report, lambda: interrupt.code is not None, notice)
             outcome = Outcome(interrupt.code or 0, interrupt.name or reason)
-        except (DistrlError, SystemExit) as error:  # the end of the run's code is not that of the command
+        except DistrlError as error:
             traceback.print_exc()
             outcome = Outcome.of(error)
     monitor.ledger = backend.ledger.counts()

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from distrl import wire
 from distrl.config.curriculum import RETURN
 from distrl.config.load import load
-from distrl.config.small_files import read_small
+from distrl.config.small_files import MOST_POLICY_BYTES, read_small
 from distrl.data_store import atomic, checkpoints
 from distrl.data_store.checkpoints import ACTING
 from distrl.data_store.named_checkpoints import BEST, CheckpointName
@@ -26,8 +26,6 @@ from distrl.networks.policy.description import BundleDescription, RewardStatisti
 from distrl.types import Array, PolicyBundle, Weights
 
 NEWEST = "newest"
-MOST_BYTES = 2**31
-"""Largest file of a policy that is read, as large as a graph can be."""
 WEIGHTS_FILE, BEST_FILE = "weights.msgpack", "best.msgpack"
 
 
@@ -68,7 +66,7 @@ def write_bundle(directory: Path, bundle: PolicyBundle) -> None:
 def write_rewards(directory: Path, rewards: RewardStatistics) -> None:
     """Write the reward scale of newly saved weights into the description."""
     path = directory / "description.json"
-    description = replace(BundleDescription.from_json(read_small(path, MOST_BYTES).decode()), rewards=rewards)
+    description = replace(BundleDescription.from_json(read_small(path, MOST_POLICY_BYTES).decode()), rewards=rewards)
     atomic.put_file(path, description.to_json().encode())
 
 
@@ -138,13 +136,13 @@ def _read_newest(run_dir: Path) -> tuple[PolicyBundle, Weights]:
     directory = run_dir / "policy"
     path = directory / "graph.onnx"
     try:
-        graph = read_small(path, MOST_BYTES)
+        graph = read_small(path, MOST_POLICY_BYTES)
         path = directory / "description.json"
-        description = read_small(path, MOST_BYTES).decode()
+        description = read_small(path, MOST_POLICY_BYTES).decode()
         if BundleDescription.from_json(description).sha256 != hashlib.sha256(graph).hexdigest():
             raise CheckpointError(f"it is not of {directory / 'graph.onnx'}")
         path = directory / WEIGHTS_FILE
-        return PolicyBundle(graph, description), decode_weights(read_small(path, MOST_BYTES))
+        return PolicyBundle(graph, description), decode_weights(read_small(path, MOST_POLICY_BYTES))
     except FileNotFoundError as error:
         raise ConfigError(f"{run_dir} holds no policy yet: the first one is saved with the first checkpoint") from error
     except (DistrlError, UnicodeDecodeError) as error:
@@ -153,7 +151,7 @@ def _read_newest(run_dir: Path) -> tuple[PolicyBundle, Weights]:
 
 def _read_best(path: Path) -> KeptBest:
     try:
-        tree = wire.unpack(read_small(path, MOST_BYTES))
+        tree = wire.unpack(read_small(path, MOST_POLICY_BYTES))
         if not isinstance(tree, dict) or tree.keys() - {"best_by", "score"} != {"env_steps", "mean_return", "weights"}:
             raise DecodeError("it does not have the fields env_steps, mean_return and weights")
         # Earlier versions knew no other score than the mean return.

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from distrl.config.small_files import read_small
+from distrl.config.small_files import MOST_POLICY_BYTES, read_small
 from distrl.config.stores import is_store_url
 from distrl.data_store.checkpoints import LoadedCheckpoint, load, load_newest
 from distrl.data_store.named_checkpoints import CheckpointName, parse
 from distrl.errors import CheckpointError, ConfigError, DistrlError, require
-from distrl.learner.policy_files import MOST_BYTES, env_steps_of
+from distrl.learner.policy_files import env_steps_of
 from distrl.memory_backend.codec import decode_weights
 from distrl.networks.policy.exported_model import opened
 from distrl.types import Array
@@ -114,7 +114,7 @@ def _of_export(path: Path) -> Source:
     from distrl.networks.policy import onnx_graph
 
     try:
-        bundle, exported = opened(read_small(path, MOST_BYTES))
+        bundle, exported = opened(read_small(path, MOST_POLICY_BYTES))
         arrays = onnx_graph.embedded(bundle.graph, f"{_ACTING}/")
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
@@ -126,7 +126,7 @@ def _of_export(path: Path) -> Source:
 def _of_policy(directory: Path) -> Source:
     path = directory / "weights.msgpack"
     try:
-        weights = decode_weights(read_small(path, MOST_BYTES))
+        weights = decode_weights(read_small(path, MOST_POLICY_BYTES))
     except (OSError, DistrlError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
     steps = env_steps_of(directory.parent / "checkpoints", weights.version)

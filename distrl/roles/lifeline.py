@@ -32,15 +32,14 @@ class Lifeline:
 def watch_lifeline() -> None:
     """Send SIGTERM to this process when its parent is gone, and exit after `GRACE_S` seconds. No-op by hand.
 
-    Then the end of this process is that of its group, too, for which the parent would have seen.
+    Then the end of this process is that of its group, too, which the parent would have ended.
     """
     value = os.environ.get(LIFELINE_VARIABLE)
     if value is None:
         return
     gone = threading.Event()
-    if os.getpgrp() == os.getpid():
-        # Before libraries register their own ends, which come first.
-        atexit.register(_end_orphans, gone, os.getpid())
+    # Libraries register their own ends later, mostly, and what is registered last comes first.
+    atexit.register(_end_orphans, gone, os.getpid())
     threading.Thread(target=_wait_for_end, args=(int(value), gone), name="lifeline", daemon=True).start()
 
 
@@ -50,8 +49,7 @@ def _wait_for_end(read_fd: int, gone: threading.Event) -> None:
     gone.set()
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(GRACE_S)
-    if os.getpgrp() == os.getpid():
-        end_own_group(os.getpid())
+    end_own_group(os.getpid())
     os._exit(1)
 
 

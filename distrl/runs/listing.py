@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from operator import attrgetter
 from pathlib import Path
@@ -86,7 +86,10 @@ class Entry:
     @property
     def words(self) -> str:
         """The outcome, with what is damaged."""
-        return self.outcome if self.problem is None else f"{self.outcome}: {self.problem}"
+        if self.problem is None:
+            return self.outcome
+        told = f"damaged: {self.problem}"
+        return told if self.state == "damaged" else f"{self.outcome}; {told}"
 
     @property
     def kinds(self) -> set[str]:
@@ -276,7 +279,8 @@ def compare_runs(runs: Sequence[Run]) -> Comparison:
         try:
             settings.append(read_settings(run.path / "config.yaml"))
         except ConfigError as error:
-            entries[-1] = _damaged(damaged_run(run.path, error), name)
+            problem = entries[-1].problem or damaged_run(run.path, error).problem
+            entries[-1] = replace(entries[-1], problem=problem)
             settings.append({})
     return Comparison(tuple(entries), tuple(settings))
 

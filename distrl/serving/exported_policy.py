@@ -13,10 +13,9 @@ import numpy as np
 
 from distrl import frames
 from distrl.actors.policy import Policy, PolicyOutput
-from distrl.config.small_files import read_small
+from distrl.config.small_files import MOST_POLICY_BYTES, read_small
 from distrl.environments.preprocessing.pipeline import Pipeline
 from distrl.errors import ConfigError, DistrlError
-from distrl.learner.policy_files import MOST_BYTES
 from distrl.networks.actions.joint import ActionSelector
 from distrl.networks.policy.exported_model import Exported, opened
 from distrl.serving.served_values import action_writer, batched_arrays
@@ -185,7 +184,7 @@ def load_policy(path: str | Path) -> ExportedPolicy:
         DistrlError: It is not an exported policy, is damaged, or wants data from outside of it.
     """
     try:
-        content = read_small(Path(path), MOST_BYTES)
+        content = read_small(Path(path), MOST_POLICY_BYTES)
     except OSError as error:
         raise ConfigError(f"policy {path} cannot be read: {error.strerror}") from error
     try:

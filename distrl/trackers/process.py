@@ -113,8 +113,7 @@ def _one_line(text: str) -> str:
 
 def _main(descriptor: str) -> int:
     # After the libraries' own ends, as it is registered first. The run does it, too, if it still lives.
-    if os.getpgrp() == os.getpid():
-        atexit.register(end_own_group, os.getpid())
+    atexit.register(end_own_group, os.getpid())
     os.set_inheritable(int(descriptor), False)
     answers = os.fdopen(int(descriptor), "w", buffering=1)
     os.nice(NICENESS)

@@ -403,6 +403,17 @@ class MisspeltCheck(api.Td3):
             raise ValueError
 
 
+class WithHelpers(api.Ppo):
+    """Its own methods are called nearly as those of the base, and begin with _."""
+
+    def _policy_loss(self):
+        raise NotImplementedError
+
+    @staticmethod
+    def _value_losses():
+        raise NotImplementedError
+
+
 class WithoutSuper(api.Dqn):
     class Parameters(api.Dqn.Parameters):
         def check(self, context):
@@ -423,6 +434,10 @@ def test_a_misspelt_method_is_one_line(class_, line):
     with pytest.raises(ConfigError) as caught:
         config_of(class_)
     assert line in str(caught.value)
+
+
+def test_own_methods_that_begin_with_an_underscore_may_have_any_name():
+    assert config_of(WithHelpers).algorithm.name.endswith(":WithHelpers")
 
 
 def test_the_base_class_checks_its_settings_whether_or_not_the_subclass_calls_it():

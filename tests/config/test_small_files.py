@@ -1,9 +1,10 @@
 import os
+from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
 
-from distrl.config.small_files import open_regular, read_model, read_small
+from distrl.config.small_files import check_place, open_regular, read_end, read_given, read_model, read_small
 from distrl.errors import ConfigError
 
 
@@ -51,3 +52,31 @@ def test_links_are_opened_only_where_they_may(tmp_path):
         open_regular(tmp_path / "link", links=False)
     with pytest.raises(OSError, match="it is not a regular file"):
         open_regular("/dev/zero")
+
+
+@pytest.mark.parametrize("place", ["/dev/fd/{1}", "/proc/self/fd/{1}", "/proc/{0}/fd/{1}"])
+def test_a_pipe_of_the_shell_is_read_within_the_bound(place):
+    read, write = os.pipe()
+    os.write(write, b"seed: 1")
+    os.close(write)
+    with os.fdopen(read, "rb"):
+        assert read_given(Path(place.format(os.getpid(), read)), 7) == b"seed: 1"
+    with pytest.raises(ConfigError, match="/dev/zero is not a regular file"):
+        read_given(Path("/dev/zero"), 7)
+
+
+@pytest.mark.parametrize(
+    ("most", "begin", "end"),
+    [(99, 0, b"aaa\nbbb\nccc\n"), (8, 0, b"bbb\nccc\n"), (7, 0, b"ccc\n"), (3, 0, b"cc\n"), (99, 8, b"ccc\n")],
+)
+def test_the_end_of_a_file_has_whole_lines_if_one_fits(tmp_path, most, begin, end):
+    (tmp_path / "log").write_bytes(b"aaa\nbbb\nccc\n")
+    assert read_end(tmp_path / "log", most, begin) == end
+
+
+def test_no_output_takes_the_place_of_a_device(tmp_path):
+    (tmp_path / "file").touch()
+    for place in ("/dev/null", "/dev/stdout", "/dev/stdin", "/dev/fd/1"):
+        with pytest.raises(ConfigError, match=f"--output {place} is no file, and one would take its place"):
+            check_place(Path(place), "--output", force=True)
+    check_place(tmp_path / "file", "--output", force=True)

@@ -4,13 +4,11 @@ import logging
 import os
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 
 from distrl.config.load import load
-from distrl.interrupt import Interrupt
-from distrl.launch.one_process import log_lines_in, save_by_updates, standard_error_in, train_here
+from distrl.launch.one_process import log_lines_in, save_by_updates, standard_error_in
 from distrl.roles.description import RunDescription
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 
@@ -35,17 +33,6 @@ def test_standard_error_comes_back_after_an_error(tmp_path, capfd):
         raise KeyError
     os.write(2, b"here again\n")
     assert capfd.readouterr().err == "here again\n"
-
-
-def test_a_run_whose_code_ends_the_process_has_failed(tmp_path, monkeypatch):
-    """With exit code 0 or another one's meaning, a script or a sweep took it for another end."""
-    (tmp_path / "logs").mkdir()
-    monkeypatch.setattr("distrl.launch.deterministic.run_deterministic", lambda *_: sys.exit(0))
-    config = load("cartpole-impala").config
-    description = RunDescription(run_id="r", run_dir=str(tmp_path), config=config, spec=SPEC)
-    outcome = train_here(description, SimpleNamespace(event=lambda text: None), Interrupt())
-    assert (outcome.exit_code, outcome.stop_reason) == (1, "unexpected error")
-    assert outcome.error == "unexpected SystemExit: 0"
 
 
 @pytest.mark.parametrize(

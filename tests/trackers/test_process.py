@@ -44,6 +44,7 @@ def test_a_child_that_a_tracker_forks_does_not_end_its_group(monkeypatch):
     monkeypatch.setattr(os, "killpg", lambda *arguments: ended.append(arguments))
     end_own_group(os.getpid() + 1)  # as in a child, which inherits what the leader has registered
     assert ended == []
+    monkeypatch.setattr(os, "getpgrp", os.getpid)
     end_own_group(os.getpid())
     assert ended == [(os.getpid(), signal.SIGKILL)]
 
