@@ -207,6 +207,7 @@ class Writer:
 
         Raises:
             FencedError: Another learner has claimed; nothing that readers look at has been changed.
+            StoreError: The store has lost the claim, or does not take the checkpoint.
             FileNotFoundError: The checkpoint has been removed before it was opened.
             CheckpointError: It is not as its manifest says, so that readers pass over it.
         """
@@ -232,10 +233,16 @@ class Writer:
 
         Raises:
             FencedError: Another learner has claimed.
+            StoreError: The store has lost the claim: its content was removed, or its disk is not there.
         """
         listing = self.run.look()
-        if listing.writer != self.number:
+        if listing.writer > self.number:
             raise _fenced(self.run, listing.writer)
+        if listing.writer < self.number:
+            raise StoreError(
+                f"{self.run.url} has lost {_claim(self.number)}, this learner's claim: what the run had stored was "
+                "removed, or its disk is not mounted"
+            )
         return listing
 
     def _tidy(self, position: Position, *, best: bool, keep: int) -> None:

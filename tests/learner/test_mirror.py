@@ -109,6 +109,21 @@ def test_a_fenced_writer_stops_and_its_checkpoint_is_never_the_newest(mirrored, 
     assert run.look().newest == Position(1, 1)
 
 
+def test_a_store_that_is_removed_is_an_outage_and_no_other_learner(mirrored, run, here, tmp_path):
+    saved(here, 1)
+    mirror = mirrored(give_up_s=0.2)
+    wait_until(lambda: steps(run) == [1])
+    claim = (tmp_path / "s" / "r" / "checkpoints" / "writer-000001").rename(tmp_path / "away")
+    saved(here, 2)
+    mirror.request()
+    with pytest.raises(StoreError, match=r"lacks the last checkpoint: file:.* has lost writer-000001.* complete in"):
+        finish(mirror)
+    mirror.check()
+    claim.rename(tmp_path / "s" / "r" / "checkpoints" / "writer-000001")
+    wait_until(lambda: mirror.trouble is None)
+    assert steps(run) == [2, 1]
+
+
 def test_a_claim_after_an_outage_is_refused_if_another_learner_has_claimed_meanwhile(mirrored, here, objects):
     saved(here, 1)
     objects.down = True
