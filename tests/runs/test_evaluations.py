@@ -28,8 +28,10 @@ def test_of_a_long_file_the_end(tmp_path, monkeypatch):
     path = tmp_path / "evaluations.jsonl"
     for env_steps in range(1, 9):
         write_evaluation(path, asdict(Evaluation(1, env_steps, 1, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0)))
-    monkeypatch.setattr(evaluations, "MOST_BYTES", path.stat().st_size // 2)
-    assert [found.env_steps for found in read_evaluations(path)] == [6, 7, 8]
+    half = path.stat().st_size // 2
+    for most, whole in ((half, [5, 6, 7, 8]), (half - 1, [6, 7, 8])):
+        monkeypatch.setattr(evaluations, "MOST_BYTES", most)
+        assert [found.env_steps for found in read_evaluations(path)] == whole
 
 
 def test_the_best_is_by_the_result_that_the_newest_names():
