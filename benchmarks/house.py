@@ -36,7 +36,7 @@ HOT = (
     *(f"memory_backend/{name}.py" for name in ("redis_connection", "stream", "tickets", "weights")),
     *("networks/*.py", "networks/actions/*.py", "networks/heads/*.py", "networks/framework/*.py"),
 )
-"""What an unroll passes between the environment's step and the update, as paths in distrl/."""
+"""Modules that carry an unroll from the environment's step to the update, as paths in distrl/."""
 APPLICATIONS = ("apps/*", "dashboard/*", "doctor/*", "experiments/*", "jobs/*", "trackers/*")
 LOOPS = {
     "actor.py": "actors/actor.py",

@@ -26,7 +26,7 @@ def dead_pid():
     return process.pid
 
 
-def nobody(text):
+def no_trouble(text):
     raise AssertionError(text)
 
 
@@ -107,16 +107,16 @@ def test_directories_come_by_name_and_what_is_below_a_run_is_its_own(tmp_path):
         make_run(tmp_path / name)
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "b")
-    found = [path.relative_to(tmp_path).as_posix() for path in run_directories(tmp_path, nobody)]
+    found = [path.relative_to(tmp_path).as_posix() for path in run_directories(tmp_path, no_trouble)]
     assert found == ["b", "sweep/one", "sweep/two"]
-    assert [*run_directories(tmp_path / "b", nobody)] == [tmp_path / "b"]
+    assert [*run_directories(tmp_path / "b", no_trouble)] == [tmp_path / "b"]
 
 
 def test_damaged_runs_are_found_with_what_is_wrong(tmp_path):
     make_run(tmp_path / "good")
     (make_run(tmp_path / "bad") / "run.json").write_text("{")
     (make_run(tmp_path / "worse") / "summary.json").write_text('{"run_id": "r1"}')
-    assert [(run.path.name, run.state, run.problem.split(":")[0]) for run in find_runs([tmp_path], nobody)] == [
+    assert [(run.path.name, run.state, run.problem.split(":")[0]) for run in find_runs([tmp_path], no_trouble)] == [
         ("bad", "damaged", "run.json"),
         ("good", "ended", ""),
         ("worse", "damaged", "summary.json"),
@@ -125,12 +125,12 @@ def test_damaged_runs_are_found_with_what_is_wrong(tmp_path):
 
 def test_a_run_that_is_named_twice_is_found_once(tmp_path):
     make_run(tmp_path / "a")
-    assert [run.path for run in find_runs([tmp_path / "a", tmp_path], nobody)] == [tmp_path / "a"]
+    assert [run.path for run in find_runs([tmp_path / "a", tmp_path], no_trouble)] == [tmp_path / "a"]
 
 
 def test_a_place_that_is_no_folder(tmp_path):
     with pytest.raises(ConfigError, match="nowhere is not a folder; name a run's directory"):
-        [*find_runs([tmp_path / "nowhere"], nobody)]
+        [*find_runs([tmp_path / "nowhere"], no_trouble)]
 
 
 def test_a_folder_that_cannot_be_looked_into_is_told(tmp_path, monkeypatch):
