@@ -150,6 +150,7 @@ def _train(
     with forgotten_if_empty(folder) if new else nullcontext(), head_start(loaded.config) as learner:
         from distrl.launch import training  # beside the head start, as they take a while
         from distrl.terminal.console import ListenedView, named_view
+        from distrl.trackers.tracking import Trackers
 
         shown = named_view(view or "auto", folder) if isinstance(view, str | None) else view
         interrupt = interrupt or Interrupt()
@@ -164,6 +165,7 @@ def _train(
                 view=shown,
                 head_start=learner,
                 interrupt=interrupt,
+                observers=[Trackers],
             )
         finally:
             shown.stop()

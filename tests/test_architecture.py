@@ -45,22 +45,24 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "algorithms": FOUNDATION | {"config", "networks"},
     "runs": FOUNDATION | {"config", "data_store", "metrics"},
     "terminal": FOUNDATION | {"config", "memory_backend", "metrics", "runs"},
-    "trackers": FOUNDATION | {"config", "metrics"},
+    "observers": FOUNDATION | {"config", "memory_backend", "metrics", "runs", "terminal"},
+    "trackers": FOUNDATION | {"config", "metrics", "observers", "runs"},
     "actors": UP_TO_PARTS | {"algorithms"},
     "learner": UP_TO_PARTS | {"algorithms", "replay"},
     "serving": UP_TO_PARTS | {"actors", "learner"},
     "roles": UP_TO_PARTS | {"runs", "actors", "learner"},
     "doctor": UP_TO_PARTS | {"runs", "learner", "roles"},
-    "launch": UP_TO_PARTS | {"algorithms", "runs", "terminal", "trackers", "actors", "learner", "roles"},
+    "launch": UP_TO_PARTS | {"algorithms", "runs", "terminal", "observers", "actors", "learner", "roles"},
     "dashboard": FOUNDATION | {"config", "memory_backend", "metrics", "runs"},
     "jobs": FOUNDATION | {"config", "environments", "memory_backend", "data_store", "runs", "roles", "launch"},
     "experiments": FOUNDATION
     | {"config", "data_store", "metrics", "runs", "roles", "jobs", "launch", "memory_backend"},
     "commands": FOUNDATION
     | {"config", "environments", "memory_backend", "data_store", "metrics", "runs", "terminal"}
-    | {"serving", "roles", "doctor", "launch", "dashboard", "jobs", "experiments"},
+    | {"serving", "roles", "doctor", "launch", "dashboard", "jobs", "experiments", "trackers"},
     "__main__": FOUNDATION | {"commands"},
-    "__init__": FOUNDATION | {"config", "memory_backend", "metrics", "runs", "terminal", "serving", "launch"},
+    "__init__": FOUNDATION
+    | {"config", "memory_backend", "metrics", "runs", "terminal", "serving", "trackers", "launch"},
 }
 
 # Third-party module -> the only places that may name it.

@@ -220,12 +220,13 @@ def bench(
 
     from distrl.launch.bench import bench as measure
     from distrl.terminal.console import QuietView, make_view
+    from distrl.trackers.tracking import Trackers
 
     loaded = (replace(layers, preset="cartpole-impala") if layers.names_nothing else layers).load()
     folder = run_dir or distrl.new_directory(Path("runs") / distrl.run_name(loaded.config, "bench-"))
     view = QuietView(folder, lambda text: echo(text, err=True)) if as_json else make_view(run_dir=folder)
     try:
-        report = measure(loaded, seconds=seconds, run_dir=folder, view=view)
+        report = measure(loaded, seconds=seconds, run_dir=folder, view=view, observers=[Trackers])
     finally:
         view.stop()
     if as_json:

@@ -28,6 +28,8 @@ from distrl.launch.stored_files import StoredFiles
 from distrl.launch.warm_start import with_first_weights
 from distrl.learner.replay_set_up import empty_replay_note
 from distrl.memory_backend.keys import checked_run_id
+from distrl.observers import OBSERVERS
+from distrl.observers.observer import Observer
 from distrl.roles.description import RunDescription
 from distrl.roles.plan import most_actors
 from distrl.runs.run_directory import (
@@ -43,7 +45,6 @@ from distrl.runs.run_directory import (
 from distrl.runs.summary import Summary
 from distrl.runs.trial import Trial
 from distrl.terminal.console import View
-from distrl.trackers.tracker import Ending
 
 
 def train(
@@ -55,6 +56,7 @@ def train(
     view: View,
     head_start: HeadStart | None = None,
     interrupt: Interrupt | None = None,
+    observers: Sequence[type[Observer]] = (),
 ) -> Summary:
     """Train until a stop condition holds, an operator ends the run, or something fails for good.
 
@@ -65,6 +67,7 @@ def train(
         run_id: The id of a new run; None: one of the time and a random number. A resumed run keeps its own.
         head_start: The process that becomes the learner, unless the learner is a Ray actor or in this process.
         interrupt: Ends the run when its code is set, as signals do if this is the main thread; None: signals alone.
+        observers: Those of applications, beside the ones of every run.
 
     Returns:
         The summary, also written to summary.json; `exit_code` and `error` in it say how the run ended.
@@ -78,7 +81,8 @@ def train(
     fetch: Callable[[], Sequence[str]] | None = None
     if stored is not None and resume is not None and not names_checkpoint(resume):
         fetch = partial(fetch_run, stored, run_dir, resume, view.event)
-    checked = check(loaded, run_dir, run_id, view.event)
+    observers = (*observers, *OBSERVERS)
+    checked = check(loaded, run_dir, run_id, view.event, observers)
     if elsewhere := stored is not None and fetch is not None and is_only_stored(stored, run_dir):
         fetch = partial(_fetched, fetch, checked, run_dir, view.event)
     else:
@@ -94,7 +98,8 @@ def train(
         write_config(run_dir, checked.loaded)
         is_resumed = opened.update > 0 and not is_new
         launch = _Launch(
-            checked, run_dir, run_id, opened, is_resumed, view, head_start, interrupt, began, stored, trial
+            *(checked, run_dir, run_id, opened, is_resumed, view, head_start, interrupt, began, stored, trial),
+            observers,
         )
         summary = launch.run()
     return summary
@@ -163,6 +168,7 @@ class _Launch:
     began: tuple[float, float]  # by the wall clock and by the monotonic clock
     stored: StoredRun | None  # its folder in the data store
     trial: Trial
+    observers: Sequence[type[Observer]]
 
     def run(self) -> Summary:
         """Train, and write a summary however the training ends; it stays unless the launch is refused."""
@@ -178,11 +184,12 @@ class _Launch:
         )
         with usable(self.run_dir):
             write_manifest(self.run_dir, description.run_id, config)
-            monitor = Monitor(config, self.run_dir, self.view)
+            monitor = Monitor(
+                *(self.run_id, self.run_dir, config, self.view), resumed=self.is_resumed, observers=self.observers
+            )
         files = self._store_files(description, monitor)
         try:
             self._report_start(description, monitor)
-            monitor.track(self.run_id, self.run_dir.resolve(), resumed=self.is_resumed)
             with interruptible(config.launch.sigterm_exit_code, self.interrupt) as interrupt:
                 if config.deterministic:
                     outcome = train_here(description, monitor, interrupt)
@@ -211,7 +218,7 @@ class _Launch:
         )
 
     def _report_start(self, description: RunDescription, monitor: Monitor) -> None:
-        monitor.write_configuration(read_settings(self.run_dir / "config.yaml"))
+        monitor.begin(read_settings(self.run_dir / "config.yaml"))
         empty = empty_replay_note(description.config, self.run_dir / "checkpoints", self.opened.update)
         for note in (f"run {description.run_id} in {self.run_dir}", *self.opened.notes, *self.checked.notes, empty):
             if note:
@@ -222,11 +229,10 @@ class _Launch:
     ) -> Summary:
         """Write the summary and show the closing lines. A failure to write it is the run's error, unless it has one."""
         started, began_at = self.began
-        wall_s = time.monotonic() - began_at  # without the trackers' time
-        monitor.end_trackers(Ending(outcome.exit_code, outcome.stop_reason, outcome.error), self.trial.accepted)
-        monitor.close()
+        wall_s = time.monotonic() - began_at  # without that of observers that finish
         summary = summarize(description, self.opened, monitor, outcome, started, wall_s)
         summary = summary.model_copy(update={"accepted": self.trial.accepted})
+        summary = summary.model_copy(update={"untracked": monitor.end(summary)})
         try:
             summary.write(self.run_dir / "summary.json")
         except OSError as error:

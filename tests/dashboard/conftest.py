@@ -17,7 +17,7 @@ from distrl.dashboard.access import Access
 from distrl.dashboard.alert_settings import AlertSettings
 from distrl.dashboard.app import make_app
 from distrl.dashboard.payloads import Runs
-from distrl.metrics.sinks import CsvSink
+from distrl.observers.metrics_csv import CsvSink
 from distrl.runs.directories import Manifest, process_mark
 from distrl.runs.summary import Summary
 from tests import run_folders

@@ -5,7 +5,7 @@ from distrl.dashboard.comparing import Asked, Compared
 from distrl.dashboard.files import NotThereError, id_of
 from distrl.dashboard.payloads import numbers
 from distrl.errors import ConfigError
-from distrl.metrics.sinks import CsvSink
+from distrl.observers.metrics_csv import CsvSink
 
 
 def test_a_run_that_has_ended(runs, make_run):

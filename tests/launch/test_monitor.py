@@ -11,7 +11,7 @@ from distrl.config.settings import Setting
 from distrl.errors import ConfigError
 from distrl.launch.monitor import Monitor
 from distrl.memory_backend.records import Evaluation, Request, RoleStatus
-from distrl.metrics.sinks import CsvSink
+from distrl.observers.metrics_csv import CsvSink
 from distrl.runs.evaluations import read_evaluations
 from tests.event_files import read_events
 

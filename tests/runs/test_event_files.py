@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from distrl.errors import ConfigError
-from distrl.metrics.sinks import EventFile
+from distrl.metrics.event_file import EventFile
 from distrl.runs import event_files
 from distrl.runs.event_files import Histogram, heat_map, read_histograms, tags
 from tests.event_files import read_events

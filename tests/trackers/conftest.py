@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from distrl.config.trackers import TrackersConfig
-from distrl.metrics.sinks import CsvSink
+from distrl.observers.metrics_csv import CsvSink
 from distrl.trackers.tracker import Ending, TrackedRun
 from distrl.trackers.tracking import Tracking
 

@@ -1,10 +1,10 @@
 import csv
 
 import pytest
+from distrl.metrics.sinks import CsvSink, TensorBoardSink
 
 from distrl.config.tensorboard import TensorBoardConfig
 from distrl.errors import ConfigError
-from distrl.metrics.sinks import CsvSink, TensorBoardSink
 from distrl.metrics.snapshot import COLUMNS
 from tests.event_files import read_events
 

@@ -5,9 +5,9 @@ import resource
 import signal
 
 import pytest
+from distrl.launch.role_rows import RoleRows
 
 from distrl.launch import role_rows
-from distrl.launch.role_rows import RoleRows
 from distrl.memory_backend.records import RoleStatus
 
 ROLES = [
