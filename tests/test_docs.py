@@ -140,7 +140,7 @@ def test_the_page_of_settings_has_a_row_for_every_setting():
     """A place of many names (`<name>`, `[]`) has its settings once."""
     page = generator("settings").page()
     assert "| `learning_rate` | number > 0 | `0.00025` |" in page
-    leaves = {path.rpartition(".")[2] for path in known_paths()}
+    leaves = {path.rpartition(".")[2] for path in known_paths()} - {"declared"}  # distrl itself writes this one
     assert sorted(name for name in leaves if f"`{name}" not in page) == []
 
 
