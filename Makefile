@@ -93,7 +93,7 @@ performance: $(VENV)/installed-dev  ## Measures speed, an hour; ARGS=--publish w
 endurance: $(VENV)/installed-dev  ## Kills, starves and feeds it anything for two hours; ARGS=--publish writes docs/reliability.md.
 	$(BIN)/python -m benchmarks.endurance $(ARGS)
 
-references: build/references/installed  ## Compares losses and updates with SB3's and rlax's, 100 s of CPU time; ARGS=--publish writes docs/references.md.
+references: build/references/installed  ## Compares losses and updates with SB3's and rlax's, 100 s of CPU time; ARGS=--publish keeps the report.
 	build/references/bin/python -m benchmarks.references $(ARGS)
 
 behaviour: build/references/installed  ## Trains bsuite's own agents and distrl on its tasks, hours; ARGS="--only '*memory_len*'" selects.

@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUT = ROOT / "build/pages"
 FENCED = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
-GENERATED = ("settings", "capabilities", "modules")
+GENERATED = ("settings", "capabilities", "modules", "comparisons")
 LINK = re.compile(r'(?P<before>\]\(|src=")(?P<path>[^)\s"#]*)(?P<anchor>#[^)\s"]*)?(?P<after>\)|")')
 
 

@@ -91,6 +91,7 @@ def test_pages_and_what_they_link_to_are_written(pages, tmp_path):
         "settings.md": "| `discount` |",
         "capabilities.md": "| A01 | With `network.force_cpu`",
         "modules.md": "- `actor.py`: The actor's loop",
+        "comparisons.md": "SB3 SAC.train()",
     }.items():
         assert line in (tmp_path / name).read_text()
     assert not any(name == "old.md" or name.endswith(".py") for name in written)
