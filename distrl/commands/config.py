@@ -64,7 +64,7 @@ def explain(
         str | None, typer.Argument(metavar="[NAME]", help="One kind of a section that has several, like ppo.")
     ] = None,
 ) -> None:
-    """Explain a setting: its type, bounds, default and meaning.
+    """Explain a setting: its type, bounds, default and meaning. `make site` builds a page of all settings.
 
     [cyan]distrl config explain network.learning_rate[/]
 
