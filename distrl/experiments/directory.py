@@ -22,10 +22,10 @@ import yaml
 
 from distrl.config.document import parse_mapping
 from distrl.config.load import LoadedConfig, dump_given, validated
-from distrl.config.small_files import read_end, read_given
 from distrl.data_store.atomic import TEMPORARY, put_file
 from distrl.errors import ConfigError, DistrlError, printable
 from distrl.experiments.sweep import Planned, Varying
+from distrl.files import read_end, read_given
 from distrl.metrics.phrases import return_words
 from distrl.runs.last_row import last_row
 from distrl.runs.summary import REASONS, Summary

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
-from distrl.config.small_files import read_model
 from distrl.data_store.atomic import put_file
 from distrl.errors import EXIT_OK, printable
+from distrl.files import read_model
 from distrl.metrics.phrases import lost_words, return_words, used_words, waiting_words
 from distrl.metrics.snapshot import COLUMNS, Snapshot, other_evaluation_column
 
