@@ -17,8 +17,8 @@ from distrl.config.load import dump, load
 from distrl.config.presets import nearest
 from distrl.config.run import RunConfig
 from distrl.config.secrets import masked_text
-from distrl.config.small_files import read_small
 from distrl.errors import ConfigError
+from distrl.files import read_small
 
 if TYPE_CHECKING:
     from distrl.config.reference import Setting

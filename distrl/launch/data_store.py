@@ -5,13 +5,13 @@ from pathlib import Path
 
 from distrl.config import RunConfig
 from distrl.config.secrets import masked_settings
-from distrl.config.small_files import read_small
 from distrl.config.stores import is_store_url, split_run
 from distrl.data_store.checkpoints import newest_first, step_of
 from distrl.data_store.fetching import RUN_FILES, fetch_newest
 from distrl.data_store.opening import open_objects, require_usable, usable_store
 from distrl.data_store.stored_run import Position, StoredRun, Writer
 from distrl.errors import CheckpointError, ConfigError
+from distrl.files import read_small
 from distrl.memory_backend.keys import checked_run_id
 from distrl.runs.run_directory import run_id_of
 

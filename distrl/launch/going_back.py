@@ -10,10 +10,10 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
-from distrl.config.small_files import open_regular
 from distrl.data_store import atomic
 from distrl.data_store.checkpoints import best_path, mark_best, newest_first, read_manifest, step_of
 from distrl.errors import DistrlError
+from distrl.files import open_regular
 from distrl.learner.policy_files import BEST_FILE, WEIGHTS_FILE, kept_best, read_policy, write_weights
 from distrl.learner.replay_set_up import saved_replays
 from distrl.runs.run_directory import usable
