@@ -1,6 +1,7 @@
 """The data store's part in a launch: checks before it, and what is fetched before a run resumes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from distrl.config import RunConfig
@@ -10,10 +11,11 @@ from distrl.config.stores import is_store_url, split_run
 from distrl.data_store.checkpoints import newest_first, step_of
 from distrl.data_store.fetching import RUN_FILES, fetch_newest
 from distrl.data_store.opening import open_objects, require_usable, usable_store
-from distrl.data_store.stored_run import Position, StoredRun, Writer
-from distrl.errors import CheckpointError, ConfigError
+from distrl.data_store.stored_run import GoingBack, Position, StoredRun
+from distrl.errors import CheckpointError, ConfigError, StoreError
 from distrl.memory_backend.keys import checked_run_id
 from distrl.runs.run_directory import run_id_of
+from distrl.runs.trial import Trial
 
 
 def resumed_run(resume: str, store: str | None) -> str:
@@ -59,9 +61,9 @@ def open_stored_run(config: RunConfig, run_id: str, *, new: bool) -> StoredRun |
     with usable_store():
         run = StoredRun(open_objects(store), run_id)
         require_usable(run.objects)
-        begun = run.is_begun()
+        begun = run.look().is_begun
     if new and begun:
-        raise ConfigError(f"{run.url} already holds a run; choose another --run-id, or go on with --resume {run.url}")
+        raise _taken(run)
     return run
 
 
@@ -91,20 +93,46 @@ def is_only_stored(run: StoredRun, run_dir: Path) -> bool:
         return not newest_first(run_dir / "checkpoints") and run.look().newest is not None
 
 
-def go_back(run: StoredRun, run_dir: Path) -> None:
-    """Let the store pass over all that is later than the newest checkpoint of the directory.
+def going_back(run: StoredRun, chosen: Path) -> GoingBack:
+    """Return how the store passes over all that is later than a checkpoint of the directory.
 
     Raises:
-        ConfigError: The store does not answer any more. The same command can be repeated.
-        FencedError: Another learner has claimed the run meanwhile.
+        ConfigError: The store does not answer any more.
     """
-    with usable_store("; repeat the command"):
-        newest, listing = newest_first(run_dir / "checkpoints")[0], run.look()
-        manifest = read_small(newest / "manifest.json")
+    with usable_store():
+        listing, manifest = run.look(), read_small(chosen / "manifest.json")
         # The same step may be there twice, of writers before and after an earlier return.
         same = (
             position
             for position in listing.complete
-            if position.step == step_of(newest) and run.manifest(position) == manifest
+            if position.step == step_of(chosen) and run.manifest(position) == manifest
         )
-        Writer.claim(run, listing.writer, "", next(same, Position(0, step_of(newest))))
+        return GoingBack(listing.writer, next(same, Position(0, step_of(chosen))))
+
+
+@contextmanager
+def begun(run: StoredRun | None, trial: Trial, *, new: bool) -> Iterator[None]:
+    """Claim the run's folder for a launch that begins it, until the launch is refused; nothing without a store.
+
+    Args:
+        new: The folder must hold no run.
+
+    Raises:
+        ConfigError: Another launch has begun it meanwhile, or the store does not answer any more.
+    """
+    first = False
+    if run is not None:
+        with usable_store():
+            first = run.begin()
+        if new and not first:
+            raise _taken(run)
+    try:
+        yield
+    finally:
+        if run is not None and first and not trial.accepted:
+            with suppress(StoreError):
+                run.withdraw()
+
+
+def _taken(run: StoredRun) -> ConfigError:
+    return ConfigError(f"{run.url} already holds a run; choose another --run-id, or go on with --resume {run.url}")

@@ -12,11 +12,19 @@ from distrl.config.load import LoadedConfig, dump, load
 from distrl.config.settings import read_settings
 from distrl.config.stores import is_store_url
 from distrl.data_store.atomic import put_file
-from distrl.data_store.stored_run import StoredRun
+from distrl.data_store.stored_run import GoingBack, StoredRun
 from distrl.errors import ConfigError, DistrlError, StoreError
 from distrl.interrupt import Interrupt, interruptible
 from distrl.launch.checks import Checked, check
-from distrl.launch.data_store import fetch_run, go_back, is_only_stored, open_stored_run, require_id, resumed_run
+from distrl.launch.data_store import (
+    begun,
+    fetch_run,
+    going_back,
+    is_only_stored,
+    open_stored_run,
+    require_id,
+    resumed_run,
+)
 from distrl.launch.distributed import train_with_roles
 from distrl.launch.going_back import begin_at
 from distrl.launch.head_start import HeadStart
@@ -84,17 +92,18 @@ def train(
     else:
         checked = with_first_weights(checked, run_to_resume(run_dir, resume), view.event)
     trial = Trial(view.event)
-    with open_run_directory(run_dir, resume, fetch, trial) as opened:
+    with open_run_directory(run_dir, resume, fetch, trial) as opened, begun(stored, trial, new=is_new):
         if elsewhere:
             checked = with_first_weights(checked, run_dir, view.event)
+        back = None
         if opened.chosen is not None:
-            opened = _at_chosen(opened, opened.chosen, run_dir, checked.loaded.config)
             if stored is not None and not is_new:
-                go_back(stored, run_dir)
+                back = going_back(stored, opened.chosen)
+            opened = _at_chosen(opened, opened.chosen, run_dir, checked.loaded.config)
         write_config(run_dir, checked.loaded)
         is_resumed = opened.update > 0 and not is_new
         launch = _Launch(
-            checked, run_dir, run_id, opened, is_resumed, view, head_start, interrupt, began, stored, trial
+            checked, run_dir, run_id, opened, is_resumed, view, head_start, interrupt, began, stored, trial, back
         )
         summary = launch.run()
     return summary
@@ -163,6 +172,7 @@ class _Launch:
     began: tuple[float, float]  # by the wall clock and by the monotonic clock
     stored: StoredRun | None  # its folder in the data store
     trial: Trial
+    back: GoingBack | None = None
 
     def run(self) -> Summary:
         """Train, and write a summary however the training ends; it stays unless the launch is refused."""
@@ -172,6 +182,7 @@ class _Launch:
             run_dir=str(self.run_dir.resolve()),
             resumed_update=self.opened.update,
             resumed_wall_s=self.opened.wall_s,
+            back=self.back,
             most_actors=most_actors(config),
             config=config,
             spec=self.checked.spec,

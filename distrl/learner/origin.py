@@ -12,6 +12,7 @@ from pathlib import Path
 
 from distrl.algorithms.algorithm import Networks
 from distrl.data_store.checkpoints import LoadedCheckpoint, load_newest
+from distrl.data_store.stored_run import GoingBack
 from distrl.errors import CheckpointError, DecodeError
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.backend import Backend
@@ -33,11 +34,13 @@ class Place:
     Attributes:
         own: Whether it is the run's directory: its run.json names the run.
         resumed_update: Update of the checkpoint from which the run resumes; 0 for a new training.
+        back: The run's return to that checkpoint, if the data store has later ones.
     """
 
     run_dir: Path
     own: bool = True
     resumed_update: int = 0
+    back: GoingBack | None = None
 
     def __str__(self) -> str:
         return f"{self.run_dir} on {socket.gethostname()}"

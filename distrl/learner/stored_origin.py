@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -35,8 +36,8 @@ class Stored(NamedTuple):
     place: Place
     note: str | None
 
-    def mirror(self, config: CheckpointConfig, launch: str) -> Mirror:
-        """Begin to store what the directory has."""
+    def mirror(self, config: CheckpointConfig, launch: str, begun: Callable[[], bool]) -> Mirror:
+        """Store what the directory has, once the learner has `begun` to take unrolls in."""
         return Mirror(
             self.run,
             self.place.run_dir,
@@ -45,6 +46,7 @@ class Stored(NamedTuple):
             launch=launch,
             keep=config.keep,
             give_up_s=config.store_give_up_s,
+            begun=begun,
         )
 
 
@@ -59,7 +61,7 @@ def look_into_store(config: CheckpointConfig, place: Place, run_id: str) -> Stor
     """
     if config.store is None:
         return None
-    run = StoredRun(open_objects(config.store), run_id)
+    run = StoredRun(open_objects(config.store), run_id, place.back)
     until = time.monotonic() + config.store_give_up_s
     while True:
         try:

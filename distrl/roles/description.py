@@ -7,6 +7,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from distrl.config import RunConfig
+from distrl.data_store.stored_run import GoingBack
 from distrl.errors import MemoryBackendError
 from distrl.memory_backend.backend import Backend, connect, new_launch
 from distrl.memory_backend.redis_address import public_url
@@ -31,6 +32,7 @@ class RunDescription(BaseModel):
         resumed_update: Update of the checkpoint that this launch goes on from; 0 for a new training. Part of the
             actors' seeds, so that a resumed training does not live through its first launch's randomness again.
         resumed_wall_s: Seconds of training behind that checkpoint.
+        back: The run's return to that checkpoint, where the data store may have later ones.
         most_actors: Most actors that operators may ask for without force; 0: the run starts none.
         spec: The environment, as the probe found it, so that the learner needs no gymnasium.
     """
@@ -44,6 +46,7 @@ class RunDescription(BaseModel):
     spec: EnvSpec
     resumed_update: int = 0
     resumed_wall_s: float = 0.0
+    back: GoingBack | None = None
     most_actors: int | None = None
 
     @classmethod

@@ -34,10 +34,10 @@ def run_dir(trained, tmp_path):
     return shutil.copytree(trained, tmp_path / "run", symlinks=True)
 
 
-def refused(run_dir, *sets, resume=None):
+def refused(run_dir, *sets, resume="itself"):
     """Launch, and return the words with which the launch is refused."""
     try:
-        summary = train(run_dir, *sets, resume=resume or str(run_dir), updates=6)
+        summary = train(run_dir, *sets, resume=str(run_dir) if resume == "itself" else resume, updates=6)
     except DistrlError as error:
         return str(error)
     assert summary.exit_code == ConfigError.exit_code
@@ -111,6 +111,24 @@ def test_a_refused_launch_whose_store_has_diverged_changes_neither(run_dir, tmp_
     assert (tree(run_dir), tree(tmp_path / "store")) == before
     assert train(run_dir, store, resume=str(run_dir), updates=6).exit_code == 0
     assert (run_dir / "checkpoints.of-writer-1" / "ckpt-000000000006").is_dir()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("resume", ["", "@1"])
+def test_a_refused_launch_leaves_its_store_as_it_was(run_dir, tmp_path, resume):
+    store = f"checkpoint.store=file://{tmp_path / 'store'}"
+    assert train(run_dir, store, resume=str(run_dir), updates=4).exit_code == 0
+    before = tree(run_dir), tree(tmp_path / "store")
+    assert "does not fit the configuration" in refused(run_dir, OTHER_NETWORK, store, resume=f"{run_dir}{resume}")
+    assert (tree(run_dir), tree(tmp_path / "store")) == before
+
+
+@pytest.mark.slow
+def test_a_refused_new_run_leaves_nothing_in_its_store(tmp_path):
+    (tmp_path / "store").mkdir()
+    new = ["algorithm={name: appo}", f"checkpoint.store=file://{tmp_path / 'store'}"]
+    assert "cannot be written" in refused(tmp_path / "run", *new, "tensorboard.directory=/proc/no", resume=None)
+    assert [*tmp_path.rglob("*")] == [tmp_path / "store"]
 
 
 @pytest.mark.slow
