@@ -89,7 +89,7 @@ def run_deterministic(
         notice: Called with one line about a problem with which the training goes on; "" ends it.
     """
     config = description.config
-    place = Place(Path(description.run_dir), True, description.resumed_update, description.back)
+    place = Place(Path(description.run_dir), True, description.start.update, description.start.back)
     prepared = prepare(config, description.spec, place, description.run_id, backend)
     bundle = backend.weights.get_bundle()
     assert bundle is not None  # prepare has just put it

@@ -9,7 +9,7 @@ import distrl
 from distrl.config.load import load
 from distrl.errors import ConfigError, DistrlError
 from distrl.runs import trial
-from distrl.runs.run_directory import open_run_directory
+from distrl.runs.run_directory import locked
 from distrl.runs.trial import APPENDED, LATER, REPLACED
 from tests.tree import tree
 
@@ -142,7 +142,7 @@ def test_a_damaged_file_refuses_the_launch_and_stays(run_dir):
 
 @pytest.mark.slow
 def test_a_launch_beside_one_that_lives_changes_nothing(run_dir):
-    with open_run_directory(run_dir, "auto"):
+    with locked(run_dir):
         before = tree(run_dir)
         assert "has not ended; stop it first" in refused(run_dir)
         assert tree(run_dir) == before

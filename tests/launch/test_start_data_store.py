@@ -14,7 +14,7 @@ from distrl.data_store.opening import open_objects
 from distrl.data_store.stored_run import StoredRun, Writer
 from distrl.errors import CheckpointError, ConfigError, StoreError
 from distrl.launch import training
-from distrl.launch.data_store import going_back, open_stored_run, resumed_run
+from distrl.launch.start import _open_stored_run, _stored_id, going_back
 from tests.data_store.stores import Breaking, saved, store_steps
 
 
@@ -77,7 +77,7 @@ def test_a_store_that_vanishes_ends_with_6_and_a_complete_directory(url, tmp_pat
         made[-1].before_write = lambda number: setattr(made[-1], "down", len(made) > 1 and number > 8)
         return made[-1]
 
-    for module in ("distrl.launch.data_store", "distrl.learner.stored_origin"):
+    for module in ("distrl.launch.start", "distrl.learner.origin"):
         monkeypatch.setattr(f"{module}.open_objects", breaking)
     monkeypatch.setattr("distrl.learner.mirror.RETRY_S", 0.1)
     summary = train(url, tmp_path / "run", "checkpoint.store_give_up_s=1")
@@ -140,19 +140,19 @@ def test_a_run_that_the_store_does_not_have(url, tmp_path):
 
 
 def test_a_run_of_another_store(url):
-    assert resumed_run(f"{url}/r1", url) == "r1"
+    assert _stored_id(f"{url}/r1", url) == "r1"
     with pytest.raises(ConfigError, match=r"add --set checkpoint\.store=s3://b/runs"):
-        resumed_run("s3://b/runs/r1", url)
+        _stored_id("s3://b/runs/r1", url)
 
 
 def test_a_secret_that_the_store_does_not_keep_is_asked_for(url):
     loaded = config(url, 'environment.kwargs={token: "•••"}')
     with pytest.raises(ConfigError, match=r"environment\.kwargs\.token holds a secret.*add --set environment"):
-        open_stored_run(loaded.config, "r1", new=False)
+        _open_stored_run(loaded.config, "r1", new=False)
 
 
 def test_without_a_store():
-    assert open_stored_run(load("cartpole-impala").config, "r1", new=True) is None
+    assert _open_stored_run(load("cartpole-impala").config, "r1", new=True) is None
 
 
 @pytest.mark.long
