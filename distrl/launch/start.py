@@ -58,7 +58,7 @@ _SETTING = "learner.init_from"
 
 
 @dataclass(frozen=True)
-class Start:
+class PlannedRun:
     """A start that nothing known at once forbids.
 
     Attributes:
@@ -76,7 +76,7 @@ class Start:
     stored: StoredRun | None
 
 
-def plan_start(config: RunConfig, run_dir: Path, resume: str | None, run_id: str | None) -> Start:
+def plan_start(config: RunConfig, run_dir: Path, resume: str | None, run_id: str | None) -> PlannedRun:
     """Settle which run starts, and change nothing.
 
     Raises:
@@ -97,11 +97,13 @@ def plan_start(config: RunConfig, run_dir: Path, resume: str | None, run_id: str
         )
     named, settled = named_checkpoint(resume), _settled_id(run_dir, wanted)
     chosen = None if named is None or named.mark is None else named.find()
-    return Start(run_dir, resume, chosen, settled, is_new, _open_stored_run(config, settled, new=is_new))
+    return PlannedRun(run_dir, resume, chosen, settled, is_new, _open_stored_run(config, settled, new=is_new))
 
 
 @contextmanager
-def opened(start: Start, checked: Checked, report: Callable[[str], None]) -> Iterator[tuple[StartPlan, Checked, Trial]]:
+def opened(
+    start: PlannedRun, checked: Checked, report: Callable[[str], None]
+) -> Iterator[tuple[StartPlan, Checked, Trial]]:
     """Lock the run's directory, bring the state there that the launch goes on from, and write its configuration.
 
     Args:
@@ -139,10 +141,13 @@ def opened(start: Start, checked: Checked, report: Callable[[str], None]) -> Ite
             yield plan.model_copy(update={"notes": tuple(filter(None, notes))}), checked, trial
 
 
-def _load(start: Start) -> LoadedCheckpoint | None:
-    """Return the checkpoint that the launch goes on from; None if the training begins without one."""
+def _load(start: PlannedRun) -> LoadedCheckpoint | None:
+    """Return the checkpoint that the launch goes on from, without its arrays; None if there is none.
+
+    They are checked and not kept: this process lives as long as the training.
+    """
     if start.chosen is not None:
-        return load_checkpoint(start.chosen)
+        return replace(load_checkpoint(start.chosen), arrays={})
     if start.resume is None:
         return None
     try:
@@ -155,10 +160,10 @@ def _load(start: Start) -> LoadedCheckpoint | None:
         ) from error
     if loaded is None and named_checkpoint(start.resume) is not None:
         raise CheckpointError(f"nothing to resume: {start.run_dir} holds no checkpoint under checkpoints/")
-    return loaded
+    return None if loaded is None else replace(loaded, arrays={})
 
 
-def _plan(start: Start, loaded: LoadedCheckpoint | None, config: RunConfig) -> StartPlan:
+def _plan(start: PlannedRun, loaded: LoadedCheckpoint | None, config: RunConfig) -> StartPlan:
     """Return the plan by the checkpoint that the launch goes on from, before anything is moved."""
     if loaded is None:
         none = f"no checkpoint in {start.run_dir}: starting from the beginning"
@@ -263,7 +268,7 @@ def _taken(run: StoredRun) -> ConfigError:
     return ConfigError(f"{run.url} already holds a run; choose another --run-id, or go on with --resume {run.url}")
 
 
-def _fetch(start: Start, report: Callable[[str], None]) -> list[str]:
+def _fetch(start: PlannedRun, report: Callable[[str], None]) -> list[str]:
     """Fetch the newest checkpoint and the run's files, unless the directory is at least as new; return notes."""
     run, resume = start.stored, start.resume
     assert run is not None
@@ -292,7 +297,7 @@ def going_back(run: StoredRun, chosen: Path) -> GoingBack:
 
 
 @contextmanager
-def _begun(start: Start, trial: Trial) -> Iterator[None]:
+def _begun(start: PlannedRun, trial: Trial) -> Iterator[None]:
     """Claim the run's folder if the launch begins it, until the launch is refused; nothing without a store.
 
     Raises:

@@ -15,7 +15,7 @@ from distrl.launch.head_start import HeadStart
 from distrl.launch.monitor import Monitor
 from distrl.launch.one_process import train_here
 from distrl.launch.outcome import Outcome, is_accepted, summarize
-from distrl.launch.start import Start, opened, plan_start
+from distrl.launch.start import PlannedRun, opened, plan_start
 from distrl.launch.stored_files import StoredFiles
 from distrl.roles.description import RunDescription
 from distrl.roles.plan import most_actors
@@ -63,7 +63,7 @@ def train(
 class _Launch:
     """One training in its run directory."""
 
-    start: Start
+    start: PlannedRun
     checked: Checked
     plan: StartPlan
     trial: Trial

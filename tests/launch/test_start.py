@@ -12,7 +12,7 @@ from distrl.data_store.checkpoints import save
 from distrl.data_store.start_plan import StartPlan
 from distrl.errors import CheckpointError, ConfigError
 from distrl.launch.checks import Checked
-from distrl.launch.start import opened, plan_start
+from distrl.launch.start import _load, opened, plan_start
 from distrl.runs.directories import RunRecord
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 
@@ -86,6 +86,13 @@ def test_a_training_whose_every_checkpoint_is_damaged_is_never_started_anew(tmp_
         pass
     assert "ckpt-000000000010" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_checkpoint_is_checked_and_its_arrays_are_not_kept_while_the_run_trains(tmp_path):
+    checkpoint(tmp_path, 10)
+    for resume in ("auto", f"{tmp_path}@10"):
+        loaded = _load(plan_start(RunConfig(), tmp_path, resume, None))
+        assert (loaded.step, loaded.arrays) == (10, {})
 
 
 def test_a_named_checkpoint_is_the_one_even_if_there_are_newer_ones(tmp_path):

@@ -24,7 +24,7 @@ from distrl.launch import checks, distributed, start, training
 from distrl.launch.checks import Checked
 from distrl.launch.monitor import Monitor
 from distrl.launch.outcome import Outcome, summarize
-from distrl.launch.start import Start, require_same_task, write_config
+from distrl.launch.start import PlannedRun, require_same_task, write_config
 from distrl.launch.training import train
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.ledger import LedgerCounts
@@ -178,7 +178,7 @@ def test_a_summary_that_cannot_be_written_hides_neither_the_cause_nor_the_ledger
     made, monitor, view, lines = told
     checked = checks.Checked(loaded(), SPEC, ())
     trial = Trial(view.event)
-    begun = Start(tmp_path, None, None, "r1", True, None)
+    begun = PlannedRun(tmp_path, None, None, "r1", True, None)
     launch = training._Launch(begun, checked, StartPlan(), trial, view, None, None, (0.0, 0.0))
     found = launch._sum_up(made, monitor, None, outcome)
     assert found.exit_code == code
