@@ -24,6 +24,7 @@ FOUNDATION = {
     "unroll_schema",
     "errors",
     "nest",
+    "files",
     "frames",
     "wire",
     "user_classes",
@@ -133,7 +134,7 @@ FORBIDDEN_ARGUMENTS = {"shell", "allow_pickle"}
 
 # Modules that read files which others cannot replace: of distrl itself, of the kernel, of a process' own folder.
 OTHER_READERS = {
-    "config/small_files.py",
+    "files.py",
     *("config/presets.py", "dashboard/assets.py", "jobs/kubernetes_values.py", "errors.py"),
     *("doctor/machine.py", "learner/replay_set_up.py", "networks/framework/tensorflow_backend.py"),
     *("roles/host_load.py", "roles/join.py", "roles/machine.py", "runs/directories.py", "runs/removal.py"),
@@ -365,11 +366,11 @@ def interpreters(modules: list[Module]) -> Iterator[Violation]:
 
 
 def readers(modules: list[Module]) -> Iterator[Violation]:
-    """Report files that are read other than through `small_files`: a pipe blocks its reader, a device never ends."""
+    """Report files that are read other than through `distrl.files`: a pipe blocks its reader, a device never ends."""
     for module in modules:
         for node in ast.walk(module.tree):
             if isinstance(node, ast.Call) and module.inside not in OTHER_READERS and _reads_file(node):
-                yield Violation(module.path, node.lineno, "files are read through distrl/config/small_files.py")
+                yield Violation(module.path, node.lineno, "files are read through distrl/files.py")
 
 
 def _reads_file(node: ast.Call) -> bool:
@@ -629,7 +630,7 @@ BAD: list[tuple[str, str, Callable[[list[Module]], Iterator[Violation]], str]] =
     ),
     ("learner/a.py", "run([sys.executable, '-P', '-m', 'x'])", interpreters, ""),
     *(
-        ("learner/a.py", call, readers, "distrl/learner/a.py:1: files are read through distrl/config/small_files.py")
+        ("learner/a.py", call, readers, "distrl/learner/a.py:1: files are read through distrl/files.py")
         for call in (
             "path.read_text()",
             "path.read_bytes()",

@@ -17,8 +17,8 @@ from distrl.config.load import dump, load
 from distrl.config.presets import nearest
 from distrl.config.run import RunConfig
 from distrl.config.secrets import masked_text
-from distrl.config.small_files import read_small
 from distrl.errors import ConfigError
+from distrl.files import read_small
 
 if TYPE_CHECKING:
     from distrl.config.reference import Setting
@@ -64,7 +64,7 @@ def explain(
         str | None, typer.Argument(metavar="[NAME]", help="One kind of a section that has several, like ppo.")
     ] = None,
 ) -> None:
-    """Explain a setting: its type, bounds, default and meaning.
+    """Explain a setting: its type, bounds, default and meaning. `make site` builds a page of all settings.
 
     [cyan]distrl config explain network.learning_rate[/]
 

@@ -11,9 +11,9 @@ from distrl.commands import completion
 from distrl.commands.printing import echo
 from distrl.commands.runs import waiting, warn
 from distrl.config.presets import nearest
-from distrl.config.small_files import check_place
 from distrl.data_store.atomic import put_file
 from distrl.errors import ConfigError, require
+from distrl.files import check_place
 from distrl.metrics.snapshot import X_AXES
 from distrl.runs.directories import find_runs, open_run
 

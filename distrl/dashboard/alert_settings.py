@@ -12,9 +12,9 @@ from distrl.config.load import validated
 from distrl.config.presets import nearest
 from distrl.config.secrets import MASK, check_private
 from distrl.config.section import Section
-from distrl.config.small_files import read_small
 from distrl.dashboard.severities import Severity
 from distrl.errors import ConfigError
+from distrl.files import read_small
 from distrl.memory_backend.records import SILENT_S
 
 TOKEN_VARIABLE = "DISTRL_ALERTS_TOKEN"

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from distrl.config.secrets import masked_text
-from distrl.config.small_files import open_regular, read_end
 from distrl.dashboard.severities import Severity, severity
 from distrl.errors import ConfigError
+from distrl.files import open_regular, read_end
 from distrl.runs.directories import readable
 
 TAIL_BYTES = 64 * 1024

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 from distrl.config.secrets import masked_text
-from distrl.config.small_files import open_regular
 from distrl.dashboard.files import inside, log_piece, require_log_name, shown
+from distrl.files import open_regular
 
 Level = Literal["debug", "info", "warning", "error"]
 LEVELS: tuple[Level, ...] = get_args(Level)

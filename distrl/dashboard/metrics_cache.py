@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from distrl.config.small_files import open_regular
 from distrl.dashboard.files import own_file
 from distrl.errors import ConfigError
+from distrl.files import open_regular
 from distrl.metrics.snapshot import TEXTS, Snapshot
 from distrl.runs.last_row import Header, last_row, read_header
 from distrl.runs.metrics_csv import Column, Table, extend_columns

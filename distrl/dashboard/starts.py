@@ -22,7 +22,6 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from distrl.config.secrets import masked_text
-from distrl.config.small_files import read_end
 from distrl.dashboard import drafts, files
 from distrl.dashboard.access import READ_ONLY_TOKEN_VARIABLE, TOKEN_VARIABLE
 from distrl.dashboard.alert_settings import TOKEN_VARIABLE as ALERTS_TOKEN_VARIABLE
@@ -30,6 +29,7 @@ from distrl.dashboard.bodies import require_in_time
 from distrl.dashboard.files import NotThereError, id_of
 from distrl.dashboard.index import Entry, Index
 from distrl.errors import ConfigError
+from distrl.files import read_end
 from distrl.runs.directories import RunRecord
 
 _LOG = logging.getLogger(__name__)

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from distrl.config.secrets import masked_text
-from distrl.config.small_files import read_small
 from distrl.dashboard.files import NotThereError, id_of, own_file, shown
 from distrl.dashboard.index import Entry, Index
 from distrl.errors import ConfigError
+from distrl.files import read_small
 from distrl.runs.directories import readable
 from distrl.runs.summary import REASONS
 from distrl.runs.sweeps import FILES, MOST_BYTES, Sweep, sweep_of

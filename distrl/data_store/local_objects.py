@@ -15,10 +15,10 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 from urllib.parse import unquote, urlsplit
 
-from distrl.config.small_files import NotAFileError, open_regular
 from distrl.data_store.atomic import TEMPORARY
 from distrl.data_store.objects import BLOCK_BYTES, MOST_BYTES, require_size
 from distrl.errors import StoreError
+from distrl.files import NotAFileError, open_regular
 
 
 class LocalObjects:

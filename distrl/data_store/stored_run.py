@@ -29,10 +29,10 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from distrl.config.small_files import open_regular
 from distrl.data_store.checkpoints import is_recorded, names_replay, read_manifest
 from distrl.data_store.objects import Objects
 from distrl.errors import CheckpointError, FencedError, StoreError
+from distrl.files import open_regular
 
 FOLDER = "checkpoints"
 REPLAY = "replay.npz"

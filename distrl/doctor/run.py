@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from distrl.data_store.saved_elsewhere import newest_resumable
 from distrl.doctor.findings import Finding, Health
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.ledger import LedgerCounts
@@ -14,7 +15,7 @@ from distrl.metrics.snapshot import Snapshot
 from distrl.roles.description import RunDescription
 from distrl.roles.join import HEARTBEAT_S
 from distrl.roles.plan import Role
-from distrl.runs.summary import Summary, duration, outcome, resumable
+from distrl.runs.summary import Summary, duration, outcome
 
 BETWEEN_S = 3.5 * HEARTBEAT_S
 """Seconds between two looks; a role without a heartbeat in between is silent."""
@@ -82,7 +83,8 @@ def ended(summary: Summary, run_dir: str) -> Finding:
     if summary.exit_code == 0:
         return Finding("ok", "run", outcome(summary))
     why = f": {summary.error}" if summary.error else ""
-    goes_on = f"; distrl train --resume {run_dir} goes on" if resumable(Path(run_dir)) else ""
+    newest = newest_resumable(Path(run_dir))
+    goes_on = "" if newest is None else f"; distrl train --resume {newest} goes on"
     return Finding("error", "run", outcome(summary) + why, f"see {run_dir}/logs/{goes_on}")
 
 

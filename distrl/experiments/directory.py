@@ -10,6 +10,7 @@ logs/0001.log    its output
 import fcntl
 import json
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -22,10 +23,11 @@ import yaml
 
 from distrl.config.document import parse_mapping
 from distrl.config.load import LoadedConfig, dump_given, validated
-from distrl.config.small_files import read_end, read_given
 from distrl.data_store.atomic import TEMPORARY, put_file
+from distrl.data_store.saved_elsewhere import newest_resumable
 from distrl.errors import ConfigError, DistrlError, printable
 from distrl.experiments.sweep import Planned, Varying
+from distrl.files import read_end, read_given
 from distrl.metrics.phrases import return_words
 from distrl.runs.last_row import last_row
 from distrl.runs.summary import REASONS, Summary
@@ -142,7 +144,18 @@ class SweepDirectory:
                 time.sleep(0.2)
             yield lock
         finally:
+            self.tell_saved_elsewhere(say)
             os.close(lock)
+
+    def tell_saved_elsewhere(self, say: Callable[[str], None]) -> None:
+        """Name the folders with the newest checkpoints of runs whose directories did not take them."""
+        for run_dir in sorted(path for path in self.path.glob("[0-9]*") if path.is_dir()):
+            newest = newest_resumable(run_dir)
+            if newest not in (None, run_dir):
+                say(
+                    f"run {run_dir.name}: its newest checkpoint is in {newest}; it goes on from there after: "
+                    f"cp -r {shlex.quote(str(newest))}/checkpoints {shlex.quote(str(run_dir))}"
+                )
 
     def outcome(self, planned: Planned) -> Outcome:
         """Return the outcome of a run; waiting before its first launch."""

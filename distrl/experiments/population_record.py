@@ -10,12 +10,12 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from distrl.config.small_files import read_small
 from distrl.data_store.atomic import put_file
 from distrl.errors import ConfigError, DistrlError
 from distrl.experiments.directory import SweepDirectory
 from distrl.experiments.population import Taken, first_values
 from distrl.experiments.search import Search
+from distrl.files import read_small
 from distrl.runs.sweeps import MOST_BYTES, POPULATION
 
 FILE = "population.json"

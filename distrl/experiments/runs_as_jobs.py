@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from distrl.config.load import load
-from distrl.config.small_files import read_small
 from distrl.data_store.atomic import put_file
 from distrl.errors import ConfigError, DistrlError
 from distrl.experiments.directory import SweepDirectory
 from distrl.experiments.sweep import Planned
+from distrl.files import read_small
 from distrl.jobs.record import JOB_FILE, Job, JobRecord
 from distrl.jobs.submission import new_run_id, submit, withdraw_unfinished
 from distrl.jobs.target import OVER, JobState, Target

@@ -108,12 +108,15 @@ def tune(search: Search, directory: SweepDirectory, parallel: int, say: Say) -> 
     """
     base = load(file=directory.base).config
     every, end_s = base.evaluation.every_env_steps, base.end_s
-    with _one_line(directory), interruptible(sigterm_code=EXIT_OK) as interrupt, Pool(parallel, end_s) as pool:
-        worker = _Worker(search, directory, pool, interrupt, say, every)
-        try:
-            return worker.run()
-        finally:
-            worker.release()
+    try:
+        with _one_line(directory), interruptible(sigterm_code=EXIT_OK) as interrupt, Pool(parallel, end_s) as pool:
+            worker = _Worker(search, directory, pool, interrupt, say, every)
+            try:
+                return worker.run()
+            finally:
+                worker.release()
+    finally:
+        directory.tell_saved_elsewhere(say)
 
 
 @contextmanager

@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from distrl.config.load import LoadedConfig, dump_given
 from distrl.config.secrets import masked
-from distrl.config.small_files import open_regular, read_model
 from distrl.data_store.atomic import put_file
 from distrl.errors import ConfigError
+from distrl.files import open_regular, read_model
 
 JOB_FILE = "job.json"
 CONFIG_FILE = "job.yaml"

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from distrl.config.small_files import open_regular, read_small
 from distrl.errors import EXIT_INTERRUPTED
+from distrl.files import open_regular, read_small
 from distrl.jobs.record import JOB_LOG, JobRecord
 from distrl.jobs.target import JobState, State
 from distrl.launch.fleet import last_error

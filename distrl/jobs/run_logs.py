@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from operator import attrgetter
 from pathlib import Path
 
-from distrl.config.small_files import open_regular
 from distrl.errors import ConfigError
+from distrl.files import open_regular
 from distrl.jobs.record import JOB_LOG
 from distrl.jobs.target import LogLine
 

@@ -97,8 +97,8 @@ def run_deterministic(
     with ExitStack() as cleanup:
         environment = VectorEnvironment(config.environment, config.actors.environments)
         cleanup.callback(environment.close)
-        gradients = make_shipper(config, environment.spec) if config.algorithm.ships == "gradients" else None
-        actor = Actor(config, backend, Policy(bundle), environment, producer, stop, gradients)
+        shipper = make_shipper(config, environment.spec) if config.algorithm.ships == "gradients" else None
+        actor = Actor(config, backend, Policy(bundle), environment, producer, stop, shipper)
         source: InlineSource[Any] = InlineSource(
             actor,
             lambda idle: prepared.make_source(backend, idle, block_s=0.0),

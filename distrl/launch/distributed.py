@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 from distrl.config.secrets import split_password_file
-from distrl.config.small_files import MOST_POLICY_BYTES, read_small
 from distrl.data_store.atomic import put_file, remove_temporaries
 from distrl.errors import DecodeError, DistrlError, MemoryBackendError
+from distrl.files import MOST_POLICY_BYTES, read_small
 from distrl.interrupt import Interrupt
 from distrl.launch.earlier_launch import dead_launch
 from distrl.launch.fleet import Launcher

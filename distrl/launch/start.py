@@ -24,7 +24,6 @@ from pathlib import Path
 from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig, dump, load
 from distrl.config.secrets import masked_settings
-from distrl.config.small_files import open_regular, read_small
 from distrl.config.stores import is_store_url, split_run
 from distrl.data_store import atomic
 from distrl.data_store.checkpoints import (
@@ -43,6 +42,7 @@ from distrl.data_store.opening import open_objects, require_usable, usable_store
 from distrl.data_store.start_plan import Kind, StartPlan
 from distrl.data_store.stored_run import GoingBack, Position, StoredRun
 from distrl.errors import CheckpointError, ConfigError, DistrlError, StoreError
+from distrl.files import open_regular, read_small
 from distrl.launch.checks import Checked
 from distrl.launch.manifest import write_manifest
 from distrl.learner.policy_files import BEST_FILE, WEIGHTS_FILE, kept_best, read_policy, write_weights

@@ -13,12 +13,12 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from distrl.config.small_files import MOST_BYTES, open_regular, read_regular
 from distrl.data_store import checkpoints
 from distrl.data_store.checkpoints import step_of
 from distrl.data_store.fetching import write_writer
 from distrl.data_store.stored_run import Position, StoredRun, Writer
 from distrl.errors import CheckpointError, FencedError, StoreError
+from distrl.files import MOST_BYTES, open_regular, read_regular
 
 log = logging.getLogger(__name__)
 RETRY_S = 10.0

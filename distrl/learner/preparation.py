@@ -16,7 +16,7 @@ from distrl.learner.origin import FORGOTTEN_VERSIONS, Origin, Place, find_origin
 from distrl.learner.policy_files import forget_best, kept_best, write_bundle
 from distrl.learner.publisher import Publisher, StalenessBound, Tickets
 from distrl.learner.replay_batches import Arrivals
-from distrl.learner.replay_set_up import is_saved, make_replay, restore_replay
+from distrl.learner.replay_set_up import is_saved, make_replay, restore_replay, unroll_schema
 from distrl.learner.rounds import RoundBatches, Rounds
 from distrl.learner.state import LearnerState, better
 from distrl.learner.weight_source import begin_with_named
@@ -110,25 +110,15 @@ class Prepared:
 
     def _schema(self) -> UnrollSchema | GradientSchema:
         """Schema of every entry of the stream."""
-        length, rows = self.config.actors.unroll_length_steps, self.config.actors.environments * self.spec.rows
-        network = self.networks["main"]
-        environment = self.config.environment
-        normalizes, metrics = network.rewards is not None, len(environment.metrics) + len(environment.metric_rules)
+        network = self.networks["main"].online
+        schema = unroll_schema(self.config, self.spec, network.recurrent_state)
         if self.algorithm.parameters.ships == "gradients":
-            shapes = contribution_shapes(network.online)
-            return GradientSchema.of(length * rows, *shapes, normalizes_rewards=normalizes, metrics=metrics)
-        state = network.online.recurrent_state
-        return UnrollSchema.of(
-            self.spec,
-            length,
-            rows,
-            state,
-            normalizes_rewards=normalizes,
-            tells_priorities=self.config.algorithm.tells_priorities,
-            tells_choice_probabilities=self.config.algorithm.tells_choice_probabilities,
-            states=len(self.config.state_rows),
-            metrics=metrics,
-        )
+            steps, metrics = schema.unroll_length_steps * schema.environments, self.config.environment.metric_columns
+            normalizes = bool(schema.reward_moments)
+            return GradientSchema.of(
+                steps, *contribution_shapes(network), normalizes_rewards=normalizes, metrics=metrics
+            )
+        return schema
 
     def _rounds(self, backend: Backend) -> Rounds | None:
         if not self.algorithm.parameters.rounds:

@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrl.config.small_files import MOST_POLICY_BYTES, read_small
 from distrl.config.stores import is_store_url
 from distrl.data_store.checkpoints import LoadedCheckpoint, load, load_newest
 from distrl.data_store.named_checkpoints import CheckpointName, parse
 from distrl.errors import CheckpointError, ConfigError, DistrlError, require
+from distrl.files import MOST_POLICY_BYTES, read_small
 from distrl.learner.policy_files import env_steps_of
 from distrl.memory_backend.codec import decode_weights
 from distrl.networks.policy.exported_model import opened

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from distrl.config.small_files import open_regular
 from distrl.errors import ConfigError
+from distrl.files import open_regular
 from distrl.runs.metrics_csv import Numbers
 
 MOST_BYTES = 64 * 2**20

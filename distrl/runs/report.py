@@ -10,8 +10,8 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from distrl.config.settings import Settings, read_settings
-from distrl.config.small_files import read_end, read_small
 from distrl.errors import EXIT_OK, ConfigError
+from distrl.files import read_end, read_small
 from distrl.metrics.phrases import NO_EPISODE, count_words, known, return_words, waiting_words
 from distrl.metrics.snapshot import MEANINGS, is_other_return
 from distrl.runs.curves import Curve, curve, thinned

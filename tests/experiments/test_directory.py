@@ -161,6 +161,17 @@ def test_without_a_list_the_runs_that_have_a_directory_have_begun(place):
     )
 
 
+def test_the_end_of_a_sweep_names_checkpoints_that_lie_elsewhere(place, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    run_dir, folder, said = place.run(PLANNED), tmp_path / "saved-by-distrl-0003-x", []
+    with place.locked(said.append):
+        for update, saved in ((1, run_dir), (2, folder)):
+            (saved / "checkpoints" / f"ckpt-{update:012}").mkdir(parents=True)
+            (saved / "manifest.json").write_text('{"run_id": "r1"}')
+    how = f"cp -r {folder}/checkpoints {run_dir}"
+    assert said == [f"run 0003: its newest checkpoint is in {folder}; it goes on from there after: {how}"]
+
+
 def test_a_full_disk_is_one_line_that_says_how_to_go_on(place, monkeypatch):
     place.create(SWEEP, load())
 

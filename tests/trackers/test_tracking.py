@@ -19,7 +19,7 @@ from tests.faults.training import alive
 from tests.trackers.conftest import rows_of
 from tests.waiting import wait_until
 
-PAGE = Path(__file__).parents[2] / "docs" / "trackers.md"
+PAGE = Path(__file__).parents[2] / "docs" / "runs.md"
 
 TRACKER = """
 import json, os, threading
@@ -247,7 +247,8 @@ def test_a_class_that_cannot_track_is_refused_before_the_launch(tmp_path, name, 
 
 
 def test_the_class_in_the_docs_tracks(launch, tmp_path):
-    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    (code,) = (block for block in blocks if "class JsonLines" in block)
     (tmp_path / "my_trackers.py").write_text(code)
     trackers = {"my_trackers:JsonLines": {"file": "mine.jsonl"}}
     require_trackers(TrackersConfig(own=trackers))

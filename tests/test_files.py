@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from distrl.config.small_files import check_place, open_regular, read_end, read_given, read_model, read_small
 from distrl.errors import ConfigError
+from distrl.files import check_place, open_regular, read_end, read_given, read_model, read_small
 
 
 def test_up_to_the_bound(tmp_path):

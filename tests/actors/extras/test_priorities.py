@@ -1,9 +1,11 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from distrl.actors.actor import Actor
-from distrl.actors.policy import Policy
-from distrl.actors.priorities import FirstPriorities, n_step_targets, rescaled, unscaled
+from distrl.actors.extras.priorities import FirstPriorities, n_step_targets, rescaled, unscaled
+from distrl.actors.policy import Policy, PolicyOutput
 from distrl.algorithms import make_algorithm
 from distrl.algorithms.maths import td_targets
 from distrl.algorithms.maths.returns import n_step, step_discounts
@@ -43,12 +45,27 @@ def make_unroll(rewards, actions, **fields):
     return Unroll(**(given | fields))
 
 
+STEP = SimpleNamespace(observations={}, valid=np.ones(1, bool))
+
+
+class Known:
+    """A policy with these distributions, and these outputs for whatever comes last."""
+
+    def __init__(self, distributions, last=None):
+        self.distributions, self.last = distributions, last
+
+    def step(self, observations, recurrent_state):
+        return PolicyOutput(self.last, {})
+
+
 def with_priorities(unroll, rows, specs=VALUES, **parameters):
     """Priorities of an unroll whose rows have these values, [T+1, B, A] by output."""
-    priorities = FirstPriorities(DqnParameters.model_validate(parameters), specs)
+    policy = Known(specs, {output: values[-1] for output, values in rows.items()})
+    priorities = FirstPriorities(DqnParameters.model_validate(parameters), policy)
+    priorities.begin(None, None)
     for t in range(len(unroll.rewards)):
-        priorities.add({output: values[t] for output, values in rows.items()})
-    return priorities.added_to(unroll, {output: values[-1] for output, values in rows.items()})
+        priorities.add(PolicyOutput({output: values[t] for output, values in rows.items()}, {}), STEP)
+    return priorities.close(unroll).extras["priorities"]
 
 
 def column(*values):
@@ -60,7 +77,7 @@ def test_three_steps_ahead_and_what_is_left_at_the_end():
     """gamma .5, n 3, max Q = 4 everywhere, Q(o, a) = 1: r + .5 r' + .25 r'' + .125 x 4, then two and one steps."""
     q = np.tile(np.array([1.0, 4.0], np.float32), (6, 1, 1))  # [T+1, 1, 2]
     unroll = make_unroll(column(1, 2, 3, 4, 5), {"action": np.zeros((5, 1), np.int32)})
-    found = with_priorities(unroll, {"q/q": q}, discount=0.5, replay={"item": {"n_step": 3}}).priorities
+    found = with_priorities(unroll, {"q/q": q}, discount=0.5, replay={"item": {"n_step": 3}})
     assert found.dtype == np.float32
     expected = [1 + 1 + 0.75 + 0.5, 2 + 1.5 + 1 + 0.5, 3 + 2 + 1.25 + 0.5, 4 + 2.5 + 1.0, 5 + 2.0]
     np.testing.assert_allclose(found[:, 0], np.array(expected) - 1.0, rtol=1e-6)
@@ -77,7 +94,7 @@ def test_episodes_end_and_what_follows_does_not_count():
         truncated=np.array([[no], [no], [yes], [no]]),
         valid=np.array([[yes], [no], [yes], [no]]),
     )
-    found = with_priorities(unroll, {"q/q": q}, discount=0.5, replay={"item": {"n_step": 3}}).priorities
+    found = with_priorities(unroll, {"q/q": q}, discount=0.5, replay={"item": {"n_step": 3}})
     np.testing.assert_allclose(found[:, 0], [3.0, 0.0, 4.0, 0.0])
 
 
@@ -86,18 +103,19 @@ def test_several_choices_share_their_target_and_average_their_errors():
     specs = {"both": MultiValuesSpec((2, 2), "q/q/both"), "drawn": CategoricalSpec(2)}
     rows = np.array([[[1.0, 0.0, 0.0, 3.0]], [[3.0, 2.0, 0.0, 1.0]]], np.float32)
     unroll = make_unroll([[10.0]], {"both": np.array([[[0, 1]]], np.int32), "drawn": np.zeros((1, 1), np.int32)})
-    found = with_priorities(unroll, {"q/q/both": rows}, specs, discount=0.5, reward_scale=0.1).priorities
+    found = with_priorities(unroll, {"q/q/both": rows}, specs, discount=0.5, reward_scale=0.1)
     np.testing.assert_allclose(found, [[1.0]])
 
 
 def test_each_unroll_tells_of_its_own_rows():
-    priorities = FirstPriorities(DqnParameters(discount=0.0), VALUES)
-    priorities.add({"q/q": np.full((1, 2), 50.0, np.float32)})
-    priorities.begin()  # an unroll that was abandoned
+    priorities = FirstPriorities(DqnParameters(discount=0.0), Known(VALUES, {"q/q": np.ones((1, 2))}))
+    priorities.begin(None, None)
+    priorities.add(PolicyOutput({"q/q": np.full((1, 2), 50.0, np.float32)}, {}), STEP)  # of one that is abandoned
     for reward in (1.0, 3.0):
         unroll = make_unroll([[reward]], {"action": np.zeros((1, 1), np.int32)})
-        priorities.add({"q/q": np.zeros((1, 2), np.float32)})
-        np.testing.assert_allclose(priorities.added_to(unroll, {"q/q": np.ones((1, 2))}).priorities, [[reward]])
+        priorities.begin(None, None)
+        priorities.add(PolicyOutput({"q/q": np.zeros((1, 2), np.float32)}, {}), STEP)
+        np.testing.assert_allclose(priorities.close(unroll).extras["priorities"], [[reward]])
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -129,7 +147,7 @@ def test_of_rescaled_values_by_hand():
     """The network says h(3) = 1.003 of the best choice after: y = 1 + .5 x 3 = 2.5, h(y) = sqrt 3.5 - 1 + .0025."""
     rows = np.array([[[0.5, 0.0]], [[1.003, -1.0]]], np.float32)
     unroll = make_unroll([[1.0]], {"action": np.zeros((1, 1), np.int32)})
-    found = with_priorities(unroll, {"q/q": rows}, discount=0.5, value_rescaling=True).priorities
+    found = with_priorities(unroll, {"q/q": rows}, discount=0.5, value_rescaling=True)
     np.testing.assert_allclose(found, [[np.sqrt(3.5) - 1.0 + 0.0025 - 0.5]], rtol=1e-4)
 
 
@@ -156,7 +174,7 @@ def test_an_actor_tells_the_temporal_differences_of_its_own_network(tmp_path):
     actor.reset(0)
     for _ in range(2):
         actor.step(backend.unrolls.admission())
-    schema = UnrollSchema.of(environment.spec, 7, 2, {}, tells_priorities=True)
+    schema = UnrollSchema.of(environment.spec, 7, 2, {}, extras=["priorities"])
     entries = backend.unrolls.take(2, 0.0)
     environment.close()
     for unroll in (decode_unroll(entry.header, entry.payload, schema) for entry in entries):
@@ -165,18 +183,18 @@ def test_an_actor_tells_the_temporal_differences_of_its_own_network(tmp_path):
         targets = n_step_targets(q.max(axis=-1), unroll.rewards, 0.5 * ~unroll.terminated, unroll.valid, 3)
         chosen = np.take_along_axis(q[:-1], unroll.actions["action"][..., None], axis=-1)[..., 0]
         expected = np.where(unroll.valid, np.abs(targets - chosen), 0.0)
-        np.testing.assert_allclose(unroll.priorities, expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(unroll.extras["priorities"], expected, rtol=1e-4, atol=1e-5)
         assert not unroll.valid.all()
 
 
 def test_priorities_that_nobody_could_tell_are_refused():
     parameters = ExternalAlgorithmParameters(
-        name="mine:Own", declared={"tells_priorities": True, "replay": {}, "learns_from": "anybody"}
+        name="mine:Own", declared={"unroll_extras": ["priorities"], "replay": {}, "learns_from": "anybody"}
     )
     with pytest.raises(ConfigError) as caught:
-        FirstPriorities(parameters, {"action": CategoricalSpec(2)})
+        FirstPriorities(parameters, Known({"action": CategoricalSpec(2)}))
     assert str(caught.value) == (
-        "algorithm mine:Own: tells_priorities needs values of choices, as of a q head, and no action of action has them"
+        "algorithm mine:Own: priorities need values of choices, as of a q head, and no action of action has them"
     )
-    with pytest.raises(ConfigError, match=r"mine:Own: tells_priorities is for a replay memory, and it has none"):
-        FirstPriorities(parameters.model_copy(update={"declared": Declared(tells_priorities=True)}), VALUES)
+    with pytest.raises(ConfigError, match=r"mine:Own: priorities are for a replay memory, and it has none"):
+        FirstPriorities(parameters.model_copy(update={"declared": Declared()}), Known(VALUES))

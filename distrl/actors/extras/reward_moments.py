@@ -1,12 +1,17 @@
 """Moments of the discounted return, which normalise rewards; unrolls carry them."""
 
+from dataclasses import replace
+
 import numpy as np
 
-from distrl.types import Array, BoolArray, FloatArray
+from distrl.actors.extras.extra import Extra
+from distrl.config import RunConfig
+from distrl.config.schedules import Progress
+from distrl.types import Array, BoolArray, FloatArray, Unroll
 
 
-class DiscountedReturns:
-    """Rolling returns ``R_t = discount * R_{t-1} + r_t`` of every environment over its valid steps.
+class RewardMoments(Extra):
+    """Adds moments of rolling returns ``R_t = discount * R_{t-1} + r_t`` of every environment over its valid steps.
 
     R begins at 0 in every episode, and after a lost life that terminates. It is the rolling sum of Engstrom et al. 2020
     (arXiv:2005.12729, section 3, reward scaling): a sum over earlier rewards, so that it is known at once, not over
@@ -19,12 +24,14 @@ class DiscountedReturns:
 
     def __init__(self, discount: float, environments: int) -> None:
         self._discount = discount
-        self._environments = environments
-        self.reset()
+        self._running = np.zeros(environments, np.float64)
 
-    def reset(self) -> None:
-        """Begin a new episode in every environment."""
-        self._running = np.zeros(self._environments, np.float64)
+    def reset(self, config: RunConfig, progress: Progress) -> None:
+        self._running = np.zeros_like(self._running)
+
+    def close(self, unroll: Unroll) -> Unroll:
+        ended = unroll.terminated | unroll.truncated
+        return replace(unroll, reward_moments=self.moments(unroll.rewards, ended, unroll.valid))
 
     def moments(self, rewards: FloatArray, ended: BoolArray, valid: BoolArray) -> dict[str, Array]:
         """Process one unroll; open episodes continue in the next one.

@@ -4,54 +4,58 @@ The actor has the values of all choices, because it chooses actions by them. So 
 that acted cost almost nothing, and the replay memory need not give every new item the highest priority.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
+from distrl.actors.extras.extra import Extra
+from distrl.actors.policy import Policy, PolicyOutput
+from distrl.actors.unroll import restarted
+from distrl.config import RunConfig
 from distrl.config.algorithms import AlgorithmSection
 from distrl.config.algorithms.q_learning import RESCALING
+from distrl.config.schedules import Progress
+from distrl.environments.vector import Step
 from distrl.errors import ConfigError
-from distrl.networks.actions import FamilySpec
 from distrl.networks.actions.values import choices_made, valued, values_of_choices
-from distrl.types import Array, BoolArray, FloatArray, Unroll
+from distrl.types import PRIORITIES, Array, BoolArray, FloatArray, Unroll
 
 
-class FirstPriorities:
+class FirstPriorities(Extra):
     """Collects the values of an unroll's rows, and adds |n-step temporal difference| of each to the full unroll.
 
     Raises:
         ConfigError: There are no values, or there is no replay memory.
     """
 
-    def __init__(self, parameters: AlgorithmSection, distributions: Mapping[str, FamilySpec]) -> None:
+    def __init__(self, parameters: AlgorithmSection, policy: Policy) -> None:
         replay = parameters.replay_parameters
         if replay is None:
-            raise ConfigError(f"algorithm {parameters.name}: tells_priorities is for a replay memory, and it has none")
+            raise ConfigError(f"algorithm {parameters.name}: priorities are for a replay memory, and it has none")
+        self._policy = policy
         self._steps = replay.item.n_step
         self._discount, self._reward_scale = parameters.discount, parameters.reward_scale
         self._rescales = parameters.rescales_values
-        self._specs = valued(distributions)
+        self._specs = valued(policy.distributions)
         if not self._specs:
             raise ConfigError(
-                f"algorithm {parameters.name}: tells_priorities needs values of choices, as of a q head, and no action "
-                f"of {', '.join(distributions)} has them"
+                f"algorithm {parameters.name}: priorities need values of choices, as of a q head, and no action "
+                f"of {', '.join(policy.distributions)} has them"
             )
-        self.begin()
 
-    def begin(self) -> None:
-        """Begin an unroll; rows of an abandoned one are forgotten."""
+    def begin(self, config: RunConfig, progress: Progress) -> None:
         self._rows: list[list[FloatArray]] = []
 
-    def add(self, outputs: Mapping[str, FloatArray]) -> None:
-        """Add one row: the policy's outputs by name, [B, P]."""
-        self._rows.append(values_of_choices(outputs, self._specs))
+    def add(self, output: PolicyOutput, step: Step) -> None:
+        self._rows.append(values_of_choices(output.outputs, self._specs))
+        self._newest = output, step
 
-    def added_to(self, unroll: Unroll, last: Mapping[str, FloatArray]) -> Unroll:
-        """Return the full unroll with its priorities, and begin the next one; `last`: outputs for its last row."""
-        self.add(last)
-        values = [np.stack(rows) for rows in zip(*self._rows, strict=True)]  # [T+1, B, A_k] of every choice
-        self.begin()
+    def close(self, unroll: Unroll) -> Unroll:
+        """Return the full unroll with its priorities; the policy is evaluated once more, for the last row."""
+        output, step = self._newest
+        last = self._policy.step(step.observations, restarted(output.recurrent_state, step.valid))
+        rows = [*self._rows, values_of_choices(last.outputs, self._specs)]
+        values = [np.stack(choice) for choice in zip(*rows, strict=True)]  # [T+1, B, A_k] of every choice
         made = choices_made(unroll.actions, self._specs)
         best = np.mean([choice.max(axis=-1) for choice in values], axis=0)
         targets = n_step_targets(
@@ -68,7 +72,8 @@ class FirstPriorities:
             for choice, taken in zip(values, made, strict=True)
         ]
         errors = np.mean([np.abs(targets - value) for value in chosen], axis=0)
-        return replace(unroll, priorities=np.where(unroll.valid, errors, 0.0).astype(np.float32))
+        priorities = np.where(unroll.valid, errors, 0.0).astype(np.float32)
+        return replace(unroll, extras={**unroll.extras, PRIORITIES: priorities})
 
 
 def n_step_targets(values: Array, rewards: Array, discounts: Array, valid: BoolArray, steps: int) -> Array:

@@ -1,11 +1,14 @@
 """Moments of the discounted return: by hand, against a slow twin, and over the seams of unrolls."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrl.actors.reward_moments import DiscountedReturns
+from distrl.actors.extras.reward_moments import RewardMoments
+from tests.actors.extras.unrolls import EMPTY
 
 YES, NO = True, False
 
@@ -13,7 +16,7 @@ YES, NO = True, False
 def moments(rewards, ended, valid, discount=0.5):
     """Return the moments of one unroll of one environment."""
     column = [np.array(rows)[:, None] for rows in (rewards, ended, valid)]
-    return DiscountedReturns(discount, 1).moments(column[0].astype(np.float32), *column[1:])
+    return RewardMoments(discount, 1).moments(column[0].astype(np.float32), *column[1:])
 
 
 def of(returns):
@@ -52,13 +55,21 @@ def test_with_discount_0_it_is_the_reward():
 
 
 def test_an_open_episode_goes_on_in_the_next_unroll_and_a_closed_one_does_not():
-    running = DiscountedReturns(0.5, 2)
+    running = RewardMoments(0.5, 2)
     first = np.float32([[4, 8]])
     running.moments(first, np.array([[NO, YES]]), np.array([[YES, YES]]))
     told = running.moments(np.float32([[1, 0]]), np.array([[NO, NO]]), np.array([[YES, NO]]))
     assert told == pytest.approx(of([3]))
-    running.reset()
+    running.reset(None, None)
     assert running.moments(first, np.array([[NO, NO]]), np.array([[YES, YES]])) == pytest.approx(of([4, 8]))
+
+
+def test_unrolls_carry_them_and_a_lost_life_counts_as_an_end():
+    running = RewardMoments(0.5, 1)
+    column = {"rewards": np.float32([[4], [2], [1]]), "terminated": np.array([[YES], [NO], [NO]])}
+    off = np.zeros((3, 1), bool)
+    unroll = replace(EMPTY, **column, truncated=np.array([[NO], [YES], [NO]]), valid=~off)
+    assert running.close(unroll).reward_moments == pytest.approx(of([4, 2, 1]))
 
 
 def slow(rewards, ended, valid, discount):
@@ -82,7 +93,7 @@ def test_wherever_unrolls_are_cut_all_of_them_together_say_the_same_as_a_slow_tw
         ended[row] &= valid[row]
     rewards = np.random.default_rng(len(ended)).normal(5.0, 2.0, ended.shape).astype(np.float32) * valid
     cut = data.draw(st.integers(0, len(ended)))
-    running = DiscountedReturns(discount, count)
+    running = RewardMoments(discount, count)
     parts = [running.moments(rewards[part], ended[part], valid[part]) for part in (slice(0, cut), slice(cut, None))]
     expected = np.concatenate([slow(rewards[:, i], ended[:, i], valid[:, i], discount) for i in range(count)])
     total = sum(part["count"] for part in parts)

@@ -1,11 +1,13 @@
 """Probabilities of all choices, from the actor that had them to the batch that the learner samples."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from distrl.actors.actor import Actor
-from distrl.actors.choice_probabilities import ChoiceProbabilities
-from distrl.actors.policy import Policy
+from distrl.actors.extras.choice_probabilities import ChoiceProbabilities
+from distrl.actors.policy import Policy, PolicyOutput
 from distrl.algorithms import make_algorithm
 from distrl.config import RunConfig
 from distrl.config.algorithms import Declared
@@ -58,7 +60,7 @@ def made(tmp_path_factory):
 
 
 def schema_of(spec, *, told=True):
-    return UnrollSchema.of(spec, 7, 2, {}, tells_choice_probabilities=told)
+    return UnrollSchema.of(spec, 7, 2, {}, extras=["choice_probabilities"] if told else [])
 
 
 @pytest.mark.row("D164")
@@ -129,21 +131,22 @@ def test_batches_have_them_from_the_stream_and_from_the_memory(made):
     ],
 )
 def test_a_policy_that_does_not_draw_one_choice_is_refused(distributions):
-    with pytest.raises(ConfigError, match="algorithm mine:Own: tells_choice_probabilities needs one action, drawn by"):
-        ChoiceProbabilities("mine:Own", distributions)
+    with pytest.raises(ConfigError, match="algorithm mine:Own: choice_probabilities need one action, drawn by"):
+        ChoiceProbabilities(SimpleNamespace(name="mine:Own"), SimpleNamespace(distributions=distributions))
 
 
 def test_a_users_class_declares_that_its_actors_do_not_explore():
     with pytest.raises(ValueError, match="declare learns_from: own policy"):
-        Declared(tells_choice_probabilities=True)
-    assert Declared(tells_choice_probabilities=True, learns_from="own policy").tells_choice_probabilities
+        Declared(unroll_extras=[CHOICE_PROBABILITIES])
+    assert Declared(unroll_extras=[CHOICE_PROBABILITIES], learns_from="own policy").unroll_extras
 
 
 def test_rows_of_an_abandoned_unroll_are_forgotten(made):
     spec, _, ((header, payload), *_) = made
-    told = ChoiceProbabilities("acer", {"action": CategoricalSpec(2)})
-    told.add({"policy/action": np.zeros((2, 2), np.float32)})
-    told.begin()
-    told.add({"policy/action": np.log(np.float32([[1.0, 3.0]] * 2))})
-    unroll = told.added_to(decode_unroll(header, payload, schema_of(spec)))
+    policy = SimpleNamespace(distributions={"action": CategoricalSpec(2)})
+    extra = ChoiceProbabilities(CONFIG.algorithm, policy)
+    for logits in (np.zeros((2, 2), np.float32), np.log(np.float32([[1.0, 3.0]] * 2))):
+        extra.begin(CONFIG, Progress())
+        extra.add(PolicyOutput({"policy/action": logits}, {}), None)
+    unroll = extra.close(decode_unroll(header, payload, schema_of(spec)))
     np.testing.assert_allclose(unroll.extras["choice_probabilities"], [[[0.25, 0.75]] * 2], rtol=1e-6)
