@@ -18,7 +18,7 @@ from distrl.jobs.record import CONFIG_FILE, JOB_LOG, Job, JobRecord, OpenRecord
 from distrl.jobs.run_files import EXIT_FILE, ended_with, exit_code, run_of
 from distrl.jobs.target import OVER, JobState, LogLine, Plan, Report
 from distrl.launch.attach import find_target, steering
-from distrl.launch.warm_start import require_weights
+from distrl.launch.start import require_weights
 from distrl.roles.framework import require_framework
 from distrl.roles.machine import cores, gpu_models, memory_bytes
 from distrl.roles.plan import role_needs

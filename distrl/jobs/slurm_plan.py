@@ -18,7 +18,7 @@ from distrl.jobs.slurm_commands import Partition, handed_secrets, partitions, re
 from distrl.jobs.slurm_scripts import ACTORS_SCRIPT, LEARNER_SCRIPT, Scripts
 from distrl.jobs.target import Plan
 from distrl.launch.ray_cluster import shortage
-from distrl.launch.warm_start import require_weights
+from distrl.launch.start import require_weights
 from distrl.memory_backend.credentials import SENTINEL_FILE_VARIABLE, password, sentinel_password
 from distrl.memory_backend.redis_address import parse_address
 from distrl.roles.framework import require_framework

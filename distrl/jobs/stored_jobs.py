@@ -39,7 +39,7 @@ def require_free_in_store(store: str | None, run_id: str) -> None:
     if store is None:
         return
     run = StoredRun(open_objects(store), run_id)
-    if run.is_begun() or run.objects.get(f"{run_id}/{JOB_FILE}") is not None:
+    if run.look().is_begun or run.objects.get(f"{run_id}/{JOB_FILE}") is not None:
         raise ConfigError(
             f"the run id {run_id} is taken: {run.url} is a run; choose another --run-id, or go on with it by distrl "
             f"train --resume {run.url}"

@@ -89,7 +89,8 @@ def run_deterministic(
         notice: Called with one line about a problem with which the training goes on; "" ends it.
     """
     config = description.config
-    prepared = prepare(config, description.spec, Place(Path(description.run_dir)), description.run_id, backend)
+    place = Place(Path(description.run_dir), True, description.start.update, description.start.back)
+    prepared = prepare(config, description.spec, place, description.run_id, backend)
     bundle = backend.weights.get_bundle()
     assert bundle is not None  # prepare has just put it
     producer = (0, backend.registry.register_actor(0))

@@ -64,7 +64,7 @@ def train_with_roles(
             cleanup.callback(_remove_unfinished_films, run_dir, monitor)  # when all roles have ended
         launcher = _make_launcher(run, head_start, monitor)
         cleanup.callback(launcher.close)
-        resumed = description.resumed_update, description.resumed_wall_s
+        resumed = description.start.update, description.start.wall_s
         outcome = Supervisor(config, launcher, backend, monitor, run.log_dir, interrupt, resumed).run()
         if outcome.exit_code == DistrlError.exit_code and (kept := keep_published(run_dir, backend)):
             monitor.event(kept)

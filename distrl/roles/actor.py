@@ -105,5 +105,5 @@ class ActorRole(JoinedRole):
             with self._steering:
                 self._steered = self._in_force()
             actor.steer(self._steered)
-        actor.reset(self._run.description.resumed_update)
+        actor.reset(self._run.description.start.update)
         return actor

@@ -154,7 +154,7 @@ def test_a_training_of_agents_counts_every_row(tmp_path):
         }
     )
     backend = connect("local:", "r", QueueCaps.of(config), name="test", give_up_s=1.0)
-    description = RunDescription(run_id="r", run_dir=str(tmp_path), resumed_update=0, config=config, spec=make(1).spec)
+    description = RunDescription(run_id="r", run_dir=str(tmp_path), config=config, spec=make(1).spec)
     backend.create(description.model_dump_json())
     snapshots = []
     assert run_deterministic(description, backend, snapshots.append, lambda: False, print) == "updates"

@@ -7,9 +7,8 @@ from distrl.data_store.fetching import write_writer
 from distrl.data_store.opening import open_objects
 from distrl.data_store.stored_run import StoredRun
 from distrl.errors import StoreError
-from distrl.learner import stored_origin
-from distrl.learner.origin import Place
-from distrl.learner.stored_origin import look_into_store
+from distrl.learner import origin
+from distrl.learner.origin import Place, look_into_store
 from tests.data_store.stores import Breaking, held, saved, store_steps
 
 
@@ -30,8 +29,8 @@ def down(url, monkeypatch):
     def stop():
         objects = Breaking(url)
         objects.down = True
-        monkeypatch.setattr(stored_origin, "open_objects", lambda url: objects)
-        monkeypatch.setattr(stored_origin, "RETRY_S", 0.01)
+        monkeypatch.setattr(origin, "open_objects", lambda url: objects)
+        monkeypatch.setattr(origin, "RETRY_S", 0.01)
 
     return stop
 

@@ -1,7 +1,6 @@
 """A training with a data store: what is refused, what it stores, and that another directory goes on from it."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -14,7 +13,8 @@ from distrl.data_store.local_objects import LocalObjects
 from distrl.data_store.opening import open_objects
 from distrl.data_store.stored_run import StoredRun, Writer
 from distrl.errors import CheckpointError, ConfigError, StoreError
-from distrl.launch.data_store import go_back, open_stored_run, resumed_run
+from distrl.launch import training
+from distrl.launch.start import _open_stored_run, _stored_id, going_back
 from tests.data_store.stores import Breaking, saved, store_steps
 
 
@@ -77,7 +77,7 @@ def test_a_store_that_vanishes_ends_with_6_and_a_complete_directory(url, tmp_pat
         made[-1].before_write = lambda number: setattr(made[-1], "down", len(made) > 1 and number > 8)
         return made[-1]
 
-    for module in ("distrl.launch.data_store", "distrl.learner.stored_origin"):
+    for module in ("distrl.launch.start", "distrl.learner.origin"):
         monkeypatch.setattr(f"{module}.open_objects", breaking)
     monkeypatch.setattr("distrl.learner.mirror.RETRY_S", 0.1)
     summary = train(url, tmp_path / "run", "checkpoint.store_give_up_s=1")
@@ -112,6 +112,21 @@ def test_a_run_of_that_id_is_not_overwritten(url, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_run_whose_claim_comes_between_the_check_and_the_start_is_not_overwritten(url, tmp_path, monkeypatch):
+    """Two new runs of one id: the other one begins while this one tries out its environment."""
+    check, run = training.check, StoredRun(open_objects(url), "r1")
+
+    def slow(*given):
+        assert run.begin()
+        return check(*given)
+
+    monkeypatch.setattr(training, "check", slow)
+    with pytest.raises(ConfigError, match=r"r1 already holds a run; choose another --run-id, or go on with --resume"):
+        train(url, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    assert run.look().is_begun
+
+
 def test_auto_needs_the_id_by_which_the_store_knows_the_run(url, tmp_path):
     with pytest.raises(ConfigError, match=r"holds no run, and the data store has runs by their ids: add --run-id NAME"):
         train(url, tmp_path / "run", resume="auto", run_id=None)
@@ -125,19 +140,19 @@ def test_a_run_that_the_store_does_not_have(url, tmp_path):
 
 
 def test_a_run_of_another_store(url):
-    assert resumed_run(f"{url}/r1", url) == "r1"
+    assert _stored_id(f"{url}/r1", url) == "r1"
     with pytest.raises(ConfigError, match=r"add --set checkpoint\.store=s3://b/runs"):
-        resumed_run("s3://b/runs/r1", url)
+        _stored_id("s3://b/runs/r1", url)
 
 
 def test_a_secret_that_the_store_does_not_keep_is_asked_for(url):
     loaded = config(url, 'environment.kwargs={token: "•••"}')
     with pytest.raises(ConfigError, match=r"environment\.kwargs\.token holds a secret.*add --set environment"):
-        open_stored_run(loaded.config, "r1", new=False)
+        _open_stored_run(loaded.config, "r1", new=False)
 
 
 def test_without_a_store():
-    assert open_stored_run(load("cartpole-impala").config, "r1", new=True) is None
+    assert _open_stored_run(load("cartpole-impala").config, "r1", new=True) is None
 
 
 @pytest.mark.long
@@ -184,19 +199,21 @@ def test_going_back_past_an_earlier_writer(url, tmp_path):
         Writer(run, 1).store(saved(here, step), step, None, best=False, keep=9)
     Writer.claim(run, 1, "two").store(saved(here, 300), 300, None, best=False, keep=9)
     write_writer(here, "r1", 2)
-    for step in (200, 300):
-        shutil.rmtree(here / "checkpoints" / f"ckpt-{step:012d}")
-    go_back(run, here)
-    assert list(run.look().complete) == [(1, 100)]
-    fetched = fetch_newest(run, tmp_path / "there", (), print)
-    assert fetched.position == (1, 100)
+    returning = StoredRun(run.objects, "r1", going_back(run, here / "checkpoints" / "ckpt-000000000100"))
+    assert list(returning.look().complete) == [(1, 100)]
+    assert run.look().newest == (2, 300)  # nothing has changed for others
+    assert fetch_newest(returning, tmp_path / "there", (), print).position == (1, 100)
+    Writer.claim(returning, 2, "three")
+    assert list(run.look().complete) == list(returning.look().complete) == [(1, 100)]
+    Writer(returning, 3).store(saved(here, 200), 200, None, best=False, keep=9)
+    assert list(returning.look().complete) == [(3, 200), (1, 100)]
 
 
 def test_going_back_to_a_checkpoint_that_the_store_has_not(url, tmp_path):
     run, here = StoredRun(open_objects(url), "r1"), tmp_path / "here"
     Writer.claim(run, 0, "one").store(saved(tmp_path / "other", 200), 200, None, best=False, keep=9)
-    saved(here, 100)
-    go_back(run, here)
+    returning = StoredRun(run.objects, "r1", going_back(run, saved(here, 100)))
+    Writer.claim(returning, 1, "two")
     assert list(run.look().complete) == []
 
 

@@ -11,8 +11,7 @@ from distrl.algorithms import make_algorithm
 from distrl.config import RunConfig
 from distrl.errors import CheckpointError, ConfigError
 from distrl.learner.session import Session
-from distrl.learner.warm_start import begin_with
-from distrl.learner.weight_source import Source, read_source
+from distrl.learner.weight_source import Source, begin_with, read_source
 from distrl.serving.export import export_run
 from distrl.types import ArraySpec, BoxSpec, EnvSpec
 

@@ -10,7 +10,7 @@ import pytest
 import distrl
 from distrl.data_store.checkpoints import best_path, load_newest, mark_best, newest_first, save, step_of
 from distrl.errors import CheckpointError
-from distrl.launch.going_back import begin_at
+from distrl.launch.start import begin_at
 from distrl.learner.policy_files import BEST_FILE, WEIGHTS_FILE, kept_best, read_policy, write_best, write_weights
 from distrl.memory_backend.codec import decode_weights, encode_weights
 from distrl.memory_backend.records import BestEvaluation, Evaluation
