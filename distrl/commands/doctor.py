@@ -71,7 +71,7 @@ def _findings(run: Path | None, redis_url: str | None, run_id: str | None) -> "I
 def _of_run(run: Path | None, redis_url: str | None, run_id: str | None) -> "Iterator[Finding]":
     from distrl.doctor.findings import Finding
     from distrl.doctor.redis import examine_redis
-    from distrl.doctor.run import ended, examine_run
+    from distrl.doctor.run import ended, examine_run, in_one_process
 
     try:
         target = find_target(run, redis_url, run_id)
@@ -84,7 +84,8 @@ def _of_run(run: Path | None, redis_url: str | None, run_id: str | None) -> "Ite
         yield ended(target.summary, str(target.run_dir))
         return
     if target.redis_url is None:
-        yield Finding("ok", "run", "running, in one process without Redis (actors.count: 0)")
+        assert target.run_dir is not None  # other runs are found by their Redis
+        yield in_one_process(target.run_dir)
         return
     yield from examine_redis(target.redis_url)
     try:

@@ -46,8 +46,9 @@ def jobs(
 
     with answering("the targets of the jobs"):
         if store is None:
-            records = [*known_jobs(Path("runs"), warn)]
-            found = [*zip(records, states_of(records), strict=True)]
+            known = [*known_jobs(Path("runs"))]
+            asked = iter(states_of([record for record, state in known if state is None]))
+            found = [(record, next(asked) if state is None else state) for record, state in known]
         else:
             found = stored_jobs(store, states_of, warn)
     facts = [facts_of(*each) for each in found]

@@ -1,5 +1,6 @@
 """`distrl doctor`, findings about a run: whether it makes progress, what it waits for, and what to do about it."""
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from distrl.data_store.saved_elsewhere import newest_resumable
 from distrl.doctor.findings import Finding, Health
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.ledger import LedgerCounts
-from distrl.memory_backend.records import Control, RoleStatus
+from distrl.memory_backend.records import Control, RoleStatus, SupervisorStatus
 from distrl.metrics.phrases import lost_words, role_states, used_words, verdict
 from distrl.metrics.snapshot import Snapshot
 from distrl.roles.description import RunDescription
@@ -17,6 +18,10 @@ from distrl.roles.join import HEARTBEAT_S
 from distrl.roles.plan import Role
 from distrl.runs.summary import Summary, duration, outcome
 
+QUIET_S = 60.0
+"""Age of the numbers of a run in one process beyond which it may hang."""
+SUPERVISOR_SILENT_S = 10.0
+"""Age of the supervisor's heartbeat beyond which something holds it; waiting for actors that end takes it 5 s."""
 BETWEEN_S = 3.5 * HEARTBEAT_S
 """Seconds between two looks; a role without a heartbeat in between is silent."""
 DROPPED = {
@@ -35,12 +40,18 @@ ADVICE = {
 
 @dataclass(frozen=True)
 class Look:
-    """The state of a running job at one moment."""
+    """The state of a running job at one moment.
+
+    Attributes:
+        clock: By `Registry.clock`.
+    """
 
     control: Control
     roles: Sequence[RoleStatus]
     counts: LedgerCounts
     snapshot: Snapshot
+    supervisor: SupervisorStatus | None
+    clock: float
 
     @staticmethod
     def at(backend: Backend) -> "Look":
@@ -48,7 +59,8 @@ class Look:
         snapshots = backend.registry.snapshots("0")
         registry = backend.registry
         newest = snapshots[-1][1] if snapshots else {}
-        return Look(registry.control(), registry.roles(), backend.ledger.counts(), newest)
+        control, roles, counts = registry.control(), registry.roles(), backend.ledger.counts()
+        return Look(control, roles, counts, newest, registry.supervisor(), registry.clock())
 
 
 def examine_run(backend: Backend, run_id: str) -> Iterator[Finding]:
@@ -72,6 +84,7 @@ def compared(before: Look, now: Look, stall_timeout_s: float, *, joined: bool = 
     """
     yield _asked(now.control)
     awaits_actors = joined and now.control.stop is None and not any(role.role == "actor" for role in now.roles)
+    yield from _of_supervisor(now)
     yield from _of_roles(before, now, awaits_actors=awaits_actors)
     yield from _of_unrolls(now.counts)
     if not awaits_actors:  # that time is no stall
@@ -88,12 +101,43 @@ def ended(summary: Summary, run_dir: str) -> Finding:
     return Finding("error", "run", outcome(summary) + why, f"see {run_dir}/logs/{goes_on}")
 
 
+def in_one_process(run_dir: Path) -> Finding:
+    """Return the finding about a running job without roles, by the age of its numbers."""
+    written = [path.stat().st_mtime for name in ("run.json", "metrics.csv") if (path := run_dir / name).exists()]
+    silent_s = time.time() - max(written, default=math.inf)
+    told = "running, in one process without Redis (actors.count: 0)"
+    if silent_s <= QUIET_S:
+        return Finding("ok", "run", told)
+    return Finding(
+        "warning",
+        "run",
+        f"{told}; no new numbers for {duration(silent_s)}",
+        "an environment, an update, an evaluation or a callback takes so long, or hangs, which nothing watches here; "
+        "Ctrl-C, twice, ends the run. With --actors 1 an environment that hangs is started again",
+    )
+
+
 def _asked(control: Control) -> Finding:
     if control.stop is not None:
         return Finding("ok", "run", f"stopping ({control.stop})")
     if control.paused:
         return Finding("warning", "run", "paused: actors wait, nothing is lost", "distrl resume goes on")
     return Finding("ok", "run", "running")
+
+
+def _of_supervisor(now: Look) -> Iterator[Finding]:
+    """Report a supervisor without a heartbeat; at the end of a run it sends none."""
+    supervisor = now.supervisor
+    if supervisor is None or now.control.stop is not None:
+        return
+    silent_s = now.clock - supervisor.at
+    if silent_s > SUPERVISOR_SILENT_S:
+        told = f"silent for {duration(silent_s)}: process {supervisor.pid} on {supervisor.host}"
+        advice = (
+            "a callback, a terminal that is held (Ctrl-Q frees it), a disk or SIGSTOP holds it, and no role is watched "
+            "or started again; distrl stop ends the run, and so does Ctrl-C, twice"
+        )
+        yield Finding("error", "supervisor", told, advice)
 
 
 def _of_roles(before: Look, now: Look, *, awaits_actors: bool) -> Iterator[Finding]:

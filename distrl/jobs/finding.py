@@ -1,13 +1,14 @@
 """Submitted jobs by name: a run's directory, or the id of a run under runs/."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from distrl.data_store.atomic import TEMPORARY
 from distrl.errors import ConfigError
 from distrl.jobs.record import JOB_FILE, JobRecord
-from distrl.runs.directories import RunRecord, newest_run
+from distrl.jobs.target import JobState
+from distrl.runs.directories import RunRecord, newest_run, readable
 
 RUN_FILE = "run.json"
 ROOT = Path("runs")
@@ -84,16 +85,16 @@ def at_address(job: JobRecord, address: str | None) -> JobRecord:
     return job.model_copy(update={"address": address})
 
 
-def known_jobs(root: Path, trouble: Callable[[str], None]) -> Iterator[JobRecord]:
-    """Yield the jobs in the directories under `root`; `trouble` gets a line for each record that cannot be read."""
+def known_jobs(root: Path) -> Iterator[tuple[JobRecord, JobState | None]]:
+    """Yield the jobs in the directories under `root`; with a state, which others lack, if the record cannot be read."""
     for folder in _directories(root):
         try:
             job = job_in(folder)
         except ConfigError as error:
-            trouble(str(error))
+            yield JobRecord.bare(readable(folder.name), run_dir=readable(str(folder))), JobState("damaged", str(error))
         else:
             if job is not None:
-                yield job
+                yield job, None
 
 
 def _directories(root: Path) -> list[Path]:

@@ -24,6 +24,8 @@ from distrl.files import open_regular, read_model
 JOB_FILE = "job.json"
 CONFIG_FILE = "job.yaml"
 """The configuration that the job gets: the values that are not defaults. A submission locks it until it ends."""
+UNSUBMITTED = "-"
+"""Target of a run of which no submission is known."""
 JOB_LOG = "job.log"
 """Name of the file in logs/ that has the output of the job's `distrl train --dated`."""
 
@@ -113,6 +115,20 @@ class JobRecord(BaseModel):
         if self.under_way:
             return f"the submission of {self.run_id} is under way"
         return f"the submission of {self.run_id} has not finished; distrl stop removes what there is of it"
+
+    @classmethod
+    def bare(cls, run_id: str, *, run_dir: str = "-", store: str | None = None) -> "JobRecord":
+        """Return a record for a run that `distrl train` has begun, or whose own record cannot be read."""
+        return cls(
+            run_id=run_id,
+            target=UNSUBMITTED,
+            address=None,
+            run_dir=run_dir,
+            store=store,
+            actors=0,
+            submitted=0.0,
+            handles={},
+        )
 
     @classmethod
     def read(cls, run_dir: Path) -> "JobRecord":

@@ -10,13 +10,11 @@ from distrl.data_store.opening import open_objects
 from distrl.data_store.stored_run import StoredRun
 from distrl.errors import ConfigError, StoreError
 from distrl.jobs import run_logs
-from distrl.jobs.record import JOB_FILE, JobRecord
+from distrl.jobs.record import JOB_FILE, UNSUBMITTED, JobRecord
 from distrl.jobs.target import JobState, LogLine
 from distrl.memory_backend.keys import checked_run_id
 from distrl.runs.summary import Summary, outcome
 
-UNSUBMITTED = "-"
-"""Target of a run that `distrl train` has begun."""
 _FILES = (JOB_FILE, "summary.json", "manifest.json")
 
 
@@ -53,7 +51,7 @@ def stored_jobs(
 
     Args:
         states_of: The states of jobs by their targets, for those without a summary in the store.
-        trouble: Gets a line for each run whose files are damaged.
+        trouble: Gets a line for each folder that cannot be a run's.
 
     Raises:
         ConfigError: The store cannot be used.
@@ -63,8 +61,7 @@ def stored_jobs(
         objects = open_objects(store)
         for run_id in objects.folders():
             try:
-                run = StoredRun(objects, checked_run_id(run_id))
-                found += _stored_job(run)
+                found += _stored_job(StoredRun(objects, checked_run_id(run_id)))
             except (ConfigError, ValueError) as error:
                 trouble(f"{store}/{run_id}: {error}")
     except StoreError as error:
@@ -84,9 +81,11 @@ def _stored_job(run: StoredRun) -> list[tuple[JobRecord, JobState]]:
         fetch_files(run, folder, _FILES)
         if not any((folder / name).exists() for name in _FILES):
             return []
-        state = _state(folder)
-        record = JobRecord.read(folder) if (folder / JOB_FILE).exists() else _unsubmitted(run)
-    return [(record, state)]
+        bare = JobRecord.bare(run.run_id, store=run.objects.url)
+        try:
+            return [(JobRecord.read(folder) if (folder / JOB_FILE).exists() else bare, _state(folder))]
+        except ConfigError as error:
+            return [(bare, JobState("damaged", str(error).replace(f"{folder}/", "")))]
 
 
 def _state(folder: Path) -> JobState:
@@ -100,20 +99,6 @@ def _state(folder: Path) -> JobState:
         return JobState("unknown", str(error).replace(f"{folder}/", ""))
     code = summary.exit_code
     return JobState("failed" if code else "ended", summary.error or outcome(summary), code)
-
-
-def _unsubmitted(run: StoredRun) -> JobRecord:
-    """Return a record for a run of `distrl train`."""
-    return JobRecord(
-        run_id=run.run_id,
-        target=UNSUBMITTED,
-        address=None,
-        run_dir="-",
-        store=run.objects.url,
-        actors=0,
-        submitted=0.0,
-        handles={},
-    )
 
 
 def stored_log(url: str) -> Iterator[LogLine]:

@@ -14,9 +14,10 @@ from distrl.jobs.record import Job, JobRecord, OpenRecord
 if TYPE_CHECKING:  # the plan of roles brings NumPy, which the command line's help does not need
     from distrl.roles.plan import RoleNeed
 
-State = Literal["waiting", "running", "stopping", "ended", "failed", "gone", "unknown"]
+State = Literal["waiting", "running", "stopping", "ended", "failed", "gone", "unknown", "damaged"]
 """State of a job. waiting: it has no machine yet; failed: it has ended with an exit code other than 0; gone: the target
-does not know it any more, and it has left no summary; unknown: the target does not answer."""
+does not know it any more, and it has left no summary; unknown: the target does not answer; damaged: its record cannot
+be read, which only lists show."""
 OVER: tuple[State, ...] = ("ended", "failed", "gone")
 """States that a job does not leave by itself."""
 Report = Callable[[str], None]

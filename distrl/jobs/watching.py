@@ -29,6 +29,7 @@ _WORDS: Mapping[State, str] = {
     "failed": "has failed",
     "gone": "is gone",
     "unknown": "cannot be asked for",
+    "damaged": "has a damaged record",
 }
 
 

@@ -1,20 +1,22 @@
+import os
 from dataclasses import replace
 
 import pytest
 
 from distrl.config.load import load
 from distrl.doctor import run
-from distrl.doctor.run import Look, compared, ended, examine_run
+from distrl.doctor.run import Look, compared, ended, examine_run, in_one_process
 from distrl.environments.probe import probe
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.ledger import DROP_REASONS, LedgerCounts
-from distrl.memory_backend.records import Control, RoleStatus
+from distrl.memory_backend.records import Control, RoleStatus, SupervisorStatus
 from distrl.memory_backend.stream import QueueCaps
 from distrl.roles.description import RunDescription
 from tests.run_folders import summary
 
 LEARNER = RoleStatus("learner", 0, 1, "here", 11, "training", beat=5, last_step_age_s=0.5, rss_mb=700.0)
 ACTORS = [RoleStatus("actor", number, 1, "here", 20 + number, "acting", beat=7) for number in range(2)]
+SUPERVISOR = SupervisorStatus("here", 10, 3, at=1000.0)
 SNAPSHOT = {"bottleneck": "actors", "learner_wait_share": 0.4, "actors_blocked_share": 0.0}
 
 
@@ -24,7 +26,8 @@ def look():
 
     def make(**changes):
         counts = LedgerCounts(produced=12, trained=10, queued=1, in_flight=1, stream_bytes=2_000_000)
-        return replace(Look(Control(), [LEARNER, *ACTORS], counts, SNAPSHOT), **changes)
+        found = Look(Control(), [LEARNER, *ACTORS], counts, SNAPSHOT, SUPERVISOR, clock=1000.5)
+        return replace(found, **changes)
 
     return make
 
@@ -50,6 +53,24 @@ def test_a_run_that_goes_on(look):
     ]
     *_, progress = compared(look(), later(look()), 300.0)
     assert "distrl scale" in progress.advice
+
+
+def test_a_supervisor_that_a_callback_holds_is_a_problem(look):
+    held = look(clock=1020.0)
+    assert ("error", "supervisor", "silent for 20 s: process 10 on here") in told(held, later(held))
+    stopping = replace(held, control=Control(stop="asked"))  # it waits for roles then
+    for fine in (look(clock=1009.0), replace(held, supervisor=None), stopping):
+        assert not [finding for finding in told(fine, later(fine)) if finding[1] == "supervisor"]
+
+
+@pytest.mark.parametrize(("age_s", "health", "more"), [(50, "ok", ""), (125, "warning", "; no new numbers for 2:05")])
+def test_one_process_whose_numbers_are_old_may_hang(tmp_path, monkeypatch, age_s, health, more):
+    for name, written in (("run.json", 10), ("metrics.csv", 1000)):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (written, written))
+    monkeypatch.setattr("time.time", lambda: 1000.0 + age_s)
+    found = in_one_process(tmp_path)
+    assert found[:3] == (health, "run", f"running, in one process without Redis (actors.count: 0){more}")
 
 
 def test_a_paused_run_is_told_how_to_go_on(look):

@@ -62,14 +62,13 @@ def test_a_plain_run_is_a_job_of_this_machine(root):
 @pytest.mark.parametrize("content", ["{", '{"schema_version": 2}', json.dumps({"run_id": "pong", "pid": 1}), "[]"])
 def test_damaged_records_are_one_line_each_and_hide_no_other_job(root, content):
     (root / "pong" / "job.json").write_text(content)
-    trouble = []
-    assert [job.run_id for job in known_jobs(root, trouble.append)] == ["breakout"]
-    (line,) = trouble
-    assert line.startswith(f"{root}/pong/job.json is damaged: ")
-    assert "\n" not in line
+    (_, unasked), (damaged, state) = known_jobs(root)
+    assert (unasked, damaged.run_id, damaged.run_dir, state.state) == (None, "pong", str(root / "pong"), "damaged")
+    assert state.reason.startswith(f"{root}/pong/job.json is damaged: ")
+    assert "\n" not in state.reason
     with pytest.raises(ConfigError, match="is damaged"):
         as_job(root / "pong")
 
 
 def test_without_a_folder_of_runs_there_are_no_jobs(tmp_path):
-    assert list(known_jobs(tmp_path / "nowhere", pytest.fail)) == []
+    assert list(known_jobs(tmp_path / "nowhere")) == []

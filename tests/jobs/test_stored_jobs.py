@@ -36,19 +36,17 @@ def test_runs_with_and_without_a_job(url):
     objects.put("trains/manifest.json", b"{}")
     objects.put("other/x", b"")
     objects.put("broken/job.json", b"{")
-    troubles = []
     states = {"asked": JobState("running")}
     found = {
         job.run_id: (job, state)
-        for job, state in stored_jobs(url, lambda jobs: [states[job.run_id] for job in jobs], troubles.append)
+        for job, state in stored_jobs(url, lambda jobs: [states[job.run_id] for job in jobs], pytest.fail)
     }
     assert {run_id: each.state for run_id, (_, each) in found.items()} == {
-        **{"asked": "running", "over": "ended", "failed": "failed", "trains": "unknown"}
+        **{"asked": "running", "over": "ended", "failed": "failed", "trains": "unknown", "broken": "damaged"}
     }
     assert found["over"][0] == record("over", url)
     assert (found["failed"][0].target, found["failed"][1].exit_code) == ("-", 4)
-    assert len(troubles) == 1
-    assert "broken" in troubles[0]
+    assert found["broken"][1].reason.startswith("job.json is damaged: ")
 
 
 def test_a_job_without_a_store_stores_nothing(url):
