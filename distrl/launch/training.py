@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from distrl.apps.trackers.tracker import Ending
 from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig, dump, load
 from distrl.config.settings import read_settings
@@ -43,7 +44,6 @@ from distrl.runs.run_directory import (
 from distrl.runs.summary import Summary
 from distrl.runs.trial import Trial
 from distrl.terminal.console import View
-from distrl.trackers.tracker import Ending
 
 
 def train(
