@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from distrl.apps.trackers.tracker import Ending
 from distrl.config.load import LoadedConfig
 from distrl.config.settings import read_settings
 from distrl.data_store.start_plan import StartPlan
@@ -23,7 +24,6 @@ from distrl.runs.run_directory import usable
 from distrl.runs.summary import Summary
 from distrl.runs.trial import Trial
 from distrl.terminal.console import View
-from distrl.trackers.tracker import Ending
 
 
 def train(

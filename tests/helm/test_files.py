@@ -15,7 +15,7 @@ import yaml
 from typer.testing import CliRunner
 
 import distrl
-from distrl.commands.main import app
+from distrl.apps.commands.main import app
 from tests.faults.tls_redis import Authority
 from tests.helm.rendering import CHART, ROOT
 
