@@ -80,3 +80,20 @@ def test_a_damaged_manifest_names_no_folder(run_dir, place):
     folder = holding(new_folder(place, run_dir), 9, at=2000)
     (folder / "manifest.json").write_text("[]")
     assert newest_resumable(run_dir) == run_dir
+
+
+def test_a_place_or_a_folder_that_does_not_answer_hides_no_other(run_dir, place, tmp_path, monkeypatch):
+    folder = holding(new_folder(place, run_dir), 9, at=3000)
+    gone = holding(new_folder(place, run_dir), 10, at=4000)
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    glob = Path.glob
+
+    def stale(path, pattern):
+        if path in (home, gone / "checkpoints"):
+            raise OSError(116, "Stale file handle")
+        return glob(path, pattern)
+
+    monkeypatch.setattr(Path, "glob", stale)
+    assert newest_resumable(run_dir) == folder

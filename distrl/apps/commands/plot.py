@@ -75,7 +75,7 @@ def plot(
     check_output(path, force)
     require("matplotlib", "matplotlib", "plot")
     with waiting("still reading runs …"):
-        from distrl.runs import pictures, plots
+        from distrl.apps.reports import pictures, plots
 
         options = plots.CurveOptions(over, smooth, cast("Statistic", statistic))
         sources = plots.read_sources([run.path for run in find_runs(runs, warn)], warn)

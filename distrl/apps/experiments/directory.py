@@ -142,9 +142,11 @@ class SweepDirectory:
                     say("waiting for the runs of an earlier launch to end …")
                 told = True
                 time.sleep(0.2)
-            yield lock
+            try:
+                yield lock
+            finally:
+                self.tell_saved_elsewhere(say)
         finally:
-            self.tell_saved_elsewhere(say)
             os.close(lock)
 
     def tell_saved_elsewhere(self, say: Callable[[str], None]) -> None:

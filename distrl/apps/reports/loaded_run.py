@@ -51,7 +51,7 @@ class LoadedRun:
         """
         require("matplotlib", "matplotlib", "plot")
         # Imported here: most uses of a run need no pictures.
-        from distrl.runs import pictures, plots
+        from distrl.apps.reports import pictures, plots
 
         if over not in X_AXES:
             raise ConfigError(f"over {over!r}: {nearest(over, [*X_AXES])}")
