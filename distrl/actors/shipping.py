@@ -1,5 +1,6 @@
 """Hop 4: what an actor sends of a full unroll."""
 
+from abc import abstractmethod
 from typing import Protocol
 
 import numpy as np
@@ -26,6 +27,7 @@ class Shipper(Protocol):
         """Take published weights at the mixing rate; return those that act."""
         return weights
 
+    @abstractmethod
     def payload(self, unroll: Unroll, progress: ActorProgress) -> bytes:
         """Return the payload; `progress.state` names what takes long."""
 

@@ -99,7 +99,8 @@ def external_class(name: str) -> type[Algorithm]:
         )
     for earlier, extra in EARLIER_EXTRAS.items():
         if hasattr(parameters, earlier):
-            raise ConfigError(f"algorithm {name}: Parameters.{earlier}: name {extra!r} in unroll_extras instead")
+            instead = f"name {extra!r} in unroll_extras instead" if getattr(parameters, earlier) else "leave it out"
+            raise ConfigError(f"algorithm {name}: Parameters.{earlier}: {instead}")
     _refuse_misspelt(name, class_)
     _refuse_misspelt(name, parameters)
     return class_

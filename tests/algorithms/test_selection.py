@@ -142,17 +142,20 @@ def test_the_section_is_filled_in():
     assert again.parameters.batch_size == 3
 
 
-@pytest.mark.parametrize("asked", [("choice_probabilities",), ("nonsense",), None])
+@pytest.mark.parametrize(
+    ("earlier", "instead"), [(True, "name 'priorities' in unroll_extras instead"), (False, "leave it out")]
+)
+def test_an_earlier_declaration_is_refused_with_what_to_write(monkeypatch, earlier, instead):
+    loaded("user_module:Asking")
+    monkeypatch.setattr(Asking.Parameters, "tells_priorities", earlier, raising=False)
+    with pytest.raises(ConfigError) as caught:
+        external_class("user_module:Asking")
+    assert str(caught.value) == f"algorithm user_module:Asking: Parameters.tells_priorities: {instead}"
+
+
+@pytest.mark.parametrize("asked", [("choice_probabilities",), ("nonsense",)])
 def test_what_unrolls_carry_for_it_is_declared_by_name(monkeypatch, asked):
     config = loaded("user_module:Asking")
-    if asked is None:
-        monkeypatch.setattr(Asking.Parameters, "tells_priorities", True, raising=False)
-        with pytest.raises(ConfigError) as caught:
-            external_class("user_module:Asking")
-        assert str(caught.value) == (
-            "algorithm user_module:Asking: Parameters.tells_priorities: name 'priorities' in unroll_extras instead"
-        )
-        return
     monkeypatch.setattr(Asking.Parameters, "unroll_extras", asked)
     if asked == ("nonsense",):
         with pytest.raises(ConfigError) as caught:

@@ -1,5 +1,6 @@
 """The socket of everything that an unroll carries beside its steps."""
 
+from abc import abstractmethod
 from typing import Protocol
 
 from distrl.actors.policy import PolicyOutput
@@ -32,5 +33,6 @@ class Extra(Protocol):
         """Add one row: the policy's output for its observations, and the step that followed."""
         return
 
+    @abstractmethod
     def close(self, unroll: Unroll) -> Unroll:
         """Return the full unroll with what was collected since `begin`."""
