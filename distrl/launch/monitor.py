@@ -58,7 +58,8 @@ class Monitor:
         self._observers: list[Observer] = [self.totals]
         run = ObservedRun(run_id, run_dir, config, resumed, view, self.event)
         try:
-            self._observers += (kind(run) for kind in observers)
+            for kind in observers:
+                self._observers.append(kind(run))
         except BaseException:
             self.end(None)
             raise

@@ -6,13 +6,13 @@ is copied at once and written beside the training.
 
 import logging
 import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from distrl.data_store.checkpoints import save
+from distrl.data_store.saved_elsewhere import new_folder, places
 from distrl.errors import FencedError, NonFiniteError, UnsavedError, failure
 from distrl.learner.learner import Learner
 from distrl.learner.policy_files import write_rewards, write_weights
@@ -291,10 +291,10 @@ class Saver:
     def _unsaved(self, error: OSError) -> UnsavedError:
         """Save the last updates in another directory, if possible; return the error to raise."""
         updates, refused = self._learner.state.updates, []
-        for parent in _other_places():
+        for place in places():
             folder = None
             try:
-                folder = Path(tempfile.mkdtemp(prefix=f"saved-by-distrl-{self._run_dir.name}-", dir=parent))
+                folder = new_folder(place, self._run_dir)
                 self._save_in(folder)
             except OSError as trouble:
                 refused.append(str(trouble))
@@ -368,15 +368,3 @@ class Saver:
             self._mirror.request()
         if self._after_save is not None:
             self._after_save(updates)
-
-
-def _other_places() -> Iterator[Path]:
-    """Yield directories to try if the run's own cannot be written."""
-    try:
-        yield Path(tempfile.gettempdir())
-    except FileNotFoundError as error:
-        log.error("no temporary directory: %s", error)
-    try:
-        yield Path.home()
-    except RuntimeError as error:
-        log.error("no home directory: %s", error)

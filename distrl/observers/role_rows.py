@@ -5,7 +5,7 @@ import time
 from datetime import datetime
 from pathlib import Path
 
-from distrl.config.small_files import open_regular
+from distrl.files import open_regular
 from distrl.observers.fleet_state import FleetState
 from distrl.observers.observer import ObservedRun, Observer
 from distrl.runs.last_row import LONGEST_LINE
