@@ -595,7 +595,7 @@ def measured(monkeypatch):
     }
     calls = []
 
-    def bench(loaded, *, seconds, run_dir, view):
+    def bench(loaded, *, seconds, run_dir, view, observers):
         calls.append((loaded, seconds, run_dir))
         view.event("warming up")
         return report
