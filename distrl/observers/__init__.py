@@ -1,7 +1,7 @@
-"""Observers: everything that shows, stores or passes on what happens in a run, one module each.
+"""Observers: everything that shows, stores or passes on what happens in a run while it lasts, one module each.
 
-`observer.py` states what the supervisor's monitor calls. `OBSERVERS` lists those of every run, in the order in which
-they are called; `distrl.train` puts those of applications, such as trackers, before them.
+`observer.py` states what `launch/monitor.py` calls. `OBSERVERS` lists the observers of every run, in the order in which
+they are called; `distrl.train` puts those of applications, such as trackers, before them. Nothing here reads Redis.
 """
 
 from distrl.observers.evaluations import Evaluations

@@ -2,7 +2,9 @@
 
 import csv
 import threading
+from contextlib import nullcontext
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 
@@ -12,6 +14,8 @@ from distrl.errors import ConfigError
 from distrl.launch.monitor import Monitor
 from distrl.memory_backend.records import Evaluation, Request, RoleStatus
 from distrl.observers.metrics_csv import CsvSink
+from distrl.observers.observer import Observer
+from distrl.observers.terminal import Terminal
 from distrl.runs.evaluations import read_evaluations
 from tests.event_files import read_events
 
@@ -274,6 +278,66 @@ def test_an_evaluation_is_told_with_its_results_in_other_environments(make_monit
     there += ", 2 of them cut short at evaluation.max_episode_steps"
     alike = "return 9.00 ± 0.00 over 20 episodes"
     assert view.events == [f"evaluation at 100 steps: {alike}; in hard: {there}; in far: {alike}"]
+
+
+# ------------------------------------------------------------------------------------------------------- the observers
+
+
+class Recording(Observer):
+    """Keeps the names of calls, over all instances."""
+
+    calls: ClassVar[list[str]] = []
+
+    def __init__(self, run):
+        self.run = run
+        self.calls.append("made")
+
+    def event(self, text):
+        self.calls.append(f"event {text}")
+
+    def end(self, summary):
+        self.calls.append("ended")
+        self.run.report("late")
+        return {"mine": "one row is missing"}
+
+
+class Refusing(Observer):
+    def __init__(self, run):
+        raise ConfigError("mine is damaged")
+
+    def event(self, text):
+        raise OSError(28, "No space left on device")
+
+
+@pytest.fixture
+def observed(tmp_path, view, monkeypatch):
+    """observed(*observers): a monitor of these alone, in a run without files."""
+    monkeypatch.setattr(Recording, "calls", [])
+    return lambda *observers: Monitor("r", tmp_path, RunConfig(), view, observers=observers)
+
+
+def test_observers_may_report_until_the_last_has_ended_and_say_what_they_lack(observed):
+    monitor = observed(Recording, Terminal)
+    monitor.event("one")
+    assert monitor.end(None) == {"mine": "one row is missing"}
+    assert Recording.calls == ["made", "event one", "ended", "event late"]
+
+
+def test_an_observer_that_refuses_the_launch_lets_those_before_it_end(observed, view):
+    with pytest.raises(ConfigError, match="mine is damaged"):
+        observed(Recording, Refusing)
+    assert Recording.calls == ["made", "ended", "event late"]
+
+
+@pytest.mark.parametrize("writes", [None, "mine"])
+def test_an_error_of_a_file_ends_the_run_unless_the_observer_names_the_file(observed, view, monkeypatch, writes):
+    monkeypatch.setattr(Refusing, "__init__", lambda self, run: None)
+    monkeypatch.setattr(Refusing, "writes", writes)
+    monitor = observed(Refusing)
+    with nullcontext() if writes else pytest.raises(OSError, match="No space left on device"):
+        monitor.event("one")
+        monitor.event("two")
+    assert view.events == (["mine cannot be written: [Errno 28] No space left on device"] if writes else [])
 
 
 # ------------------------------------------------------------------------------------------ the configuration as text

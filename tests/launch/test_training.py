@@ -249,7 +249,7 @@ def test_a_tracker_sees_the_run_its_rows_and_its_end_and_changes_no_exit_code(tm
         with closing(connect("local:", "r7", QueueCaps(8, 2**20), name="test", give_up_s=1.0)) as backend:
             backend.create("{}")
             for number in (1, 2):
-                backend.registry.add_snapshot({"updates": number, "env_steps": 64 * number})
+                backend.registry.add_snapshot({"updates": number, "env_steps": 64 * number, "wall_s": float(number)})
             monitor.update(backend, [])
         return Outcome(0, "updates")
 
