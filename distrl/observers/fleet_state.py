@@ -1,7 +1,7 @@
 """The numbers of a run that only its supervisor knows: of its roles, and of how many there shall be."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from distrl.memory_backend.records import RoleStatus, blocked_share
 from distrl.metrics.snapshot import Snapshot
@@ -22,9 +22,9 @@ class FleetState:
     actors_wanted: int | None = None
     restarts: int = 0
     roles: Sequence[RoleStatus] = ()
-    _has_learned: bool = False
-    _blocked_sum: float = 0.0
-    _blocked_count: int = 0
+    _has_learned: bool = field(default=False, init=False)
+    _blocked_sum: float = field(default=0.0, init=False)
+    _blocked_count: int = field(default=0, init=False)
 
     def columns(self, *, last: bool) -> Snapshot:
         """Return what the next snapshot of the learner lacks; in the last one, the blocked share is the run's mean."""

@@ -323,7 +323,7 @@ def test_observers_may_report_until_the_last_has_ended_and_say_what_they_lack(ob
     assert Recording.calls == ["made", "event one", "ended", "event late"]
 
 
-def test_an_observer_that_refuses_the_launch_lets_those_before_it_end(observed, view):
+def test_an_observer_that_refuses_the_launch_lets_those_before_it_end(observed):
     with pytest.raises(ConfigError, match="mine is damaged"):
         observed(Recording, Refusing)
     assert Recording.calls == ["made", "ended", "event late"]

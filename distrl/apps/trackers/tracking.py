@@ -88,7 +88,7 @@ class Trackers(Observer):
         self._tracking.record(snapshot)
 
     def end(self, summary: Summary | None) -> Mapping[str, str] | None:
-        """Let the trackers finish; of a refused launch they are not told.
+        """Let the trackers finish; those of a refused launch have not begun.
 
         Returns:
             Tracker -> what it lacks, of those that lack something.
