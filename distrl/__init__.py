@@ -148,7 +148,8 @@ def _train(
     folder = run_directory(loaded.config, run_dir, resume)
     new = run_dir is None and resume is None
     with forgotten_if_empty(folder) if new else nullcontext(), head_start(loaded.config) as learner:
-        from distrl.launch import training  # beside the head start, as they take a while
+        from distrl.apps.trackers.tracking import Trackers  # beside the head start, as they take a while
+        from distrl.launch import training
         from distrl.terminal.console import ListenedView, named_view
 
         shown = named_view(view or "auto", folder) if isinstance(view, str | None) else view
@@ -164,6 +165,7 @@ def _train(
                 view=shown,
                 head_start=learner,
                 interrupt=interrupt,
+                observers=[Trackers],
             )
         finally:
             shown.stop()

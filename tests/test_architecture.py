@@ -46,14 +46,15 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "algorithms": FOUNDATION | {"config", "networks"},
     "runs": FOUNDATION | {"config", "data_store", "metrics"},
     "terminal": FOUNDATION | {"config", "memory_backend", "metrics", "runs"},
+    "observers": FOUNDATION | {"config", "memory_backend", "metrics", "runs", "terminal"},
     "actors": UP_TO_PARTS | {"algorithms"},
     "learner": UP_TO_PARTS | {"algorithms", "replay"},
     "serving": UP_TO_PARTS | {"actors", "learner"},
     "roles": UP_TO_PARTS | {"runs", "actors", "learner"},
-    "launch": UP_TO_PARTS | {"algorithms", "runs", "terminal", "actors", "learner", "roles"} | {"apps.trackers"},
-    # The wall: below, applications. None of the parts above may name one; trackers wait for the launch's observers.
+    "launch": UP_TO_PARTS | {"algorithms", "runs", "terminal", "observers", "actors", "learner", "roles"},
+    # The wall: below, applications. None of the parts above may name one.
     "apps": set(),
-    "apps.trackers": FOUNDATION | {"config", "metrics"},
+    "apps.trackers": FOUNDATION | {"config", "metrics", "observers", "runs"},
     "apps.reports": FOUNDATION | {"config", "metrics", "runs"},
     "apps.dashboard": FOUNDATION | {"config", "memory_backend", "metrics", "runs"} | {"apps.reports"},
     "apps.doctor": UP_TO_PARTS | {"runs", "learner", "roles"},
@@ -64,12 +65,12 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "apps.commands": FOUNDATION
     | {"config", "environments", "memory_backend", "data_store", "metrics", "runs", "terminal"}
     | {"serving", "roles", "launch"}
-    | {f"apps.{name}" for name in ("dashboard", "doctor", "experiments", "jobs", "reports")},
+    | {f"apps.{name}" for name in ("dashboard", "doctor", "experiments", "jobs", "reports", "trackers")},
     # What users call: both sides.
     "__main__": FOUNDATION | {"apps.commands"},
     "__init__": FOUNDATION
     | {"config", "memory_backend", "metrics", "runs", "terminal", "serving", "launch"}
-    | {"apps.reports"},
+    | {"apps.reports", "apps.trackers"},
 }
 
 # Third-party module -> the only places that may name it.

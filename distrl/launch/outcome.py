@@ -103,7 +103,7 @@ def summarize(
         accepted: See `is_accepted`.
     """
     config = description.config
-    latest: Mapping[str, Any] = monitor.latest
+    latest: Mapping[str, Any] = monitor.totals.latest
     first_update = latest.get("first_update_unix_s")
     start = description.start
     resumed = {"env_steps": start.env_steps, "updates": start.update}
@@ -122,20 +122,19 @@ def summarize(
         **{name: count for name, count in asdict(monitor.ledger).items() if name in Summary.model_fields},
         wall_s=wall_s,
         time_to_first_update_s=None if first_update is None else float(first_update) - started,
-        env_steps_per_s=monitor.rate("env_steps"),
-        updates_per_s=monitor.rate("updates"),
+        env_steps_per_s=monitor.totals.rate("env_steps"),
+        updates_per_s=monitor.totals.rate("updates"),
         stop_reason=outcome.stop_reason,
         exit_code=outcome.exit_code,
         error=outcome.error,
         policy_lag=PolicyLag(**{name: latest.get(f"policy_lag_{name}") for name in PolicyLag.model_fields}),
         bottleneck=str(latest.get("bottleneck") or "-"),
-        peak_rss_mb=monitor.peak_rss_mb,
-        restarts=monitor.restarts,
+        peak_rss_mb=monitor.totals.peak_rss_mb,
+        restarts=monitor.fleet.restarts,
         learner_idle_share=latest.get("learner_wait_share"),
         actors_blocked_share=latest.get("actors_blocked_share"),
         resumed_env_steps=start.env_steps,
         resumed_updates=start.update,
         resumed_wall_s=start.wall_s,
         accepted=accepted,
-        untracked=monitor.untracked,
     )

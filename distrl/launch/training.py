@@ -1,10 +1,10 @@
 """`distrl.train`: from a configuration to a summary, in phases: plan the start, check, open, train, sum up."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from distrl.apps.trackers.tracker import Ending
 from distrl.config.load import LoadedConfig
 from distrl.config.settings import read_settings
 from distrl.data_store.start_plan import StartPlan
@@ -18,6 +18,8 @@ from distrl.launch.one_process import train_here
 from distrl.launch.outcome import Outcome, is_accepted, summarize
 from distrl.launch.start import PlannedRun, opened, plan_start
 from distrl.launch.stored_files import StoredFiles
+from distrl.observers import OBSERVERS
+from distrl.observers.observer import Observer
 from distrl.roles.description import RunDescription
 from distrl.roles.plan import most_actors
 from distrl.runs.run_directory import usable
@@ -35,6 +37,7 @@ def train(
     view: View,
     head_start: HeadStart | None = None,
     interrupt: Interrupt | None = None,
+    observers: Sequence[type[Observer]] = (),
 ) -> Summary:
     """Train until a stop condition holds, an operator ends the run, or something fails for good.
 
@@ -44,6 +47,7 @@ def train(
         run_id: The id of a new run; None: one of the time and a random number. A resumed run keeps its own.
         head_start: The process that becomes the learner, unless the learner is a Ray actor or in this process.
         interrupt: Ends the run when its code is set, as signals do if this is the main thread; None: signals alone.
+        observers: Those of applications, beside the ones of every run.
 
     Returns:
         The summary, also written to summary.json; `exit_code` and `error` in it say how the run ended.
@@ -52,10 +56,11 @@ def train(
         ConfigError, CheckpointError, MemoryBackendError: Before anything was launched.
     """
     began = time.time(), time.monotonic()
+    observers = (*observers, *OBSERVERS)
     start = plan_start(loaded.config, run_dir, resume, run_id)
-    checked = check(loaded, run_dir, start.run_id, view.event)
+    checked = check(loaded, run_dir, start.run_id, view.event, observers)
     with opened(start, checked, view.event) as (plan, checked, trial):
-        summary = _Launch(start, checked, plan, trial, view, head_start, interrupt, began).run()
+        summary = _Launch(start, checked, plan, trial, view, head_start, interrupt, began, observers).run()
     return summary
 
 
@@ -71,6 +76,7 @@ class _Launch:
     head_start: HeadStart | None
     interrupt: Interrupt | None
     began: tuple[float, float]  # by the wall clock and by the monotonic clock
+    observers: Sequence[type[Observer]]
 
     def run(self) -> Summary:
         """Train, and write a summary however the training ends; it stays unless the launch is refused."""
@@ -84,7 +90,11 @@ class _Launch:
             spec=self.checked.spec,
         )
         with usable(run_dir):
-            monitor = Monitor(config, run_dir, self.view)
+            monitor = Monitor(
+                *(self.start.run_id, run_dir, config, self.view),
+                resumed=self.plan.kind == "resumed",
+                observers=self.observers,
+            )
         files = None
         if (stored := self.start.stored) is not None:
             files = StoredFiles(
@@ -95,10 +105,9 @@ class _Launch:
                 begun=lambda: monitor.has_begun,
             )
         try:
-            monitor.write_configuration(read_settings(run_dir / "config.yaml"))
+            monitor.begin(read_settings(run_dir / "config.yaml"))
             for note in (*self.plan.notes, *self.checked.notes):
                 monitor.event(note)
-            monitor.track(description.run_id, run_dir.resolve(), resumed=self.plan.kind == "resumed")
             with interruptible(config.launch.sigterm_exit_code, self.interrupt) as interrupt:
                 if config.deterministic:
                     outcome = train_here(description, monitor, interrupt)
@@ -120,10 +129,9 @@ class _Launch:
         """Write the summary, store the last files, and show the closing lines."""
         self.trial.accepted = is_accepted(outcome, error, has_begun=monitor.has_begun)
         started, began_at = self.began
-        wall_s = time.monotonic() - began_at  # without the trackers' time
-        monitor.end_trackers(Ending(outcome.exit_code, outcome.stop_reason, outcome.error), self.trial.accepted)
-        monitor.close()
+        wall_s = time.monotonic() - began_at  # without that of observers that finish
         summary = summarize(description, monitor, outcome, started, wall_s, accepted=self.trial.accepted)
+        summary = summary.model_copy(update={"untracked": monitor.end(summary)})
         summary = self._written(summary)
         if files is not None and not self.trial.accepted:
             files.abandon()

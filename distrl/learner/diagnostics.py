@@ -14,7 +14,7 @@ from distrl.errors import ConfigError
 from distrl.learner.preparation import Prepared
 from distrl.learner.reporter import Reporter
 from distrl.metrics.counters import Waits
-from distrl.metrics.sinks import EventFile
+from distrl.metrics.event_file import EventFile
 from distrl.networks.inspection import Activations, LossInspection, ReluZeros, few_sequences
 from distrl.types import Array, Batch, Contributions
 

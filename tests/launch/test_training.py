@@ -12,6 +12,7 @@ import pytest
 import redis
 
 import distrl
+from distrl.apps.trackers.tracking import Trackers
 from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig, load
 from distrl.config.schedules import Progress
@@ -29,6 +30,8 @@ from distrl.launch.training import train
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.records import Request, SupervisorStatus
+from distrl.memory_backend.stream import QueueCaps
+from distrl.observers.fleet_state import FleetState
 from distrl.roles import presence
 from distrl.roles.description import Run, RunAddress, RunDescription
 from distrl.roles.trust import Trust
@@ -105,15 +108,21 @@ def test_a_host_without_the_environment_does_not_try_the_others_either(tmp_path,
     monkeypatch.setattr(checks, "_check_launchable", lambda *_: None)
     tried = []
     monkeypatch.setattr(checks, "probe", lambda environment, **_: tried.append(environment.id) or SPEC)
-    checks.check(LoadedConfig(config, {}), tmp_path, "r", print)
+    checks.check(LoadedConfig(config, {}), tmp_path, "r", print, ())
     assert tried == ["X"]
 
 
-def monitor(**attributes):
+def monitor(latest=None, ledger=None, restarts=0, rate=lambda name: 0.0):
     told = []
-    defaults = {"latest": {}, "ledger": LedgerCounts(), "peak_rss_mb": {}, "restarts": 0, "untracked": {}}
-    defaults["rate"] = lambda name: 0.0
-    return SimpleNamespace(**defaults | attributes, events=told, event=told.append, update=lambda *_: None)
+    totals = SimpleNamespace(latest=latest or {}, peak_rss_mb={}, rate=rate)
+    return SimpleNamespace(
+        totals=totals,
+        fleet=FleetState(actors=1, restarts=restarts),
+        ledger=ledger or LedgerCounts(),
+        events=told,
+        event=told.append,
+        update=lambda *_: None,
+    )
 
 
 def test_a_run_that_trained_nothing_has_a_summary_without_numbers(tmp_path):
@@ -163,7 +172,7 @@ def told(tmp_path):
     lines = []
     view = PlainView(tmp_path, write=lines.append)
     made = description(tmp_path)
-    return made, Monitor(made.config, tmp_path, view), view, lines
+    return made, Monitor("r1", tmp_path, made.config, view), view, lines
 
 
 @pytest.mark.parametrize(
@@ -179,7 +188,7 @@ def test_a_summary_that_cannot_be_written_hides_neither_the_cause_nor_the_ledger
     checked = checks.Checked(loaded(), SPEC, ())
     trial = Trial(view.event)
     begun = PlannedRun(tmp_path, None, None, "r1", True, None)
-    launch = training._Launch(begun, checked, StartPlan(), trial, view, None, None, (0.0, 0.0))
+    launch = training._Launch(begun, checked, StartPlan(), trial, view, None, None, (0.0, 0.0), ())
     found = launch._sum_up(made, monitor, None, outcome)
     assert found.exit_code == code
     assert found.error.startswith(error)
@@ -237,8 +246,11 @@ class Mine:
 @pytest.mark.parametrize("resume", [None, "auto"])
 def test_a_tracker_sees_the_run_its_rows_and_its_end_and_changes_no_exit_code(tmp_path, monkeypatch, resume):
     def trains(description, monitor, interrupt):
-        for number in (1, 2):
-            monitor._take({"updates": number, "env_steps": 64 * number})
+        with closing(connect("local:", "r7", QueueCaps(8, 2**20), name="test", give_up_s=1.0)) as backend:
+            backend.create("{}")
+            for number in (1, 2):
+                backend.registry.add_snapshot({"updates": number, "env_steps": 64 * number, "wall_s": float(number)})
+            monitor.update(backend, [])
         return Outcome(0, "updates")
 
     monkeypatch.chdir(tmp_path)
@@ -249,7 +261,15 @@ def test_a_tracker_sees_the_run_its_rows_and_its_end_and_changes_no_exit_code(tm
     lines = []
     given = loaded(actors={"count": 0}, trackers={"own": {"mine:Mine": {}}}, environment={"id": "CartPole-v1"})
     view, interrupt = PlainView(write=lines.append), Interrupt()
-    summary = train(given, run_dir=tmp_path / "run", resume=resume, run_id="r7", view=view, interrupt=interrupt)
+    summary = train(
+        given,
+        run_dir=tmp_path / "run",
+        resume=resume,
+        run_id="r7",
+        view=view,
+        interrupt=interrupt,
+        observers=[Trackers],
+    )
     assert json.loads((tmp_path / "calls.json").read_text()) == [
         ["begin", "r7", resume is not None, {}],
         ["record", 1, 64],
@@ -266,7 +286,7 @@ def test_a_tracker_sees_the_run_its_rows_and_its_end_and_changes_no_exit_code(tm
 def test_a_class_that_cannot_track_is_refused_before_anything_is_made(tmp_path):
     given = loaded(trackers={"own": {"nowhere:Mine": {}}})
     with pytest.raises(ConfigError, match="module 'nowhere' cannot be imported"):
-        train(given, run_dir=tmp_path / "run", resume=None, view=PlainView(print))
+        train(given, run_dir=tmp_path / "run", resume=None, view=PlainView(print), observers=[Trackers])
     assert not (tmp_path / "run").exists()
 
 
@@ -326,9 +346,9 @@ def test_the_last_look_removes_every_key_of_a_run_that_cannot_be_read(tmp_path, 
         client.delete(key)
         if how == "wrong type":
             client.set(key, "nothing of distrl")
-        watching = Monitor(given.config, tmp_path, PlainView(write=lambda line: None))
+        watching = Monitor("r1", tmp_path, given.config, PlainView(write=lambda line: None))
         distributed._last_look(run, watching)
-        watching.close()
+        watching.end(None)
         assert list(client.scan_iter(prefix)) == []
 
 
@@ -358,7 +378,7 @@ def test_what_takes_long_before_the_launch_is_told_to_the_view(tmp_path, monkeyp
     """A view that is silent prints nothing, then."""
     monkeypatch.setattr(probe, "_PATIENCE_S", 0.0)
     told = []
-    checks.check(loaded(actors={"count": 0}, environment={"id": "CartPole-v1"}), tmp_path, "r", told.append)
+    checks.check(loaded(actors={"count": 0}, environment={"id": "CartPole-v1"}), tmp_path, "r", told.append, ())
     assert (told, *capfd.readouterr()) == (["trying out CartPole-v1 …"], "", "")
 
 

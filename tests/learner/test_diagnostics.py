@@ -142,7 +142,7 @@ def test_a_disk_that_refuses_costs_points_and_is_told_of_once(train, monkeypatch
     def refuse(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("distrl.metrics.sinks.EventFile.flush", refuse)
+    monkeypatch.setattr("distrl.metrics.event_file.EventFile.flush", refuse)
     train(labels=["rewards"], histograms_every_s=1e-9)
     assert [record.message for record in caplog.records if "histograms" in record.message] == [
         "histograms cannot be kept: [Errno 28] No space left on device"

@@ -218,6 +218,7 @@ def bench(
     """
     import json
 
+    from distrl.apps.trackers.tracking import Trackers
     from distrl.launch.bench import bench as measure
     from distrl.terminal.console import QuietView, make_view
 
@@ -225,7 +226,7 @@ def bench(
     folder = run_dir or distrl.new_directory(Path("runs") / distrl.run_name(loaded.config, "bench-"))
     view = QuietView(folder, lambda text: echo(text, err=True)) if as_json else make_view(run_dir=folder)
     try:
-        report = measure(loaded, seconds=seconds, run_dir=folder, view=view)
+        report = measure(loaded, seconds=seconds, run_dir=folder, view=view, observers=[Trackers])
     finally:
         view.stop()
     if as_json:

@@ -1,4 +1,4 @@
-"""Histograms of TensorBoard's event files, as `metrics.sinks.EventFile` writes them, read back within bounds.
+"""Histograms of TensorBoard's event files, as `metrics.event_file.EventFile` writes them, read back within bounds.
 
 A file is a series of records: the length of the data (8 bytes), a checksum of it (4), the data, a checksum of them (4).
 The data is a protocol buffer `Event` (tensorflow/core/util/event.proto, framework/summary.proto), of which only the

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from distrl.apps.dashboard.jobs import ODD, Look, host_loads
 from distrl.apps.dashboard.payloads import UNROLLS, Runs
-from distrl.metrics.snapshot import TOLD_ONCE, Snapshot, meaning_of
+from distrl.metrics.snapshot import REPORTED_ONCE, Snapshot, meaning_of
 
 MEDIA_TYPE = CONTENT_TYPE_LATEST
 ROLE_NUMBERS = {
@@ -97,7 +97,7 @@ def exposition(runs: Runs) -> bytes:
 
 def _of_snapshot(snapshot: Snapshot, labels: Mapping[str, str]) -> Iterator[Sample]:
     for name, value in snapshot.items():
-        if name in TOLD_ONCE | _OWN | _TWICE or not _NAME.fullmatch(name) or not isinstance(value, int | float):
+        if name in REPORTED_ONCE | _OWN | _TWICE or not _NAME.fullmatch(name) or not isinstance(value, int | float):
             continue
         yield Sample(name, meaning_of(name), labels, float(value))
 

@@ -22,17 +22,21 @@ from typing import Any
 from distrl.apps.trackers.process import first_message
 from distrl.apps.trackers.tracker import Ending, TrackedRun
 from distrl.child import Child, ending, with_detail
+from distrl.config import RunConfig
+from distrl.config.secrets import masked
 from distrl.config.trackers import TrackersConfig
 from distrl.errors import ConfigError, require
 from distrl.metrics.snapshot import Snapshot, columns_of
+from distrl.observers.observer import ObservedRun, Observer
 from distrl.process_group import end_group, has_ended
+from distrl.runs.summary import Summary
 from distrl.user_classes import search_path
 
 MOST_ROWS = 1000
 """Rows that may wait for one tracker: a quarter of an hour of them."""
 LOG = "trackers.log"
 _PATIENCE_S = 2.0
-"""Time at the end after which it is said that a tracker takes long."""
+"""Time at the end after which a tracker that takes long is reported."""
 _TRY_OUT_S = 60.0
 
 
@@ -64,6 +68,34 @@ def _options(config: TrackersConfig) -> dict[str, dict[str, Any]]:
     named = {"wandb": config.wandb, "mlflow": config.mlflow}
     found = {name: section.model_dump(mode="json") for name, section in named.items() if section is not None}
     return found | config.own
+
+
+class Trackers(Observer):
+    """Passes the rows of metrics.csv to the trackers of the configuration."""
+
+    @classmethod
+    def check(cls, config: RunConfig) -> None:
+        """Check that the trackers can begin; see `require_trackers`."""
+        require_trackers(config.trackers)
+
+    def __init__(self, run: ObservedRun) -> None:
+        tree = run.config.model_dump(mode="json")
+        shown = {name: masked(name, value) for name, value in tree.items()}
+        tracked = TrackedRun(run.run_id, run.run_dir.resolve(), shown, run.resumed)
+        self._tracking = Tracking(run.config.trackers, tracked, run.report)
+
+    def snapshot(self, snapshot: Snapshot) -> None:
+        self._tracking.record(snapshot)
+
+    def end(self, summary: Summary | None) -> Mapping[str, str] | None:
+        """Let the trackers finish; those of a refused launch have not begun.
+
+        Returns:
+            Tracker -> what it lacks, of those that lack something.
+        """
+        if summary is None or not summary.accepted:
+            return None
+        return self._tracking.finish(Ending(summary.exit_code, summary.stop_reason, summary.error))
 
 
 class Tracking:

@@ -11,6 +11,7 @@ import typer
 
 import distrl
 from distrl.apps.commands import completion, main
+from distrl.apps.trackers.tracking import Trackers
 from distrl.config import RunConfig
 from distrl.config.algorithms import ALGORITHMS
 from distrl.config.load import dump, load
@@ -51,7 +52,8 @@ def trained(monkeypatch):
         run_ids = ()
         outcome = summary()
 
-        def __call__(self, loaded, *, run_dir, resume, run_id, view, head_start=None, interrupt=None):
+        def __call__(self, loaded, *, run_dir, resume, run_id, view, observers, head_start=None, interrupt=None):
+            assert observers == [Trackers]
             self.calls = (*self.calls, (loaded, run_dir, resume, view))
             self.run_ids = (*self.run_ids, run_id)
             if isinstance(self.outcome, BaseException):
@@ -595,7 +597,7 @@ def measured(monkeypatch):
     }
     calls = []
 
-    def bench(loaded, *, seconds, run_dir, view):
+    def bench(loaded, *, seconds, run_dir, view, observers):
         calls.append((loaded, seconds, run_dir))
         view.event("warming up")
         return report

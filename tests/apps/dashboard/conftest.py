@@ -17,7 +17,7 @@ from distrl.apps.dashboard.alert_settings import AlertSettings
 from distrl.apps.dashboard.app import make_app
 from distrl.apps.dashboard.payloads import Runs
 from distrl.config.load import dump, load
-from distrl.metrics.sinks import CsvSink
+from distrl.observers.metrics_csv import CsvSink
 from distrl.runs.directories import Manifest, process_mark
 from distrl.runs.summary import Summary
 from tests import run_folders

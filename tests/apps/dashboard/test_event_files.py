@@ -4,7 +4,7 @@ import pytest
 from distrl.apps.dashboard import event_files
 from distrl.apps.dashboard.event_files import Histogram, heat_map, read_histograms, tags
 from distrl.errors import ConfigError
-from distrl.metrics.sinks import EventFile
+from distrl.metrics.event_file import EventFile
 from tests.event_files import read_events
 
 

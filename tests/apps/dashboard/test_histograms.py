@@ -3,7 +3,7 @@ import pytest
 
 from distrl.apps.dashboard.files import NotThereError, id_of
 from distrl.apps.dashboard.histograms import heat_map_of, tags_of
-from distrl.metrics.sinks import EventFile
+from distrl.metrics.event_file import EventFile
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from distrl.apps.dashboard import metrics_cache
 from distrl.apps.dashboard.metrics_cache import Tables
 from distrl.errors import ConfigError
-from distrl.metrics.sinks import CsvSink
+from distrl.observers.metrics_csv import CsvSink
 
 NAMES = ("updates", "env_steps", "loss", "bottleneck", "none_such")
 

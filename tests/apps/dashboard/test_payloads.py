@@ -5,7 +5,7 @@ from distrl.apps.dashboard.comparing import Asked, Compared
 from distrl.apps.dashboard.files import NotThereError, id_of
 from distrl.apps.dashboard.payloads import numbers
 from distrl.errors import ConfigError
-from distrl.metrics.sinks import CsvSink
+from distrl.observers.metrics_csv import CsvSink
 
 
 def test_a_run_that_has_ended(runs, make_run):

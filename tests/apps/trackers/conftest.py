@@ -8,7 +8,7 @@ import pytest
 from distrl.apps.trackers.tracker import Ending, TrackedRun
 from distrl.apps.trackers.tracking import Tracking
 from distrl.config.trackers import TrackersConfig
-from distrl.metrics.sinks import CsvSink
+from distrl.observers.metrics_csv import CsvSink
 
 ENDED = Ending(0, "asked")
 

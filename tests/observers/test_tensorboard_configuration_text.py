@@ -3,7 +3,7 @@
 import pytest
 
 from distrl.config.settings import settings_in
-from distrl.metrics.sinks import meta_text, settings_text
+from distrl.observers.tensorboard import meta_text, settings_text
 
 META = {
     "author": "Sutton | Barto",

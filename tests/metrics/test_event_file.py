@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from distrl.metrics.sinks import MOST_NUMBERS, EventFile
+from distrl.metrics.event_file import MOST_NUMBERS, EventFile
 from tests.event_files import read_events
 
 
@@ -102,7 +102,7 @@ def test_it_is_written_by_no_thread_and_without_a_framework(tmp_path):
     assert read_events(tmp_path).scalars  # while it is open
     file.close()
     code = (
-        "import sys; from pathlib import Path; from distrl.metrics.sinks import EventFile\n"
+        "import sys; from pathlib import Path; from distrl.metrics.event_file import EventFile\n"
         f"file = EventFile(Path({str(tmp_path)!r})); file.scalar('a', 1.0, 1); file.close()\n"
         "print(sorted({'tensorflow', 'tensorboard', 'torch', 'keras', 'jax'} & set(sys.modules)))"
     )

@@ -2,12 +2,12 @@
 
 import csv
 import time
-from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
 from distrl.files import open_regular
-from distrl.memory_backend.records import RoleStatus
+from distrl.observers.fleet_state import FleetState
+from distrl.observers.observer import ObservedRun, Observer
 from distrl.runs.last_row import LONGEST_LINE
 
 COLUMNS = (
@@ -19,23 +19,23 @@ MOST_BYTES = 50_000_000
 """Size from which the file becomes roles.1.csv, which is replaced, and a new one is begun."""
 
 
-class RoleRows:
-    """The file, which a resumed run continues. A row that could not be written whole is removed.
+class RoleRows(Observer):
+    """Appends rows every `launch.role_rows_s` seconds to the file, which a resumed run continues.
 
-    Args:
-        path: Made with the first rows.
-        every_s: Least seconds between two rows of a role; None: nothing is written.
+    The first rows make the file. A row that could not be written whole is removed.
     """
 
-    def __init__(self, path: Path, every_s: float | None) -> None:
-        self._path, self._every_s = path, every_s
+    writes = "roles.csv"
+
+    def __init__(self, run: ObservedRun) -> None:
+        self._path, self._every_s = run.run_dir / "roles.csv", run.config.launch.role_rows_s
         self._due_at = 0.0
         self._is_whole = False  # as far as known: the last write was complete
 
-    def write(self, roles: Sequence[RoleStatus]) -> None:
+    def roles(self, fleet: FleetState) -> None:
         """Append a row for each role if it is time to, and flush them; OSError if they cannot be written."""
         now = time.monotonic()
-        if self._every_s is None or not roles or now < self._due_at:
+        if self._every_s is None or not fleet.roles or now < self._due_at:
             return
         self._due_at = now + self._every_s
         if not self._is_whole and self._path.exists():
@@ -48,7 +48,7 @@ class RoleRows:
             rows = csv.writer(file, lineterminator="\n")
             if file.tell() == 0:
                 rows.writerow(["time", *COLUMNS])
-            rows.writerows([at, *(getattr(role, name) for name in COLUMNS)] for role in roles)
+            rows.writerows([at, *(getattr(role, name) for name in COLUMNS)] for role in fleet.roles)
         self._is_whole = True
 
     def _is_ours(self) -> bool:
