@@ -7,7 +7,6 @@ leaves the replay memory out of it."""
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any, Generic
 
@@ -20,11 +19,14 @@ from distrl.actors.published_evaluator import PublishedEvaluator
 from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import StalledError
+from distrl.learner.attendants.attendant import Attendant
+from distrl.learner.batches import Trained
 from distrl.learner.origin import Place
 from distrl.learner.prefetch import Source, T
 from distrl.learner.preparation import prepare
 from distrl.learner.session import Session
 from distrl.memory_backend.backend import Backend
+from distrl.metrics.counters import Waits
 from distrl.metrics.snapshot import Snapshot
 from distrl.roles.description import RunDescription
 
@@ -75,6 +77,33 @@ class InlineSource(Generic[T]):
         return self._stop()
 
 
+class InlineActor(Attendant):
+    """The actor's part in the learner's loop: it follows settings, and begins anew after each checkpoint."""
+
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+
+    def steer(self, config: RunConfig) -> None:
+        self._actor.steer(config)
+
+    def saved(self, updates: int) -> None:
+        self._actor.reset(updates)
+
+
+class InlineEvaluator(Attendant):
+    """The evaluator's part in the learner's loop: it evaluates whenever that is due."""
+
+    def __init__(self, evaluator: PublishedEvaluator, waits: Waits, stop: Callable[[], bool]) -> None:
+        self._evaluator, self._waits, self._stop = evaluator, waits, stop
+
+    def steer(self, config: RunConfig) -> None:
+        self._evaluator.environment_config = config.environment
+
+    def attend(self, trained: Trained | None) -> None:
+        with self._waits.measure("evaluation"):
+            self._evaluator.evaluate_if_due(self._stop)
+
+
 def run_deterministic(
     description: RunDescription,
     backend: Backend,
@@ -89,7 +118,7 @@ def run_deterministic(
         notice: Called with one line about a problem with which the training goes on; "" ends it.
     """
     config = description.config
-    prepared = prepare(config, description.spec, Place(Path(description.run_dir)), description.run_id, backend)
+    parts = prepare(config, description.spec, Place(Path(description.run_dir)), description.run_id, backend)
     bundle = backend.weights.get_bundle()
     assert bundle is not None  # prepare has just put it
     producer = (0, backend.registry.register_actor(0))
@@ -100,19 +129,19 @@ def run_deterministic(
         actor = Actor(config, backend, Policy(bundle), environment, producer, stop, gradients)
         source: InlineSource[Any] = InlineSource(
             actor,
-            lambda idle: prepared.make_source(backend, idle, block_s=0.0),
+            lambda idle: parts.make_source(backend, idle, block_s=0.0),
             backend,
             stop,
             config.learner.stall_timeout_s,
-            prepared.state.updates,
+            parts.state.updates,
         )
-        evaluate, steer = None, actor.steer
+        own: list[Attendant] = [InlineActor(actor)]
         if config.evaluation.every_env_steps is not None:
             # Environments and a policy of its own, so that it changes nothing of the training.
             apart = VectorEnvironment(config.environment, config.evaluation.environments_used)
             cleanup.callback(apart.close)
             others = make_others(config, apart.spec, VectorEnvironment, cleanup)
-            evaluated, incarnation = prepared.state.evaluation_env_steps or 0, backend.registry.register_evaluator()
+            evaluated, incarnation = parts.state.evaluation_env_steps or 0, backend.registry.register_evaluator()
             films = None
             if config.evaluation.films.used:
                 directory = Path(description.run_dir) / "films"
@@ -121,10 +150,5 @@ def run_deterministic(
             evaluator = PublishedEvaluator(
                 config, backend, Policy(bundle), apart, evaluated, incarnation, films, others
             )
-            evaluate, steer = partial(evaluator.evaluate_if_due, stop), partial(_steer, actor, evaluator)
-        return Session(prepared, source, report, stop, after_save=actor.reset, evaluate=evaluate, steer=steer).run()
-
-
-def _steer(actor: Actor, evaluator: PublishedEvaluator, config: RunConfig) -> None:
-    actor.steer(config)
-    evaluator.environment_config = config.environment
+            own.append(InlineEvaluator(evaluator, parts.waits, stop))
+        return Session(parts, source, report, stop, own).run()
