@@ -21,12 +21,12 @@ from distrl.errors import ConfigError
 from distrl.version import __version__
 
 if TYPE_CHECKING:
+    from distrl.apps.reports.loaded_run import LoadedRun
     from distrl.config.load import LoadedConfig, load
     from distrl.config.run import RunConfig
     from distrl.interrupt import Interrupt
     from distrl.memory_backend.steering import Steering
     from distrl.metrics.snapshot import Snapshot
-    from distrl.runs.loaded_run import LoadedRun
     from distrl.runs.summary import Summary
     from distrl.serving.exported_policy import ExportedPolicy
     from distrl.terminal.console import Listener, View
@@ -211,7 +211,7 @@ def load_run(path: str | Path) -> "LoadedRun":
     Raises:
         ConfigError: There is none, one of its files is damaged, or this distrl does not know its configuration.
     """
-    from distrl.runs import loaded_run
+    from distrl.apps.reports import loaded_run
 
     return loaded_run.load_run(Path(path))
 

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from distrl.actors.extras import make_extras
 from distrl.actors.policy import Policy
 from distrl.actors.unroll import UnrollBuilder, restarted
 from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig
 from distrl.config.run import StopConfig
+from distrl.config.schedules import Progress
 from distrl.environments.random_actions import random_actions
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import DistrlError
@@ -186,20 +188,24 @@ def record(
     Args:
         earlier_unrolls: Unrolls to make before it since the reset of the environments, which begin alike.
     """
-    length, discount = config.actors.unroll_length_steps, config.algorithm.reward_moments_discount
-    builder = UnrollBuilder(
-        environment.spec, length, environment.rows, discount, config.state_rows, config.algorithm.discount
-    )
-    observations = environment.reset(int(random.integers(2**31)))
-    state = policy.initial_state(environment.rows)
+    length = config.actors.unroll_length_steps
+    builder = UnrollBuilder(environment.spec, length, environment.rows, config.state_rows, config.algorithm.discount)
+    extras, progress = make_extras(config, policy, environment), Progress()
     selector = ActionSelector(policy.distributions)
-    builder.begin(observations, state)
+    for extra in extras:
+        extra.reset(config, progress)
+    builder.begin(environment.reset(int(random.integers(2**31))), policy.initial_state(environment.rows))
     for sequence in range(1 + earlier_unrolls):
+        for extra in extras:
+            extra.begin(config, progress)
         while not builder.full:
-            output = policy.step(observations, state)
+            output = policy.step(*builder.newest)
             actions, log_probabilities = selector.sample(output.outputs, random)
             step = environment.step(actions)
-            observations, state = step.observations, restarted(output.recurrent_state, step.valid)
-            builder.add(actions, log_probabilities, step, state)
+            builder.add(actions, log_probabilities, step, restarted(output.recurrent_state, step.valid))
+            for extra in extras:
+                extra.add(output, step)
         unroll = builder.close((0, 1), sequence, 1)
+        for extra in extras:
+            unroll = extra.close(unroll)
     return unroll

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from distrl.apps.trackers.tracking import require_trackers
 from distrl.config import RunConfig
 from distrl.config.action_masks import unused_mask_note
 from distrl.config.load import LoadedConfig
@@ -23,7 +24,6 @@ from distrl.networks.parts.schemes import check_windows
 from distrl.roles.framework import require_framework
 from distrl.roles.plan import check_queue, oversubscription_warning, publication_note, replay_note
 from distrl.shadows import require_no_shadow
-from distrl.trackers.tracking import require_trackers
 from distrl.types import EnvSpec
 
 

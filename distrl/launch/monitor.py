@@ -7,6 +7,8 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
+from distrl.apps.trackers.tracker import Ending, TrackedRun
+from distrl.apps.trackers.tracking import Tracking
 from distrl.config import RunConfig
 from distrl.config.secrets import masked
 from distrl.config.settings import Settings
@@ -22,8 +24,6 @@ from distrl.metrics.snapshot import Snapshot
 from distrl.roles.plan import Role
 from distrl.runs.evaluations import EVALUATIONS, write_evaluation
 from distrl.terminal.console import View
-from distrl.trackers.tracker import Ending, TrackedRun
-from distrl.trackers.tracking import Tracking
 
 
 class Monitor:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from distrl.config.small_files import open_regular
+from distrl.files import open_regular
 from distrl.memory_backend.records import RoleStatus
 from distrl.runs.last_row import LONGEST_LINE
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from distrl.algorithms.algorithm import Algorithm, Networks
-from distrl.errors import NonFiniteError
+from distrl.errors import ExitError, NonFiniteError
 from distrl.learner.batches import Batches, LearnerBatch, Trained
 from distrl.learner.nonfinite import NonFiniteBatchError
 from distrl.learner.publisher import Publisher
@@ -45,6 +45,7 @@ class Learner:
         """Make one update, from the batch to the published weights; return None if stopped before there was a batch.
 
         Raises:
+            ExitError: The algorithm has called sys.exit.
             NonFiniteBatchError: The update or the new weights are not finite. Nothing was published, and the entries of
                 the batch stay in flight.
         """
@@ -52,8 +53,11 @@ class Learner:
             collected = self._batches.collect()  # hop 6
         if collected is None:
             return None
-        with self._waits.measure("update"):
-            update = self._algorithm.update(self._networks, collected.batch)  # hops 7, 8, 9
+        try:
+            with self._waits.measure("update"):
+                update = self._algorithm.update(self._networks, collected.batch)  # hops 7, 8, 9
+        except SystemExit as error:
+            raise ExitError(error) from error
         if not update.metrics["finite"]:
             loss, norm = update.metrics["loss"], update.metrics["gradient_norm"]
             what = f"loss {loss}, gradient norm {norm}; it was not applied"

@@ -14,17 +14,15 @@ from distrl.learner.batches import Batches, Collected, StreamBatches
 from distrl.learner.intake import BLOCK_S, Intake
 from distrl.learner.learner import Learner
 from distrl.learner.mirror import Mirror
-from distrl.learner.origin import FORGOTTEN_VERSIONS, Origin, Place, find_origin
+from distrl.learner.origin import FORGOTTEN_VERSIONS, Origin, Place, find_origin, look_into_store
 from distrl.learner.policy_files import forget_best, kept_best, write_bundle
 from distrl.learner.prefetch import Ahead
 from distrl.learner.publisher import Publisher, StalenessBound, Tickets, weights_for_actors
 from distrl.learner.replay_batches import Arrivals, ReplayBatches
-from distrl.learner.replay_set_up import is_saved, make_replay, restore_replay
+from distrl.learner.replay_set_up import is_saved, make_replay, restore_replay, unroll_schema
 from distrl.learner.rounds import RoundBatches, Rounds
 from distrl.learner.state import LearnerState, better
-from distrl.learner.stored_origin import look_into_store
-from distrl.learner.warm_start import begin_with
-from distrl.learner.weight_source import read_source
+from distrl.learner.weight_source import begin_with_named
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.gradient_codec import GradientSchema
 from distrl.memory_backend.inbox import Inbox
@@ -139,25 +137,15 @@ class Parts:
 
     def _schema(self) -> UnrollSchema | GradientSchema:
         """Schema of every entry of the stream."""
-        length, rows = self.config.actors.unroll_length_steps, self.config.actors.environments * self.spec.rows
-        network = self.networks["main"]
-        environment = self.config.environment
-        normalizes, metrics = network.rewards is not None, len(environment.metrics) + len(environment.metric_rules)
+        network = self.networks["main"].online
+        schema = unroll_schema(self.config, self.spec, network.recurrent_state)
         if self.algorithm.parameters.ships == "gradients":
-            shapes = contribution_shapes(network.online)
-            return GradientSchema.of(length * rows, *shapes, normalizes_rewards=normalizes, metrics=metrics)
-        state = network.online.recurrent_state
-        return UnrollSchema.of(
-            self.spec,
-            length,
-            rows,
-            state,
-            normalizes_rewards=normalizes,
-            tells_priorities=self.config.algorithm.tells_priorities,
-            tells_choice_probabilities=self.config.algorithm.tells_choice_probabilities,
-            states=len(self.config.state_rows),
-            metrics=metrics,
-        )
+            steps, metrics = schema.unroll_length_steps * schema.environments, self.config.environment.metric_columns
+            normalizes = bool(schema.reward_moments)
+            return GradientSchema.of(
+                steps, *contribution_shapes(network), normalizes_rewards=normalizes, metrics=metrics
+            )
+        return schema
 
     def _rounds(self, backend: Backend) -> Rounds | None:
         if not self.algorithm.parameters.rounds:
@@ -171,9 +159,9 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     """Build the networks, restore the run's state if there is one, and take the run over.
 
     Raises:
-        CheckpointError: See `find_origin` and `begin_with`.
+        CheckpointError: See `find_origin`.
         StoreError: See `look_into_store`.
-        ConfigError: See `built` and `read_source`.
+        ConfigError: See `built` and `begin_with_named`.
     """
     run_dir = place.run_dir
     numeric_backend.configure(
@@ -195,7 +183,9 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     if origin.note is not None:
         log.warning("the learner %s", origin.note)
     if config.learner.init_from is not None and not origin.resumed:
-        log.info("the learner %s", begin_with(networks, read_source(config.learner.init_from)))
+        taken = begin_with_named(networks, config.learner.init_from)
+        log.info("the learner %s", taken)
+        origin = replace(origin, note="; it ".join(filter(None, (origin.note, taken))))
     main = networks["main"]
     make = partial(make_replay, config, spec, main.online.recurrent_state, state.updates, algorithm.bootstrap)
     replay = make()
@@ -218,7 +208,9 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     # Versions never go back; in a new run the restored version itself is free.
     state.weights_version = max(state.weights_version, published + 1, 1) + failed_over * FORGOTTEN_VERSIONS
     staleness = StalenessBound(config.algorithm.max_staleness_updates)
-    mirror = None if stored is None else stored.mirror(config.checkpoint, backend.launch)
+    mirror = None
+    if stored is not None:
+        mirror = stored.mirror(config.checkpoint, backend.launch, lambda: state.trained_unrolls > 0)
     return Parts(
         *(config, spec, run_dir, algorithm, networks, origin, backend, staleness, bundle, replay, failed_over, mirror),
         Waits(),

@@ -48,7 +48,7 @@ class LearnerRole(JoinedRole):
         self._enter("starting: building the network")
         run_dir = Path(description.run_dir)
         own = is_directory_of(run_dir, description.run_id, description.launch)
-        place = Place(run_dir, own, description.resumed_update)
+        place = Place(run_dir, own, description.start.update, description.start.back)
         parts = prepare(description.config, description.spec, place, description.run_id, self._backend)
         feed: Prefetch[Any] = Prefetch(parts.make_source(feed_backend, self._stop.is_set), self._stop.is_set)
         cleanup.callback(feed.close)

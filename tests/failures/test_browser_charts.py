@@ -10,8 +10,8 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
+from distrl.apps.dashboard.files import id_of
 from distrl.config.load import dump, load
-from distrl.dashboard.files import id_of
 from distrl.memory_backend.records import Evaluation
 from distrl.metrics.sinks import EventFile
 from distrl.runs.evaluations import write_evaluation

@@ -16,21 +16,23 @@ from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig, load
 from distrl.config.schedules import Progress
 from distrl.data_store.checkpoints import save
+from distrl.data_store.start_plan import StartPlan
 from distrl.environments import probe
 from distrl.errors import CheckpointError, ConfigError, MemoryBackendError, MissingExtraError
 from distrl.interrupt import Interrupt
-from distrl.launch import checks, distributed, training
+from distrl.launch import checks, distributed, start, training
 from distrl.launch.checks import Checked
 from distrl.launch.monitor import Monitor
 from distrl.launch.outcome import Outcome, summarize
-from distrl.launch.training import train, write_config
+from distrl.launch.start import PlannedRun, require_same_task, write_config
+from distrl.launch.training import train
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.records import Request, SupervisorStatus
 from distrl.roles import presence
 from distrl.roles.description import Run, RunAddress, RunDescription
 from distrl.roles.trust import Trust
-from distrl.runs.run_directory import Opened, open_run_directory, write_run_json
+from distrl.runs.run_directory import locked, write_run_json
 from distrl.runs.summary import Summary
 from distrl.runs.trial import Trial
 from distrl.terminal.console import PlainView
@@ -116,7 +118,7 @@ def monitor(**attributes):
 
 def test_a_run_that_trained_nothing_has_a_summary_without_numbers(tmp_path):
     outcome = Outcome(6, "memory backend", "Redis is gone")
-    summary = summarize(description(tmp_path), Opened(), monitor(), outcome, started=1e9, wall_s=7.5)
+    summary = summarize(description(tmp_path), monitor(), outcome, started=1e9, wall_s=7.5)
     assert (summary.run_id, summary.env, summary.algorithm, summary.seed) == ("r1", "X", "impala", 3)
     assert (summary.exit_code, summary.stop_reason, summary.error) == (6, "memory backend", "Redis is gone")
     assert (summary.updates, summary.mean_return_100, summary.time_to_first_update_s) == (0, None, None)
@@ -143,7 +145,7 @@ def test_a_summary_is_the_newest_snapshot_and_the_ledger(tmp_path):
     told = monitor(latest=latest, ledger=ledger, restarts=2, rate={"env_steps": 10.0, "updates": 0.1}.get)
     others = {"every_env_steps": 9, "other_environments": {"hard": {"id": "Y"}, "far": {"id": "Z"}}}
     made = description(tmp_path, evaluation=others)
-    summary = summarize(made, Opened(), told, Outcome(0, "updates"), started=1000.0, wall_s=7.5)
+    summary = summarize(made, told, Outcome(0, "updates"), started=1000.0, wall_s=7.5)
     assert summary.other_evaluation_returns == {"hard": 3.5, "far": None}
     assert (summary.updates, summary.env_steps, summary.trained_steps, summary.weights_version) == (40, 5000, 4900, 41)
     assert (summary.mean_return_100, summary.best_mean_return_100) == (99.5, None)
@@ -176,8 +178,9 @@ def test_a_summary_that_cannot_be_written_hides_neither_the_cause_nor_the_ledger
     made, monitor, view, lines = told
     checked = checks.Checked(loaded(), SPEC, ())
     trial = Trial(view.event)
-    launch = training._Launch(checked, tmp_path, "r1", Opened(), False, view, None, None, (0.0, 0.0), None, trial)
-    found = launch._sum_up(made, monitor, outcome, files=None)
+    begun = PlannedRun(tmp_path, None, None, "r1", True, None)
+    launch = training._Launch(begun, checked, StartPlan(), trial, view, None, None, (0.0, 0.0))
+    found = launch._sum_up(made, monitor, None, outcome)
     assert found.exit_code == code
     assert found.error.startswith(error)
     text = "\n".join(lines)
@@ -292,13 +295,13 @@ def test_the_last_look_leaves_a_later_launch_alone(tmp_path, redis_url):
 
 
 def test_a_run_keeps_its_id_and_a_new_one_may_be_chosen(tmp_path):
-    assert training._run_id(tmp_path, "cartpole-1") == "cartpole-1"
-    made = training._run_id(tmp_path, None)
+    assert start._settled_id(tmp_path, "cartpole-1") == "cartpole-1"
+    made = start._settled_id(tmp_path, None)
     assert re.fullmatch(r"\d{8}-\d{6}-[0-9a-f]{6}", made)
     write_run_json(tmp_path, made, "a", None)
-    assert (training._run_id(tmp_path, None), training._run_id(tmp_path, made)) == (made, made)
+    assert (start._settled_id(tmp_path, None), start._settled_id(tmp_path, made)) == (made, made)
     with pytest.raises(ConfigError, match=f"has the id {made}, not other; leave --run-id out to resume it"):
-        training._run_id(tmp_path, "other")
+        start._settled_id(tmp_path, "other")
 
 
 def test_a_bad_run_id_is_refused_before_anything_is_made(tmp_path):
@@ -369,7 +372,7 @@ def test_config_yaml_is_private(tmp_path):
 def test_a_configuration_that_is_no_text_is_refused_with_its_path(tmp_path):
     (tmp_path / "config.yaml").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match=r"config\.yaml"):
-        write_config(tmp_path, loaded(seed=1))
+        require_same_task(tmp_path, loaded(seed=1).config)
 
 
 def test_a_run_that_another_took_the_directory_from_leaves_it_alone(tmp_path, monkeypatch):
@@ -378,7 +381,7 @@ def test_a_run_that_another_took_the_directory_from_leaves_it_alone(tmp_path, mo
     probe = checks.probe
 
     def slow(*given, **named):
-        first.enter_context(open_run_directory(run_dir, None))
+        first.enter_context(locked(run_dir))
         (run_dir / "run.json").write_text("{}")
         return probe(*given, **named)
 
@@ -405,7 +408,7 @@ def test_a_run_is_not_resumed_as_another_task(tmp_path):
     write_config(tmp_path, loaded(environment={"id": "CartPole-v1"}))
     told = r"the run to resume has environment.id CartPole-v1, not CartPole-v0"
     with pytest.raises(ConfigError, match=told):
-        write_config(tmp_path, loaded(environment={"id": "CartPole-v0"}))
+        require_same_task(tmp_path, loaded(environment={"id": "CartPole-v0"}).config)
     assert load(file=tmp_path / "config.yaml").config.environment.id == "CartPole-v1"
 
 
@@ -440,7 +443,7 @@ def test_a_directory_that_is_taken_is_refused_before_the_environment_is_tried_ou
     """The trial may take seconds and print that it does; the directory alone says that the command is in vain."""
     (tmp_path / "run.json").write_text("{}")
     config = loaded(environment={"id": "no_such_module:Environment"})
-    with open_run_directory(tmp_path, "auto"), pytest.raises(ConfigError, match=words):
+    with locked(tmp_path), pytest.raises(ConfigError, match=words):
         train(config, run_dir=tmp_path, resume=resume, view=PlainView(print))
     assert not (tmp_path / "config.yaml").exists()
 

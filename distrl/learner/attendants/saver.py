@@ -2,12 +2,12 @@
 
 import logging
 import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from distrl.data_store.saved_elsewhere import new_folder, places
 from distrl.errors import FencedError, MemoryBackendError, NonFiniteError, StoreError, UnsavedError, failure
 from distrl.learner.attendants.attendant import Attendant
 from distrl.learner.attendants.reporter import Reporter
@@ -142,10 +142,10 @@ class Saver(Attendant):
     def _unsaved(self, error: OSError) -> UnsavedError:
         """Save the last updates in another directory, if possible; return the error to raise."""
         updates, refused = self.learner.state.updates, []
-        for parent in _other_places():
+        for place in places():
             folder = None
             try:
-                folder = Path(tempfile.mkdtemp(prefix=f"saved-by-distrl-{self.run_dir.name}-", dir=parent))
+                folder = new_folder(place, self.run_dir)
                 self._save_in(folder)
             except OSError as trouble:
                 refused.append(str(trouble))
@@ -274,15 +274,3 @@ class MirroredSaver(Saver):
     def _release(self, *, abandon: bool) -> None:
         self.mirror.close()
         super()._release(abandon=abandon)
-
-
-def _other_places() -> Iterator[Path]:
-    """Yield directories to try if the run's own cannot be written."""
-    try:
-        yield Path(tempfile.gettempdir())
-    except FileNotFoundError as error:
-        log.error("no temporary directory: %s", error)
-    try:
-        yield Path.home()
-    except RuntimeError as error:
-        log.error("no home directory: %s", error)
