@@ -11,6 +11,7 @@ from distrl.algorithms import built, make_algorithm
 from distrl.algorithms.algorithm import Algorithm, Networks
 from distrl.config import RunConfig
 from distrl.learner.batches import Batches, Collected, StreamBatches
+from distrl.learner.checkpointing import Checkpointer
 from distrl.learner.intake import BLOCK_S, Intake
 from distrl.learner.learner import Learner
 from distrl.learner.mirror import Mirror
@@ -125,6 +126,12 @@ class Parts:
         weights = partial(weights_for_actors, self.networks["main"], gradients=gradients, noise=noise)
         publisher = self.make_publisher()
         return Learner(self.algorithm, self.networks, self.state, batches, publisher, weights, self.waits)
+
+    def make_checkpointer(self) -> Checkpointer:
+        """Make the writer of the run's checkpoints."""
+        replay = self.replay if is_saved(self.config) else None
+        directory, saved = self.run_dir / "checkpoints", self.origin.saved
+        return Checkpointer(self.config, directory, self.networks, self.state, replay=replay, saved=saved)
 
     def make_publisher(self) -> Publisher:
         """Make the publisher on the connection of the learner's thread.

@@ -14,10 +14,8 @@ from distrl.learner.attendants.operator_requests import CurriculumRules, Operato
 from distrl.learner.attendants.recovery import Recovery
 from distrl.learner.attendants.reporter import Reporter
 from distrl.learner.attendants.saver import MirroredSaver, Saver
-from distrl.learner.checkpointing import Checkpointer
 from distrl.learner.learner import Learner
 from distrl.learner.preparation import Parts
-from distrl.learner.replay_set_up import is_saved
 
 
 def attendants(
@@ -61,17 +59,9 @@ def attendants(
 
 def _saver(parts: Parts, learner: Learner, reporter: Reporter, saved: Callable[[int], None]) -> Saver:
     """Make the saver, which also has the data store take checkpoints if there is one."""
-    checkpointer = Checkpointer(
-        parts.config,
-        parts.run_dir / "checkpoints",
-        parts.networks,
-        parts.state,
-        replay=parts.replay if is_saved(parts.config) else None,
-        saved=parts.origin.saved,
-    )
     make: Callable[..., Saver] = Saver if parts.mirror is None else partial(MirroredSaver, mirror=parts.mirror)
     return make(
-        checkpointer=checkpointer,
+        checkpointer=parts.make_checkpointer(),
         learner=learner,
         network=parts.networks["main"],
         run_dir=parts.run_dir,
