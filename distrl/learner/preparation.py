@@ -18,7 +18,7 @@ from distrl.learner.mirror import Mirror
 from distrl.learner.origin import FORGOTTEN_VERSIONS, Origin, Place, find_origin, look_into_store
 from distrl.learner.policy_files import forget_best, kept_best, write_bundle
 from distrl.learner.prefetch import Ahead
-from distrl.learner.publisher import Publisher, StalenessBound, Tickets, weights_for_actors
+from distrl.learner.publisher import Publisher, StalenessBound, Tickets
 from distrl.learner.replay_batches import Arrivals, ReplayBatches
 from distrl.learner.replay_set_up import is_saved, make_replay, restore_replay, unroll_schema
 from distrl.learner.rounds import RoundBatches, Rounds
@@ -36,7 +36,7 @@ from distrl.networks.framework import backend as numeric_backend
 from distrl.networks.policy.bundle import export_bundle
 from distrl.networks.weights import is_mixed
 from distrl.replay.memory import Replay
-from distrl.types import EnvSpec, PolicyBundle
+from distrl.types import Array, EnvSpec, PolicyBundle
 from distrl.unroll_schema import UnrollSchema
 
 log = logging.getLogger(__name__)
@@ -121,11 +121,17 @@ class Parts:
 
     def make_learner(self, batches: Batches) -> Learner:
         """Make the learner, which publishes on the connection of its thread."""
-        exploring, gradients = self.config.exploring, self.algorithm.parameters.ships == "gradients"
-        noise = exploring is not None and exploring.kind == "noisy_network"
-        weights = partial(weights_for_actors, self.networks["main"], gradients=gradients, noise=noise)
         publisher = self.make_publisher()
-        return Learner(self.algorithm, self.networks, self.state, batches, publisher, weights, self.waits)
+        return Learner(self.algorithm, self.networks, self.state, batches, publisher, self._weights, self.waits)
+
+    def _weights(self) -> dict[str, Array]:
+        """Return the weights with which actors act."""
+        network, exploring = self.networks["main"], self.config.exploring
+        # Gradient actors also need weights that acting does not read, such as the scales of noise.
+        gradients = self.algorithm.parameters.ships == "gradients"
+        weights = network.published_weights() if gradients else network.online.policy_weights()
+        noisy = exploring is not None and exploring.kind == "noisy_network"
+        return weights | network.online.noise_weights() if noisy else weights
 
     def make_checkpointer(self) -> Checkpointer:
         """Make the writer of the run's checkpoints."""

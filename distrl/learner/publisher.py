@@ -9,19 +9,7 @@ from distrl.config.schedules import Progress
 from distrl.errors import NonFiniteError
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.codec import WireDtype, encode_weights
-from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import Array, Weights
-
-
-def weights_for_actors(network: NetworkWrapper, *, gradients: bool, noise: bool) -> dict[str, Array]:
-    """Return the weights with which actors act.
-
-    Args:
-        gradients: Actors ship gradients: they also need weights that acting does not read, such as the scales of noise.
-        noise: Actors act with the network's noise.
-    """
-    weights = network.published_weights() if gradients else network.online.policy_weights()
-    return weights | network.online.noise_weights() if noise else weights
 
 
 @dataclass

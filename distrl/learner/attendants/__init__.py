@@ -1,6 +1,7 @@
 """Work that the learner does between two updates, beside training: evaluations, requests, recovery, saving, reports.
 
 Each kind is an `Attendant` (attendant.py) in a module of its own. `attendants` lists them in the order of their work.
+`Session` calls them; the update itself belongs to `learner/learner.py`.
 """
 
 from collections.abc import Callable, Sequence

@@ -71,7 +71,6 @@ class Evaluations(Attendant):
         return lacks
 
     def attend(self, trained: Trained | None) -> None:
-        """Look after an update."""
         if trained is not None:
             self.look()
 
@@ -84,7 +83,7 @@ class Evaluations(Attendant):
         activity, self._reporter.activity = self._reporter.activity, AWAITS_EVALUATION
         self._reporter.report()
         if self.have_last():
-            self._saver.outdate()
+            self._saver.checkpointer.outdate()
         self._reporter.activity = activity
 
     def look(self, *, at_once: bool = False) -> None:

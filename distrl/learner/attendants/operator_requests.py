@@ -75,7 +75,6 @@ class OperatorRequests(Attendant):
         self._follow({**kept, **self._registry.control().settings})
 
     def attend(self, trained: Trained | None) -> None:
-        """Read requests every `LOOK_S`."""
         now = time.monotonic()
         if now < self._look_at:
             return
@@ -150,7 +149,6 @@ class CurriculumRules(Attendant):
         self._requests, self._state, self._registry = requests, state, registry
 
     def attend(self, trained: Trained | None) -> None:
-        """Go on to further stages after an update."""
         if trained is None:
             return
         for name, episodes in self._state.stages.items():

@@ -46,7 +46,6 @@ class Recovery(Attendant):
         self._updates = 0
 
     def attend(self, trained: Trained | None) -> None:
-        """Recover after a broken connection."""
         now = (self._engine.interruptions, self._engine.failovers)  # before it begins: the connection may break again
         if now != self._seen or self._failed_over:
             self._recover()

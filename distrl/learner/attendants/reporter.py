@@ -76,11 +76,9 @@ class Reporter(Attendant):
         self._waited_s = self._waits_since_s = 0.0
 
     def steer(self, config: RunConfig) -> None:
-        """Report the curriculum of this configuration."""
         self.environment = config.environment
 
     def attend(self, trained: Trained | None) -> None:
-        """Report after an update if a snapshot is due."""
         if trained is not None and self.due:
             self.report()
 

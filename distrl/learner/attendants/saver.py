@@ -49,9 +49,7 @@ class Saver(Attendant):
     reporter: Reporter
     tell: Callable[[int], None]
     strict: bool
-    _request: tuple[int, int] | None = field(
-        init=False, default=None
-    )  # updates that it must hold, number of the demand
+    _request: tuple[int, int] | None = field(init=False, default=None)  # updates that it must hold, number of it
 
     def want(self, demand: Demand) -> None:
         """Have a requested checkpoint of the updates so far written, then mark the request as done."""
@@ -84,10 +82,6 @@ class Saver(Attendant):
                 raise
             self.reporter.unsaved = str(error)
             log.error("no checkpoint: %s; tried again in %g s", error, RETRY_S)
-
-    def outdate(self) -> None:
-        """Let `save_last` write the last checkpoint again, in the place of the one of the same updates."""
-        self.checkpointer.outdate()
 
     def end(self, reason: str) -> None:
         """Save the last updates, and mark requested checkpoints as written, as the last one was."""
@@ -256,7 +250,6 @@ class MirroredSaver(Saver):
         super().attend(trained)
 
     def saved(self, updates: int) -> None:
-        """Have the newest checkpoint stored."""
         self.mirror.request()
 
     def save_what_is_left(self, report: Callable[[], None]) -> None:
