@@ -5,7 +5,6 @@ Each kind is an `Attendant` (attendant.py) in a module of its own. `attendants` 
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from distrl.config import RunConfig
 from distrl.learner.attendants.attendant import Attendant
@@ -14,7 +13,7 @@ from distrl.learner.attendants.evaluations import Evaluations
 from distrl.learner.attendants.operator_requests import CurriculumRules, OperatorRequests
 from distrl.learner.attendants.recovery import Recovery
 from distrl.learner.attendants.reporter import Reporter
-from distrl.learner.attendants.saver import MirroredSaver, Saver
+from distrl.learner.attendants.saver import Saver
 from distrl.learner.learner import Learner
 from distrl.learner.preparation import Parts
 
@@ -38,7 +37,17 @@ def attendants(
         attend, steer, saved: Call the method of that name on all attendants.
     """
     config, state, networks, backend = parts.config, parts.state, parts.networks, parts.backend
-    saver = _saver(parts, learner, reporter, saved)
+    saver = Saver(
+        checkpointer=parts.make_checkpointer(),
+        learner=learner,
+        network=networks["main"],
+        run_dir=parts.run_dir,
+        registry=backend.registry,
+        reporter=reporter,
+        tell=saved,
+        strict=config.deterministic,
+        mirror=parts.mirror,
+    )
     requests = OperatorRequests(
         config, parts.spec.adjustable, state, backend.registry, parts.algorithm, networks, parts.staleness, saver, steer
     )
@@ -55,19 +64,4 @@ def attendants(
         saver,
         Diagnostics(config, parts.algorithm, networks, state, parts.run_dir, reporter, parts.waits),
         reporter,
-    )
-
-
-def _saver(parts: Parts, learner: Learner, reporter: Reporter, saved: Callable[[int], None]) -> Saver:
-    """Make the saver, which also has the data store take checkpoints if there is one."""
-    make: Callable[..., Saver] = Saver if parts.mirror is None else partial(MirroredSaver, mirror=parts.mirror)
-    return make(
-        checkpointer=parts.make_checkpointer(),
-        learner=learner,
-        network=parts.networks["main"],
-        run_dir=parts.run_dir,
-        registry=parts.backend.registry,
-        reporter=reporter,
-        tell=saved,
-        strict=parts.config.deterministic,
     )

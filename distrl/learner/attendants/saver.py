@@ -39,6 +39,7 @@ class Saver(Attendant):
         reporter: Reports errors that keep checkpoints from being written.
         tell: Called after each checkpoint with its number of updates.
         strict: Wait for every save, and raise its error, so that a resumed run repeats.
+        mirror: Stores checkpoints and policy in the data store as well; None without one.
     """
 
     checkpointer: Checkpointer
@@ -49,6 +50,7 @@ class Saver(Attendant):
     reporter: Reporter
     tell: Callable[[int], None]
     strict: bool
+    mirror: Mirror | None
     _request: tuple[int, int] | None = field(init=False, default=None)  # updates that it must hold, number of it
 
     def want(self, demand: Demand) -> None:
@@ -66,7 +68,11 @@ class Saver(Attendant):
 
         Raises:
             OSError: Saving is strict and failed.
+            FencedError: Another learner has taken over the run in the data store.
         """
+        if self.mirror is not None:
+            self.mirror.check()
+            self.reporter.unstored = self.mirror.trouble
         try:
             self._note(self.checkpointer.finish(at_once=not self.strict))
             if self.checkpointer.writing_s > SLOW_S:
@@ -113,7 +119,15 @@ class Saver(Attendant):
 
         Raises:
             UnsavedError: The run's directory cannot be written; the message names the other directory.
+            StoreError: The directory is complete, and the data store does not take the newest checkpoint.
+            FencedError: As in `attend`.
         """
+        self._save_in_some_directory(report)
+        if self.mirror is not None:
+            self.mirror.finish(report)
+            self.reporter.unstored = None
+
+    def _save_in_some_directory(self, report: Callable[[], None]) -> None:
         waits, enough_at = iter((0.0, *LAST_RETRIES_S)), time.monotonic() + LAST_RETRY_BY_S
         while True:
             try:
@@ -169,11 +183,9 @@ class Saver(Attendant):
             if error is not None:
                 self._save_despite(error)
         finally:
-            self._release(abandon=isinstance(error, FencedError))
-
-    def _release(self, *, abandon: bool) -> None:
-        """Wait for the checkpoint that is being written; with `abandon` as briefly as possible."""
-        self.checkpointer.close(abandon=abandon)
+            if self.mirror is not None:
+                self.mirror.close()
+            self.checkpointer.close(abandon=isinstance(error, FencedError))
 
     def _save_despite(self, error: BaseException) -> None:
         match error:
@@ -229,41 +241,6 @@ class Saver(Attendant):
             return
         self.reporter.unsaved = None
         self.reporter.saved_at = self.checkpointer.saved_at
+        if self.mirror is not None:
+            self.mirror.request()
         self.tell(updates)
-
-
-@dataclass(kw_only=True, eq=False)
-class MirroredSaver(Saver):
-    """A saver whose checkpoints are stored in the data store as well."""
-
-    mirror: Mirror
-
-    def attend(self, trained: Trained | None) -> None:
-        """Save if due.
-
-        Raises:
-            OSError: Saving is strict and failed.
-            FencedError: Another learner has taken over the run in the data store.
-        """
-        self.mirror.check()
-        self.reporter.unstored = self.mirror.trouble
-        super().attend(trained)
-
-    def saved(self, updates: int) -> None:
-        self.mirror.request()
-
-    def save_what_is_left(self, report: Callable[[], None]) -> None:
-        """Save what is left, and wait until it is stored.
-
-        Raises:
-            UnsavedError: See `Saver`.
-            StoreError: The directory is complete, and the data store does not take the newest checkpoint.
-            FencedError: As in `attend`.
-        """
-        super().save_what_is_left(report)
-        self.mirror.finish(report)
-        self.reporter.unstored = None
-
-    def _release(self, *, abandon: bool) -> None:
-        self.mirror.close()
-        super()._release(abandon=abandon)

@@ -41,6 +41,7 @@ def saver(registry, tmp_path):
         reporter=SimpleNamespace(report=None),
         tell=lambda updates: None,
         strict=False,
+        mirror=None,
     )
 
 
