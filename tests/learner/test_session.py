@@ -85,6 +85,49 @@ def train(prepared, acting, toy_config):
     return make
 
 
+class Recording(Attendant):
+    """Records the calls of a session; `fails`: it cannot be closed."""
+
+    def __init__(self, fails=False):
+        self.calls, self.fails = [], fails
+
+    def begin(self):
+        self.calls.append("begin")
+
+    def steer(self, config):
+        self.calls.append("steer")
+
+    def attend(self, trained):
+        self.calls.append("wait" if trained is None else "attend")
+
+    def saved(self, updates):
+        self.calls.append(f"saved {updates}")
+
+    def end(self, reason):
+        self.calls.append(f"end {reason}")
+
+    def close(self, error):
+        self.calls.append(f"close {error}")
+        if self.fails:
+            raise ValueError("odd")
+
+
+def test_an_attendant_is_called_from_the_beginning_to_the_end(prepared, acting, toy_config):
+    made, recording = prepared(toy_config(stop__updates=2)), Recording()
+    session = Session(made, acting(made), lambda snapshot: None, lambda: False, [recording])
+    session.waits_on()
+    assert session.run() == "updates"
+    calls = ["begin", "steer", "attend", "attend", "end updates", "saved 2", "close None"]
+    assert recording.calls == ["wait", *calls]
+
+
+def test_every_attendant_is_closed_although_another_one_fails(prepared, acting, toy_config):
+    made, own = prepared(toy_config(stop__updates=1)), [Recording(), Recording(fails=True), Recording()]
+    with pytest.raises(ValueError, match="odd"):
+        Session(made, acting(made), lambda snapshot: None, lambda: False, own).run()
+    assert [recording.calls[-1] for recording in own] == ["close None"] * 3
+
+
 def look_at_every_snapshot(monkeypatch, share=float("inf")):
     """Rather than now and then; with a small share, at the first one alone."""
     monkeypatch.setattr("distrl.learner.attendants.diagnostics.LOOK_AFTER_S", 0.0)
