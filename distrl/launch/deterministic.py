@@ -8,7 +8,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, Generic
 
@@ -22,11 +21,14 @@ from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import DistrlError, StalledError
 from distrl.interrupt import limited
+from distrl.learner.attendants.attendant import Attendant
+from distrl.learner.batches import Trained
 from distrl.learner.origin import Place
 from distrl.learner.prefetch import Source, T
 from distrl.learner.preparation import prepare
 from distrl.learner.session import Session
 from distrl.memory_backend.backend import Backend
+from distrl.metrics.counters import Waits
 from distrl.metrics.snapshot import Snapshot
 from distrl.roles.description import RunDescription
 
@@ -80,6 +82,46 @@ class InlineSource(Generic[T]):
         return self._stop()
 
 
+class InlineActor(Attendant):
+    """The actor's part in the learner's loop: it follows settings, and begins anew after each checkpoint."""
+
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+
+    def steer(self, config: RunConfig) -> None:
+        self._actor.steer(config)
+
+    def saved(self, updates: int) -> None:
+        self._actor.reset(updates)
+
+
+class InlineEvaluator(Attendant):
+    """The evaluator's part in the learner's loop: it evaluates whenever that is due.
+
+    No evaluation goes beyond `stop.minutes`; the last one has `evaluation.last_within_s`.
+
+    Args:
+        trained_s: Seconds of training so far.
+    """
+
+    def __init__(
+        self, evaluator: PublishedEvaluator, stop: Callable[[], bool], config: RunConfig, trained_s: float, waits: Waits
+    ) -> None:
+        self._evaluator, self._stop, self._waits = evaluator, stop, waits
+        self._last_within_s = config.evaluation.last_within_s
+        minutes = math.inf if config.stop.minutes is None else config.stop.minutes
+        self._over_at = time.monotonic() + 60.0 * minutes - trained_s
+
+    def steer(self, config: RunConfig) -> None:
+        self._evaluator.environment_config = config.environment
+
+    def attend(self, trained: Trained | None) -> None:
+        now = time.monotonic()
+        until = self._over_at if now < self._over_at else now + self._last_within_s
+        with self._waits.measure("evaluation"):
+            self._evaluator.evaluate_if_due(lambda: self._stop() or time.monotonic() >= until)
+
+
 def run_deterministic(
     description: RunDescription,
     backend: Backend,
@@ -95,7 +137,7 @@ def run_deterministic(
     """
     config = description.config
     place = Place(Path(description.run_dir), True, description.start.update, description.start.back)
-    prepared = prepare(config, description.spec, place, description.run_id, backend)
+    parts = prepare(config, description.spec, place, description.run_id, backend)
     bundle = backend.weights.get_bundle()
     assert bundle is not None  # prepare has just put it
     producer = (0, backend.registry.register_actor(0))
@@ -106,19 +148,19 @@ def run_deterministic(
         actor = Actor(config, backend, Policy(bundle), environment, producer, stop, shipper)
         source: InlineSource[Any] = InlineSource(
             actor,
-            lambda idle: prepared.make_source(backend, idle, block_s=0.0),
+            lambda idle: parts.make_source(backend, idle, block_s=0.0),
             backend,
             stop,
             config.learner.stall_timeout_s,
-            prepared.state.updates,
+            parts.state.updates,
         )
-        evaluate, steer = None, actor.steer
+        own: list[Attendant] = [InlineActor(actor)]
         if config.evaluation.every_env_steps is not None:
             # Environments and a policy of its own, so that it changes nothing of the training.
             apart = VectorEnvironment(config.environment, config.evaluation.environments_used)
             cleanup.callback(apart.close)
             others = make_others(config, apart.spec, VectorEnvironment, cleanup)
-            evaluated, incarnation = prepared.state.evaluation_env_steps or 0, backend.registry.register_evaluator()
+            evaluated, incarnation = parts.state.evaluation_env_steps or 0, backend.registry.register_evaluator()
             films = None
             if config.evaluation.films.used:
                 directory = Path(description.run_dir) / "films"
@@ -127,30 +169,8 @@ def run_deterministic(
             evaluator = PublishedEvaluator(
                 config, backend, Policy(bundle), apart, evaluated, incarnation, films, others
             )
-            evaluate = _EvaluatesInTime(evaluator, stop, config, prepared.state.wall_s)
-            steer = partial(_steer, actor, evaluator)
-        return Session(prepared, source, report, stop, after_save=actor.reset, evaluate=evaluate, steer=steer).run()
-
-
-class _EvaluatesInTime:
-    """Evaluates if an evaluation is due, and not beyond `stop.minutes`; the last one has `evaluation.last_within_s`.
-
-    Args:
-        trained_s: Seconds of training so far.
-    """
-
-    def __init__(
-        self, evaluator: PublishedEvaluator, stop: Callable[[], bool], config: RunConfig, trained_s: float
-    ) -> None:
-        self._evaluator, self._stop = evaluator, stop
-        self._last_within_s = config.evaluation.last_within_s
-        minutes = math.inf if config.stop.minutes is None else config.stop.minutes
-        self._over_at = time.monotonic() + 60.0 * minutes - trained_s
-
-    def __call__(self) -> None:
-        now = time.monotonic()
-        until = self._over_at if now < self._over_at else now + self._last_within_s
-        self._evaluator.evaluate_if_due(lambda: self._stop() or time.monotonic() >= until)
+            own.append(InlineEvaluator(evaluator, stop, config, parts.state.wall_s, parts.waits))
+        return Session(parts, source, report, stop, own).run()
 
 
 @contextmanager
@@ -165,8 +185,3 @@ def _closing(report: Callable[[str], None]) -> Iterator[ExitStack]:
                 cleanup.close()
         except DistrlError as error:
             report(str(error))
-
-
-def _steer(actor: Actor, evaluator: PublishedEvaluator, config: RunConfig) -> None:
-    actor.steer(config)
-    evaluator.environment_config = config.environment

@@ -5,17 +5,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from distrl.algorithms import built, make_algorithm
 from distrl.algorithms.algorithm import Algorithm, Networks
 from distrl.config import RunConfig
-from distrl.learner.batches import StreamBatches
+from distrl.learner.batches import Batches, Collected, StreamBatches
+from distrl.learner.checkpointing import Checkpointer
 from distrl.learner.intake import BLOCK_S, Intake
+from distrl.learner.learner import Learner
 from distrl.learner.mirror import Mirror
 from distrl.learner.origin import FORGOTTEN_VERSIONS, Origin, Place, find_origin, look_into_store
 from distrl.learner.policy_files import forget_best, kept_best, write_bundle
+from distrl.learner.prefetch import Ahead
 from distrl.learner.publisher import Publisher, StalenessBound, Tickets
-from distrl.learner.replay_batches import Arrivals
+from distrl.learner.replay_batches import Arrivals, ReplayBatches
 from distrl.learner.replay_set_up import is_saved, make_replay, restore_replay, unroll_schema
 from distrl.learner.rounds import RoundBatches, Rounds
 from distrl.learner.state import LearnerState, better
@@ -26,24 +30,28 @@ from distrl.memory_backend.inbox import Inbox
 from distrl.memory_backend.ledger import STORED, TRAINED
 from distrl.memory_backend.registry import Registry
 from distrl.memory_backend.stream import QueueCaps
+from distrl.metrics.counters import Waits
 from distrl.networks.contributions import contribution_shapes
 from distrl.networks.framework import backend as numeric_backend
 from distrl.networks.policy.bundle import export_bundle
 from distrl.networks.weights import is_mixed
 from distrl.replay.memory import Replay
-from distrl.types import EnvSpec, PolicyBundle
+from distrl.types import Array, EnvSpec, PolicyBundle
 from distrl.unroll_schema import UnrollSchema
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """A learner that has taken over the run, has uploaded the policy bundle, and is about to publish.
+class Parts:
+    """The parts of a learner that has taken over the run, has uploaded the policy bundle, and is about to publish.
+
+    `Session` and `attendants` put them together.
 
     Attributes:
         failed_over: Whether Redis has failed over, and no learner has recovered from that.
         mirror: Stores checkpoints and policy in the data store; None without one.
+        waits: Measures where the learner's time goes.
     """
 
     config: RunConfig
@@ -55,9 +63,10 @@ class Prepared:
     backend: Backend
     staleness: StalenessBound
     bundle: PolicyBundle
-    replay: Replay | None = None
-    failed_over: bool = False
-    mirror: Mirror | None = None
+    replay: Replay | None
+    failed_over: bool
+    mirror: Mirror | None
+    waits: Waits
 
     @property
     def state(self) -> LearnerState:
@@ -99,6 +108,37 @@ class Prepared:
             return RoundBatches(intake, rounds, stop)
         return StreamBatches(intake, size, stop)
 
+    def make_batches(self, source: Ahead[Any], ended: Callable[[], str | None]) -> Batches:
+        """Make the learner's side of a source of `make_source`.
+
+        Args:
+            ended: Returns the stop condition that holds, or None.
+        """
+        if self.replay is None:
+            return Collected(source)
+        size = self.config.batch_size
+        return ReplayBatches(source, self.replay, size=size, state=self.state, waits=self.waits, ended=ended)
+
+    def make_learner(self, batches: Batches) -> Learner:
+        """Make the learner, which publishes on the connection of its thread."""
+        publisher = self.make_publisher()
+        return Learner(self.algorithm, self.networks, self.state, batches, publisher, self._weights, self.waits)
+
+    def _weights(self) -> dict[str, Array]:
+        """Return the weights with which actors act."""
+        network, exploring = self.networks["main"], self.config.exploring
+        # Gradient actors also need weights that acting does not read, such as the scales of noise.
+        gradients = self.algorithm.parameters.ships == "gradients"
+        weights = network.published_weights() if gradients else network.online.policy_weights()
+        noisy = exploring is not None and exploring.kind == "noisy_network"
+        return weights | network.online.noise_weights() if noisy else weights
+
+    def make_checkpointer(self) -> Checkpointer:
+        """Make the writer of the run's checkpoints."""
+        replay = self.replay if is_saved(self.config) else None
+        directory, saved = self.run_dir / "checkpoints", self.origin.saved
+        return Checkpointer(self.config, directory, self.networks, self.state, replay=replay, saved=saved)
+
     def make_publisher(self) -> Publisher:
         """Make the publisher on the connection of the learner's thread.
 
@@ -128,7 +168,7 @@ class Prepared:
         return Rounds(workers, backend.registry.control, self.config.learner.sync_timeout_s)
 
 
-def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend: Backend) -> Prepared:
+def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend: Backend) -> Parts:
     """Build the networks, restore the run's state if there is one, and take the run over.
 
     Raises:
@@ -184,8 +224,9 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     mirror = None
     if stored is not None:
         mirror = stored.mirror(config.checkpoint, backend.launch, lambda: state.trained_unrolls > 0)
-    return Prepared(
-        *(config, spec, run_dir, algorithm, networks, origin, backend, staleness, bundle, replay, failed_over, mirror)
+    return Parts(
+        *(config, spec, run_dir, algorithm, networks, origin, backend, staleness, bundle, replay, failed_over, mirror),
+        Waits(),
     )
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from distrl.environments.worlds.toy import Identity
 from distrl.launch import deterministic
-from distrl.launch.deterministic import _EvaluatesInTime
+from distrl.launch.deterministic import InlineEvaluator
+from distrl.metrics.counters import Waits
 from tests.launch.test_deterministic import Training
 
 
@@ -63,9 +64,10 @@ def test_an_evaluation_ends_with_the_minutes_and_the_last_one_has_its_time(monke
     monkeypatch.setattr(deterministic, "time", SimpleNamespace(monotonic=lambda: clock.now))
     asked = []
     config = SimpleNamespace(stop=SimpleNamespace(minutes=minutes), evaluation=SimpleNamespace(last_within_s=5.0))
-    evaluate = _EvaluatesInTime(SimpleNamespace(evaluate_if_due=asked.append), lambda: False, config, 30.0)
+    evaluator = SimpleNamespace(evaluate_if_due=asked.append)
+    attendant = InlineEvaluator(evaluator, lambda: False, config, 30.0, Waits())
     clock.now = now
-    evaluate()
+    attendant.attend(None)
     (stop,) = asked
     clock.now = now + min(within_s, 1e9) - 0.5
     assert not stop()

@@ -8,11 +8,9 @@ import pytest
 
 from distrl import nest
 from distrl.errors import ExitError
-from distrl.learner.learner import Learner
 from distrl.learner.nonfinite import NonFiniteBatchError
 from distrl.learner.publisher import StalenessBound
 from distrl.memory_backend.codec import decode_unroll, decode_weights, encode_unroll
-from distrl.metrics.counters import Waits
 
 
 @pytest.fixture
@@ -21,7 +19,7 @@ def learner(prepared, acting, toy_config):
 
     def make(config=None, k=None):
         made = dataclasses.replace(prepared(config or toy_config()), staleness=StalenessBound(k))
-        return Learner(made, acting(made), Waits()), made
+        return made.make_learner(made.make_batches(acting(made), lambda: None)), made
 
     return make
 

@@ -1,4 +1,4 @@
-"""Optional diagnostics: ReLU sparsity, TensorBoard histograms."""
+"""Diagnostics: ReLU sparsity, TensorBoard histograms, and the batch of an update that was not finite."""
 
 import logging
 import time
@@ -8,14 +8,19 @@ from pathlib import Path
 
 import numpy as np
 
+from distrl import nest
 from distrl.algorithms.algorithm import Algorithm, Networks
 from distrl.config import RunConfig
 from distrl.errors import ConfigError
-from distrl.learner.preparation import Prepared
-from distrl.learner.reporter import Reporter
+from distrl.learner.attendants.attendant import Attendant
+from distrl.learner.attendants.reporter import Reporter
+from distrl.learner.batches import Trained
+from distrl.learner.nonfinite import NonFiniteBatchError
+from distrl.learner.state import LearnerState
 from distrl.metrics.counters import Waits
 from distrl.metrics.event_file import EventFile
 from distrl.networks.inspection import Activations, LossInspection, ReluZeros, few_sequences
+from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import Array, Batch, Contributions
 
 log = logging.getLogger(__name__)
@@ -27,33 +32,39 @@ ROWS = 256
 """Rows of a batch whose activations are recorded; images make them large."""
 
 
-class Diagnostics:
+class Diagnostics(Attendant):
     """Records zeros of relu layers for snapshots, and histograms for `tensorboard.labels` in an event file.
 
     Raises:
         ConfigError: A label needs the algorithm's objective, which it does not have.
     """
 
-    def __init__(self, prepared: Prepared, reporter: Reporter, waits: Waits) -> None:
-        self._reporter, self._waits = reporter, waits
-        config, networks = prepared.config, prepared.networks
+    def __init__(
+        self,
+        config: RunConfig,
+        algorithm: Algorithm,
+        networks: Networks,
+        state: LearnerState,
+        run_dir: Path,
+        reporter: Reporter,
+        waits: Waits,
+    ) -> None:
+        self._state, self._reporter, self._waits = state, reporter, waits
         self._relu_zeros = ReluZeros(networks["main"].online)
         # In deterministic mode two runs inspect the same updates, however long it takes.
         self._deterministic = config.deterministic
         self._at = 0.0 if config.deterministic else time.monotonic() + LOOK_AFTER_S
         histograms = config.tensorboard.looks  # a label needs them
-        self._histograms = Histograms(config, prepared.algorithm, networks, prepared.run_dir) if histograms else None
+        self._histograms = Histograms(config, algorithm, networks, run_dir) if histograms else None
 
-    def record(self, batch: Batch | Contributions, env_steps: int) -> None:
-        """Record what is due after an update.
-
-        Args:
-            batch: Batch of that update; gradients have no rows to inspect.
-            env_steps: Position on the event file's x axis.
-        """
+    def attend(self, trained: Trained | None) -> None:
+        """Record what is due before a snapshot. Gradients have no rows to inspect."""
+        if trained is None or not self._reporter.due:
+            return
+        batch = trained.made.batch
         if self._histograms is not None and self._histograms.due:
             with self._waits.measure("histograms"):
-                self._histograms.write(batch, env_steps)
+                self._histograms.write(batch, self._state.env_steps)
         began = time.monotonic()
         if began < self._at or not isinstance(batch, Batch):
             return
@@ -62,9 +73,40 @@ class Diagnostics:
         if not self._deterministic:
             self._at = began + (time.monotonic() - began) / LOOK_SHARE
 
-    def close(self) -> None:
+    def close(self, error: BaseException | None) -> None:
         if self._histograms is not None:
             self._histograms.close()
+
+
+class NonFiniteBatches(Attendant):
+    """Saves the batch of an update that was not finite beside the log.
+
+    Args:
+        network: Network whose scale of rewards the update used.
+    """
+
+    def __init__(self, log_dir: Path, network: NetworkWrapper) -> None:
+        self._log_dir, self._network = log_dir, network
+
+    def close(self, error: BaseException | None) -> None:
+        """Save the batch if it has ended the training, and name the file in the error."""
+        if not isinstance(error, NonFiniteBatchError):
+            return
+        self._log_dir.mkdir(parents=True, exist_ok=True)
+        path = self._log_dir / f"nonfinite-batch-{error.number}.npz"
+        arrays = {name.replace("/", "."): array for name, array in nest.leaves(_tree(error.batch))}
+        if self._network.rewards is not None:  # the scale that the update saw
+            scale = self._network.rewards.published()
+            arrays |= {name.replace("/", "."): array for name, array in scale.items()}
+        np.savez(path, allow_pickle=False, **arrays)
+        error.args = (f"{error}; the batch is in {path}",)
+
+
+def _tree(batch: Batch | Contributions) -> nest.Tree:
+    """Return a batch, or gradients, as a tree of arrays."""
+    if isinstance(batch, Batch):
+        return batch._asdict()
+    return {f"actor-{given.header.actor}-{i}": given.differentiated.gradients for i, given in enumerate(batch)}
 
 
 class Histograms:

@@ -5,7 +5,7 @@ import pytest
 
 from distrl.algorithms import make_algorithm
 from distrl.errors import ConfigError
-from distrl.learner.diagnostics import Histograms, _mean_gradients
+from distrl.learner.attendants.diagnostics import Histograms, _mean_gradients
 from distrl.learner.session import Session
 from distrl.types import Batch, Contribution, Differentiated, UnrollHeader
 from tests.event_files import read_events
@@ -33,7 +33,7 @@ INPUTS = {"states/observation", "actions/action", "rewards/reward"}
 @pytest.fixture
 def train(prepared, acting, toy_config, tmp_path, monkeypatch):
     """train(**tensorboard): a training of three updates, each with a snapshot; what the learner's file holds."""
-    monkeypatch.setattr("distrl.learner.reporter.EVERY_S", 0.0)
+    monkeypatch.setattr("distrl.learner.attendants.reporter.EVERY_S", 0.0)
 
     def run(**tensorboard):
         given = {f"tensorboard__{name}": value for name, value in tensorboard.items()}
@@ -127,7 +127,7 @@ def test_in_deterministic_mode_every_snapshot_is_a_look(built, toy_config, tmp_p
 
 
 def test_training_is_the_same_with_all_labels(prepared, acting, toy_config, tmp_path, monkeypatch):
-    monkeypatch.setattr("distrl.learner.reporter.EVERY_S", 0.0)
+    monkeypatch.setattr("distrl.learner.attendants.reporter.EVERY_S", 0.0)
     labels = ["losses", "regularization", "variables", "inputs", "gradients", "activations"]
     weights = []
     for given in ({}, {"tensorboard__labels": labels, "tensorboard__histograms_every_s": 1e-9}):

@@ -8,28 +8,44 @@ bundle, the published weights, the count of unrolls in the weights, and the tick
 """
 
 import logging
+from collections.abc import Callable
 
+from distrl.learner.attendants.attendant import Attendant
+from distrl.learner.batches import Trained
 from distrl.learner.learner import Learner
-from distrl.learner.preparation import Prepared
+from distrl.memory_backend.backend import Backend
+from distrl.types import PolicyBundle
 
 log = logging.getLogger(__name__)
 RECOUNTS = 16
 """Number of updates after which tickets are counted again: by then actors have used those that Redis had forgotten."""
 
 
-class Recovery:
-    """Looks at the run in Redis whenever the learner's connection has broken."""
+class Recovery(Attendant):
+    """Looks at the run in Redis whenever the learner's connection has broken.
 
-    def __init__(self, prepared: Prepared, learner: Learner) -> None:
-        self._prepared, self._learner = prepared, learner
-        self._backend, self._engine = prepared.backend, prepared.backend.engine
-        self._failed_over = prepared.failed_over
+    Args:
+        bundle: The policy bundle of the run.
+        recover_ledger: Brings the ledger in line with the learner's state; returns the number of new fail-overs.
+        failed_over: Whether Redis has failed over before, and no learner has recovered from that.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        learner: Learner,
+        bundle: PolicyBundle,
+        recover_ledger: Callable[[], int],
+        *,
+        failed_over: bool,
+    ) -> None:
+        self._backend, self._engine, self._learner = backend, backend.engine, learner
+        self._bundle, self._recover_ledger, self._failed_over = bundle, recover_ledger, failed_over
         self._seen = (0, 0)  # interruptions and fail-overs of the connection that it has recovered from
         self._recounts = 0
         self._updates = 0
 
-    def attend(self) -> None:
-        """Recover after a broken connection; called between updates, and while the learner waits for unrolls."""
+    def attend(self, trained: Trained | None) -> None:
         now = (self._engine.interruptions, self._engine.failovers)  # before it begins: the connection may break again
         if now != self._seen or self._failed_over:
             self._recover()
@@ -40,14 +56,14 @@ class Recovery:
             self._learner.recount_tickets()
 
     def _recover(self) -> None:
-        state, weights = self._prepared.state, self._backend.weights
+        state, weights = self._learner.state, self._backend.weights
         if not weights.has_bundle():
-            weights.put_bundle(self._prepared.bundle)
+            weights.put_bundle(self._bundle)
         published = weights.version()
         if published < state.weights_version:
             log.warning("Redis has lost the weights from version %d on: publishing the newest again", published + 1)
             self._learner.publish_again()
-        failovers = self._prepared.recover_ledger()
+        failovers = self._recover_ledger()
         self._backend.unrolls.acknowledge([], {}, state.applied)  # a successor must find no gaps below these
         if failovers:
             log.warning("Redis has failed over (%d so far)", self._backend.ledger.failovers)

@@ -10,11 +10,11 @@ import pytest
 
 from distrl.config import RunConfig
 from distrl.config.schedules import Progress
-from distrl.learner import evaluations as evaluations_module
-from distrl.learner.evaluations import Evaluations
+from distrl.learner.attendants import evaluations as evaluations_module
+from distrl.learner.attendants.evaluations import Evaluations
 from distrl.learner.origin import Origin
 from distrl.learner.policy_files import kept_best, write_best
-from distrl.learner.preparation import Prepared, restore_evaluations
+from distrl.learner.preparation import restore_evaluations
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.codec import encode_weights
@@ -48,11 +48,11 @@ def seen(monkeypatch):
     return found
 
 
-def evaluations(registry, state=None, **tree):
-    origin = Origin(state or LearnerState(run_id="r"), resumed=False)
+def evaluations(registry, state=None, attend=lambda: None, stop=lambda: False, **tree):
+    state = state or LearnerState(run_id="r")
     weights = SimpleNamespace(progress=lambda: Progress(50))
     config, backend = RunConfig.model_validate(tree), SimpleNamespace(registry=registry, weights=weights)
-    return Evaluations(Prepared(config, None, Path("never"), None, {}, origin, backend, None, None), None)
+    return Evaluations(config, state, backend, Path("never"), None, None, attend, stop)
 
 
 def test_each_is_read_once_and_no_more_often_than_asked_for(registry, seen, monkeypatch):
@@ -172,11 +172,11 @@ def test_a_resumed_training_without_a_best_is_evaluated_at_its_end(registry, tmp
 
 
 def test_the_last_weights_are_asked_for_once_and_waited_for(registry, tmp_path):
-    made = evaluations(registry)
+    looks = iter([[], [40], [], [50]])
+    made = evaluations(registry, attend=lambda: tell(registry, *next(looks)))
     made._policy_dir = tmp_path
     assert made.lacks_last
-    looks = iter([[], [40], [], [50]])
-    assert made.have_last(lambda: tell(registry, *next(looks)), lambda: False)
+    assert made.have_last()
     assert (made._state.evaluation_env_steps, made.lacks_last) == (50, False)
     assert registry.control().evaluation.asked == 1
     assert [request.what for _, request in registry.requests("0")] == ["evaluate the last weights, within 60 s"]
@@ -185,15 +185,16 @@ def test_the_last_weights_are_asked_for_once_and_waited_for(registry, tmp_path):
 def test_the_end_waits_no_longer_than_it_may(registry):
     assert not evaluations(registry, evaluation={"every_env_steps": 10, "last_within_s": 0.0}).lacks_last
     made = evaluations(registry, evaluation={"every_env_steps": 10, "last_within_s": 0.01})
-    assert not made.have_last(lambda: None, lambda: False)
+    assert not made.have_last()
     assert [request.what for _, request in registry.requests("0")][-1] == (
         "end without an evaluation of the last weights: none within 0.01 s (evaluation.last_within_s)"
     )
 
 
 def test_a_stop_ends_the_wait(registry):
-    made, stops = evaluations(registry), iter([False, False, True])
-    assert not made.have_last(lambda: None, lambda: next(stops))
+    stops = iter([False, False, True])
+    made = evaluations(registry, stop=lambda: next(stops))
+    assert not made.have_last()
     assert made._state.evaluation_env_steps is None
 
 
@@ -261,10 +262,7 @@ def test_a_resumed_run_keeps_the_results_in_environments_that_it_still_has(regis
         other_evaluations={"evaluation_in_a_mean_return": 1.0, "evaluation_in_b_x": 2.0},
         other_environments={"a": defined, "b": "{}"},
     )
-    origin = Origin(state, resumed=True)
-    backend = SimpleNamespace(registry=registry, weights=None)
-    prepared = Prepared(RunConfig.model_validate(tree), None, Path("never"), None, {}, origin, backend, None, None)
-    Evaluations(prepared, None)
+    evaluations(registry, state, **tree)
     known = {column: value for column, value in state.other_evaluations.items() if value is not None}
     assert known == {"evaluation_in_a_mean_return": 1.0}
     assert len(state.other_evaluations) == 4

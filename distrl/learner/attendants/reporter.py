@@ -1,20 +1,22 @@
 """Snapshots of the learner: one flat mapping a second, or every few updates in deterministic mode."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from distrl.algorithms.algorithm import Update
 from distrl.config import RunConfig
 from distrl.config.live_settings import exploration_strength
-from distrl.learner.batches import LearnerBatch
-from distrl.learner.preparation import Prepared
+from distrl.learner.attendants.attendant import Attendant
+from distrl.learner.batches import Trained
 from distrl.learner.rounds import names
+from distrl.learner.state import LearnerState
+from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.stream import QueueCaps
 from distrl.metrics.counters import IntervalStatistics, LagHistogram, Waits
 from distrl.metrics.snapshot import RELU_ZEROS, TIME, curriculum_column, evaluation_info_column, info_column
+from distrl.replay.memory import Replay
 
 Snapshot = dict[str, float | int | str | None]
 EVERY_S = 1.0
@@ -23,10 +25,15 @@ IDLE = 0.2  # of the learner's time waiting for unrolls, from here on: faster or
 BUSY = 0.05  # up to here it always finds the next batch ready, so that actors wait for room
 
 
-class Reporter:
-    """Collects metrics of updates and makes snapshots of them.
+class Reporter(Attendant):
+    """Collects metrics of updates and publishes snapshots of them.
+
+    Args:
+        publish: Takes each snapshot.
+        origin: `Origin.note`.
 
     Attributes:
+        activity: The learner's activity, for heartbeats; "": it trains.
         env_steps_per_s: Rate over the last snapshot's interval.
         time_shares: Name -> share of the learner's time in that interval.
         relu_zeros: Name of a relu layer -> share of zeros in its output, when last inspected.
@@ -36,32 +43,56 @@ class Reporter:
         environment: The environment's configuration in force.
     """
 
+    activity = "starting"
     env_steps_per_s = 0.0
     saved_at: float | None = None
     unsaved: str | None = None
     unstored: str | None = None
 
-    def __init__(self, prepared: Prepared, waits: Waits) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        state: LearnerState,
+        backend: Backend,
+        waits: Waits,
+        publish: Callable[[Snapshot], None],
+        replay: Replay | None = None,
+        origin: str | None = None,
+    ) -> None:
         self.time_shares: Mapping[str, float] = {}
         self.relu_zeros: Mapping[str, float] = {}
-        self._config, self._backend, self._replay = prepared.config, prepared.backend, prepared.replay
-        self.environment = prepared.config.environment
-        self._origin = prepared.origin.note
-        self._waits = waits
+        self._config, self._state, self._backend, self._waits = config, state, backend, waits
+        self._publish, self._replay, self._origin = publish, replay, origin
+        self.environment = config.environment
         self._lags = LagHistogram()
         self._metrics: Mapping[str, float] = {}
         self._statistics = IntervalStatistics()
         self._incomplete_rounds = 0
         self._missing: str | None = None
-        state = self._state = prepared.state
         self._began = time.monotonic()
         pushed_bytes = self._backend.ledger.counts().pushed_bytes
         self._last = (self._began, state.env_steps, state.updates, state.episodes, pushed_bytes)
         self._first_update_unix_s: float | None = None
         self._waited_s = self._waits_since_s = 0.0
 
-    def record(self, made: LearnerBatch, update: Update) -> None:
+    def steer(self, config: RunConfig) -> None:
+        self.environment = config.environment
+
+    def attend(self, trained: Trained | None) -> None:
+        if trained is not None and self.due:
+            self.report()
+
+    def report(self, stop_reason: str | None = None) -> None:
+        """Publish a snapshot.
+
+        Args:
+            stop_reason: Given for the last one.
+        """
+        self._publish(self.snapshot(stop_reason))
+
+    def record(self, trained: Trained) -> None:
         """Record one update."""
+        made, update = trained
         for lag in made.lags_updates:
             self._lags.add(lag)
         self._metrics = update.metrics

@@ -5,13 +5,19 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig, info_word
+from distrl.learner.attendants.attendant import Attendant
+from distrl.learner.attendants.reporter import Reporter
+from distrl.learner.attendants.saver import Saver
+from distrl.learner.batches import Trained
 from distrl.learner.policy_files import write_best
-from distrl.learner.preparation import Prepared
-from distrl.learner.reporter import Reporter
-from distrl.memory_backend.records import Evaluation, Request
+from distrl.learner.state import LearnerState
+from distrl.learner.stop_conditions import ASKED
+from distrl.memory_backend.backend import Backend
+from distrl.memory_backend.records import AWAITS_EVALUATION, Evaluation, Request
 from distrl.metrics.snapshot import other_evaluation_column
 
 log = logging.getLogger(__name__)
@@ -20,19 +26,35 @@ EVERY_S = 0.5
 POLL_S = 0.1
 
 
-class Evaluations:
+class Evaluations(Attendant):
     """Records each evaluation of the run once, oldest first, and keeps the weights of the best one.
 
     Deterministic mode reads the registry without regard to time.
+
+    Args:
+        policy_dir: The directory policy/ of the run.
+        saver: Saves before the end waits for the last evaluation.
+        attend: Called between two looks at the end.
+        stop: Ends the wait there.
     """
 
-    def __init__(self, prepared: Prepared, reporter: Reporter) -> None:
-        self._registry, self._weights, self._reporter = prepared.backend.registry, prepared.backend.weights, reporter
-        self._last_within_s = prepared.config.evaluation.last_within_s
-        self._state, self._policy_dir = prepared.state, prepared.run_dir / "policy"
-        self._config = prepared.config
+    def __init__(
+        self,
+        config: RunConfig,
+        state: LearnerState,
+        backend: Backend,
+        policy_dir: Path,
+        reporter: Reporter,
+        saver: Saver,
+        attend: Callable[[], None],
+        stop: Callable[[], bool],
+    ) -> None:
+        self._config, self._state, self._policy_dir = config, state, policy_dir
+        self._registry, self._weights = backend.registry, backend.weights
+        self._reporter, self._saver, self._attend, self._stop = reporter, saver, attend, stop
+        self._last_within_s = config.evaluation.last_within_s
         self._lacks = self._forget_others() or self._state.best_score is None
-        self._every_s = 0.0 if prepared.config.deterministic else EVERY_S
+        self._every_s = 0.0 if config.deterministic else EVERY_S
         self._look_at = 0.0
         self._after = "0"
         self._best_unkept = False
@@ -47,6 +69,22 @@ class Evaluations:
         lacks = len(kept) < len(defined) or not found.keys() <= state.other_evaluations.keys()
         state.other_evaluations, state.other_environments = columns_of_others(config, {}) | found, defined
         return lacks
+
+    def attend(self, trained: Trained | None) -> None:
+        if trained is not None:
+            self.look()
+
+    def end(self, reason: str) -> None:
+        """Wait for the evaluation of the last weights, unless it was asked to stop, or an evaluation has ended it."""
+        self.look(at_once=True)
+        if reason in (ASKED, "evaluation_return") or not self.lacks_last:
+            return
+        self._saver.save_last(reason)
+        activity, self._reporter.activity = self._reporter.activity, AWAITS_EVALUATION
+        self._reporter.report()
+        if self.have_last():
+            self._saver.checkpointer.outdate()
+        self._reporter.activity = activity
 
     def look(self, *, at_once: bool = False) -> None:
         """Record the evaluations since the last look, if the next one is due or `at_once`."""
@@ -67,12 +105,8 @@ class Evaluations:
         """Whether the newest published weights are to be evaluated, and are not."""
         return self._last_within_s > 0.0 and not self._has_newest
 
-    def have_last(self, attend: Callable[[], None], stop: Callable[[], bool]) -> bool:
+    def have_last(self) -> bool:
         """Have the newest published weights evaluated, and wait for it, at most `evaluation.last_within_s`.
-
-        Args:
-            attend: Called between two looks.
-            stop: Ends the wait.
 
         Returns:
             Whether an evaluation came in.
@@ -80,8 +114,8 @@ class Evaluations:
         before, until = self._after, time.monotonic() + self._last_within_s
         self._registry.add_request(Request("learner", f"evaluate the last weights, within {self._last_within_s:g} s"))
         self._registry.demand("evaluation")
-        while not stop():
-            attend()
+        while not self._stop():
+            self._attend()
             self.look(at_once=True)
             if self._has_newest:
                 break

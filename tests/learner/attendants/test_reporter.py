@@ -9,10 +9,9 @@ import pytest
 from distrl.algorithms.algorithm import Update
 from distrl.config import RunConfig
 from distrl.config.live_settings import steered
-from distrl.learner import reporter as reporter_module
-from distrl.learner.origin import Origin
-from distrl.learner.preparation import Prepared
-from distrl.learner.reporter import Reporter, bottleneck, queue_fill
+from distrl.learner.attendants import reporter as reporter_module
+from distrl.learner.attendants.reporter import Reporter, bottleneck, queue_fill
+from distrl.learner.batches import Trained
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.ledger import LedgerCounts
 from distrl.metrics.counters import Waits
@@ -49,8 +48,7 @@ class Reporting:
         self.feed = run.feed(batch_size=2, first_version=3)
         self.state = LearnerState(run_id="small", env_steps=1000, updates=40)
         self.waits = Waits(clock)
-        origin = Origin(self.state, resumed=False)
-        self.reporter = Reporter(Prepared(config, None, None, None, {}, origin, run.backend, None, None), self.waits)
+        self.reporter = Reporter(config, self.state, run.backend, self.waits, lambda _: None)
         self.sequence = 0
 
     def update(self, waited_s=0.0, worked_s=0.0, loss=0.5):
@@ -73,7 +71,7 @@ class Reporting:
             receipt.episode_discounted_returns,
             receipt.episode_successes,
         )
-        self.reporter.record(made, Update({**UPDATE.metrics, "loss": loss}))
+        self.reporter.record(Trained(made, Update({**UPDATE.metrics, "loss": loss})))
 
 
 @pytest.fixture
@@ -294,7 +292,7 @@ def test_rounds_without_somebody_are_counted_and_say_without_whom(run, clock):
     assert reporting.reporter.snapshot()["incomplete_rounds"] == 0
     for missing in ([1, 3], [3], []):
         made = SimpleNamespace(lags_updates=[0, 0], missing=missing)
-        reporting.reporter.record(made, UPDATE)
+        reporting.reporter.record(Trained(made, UPDATE))
         snapshot = reporting.reporter.snapshot()
         assert snapshot["missing_workers"] == (", ".join(f"actor {i}" for i in missing) or None)
     assert snapshot["incomplete_rounds"] == 2

@@ -1,4 +1,4 @@
-"""Operators' changes reach the networks, the checkpoints and the next launch; requested checkpoints are written."""
+"""Operators' changes reach the networks, the checkpoints and the next launch, and rules of a curriculum theirs."""
 
 import logging
 from types import SimpleNamespace
@@ -9,10 +9,8 @@ import pytest
 from distrl.config.schedules import Progress
 from distrl.data_store.checkpoints import save
 from distrl.errors import ConfigError
-from distrl.learner import operator_requests
-from distrl.learner.operator_requests import OperatorRequests
-from distrl.learner.origin import Origin
-from distrl.learner.preparation import Prepared
+from distrl.learner.attendants import operator_requests
+from distrl.learner.attendants.operator_requests import CurriculumRules, OperatorRequests
 from distrl.learner.publisher import StalenessBound
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.records import Demand, Request
@@ -25,15 +23,14 @@ RATE, WEIGHT = "network.learning_rate", "algorithm.entropy_weight"
 SPEC = EnvSpec("Toy", {}, {}, adjustable=("level",))
 
 
-class Wanting:
-    """Stands for the checkpointer."""
+class Saving:
+    """Stands for the saver."""
 
     def __init__(self):
-        self.wanted = None
-        self.saved = 0
+        self.demands = []
 
-    def holds(self, updates):
-        return self.saved >= updates
+    def want(self, demand):
+        self.demands.append(demand)
 
 
 class Steered:
@@ -47,10 +44,21 @@ class Steered:
 
 
 def requests(config, state, backend):
-    origin = Origin(state, resumed=False)
     state.begin_metrics(config.environment.metrics, config.environment.metric_rules)
-    made = Prepared(config, SPEC, None, Steered(), {}, origin, backend, StalenessBound(None), None)
-    return OperatorRequests(made, Wanting())
+    return over(
+        SimpleNamespace(
+            **{"config": config, "spec": SPEC, "state": state, "backend": backend},
+            **{"algorithm": Steered(), "networks": {}, "staleness": StalenessBound(None)},
+        )
+    )
+
+
+def over(parts):
+    """Requests to a learner with these parts, of which nobody else is told."""
+    return OperatorRequests(
+        *(parts.config, parts.spec.adjustable, parts.state, parts.backend.registry),
+        *(parts.algorithm, parts.networks, parts.staleness, Saving(), lambda config: None),
+    )
 
 
 @pytest.fixture
@@ -60,7 +68,7 @@ def steered(run, toy_config, monkeypatch):
 
     def make(state=None, **paths):
         made = requests(toy_config(**paths), state or LearnerState(run_id="r"), run.backend)
-        made.taken = made._prepared.algorithm.taken
+        made.taken = made._algorithm.taken
         return made
 
     return make
@@ -69,14 +77,14 @@ def steered(run, toy_config, monkeypatch):
 def test_settings_are_taken_over_once_and_remembered(run, steered):
     made = steered()
     made.begin()
-    made.attend()
+    made.attend(None)
     assert (made.taken, made._state.settings) == ([], {})
     run.backend.registry.set_control(settings={RATE: 0.5})
-    made.attend()
-    made.attend()
+    made.attend(None)
+    made.attend(None)
     assert [context.network.learning_rate for context in made.taken] == [0.5]
     run.backend.registry.set_control(settings={WEIGHT: 0.25})
-    made.attend()
+    made.attend(None)
     assert (made.taken[-1].network.learning_rate, made.taken[-1].parameters.entropy_weight) == (0.5, 0.25)
     assert made._state.settings == {RATE: (0.01, 0.5), WEIGHT: (0.01, 0.25)}
     assert LearnerState.from_meta(made._state.to_meta()).settings == made._state.settings
@@ -116,41 +124,15 @@ def test_what_redis_has_forgotten_is_put_back(run, steered):
     made = steered()
     made.begin()
     run.backend.registry.set_control(settings={RATE: 0.5})
-    made.attend()
+    made.attend(None)
     run.backend.engine.call("DEL", run.backend._run.keys.control)  # as of an earlier copy of it
-    made.attend()
+    made.attend(None)
     assert run.backend.registry.control().settings == {RATE: 0.5}
     run.backend.engine.call("DEL", run.backend._run.keys.control)
     run.backend.registry.set_control(settings={WEIGHT: 0.25})
-    made.attend()
+    made.attend(None)
     assert run.backend.registry.control().settings == {RATE: 0.5, WEIGHT: 0.25}
     assert (made.taken[-1].network.learning_rate, made.taken[-1].parameters.entropy_weight) == (0.5, 0.25)
-
-
-def test_a_second_demand_waits_for_a_checkpoint_of_its_own(run, steered):
-    made, registry = steered(), run.backend.registry
-    made.begin()
-    made._state.updates = 7
-    registry.demand("checkpoint")
-    made.attend()
-    made._state.updates = 50
-    registry.demand("checkpoint")
-    made._checkpointer.saved = 7
-    made.attend()
-    assert registry.control().checkpoint == Demand(2, 1)
-    made.attend()
-    assert made._checkpointer.wanted == 50
-    made._checkpointer.saved = 50
-    made.attend()
-    assert registry.control().checkpoint == Demand(2, 2)
-
-
-def test_at_the_end_everybody_has_a_checkpoint(run, steered):
-    made = steered()
-    made.begin()
-    run.backend.registry.demand("checkpoint")
-    made.end()
-    assert not run.backend.registry.control().checkpoint.pending
 
 
 def test_what_cannot_be_is_told_of_and_not_taken_over(run, steered, caplog):
@@ -158,31 +140,14 @@ def test_what_cannot_be_is_told_of_and_not_taken_over(run, steered, caplog):
     made.begin()
     run.backend.registry.set_control(settings={RATE: -1.0})
     with caplog.at_level(logging.ERROR):
-        made.attend()
-        made.attend()
+        made.attend(None)
+        made.attend(None)
     run.backend.registry.set_control(settings={WEIGHT: 0.25})  # which can be
-    made.attend()
+    made.attend(None)
     assert [context.parameters.entropy_weight for context in made.taken] == [0.25]
     assert [record.message for record in caplog.records][:1] == [
         "not taken over: network.learning_rate: -1.0 (from the request) must be greater than 0"
     ]
-
-
-def test_a_checkpoint_holds_what_was_learned_when_it_was_asked_for(run, steered):
-    made = steered()
-    made.begin()
-    made._state.updates = 7
-    run.backend.registry.demand("checkpoint")
-    made.attend()
-    assert made._checkpointer.wanted == 7
-    made._state.updates = 9
-    made.attend()
-    assert made._checkpointer.wanted == 7  # not what came later
-    assert run.backend.registry.control().checkpoint == Demand(1, 0)
-    made._checkpointer.saved = 8
-    made.attend()
-    assert run.backend.registry.control().checkpoint == Demand(1, 1)
-    assert made._checkpointer.wanted is None
 
 
 def test_it_looks_now_and_then(run, toy_config, monkeypatch):
@@ -193,7 +158,7 @@ def test_it_looks_now_and_then(run, toy_config, monkeypatch):
     monkeypatch.setattr(operator_requests, "LOOK_S", 3600.0)
     made = requests(toy_config(), LearnerState(run_id="r"), SimpleNamespace(registry=registry))
     for _ in range(10):
-        made.attend()
+        made.attend(None)
     assert len(looks) == 1
 
 
@@ -211,7 +176,7 @@ def test_networks_of_a_checkpoint_are_taken_with_their_optimizers_and_nothing_el
     made.state.updates, made.state.env_steps = 7, 70
     registry = made.backend.registry
     requested = Steering(made.backend, "test").take_networks(checkpoint)
-    OperatorRequests(made, Wanting()).attend()
+    over(made).attend(None)
     assert registry.control().networks == Demand(requested, requested)
     expected, found = (each.networks["main"].state_arrays() for each in (teacher, made))
     for group, arrays in expected.items():
@@ -229,15 +194,22 @@ def test_networks_that_do_not_fit_are_refused_and_change_nothing(prepared, toy_c
     before = made.networks["main"].state_arrays()
     steering = Steering(made.backend, "test")
     number = steering.take_networks(checkpoint if damage == "other" else tmp_path / "nowhere")
-    OperatorRequests(made, Wanting()).attend()
+    over(made).attend(None)
     with pytest.raises(ConfigError, match="networks not taken: "):
         steering.is_done("networks", number)
     for group, arrays in made.networks["main"].state_arrays().items():
         for name, array in arrays.items():
             np.testing.assert_array_equal(array, before[group][name], err_msg=f"{group} {name}")
     steering.take_networks(checkpoint_of(made.networks, made.state, tmp_path / "own"))
-    OperatorRequests(made, Wanting()).attend()
+    over(made).attend(None)
     assert made.backend.registry.control().networks == Demand(2, 2)  # a refusal is of its own request
+
+
+def test_the_saver_is_told_of_demands_for_checkpoints(run, steered):
+    made = steered()
+    run.backend.registry.demand("checkpoint")
+    made.attend(None)
+    assert made._saver.demands == [Demand(1, 0)]
 
 
 STAGE, LEVEL = "environment.curriculum.level.stage", "environment.kwargs.level"
@@ -251,7 +223,7 @@ def leveled(**more):
 def play(made, stage, *successes):
     count = len(successes)
     made._state.observe_episodes([0.0] * count, [1] * count, [], successes, [[float(stage)]] * count)
-    made.advance()
+    CurriculumRules(made, made._state, made._registry).attend(SimpleNamespace())
 
 
 def test_what_an_operator_has_just_set_comes_before_the_rule(run, steered):
@@ -276,7 +248,7 @@ def test_the_next_stage_is_a_setting_like_an_operators(run, steered):
         Request("curriculum", f"{STAGE} 1: level is 3 after mean success 0.5 over 2 episodes")
     ]
     assert made._state.settings == {STAGE: (0, 1)}
-    made.attend()  # reads its own request
+    made.attend(None)  # reads its own request
     play(made, 0, 1, 1)  # episodes that began before
     assert (told, made._state.stages["level"].values) == ([0, 3], [])
     play(made, 1, 1, 1)
@@ -290,7 +262,7 @@ def test_a_resumed_curriculum_goes_on_and_redis_gets_it_again(run, steered):
     assert run.backend.registry.control().settings == {STAGE: 1}
     run.backend.registry.set_control(paused=True)
     run.backend.engine.call("DEL", run.backend._run.keys.control)  # as a restarted Redis would have lost it
-    made.attend()
+    made.attend(None)
     assert run.backend.registry.control().settings == {STAGE: 1}
     play(made, 1, 1, 1)
     assert run.backend.registry.control().settings == {STAGE: 2}
@@ -302,7 +274,7 @@ def test_an_operators_value_replaces_the_rule(run, steered):
     made.begin()
     made._steer = lambda config: told.append(config.environment.parameters_at(Progress())["level"])
     run.backend.registry.set_control(settings={LEVEL: 4})
-    made.attend()
+    made.attend(None)
     play(made, 0, 1, 1)
     assert (told, run.backend.registry.control().settings) == ([4], {LEVEL: 4})
     assert (made._state.stages["level"].stage, made._state.settings) == (None, {LEVEL: (None, 4)})
@@ -318,7 +290,7 @@ def test_what_operators_change_right_before_a_new_stage_counts(run, steered):
     made.begin()
     run.backend.registry.set_control(settings={RATE: 0.5})
     play(made, 0, 1, 1)
-    made.attend()
+    made.attend(None)
     assert made._state.settings == {RATE: (0.01, 0.5), STAGE: (0, 1)}
     assert made.taken[-1].network.learning_rate == 0.5
 
@@ -329,7 +301,7 @@ def test_an_operator_may_choose_the_stage_with_which_the_rule_goes_on(run, steer
     play(made, 0, 1, 1)
     play(made, 1, 1)
     run.backend.registry.set_control(settings={STAGE: 0})
-    made.attend()
+    made.attend(None)
     play(made, 0, 1)
     assert run.backend.registry.control().settings == {STAGE: 0}
     play(made, 0, 1)
