@@ -15,7 +15,7 @@ from distrl.data_store.atomic import put_file
 from distrl.errors import ConfigError, require
 from distrl.files import check_place
 from distrl.metrics.snapshot import X_AXES
-from distrl.runs.directories import find_runs, open_run
+from distrl.runs.directories import find_runs, look_into, open_run
 
 if TYPE_CHECKING:
     from distrl.experiments.results import Bounds
@@ -137,7 +137,7 @@ def report(
         raise ConfigError(f"{given} is for sweeps, and {run} is none; leave it out")
     if (run / "search.yaml").is_file():
         raise ConfigError(f"{run} is a search, which draws its own pictures; name a sweep, or a run such as {run}/0001")
-    found = open_run(run)
+    found = look_into(run) if (run / "run.json").exists() else open_run(run)
     with waiting("still drawing …"):
         from distrl.runs.report import report as write_report
 

@@ -164,14 +164,15 @@ def find_runs(places: Sequence[Path], trouble: Callable[[str], None]) -> Iterato
                 if found in seen:
                     continue
                 seen.add(found)
-                run = _opened(path)
+                run = look_into(path)
             except OSError as error:  # gone meanwhile, or out of reach
                 trouble(f"{path}: {error.strerror}")
             else:
                 yield run
 
 
-def _opened(path: Path) -> Run:
+def look_into(path: Path) -> Run:
+    """Return the run in a directory, also a damaged one."""
     try:
         return open_run(path)
     except ConfigError as error:

@@ -3,10 +3,10 @@
 import json
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from xml.etree.ElementTree import Element
 
 from distrl.config.settings import Settings, read_settings
@@ -15,21 +15,26 @@ from distrl.files import read_end, read_small
 from distrl.metrics.phrases import NO_EPISODE, count_words, known, return_words, waiting_words
 from distrl.metrics.snapshot import MEANINGS, is_other_return
 from distrl.runs.curves import Curve, curve, thinned
-from distrl.runs.directories import Manifest, Run
-from distrl.runs.listing import Entry, entry
+from distrl.runs.directories import Manifest, Run, damaged_run
+from distrl.runs.listing import Entry, listed
 from distrl.runs.metrics_csv import Table, read_table
 from distrl.runs.page import LINES, element, inline_svg, table, whole_page
 from distrl.runs.pictures import small_picture
 from distrl.runs.plots import Group, Palette
 from distrl.runs.summary import conservation, duration, outcome
 
+Read = TypeVar("Read")
 MOST_EVENTS = 500
 MOST_EVENT_BYTES, MOST_DESCRIPTION_BYTES = 2**20, 2**24
 
 
 @dataclass(frozen=True)
 class Material:
-    """The files of a run, read."""
+    """The files of a run, read.
+
+    Attributes:
+        problems: Damages of files, of which nothing else is known, a line each.
+    """
 
     run: Run
     entry: Entry
@@ -38,12 +43,13 @@ class Material:
     manifest: Manifest | None
     environment: dict[str, Any]
     events: tuple[str, ...]
+    problems: tuple[str, ...]
 
 
 def report(run: Run) -> bytes:
-    """Return the page as HTML."""
+    """Return the page as HTML; of a damaged run, with what is sound of it."""
     found = _material(run)
-    if not any(map(len, found.table.values())):
+    if not found.problems and not any(map(len, found.table.values())):
         raise ConfigError(f"{run.path} has no numbers yet; wait for its first updates")
     sections = [*_header(found), *_figures(found), *_accounting(found), *_configuration(found)]
     sections += [*_environment(found), *_machine(found), *_reproduction(found), *_events(found)]
@@ -54,14 +60,24 @@ def report(run: Run) -> bytes:
 def _material(run: Run) -> Material:
     log = run.path / "logs" / "events.log"
     events = read_end(log, MOST_EVENT_BYTES).decode(errors="replace").splitlines() if log.is_file() else []
+    one, problems = listed(run, run.path.resolve().name), list[str]()
+
+    def read(reader: Callable[[Path], Read], name: str, otherwise: Read) -> Read:
+        try:
+            return reader(run.path / name)
+        except ConfigError as error:
+            problems.append(damaged_run(run.path, error).problem)
+            return otherwise
+
     return Material(
         run=run,
-        entry=entry(run, run.path.resolve().name),
-        table=read_table(run.path / "metrics.csv"),
-        settings=read_settings(run.path / "config.yaml"),
-        manifest=Manifest.read(run.path / "manifest.json"),
-        environment=_described_environment(run.path / "policy" / "description.json"),
+        entry=one,
+        table=read(read_table, "metrics.csv", {}),
+        settings=read(read_settings, "config.yaml", {}),
+        manifest=read(Manifest.read, "manifest.json", None),
+        environment=read(_described_environment, "policy/description.json", {}),
         events=tuple(events),
+        problems=tuple(dict.fromkeys(filter(None, (one.problem, *problems)))),
     )
 
 
@@ -79,7 +95,9 @@ def _described_environment(path: Path) -> dict[str, Any]:
 def _header(found: Material) -> Iterator[Element]:
     one, summary = found.entry, found.run.summary
     yield element("h1", one.name)
-    facts = [f"{one.algorithm or found.settings['algorithm.name'].text}", one.env or "", f"seed {one.seed}"]
+    algorithm = found.settings.get("algorithm.name")
+    facts = [one.algorithm or ("" if algorithm is None else algorithm.text), one.env or ""]
+    facts += [] if one.seed is None else [f"seed {one.seed}"]
     if one.started is not None:
         facts.append(time.strftime("%Y-%m-%d %H:%M", time.localtime(one.started)))
     yield element("p", " · ".join(filter(None, facts)), kind="dim")
@@ -89,6 +107,7 @@ def _header(found: Material) -> Iterator[Element]:
         yield element("p", outcome(summary), kind=f"verdict {'good' if summary.exit_code == EXIT_OK else 'bad'}")
         if summary.error is not None:
             yield element("p", summary.error, kind="bad")
+    yield from (element("p", f"damaged: {problem}", kind="bad") for problem in found.problems)
     yield element(
         "div", *(element("div", element("b", value), name, kind="tile") for name, value in _tiles(one)), kind="tiles"
     )
@@ -111,8 +130,9 @@ def _tiles(one: Entry) -> list[tuple[str, str]]:
 
 
 def _figures(found: Material) -> Iterator[Element]:
-    yield element("h2", "Curves")
-    yield element("div", *figures(found.table), kind="figures")
+    if drawn := [*figures(found.table)]:
+        yield element("h2", "Curves")
+        yield element("div", *drawn, kind="figures")
 
 
 def _accounting(found: Material) -> Iterator[Element]:

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 import pytest
 
 from distrl.errors import ConfigError
-from distrl.runs.directories import open_run
+from distrl.runs.directories import look_into, open_run
 from distrl.runs.report import report
 from tests.run_folders import make_run
 
@@ -163,8 +163,19 @@ def test_a_damaged_description_is_told(tmp_path, text):
     run = make_run(tmp_path / "a")
     (run / "policy").mkdir()
     (run / "policy/description.json").write_text(text)
-    with pytest.raises(ConfigError, match=r"description.json is damaged"):
-        report(open_run(run))
+    page = read(run)
+    assert "damaged: policy/description.json: " in page.text
+    assert "return, last 100 episodes" in page.text
+
+
+@pytest.mark.parametrize("name", ["run.json", "summary.json", "metrics.csv", "config.yaml", "manifest.json"])
+def test_a_damaged_run_is_reported_with_what_is_sound_of_it(tmp_path, name):
+    run = make_run(tmp_path / "a", manifest={})
+    (run / name).write_text("{" if name.endswith(".json") else "\0: [")
+    page = Reader(report(look_into(run)))
+    assert "damaged: " in page.text
+    assert name in page.text
+    assert ("Curves" in page.text) == (name != "metrics.csv")
 
 
 def test_returns_in_other_environments_have_figures_of_eight_lines_at_most(tmp_path):
