@@ -1,4 +1,4 @@
-# The images of distrl: targets actor, actor-environments, learner, learner-gpu and dashboard. docs/image.md describes them.
+# The images of distrl: targets actor, actor-environments, learner, learner-gpu and dashboard. docs/cluster.md describes them.
 # A release adds the digest of this image.
 ARG BASE=python:3.11.14-slim-bookworm
 

@@ -19,7 +19,7 @@ NEEDS_VENV   := $(PYTHON) lacks its venv module: sudo apt-get install python3-ve
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: one-python again help install train test check fast suite long cluster part pythons format bench learning performance endurance references behaviour capabilities settings algorithms lock site image clean
+.PHONY: one-python again help install train test check fast suite long cluster part pythons format bench learning performance endurance references behaviour algorithms lock pages site image clean
 
 help:  ## Lists the targets.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -93,17 +93,11 @@ performance: $(VENV)/installed-dev  ## Measures speed, an hour; ARGS=--publish w
 endurance: $(VENV)/installed-dev  ## Kills, starves and feeds it anything for two hours; ARGS=--publish writes docs/reliability.md.
 	$(BIN)/python -m benchmarks.endurance $(ARGS)
 
-references: build/references/installed  ## Compares losses and updates with SB3's and rlax's, 100 s of CPU time; ARGS=--publish writes docs/references.md.
+references: build/references/installed  ## Compares losses and updates with SB3's and rlax's, 100 s of CPU time; ARGS=--publish keeps the report.
 	build/references/bin/python -m benchmarks.references $(ARGS)
 
 behaviour: build/references/installed  ## Trains bsuite's own agents and distrl on its tasks, hours; ARGS="--only '*memory_len*'" selects.
 	build/references/bin/python -m benchmarks.behaviour $(ARGS)
-
-capabilities: $(VENV)/installed-dev  ## Writes docs/capabilities.md anew from the tests' marks.
-	$(BIN)/python docs/capabilities.py
-
-settings: $(VENV)/installed-dev  ## Writes docs/settings.md anew from the sections' docstrings.
-	$(BIN)/python docs/settings.py
 
 algorithms: $(VENV)/installed-dev  ## Writes the table at the top of docs/algorithms.md anew from the sections.
 	$(BIN)/python docs/algorithms.py
@@ -129,9 +123,11 @@ lock: $(VENV)/installed-dev  ## Writes the locks anew from pyproject.toml; add L
 	printf '%s\n' 'mkdocs-material>=9.8,<10' 'mkdocstrings[python]>=1.0,<2' ruff | $(COMPILE) - $(LOCK_ARGS) $(SELECT) requirements/site.lock
 	echo 'checkov>=3.3,<4' | $(COMPILE) - $(LOCK_ARGS) --output-file requirements/checkov.lock
 
+pages: install  ## Writes the site's pages as Markdown in build/pages: with settings.md, modules.md and capabilities.md.
+	$(BIN)/python docs/pages.py
+
 # In strict mode a link or an anchor that leads nowhere ends the build; --quiet would turn that off. The variable silences an advertisement.
-site: build/mkdocs/installed  ## Builds the documentation in build/site: python -m http.server -d build/site shows it.
-	build/mkdocs/bin/python docs/pages.py
+site: build/mkdocs/installed pages  ## Builds the documentation in build/site: python -m http.server -d build/site shows it.
 	NO_MKDOCS_2_WARNING=1 build/mkdocs/bin/mkdocs build --strict
 
 # Debian's buildah and mmdebstrap, and root; packages come through this machine's pip.

@@ -25,6 +25,7 @@ from distrl.environments.vector import VectorEnvironment
 from distrl.launch.bench import record
 from distrl.memory_backend.codec import encode_unroll, encode_weights
 from distrl.memory_backend.compression import Method, compressor, decompressed
+from distrl.memory_backend.gradient_codec import encode_contribution
 from distrl.roles.framework import select_framework
 from distrl.types import Weights
 
@@ -80,7 +81,7 @@ def message(case: Case) -> tuple[bytes, int]:
         unroll = record(config, environment, policy, random, earlier_unrolls=EARLIER_UNROLLS)
         if case.message == "unroll":
             return encode_unroll(unroll), unroll.header.env_steps
-        return make_shipper(config, environment.spec).payload(unroll), unroll.header.env_steps
+        return encode_contribution(make_shipper(config, environment.spec).contribution(unroll)), unroll.header.env_steps
     finally:
         environment.close()
 

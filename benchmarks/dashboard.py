@@ -40,16 +40,16 @@ import psutil
 from benchmarks.measurement import FailedError
 from benchmarks.publishing import say
 from benchmarks.speed import NOTHING, PAGE, Entry, around, goal, heading, measure_each, parser, stamp, table
+from distrl.apps.dashboard.files import id_of
+from distrl.apps.dashboard.index_store import INDEX_NAME
+from distrl.apps.reports.intervals import median_interval
 from distrl.config.load import dump, load
-from distrl.dashboard.files import id_of
-from distrl.dashboard.index_store import INDEX_NAME
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
 from distrl.memory_backend.records import HostLoad, RoleStatus
 from distrl.memory_backend.registry import Registry
 from distrl.metrics.snapshot import COLUMNS
 from distrl.runs.directories import RunRecord, process_mark
-from distrl.runs.intervals import median_interval
 from distrl.runs.last_row import last_row
 from distrl.runs.summary import Summary
 

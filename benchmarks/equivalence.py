@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.publishing import measure_and_report, parser, scores
 from benchmarks.report import comparison, heading, missing, read_report
 from benchmarks.table import Row
-from distrl.runs.intervals import interval
+from distrl.apps.reports.intervals import interval
 
 VARIANTS = {
     "in-memory": ("one process, in memory", ("actors.count=0",)),

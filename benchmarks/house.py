@@ -26,9 +26,10 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 HOT = (
-    *("types.py", "unroll_schema.py", "nest.py", "frames.py", "wire.py", "actors/exploring/*.py", "replay/*.py"),
+    *("types.py", "unroll_schema.py", "nest.py", "frames.py", "wire.py", "replay/*.py"),
+    *("actors/exploring/*.py", "actors/extras/*.py"),
     *(f"actors/{name}.py" for name in ("actor", "admission", "choice_probabilities", "curriculum", "gradient_actor")),
-    *(f"actors/{name}.py" for name in ("policy", "priorities", "reward_moments", "unroll")),
+    *(f"actors/{name}.py" for name in ("policy", "priorities", "reward_moments", "shipping", "unroll")),
     *(f"learner/{name}.py" for name in ("batches", "intake", "learner", "prefetch", "publisher", "replay_batches")),
     *(f"learner/{name}.py" for name in ("rounds", "session", "state")),
     *(f"memory_backend/{name}.py" for name in ("backend", "codec", "compression", "engine", "gradient_codec")),

@@ -13,7 +13,7 @@ from benchmarks.measurement import Result
 from benchmarks.published import published_curves
 from benchmarks.report import mean_curve
 from benchmarks.table import Row
-from distrl.runs.intervals import interval
+from distrl.apps.reports.intervals import interval
 
 STYLE = {"svg.hashsalt": "distrl", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False}
 STYLE |= {"axes.spines.right": False, "legend.frameon": False}

@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.measurement import Result
 from benchmarks.table import Row
-from distrl.runs.intervals import Interval, bootstrap, interquartile_mean, interval
+from distrl.apps.reports.intervals import Interval, bootstrap, interquartile_mean, interval
 
 GRID = 120
 """Points of a curve over all seeds."""

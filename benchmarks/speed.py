@@ -19,7 +19,7 @@ from benchmarks import provenance
 from benchmarks.measurement import FailedError, keep
 from benchmarks.publishing import RESULTS, say
 from benchmarks.report import published
-from distrl.runs.intervals import Interval
+from distrl.apps.reports.intervals import Interval
 
 PAGE = provenance.ROOT / "docs" / "performance.md"
 NOTHING = "Not measured yet."

@@ -16,7 +16,7 @@ from benchmarks.measurement import Result
 from benchmarks.publishing import measure_and_report, parser
 from benchmarks.report import comparison, heading, missing, read_report, training_score
 from benchmarks.table import Row
-from distrl.runs.intervals import interval
+from distrl.apps.reports.intervals import interval
 
 LAG_UPDATES = 10
 ENV_STEPS = 800_000

@@ -19,7 +19,7 @@ from benchmarks import whole_run
 from benchmarks.measurement import FailedError
 from benchmarks.publishing import say
 from benchmarks.speed import Entry, around, chosen, finish, goal, listed, parser, stamp
-from distrl.runs.intervals import median_interval
+from distrl.apps.reports.intervals import median_interval
 
 MEMORY_S = 15.0
 MOST_BEYOND_S = 2.0

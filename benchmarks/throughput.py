@@ -26,9 +26,9 @@ from typing import Any
 from benchmarks.measurement import FailedError, keep, run
 from benchmarks.publishing import say
 from benchmarks.speed import Entry, around, chosen, finish, goal, listed, parser, stamp
+from distrl.apps.reports.intervals import Interval, median_interval, ratio_of_medians
 from distrl.config.load import load
 from distrl.config.presets import presets as all_presets
-from distrl.runs.intervals import Interval, median_interval, ratio_of_medians
 from distrl.runs.summary import duration
 
 PRESETS = ("cartpole-impala", "halfcheetah-appo", "pong-impala")

@@ -22,12 +22,12 @@ import redis
 
 from benchmarks.publishing import say
 from benchmarks.speed import Entry, around, chosen, finish, goal, listed, parser, stamp
+from distrl.apps.reports.intervals import median_interval
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.codec import decode_unroll, encode_unroll, stack
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
 from distrl.memory_backend.layouts import Layouts
 from distrl.memory_backend.stream import QueueCaps
-from distrl.runs.intervals import median_interval
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader
 from distrl.unroll_schema import UnrollSchema
 

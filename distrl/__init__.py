@@ -21,12 +21,12 @@ from distrl.errors import ConfigError
 from distrl.version import __version__
 
 if TYPE_CHECKING:
+    from distrl.apps.reports.loaded_run import LoadedRun
     from distrl.config.load import LoadedConfig, load
     from distrl.config.run import RunConfig
     from distrl.interrupt import Interrupt
     from distrl.memory_backend.steering import Steering
     from distrl.metrics.snapshot import Snapshot
-    from distrl.runs.loaded_run import LoadedRun
     from distrl.runs.summary import Summary
     from distrl.serving.exported_policy import ExportedPolicy
     from distrl.terminal.console import Listener, View
@@ -148,7 +148,8 @@ def _train(
     folder = run_directory(loaded.config, run_dir, resume)
     new = run_dir is None and resume is None
     with forgotten_if_empty(folder) if new else nullcontext(), head_start(loaded.config) as learner:
-        from distrl.launch import training  # beside the head start, as they take a while
+        from distrl.apps.trackers.tracking import Trackers  # beside the head start, as they take a while
+        from distrl.launch import training
         from distrl.terminal.console import ListenedView, named_view
 
         shown = named_view(view or "auto", folder) if isinstance(view, str | None) else view
@@ -164,6 +165,7 @@ def _train(
                 view=shown,
                 head_start=learner,
                 interrupt=interrupt,
+                observers=[Trackers],
             )
         finally:
             shown.stop()
@@ -211,7 +213,7 @@ def load_run(path: str | Path) -> "LoadedRun":
     Raises:
         ConfigError: There is none, one of its files is damaged, or this distrl does not know its configuration.
     """
-    from distrl.runs import loaded_run
+    from distrl.apps.reports import loaded_run
 
     return loaded_run.load_run(Path(path))
 

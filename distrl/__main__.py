@@ -33,7 +33,7 @@ def main() -> int:
         return code
 
     try:
-        from distrl.commands import main as cli
+        from distrl.apps.commands import main as cli
     except Exception:
         if (text := shadow()) is None:
             raise

@@ -14,6 +14,7 @@
     │   └── FencedError             6   another learner, or a later launch, has taken over this run
     ├── StoreError                  6   the data store cannot be reached, or refuses
     ├── UnsavedError                1   the run's directory does not take the last updates
+    ├── ExitError                   1   code of the run has called sys.exit
     ├── VersionError                1   the version of weights is not above the published one
     ├── CheckpointError             2   no valid checkpoint where one is needed
     └── RejectedError               1   an unroll that must not be trained on; `reason` is counted in the ledger
@@ -113,6 +114,13 @@ class StoreError(DistrlError):
     """The data store of checkpoints does not answer, or refuses a request."""
 
     exit_code = 6
+
+
+class ExitError(DistrlError):
+    """The user's code has called sys.exit where it should have raised, which would end distrl as if all were well."""
+
+    def __init__(self, error: SystemExit) -> None:
+        super().__init__(f"code of the run called sys.exit({error.code!r}), which only its end may; raise an error")
 
 
 class UnsavedError(DistrlError):

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -63,3 +64,27 @@ def interruptible(sigterm_code: int | None = None, interrupt: Interrupt | None =
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError whenever `seconds` have passed inside; on another thread than the main one, never.
+
+    An alarm of the program's own goes on afterwards.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def late(_: int, __: FrameType | None) -> None:
+        raise TimeoutError(f"it has not ended within {seconds:g} s")
+
+    began, before = time.monotonic(), signal.signal(signal.SIGALRM, late)
+    left_s, every_s = signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+        if left_s:
+            signal.setitimer(signal.ITIMER_REAL, max(left_s - (time.monotonic() - began), 1e-6), every_s)

@@ -336,14 +336,10 @@ class Unroll:
         episode_lengths_steps: int32 [E]. Their lengths in valid steps.
         episode_discounted_returns: float32 [E]. Their raw returns, discounted from their first step on.
         episode_successes: int8 [E]. 1 if they succeeded, 0 if not, -1: the environment does not say.
-        episode_metrics: float32 [E, M]. Their values of `environment.metrics`, in this order; NaN: `info` had none.
-            None if M is 0.
         reward_moments: "count", "mean" and "squares", float64, of the quantity that scales rewards; empty if rewards
             are not normalised.
-        priorities: float32 [T, B], at least 0. First priority of each step in the replay memory; None if the algorithm
-            does not use priorities. Undefined where not valid.
-        extras: name -> [T, B, ...]. The fields of `STEP_FIELDS` that have no attribute here, and `choice_probabilities`
-            if the algorithm learns from them.
+        extras: name -> [T, B, ...]. The fields of `STEP_FIELDS` that have no attribute here, those of
+            `unroll_schema.STEP_EXTRAS` that the algorithm asks for, and `EPISODE_METRICS` if there are any.
     """
 
     header: UnrollHeader
@@ -359,9 +355,7 @@ class Unroll:
     episode_lengths_steps: IntArray
     episode_discounted_returns: FloatArray = field(default_factory=lambda: np.zeros(0, np.float32))
     episode_successes: Array = field(default_factory=lambda: np.zeros(0, np.int8))
-    episode_metrics: FloatArray | None = None
     reward_moments: dict[str, Array] = field(default_factory=dict)
-    priorities: FloatArray | None = None
     extras: dict[str, Array] = field(default_factory=dict)
 
 
@@ -388,9 +382,9 @@ class Contribution:
     Attributes:
         header: Of the unroll that was differentiated.
         differentiated: Its gradient, with metrics and moments.
-        episode_returns, episode_lengths_steps, episode_discounted_returns, episode_successes, episode_metrics: Of the
-            unroll.
+        episode_returns, episode_lengths_steps, episode_discounted_returns, episode_successes: Of the unroll.
         reward_moments: As of an unroll.
+        extras: `EPISODE_METRICS` of the unroll, if there are any.
     """
 
     header: UnrollHeader
@@ -399,8 +393,8 @@ class Contribution:
     episode_lengths_steps: IntArray
     episode_discounted_returns: FloatArray = field(default_factory=lambda: np.zeros(0, np.float32))
     episode_successes: Array = field(default_factory=lambda: np.zeros(0, np.int8))
-    episode_metrics: FloatArray | None = None
     reward_moments: dict[str, Array] = field(default_factory=dict)
+    extras: dict[str, Array] = field(default_factory=dict)
 
 
 class Batch(NamedTuple):
@@ -459,11 +453,10 @@ STEP_FIELDS = (
 )
 """Fields of every unroll and batch beside observations and actions. The actor, the codec, the replay memory and the
 estimates of sizes loop over them: to ship another attribute of `Step`, add a line."""
-PRIORITIES = StepField("priorities", least=0.0)
-"""First priorities: in unrolls only, and only if the algorithm uses them."""
+PRIORITIES = "priorities"
+"""Name of the first priorities in the replay memory, float32 [T, B], undefined where not valid: in unrolls alone."""
 CHOICE_PROBABILITIES = "choice_probabilities"
-"""Name of the probabilities of all choices under the policy that acted, float32 [T, B, A]: only if the algorithm
-learns from them."""
+"""Name of the probabilities of all choices under the policy that acted, float32 [T, B, A]."""
 BOOTSTRAP_MASKS = "bootstrap_masks"
 """Name of the masks of an ensemble's members, float32 [1, N, members], in `Batch.extras` alone: only if the replay
 memory makes them."""
@@ -481,7 +474,7 @@ def step_arguments(array_of: Callable[[str], Array], extras: Iterable[str] = EXT
 
     Args:
         array_of: Called once with each name.
-        extras: Names of the extras; those of a run are `UnrollSchema.extras`.
+        extras: Names of the extras.
     """
     arguments: dict[str, Any] = {name: array_of(name) for name in ATTRIBUTES}
     arguments["extras"] = {name: array_of(name) for name in extras}
@@ -498,7 +491,8 @@ EPISODE_FIELDS: Mapping[str, np.dtype[Any]] = {
 }
 """Fields of an unroll with an entry for every episode that ended in it: [E]."""
 EPISODE_METRICS = "episode_metrics"
-"""Field of an unroll with values of `environment.metrics`, float32 [E, M]: only if there are any."""
+"""Name of the values of `environment.metrics` and then the stages of curricula, float32 [E, M] in this order, NaN where
+there is none: in unrolls alone."""
 
 Form = tuple[np.dtype[Any], tuple[int, ...]]
 """dtype and shape of an array."""

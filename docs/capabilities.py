@@ -1,4 +1,4 @@
-"""Writes docs/capabilities.md: which capability rows hold, and the tests that settle them.
+"""Prints which capability rows hold, and the tests that settle them: a page of the site.
 
 A test that settles rows carries their ids: `@pytest.mark.row("B15", "B16")`. The marks are read from the source, so
 that the page needs no test run and lists what is in the tree, whatever is installed.
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "capabilities.md"
+TESTS = ROOT / "tests"
 PROMISES = ROOT / "docs" / "promises.txt"
 ABSENT = ROOT / "docs" / "absent.txt"
 ROW_ID = re.compile(r"([A-Z]+)(\d+)(?:\.(\d+))?")
@@ -24,7 +24,6 @@ HEADER = """# Capabilities that hold
 Each row is a promise that distrl keeps, settled by the tests beside it. Rows that are met otherwise, absent, or
 obsolete follow.
 The letters are groups of promises, and ids are stable: tests and changes name them.
-Generated from the tests' `row` marks by `make capabilities`; a test fails when this page is out of date.
 
 | Row | Promise | Settled by |
 |---|---|---|
@@ -154,8 +153,8 @@ def rows_in(source: str) -> Iterator[tuple[str, str]]:
     yield from visit(ast.parse(source), ())
 
 
-def page(tests: Path) -> str:
-    """The page for the test files under `tests`, rows in order of letter and number."""
+def page(tests: Path = TESTS) -> str:
+    """Return the page for the test files under `tests`, rows in order of letter and number."""
     settled: dict[str, set[str]] = defaultdict(set)
     for path in sorted(tests.rglob("test_*.py")):
         file = path.relative_to(tests.parent).as_posix()
@@ -190,5 +189,4 @@ def _order(row: str) -> tuple[str, int, int]:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(ROOT / "tests"))
-    print(f"wrote {PAGE.relative_to(ROOT)}")
+    print(page(), end="")

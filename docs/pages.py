@@ -2,11 +2,13 @@
 
 GitHub and the site differ in what they allow: the site has one folder of pages, and fences without tags. So this copies
 all pages into one folder, sets links anew, and turns notebooks and source files that pages link to into pages.
+`GENERATED` names the scripts in docs/ whose pages exist in the site alone.
 """
 
 import json
 import os
 import re
+import runpy
 import shutil
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUT = ROOT / "build/pages"
 FENCED = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
+GENERATED = ("settings", "capabilities", "modules", "comparisons")
 LINK = re.compile(r'(?P<before>\]\(|src=")(?P<path>[^)\s"#]*)(?P<anchor>#[^)\s"]*)?(?P<after>\)|")')
 
 
@@ -77,7 +80,7 @@ def page(source: Path) -> str:
 
 
 def write(output: Path) -> None:
-    """Write all pages, and all files that they link to, into a folder that is emptied first."""
+    """Write all pages, generated ones too, and all files that they link to, into a folder that is emptied first."""
     shutil.rmtree(output, ignore_errors=True)
     waiting, written = set(sources()), set()
     while waiting:
@@ -90,6 +93,9 @@ def write(output: Path) -> None:
         else:
             shutil.copyfile(source, path)
         waiting |= linked - written
+    for name in GENERATED:
+        text = runpy.run_path(str(ROOT / f"docs/{name}.py"))["page"]()
+        (output / f"{name}.md").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,25 +1,20 @@
-"""Writes docs/settings.md: every setting with its values, default and meaning, from the sections' types and docstrings.
+"""Prints every setting with its values, default and meaning, of the sections' types and docstrings: a page of the site.
 
 python docs/settings.py
 """
 
-from pathlib import Path
-
 from distrl.config.reference import SectionReference, sections
 
-PAGE = Path(__file__).resolve().parent / "settings.md"
 HEADER = """# Settings
 
 Every setting of a configuration file, by section. `--set` and `distrl set` take the same names with dots, like
 `--set network.learning_rate=1e-3`. `[]` stands for a place in a list, `<name>` for a name of your own.
 `distrl config explain KEY` prints the entry of one setting, `distrl config schema` prints a JSON schema for editors.
-
-Generated from the code by `make settings`; a test fails when this page is out of date.
 """
 
 
 def page() -> str:
-    """The page."""
+    """Return the page."""
     return HEADER + "".join(map(_section, sections()))
 
 
@@ -45,5 +40,4 @@ def _code(text: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
-    print(f"wrote docs/{PAGE.name}")
+    print(page(), end="")

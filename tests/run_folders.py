@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from distrl.config.load import dump, load
-from distrl.metrics.sinks import CsvSink
+from distrl.observers.metrics_csv import CsvSink
 from distrl.runs.summary import Summary
 
 TEXTS = {

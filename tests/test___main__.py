@@ -36,19 +36,19 @@ def ended(at, number, *arguments, cwd, before=None):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("at", ["distrl.commands.main", "distrl.launch.training"])
+@pytest.mark.parametrize("at", ["distrl.apps.commands.main", "distrl.launch.training"])
 def test_a_signal_before_the_run_has_begun_ends_the_command_with_130(tmp_path, number, at):
     assert ended(at, number, *TRAIN, cwd=tmp_path) == (130, "")
     assert [path.name for path in tmp_path.rglob("*") if path.name != "runs"] == []
 
 
 def test_a_supervisor_sees_by_which_signal_a_role_ended_that_had_not_begun(tmp_path):
-    assert ended("distrl.commands.main", signal.SIGTERM, "actor", cwd=tmp_path) == (-signal.SIGTERM, "")
+    assert ended("distrl.apps.commands.main", signal.SIGTERM, "actor", cwd=tmp_path) == (-signal.SIGTERM, "")
 
 
 def test_after_nohup_a_terminal_may_close_at_any_time(tmp_path):
     def ignore():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-    code, said = ended("distrl.commands.main", signal.SIGHUP, "presets", cwd=tmp_path, before=ignore)
+    code, said = ended("distrl.apps.commands.main", signal.SIGHUP, "presets", cwd=tmp_path, before=ignore)
     assert (code, "cartpole-impala" in said) == (0, True)

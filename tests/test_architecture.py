@@ -24,6 +24,7 @@ FOUNDATION = {
     "unroll_schema",
     "errors",
     "nest",
+    "files",
     "frames",
     "wire",
     "user_classes",
@@ -45,22 +46,31 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "algorithms": FOUNDATION | {"config", "networks"},
     "runs": FOUNDATION | {"config", "data_store", "metrics"},
     "terminal": FOUNDATION | {"config", "memory_backend", "metrics", "runs"},
-    "trackers": FOUNDATION | {"config", "metrics"},
+    "observers": FOUNDATION | {"config", "memory_backend", "metrics", "runs", "terminal"},
     "actors": UP_TO_PARTS | {"algorithms"},
     "learner": UP_TO_PARTS | {"algorithms", "replay"},
     "serving": UP_TO_PARTS | {"actors", "learner"},
     "roles": UP_TO_PARTS | {"runs", "actors", "learner"},
-    "doctor": UP_TO_PARTS | {"runs", "learner", "roles"},
-    "launch": UP_TO_PARTS | {"algorithms", "runs", "terminal", "trackers", "actors", "learner", "roles"},
-    "dashboard": FOUNDATION | {"config", "memory_backend", "metrics", "runs"},
-    "jobs": FOUNDATION | {"config", "environments", "memory_backend", "data_store", "runs", "roles", "launch"},
-    "experiments": FOUNDATION
-    | {"config", "data_store", "metrics", "runs", "roles", "jobs", "launch", "memory_backend"},
-    "commands": FOUNDATION
+    "launch": UP_TO_PARTS | {"algorithms", "runs", "terminal", "observers", "actors", "learner", "roles"},
+    # The wall: below, applications. None of the parts above may name one.
+    "apps": set(),
+    "apps.trackers": FOUNDATION | {"config", "metrics", "observers", "runs"},
+    "apps.reports": FOUNDATION | {"config", "metrics", "runs"},
+    "apps.dashboard": FOUNDATION | {"config", "memory_backend", "metrics", "runs"} | {"apps.reports"},
+    "apps.doctor": UP_TO_PARTS | {"runs", "learner", "roles"},
+    "apps.jobs": FOUNDATION | {"config", "environments", "memory_backend", "data_store", "runs", "roles", "launch"},
+    "apps.experiments": FOUNDATION
+    | {"config", "data_store", "metrics", "runs", "roles", "launch", "memory_backend"}
+    | {"apps.jobs", "apps.reports"},
+    "apps.commands": FOUNDATION
     | {"config", "environments", "memory_backend", "data_store", "metrics", "runs", "terminal"}
-    | {"serving", "roles", "doctor", "launch", "dashboard", "jobs", "experiments"},
-    "__main__": FOUNDATION | {"commands"},
-    "__init__": FOUNDATION | {"config", "memory_backend", "metrics", "runs", "terminal", "serving", "launch"},
+    | {"serving", "roles", "launch"}
+    | {f"apps.{name}" for name in ("dashboard", "doctor", "experiments", "jobs", "reports", "trackers")},
+    # What users call: both sides.
+    "__main__": FOUNDATION | {"apps.commands"},
+    "__init__": FOUNDATION
+    | {"config", "memory_backend", "metrics", "runs", "terminal", "serving", "launch"}
+    | {"apps.reports", "apps.trackers"},
 }
 
 # Third-party module -> the only places that may name it.
@@ -92,14 +102,14 @@ WALLS: Mapping[str, tuple[str, ...]] = {
     "lz4": ("memory_backend/compression.py",),
     "msgpack": ("wire.py",),
     "msgpack_numpy": ("wire.py",),
-    "ray": ("jobs/ray_client.py", "launch/ray_actors.py", "launch/ray_cluster.py"),
+    "ray": ("apps/jobs/ray_client.py", "launch/ray_actors.py", "launch/ray_cluster.py"),
     "pynvml": ("roles/host_load.py",),
     "onnxruntime": ("actors/policy.py", "networks/policy/bundle.py"),
-    "matplotlib": ("runs/pictures.py",),
-    "wandb": ("trackers/wandb_tracker.py",),
-    "mlflow": ("trackers/mlflow_tracker.py",),
-    "optuna": ("experiments/tuning.py",),
-    "sqlalchemy": ("experiments/tuning.py",),  # Optuna's
+    "matplotlib": ("apps/reports/pictures.py",),
+    "wandb": ("apps/trackers/wandb_tracker.py",),
+    "mlflow": ("apps/trackers/mlflow_tracker.py",),
+    "optuna": ("apps/experiments/tuning.py",),
+    "sqlalchemy": ("apps/experiments/tuning.py",),  # Optuna's
     "zstandard": ("memory_backend/compression.py",),
     "fsspec": ("data_store/remote_objects.py",),
     "s3fs": (),  # fsspec imports the library of a URL's scheme
@@ -107,10 +117,10 @@ WALLS: Mapping[str, tuple[str, ...]] = {
     "adlfs": (),
     "boto3": (),
     "botocore": (),
-    "starlette": ("dashboard/",),
-    "uvicorn": ("dashboard/server.py", "dashboard/connections.py"),
-    "prometheus_client": ("dashboard/exposition.py",),
-    "typer": ("commands/",),
+    "starlette": ("apps/dashboard/",),
+    "uvicorn": ("apps/dashboard/server.py", "apps/dashboard/connections.py"),
+    "prometheus_client": ("apps/dashboard/exposition.py",),
+    "typer": ("apps/commands/",),
 }
 
 MODULE_LINES = 600
@@ -133,9 +143,9 @@ FORBIDDEN_ARGUMENTS = {"shell", "allow_pickle"}
 
 # Modules that read files which others cannot replace: of distrl itself, of the kernel, of a process' own folder.
 OTHER_READERS = {
-    "config/small_files.py",
-    *("config/presets.py", "dashboard/assets.py", "jobs/kubernetes_values.py", "errors.py"),
-    *("doctor/machine.py", "learner/replay_set_up.py", "networks/framework/tensorflow_backend.py"),
+    "files.py",
+    *("config/presets.py", "apps/dashboard/assets.py", "apps/jobs/kubernetes_values.py", "errors.py"),
+    *("apps/doctor/machine.py", "learner/replay_set_up.py", "networks/framework/tensorflow_backend.py"),
     *("roles/host_load.py", "roles/join.py", "roles/machine.py", "runs/directories.py", "runs/removal.py"),
     *("actors/filming.py", "health.py", "launch/head_start.py", "memory_backend/embedded_redis.py"),
     *("memory_backend/host_weights.py", "networks/framework/cache.py", "networks/policy/bundle.py"),
@@ -203,12 +213,18 @@ class Module:
 
     @property
     def part(self) -> str:
-        """environments of distrl/environments/vector.py; types of distrl/types.py."""
-        return self.inside.partition("/")[0].removesuffix(".py")
+        """environments of distrl/environments/vector.py; types of distrl/types.py; apps.jobs of distrl/apps/jobs/."""
+        return part_of(self.name) or "__init__"
 
     @property
     def package(self) -> str:
         return self.name if self.path.endswith("__init__.py") else self.name.rpartition(".")[0]
+
+
+def part_of(name: str) -> str:
+    """Return the part that a dotted name of distrl lies in, as in `MAY_IMPORT`; "" for distrl itself."""
+    rooms = name.split(".")[1:]
+    return ".".join(rooms[: 2 if rooms[:1] == ["apps"] else 1])
 
 
 def parse(root: Path, folders: Sequence[str] = ("distrl",)) -> list[Module]:
@@ -251,15 +267,14 @@ def one_way_imports(modules: list[Module]) -> Iterator[Violation]:
             yield Violation(module.path, 1, f"{module.part} has no place in the layers")
             continue
         for name, line in imports(module):
-            top, _, rest = name.partition(".")
-            target = rest.partition(".")[0]
-            if top != "distrl" or target == module.part or target in MAY_IMPORT[module.part]:
+            target = part_of(name)
+            if not f"{name}.".startswith("distrl.") or target == module.part or target in MAY_IMPORT[module.part]:
                 continue
             if target in MAY_IMPORT:
                 yield Violation(module.path, line, f"{module.part} must not import {target}")
             elif target and module.part != "__init__" and target not in _facade(modules):
                 yield Violation(module.path, line, f"{name} does not exist")
-            elif module.part not in {"__init__", "commands", "__main__"}:
+            elif module.part not in {"__init__", "apps.commands", "__main__"}:
                 yield Violation(module.path, line, f"{module.part} must not import distrl itself, only its parts")
 
 
@@ -365,11 +380,11 @@ def interpreters(modules: list[Module]) -> Iterator[Violation]:
 
 
 def readers(modules: list[Module]) -> Iterator[Violation]:
-    """Report files that are read other than through `small_files`: a pipe blocks its reader, a device never ends."""
+    """Report files that are read other than through `distrl.files`: a pipe blocks its reader, a device never ends."""
     for module in modules:
         for node in ast.walk(module.tree):
             if isinstance(node, ast.Call) and module.inside not in OTHER_READERS and _reads_file(node):
-                yield Violation(module.path, node.lineno, "files are read through distrl/config/small_files.py")
+                yield Violation(module.path, node.lineno, "files are read through distrl/files.py")
 
 
 def _reads_file(node: ast.Call) -> bool:
@@ -383,12 +398,12 @@ def _reads_file(node: ast.Call) -> bool:
 
 
 def printing(modules: list[Module]) -> Iterator[Violation]:
-    """Report commands that print other than by `commands/printing.py`, which keeps foreign text from the terminal."""
+    """Report commands that print other than by `apps/commands/printing.py`: it keeps foreign text from the terminal."""
     for module in modules:
         for node in ast.walk(module.tree):
             prints = isinstance(node, ast.Call) and _dotted(node.func) in ("print", "typer.echo", "typer.secho")
-            if prints and module.part == "commands" and module.inside != "commands/printing.py":
-                yield Violation(module.path, node.lineno, "commands print by commands/printing.py")
+            if prints and module.part == "apps.commands" and module.inside != "apps/commands/printing.py":
+                yield Violation(module.path, node.lineno, "commands print by apps/commands/printing.py")
 
 
 def docstring_openings(modules: list[Module]) -> Iterator[Violation]:
@@ -505,6 +520,18 @@ BAD: list[tuple[str, str, Callable[[list[Module]], Iterator[Violation]], str]] =
         "def f():\n    import distrl.launch.x",
         one_way_imports,
         "distrl/actors/b.py:2: actors must not import launch",
+    ),
+    (
+        "learner/a.py",
+        "from distrl.apps.jobs.record import Job",
+        one_way_imports,
+        "distrl/learner/a.py:1: learner must not import apps.jobs",
+    ),
+    (
+        "apps/reports/a.py",
+        "import distrl.apps.dashboard",
+        one_way_imports,
+        "distrl/apps/reports/a.py:1: apps.reports must not import apps.dashboard",
     ),
     (
         "algorithms/a.py",
@@ -629,7 +656,7 @@ BAD: list[tuple[str, str, Callable[[list[Module]], Iterator[Violation]], str]] =
     ),
     ("learner/a.py", "run([sys.executable, '-P', '-m', 'x'])", interpreters, ""),
     *(
-        ("learner/a.py", call, readers, "distrl/learner/a.py:1: files are read through distrl/config/small_files.py")
+        ("learner/a.py", call, readers, "distrl/learner/a.py:1: files are read through distrl/files.py")
         for call in (
             "path.read_text()",
             "path.read_bytes()",
@@ -641,12 +668,12 @@ BAD: list[tuple[str, str, Callable[[list[Module]], Iterator[Violation]], str]] =
     *(("learner/a.py", call, readers, "") for call in ("path.open('ab')", "open(path, 'xb')", "os.open(path, 0)")),
     ("roles/machine.py", "path.read_text()", readers, ""),
     (
-        "commands/a.py",
+        "apps/commands/a.py",
         "typer.echo(x)",
         printing,
-        "distrl/commands/a.py:1: commands print by commands/printing.py",
+        "distrl/apps/commands/a.py:1: commands print by apps/commands/printing.py",
     ),
-    ("commands/printing.py", "typer.echo(x)", printing, ""),
+    ("apps/commands/printing.py", "typer.echo(x)", printing, ""),
 ]
 
 
@@ -699,7 +726,7 @@ def test_a_line_that_does_not_name_its_agent_is_reported(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("module", ["distrl", "distrl.algorithms", "distrl.commands.main"])
+@pytest.mark.parametrize("module", ["distrl", "distrl.algorithms", "distrl.apps.commands.main"])
 def test_import_stays_light(module):
     heavy = ["tensorflow", "keras", "jax", "ray", "gymnasium", "matplotlib"]
     program = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"

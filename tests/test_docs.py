@@ -136,14 +136,31 @@ def test_source_files_that_are_named_exist(page):
     assert sorted(name for name in named - made_by_a_run if not any((place / name).exists() for place in places)) == []
 
 
-def test_capabilities_page_is_current():
-    made = generator()
-    assert made.PAGE.read_text() == made.page(ROOT / "tests"), "run make capabilities"
+def test_the_page_of_settings_has_a_row_for_every_setting():
+    """A place of many names (`<name>`, `[]`) has its settings once."""
+    page = generator("settings").page()
+    assert "| `learning_rate` | number > 0 | `0.00025` |" in page
+    leaves = {path.rpartition(".")[2] for path in known_paths()} - {"declared"}  # distrl itself writes this one
+    assert sorted(name for name in leaves if f"`{name}" not in page) == []
 
 
-def test_settings_page_is_current():
-    made = generator("settings")
-    assert made.PAGE.read_text() == made.page(), "run make settings"
+def test_the_page_of_modules_has_every_package_and_module_with_its_docstring(tmp_path):
+    page = generator("modules").page()
+    found = [path for path in (ROOT / "distrl").rglob("*.py") if not path.name.startswith("__")]
+    assert [path.name for path in found if f"- `{path.name}`: " not in page] == []
+    package = tmp_path / "made"
+    (package / "room").mkdir(parents=True)
+    (package / "__init__.py").write_text('"""The whole."""')
+    (package / "room" / "__init__.py").write_text('"""A room.\n\nUsed by `a < b`, <c>."""')
+    (package / "room" / "one.py").write_text('"""One thing\nin two lines.\n\nMore."""')
+    made = generator("modules").page(package).partition("\n## ")[2]
+    assert made == (
+        "`made/`\n\nThe whole.\n\n"
+        "## `made/room/`\n\nA room.\n\nUsed by `a < b`, \\<c>.\n\n- `one.py`: One thing in two lines.\n"
+    )
+    (package / "room" / "__init__.py").write_text("")
+    with pytest.raises(ValueError, match=r"made/room/__init__\.py has no docstring: say what it holds"):
+        generator("modules").page(package)
 
 
 @pytest.mark.row("D53")

@@ -2,10 +2,11 @@
 
 import os
 import signal
+import threading
 
 import pytest
 
-from distrl.interrupt import interruptible
+from distrl.interrupt import interruptible, limited
 
 
 @pytest.fixture
@@ -67,3 +68,37 @@ def test_after_nohup_a_terminal_may_close():
             assert interrupt.code is None
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_what_takes_too_long_is_ended_each_time_that_the_limit_passes():
+    with limited(0.01):
+        for _ in range(2):
+            with pytest.raises(TimeoutError, match=r"it has not ended within 0\.01 s"):
+                threading.Event().wait()
+
+
+@pytest.mark.parametrize("alarm_s", [0.0, 50.0])
+def test_a_limit_gives_the_programs_own_alarm_back(alarm_s):
+    before = signal.getsignal(signal.SIGALRM), signal.setitimer(signal.ITIMER_REAL, alarm_s, 7.0)
+    try:
+        with limited(5.0):
+            assert 4.0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 5.0
+        left = signal.getitimer(signal.ITIMER_REAL)
+        assert (49.0 < left[0] <= 50.0, left[1]) == ((True, 7.0) if alarm_s else (False, 0.0))
+        assert signal.getsignal(signal.SIGALRM) is before[0]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *before[1])
+
+
+def test_another_thread_has_no_limit():
+    """Signals reach the main thread alone."""
+    here, there = signal.getsignal(signal.SIGALRM), []
+
+    def work():
+        with limited(1e-9):
+            there.append(signal.getsignal(signal.SIGALRM))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert there == [here]

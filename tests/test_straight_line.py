@@ -10,12 +10,10 @@ from distrl.actors.actor import Actor
 from distrl.actors.policy import Policy
 from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
-from distrl.learner.learner import Learner
 from distrl.learner.origin import Place
 from distrl.learner.preparation import prepare
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.stream import QueueCaps
-from distrl.metrics.counters import Waits
 
 pytestmark = pytest.mark.redis
 
@@ -65,15 +63,15 @@ def test_the_ten_hops(environment, open_backend, tmp_path):
     # The learner takes the run over and publishes version 1; the actor joins it.
     own, feed, acting = (open_backend(name) for name in ("learner", "learner feed", "actor 7"))
     own.create(CONFIG.model_dump_json())
-    prepared = prepare(CONFIG, environment.spec, Place(tmp_path), "straight", own)
-    source = prepared.make_source(feed, lambda: True)
-    learner = Learner(prepared, source, Waits())
+    parts = prepare(CONFIG, environment.spec, Place(tmp_path), "straight", own)
+    source = parts.make_source(feed, lambda: True)
+    learner = parts.make_learner(parts.make_batches(source, lambda: None))
     learner.start()
     assert acting.registry.register_actor(TAG[0]) == TAG[1]
     policy = Policy(acting.weights.get_bundle())
     actor = Actor(CONFIG, acting, policy, environment, TAG, lambda: False)
     actor.reset(0)
-    online = prepared.networks["main"].online
+    online = parts.networks["main"].online
     before = online.named_weights()
 
     # 1 to 5: the actor acts, and its unroll is in the stream, counted in the same transaction.

@@ -23,7 +23,7 @@ from benchmarks.publishing import PAGE, RESULTS, parser, say
 from benchmarks.report import number, published, table
 from benchmarks.schedule import in_words
 from benchmarks.table import selected
-from distrl.runs.intervals import interquartile_mean
+from distrl.apps.reports.intervals import interquartile_mean
 
 LEARNERS = ("distrl", "bsuite")
 """Names of the two sides, in the order of the table."""

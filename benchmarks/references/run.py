@@ -1,4 +1,4 @@
-"""Runs all comparisons, prints their table, and writes it into the page on request."""
+"""Runs all comparisons, prints their table, and keeps the report on request."""
 
 import argparse
 import os
@@ -13,14 +13,12 @@ from typing import Any
 import pytest
 
 from benchmarks.measurement import keep
-from benchmarks.provenance import ROOT, commit, machine
+from benchmarks.provenance import commit, machine
 from benchmarks.publishing import RESULTS
 from benchmarks.references.figures import TAKEN
 from benchmarks.references.table import block
-from benchmarks.report import published
 
 FOLDER = Path(__file__).resolve().parent
-PAGE = ROOT / "docs" / "references.md"
 LIBRARIES = (
     "stable-baselines3",
     "sb3-contrib",
@@ -37,7 +35,9 @@ LIBRARIES = (
 def main(arguments: list[str] | None = None) -> int:
     """Return 0 if all comparisons agree, else pytest's exit code; 2 after wrong usage."""
     made = argparse.ArgumentParser(prog="python -m benchmarks.references", description=(__doc__ or "").strip())
-    made.add_argument("--publish", action="store_true", help="into benchmarks/results/ and docs/references.md")
+    made.add_argument(
+        "--publish", action="store_true", help="into benchmarks/results/, of which the site makes its page"
+    )
     made.add_argument("--only", metavar="WORDS", help="comparisons whose test's name has these words, as pytest's -k")
     given = made.parse_args(arguments)
     if given.publish and given.only:
@@ -49,7 +49,6 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"\n{block(report)}\n", flush=True)
     if code == 0 and given.publish:
         keep(RESULTS / "references.json", report)
-        PAGE.write_text(published(PAGE.read_text("utf-8"), "references", block(report)), encoding="utf-8")
     elif given.publish:
         print("not published: a comparison failed", file=sys.stderr)
     return code

@@ -1,4 +1,4 @@
-"""The table of a report of comparisons, for docs/references.md."""
+"""The table of a report of comparisons; docs/comparisons.py makes a page of it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

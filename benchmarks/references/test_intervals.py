@@ -4,7 +4,7 @@ import numpy as np
 from rliable import metrics
 
 from benchmarks.references.figures import agree, differ
-from distrl.runs.intervals import improvement, interquartile_mean
+from distrl.apps.reports.intervals import improvement, interquartile_mean
 
 GROUP = "Sweeps"
 

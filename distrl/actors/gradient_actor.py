@@ -9,16 +9,18 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from distrl.actors.admission import ActorProgress
+from distrl.actors.shipping import Shipper
 from distrl.algorithms import context_of, make_algorithm
 from distrl.algorithms.algorithm import GradientAlgorithm, Networks
 from distrl.config import RunConfig
 from distrl.errors import ConfigError
 from distrl.memory_backend.codec import stack
 from distrl.memory_backend.gradient_codec import encode_contribution
-from distrl.types import EPISODE_FIELDS, Contribution, EnvSpec, Unroll, Weights
+from distrl.types import EPISODE_FIELDS, EPISODE_METRICS, Contribution, EnvSpec, Unroll, Weights
 
 
-class GradientShipper:
+class GradientShipper(Shipper):
     """Ships gradients. The global copy of "main" holds the published weights, the online copy follows it."""
 
     def __init__(self, algorithm: GradientAlgorithm, networks: Networks, frame_counts: Mapping[str, int]) -> None:
@@ -56,12 +58,13 @@ class GradientShipper:
             header=unroll.header,
             differentiated=self._algorithm.differentiate(self._networks, stack([unroll], self._frame_counts)),
             **{name: getattr(unroll, name) for name in EPISODE_FIELDS},
-            episode_metrics=unroll.episode_metrics,
             reward_moments=unroll.reward_moments,
+            extras={name: array for name, array in unroll.extras.items() if name == EPISODE_METRICS},
         )
 
-    def payload(self, unroll: Unroll) -> bytes:
+    def payload(self, unroll: Unroll, progress: ActorProgress) -> bytes:
         """Return the encoded gradient."""
+        progress.state = "differentiating"
         return encode_contribution(self.contribution(unroll))
 
 

@@ -3,18 +3,17 @@
 If the policy sees stacks of frames, an unroll holds every frame once: see `Unroll.observations`.
 """
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
 
 from distrl import frames
-from distrl.actors.reward_moments import DiscountedReturns
+from distrl.environments.random_actions import require_a_choice
 from distrl.environments.vector import Step
 from distrl.errors import EnvironmentFailedError
 from distrl.types import (
     EPISODE_FIELDS,
-    EPISODE_METRICS,
     STEP_FIELDS,
     Array,
     ArraySpec,
@@ -34,7 +33,7 @@ _DTYPES = {
 _OF_STEP = Step._fields[1:]  # all but the observations
 _LARGEST = float(np.finfo(np.float32).max)
 _RETURNS = {"episode_returns": "return", "episode_discounted_returns": "discounted return"}
-_OF_EPISODE = ("episode_returns", "episode_lengths_steps", "episode_discounted_returns", "episode_successes")
+_OF_EPISODE = ("episode_returns", "episode_lengths_steps", "episode_discounted_returns")
 
 
 class UnrollBuilder:
@@ -43,10 +42,9 @@ class UnrollBuilder:
     Each unroll has its own arrays, so that a returned one is never written to again.
 
     Args:
-        reward_discount: Discount of the returns whose moments unrolls carry; None: unrolls carry no moments.
-        discount: Discount of `episode_discounted_returns`.
         state_rows: Rows before which unrolls hold the recurrent state, row 0 first.
-        metrics: M, the number of `environment.metrics`.
+        discount: Discount of `episode_discounted_returns`.
+        action_mask: The observation that masks the only action; None: there is none.
     """
 
     def __init__(
@@ -54,20 +52,18 @@ class UnrollBuilder:
         spec: EnvSpec,
         length_steps: int,
         environments: int,
-        reward_discount: float | None = None,
         state_rows: Container[int] = (0,),
         discount: float = 1.0,
-        metrics: int = 0,
+        action_mask: str | None = None,
     ) -> None:
-        self._env_id = spec.id
+        self._spec = spec
         self._observation_specs = spec.observations
         self._action_specs = {name: action.array for name, action in spec.actions.items()}
         self._shape = (length_steps, environments)
         self._row = 0
         self._state_rows = state_rows
         self._discount = discount
-        self._metrics = metrics
-        self._discounted = None if reward_discount is None else DiscountedReturns(reward_discount, environments)
+        self._masks = () if action_mask is None else (action_mask,)
 
     def begin(self, observations: dict[str, Array], recurrent_state: dict[str, Array]) -> None:
         """Start from freshly reset environments: no row yet, episodes at step 0.
@@ -80,8 +76,6 @@ class UnrollBuilder:
         self._returns_before = np.zeros(environments, np.float64)
         self._discounted_before = np.zeros(environments, np.float64)
         self._lengths_before = np.zeros(environments, np.int64)
-        if self._discounted is not None:
-            self._discounted.reset()
         self._allocate(observations, recurrent_state)
 
     def _allocate(self, first: dict[str, Array], recurrent_state: dict[str, Array]) -> None:
@@ -97,8 +91,7 @@ class UnrollBuilder:
         }
         self._log_probabilities = np.empty(self._shape, np.float32)
         self._steps: list[tuple[Array, ...]] = []  # rows of `_OF_STEP`
-        self._succeeded: list[Array | None] = []
-        self._episode_metrics: list[FloatArray | None] = []
+        self._newest = first, recurrent_state
         self._states = [recurrent_state]
         self._row = 0
 
@@ -107,14 +100,17 @@ class UnrollBuilder:
         """Whether all T rows have been added."""
         return self._row == self._shape[0]
 
+    @property
+    def newest(self) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Observations and recurrent state to act from, name -> [B, ...] each."""
+        return self._newest
+
     def add(
         self,
         actions: Mapping[str, Array],
         log_probabilities: FloatArray,
         step: Step,
         recurrent_state: dict[str, Array],
-        succeeded: Array | None = None,
-        episode_metrics: FloatArray | None = None,
     ) -> None:
         """Record one row.
 
@@ -123,25 +119,28 @@ class UnrollBuilder:
             log_probabilities: [B]. Of all actions together.
             step: The resulting step.
             recurrent_state: The policy's state before the next row, from `restarted`. Kept, not copied.
-            succeeded: [B], `VectorEnvironment.succeeded` of the step.
-            episode_metrics: [B, M], `VectorEnvironment.episode_metrics` of the step; None if M is 0.
         """
         row = self._row
         for name, rows in self._actions.items():
             rows[row] = actions[name]
         self._log_probabilities[row] = log_probabilities
         self._steps.append(step[1:])
-        self._succeeded.append(succeeded)
-        self._episode_metrics.append(episode_metrics)
         for name, spec in self._observation_specs.items():
             self._observations[name][row + spec.frames] = frames.newest(step.observations[name], spec.frames)
-        self._newest, self._newest_state = step.observations, recurrent_state
+        self._newest = step.observations, recurrent_state
         self._row = row + 1
         if self._row in self._state_rows and not self.full:
             self._states.append(recurrent_state)
 
     def close(self, producer: tuple[int, int], sequence: int, weights_version: int) -> Unroll:
-        """Return the full unroll and begin the next one from its last observation row."""
+        """Return the full unroll and begin the next one from its last observation row.
+
+        Successes of episodes are unknown in it.
+
+        Raises:
+            EnvironmentFailedError: The return of an episode is beyond float32.
+            ConfigError: A mask forbids every choice.
+        """
         if not self.full:
             raise ValueError(f"an unroll of {self._shape[0]} steps holds {self._row} yet")
         steps = self._joined_steps()
@@ -153,9 +152,11 @@ class UnrollBuilder:
             **step_arguments(steps.__getitem__),
             recurrent_state={name: np.stack([state[name] for state in self._states]) for name in self._states[0]},
             **self._ended_episodes(steps),
-            reward_moments=self._reward_moments(steps),
         )
-        self._allocate(self._newest, self._newest_state)
+        for mask in self._masks:
+            given = {mask: unroll.observations[mask][:-1][unroll.valid]}  # [T, B, A] -> [N, A]
+            require_a_choice(self._spec, mask, given)
+        self._allocate(*self._newest)
         return unroll
 
     def _joined_steps(self) -> dict[str, Array]:
@@ -167,15 +168,8 @@ class UnrollBuilder:
             joined[name] = np.concatenate(arrays, dtype=_DTYPES[name], casting="unsafe").reshape(shape)
         return joined
 
-    def _reward_moments(self, steps: dict[str, Array]) -> dict[str, Array]:
-        if self._discounted is None:
-            return {}
-        return self._discounted.moments(steps["rewards"], steps["terminated"] | steps["truncated"], steps["valid"])
-
     def _ended_episodes(self, steps: dict[str, Array]) -> dict[str, Any]:
         """Return `EPISODE_FIELDS` of episodes that end in this unroll, in order of time; open ones continue.
-
-        Also `EPISODE_METRICS`, if there are any.
 
         Raises:
             EnvironmentFailedError: A return is beyond float32, of which the learner would drop the unroll.
@@ -203,36 +197,15 @@ class UnrollBuilder:
             carried.append(carry)
             found.append(np.where(follows, ends - np.roll(ends, 1), ends)[by_time])
         self._returns_before, self._lengths_before, self._discounted_before = carried
-        places = [*zip(time[by_time], environment[by_time], strict=True)]
-        columns: list[Array] = [*found, np.array([self._success(*place) for place in places], np.int8)]
         with np.errstate(over="ignore"):  # it is an error below
-            named = {
-                name: column.astype(EPISODE_FIELDS[name]) for name, column in zip(_OF_EPISODE, columns, strict=True)
-            }
+            named = {name: column.astype(EPISODE_FIELDS[name]) for name, column in zip(_OF_EPISODE, found, strict=True)}
         for name, title in _RETURNS.items():
             if not np.isfinite(named[name]).all():
                 raise EnvironmentFailedError(
-                    f"environment {self._env_id}: the {title} of an episode exceeds {_LARGEST:.2g}, the largest number "
-                    "of float32; let the environment pay smaller rewards"
+                    f"environment {self._spec.id}: the {title} of an episode exceeds {_LARGEST:.2g}, the largest "
+                    "number of float32; let the environment pay smaller rewards"
                 )
-        return named | self._metrics_of(places)
-
-    def _metrics_of(self, places: Sequence[tuple[int, int]]) -> dict[str, Array]:
-        """Return `EPISODE_METRICS` of episodes that ended in these rows (time, environment), if there are any."""
-        if not self._metrics:
-            return {}
-        found = np.empty((len(places), self._metrics), np.float32)
-        for episode, (time, environment) in enumerate(places):
-            metrics = self._episode_metrics[time]
-            assert metrics is not None  # `metrics` is above 0
-            found[episode] = metrics[environment]
-        return {EPISODE_METRICS: found}
-
-    def _success(self, time: int, environment: int) -> int:
-        """Return whether the episode that ended there succeeded: 1, 0, or -1 if the environment does not say."""
-        succeeded = self._succeeded[time]
-        success = None if succeeded is None else succeeded[environment]
-        return -1 if success is None else int(success)
+        return named | {"episode_successes": np.full(len(time), -1, EPISODE_FIELDS["episode_successes"])}
 
 
 def _frames(observations: Array, spec: ArraySpec) -> Array:

@@ -14,7 +14,7 @@ from distrl.algorithms.algorithm import Algorithm, GradientAlgorithm, Networks
 from distrl.algorithms.curiosity import Curious
 from distrl.config import RunConfig
 from distrl.config.algorithms import AlgorithmContext, AlgorithmSection, Declared, ExternalAlgorithmParameters
-from distrl.config.algorithms.external import BOUNDS
+from distrl.config.algorithms.external import BOUNDS, EARLIER_EXTRAS
 from distrl.config.heads import HeadSection
 from distrl.config.load import LoadedConfig, validated
 from distrl.config.section import Section
@@ -22,6 +22,7 @@ from distrl.errors import ConfigError, DistrlError
 from distrl.networks.framework.out_of_memory import no_room
 from distrl.networks.freezing import require_matches
 from distrl.types import EnvSpec
+from distrl.unroll_schema import step_extras
 from distrl.user_classes import own_class
 
 
@@ -96,6 +97,10 @@ def external_class(name: str) -> type[Algorithm]:
         raise ConfigError(
             f"algorithm {name}: Parameters.declared is the name of what classes declare; take another one"
         )
+    for earlier, extra in EARLIER_EXTRAS.items():
+        if hasattr(parameters, earlier):
+            instead = f"name {extra!r} in unroll_extras instead" if getattr(parameters, earlier) else "leave it out"
+            raise ConfigError(f"algorithm {name}: Parameters.{earlier}: {instead}")
     _refuse_misspelt(name, class_)
     _refuse_misspelt(name, parameters)
     return class_
@@ -157,6 +162,7 @@ def effective_section(loaded: LoadedConfig, class_: type[Algorithm]) -> External
     said |= {"replay": parameters.replay_parameters, "live": _live_numbers(parameters)}
     try:
         declared = validated(Declared, said, dict.fromkeys(said, "its Parameters"))
+        step_extras(declared.unroll_extras)
     except ConfigError as error:
         raise ConfigError(f"algorithm {name}: {error}") from error.__cause__
     return ExternalAlgorithmParameters(**written, declared=declared)

@@ -105,6 +105,11 @@ class EnvironmentConfig(Section):
         return {name: rule for name, rule in self.curriculum.items() if isinstance(rule, MetricRule)}
 
     @property
+    def metric_columns(self) -> int:
+        """Numbers of each episode in unrolls: the metrics, and the stage of each of `metric_rules`."""
+        return len(self.metrics) + len(self.metric_rules)
+
+    @property
     def variables(self) -> dict[str, str]:
         """Environment variables of processes that step it, where they differ from what the user has set."""
         return {} if self.devices is None else {"CUDA_VISIBLE_DEVICES": self.devices}

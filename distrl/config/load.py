@@ -17,9 +17,9 @@ from distrl.config.explain import explain
 from distrl.config.presets import preset_tree, presets
 from distrl.config.run import RunConfig
 from distrl.config.section import Section
-from distrl.config.small_files import read_given
 from distrl.config.trackers import section_of
 from distrl.errors import ConfigError
+from distrl.files import read_given
 
 DEFAULT = "default"
 UNUSED = " (not used by {})"

@@ -1,6 +1,6 @@
 """Every setting with its values, default and meaning, as a JSON schema made of the sections' types and docstrings.
 
-`distrl config explain`, `distrl config schema` and docs/settings.md print it. Types and bounds come from Pydantic.
+`distrl config explain`, `distrl config schema` and docs/settings.py print it. Types and bounds come from Pydantic.
 The meaning of a field is the docstring below it, which is read from the source on demand.
 """
 

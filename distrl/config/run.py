@@ -285,7 +285,7 @@ class CheckpointConfig(Section):
     store: str | None = None
     """Data store that gets a copy of every checkpoint, of the policy and of the run's files, in a folder named by the
     run's id: s3://bucket/path, gs://bucket/path, az://container/path, or file:///path for a disk that hosts share.
-    Credentials come from the environment, as usual for that store (docs/store.md); null: none."""
+    Credentials come from the environment, as usual for that store (docs/cluster.md); null: none."""
     store_give_up_s: float = Field(60.0, gt=0.0)
     """How long the end of a training waits for the store to take its last checkpoint, before it ends with code 6."""
 

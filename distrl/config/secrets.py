@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from distrl.config.document import flat
-from distrl.config.small_files import read_small
 from distrl.errors import ConfigError
+from distrl.files import read_small
 
 PASSWORD_VARIABLE = "DISTRL_REDIS_PASSWORD"
 PASSWORD_FILE_VARIABLE = "DISTRL_REDIS_PASSWORD_FILE"

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from distrl.config.document import flat, parse_mapping, scalar
 from distrl.config.presets import nearest
 from distrl.config.secrets import masked, masked_text
-from distrl.config.small_files import read_small
 from distrl.errors import ConfigError
+from distrl.files import read_small
 
 _NOTE = re.compile(r" \(not used by \w+\)$")
 """The note that `distrl.config.load.dump` adds to the origin of an option that has no effect."""

@@ -31,7 +31,7 @@ def checked_store_url(url: str, where: str) -> str:
     if "@" in rest.partition("/")[0] or "?" in rest or "#" in rest:
         raise ConfigError(
             f"{where} holds credentials or options, which others could read there; set those of {scheme}:// in the "
-            f"environment (docs/store.md), and write {scheme}://{'' if scheme == 'file' else 'bucket'}/path"
+            f"environment (docs/cluster.md), and write {scheme}://{'' if scheme == 'file' else 'bucket'}/path"
         )
     parts = urlsplit(url)
     if scheme == "file" and (parts.netloc or not parts.path.startswith("/")):

@@ -60,7 +60,7 @@ class TrackersConfig(Section):
     wandb: WandbParameters | None = None
     mlflow: MlflowParameters | None = None
     own: dict[ClassPath, dict[str, JsonValue]] = Field(default_factory=dict)
-    """package.module:Class -> the arguments of its constructor. docs/trackers.md has the three methods."""
+    """package.module:Class -> the arguments of its constructor. docs/runs.md has the three methods."""
     give_up_s: float = Field(30.0, gt=0.0)
     """How long the end of a training waits for trackers."""
 

@@ -26,9 +26,9 @@ from pathlib import Path
 from platform import python_version
 from typing import IO, Any, TypeAlias
 
-from distrl.config.small_files import open_regular, read_small
 from distrl.data_store import atomic, npz
 from distrl.errors import CheckpointError, ConfigError
+from distrl.files import open_regular, read_small
 from distrl.types import Array
 
 SCHEMA_VERSION = 1

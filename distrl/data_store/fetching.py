@@ -11,10 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from distrl.config.small_files import read_small
 from distrl.data_store import atomic, checkpoints
 from distrl.data_store.stored_run import FOLDER, REPLAY, Listing, Position, StoredRun
 from distrl.errors import CheckpointError
+from distrl.files import read_small
 
 PATIENCE_S = 2.0
 """A download that takes longer reports its progress, and again each time that this has passed."""

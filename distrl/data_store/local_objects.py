@@ -11,14 +11,14 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO
 from urllib.parse import unquote, urlsplit
 
-from distrl.config.small_files import NotAFileError, open_regular
 from distrl.data_store.atomic import TEMPORARY
 from distrl.data_store.objects import BLOCK_BYTES, MOST_BYTES, require_size
 from distrl.errors import StoreError
+from distrl.files import NotAFileError, open_regular
 
 
 class LocalObjects:
@@ -97,7 +97,8 @@ class LocalObjects:
             with self._answering(name), suppress(FileNotFoundError), self._folder_of(name) as (folder, last):
                 os.unlink(last, dir_fd=folder)
         # A bucket has no empty folders.
-        for parent in sorted({os.path.dirname(name) for name in names} - {""}, reverse=True):
+        folders = {parent.as_posix() for name in names for parent in PurePosixPath(name).parents} - {"."}
+        for parent in sorted(folders, reverse=True):
             with self._answering(parent), suppress(FileNotFoundError), self._folder_of(parent) as (above, last):
                 with self._opened(_parts(parent)) as folder, os.scandir(folder) as entries:
                     remains = [*entries]

@@ -18,7 +18,7 @@ _REMEDIES = (
     (FileNotFoundError, "make the bucket, or correct its name"),
     (PermissionError, "the credentials must allow to list, read, write and delete there"),
 )
-_CREDENTIALS = "set the credentials in the environment (docs/store.md)"
+_CREDENTIALS = "set the credentials in the environment (docs/cluster.md)"
 
 
 class RemoteObjects:

@@ -2,6 +2,7 @@
 
     <run id>/
         checkpoints/
+            writer-000000                   made by the launch that began the run: only one can
             writer-000002                   claim of the second learner: its launch, and the checkpoint it goes on from
             000002-000000001200/            a checkpoint: number of its writer, step
                 <group>.npz, meta.json      as in the run's directory
@@ -10,16 +11,17 @@
             best                            name of the best checkpoint
         policy/, config.yaml, metrics.csv, logs/, ...
 
-A store has no rename and no locks. So every learner that starts creates the next claim, which only one can do. A
-writer looks for a higher claim before it writes a manifest and before it removes anything; if there is one, it stops.
-It may still write a manifest just after another learner has claimed. Therefore readers pass over every checkpoint that
-is newer than the one from which the next writer claims to go on: a learner that was taken for dead never makes its
-checkpoint the newest one. Its claim comes before the newer writer's first checkpoint, and the newest two checkpoints
-are never removed, so the one before stays.
+A store has no rename and no locks. So the launch of a new run creates the claim 0, and every learner that trains
+creates the next claim, which only one can do. A writer looks for a higher claim before it writes a manifest and before
+it removes anything; if there is one, it stops. It may still write a manifest just after another learner has claimed.
+Therefore readers pass over every checkpoint that is newer than the one from which the next writer claims to go on: a
+learner that was taken for dead never makes its checkpoint the newest one. Its claim comes before the newer writer's
+first checkpoint, and the newest two checkpoints are never removed, so the one before stays.
 """
 
 import json
 import re
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -27,16 +29,18 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from distrl.config.small_files import open_regular
 from distrl.data_store.checkpoints import is_recorded, names_replay, read_manifest
 from distrl.data_store.objects import Objects
 from distrl.errors import CheckpointError, FencedError, StoreError
+from distrl.files import open_regular
 
 FOLDER = "checkpoints"
 REPLAY = "replay.npz"
 _MANIFEST = "manifest.json"
 _BEST = "best"
 _LEAST_KEPT = 2
+_BEGUN = 0
+"""Number of the claim of the launch that began the run; those of learners are higher."""
 _POSITION = re.compile(r"(\d{6,})-(\d{12,})")
 _CHECKPOINT = re.compile(_POSITION.pattern + "/(.+)")
 _CLAIM = re.compile(r"writer-(\d{6,})")
@@ -54,19 +58,33 @@ class Position(NamedTuple):
         return f"{self.writer:06d}-{self.step:012d}"
 
 
+class GoingBack(NamedTuple):
+    """A run's return to an earlier checkpoint, which counts until a learner claims the run to go on from there.
+
+    Attributes:
+        after: Highest claim when the return was planned.
+        to: The checkpoint. Those that are newer are passed over.
+    """
+
+    after: int
+    to: Position
+
+
 @dataclass(frozen=True)
 class Listing:
     """The checkpoints that one look has found.
 
     Attributes:
         complete: File -> size in bytes of every checkpoint that has a manifest and counts; newest first.
-        writer: Highest claim; 0: none.
+        writer: Highest claim of a learner; 0: none.
+        is_begun: Whether a launch or a learner has claimed the run.
         all: File -> size of every folder, complete or not.
         has_best: Whether a checkpoint is marked as the best.
     """
 
     complete: Mapping[Position, Mapping[str, int]]
     writer: int
+    is_begun: bool
     all: Mapping[Position, Mapping[str, int]]
     has_best: bool
 
@@ -80,12 +98,13 @@ class StoredRun:
 
     Args:
         run_id: As `checked_run_id` accepts it.
+        back: The return that its next learner is to make; None: it goes on from the newest checkpoint.
     """
 
-    def __init__(self, objects: Objects, run_id: str) -> None:
+    def __init__(self, objects: Objects, run_id: str, back: GoingBack | None = None) -> None:
         if not run_id.strip("."):
             raise ValueError(f"{run_id!r} is no name of a folder")
-        self.objects, self.run_id = objects, run_id
+        self.objects, self.run_id, self._back = objects, run_id, back
         self._claims: dict[int, Mapping[str, Any]] = {}  # a claim never changes
 
     @property
@@ -98,23 +117,26 @@ class StoredRun:
         Raises:
             StoreError: The store does not answer, or a claim is damaged.
         """
-        writer, has_best, found = 0, False, dict[Position, dict[str, int]]()
+        claims, has_best, found = set[int](), False, dict[Position, dict[str, int]]()
         prefix = f"{self.run_id}/{FOLDER}/"
         for path, size_bytes in self.objects.sizes(f"{self.run_id}/{FOLDER}").items():
             name = path.removeprefix(prefix)
             if (claim := _CLAIM.fullmatch(name)) is not None:
-                writer = max(writer, int(claim[1]))
+                claims.add(int(claim[1]))
             elif (part := _CHECKPOINT.fullmatch(name)) is not None:
                 found.setdefault(Position(int(part[1]), int(part[2])), {})[part[3]] = size_bytes
             elif name == _BEST:
                 has_best = True
         complete = [position for position in sorted(found, reverse=True) if _MANIFEST in found[position]]
+        writer = max(claims, default=0)
         counting = {position: found[position] for position in self._counting(complete, writer)}
-        return Listing(counting, writer, found, has_best)
+        return Listing(counting, writer, bool(claims), found, has_best)
 
     def _counting(self, complete: list[Position], highest: int) -> Iterator[Position]:
         """Yield the checkpoints that are no newer than the one from which the next writer goes on."""
         bound, number = Position(highest + 1, 0), highest
+        if self._back is not None and self._back.after == highest:
+            bound = self._back.to
         for position in complete:
             while number > position.writer:
                 bound, number = min(bound, self._base(number)), number - 1
@@ -154,9 +176,22 @@ class StoredRun:
         """Return the manifest of a checkpoint; None if it is gone."""
         return self.objects.get(f"{self.run_id}/{FOLDER}/{position.name}/{_MANIFEST}")
 
-    def is_begun(self) -> bool:
-        """Whether a learner has ever written here."""
-        return self.look().writer > 0
+    def begin(self) -> bool:
+        """Claim the folder for a new run, before its first learner does; return False if it holds a run."""
+        content = {"base": None, "launch": "", "token": secrets.token_hex(8)}
+        return not self.look().is_begun and self.create_claim(_BEGUN, content)
+
+    def withdraw(self) -> None:
+        """Take `begin` back: the launch is refused."""
+        self.objects.remove([f"{self.run_id}/{FOLDER}/{_claim(_BEGUN)}"])
+        self._claims.pop(_BEGUN, None)
+
+    def create_claim(self, number: int, content: Mapping[str, Any]) -> bool:
+        """Create a claim; return False if another one has the number."""
+        created = self.objects.create(f"{self.run_id}/{FOLDER}/{_claim(number)}", json.dumps(content).encode())
+        # The libraries repeat a request whose answer was lost.
+        token = content["token"]
+        return created or (token is not None and self.claim(number).get("token") == token)
 
 
 def _claim(number: int) -> str:
@@ -191,9 +226,7 @@ class Writer:
             raise _fenced(run, listing.writer)
         known = [position for position in (base, listing.newest) if position is not None and listing.newest is not None]
         text = {"base": min(known).name if known else None, "launch": launch, "token": token}
-        created = run.objects.create(f"{run.run_id}/{FOLDER}/{_claim(number)}", json.dumps(text).encode())
-        # The libraries repeat a request whose answer was lost.
-        if not created and (token is None or run.claim(number).get("token") != token):
+        if not run.create_claim(number, text):
             raise _fenced(run, number)
         return cls(run, number)
 

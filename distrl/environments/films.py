@@ -14,11 +14,11 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from distrl.config.environment import EnvironmentConfig
-from distrl.config.small_files import check_place
 from distrl.environments import attributes, gym_adapter
 from distrl.environments.remote.connection import is_remote
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError, DistrlError, EnvironmentFailedError, MissingExtraError, require
+from distrl.files import check_place
 from distrl.types import Array
 
 FRAMES_PER_S = 30.0

@@ -22,9 +22,9 @@ from distrl.config.curriculum import check_adjustable
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.remote_environment import RemoteParameters
 from distrl.config.schedules import Progress
-from distrl.config.small_files import read_small
 from distrl.environments.remote.connection import is_remote, parse_address
 from distrl.errors import ConfigError, DistrlError
+from distrl.files import read_small
 from distrl.types import EnvSpec
 
 _PATIENCE_S = 2.0

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distrl.data_store.saved_elsewhere import newest_resumable
 from distrl.errors import ConfigError
 from distrl.memory_backend.credentials import url_of_environment
 from distrl.runs.directories import newest_run, open_run
-from distrl.runs.summary import Summary, resumable
+from distrl.runs.summary import Summary
 
 if TYPE_CHECKING:
     from distrl.memory_backend.backend import Backend
@@ -43,7 +44,8 @@ def find_target(run: Path | None, redis_url: str | None, run_id: str | None) -> 
         raise ConfigError("--redis-url needs --run-id; distrl runs --redis-url URL lists the ids")
     found = open_run(run if run is not None else newest_run(Path("runs")))
     if found.state == "gone":
-        goes_on = f"; go on with distrl train --resume {found.path}" if resumable(found.path) else ""
+        newest = newest_resumable(found.path)
+        goes_on = "" if newest is None else f"; go on with distrl train --resume {newest}"
         raise ConfigError(
             f"{found.path} does not run: its process {found.record.pid} is gone and left no summary{goes_on}"
         )

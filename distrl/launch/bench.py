@@ -8,18 +8,20 @@ Every part is measured in isolation on one core, in the same run as the pipeline
 import json
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from distrl.actors.extras import make_extras
 from distrl.actors.policy import Policy
 from distrl.actors.unroll import UnrollBuilder, restarted
 from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig
 from distrl.config.run import StopConfig
+from distrl.config.schedules import Progress
 from distrl.environments.random_actions import random_actions
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import DistrlError
@@ -28,6 +30,7 @@ from distrl.launch.one_process import standard_error_in
 from distrl.launch.training import train
 from distrl.memory_backend.codec import stack
 from distrl.networks.actions.joint import ActionSelector
+from distrl.observers.observer import Observer
 from distrl.roles import machine
 from distrl.roles.framework import select_framework
 from distrl.runs.metrics_csv import read_table
@@ -42,10 +45,12 @@ WARM_UP_S = 3.0
 ROUNDS = 3
 
 
-def bench(loaded: LoadedConfig, *, seconds: float, run_dir: Path, view: View) -> dict[str, Any]:
+def bench(
+    loaded: LoadedConfig, *, seconds: float, run_dir: Path, view: View, observers: Sequence[type[Observer]] = ()
+) -> dict[str, Any]:
     """Measure the pipeline for `seconds` while it learns, then every part alone; store bench.json in `run_dir`."""
     loaded = settled(loaded)
-    pipeline = measure_pipeline(loaded, seconds, run_dir, view)
+    pipeline = measure_pipeline(loaded, seconds, run_dir, view, observers)
     view.event("measuring environment, policy and learner alone: about 10 s")
     with standard_error_in(run_dir / "logs" / "bench.log"):  # the framework prints much when it is imported
         parts = measure_parts(loaded.config)
@@ -74,11 +79,14 @@ def shares(parts: dict[str, float], cores: int, measured: float) -> dict[str, fl
     return {**known, "everything else": max(0.0, 1.0 - sum(known.values()))}
 
 
-def measure_pipeline(loaded: LoadedConfig, seconds: float, run_dir: Path, view: View) -> dict[str, Any]:
+def measure_pipeline(
+    loaded: LoadedConfig, seconds: float, run_dir: Path, view: View, observers: Sequence[type[Observer]] = ()
+) -> dict[str, Any]:
     """Train for `seconds` and `WARM_UP_S` more after the first update; the rate is taken over `seconds`."""
     stop = StopConfig(minutes=(seconds + WARM_UP_S) / 60.0)
     config = loaded.config.model_copy(update={"stop": stop})
-    summary = train(replace(loaded, config=config), run_dir=run_dir, resume=None, view=view)
+    loaded = replace(loaded, config=config)
+    summary = train(loaded, run_dir=run_dir, resume=None, view=view, observers=observers)
     if summary.exit_code != 0:
         raise DistrlError(
             f"the pipeline ended with {summary.exit_code} ({summary.stop_reason}); see {run_dir / 'logs'}"
@@ -186,20 +194,24 @@ def record(
     Args:
         earlier_unrolls: Unrolls to make before it since the reset of the environments, which begin alike.
     """
-    length, discount = config.actors.unroll_length_steps, config.algorithm.reward_moments_discount
-    builder = UnrollBuilder(
-        environment.spec, length, environment.rows, discount, config.state_rows, config.algorithm.discount
-    )
-    observations = environment.reset(int(random.integers(2**31)))
-    state = policy.initial_state(environment.rows)
+    length = config.actors.unroll_length_steps
+    builder = UnrollBuilder(environment.spec, length, environment.rows, config.state_rows, config.algorithm.discount)
+    extras, progress = make_extras(config, policy, environment), Progress()
     selector = ActionSelector(policy.distributions)
-    builder.begin(observations, state)
+    for extra in extras:
+        extra.reset(config, progress)
+    builder.begin(environment.reset(int(random.integers(2**31))), policy.initial_state(environment.rows))
     for sequence in range(1 + earlier_unrolls):
+        for extra in extras:
+            extra.begin(config, progress)
         while not builder.full:
-            output = policy.step(observations, state)
+            output = policy.step(*builder.newest)
             actions, log_probabilities = selector.sample(output.outputs, random)
             step = environment.step(actions)
-            observations, state = step.observations, restarted(output.recurrent_state, step.valid)
-            builder.add(actions, log_probabilities, step, state)
+            builder.add(actions, log_probabilities, step, restarted(output.recurrent_state, step.valid))
+            for extra in extras:
+                extra.add(output, step)
         unroll = builder.close((0, 1), sequence, 1)
+        for extra in extras:
+            unroll = extra.close(unroll)
     return unroll

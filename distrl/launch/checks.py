@@ -1,6 +1,6 @@
 """The first phase of a training: refuse what cannot work before a directory is made or a process is started."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,10 +20,10 @@ from distrl.memory_backend.keys import with_namespace
 from distrl.memory_backend.listening import find_port
 from distrl.memory_backend.tls import with_files
 from distrl.networks.parts.schemes import check_windows
+from distrl.observers.observer import Observer
 from distrl.roles.framework import require_framework
 from distrl.roles.plan import check_queue, oversubscription_warning, publication_note, replay_note
 from distrl.shadows import require_no_shadow
-from distrl.trackers.tracking import require_trackers
 from distrl.types import EnvSpec
 
 
@@ -36,11 +36,20 @@ class Checked:
     notes: tuple[str, ...]
 
 
-def check(loaded: LoadedConfig, run_dir: Path, run_id: str, report: Callable[[str], None]) -> Checked:
+def check(
+    loaded: LoadedConfig,
+    run_dir: Path,
+    run_id: str,
+    report: Callable[[str], None],
+    observers: Sequence[type[Observer]],
+) -> Checked:
     """Check everything that can be known before the launch, the cheapest first; `report` gets lines on waits."""
     require_no_shadow()
     loaded = settled(loaded)
     config = loaded.config
+    require_framework(config.learner.backend)
+    for observer in observers:
+        observer.check(config)
     _check_launchable(config, run_dir, run_id, report)
     making_s = config.making_timeout_s
     mask, filmed = config.network.action_mask, config.evaluation.films.used
@@ -77,8 +86,6 @@ def _check_other_environments(config: RunConfig, spec: EnvSpec, report: Callable
 
 def _check_launchable(config: RunConfig, run_dir: Path, run_id: str, report: Callable[[str], None]) -> None:
     """Check extras, Redis, whether all roles can reach it, whether the run's id is free there, and a Ray cluster."""
-    require_framework(config.learner.backend)
-    require_trackers(config.trackers)
     if config.evaluation.films.used:
         require("cv2", "OpenCV, which writes the films of evaluation.films,", "video")
     if config.deterministic:

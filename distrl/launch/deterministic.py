@@ -4,10 +4,10 @@ A checkpoint abandons open episodes, reseeds environments and sampling from (see
 next weights whole: a run that is resumed from it goes on exactly as one that was not, unless `replay.checkpoint: false`
 leaves the replay memory out of it."""
 
+import math
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Generic
 
@@ -19,14 +19,21 @@ from distrl.actors.policy import Policy
 from distrl.actors.published_evaluator import PublishedEvaluator
 from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
-from distrl.errors import StalledError
+from distrl.errors import DistrlError, StalledError
+from distrl.interrupt import limited
+from distrl.learner.attendants.attendant import Attendant
+from distrl.learner.batches import Trained
 from distrl.learner.origin import Place
 from distrl.learner.prefetch import Source, T
 from distrl.learner.preparation import prepare
 from distrl.learner.session import Session
 from distrl.memory_backend.backend import Backend
+from distrl.metrics.counters import Waits
 from distrl.metrics.snapshot import Snapshot
 from distrl.roles.description import RunDescription
+
+CLOSE_S = 5.0
+"""Time for an environment to close at the end, as an actor has it."""
 
 
 class InlineSource(Generic[T]):
@@ -75,6 +82,46 @@ class InlineSource(Generic[T]):
         return self._stop()
 
 
+class InlineActor(Attendant):
+    """The actor's part in the learner's loop: it follows settings, and begins anew after each checkpoint."""
+
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+
+    def steer(self, config: RunConfig) -> None:
+        self._actor.steer(config)
+
+    def saved(self, updates: int) -> None:
+        self._actor.reset(updates)
+
+
+class InlineEvaluator(Attendant):
+    """The evaluator's part in the learner's loop: it evaluates whenever that is due.
+
+    No evaluation goes beyond `stop.minutes`; the last one has `evaluation.last_within_s`.
+
+    Args:
+        trained_s: Seconds of training so far.
+    """
+
+    def __init__(
+        self, evaluator: PublishedEvaluator, stop: Callable[[], bool], config: RunConfig, trained_s: float, waits: Waits
+    ) -> None:
+        self._evaluator, self._stop, self._waits = evaluator, stop, waits
+        self._last_within_s = config.evaluation.last_within_s
+        minutes = math.inf if config.stop.minutes is None else config.stop.minutes
+        self._over_at = time.monotonic() + 60.0 * minutes - trained_s
+
+    def steer(self, config: RunConfig) -> None:
+        self._evaluator.environment_config = config.environment
+
+    def attend(self, trained: Trained | None) -> None:
+        now = time.monotonic()
+        until = self._over_at if now < self._over_at else now + self._last_within_s
+        with self._waits.measure("evaluation"):
+            self._evaluator.evaluate_if_due(lambda: self._stop() or time.monotonic() >= until)
+
+
 def run_deterministic(
     description: RunDescription,
     backend: Backend,
@@ -89,30 +136,31 @@ def run_deterministic(
         notice: Called with one line about a problem with which the training goes on; "" ends it.
     """
     config = description.config
-    prepared = prepare(config, description.spec, Place(Path(description.run_dir)), description.run_id, backend)
+    place = Place(Path(description.run_dir), True, description.start.update, description.start.back)
+    parts = prepare(config, description.spec, place, description.run_id, backend)
     bundle = backend.weights.get_bundle()
     assert bundle is not None  # prepare has just put it
     producer = (0, backend.registry.register_actor(0))
-    with ExitStack() as cleanup:
+    with _closing(notice) as cleanup:
         environment = VectorEnvironment(config.environment, config.actors.environments)
         cleanup.callback(environment.close)
-        gradients = make_shipper(config, environment.spec) if config.algorithm.ships == "gradients" else None
-        actor = Actor(config, backend, Policy(bundle), environment, producer, stop, gradients)
+        shipper = make_shipper(config, environment.spec) if config.algorithm.ships == "gradients" else None
+        actor = Actor(config, backend, Policy(bundle), environment, producer, stop, shipper)
         source: InlineSource[Any] = InlineSource(
             actor,
-            lambda idle: prepared.make_source(backend, idle, block_s=0.0),
+            lambda idle: parts.make_source(backend, idle, block_s=0.0),
             backend,
             stop,
             config.learner.stall_timeout_s,
-            prepared.state.updates,
+            parts.state.updates,
         )
-        evaluate, steer = None, actor.steer
+        own: list[Attendant] = [InlineActor(actor)]
         if config.evaluation.every_env_steps is not None:
             # Environments and a policy of its own, so that it changes nothing of the training.
             apart = VectorEnvironment(config.environment, config.evaluation.environments_used)
             cleanup.callback(apart.close)
             others = make_others(config, apart.spec, VectorEnvironment, cleanup)
-            evaluated, incarnation = prepared.state.evaluation_env_steps or 0, backend.registry.register_evaluator()
+            evaluated, incarnation = parts.state.evaluation_env_steps or 0, backend.registry.register_evaluator()
             films = None
             if config.evaluation.films.used:
                 directory = Path(description.run_dir) / "films"
@@ -121,10 +169,19 @@ def run_deterministic(
             evaluator = PublishedEvaluator(
                 config, backend, Policy(bundle), apart, evaluated, incarnation, films, others
             )
-            evaluate, steer = partial(evaluator.evaluate_if_due, stop), partial(_steer, actor, evaluator)
-        return Session(prepared, source, report, stop, after_save=actor.reset, evaluate=evaluate, steer=steer).run()
+            own.append(InlineEvaluator(evaluator, stop, config, parts.state.wall_s, parts.waits))
+        return Session(parts, source, report, stop, own).run()
 
 
-def _steer(actor: Actor, evaluator: PublishedEvaluator, config: RunConfig) -> None:
-    actor.steer(config)
-    evaluator.environment_config = config.environment
+@contextmanager
+def _closing(report: Callable[[str], None]) -> Iterator[ExitStack]:
+    """Close the environments at the end. One that fails or hangs there costs a line, as with actors: all is saved."""
+    cleanup = ExitStack()
+    try:
+        yield cleanup
+    finally:
+        try:
+            with limited(CLOSE_S):
+                cleanup.close()
+        except DistrlError as error:
+            report(str(error))

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 from distrl.config.secrets import split_password_file
-from distrl.config.small_files import MOST_POLICY_BYTES, read_small
 from distrl.data_store.atomic import put_file, remove_temporaries
 from distrl.errors import DecodeError, DistrlError, MemoryBackendError
+from distrl.files import MOST_POLICY_BYTES, read_small
 from distrl.interrupt import Interrupt
 from distrl.launch.earlier_launch import dead_launch
 from distrl.launch.fleet import Launcher
@@ -64,7 +64,7 @@ def train_with_roles(
             cleanup.callback(_remove_unfinished_films, run_dir, monitor)  # when all roles have ended
         launcher = _make_launcher(run, head_start, monitor)
         cleanup.callback(launcher.close)
-        resumed = description.resumed_update, description.resumed_wall_s
+        resumed = description.start.update, description.start.wall_s
         outcome = Supervisor(config, launcher, backend, monitor, run.log_dir, interrupt, resumed).run()
         if outcome.exit_code == DistrlError.exit_code and (kept := keep_published(run_dir, backend)):
             monitor.event(kept)

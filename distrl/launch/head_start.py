@@ -90,7 +90,7 @@ def main(framework: str) -> int:
     with collector_at_rest():
         # First what the learner needs besides, so that two threads never import at the same time what they share.
         from distrl.roles import plan, running, trust
-    atexit.register(gc.freeze)  # as in commands/main.py
+    atexit.register(gc.freeze)  # as in apps/commands/main.py
     threading.Thread(target=_import, args=(framework,), name="framework", daemon=True).start()
     line = _read_line(lifeline)
     if not line:

@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from distrl.config.run import LogLevel
-from distrl.errors import DistrlError
+from distrl.errors import DistrlError, ExitError
 from distrl.interrupt import Interrupt
 from distrl.launch.monitor import Monitor
 from distrl.launch.outcome import Outcome
@@ -40,11 +40,17 @@ def train_here(description: RunDescription, monitor: Monitor, interrupt: Interru
     backend = connect("local:", run_id, caps, launch=description.launch, name="run", give_up_s=0.0)
     backend.create(description.model_dump_json())
 
+    asked: list[SystemExit] = []
+
     def report(snapshot: Snapshot) -> None:
         backend.registry.add_snapshot(snapshot)
         now, peak = memory_mb()
         here = socket.gethostname(), os.getpid()
-        monitor.update(backend, [RoleStatus("learner", 0, 1, *here, "training", rss_mb=now, peak_rss_mb=peak)])
+        try:
+            monitor.update(backend, [RoleStatus("learner", 0, 1, *here, "training", rss_mb=now, peak_rss_mb=peak)])
+        except SystemExit as error:  # of a callback, which may end the program
+            asked.append(error)
+            raise
 
     def notice(problem: str) -> None:
         if problem:
@@ -70,6 +76,11 @@ def train_here(description: RunDescription, monitor: Monitor, interrupt: Interru
         except DistrlError as error:
             traceback.print_exc()
             outcome = Outcome.of(error)
+        except SystemExit as error:
+            if error in asked:
+                raise
+            traceback.print_exc()
+            outcome = Outcome.of(ExitError(error))
     monitor.ledger = backend.ledger.counts()
     return outcome
 

@@ -17,7 +17,6 @@ from distrl.errors import (
 from distrl.launch.monitor import Monitor
 from distrl.metrics.snapshot import other_evaluation_column
 from distrl.roles.description import RunDescription
-from distrl.runs.run_directory import Opened
 from distrl.runs.summary import PolicyLag, Summary
 
 COUNTS = ("env_steps", "updates", "episodes", "trained_steps", "weights_version")
@@ -89,17 +88,25 @@ def is_accepted(outcome: Outcome, error: BaseException | None, *, has_begun: boo
 
 
 def summarize(
-    description: RunDescription, opened: Opened, monitor: Monitor, outcome: Outcome, started: float, wall_s: float
+    description: RunDescription,
+    monitor: Monitor,
+    outcome: Outcome,
+    started: float,
+    wall_s: float,
+    *,
+    accepted: bool = True,
 ) -> Summary:
     """Make the summary from the newest snapshot, the ledger and the outcome.
 
     Args:
         started: Seconds since 1970, the clock by which the learner reports its first update.
+        accepted: See `is_accepted`.
     """
     config = description.config
-    latest: Mapping[str, Any] = monitor.latest
+    latest: Mapping[str, Any] = monitor.totals.latest
     first_update = latest.get("first_update_unix_s")
-    resumed = {"env_steps": opened.env_steps, "updates": opened.update}
+    start = description.start
+    resumed = {"env_steps": start.env_steps, "updates": start.update}
     return Summary(
         run_id=description.run_id,
         launch=description.launch,
@@ -115,19 +122,19 @@ def summarize(
         **{name: count for name, count in asdict(monitor.ledger).items() if name in Summary.model_fields},
         wall_s=wall_s,
         time_to_first_update_s=None if first_update is None else float(first_update) - started,
-        env_steps_per_s=monitor.rate("env_steps"),
-        updates_per_s=monitor.rate("updates"),
+        env_steps_per_s=monitor.totals.rate("env_steps"),
+        updates_per_s=monitor.totals.rate("updates"),
         stop_reason=outcome.stop_reason,
         exit_code=outcome.exit_code,
         error=outcome.error,
         policy_lag=PolicyLag(**{name: latest.get(f"policy_lag_{name}") for name in PolicyLag.model_fields}),
         bottleneck=str(latest.get("bottleneck") or "-"),
-        peak_rss_mb=monitor.peak_rss_mb,
-        restarts=monitor.restarts,
+        peak_rss_mb=monitor.totals.peak_rss_mb,
+        restarts=monitor.fleet.restarts,
         learner_idle_share=latest.get("learner_wait_share"),
         actors_blocked_share=latest.get("actors_blocked_share"),
-        resumed_env_steps=opened.env_steps,
-        resumed_updates=opened.update,
-        resumed_wall_s=opened.wall_s,
-        untracked=monitor.untracked,
+        resumed_env_steps=start.env_steps,
+        resumed_updates=start.update,
+        resumed_wall_s=start.wall_s,
+        accepted=accepted,
     )

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from distrl.config.load import LoadedConfig, dump
 from distrl.config.secrets import masked
-from distrl.config.small_files import open_regular
 from distrl.data_store.stored_run import StoredRun
 from distrl.errors import StoreError
+from distrl.files import open_regular
 
 log = logging.getLogger(__name__)
 EVERY_S = 30.0

@@ -179,7 +179,7 @@ class Supervisor:
         before = self._target if self._most else self._autoscaling.wanted
         own = [status for status in statuses if status.role != "actor" or self._starts(Role.of(status))]
         self._autoscaling.look(control, own)
-        wanted = self._monitor.actors_wanted = self._autoscaling.wanted
+        wanted = self._monitor.fleet.actors_wanted = self._autoscaling.wanted
         if wanted is None or wanted == before or not self._autoscaling.enabled:
             return
         self._monitor.event(f"{_actors(wanted)} wanted: {self._autoscaling.reason}")
@@ -286,7 +286,7 @@ class Supervisor:
         placed = self.fleet.members[LEARNER].is_placed
         again = self.fleet.start_due(STARTS_PER_ROUND, learner_alone=not placed)
         for member in again:
-            self._monitor.restarts = self.fleet.restarts
+            self._monitor.fleet.restarts = self.fleet.restarts
             self._monitor.event(f"{member.role.name} started again (restart {member.restarts})")
         if not placed:
             return
@@ -350,7 +350,7 @@ class Supervisor:
         if self._scaling_from is None:
             self._scaling_from = self._target
         self._target = target
-        self._monitor.scaled(target)
+        self._monitor.fleet.actors = target
         retired = [self.fleet.retire(member.role) for member in self.fleet.actors[target:]]
         end(retired, ACTOR_GRACE_S)
         for member in retired:

@@ -5,9 +5,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
+from distrl.algorithms.algorithm import Update
 from distrl.errors import NonFiniteError
 from distrl.learner.intake import Intake, Item, Judged, Receipt
+from distrl.learner.prefetch import Source
 from distrl.memory_backend.codec import stack
 from distrl.memory_backend.gradient_codec import GradientSchema
 from distrl.replay.memory import Replay
@@ -42,6 +45,41 @@ class LearnerBatch:
         """Hand an update's priorities to the replay memory that the batch was sampled from."""
         if self.replay is not None and self.items is not None and priorities is not None:
             self.replay.reprioritise(self.items, priorities)
+
+
+class Trained(NamedTuple):
+    """An update, and the batch of which it was made."""
+
+    made: LearnerBatch
+    update: Update
+
+
+class Batches(Protocol):
+    """A source of the learner's batches, on its thread: `Collected` or `ReplayBatches`.
+
+    Attributes:
+        measured_as: Name under which the time of `collect` counts.
+        activity: Activity of the learner that it leads to, for heartbeats.
+        progressed_at: Monotonic time of the newest progress that makes no batch yet; 0.0: there was none.
+    """
+
+    measured_as: str
+    progressed_at: float
+
+    @property
+    def activity(self) -> str: ...
+
+    def collect(self) -> LearnerBatch | None:
+        """Return the next batch; None if a stop was requested, or the training ended, before one was there."""
+
+
+class Collected:
+    """Batches as they come from the stream or from rounds."""
+
+    measured_as, activity, progressed_at = "unrolls", "training", 0.0
+
+    def __init__(self, source: Source[LearnerBatch]) -> None:
+        self.collect = source.collect
 
 
 class StreamBatches:

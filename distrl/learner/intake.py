@@ -20,7 +20,7 @@ from distrl.memory_backend.layouts import Layouts
 from distrl.memory_backend.ledger import TRAINED
 from distrl.memory_backend.records import Producer
 from distrl.memory_backend.stream import Entry
-from distrl.types import EPISODE_FIELDS, Contribution, Unroll, UnrollHeader
+from distrl.types import EPISODE_FIELDS, EPISODE_METRICS, Contribution, Unroll, UnrollHeader
 from distrl.unroll_schema import UnrollSchema
 
 BLOCK_S = 0.1
@@ -180,7 +180,7 @@ class Intake:
             trained_steps=sum(item.header.env_steps for item in items),
             **{name: [value for item in items for value in getattr(item, name).tolist()] for name in EPISODE_FIELDS},
             episode_metrics=[
-                row for item in items if item.episode_metrics is not None for row in item.episode_metrics.tolist()
+                row for item in items if EPISODE_METRICS in item.extras for row in item.extras[EPISODE_METRICS].tolist()
             ],
             _backend=self.settling,
             _inbox=self.inbox,

@@ -1,33 +1,39 @@
 """The learner's loop: hops 6 to 10, in the order in which it calls their modules."""
 
 import time
+from collections.abc import Callable, Mapping
 
-from distrl.algorithms.algorithm import Update
-from distrl.errors import NonFiniteError
-from distrl.learner.batches import LearnerBatch
+from distrl.algorithms.algorithm import Algorithm, Networks
+from distrl.errors import ExitError, NonFiniteError
+from distrl.learner.batches import Batches, LearnerBatch, Trained
 from distrl.learner.nonfinite import NonFiniteBatchError
-from distrl.learner.prefetch import Source
-from distrl.learner.preparation import Prepared
+from distrl.learner.publisher import Publisher
+from distrl.learner.state import LearnerState
 from distrl.metrics.counters import Waits
+from distrl.types import Array
 
 
 class Learner:
     """Trains on one batch after the other and publishes new weights after each batch with `publish`.
 
     Args:
+        weights: Returns the weights that actors need.
         waits: Measures where the loop's time goes, by name.
     """
 
-    def __init__(self, prepared: Prepared, batches: Source[LearnerBatch], waits: Waits) -> None:
-        self.state = prepared.state
-        self.last_update_at = time.monotonic()
-        self._algorithm, self._networks = prepared.algorithm, prepared.networks
-        self._batches = batches
-        self._publisher = prepared.make_publisher()
-        self._waits = waits
-        self._wait = "unrolls" if prepared.replay is None else "replay"  # which also samples, and waits for unrolls
-        exploring = prepared.config.exploring
-        self._acts_with_noise = exploring is not None and exploring.kind == "noisy_network"
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        networks: Networks,
+        state: LearnerState,
+        batches: Batches,
+        publisher: Publisher,
+        weights: Callable[[], Mapping[str, Array]],
+        waits: Waits,
+    ) -> None:
+        self.state, self.last_update_at = state, time.monotonic()
+        self._algorithm, self._networks, self._batches = algorithm, networks, batches
+        self._publisher, self._weights, self._waits = publisher, weights, waits
         self._unpublished = False
 
     def start(self) -> None:
@@ -35,19 +41,23 @@ class Learner:
         self._publish()
         self._publisher.issue_first_tickets()
 
-    def step(self) -> tuple[LearnerBatch, Update] | None:
+    def step(self) -> Trained | None:
         """Make one update, from the batch to the published weights; return None if stopped before there was a batch.
 
         Raises:
+            ExitError: The algorithm has called sys.exit.
             NonFiniteBatchError: The update or the new weights are not finite. Nothing was published, and the entries of
                 the batch stay in flight.
         """
-        with self._waits.measure(self._wait):
+        with self._waits.measure(self._batches.measured_as):
             collected = self._batches.collect()  # hop 6
         if collected is None:
             return None
-        with self._waits.measure("update"):
-            update = self._algorithm.update(self._networks, collected.batch)  # hops 7, 8, 9
+        try:
+            with self._waits.measure("update"):
+                update = self._algorithm.update(self._networks, collected.batch)  # hops 7, 8, 9
+        except SystemExit as error:
+            raise ExitError(error) from error
         if not update.metrics["finite"]:
             loss, norm = update.metrics["loss"], update.metrics["gradient_norm"]
             what = f"loss {loss}, gradient norm {norm}; it was not applied"
@@ -63,7 +73,7 @@ class Learner:
             with self._waits.measure("acknowledge"):
                 receipt.settle()
         self.last_update_at = time.monotonic()
-        return collected, update
+        return Trained(collected, update)
 
     def publish_newest(self) -> None:
         """Publish the weights of the last update if it did not, so that a checkpoint holds what actors have."""
@@ -97,10 +107,4 @@ class Learner:
             self._publisher.issue_tickets()
 
     def _publish(self) -> None:
-        network = self._networks["main"]
-        # Gradient actors also need weights that acting does not read, such as the scales of noise.
-        gradients = self._algorithm.parameters.ships == "gradients"
-        weights = network.published_weights() if gradients else network.online.policy_weights()
-        if self._acts_with_noise:
-            weights = weights | network.online.noise_weights()
-        self._publisher.publish(weights, self.state.weights_version, self.state.progress)
+        self._publisher.publish(self._weights(), self.state.weights_version, self.state.progress)

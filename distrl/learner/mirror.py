@@ -13,12 +13,12 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from distrl.config.small_files import MOST_BYTES, open_regular, read_regular
 from distrl.data_store import checkpoints
 from distrl.data_store.checkpoints import step_of
 from distrl.data_store.fetching import write_writer
 from distrl.data_store.stored_run import Position, StoredRun, Writer
 from distrl.errors import CheckpointError, FencedError, StoreError
+from distrl.files import MOST_BYTES, open_regular, read_regular
 
 log = logging.getLogger(__name__)
 RETRY_S = 10.0
@@ -41,6 +41,8 @@ class Mirror:
         launch: Token of the launch.
         keep: `checkpoint.keep`.
         give_up_s: `checkpoint.store_give_up_s`.
+        begun: Whether the learner has taken unrolls in. Before that the store stays as it is, unless a checkpoint is
+            saved or the training ends, as the launch may be refused.
     """
 
     def __init__(
@@ -53,7 +55,9 @@ class Mirror:
         launch: str,
         keep: int,
         give_up_s: float,
+        begun: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._begun = begun
         self._error: str | None = None  # the store's last one; None since the last success
         self._began_at: float | None = None  # of the attempt that is under way
         self._run, self._run_dir, self._keep, self._give_up_s = run, run_dir, keep, give_up_s
@@ -125,6 +129,9 @@ class Mirror:
             self._change.notify_all()
 
     def _work(self) -> None:
+        with self._change:
+            while not (self._closed or self._hurried or self._wanted > 1 or self._begun()):
+                self._change.wait(_POLL_S)
         while True:
             with self._change:
                 self._change.wait_for(lambda: self._closed or self._wanted > self._done)

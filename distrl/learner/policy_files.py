@@ -15,11 +15,11 @@ from typing import NamedTuple
 from distrl import wire
 from distrl.config.curriculum import RETURN
 from distrl.config.load import load
-from distrl.config.small_files import MOST_POLICY_BYTES, read_small
 from distrl.data_store import atomic, checkpoints
 from distrl.data_store.checkpoints import ACTING
 from distrl.data_store.named_checkpoints import BEST, CheckpointName
 from distrl.errors import CheckpointError, ConfigError, DecodeError, DistrlError
+from distrl.files import MOST_POLICY_BYTES, read_small
 from distrl.memory_backend.codec import decode_weights, encode_weights
 from distrl.memory_backend.records import BestEvaluation
 from distrl.networks.policy.description import BundleDescription, RewardStatistics

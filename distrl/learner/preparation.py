@@ -5,47 +5,53 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from distrl.algorithms import built, make_algorithm
 from distrl.algorithms.algorithm import Algorithm, Networks
 from distrl.config import RunConfig
-from distrl.learner.batches import StreamBatches
+from distrl.learner.batches import Batches, Collected, StreamBatches
+from distrl.learner.checkpointing import Checkpointer
 from distrl.learner.intake import BLOCK_S, Intake
+from distrl.learner.learner import Learner
 from distrl.learner.mirror import Mirror
-from distrl.learner.origin import FORGOTTEN_VERSIONS, Origin, Place, find_origin
+from distrl.learner.origin import FORGOTTEN_VERSIONS, Origin, Place, find_origin, look_into_store
 from distrl.learner.policy_files import forget_best, kept_best, write_bundle
+from distrl.learner.prefetch import Ahead
 from distrl.learner.publisher import Publisher, StalenessBound, Tickets
-from distrl.learner.replay_batches import Arrivals
-from distrl.learner.replay_set_up import is_saved, make_replay, restore_replay
+from distrl.learner.replay_batches import Arrivals, ReplayBatches
+from distrl.learner.replay_set_up import is_saved, make_replay, restore_replay, unroll_schema
 from distrl.learner.rounds import RoundBatches, Rounds
 from distrl.learner.state import LearnerState, better
-from distrl.learner.stored_origin import look_into_store
-from distrl.learner.warm_start import begin_with
-from distrl.learner.weight_source import read_source
+from distrl.learner.weight_source import begin_with_named
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.gradient_codec import GradientSchema
 from distrl.memory_backend.inbox import Inbox
 from distrl.memory_backend.ledger import STORED, TRAINED
 from distrl.memory_backend.registry import Registry
 from distrl.memory_backend.stream import QueueCaps
+from distrl.metrics.counters import Waits
 from distrl.networks.contributions import contribution_shapes
 from distrl.networks.framework import backend as numeric_backend
 from distrl.networks.policy.bundle import export_bundle
 from distrl.networks.weights import is_mixed
 from distrl.replay.memory import Replay
-from distrl.types import EnvSpec, PolicyBundle
+from distrl.types import Array, EnvSpec, PolicyBundle
 from distrl.unroll_schema import UnrollSchema
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """A learner that has taken over the run, has uploaded the policy bundle, and is about to publish.
+class Parts:
+    """The parts of a learner that has taken over the run, has uploaded the policy bundle, and is about to publish.
+
+    `Session` and `attendants` put them together.
 
     Attributes:
         failed_over: Whether Redis has failed over, and no learner has recovered from that.
         mirror: Stores checkpoints and policy in the data store; None without one.
+        waits: Measures where the learner's time goes.
     """
 
     config: RunConfig
@@ -57,9 +63,10 @@ class Prepared:
     backend: Backend
     staleness: StalenessBound
     bundle: PolicyBundle
-    replay: Replay | None = None
-    failed_over: bool = False
-    mirror: Mirror | None = None
+    replay: Replay | None
+    failed_over: bool
+    mirror: Mirror | None
+    waits: Waits
 
     @property
     def state(self) -> LearnerState:
@@ -101,6 +108,37 @@ class Prepared:
             return RoundBatches(intake, rounds, stop)
         return StreamBatches(intake, size, stop)
 
+    def make_batches(self, source: Ahead[Any], ended: Callable[[], str | None]) -> Batches:
+        """Make the learner's side of a source of `make_source`.
+
+        Args:
+            ended: Returns the stop condition that holds, or None.
+        """
+        if self.replay is None:
+            return Collected(source)
+        size = self.config.batch_size
+        return ReplayBatches(source, self.replay, size=size, state=self.state, waits=self.waits, ended=ended)
+
+    def make_learner(self, batches: Batches) -> Learner:
+        """Make the learner, which publishes on the connection of its thread."""
+        publisher = self.make_publisher()
+        return Learner(self.algorithm, self.networks, self.state, batches, publisher, self._weights, self.waits)
+
+    def _weights(self) -> dict[str, Array]:
+        """Return the weights with which actors act."""
+        network, exploring = self.networks["main"], self.config.exploring
+        # Gradient actors also need weights that acting does not read, such as the scales of noise.
+        gradients = self.algorithm.parameters.ships == "gradients"
+        weights = network.published_weights() if gradients else network.online.policy_weights()
+        noisy = exploring is not None and exploring.kind == "noisy_network"
+        return weights | network.online.noise_weights() if noisy else weights
+
+    def make_checkpointer(self) -> Checkpointer:
+        """Make the writer of the run's checkpoints."""
+        replay = self.replay if is_saved(self.config) else None
+        directory, saved = self.run_dir / "checkpoints", self.origin.saved
+        return Checkpointer(self.config, directory, self.networks, self.state, replay=replay, saved=saved)
+
     def make_publisher(self) -> Publisher:
         """Make the publisher on the connection of the learner's thread.
 
@@ -112,25 +150,15 @@ class Prepared:
 
     def _schema(self) -> UnrollSchema | GradientSchema:
         """Schema of every entry of the stream."""
-        length, rows = self.config.actors.unroll_length_steps, self.config.actors.environments * self.spec.rows
-        network = self.networks["main"]
-        environment = self.config.environment
-        normalizes, metrics = network.rewards is not None, len(environment.metrics) + len(environment.metric_rules)
+        network = self.networks["main"].online
+        schema = unroll_schema(self.config, self.spec, network.recurrent_state)
         if self.algorithm.parameters.ships == "gradients":
-            shapes = contribution_shapes(network.online)
-            return GradientSchema.of(length * rows, *shapes, normalizes_rewards=normalizes, metrics=metrics)
-        state = network.online.recurrent_state
-        return UnrollSchema.of(
-            self.spec,
-            length,
-            rows,
-            state,
-            normalizes_rewards=normalizes,
-            tells_priorities=self.config.algorithm.tells_priorities,
-            tells_choice_probabilities=self.config.algorithm.tells_choice_probabilities,
-            states=len(self.config.state_rows),
-            metrics=metrics,
-        )
+            steps, metrics = schema.unroll_length_steps * schema.environments, self.config.environment.metric_columns
+            normalizes = bool(schema.reward_moments)
+            return GradientSchema.of(
+                steps, *contribution_shapes(network), normalizes_rewards=normalizes, metrics=metrics
+            )
+        return schema
 
     def _rounds(self, backend: Backend) -> Rounds | None:
         if not self.algorithm.parameters.rounds:
@@ -140,13 +168,13 @@ class Prepared:
         return Rounds(workers, backend.registry.control, self.config.learner.sync_timeout_s)
 
 
-def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend: Backend) -> Prepared:
+def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend: Backend) -> Parts:
     """Build the networks, restore the run's state if there is one, and take the run over.
 
     Raises:
-        CheckpointError: See `find_origin` and `begin_with`.
+        CheckpointError: See `find_origin`.
         StoreError: See `look_into_store`.
-        ConfigError: See `built` and `read_source`.
+        ConfigError: See `built` and `begin_with_named`.
     """
     run_dir = place.run_dir
     numeric_backend.configure(
@@ -168,7 +196,9 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     if origin.note is not None:
         log.warning("the learner %s", origin.note)
     if config.learner.init_from is not None and not origin.resumed:
-        log.info("the learner %s", begin_with(networks, read_source(config.learner.init_from)))
+        taken = begin_with_named(networks, config.learner.init_from)
+        log.info("the learner %s", taken)
+        origin = replace(origin, note="; it ".join(filter(None, (origin.note, taken))))
     main = networks["main"]
     make = partial(make_replay, config, spec, main.online.recurrent_state, state.updates, algorithm.bootstrap)
     replay = make()
@@ -191,9 +221,12 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     # Versions never go back; in a new run the restored version itself is free.
     state.weights_version = max(state.weights_version, published + 1, 1) + failed_over * FORGOTTEN_VERSIONS
     staleness = StalenessBound(config.algorithm.max_staleness_updates)
-    mirror = None if stored is None else stored.mirror(config.checkpoint, backend.launch)
-    return Prepared(
-        *(config, spec, run_dir, algorithm, networks, origin, backend, staleness, bundle, replay, failed_over, mirror)
+    mirror = None
+    if stored is not None:
+        mirror = stored.mirror(config.checkpoint, backend.launch, lambda: state.trained_unrolls > 0)
+    return Parts(
+        *(config, spec, run_dir, algorithm, networks, origin, backend, staleness, bundle, replay, failed_over, mirror),
+        Waits(),
     )
 
 

@@ -6,6 +6,7 @@ checkpoint holds the memory and the sequences that went into it. Without it, a r
 memory. Either way no unroll is in it twice.
 """
 
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -58,9 +59,10 @@ class ReplayBatches:
     Args:
         state: Counts unrolls as soon as they are in the memory, not after the update.
         size: Number of items in one batch.
-        done: Called before another unroll is taken; True: the training is over.
-        taken_in: Called after each unroll.
+        ended: Called before another unroll is taken; None: the training goes on.
     """
+
+    measured_as = "replay"  # it also samples, and waits for unrolls
 
     def __init__(
         self,
@@ -70,17 +72,22 @@ class ReplayBatches:
         size: int,
         state: LearnerState,
         waits: Waits,
-        done: Callable[[], bool],
-        taken_in: Callable[[], None] = lambda: None,
+        ended: Callable[[], str | None],
     ) -> None:
         self._arrivals = arrivals
         self._replay = replay
         self._size = size
         self._state = state
         self._waits = waits
-        self._done = done
-        self._taken_in = taken_in
+        self._ended = ended
+        self.progressed_at = 0.0
         self._lags_updates: list[int] = []
+
+    @property
+    def activity(self) -> str:
+        """Training, or how far the memory has filled."""
+        limiter = self._replay.limiter
+        return limiter.progress if limiter.filling else "training"
 
     def collect(self) -> LearnerBatch | None:
         """Return a sampled batch; None if the training ended or a stop was requested before one was due."""
@@ -88,7 +95,7 @@ class ReplayBatches:
         if not limiter.waits and (ready := self._arrivals.poll()) is not None:
             self._take_in(ready)
         while not (limiter.may_sample(wanted) and not self._replay.is_empty):
-            if self._done():
+            if self._ended() is not None:
                 return None
             with self._waits.measure("unrolls"):
                 arrived = self._arrivals.collect()
@@ -112,4 +119,4 @@ class ReplayBatches:
         # Now, as weights may have been published since they were collected.
         version = self._state.weights_version
         self._lags_updates += [version - unroll.header.weights_version for unroll in arrived.unrolls]
-        self._taken_in()
+        self.progressed_at = time.monotonic()

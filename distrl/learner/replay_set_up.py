@@ -33,16 +33,17 @@ _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
 
 
-def replay_schema(config: RunConfig, spec: EnvSpec, recurrent_state: Mapping[str, ArraySpec]) -> UnrollSchema:
-    """Return the schema of the unrolls that go into the memory."""
-    rows = config.actors.environments * spec.rows
+def unroll_schema(config: RunConfig, spec: EnvSpec, recurrent_state: Mapping[str, ArraySpec]) -> UnrollSchema:
+    """Return the schema of a run's unrolls."""
     return UnrollSchema.of(
         spec,
         config.actors.unroll_length_steps,
-        rows,
+        config.actors.environments * spec.rows,
         recurrent_state,
-        tells_choice_probabilities=config.algorithm.tells_choice_probabilities,
+        normalizes_rewards=config.algorithm.reward_moments_discount is not None,
+        extras=config.algorithm.unroll_extras,
         states=len(config.state_rows),
+        metrics=config.environment.metric_columns,
     )
 
 
@@ -68,7 +69,7 @@ def make_replay(
     if parameters is None:
         return None
     parameters.check_spec(spec)
-    schema = replay_schema(config, spec, recurrent_state)
+    schema = unroll_schema(config, spec, recurrent_state)
     log.info("%s", fitting_replay(parameters, schema, config.batch_size))
     seeds = np.random.SeedSequence(config.seed, spawn_key=(2, updates))  # (1, ...) are the actors'
     goal, discount = spec.observations.get(ACHIEVED), config.algorithm.discount

@@ -1,26 +1,34 @@
 """Weights that a new training may begin with: read from a checkpoint, an exported policy or a policy/ directory.
 
-It needs no numeric framework.
+Weights are what a network's copies are made of, with the statistics that normalise observations. Optimizers, counters,
+schedules, replay memories, the scale of rewards and numbers beside the networks (SAC's temperature) begin anew.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from distrl.config.small_files import MOST_POLICY_BYTES, read_small
 from distrl.config.stores import is_store_url
 from distrl.data_store.checkpoints import LoadedCheckpoint, load, load_newest
 from distrl.data_store.named_checkpoints import CheckpointName, parse
 from distrl.errors import CheckpointError, ConfigError, DistrlError, require
+from distrl.files import MOST_POLICY_BYTES, read_small
 from distrl.learner.policy_files import env_steps_of
 from distrl.memory_backend.codec import decode_weights
 from distrl.networks.policy.exported_model import opened
 from distrl.types import Array
 
+if TYPE_CHECKING:  # it brings Keras, and the command line imports this module
+    from distrl.algorithms.algorithm import Networks
+
 UNKNOWN_ROWS = 100_000.0
 """Weight of a policy's statistics of observations, in rows, where its environment steps are not known."""
 _ACTING = "main"
 """The network of which a policy is made."""
+_MOST_LAYERS = 6
+"""Most layers that a report lists by name."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +91,53 @@ def read_source(name: str) -> Source:
     )
 
 
+def begin_with_named(networks: "Networks", name: str) -> str:
+    """Set all copies of `networks` to the weights that `learner.init_from` names; return a line as `begin_with`.
+
+    Raises:
+        ConfigError: They cannot be read, none fits, or one has another shape.
+    """
+    try:
+        return begin_with(networks, read_source(name))
+    except DistrlError as error:
+        raise ConfigError(f"learner.init_from: {error}") from error
+
+
+def begin_with(networks: "Networks", source: Source) -> str:
+    """Set all copies of `networks` to the weights; return a line on what was taken and what was not.
+
+    Raises:
+        CheckpointError: No weight is taken, or one of the same name has another shape. Networks may have changed.
+    """
+    taken, new, unused = [], [], []
+    frozen: list[str] = []
+    for name, network in networks.items():
+        given = source.weights.get(name, {})
+        try:
+            got = network.take(given, partial(source.rows_behind, name))
+        except CheckpointError as error:
+            raise CheckpointError(
+                f"{source.name} has another network: {error}; configure the network as it was there, or begin without"
+            ) from error
+        here = network.online.weight_names
+        taken += got
+        frozen += network.online.frozen
+        new += sorted(set(here) - set(got), key=here.index)
+        unused += [each for each in given if each not in network.online.variables]
+    unused += [each for name, given in source.weights.items() if name not in networks for each in given]
+    if not taken:
+        raise CheckpointError(
+            f"{source.name} has no weight of the same name as this run: there {_layers(unused)}, here {_layers(new)}"
+        )
+    parts = [f"begins with the weights of {source.name}: took {len(taken)} of {len(taken) + len(new)}"]
+    parts += [f"new: {_layers(new)}"] if new else []
+    parts += [f"not used: {_layers(unused)}"] if unused else []
+    if frozen:
+        fresh = len(set(frozen) - set(taken))
+        parts.append(f"frozen: {len(frozen)} weights" + (f", {fresh} of them new" if fresh else ""))
+    return "; ".join(parts)
+
+
 def _require_exists(path: Path) -> None:
     if not path.exists():
         raise ConfigError(f"{path} does not exist; name a run, a checkpoint or an exported policy")
@@ -135,3 +190,10 @@ def _of_policy(directory: Path) -> Source:
 
 def _known_rows(env_steps: int | None) -> float:
     return UNKNOWN_ROWS if env_steps is None else float(env_steps)
+
+
+def _layers(names: Sequence[str]) -> str:
+    """Return the layers of weights, at most `_MOST_LAYERS` by name."""
+    layers = list(dict.fromkeys(name.rpartition("/")[0] or name for name in names))
+    more = f" and {len(layers) - _MOST_LAYERS} more" if len(layers) > _MOST_LAYERS else ""
+    return f"{', '.join(layers[:_MOST_LAYERS])}{more}" if layers else "none"

@@ -17,12 +17,9 @@ from distrl.memory_backend.compression import decompressed
 from distrl.memory_backend.layouts import Layouts
 from distrl.types import (
     ATTRIBUTES,
-    CHOICE_PROBABILITIES,
     EPISODE_FIELDS,
     EPISODE_METRICS,
     GROUPS,
-    PRIORITIES,
-    STEP_FIELDS,
     Array,
     Batch,
     Form,
@@ -30,14 +27,11 @@ from distrl.types import (
     UnrollHeader,
     Weights,
 )
-from distrl.unroll_schema import UnrollSchema
+from distrl.unroll_schema import BATCH_EXTRAS, LEAST, UnrollSchema
 
 WireDtype = Literal["float32", "float16", "bfloat16"]
 """Data type of weights on the wire. 16 bits halve the bytes, for some loss of precision."""
 _WRITTEN = (*GROUPS, *ATTRIBUTES, *EPISODE_FIELDS)
-_LEAST = {entry.name: entry.least for entry in (*STEP_FIELDS, PRIORITIES) if entry.least is not None} | {
-    CHOICE_PROBABILITIES: 0.0
-}
 
 
 def encode_unroll(unroll: Unroll) -> bytes:
@@ -46,13 +40,7 @@ def encode_unroll(unroll: Unroll) -> bytes:
     Raises:
         TypeError: An array of a kind that has no encoding (objects, strings, structures).
     """
-    tree = {name: getattr(unroll, name) for name in _WRITTEN}
-    tree |= unroll.extras
-    if unroll.priorities is not None:
-        tree[PRIORITIES.name] = unroll.priorities
-    if unroll.episode_metrics is not None:
-        tree[EPISODE_METRICS] = unroll.episode_metrics
-    return wire.pack(tree)
+    return wire.pack({name: getattr(unroll, name) for name in _WRITTEN} | unroll.extras)
 
 
 def decode_unroll(header: UnrollHeader, payload: bytes, schema: UnrollSchema, layouts: Layouts | None = None) -> Unroll:
@@ -80,7 +68,7 @@ def decode_unroll(header: UnrollHeader, payload: bytes, schema: UnrollSchema, la
     check_reward_moments(tree["reward_moments"], schema.reward_moments, header)
     for name, (dtype, shape) in schema.steps.items():
         _check_array(name, tree[name], dtype, shape)
-    check_episodes(tree, schema.unroll_length_steps * schema.environments, schema.metrics)
+    check_episodes(tree, schema.unroll_length_steps * schema.environments, schema.episodes)
     _check_values(tree, schema, header)
     _check_unroll_finite(tree, schema)
     extras = {name: tree.pop(name) for name in schema.extras}
@@ -104,7 +92,9 @@ def stack(unrolls: Sequence[Unroll], frame_counts: Mapping[str, int]) -> Batch:
         actions=nest.concatenate([unroll.actions for unroll in unrolls], axis=1),
         **steps,
         extras={
-            name: np.concatenate([unroll.extras[name] for unroll in unrolls], axis=1) for name in unrolls[0].extras
+            name: np.concatenate([unroll.extras[name] for unroll in unrolls], axis=1)
+            for name in BATCH_EXTRAS
+            if name in unrolls[0].extras
         },
         recurrent_state={
             name: np.concatenate([unroll.recurrent_state[name][0] for unroll in unrolls])
@@ -185,9 +175,8 @@ def _check_array(name: str, array: Any, dtype: np.dtype[Any], shape: tuple[int, 
         raise SchemaError(f"{name} must be {dtype} {shape}, not {found}")
 
 
-def check_episodes(tree: Mapping[str, Any], steps: int, metrics: int) -> None:
-    """Raise SchemaError unless `EPISODE_FIELDS`, and the `metrics` of each, are of episodes that can end within `steps`
-    steps.
+def check_episodes(tree: Mapping[str, Any], steps: int, forms: Mapping[str, Form]) -> None:
+    """Raise SchemaError unless arrays of these forms are of episodes that can end within `steps` steps.
 
     Raises:
         NonFiniteUnrollError: A metric is infinite; NaN stands for an unknown one.
@@ -204,10 +193,11 @@ def check_episodes(tree: Mapping[str, Any], steps: int, metrics: int) -> None:
         raise SchemaError(f"episode_lengths_steps must be positive, not {lengths.min()}")
     if successes.size and not (successes.min() >= -1 and successes.max() <= 1):
         raise SchemaError(f"episode_successes must be -1, 0 or 1, not {successes.min()}…{successes.max()}")
-    if metrics:
-        _check_array(EPISODE_METRICS, tree[EPISODE_METRICS], np.dtype("float32"), (len(lengths), metrics))
-        if np.isinf(tree[EPISODE_METRICS]).any():
-            raise NonFiniteUnrollError(f"{EPISODE_METRICS} is infinite")
+    for name in forms.keys() - EPISODE_FIELDS.keys():
+        dtype, shape = forms[name]
+        _check_array(name, tree[name], dtype, (len(lengths), *shape))
+    if EPISODE_METRICS in forms and np.isinf(tree[EPISODE_METRICS]).any():
+        raise NonFiniteUnrollError(f"{EPISODE_METRICS} is infinite")
 
 
 def _check_values(tree: dict[str, Any], schema: UnrollSchema, header: UnrollHeader) -> None:
@@ -230,7 +220,7 @@ def check_choices(name: str, choices: Array, highest: Sequence[int]) -> None:
 
 def check_least(name: str, array: Array) -> None:
     """Raise SchemaError if the field `name` of steps has a least value, and one of `array` is below it."""
-    least = _LEAST.get(name)
+    least = LEAST.get(name)
     if least is not None and (array < least).any():  # NaN is left to others
         raise SchemaError(f"{name} must be at least {least:g}, not {array.min()}")
 

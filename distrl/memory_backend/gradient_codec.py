@@ -22,7 +22,6 @@ from distrl.memory_backend.codec import (
 )
 from distrl.types import (
     EPISODE_FIELDS,
-    EPISODE_METRICS,
     MOMENTS,
     Array,
     Contribution,
@@ -30,6 +29,7 @@ from distrl.types import (
     Form,
     UnrollHeader,
 )
+from distrl.unroll_schema import episode_forms
 
 _BESIDE = (*EPISODE_FIELDS, "reward_moments")
 _LOSS = "loss"
@@ -46,7 +46,7 @@ class GradientSchema:
         averages: Weight name -> (float32, shape).
         moments: Input name -> "count", "mean" and "squares" -> (float64, shape).
         reward_moments: `MOMENTS`; empty where rewards are not normalised.
-        metrics: M, the number of `environment.metrics`.
+        metrics: M of `EPISODE_METRICS`.
     """
 
     steps: int
@@ -57,14 +57,19 @@ class GradientSchema:
     metrics: int = 0
 
     @property
-    def beside(self) -> tuple[str, ...]:
-        """Names of the fields beside the gradient."""
-        return (*_BESIDE, EPISODE_METRICS) if self.metrics else _BESIDE
+    def episodes(self) -> dict[str, Form]:
+        """As of `UnrollSchema`."""
+        return episode_forms(self.metrics)
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        """Names of the `extras`."""
+        return tuple(name for name in self.episodes if name not in EPISODE_FIELDS)
 
     @property
     def fields(self) -> frozenset[str]:
         """Names of the parts of an encoded gradient."""
-        return frozenset({*Differentiated._fields, *self.beside})
+        return frozenset({*Differentiated._fields, *_BESIDE, *self.extras})
 
     @property
     def max_items(self) -> int:
@@ -103,13 +108,8 @@ def encode_contribution(contribution: Contribution) -> bytes:
     Raises:
         TypeError: An array of a kind that has no encoding.
     """
-    beside = _BESIDE if contribution.episode_metrics is None else (*_BESIDE, EPISODE_METRICS)
-    return wire.pack(
-        {
-            **contribution.differentiated._asdict(),
-            **{name: getattr(contribution, name) for name in beside},
-        }
-    )
+    beside = {name: getattr(contribution, name) for name in _BESIDE}
+    return wire.pack({**contribution.differentiated._asdict(), **beside, **contribution.extras})
 
 
 def decode_contribution(header: UnrollHeader, payload: bytes, schema: GradientSchema) -> Contribution:
@@ -127,7 +127,7 @@ def decode_contribution(header: UnrollHeader, payload: bytes, schema: GradientSc
     check_group("averages", tree["averages"], schema.averages)
     _check_moments(tree["moments"], schema.moments)
     _check_metrics(tree["metrics"])
-    check_episodes(tree, schema.steps, schema.metrics)
+    check_episodes(tree, schema.steps, schema.episodes)
     if header.env_steps > schema.steps:
         raise SchemaError(f"the header says {header.env_steps} steps, an unroll has {schema.steps}")
     check_reward_moments(tree["reward_moments"], schema.reward_moments, header)
@@ -139,7 +139,8 @@ def decode_contribution(header: UnrollHeader, payload: bytes, schema: GradientSc
             metrics=tree["metrics"],
             moments=tree["moments"],
         ),
-        **{name: tree[name] for name in schema.beside},
+        **{name: tree[name] for name in _BESIDE},
+        extras={name: tree[name] for name in schema.extras},
     )
     _check_finite(contribution)
     return contribution

@@ -142,7 +142,7 @@ METRICS = (
     Metric("stop_reason", "", "", "stop reason; in the last snapshot"),
 )
 COLUMNS = tuple(metric.name for metric in METRICS if metric.group)
-TOLD_ONCE = frozenset(metric.name for metric in METRICS if not metric.group)
+REPORTED_ONCE = frozenset(metric.name for metric in METRICS if not metric.group)
 TEXTS = frozenset({"bottleneck"})
 """Columns of text."""
 TIMED = frozenset(metric.name for metric in METRICS if metric.timed)
@@ -205,7 +205,7 @@ def meaning_of(name: str) -> str:
 
 def columns_of(snapshot: Snapshot) -> set[str]:
     """Return the names in it that are columns."""
-    return {name for name in snapshot if name not in TOLD_ONCE and "/" not in name}
+    return {name for name in snapshot if name not in REPORTED_ONCE and "/" not in name}
 
 
 def tag_of(name: str) -> str:

@@ -29,7 +29,7 @@ from distrl.replay.rate_limiter import RateLimiter
 from distrl.replay.ring import UnrollRing, slot_forms
 from distrl.replay.samplers import make_sampler, sampler_bytes
 from distrl.replay.sum_tree import Indices
-from distrl.types import BOOTSTRAP_MASKS, Array, ArraySpec, Batch, BoolArray, FloatArray, Unroll
+from distrl.types import BOOTSTRAP_MASKS, PRIORITIES, Array, ArraySpec, Batch, BoolArray, FloatArray, Unroll
 from distrl.unroll_schema import UnrollSchema, bytes_of
 
 
@@ -77,7 +77,7 @@ def batch_bytes(parameters: ReplayParameters, schema: UnrollSchema, count: int) 
     """Return the bytes of a batch of `count` items, without recurrent state and what an update makes of it."""
     rows = parameters.item.steps(schema.unroll_length_steps)
     steps = sum(
-        dtype.itemsize * math.prod(shape[2:]) for dtype, shape in [*schema.actions.values(), *schema.steps.values()]
+        dtype.itemsize * math.prod(shape[2:]) for dtype, shape in [*schema.actions.values(), *schema.sampled.values()]
     )
     observations = sum(
         dtype.itemsize * math.prod(shape[2:]) * schema.frames.get(name, 1)
@@ -158,7 +158,8 @@ class Replay:
         Raises:
             ConfigError: See `Hindsight.arrays`.
         """
-        slot, steps, priorities = self._next % self._slots, int(np.count_nonzero(unroll.valid)), unroll.priorities
+        slot, steps = self._next % self._slots, int(np.count_nonzero(unroll.valid))
+        priorities = unroll.extras.get(PRIORITIES)
         further = self._items.arrays(unroll)
         if self._hindsight is not None:
             further |= self._hindsight.arrays(unroll)

@@ -12,7 +12,7 @@ import numpy as np
 from distrl import frames
 from distrl.memory_backend.codec import check_choices, check_finite, check_least
 from distrl.replay.sum_tree import Indices
-from distrl.types import PRIORITIES, Array, BoolArray, Form, Unroll, step_arguments, step_arrays
+from distrl.types import Array, BoolArray, Form, Unroll, step_arguments, step_arrays
 from distrl.unroll_schema import UnrollSchema
 
 _CHECKED_SLOTS = 64
@@ -24,7 +24,7 @@ def slot_forms(schema: UnrollSchema, further: Mapping[str, Form]) -> dict[str, F
     Args:
         further: Forms of the items' arrays.
     """
-    forms = {name: form for name, form in schema.steps.items() if name != PRIORITIES.name}
+    forms = dict(schema.sampled)
     for group, arrays in _groups(schema).items():
         forms |= {f"{group}/{position}": form for position, form in enumerate(arrays.values())}
     return {**forms, **further}
@@ -52,12 +52,13 @@ class UnrollRing:
         Args:
             further: Arrays of the items, and arrays that replace the unroll's own.
         """
-        rows = step_arrays(unroll)
+        given = step_arrays(unroll)
         for group, forms in _groups(self._schema).items():
-            given = getattr(unroll, group)
-            rows |= {f"{group}/{position}": given[name] for position, name in enumerate(forms)}
-        for path, array in {**rows, **further}.items():
-            self.arrays[path][slot] = array
+            arrays = getattr(unroll, group)
+            given |= {f"{group}/{position}": arrays[name] for position, name in enumerate(forms)}
+        given |= further
+        for path, array in self.arrays.items():
+            array[slot] = given[path]
 
     def check(self, filled: int) -> None:
         """Check the unrolls in the first `filled` slots, as those from a wire are checked.
@@ -83,12 +84,12 @@ class UnrollRing:
         return _entries(array, (slot * array.shape[1] + rows) * array.shape[2] + environment)
 
     def steps(self, slot: Indices, rows: Indices, environment: Indices) -> dict[str, Any]:
-        """Return arguments of a `Batch`: actions, and the arrays of `STEP_FIELDS` with the schema's extras."""
+        """Return arguments of a `Batch`: actions, and the arrays of `STEP_FIELDS` and the extras."""
         at = (
             slot * self._schema.unroll_length_steps + rows
         ) * self._schema.environments + environment  # of all of them
         actions = enumerate(self._schema.actions)
-        return step_arguments(lambda name: _entries(self.arrays[name], at), self._schema.extras) | {
+        return step_arguments(lambda name: _entries(self.arrays[name], at), self._schema.batch_extras) | {
             "actions": {name: _entries(self.arrays[f"actions/{position}"], at) for position, name in actions}
         }
 

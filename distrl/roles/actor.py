@@ -7,11 +7,11 @@ the environment alone.
 import threading
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from distrl.actors.actor import Actor
 from distrl.actors.admission import FOR_THE_LEARNER
 from distrl.actors.policy import Policy
+from distrl.actors.shipping import Shipper, UnrollShipper
 from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError
@@ -20,9 +20,6 @@ from distrl.roles.description import RunAddress
 from distrl.roles.framework import import_framework
 from distrl.roles.join import MAKING, JoinedRole, await_bundle, await_weights, log, make_environment
 from distrl.roles.plan import Role
-
-if TYPE_CHECKING:
-    from distrl.actors.gradient_actor import GradientShipper
 
 
 class ActorRole(JoinedRole):
@@ -82,11 +79,11 @@ class ActorRole(JoinedRole):
             if self._actor is not None:
                 self._actor.steer(config)
 
-    def _make_shipper(self, environment: VectorEnvironment) -> "GradientShipper | None":
-        """Make the differentiating part of a gradient actor; None for other actors, which import no framework."""
+    def _make_shipper(self, environment: VectorEnvironment) -> Shipper:
+        """Make what sends unrolls, or gradients; the latter import the framework."""
         config = self._run.config
         if config.algorithm.ships == "unrolls":
-            return None
+            return UnrollShipper(config)
         self._enter("starting: importing the framework")
         import_framework(config.learner.backend)
         # Imported here: they bring the framework, which takes seconds, and which no other actor may load.
@@ -97,7 +94,7 @@ class ActorRole(JoinedRole):
         numeric_backend.configure(device="cpu", threads=1, deterministic=False, seed=config.seed)
         return make_shipper(config, environment.spec)
 
-    def _prepare(self, policy: Policy, environment: VectorEnvironment, shipper: "GradientShipper | None") -> Actor:
+    def _prepare(self, policy: Policy, environment: VectorEnvironment, shipper: Shipper) -> Actor:
         """Make the actor and reset its environments."""
         if policy.spec != environment.spec:
             raise ConfigError(f"the policy was made for {policy.spec}, here the environment is {environment.spec}")
@@ -108,5 +105,5 @@ class ActorRole(JoinedRole):
             with self._steering:
                 self._steered = self._in_force()
             actor.steer(self._steered)
-        actor.reset(self._run.description.resumed_update)
+        actor.reset(self._run.description.start.update)
         return actor

@@ -7,6 +7,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from distrl.config import RunConfig
+from distrl.data_store.start_plan import StartPlan
 from distrl.errors import MemoryBackendError
 from distrl.memory_backend.backend import Backend, connect, new_launch
 from distrl.memory_backend.redis_address import public_url
@@ -28,9 +29,7 @@ class RunDescription(BaseModel):
         launch: Token of this launch; roles of another launch of the same run cannot write into it.
         run_dir: The run's directory as the learner sees it.
         config: The effective configuration.
-        resumed_update: Update of the checkpoint that this launch goes on from; 0 for a new training. Part of the
-            actors' seeds, so that a resumed training does not live through its first launch's randomness again.
-        resumed_wall_s: Seconds of training behind that checkpoint.
+        start: How this launch starts.
         most_actors: Most actors that operators may ask for without force; 0: the run starts none.
         spec: The environment, as the probe found it, so that the learner needs no gymnasium.
     """
@@ -42,8 +41,7 @@ class RunDescription(BaseModel):
     run_dir: str
     config: RunConfig
     spec: EnvSpec
-    resumed_update: int = 0
-    resumed_wall_s: float = 0.0
+    start: StartPlan = StartPlan()
     most_actors: int | None = None
 
     @classmethod

@@ -48,12 +48,12 @@ class LearnerRole(JoinedRole):
         self._enter("starting: building the network")
         run_dir = Path(description.run_dir)
         own = is_directory_of(run_dir, description.run_id, description.launch)
-        place = Place(run_dir, own, description.resumed_update)
-        prepared = prepare(description.config, description.spec, place, description.run_id, self._backend)
-        feed: Prefetch[Any] = Prefetch(prepared.make_source(feed_backend, self._stop.is_set), self._stop.is_set)
+        place = Place(run_dir, own, description.start.update, description.start.back)
+        parts = prepare(description.config, description.spec, place, description.run_id, self._backend)
+        feed: Prefetch[Any] = Prefetch(parts.make_source(feed_backend, self._stop.is_set), self._stop.is_set)
         cleanup.callback(feed.close)
         cleanup.callback(self._stop.set)  # before the feed is closed, which waits for its thread
-        self._session = Session(prepared, feed, self._backend.registry.add_snapshot, self._stop.is_set)
+        self._session = Session(parts, feed, self._backend.registry.add_snapshot, self._stop.is_set)
         feed.waits_on = self._session.waits_on
         try:
             reason = self._session.run()
@@ -76,17 +76,17 @@ class LearnerRole(JoinedRole):
         now = self._awake.look()
         if self._session is None:
             return self._identity()
-        (since, before_s), self._waited = self._waited, (now, self._session.waited_for_unrolls_s)
+        (since, before_s), self._waited = self._waited, (now, self._session.waits.total_s("unrolls"))
         state = self._session.learner.state
-        waits = self._session.waits_for_unrolls_s > WAITING_S
+        waits = self._session.waits.under_way_s("unrolls") > WAITING_S
         return replace(
             self._identity(),
             incarnation=self._session.fence,
             state="waiting: unrolls" if waits else self._session.activity,
             env_steps=state.env_steps,
-            env_steps_per_s=0.0 if waits else self._session.env_steps_per_s,
+            env_steps_per_s=0.0 if waits else self._session.reporter.env_steps_per_s,
             weights_version=state.weights_version,
-            last_step_age_s=self._awake.age_s(self._session.learner.last_update_at),
+            last_step_age_s=self._awake.age_s(self._session.progressed_at),
             blocked_share=min((self._waited[1] - before_s) / max(now - since, 1e-9), 1.0),
-            waits={"unrolls": 1.0} if waits else self._session.time_shares,
+            waits={"unrolls": 1.0} if waits else self._session.reporter.time_shares,
         )

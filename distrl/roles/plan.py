@@ -5,7 +5,7 @@ from typing import Literal
 
 from distrl.config import RunConfig
 from distrl.errors import ConfigError
-from distrl.learner.replay_set_up import fitting_replay, replay_schema
+from distrl.learner.replay_set_up import fitting_replay, unroll_schema
 from distrl.memory_backend.records import RoleStatus
 from distrl.roles.machine import cores
 from distrl.types import EnvSpec
@@ -141,14 +141,14 @@ def replay_note(config: RunConfig, spec: EnvSpec) -> str | None:
     except ValueError as error:
         raise ConfigError(f"{spec.id} has {spec.rows} rows in each environment: {error}") from error
     here = config.launch.launcher != "ray"
-    return fitting_replay(parameters, replay_schema(config, spec, {}), config.batch_size, check=here)
+    return fitting_replay(parameters, unroll_schema(config, spec, {}), config.batch_size, check=here)
 
 
 def check_queue(config: RunConfig, spec: EnvSpec) -> None:
     """Refuse a queue that is full before a batch is in it, where that can be known."""
     if config.deterministic or config.algorithm.ships == "gradients":
         return  # one actor without a queue; and the size of gradients is not known before the network is built
-    wanted, least = config.unrolls_at_once, replay_schema(config, spec, {}).least_bytes
+    wanted, least = config.unrolls_at_once, unroll_schema(config, spec, {}).least_bytes
     if config.memory.queue_bytes <= (wanted - 1) * least:
         raise ConfigError(
             f"memory.queue_bytes {config.memory.queue_bytes:,} is full before a batch of {wanted} unrolls of "

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterable
 from contextlib import closing
 
-from distrl.errors import ConfigError, DistrlError, MissingRunError, bounded
+from distrl.errors import ConfigError, DistrlError, ExitError, MissingRunError, bounded
 from distrl.health import beating
 from distrl.memory_backend.keys import checked_actor
 from distrl.memory_backend.records import RoleStatus
@@ -36,10 +36,8 @@ def run_role(role: Role, address: RunAddress, stop: threading.Event) -> int:
         return error.exit_code
     except SystemExit as error:
         log.info("traceback", exc_info=True)
-        log.error(
-            "distrl: error: code of the run called sys.exit(%r), which only its end may; raise an error", error.code
-        )
-        return 1
+        log.error("distrl: error: %s", ExitError(error))
+        return ExitError.exit_code
     except BaseException as error:  # also KeyboardInterrupt of the run's code: Ctrl-C sets `stop`
         log.info("traceback", exc_info=True)
         log.error("distrl: error: unexpected %s: %s", type(error).__name__, bounded(" ".join(str(error).split())))

@@ -10,9 +10,9 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from distrl.config.secrets import with_password_file
-from distrl.config.small_files import read_model
 from distrl.data_store.atomic import TEMPORARY
 from distrl.errors import ConfigError, bounded
+from distrl.files import read_model
 from distrl.runs.summary import Summary
 
 State = Literal["running", "ended", "gone", "damaged"]

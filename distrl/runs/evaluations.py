@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from distrl.config.curriculum import RETURN, SUCCESS
-from distrl.config.small_files import read_end
+from distrl.files import read_end
 
 EVALUATIONS = "evaluations.jsonl"
 MOST_BYTES = 2**20

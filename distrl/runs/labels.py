@@ -10,9 +10,9 @@ from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from distrl.config.small_files import read_small
 from distrl.data_store.atomic import put_file
 from distrl.errors import ConfigError
+from distrl.files import read_small
 
 FILE = "labels.json"
 MOST_BYTES = 2**15

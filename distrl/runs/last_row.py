@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from distrl.config.small_files import open_regular
 from distrl.errors import ConfigError
+from distrl.files import open_regular
 from distrl.metrics.snapshot import TEXTS, Value
 
 TAIL_BYTES = 16384

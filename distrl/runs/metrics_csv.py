@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import from_json
 
-from distrl.config.small_files import open_regular
 from distrl.errors import ConfigError
+from distrl.files import open_regular
 from distrl.metrics.snapshot import TEXTS, Snapshot, columns_of
 from distrl.runs.last_row import LONGEST_LINE, Header, read_header
 

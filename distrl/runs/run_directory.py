@@ -7,40 +7,21 @@ import fcntl
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from distrl.config.stores import is_store_url
 from distrl.data_store.atomic import put_file
-from distrl.data_store.checkpoints import LoadedCheckpoint, load, load_newest
 from distrl.data_store.named_checkpoints import CheckpointName, parse
-from distrl.errors import CheckpointError, ConfigError
+from distrl.errors import ConfigError
 from distrl.runs.directories import PASSWORD_FILE, RunRecord, process_mark
-from distrl.runs.trial import Trial
 
 _FOLDERS = ("logs", "checkpoints", "policy")
 _FILES = (
     *("config.yaml", "manifest.json", "run.json", "summary.json", "metrics.csv", "run.lock", "labels.json"),
     *("evaluations.jsonl", "roles.csv"),
 )
-
-
-@dataclass(frozen=True)
-class Opened:
-    """A locked run directory: facts of its newest checkpoint, and lines to report.
-
-    Attributes:
-        env_steps, wall_s: Environment steps and seconds of training behind the checkpoint.
-        chosen: The checkpoint that was named, of this run or of another one; None: the newest of this run counts.
-    """
-
-    update: int = 0
-    env_steps: int = 0
-    wall_s: float = 0.0
-    notes: tuple[str, ...] = ()
-    chosen: Path | None = None
 
 
 def named_directory(run_dir: Path | None, resume: str) -> Path:
@@ -63,44 +44,33 @@ def named_directory(run_dir: Path | None, resume: str) -> Path:
     return run_dir
 
 
+def named_checkpoint(resume: str | None) -> CheckpointName | None:
+    """Return the directory or checkpoint that --resume names; None for "auto" and for a run in a data store."""
+    return None if resume is None or resume == "auto" or is_store_url(resume) else parse(resume)
+
+
 def run_to_resume(run_dir: Path | None, resume: str | None) -> Path | None:
     """Return the directory of the run whose state --resume names; None for a new run, or for "auto" without one."""
-    named = _named(resume)
+    named = named_checkpoint(resume)
     return named.run if named is not None else None if resume is None else run_dir
-
-
-def names_checkpoint(resume: str) -> bool:
-    """Whether --resume names a checkpoint, RUN@STEP or RUN@best."""
-    named = _named(resume)
-    return named is not None and named.mark is not None
 
 
 def branches(run_dir: Path, resume: str) -> bool:
     """Whether a new run begins with the state of the checkpoint that --resume names, which is another run's."""
-    named = _named(resume)
+    named = named_checkpoint(resume)
     return named is not None and named.mark is not None and named.run.resolve() != run_dir.resolve()
 
 
 @contextmanager
-def open_run_directory(
-    run_dir: Path, resume: str | None, fetch: Callable[[], Sequence[str]] | None = None, trial: Trial | None = None
-) -> Iterator[Opened]:
-    """Create the directory, or check that it can be resumed; while inside, no other process trains in it.
+def locked(run_dir: Path) -> Iterator[frozenset[Path]]:
+    """Create the directory if it is missing; while inside, no other process trains in it.
 
-    Args:
-        resume: None: a new run. "auto": resume if there is a checkpoint, else start. RUN@STEP or RUN@best: that
-            checkpoint, of this run or of another one. Otherwise: must resume.
-        fetch: Brings what a data store has into the locked directory, and returns lines to report; called before
-            checkpoints are looked for.
-        trial: Puts the directory back at the end unless the launch has been accepted; None: it stays as it is then.
+    Yields:
+        The paths that were made, for `Trial.of`.
 
     Raises:
-        ConfigError: A new run would overwrite another one, the run to resume has not ended, or the checkpoint that is
-            named is not there.
-        CheckpointError: There are checkpoints and none is valid, or there is none and `resume` is not "auto".
+        ConfigError: Another process trains in it, or it cannot be made.
     """
-    require_free(run_dir, resume)
-    opened = Opened() if resume is None or fetch else _look_for_checkpoint(run_dir, resume)
     with ExitStack() as held:
         with usable(run_dir):
             made = (run_dir, *(run_dir / name for name in (*_FOLDERS, "run.lock")))
@@ -109,13 +79,7 @@ def open_run_directory(
                 (run_dir / name).mkdir(parents=True, exist_ok=True)
             _hold(held, run_dir, os.O_RDONLY)
             _hold(held, run_dir / "run.lock", os.O_RDWR | os.O_CREAT)
-        if trial is not None:
-            held.enter_context(trial.of(run_dir, new=new))
-        if fetch is not None:
-            notes = fetch()
-            opened = _look_for_checkpoint(run_dir, resume or "auto")
-            opened = replace(opened, notes=(*notes, *opened.notes))
-        yield opened
+        yield new
 
 
 @contextmanager
@@ -131,7 +95,7 @@ def usable(run_dir: Path) -> Iterator[None]:
 
 def require_free(run_dir: Path, resume: str | None) -> None:
     """Raise ConfigError for a directory that cannot be trained in, before anything slow is done; change nothing."""
-    named = _named(resume)
+    named = named_checkpoint(resume)
     is_branch = resume is not None and branches(run_dir, resume)
     if (resume is None or is_branch) and (run_dir / "run.json").exists():
         raise ConfigError(f"{run_dir} already holds a run; add --resume auto to go on, or choose another --run-dir")
@@ -216,44 +180,6 @@ def run_id_of(run_dir: Path) -> str | None:
     """
     path = run_dir / "run.json"
     return RunRecord.read(path).run_id if path.exists() else None
-
-
-def _named(resume: str | None) -> CheckpointName | None:
-    """Return the directory or checkpoint that --resume names; None for "auto" and for a run in a data store."""
-    return None if resume is None or resume == "auto" or is_store_url(resume) else parse(resume)
-
-
-def _look_for_checkpoint(run_dir: Path, resume: str) -> Opened:
-    named = _named(resume)
-    if named is not None and named.mark is not None:
-        chosen = named.find()
-        return _facts(load(chosen), chosen)
-    try:
-        loaded = load_newest(run_dir / "checkpoints")
-    except CheckpointError as error:
-        # Not even with "auto": a new start would silently lose what the operator may still repair.
-        raise CheckpointError(
-            f"{run_dir} holds checkpoints and none is valid; put a good one back, or start anew with another "
-            f"--run-dir ({error})"
-        ) from error
-    if loaded is None and named is not None:
-        raise CheckpointError(f"nothing to resume: {run_dir} holds no checkpoint under checkpoints/")
-    if loaded is None:
-        return Opened(notes=(f"no checkpoint in {run_dir}: starting from the beginning",))
-    return _facts(loaded)
-
-
-def _facts(loaded: LoadedCheckpoint, chosen: Path | None = None) -> Opened:
-    passed_over = [f"passed over {path.name}: {reason}" for path, reason in loaded.rejected]
-    notes = (*passed_over, f"resuming from {loaded.path.name} (update {loaded.step})")
-    env_steps, wall_s = loaded.meta.get("env_steps"), loaded.meta.get("wall_s")
-    return Opened(
-        loaded.step,
-        env_steps if isinstance(env_steps, int) else 0,
-        float(wall_s) if isinstance(wall_s, int | float) else 0.0,
-        notes,
-        chosen=chosen,
-    )
 
 
 def _hold(held: ExitStack, path: Path, flags: int) -> None:

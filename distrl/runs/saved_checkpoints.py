@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from distrl.config.small_files import read_small
 from distrl.data_store.checkpoints import best_path, newest_first, step_of
 from distrl.errors import ConfigError
+from distrl.files import read_small
 
 MOST = 500
 """Most checkpoints that are listed, the newest."""

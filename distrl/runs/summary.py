@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
-from distrl.config.small_files import read_model
 from distrl.data_store.atomic import put_file
+from distrl.data_store.saved_elsewhere import newest_resumable
 from distrl.errors import EXIT_OK, printable
+from distrl.files import read_model
 from distrl.metrics.phrases import lost_words, return_words, used_words, waiting_words
 from distrl.metrics.snapshot import COLUMNS, Snapshot, other_evaluation_column
 
@@ -160,10 +161,11 @@ def closing_text(summary: Summary, run_dir: Path | None) -> str:
     lines.append(f"  lag      {_lag(summary.policy_lag)}")
     lines.append(f"  unrolls  {conservation(summary)}")
     lines += [f"  tracker  {name}: {lack}" for name, lack in summary.untracked.items()]
-    if run_dir is not None and (summary.accepted or resumable(run_dir)):
+    newest = None if run_dir is None else newest_resumable(run_dir)
+    if run_dir is not None and (summary.accepted or newest is not None):
         lines.append(f"  files    {run_dir}: {', '.join(_results(run_dir))}")
-        if resumable(run_dir) and not (_at_goal(summary) and summary.exit_code == EXIT_OK):
-            lines.append(f"  go on    distrl train --resume {shlex.quote(str(run_dir))}")
+    if newest is not None and not (_at_goal(summary) and summary.exit_code == EXIT_OK):
+        lines.append(f"  go on    distrl train --resume {shlex.quote(str(newest))}")
     return "\n".join(map(printable, lines))
 
 
@@ -187,11 +189,6 @@ def _results(run_dir: Path) -> list[str]:
     ]
     folders = ("tensorboard", "checkpoints", "policy", "films", "logs")
     return files + [f"{name}/" for name in folders if (run_dir / name).is_dir()]
-
-
-def resumable(run_dir: Path) -> bool:
-    """Whether a run has a checkpoint to resume from."""
-    return any((run_dir / "checkpoints").glob("ckpt-*"))
 
 
 def _speed(summary: Summary) -> str:

@@ -11,8 +11,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from distrl.config.document import parse_mapping
-from distrl.config.small_files import read_small
 from distrl.errors import ConfigError
+from distrl.files import read_small
 
 INDEX, SWEEP, SEARCH, POPULATION = "sweep.json", "sweep.yaml", "search.yaml", "population.json"
 FILES = (INDEX, SWEEP, SEARCH, POPULATION)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from distrl.actors.policy import Policy
 from distrl.config.load import load
-from distrl.config.small_files import check_place
 from distrl.data_store import atomic
 from distrl.errors import ConfigError, require
+from distrl.files import check_place
 from distrl.learner.policy_files import read_policy
 from distrl.networks.policy.description import BundleDescription
 from distrl.networks.policy.exported_model import Exported, opened, sealed

@@ -13,9 +13,9 @@ import numpy as np
 
 from distrl import frames
 from distrl.actors.policy import Policy, PolicyOutput
-from distrl.config.small_files import MOST_POLICY_BYTES, read_small
 from distrl.environments.preprocessing.pipeline import Pipeline
 from distrl.errors import ConfigError, DistrlError
+from distrl.files import MOST_POLICY_BYTES, read_small
 from distrl.networks.actions.joint import ActionSelector
 from distrl.networks.policy.exported_model import Exported, opened
 from distrl.serving.served_values import action_writer, batched_arrays

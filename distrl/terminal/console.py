@@ -2,9 +2,10 @@
 
 import os
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
@@ -127,6 +128,8 @@ class UntilGoneView:
                 os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
+SLOW_S = 10.0
+"""Time after which a listener that has not returned is reported."""
 Listener = Callable[[Snapshot], object]
 """Takes a snapshot, a mapping of names in `metrics.snapshot.METRICS` to values. If it returns False, the run ends."""
 
@@ -158,8 +161,26 @@ class ListenedView:
         self._last = identity
         self._names |= dict.fromkeys(snapshot)
         for listener in self._listeners:
-            if listener({**self._names, **snapshot}) is False:
+            with self._reported_if_slow(listener):
+                goes_on = listener({**self._names, **snapshot}) is not False
+            if not goes_on:
                 self._stop()
+
+    @contextmanager
+    def _reported_if_slow(self, listener: Listener) -> Iterator[None]:
+        """Report from another thread that a listener has not returned: the run waits for it with all else."""
+        name = getattr(listener, "__qualname__", type(listener).__qualname__)
+        told = (
+            f"the callback {name} has not returned for {SLOW_S:g} s: until it does, no role is watched or started "
+            "again; a second Ctrl-C does not wait for it"
+        )
+        timer = threading.Timer(SLOW_S, self.event, [told])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
 
 VIEWS = ("auto", "plain", "quiet", "silent")

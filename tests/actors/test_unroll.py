@@ -40,15 +40,12 @@ def a_step(observations, rewards, ended=(), valid=None, raw_rewards=None, life_l
     )
 
 
-def fill(
-    builder: UnrollBuilder, steps: list[Step], states: list[dict[str, np.ndarray]] | None = None, succeeded=None
-) -> None:
-    """`states`: after each step; `succeeded`: of each."""
+def fill(builder: UnrollBuilder, steps: list[Step], states: list[dict[str, np.ndarray]] | None = None) -> None:
+    """`states`: after each step."""
     for row, step in enumerate(steps):
         count = len(step.rewards)
         actions, log_probabilities = {"action": np.full(count, row, np.int32)}, np.full(count, -0.5 * row, np.float32)
-        success = None if succeeded is None else succeeded[row]
-        builder.add(actions, log_probabilities, step, {} if states is None else states[row], success)
+        builder.add(actions, log_probabilities, step, {} if states is None else states[row])
 
 
 def test_rows_hold_what_happened():
@@ -217,48 +214,6 @@ def test_discounted_returns_count_from_the_first_step_of_the_episode():
     assert builder.close((0, 1), 2, 1).episode_discounted_returns.tolist() == [7]
 
 
-@pytest.mark.row("P07.1")
-def test_episodes_succeed_as_their_last_step_says():
-    builder = UnrollBuilder(SPEC, 3, 3)
-    builder.begin(observe(0, 0, 0), {})
-    steps = [
-        a_step([1, 1, 1], [1, 1, 1]),
-        a_step([2, 2, 2], [1, 1, 1], ended=[1, 2]),
-        a_step([3, 0, 0], [1, 0, 0], ended=[0], valid=[True, False, False]),
-    ]
-    said = [None, np.array([True, False, None], object), np.array([True, None, None], object)]
-    fill(builder, steps, succeeded=said)
-    unroll = builder.close((0, 1), 0, 1)
-    assert unroll.episode_lengths_steps.tolist() == [2, 2, 3]
-    assert unroll.episode_successes.tolist() == [0, -1, 1]
-    assert unroll.episode_successes.dtype == np.int8
-    fill(builder, [a_step([1, 1, 1], [1, 1, 1], ended=[0, 1, 2])] * 3, succeeded=[None] * 3)
-    assert set(builder.close((0, 1), 1, 1).episode_successes.tolist()) == {-1}
-
-
-def test_episodes_have_the_metrics_of_their_last_step_in_order_of_time():
-    builder = UnrollBuilder(SPEC, 3, 2, metrics=2)
-    builder.begin(observe(0, 0), {})
-    nan = np.nan
-    steps = [
-        (a_step([1, 1], [1, 1], ended=[1]), [[nan, nan], [1, 2]]),
-        (a_step([2, 0], [1, 0], ended=[0], valid=[True, False]), [[3, nan], [nan, nan]]),
-        (a_step([0, 1], [0, 1], ended=[1], valid=[False, True]), [[nan, nan], [5, 6]]),
-    ]
-    for row in (0, 1):
-        for step, metrics in steps:
-            actions, log_probabilities = {"action": np.zeros(2, np.int32)}, np.zeros(2, np.float32)
-            builder.add(actions, log_probabilities, step, {}, None, np.array(metrics, np.float32))
-        unroll = builder.close((0, 1), row, 1)
-        np.testing.assert_array_equal(
-            unroll.episode_metrics, np.array([[1, 2], [3, nan], [5, 6]], np.float32), strict=True
-        )
-    for _ in range(3):
-        step = a_step([1, 1], [1, 1])
-        builder.add(actions, log_probabilities, step, {}, None, np.full((2, 2), nan, np.float32))
-    assert builder.close((0, 1), 2, 1).episode_metrics.shape == (0, 2)
-
-
 def test_episodes_return_what_the_environment_paid_not_what_is_learned_from():
     builder = UnrollBuilder(SPEC, 2, 1)
     builder.begin(observe(0), {})
@@ -382,22 +337,3 @@ def test_episode_statistics_equal_the_slow_walk(data):
     ]
     discounted = [float(value) for unroll in collected for value in unroll.episode_discounted_returns]
     assert discounted == pytest.approx([row[4] for row in expected], abs=1e-5)
-
-
-def test_moments_of_rewards_are_told_where_somebody_asks_and_go_on_over_the_seam():
-    builder = UnrollBuilder(SPEC, 2, 1, 0.5)
-    builder.begin(observe(0), {})
-    fill(builder, [a_step([1], [4]), a_step([2], [2])])
-    first = builder.close((0, 1), 0, 1)
-    assert first.reward_moments == {"count": 2.0, "mean": 4.0, "squares": 0.0}
-    fill(builder, [a_step([3], [1], ended=[0]), a_step([4], [0], valid=[False])])
-    assert builder.close((0, 1), 1, 1).reward_moments == {"count": 1.0, "mean": 3.0, "squares": 0.0}
-    fill(builder, [a_step([5], [7]), a_step([6], [0])])
-    assert builder.close((0, 1), 2, 1).reward_moments["mean"] == 5.25
-    builder.begin(observe(0), {})  # episodes that were abandoned are forgotten
-    fill(builder, [a_step([1], [1]), a_step([2], [1])])
-    assert builder.close((0, 1), 3, 1).reward_moments["mean"] == 1.25
-    silent = UnrollBuilder(SPEC, 1, 1)
-    silent.begin(observe(0), {})
-    fill(silent, [a_step([1], [4])])
-    assert silent.close((0, 1), 0, 1).reward_moments == {}

@@ -125,7 +125,7 @@ def make_batch(networks, name="ppo", seed=0, observations=None, actions=None, **
         "valid": rng.random(shape) < 0.8 if sequences else np.ones(shape, bool),
         "behaviour_log_probabilities": np.full(shape, -0.7, "float32"),
         "recurrent_state": {key: np.zeros((N, *spec.shape), "float32") for key, spec in states.items()},
-        "extras": probabilities if section.tells_choice_probabilities else {},
+        "extras": {name: array for name, array in probabilities.items() if name in section.unroll_extras},
         **({} if sequences else sampled),
     }
     return Batch(**(given | fields))

@@ -261,7 +261,7 @@ def test_actors_act_by_the_policy_and_defaults_are_the_papers():
     assert (parameters.importance_weight_truncation, parameters.trust_region_delta) == (10.0, 1.0)
     assert (parameters.average_policy_rate, parameters.trace_lambda, parameters.entropy_weight) == (0.01, 1.0, 0.001)
     assert (parameters.replay.samples_per_insert, parameters.replay.item.kind) == (5.0, "sequence")
-    assert (parameters.tells_choice_probabilities, parameters.learns_from) == (True, "own policy")
+    assert (parameters.unroll_extras, parameters.learns_from) == ((CHOICE_PROBABILITIES,), "own policy")
 
 
 @pytest.mark.parametrize(

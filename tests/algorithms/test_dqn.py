@@ -320,10 +320,10 @@ def test_apex_is_dqn_with_all_of_it():
     assert (parameters.double, parameters.dueling, parameters.replay.item.n_step) == (True, True, 3)
     assert parameters.replay.sampler.kind == "prioritized"
     assert parameters.replay.samples_per_insert is None
-    assert parameters.tells_priorities
-    assert not make().parameters.tells_priorities
+    assert parameters.unroll_extras == ("priorities",)
+    assert not make().parameters.unroll_extras
     for sampler in ({"kind": "uniform"}, {"kind": "prioritized", "new_items_first": True}):
-        assert not make(name="apex", replay={"sampler": sampler}).parameters.tells_priorities
+        assert not make(name="apex", replay={"sampler": sampler}).parameters.unroll_extras
     assert parameters.exploration.epsilon.kind == "ladder"
     assert type(make(name="apex")) is type(make())
 
@@ -345,7 +345,7 @@ def test_r2d2_is_apex_with_memory():
     given = make(LSTM, name="r2d2", replay={"item": {"burn_in_steps": 4}}).parameters.replay.item
     assert (given.kind, given.n_step, given.burn_in_steps) == ("sequence", 5, 4)
     assert parameters.replay.sampler.kind == "prioritized"
-    assert (parameters.tells_priorities, parameters.rescales_values) == (True, True)
+    assert (parameters.unroll_extras, parameters.rescales_values) == (("priorities",), True)
     assert parameters.exploration.epsilon.kind == "ladder"
     assert type(make(LSTM, name="r2d2")) is type(make())
     with pytest.raises(ValueError, match="fc has no memory, and r2d2 learns what a recurrent network needs; use lstm"):

@@ -60,7 +60,7 @@ class Stored:
             actor.step(backend.unrolls.admission())
         environment.close()
         states = online.recurrent_state
-        schema = UnrollSchema.of(environment.spec, T, B, states, tells_priorities=True, states=len(config.state_rows))
+        schema = UnrollSchema.of(environment.spec, T, B, states, extras=["priorities"], states=len(config.state_rows))
         self.unrolls = [decode_unroll(entry.header, entry.payload, schema) for entry in backend.unrolls.take(3, 0.0)]
         replay = make_replay(config, environment.spec, states, 0)
         for unroll in self.unrolls:

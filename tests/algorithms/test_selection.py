@@ -100,6 +100,13 @@ class Secret(Mine):
         rate: float = 0.5
 
 
+class Asking(Impala):
+    class Parameters(ImpalaParameters):
+        name: str
+        learns_from = "own policy"
+        unroll_extras = ("choice_probabilities",)
+
+
 class Parting(Impala):
     class Parameters(ImpalaParameters):
         name: str
@@ -111,6 +118,7 @@ def user_module(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
     module = types.ModuleType("user_module")
     module.Mine, module.Wrong, module.Taken, module.Algorithm, module.number = Mine, Wrong, Taken, Algorithm, 3
+    module.Asking = Asking
     monkeypatch.setitem(sys.modules, "user_module", module)
 
 
@@ -132,6 +140,31 @@ def test_the_section_is_filled_in():
     assert section.declared == Declared(ships="gradients", batch_size=3, takes_bonus=False)
     again = make_algorithm(RunConfig.model_validate({"algorithm": section.model_dump(mode="json")}))
     assert again.parameters.batch_size == 3
+
+
+@pytest.mark.parametrize(
+    ("earlier", "instead"), [(True, "name 'priorities' in unroll_extras instead"), (False, "leave it out")]
+)
+def test_an_earlier_declaration_is_refused_with_what_to_write(monkeypatch, earlier, instead):
+    loaded("user_module:Asking")
+    monkeypatch.setattr(Asking.Parameters, "tells_priorities", earlier, raising=False)
+    with pytest.raises(ConfigError) as caught:
+        external_class("user_module:Asking")
+    assert str(caught.value) == f"algorithm user_module:Asking: Parameters.tells_priorities: {instead}"
+
+
+@pytest.mark.parametrize("asked", [("choice_probabilities",), ("nonsense",)])
+def test_what_unrolls_carry_for_it_is_declared_by_name(monkeypatch, asked):
+    config = loaded("user_module:Asking")
+    monkeypatch.setattr(Asking.Parameters, "unroll_extras", asked)
+    if asked == ("nonsense",):
+        with pytest.raises(ConfigError) as caught:
+            effective_section(config, Asking)
+        assert str(caught.value) == (
+            "algorithm user_module:Asking: unroll_extras: 'nonsense' is none of choice_probabilities, priorities"
+        )
+        return
+    assert effective_section(config, Asking).unroll_extras == asked
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from benchmarks import dashboard
-from distrl.dashboard.index import Index
+from distrl.apps.dashboard.index import Index
 
 WHERE = {"commit": "abc1234", "date": "2026-01-02", "machine": "2 cores (X)", "load_before": 0.1}
 

@@ -23,7 +23,7 @@ def test_counts_of_a_known_tree(tmp_path):
         "actors/policy.py": "from distrl.actors import actor\nclass Policy: ...\nclass _Own: ...",
         "learner/learner.py": "import distrl.actors.policy\nclass Policy: ...\nclass _Own: ...",
         "jobs/record.py": "from distrl.actors.policy import Policy",
-        "launch/training.py": "from distrl.jobs.record import Policy",
+        "launch/training.py": "from distrl.apps.jobs.record import Policy",
     }
     for name, text in files.items():
         (tmp_path / "distrl" / name).parent.mkdir(parents=True, exist_ok=True)

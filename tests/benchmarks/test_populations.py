@@ -3,8 +3,8 @@ import json
 import pytest
 
 from benchmarks import populations, speed
+from distrl.apps.experiments.search import Search
 from distrl.config.load import load, validated
-from distrl.experiments.search import Search
 
 
 @pytest.mark.parametrize("task", populations.TASKS.values(), ids=populations.TASKS.keys())

@@ -5,8 +5,8 @@ import pytest
 
 from benchmarks import speed, tuning
 from benchmarks.measurement import FailedError
+from distrl.apps.experiments.search import Search
 from distrl.config.load import load, validated
-from distrl.experiments.search import Search
 
 
 @pytest.mark.parametrize("name", tuning.SEARCHES)

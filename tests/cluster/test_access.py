@@ -16,9 +16,9 @@ from contextlib import ExitStack, closing, contextmanager
 import pytest
 import redis
 
-from distrl.commands.main import main
+from distrl.apps.commands.main import main
+from distrl.apps.dashboard.jobs import Jobs, check_reachable
 from distrl.config.schedules import Progress
-from distrl.dashboard.jobs import Jobs, check_reachable
 from distrl.errors import MemoryBackendError
 from distrl.memory_backend.access import COMMANDS, ROLES, WITHOUT_KEY, users
 from distrl.memory_backend.backend import connect

@@ -8,15 +8,15 @@ import shutil
 import pytest
 
 from distrl import __version__
+from distrl.apps.jobs import kubernetes_commands, kubernetes_jobs, submission
+from distrl.apps.jobs.kubernetes_jobs import SECRET_KEYS, KubernetesJobs
+from distrl.apps.jobs.record import Job, JobRecord, OpenRecord
+from distrl.apps.jobs.submission import submit, withdraw_unfinished
+from distrl.apps.jobs.target import NoAnswerError
+from distrl.apps.jobs.watching import state_of, watch
 from distrl.config.load import load
 from distrl.data_store.opening import open_objects
 from distrl.errors import ConfigError
-from distrl.jobs import kubernetes_commands, kubernetes_jobs, submission
-from distrl.jobs.kubernetes_jobs import SECRET_KEYS, KubernetesJobs
-from distrl.jobs.record import Job, JobRecord, OpenRecord
-from distrl.jobs.submission import submit, withdraw_unfinished
-from distrl.jobs.target import NoAnswerError
-from distrl.jobs.watching import state_of, watch
 from tests.cluster.test_jobs import RUN_ID, Bed
 from tests.faults.kube_api import ROOM
 from tests.faults.kube_tools import programs

@@ -150,7 +150,7 @@ def test_of_many_that_claim_at_once_exactly_one_is_the_writer(client):
 
 @pytest.mark.row("D63")
 def test_the_requests_of_a_checkpoint(client, tmp_path):
-    """docs/store.md has these numbers, of a checkpoint like those of the CartPole preset."""
+    """docs/cluster.md has these numbers, of a checkpoint like those of the CartPole preset."""
     here = tmp_path / "here"
     (here / "policy").mkdir(parents=True)
     mirror = Mirror(StoredRun(open_objects(client.url), "r"), here, after=0, launch="l", keep=5, give_up_s=30.0)
@@ -329,7 +329,7 @@ def test_no_bucket_no_rights_no_credentials_no_server(server, tmp_path, free_por
         server.variables, "s3://none/runs", tmp_path
     )
     without = {**server.variables, "AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "HOME": str(tmp_path)}
-    assert "set the credentials in the environment (docs/store.md)" in refused(without, server.url, tmp_path)
+    assert "set the credentials in the environment (docs/cluster.md)" in refused(without, server.url, tmp_path)
     server.signal(signal.SIGKILL)
     assert "Could not connect to the endpoint URL" in refused(server.variables, server.url, tmp_path)
     refusing = S3Server(tmp_path / "refusing", free_port, refuses=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from distrl.data_store.stored_run import Position, StoredRun, Writer
+from distrl.data_store.stored_run import GoingBack, Position, StoredRun, Writer
 from distrl.errors import FencedError, StoreError
 from tests.data_store.stores import KINDS, Breaking, make_store, saved, store_steps
 
@@ -18,10 +18,34 @@ def names(run):
 
 @pytest.mark.row("D60")
 def test_a_run_begins_with_its_first_claim(run, tmp_path):
-    assert not run.is_begun()
+    assert not run.look().is_begun
     store_steps(run, tmp_path)
-    assert run.is_begun()
+    assert run.look().is_begun
     assert names(run) == []
+
+
+def test_of_two_launches_of_a_new_run_one_begins_it(run, tmp_path):
+    other = StoredRun(run.objects, "r")
+    assert (run.begin(), other.begin()) == (True, False)
+    run.withdraw()
+    assert not run.objects.sizes("r")
+    assert other.begin()
+    store_steps(run, tmp_path, 10)  # the first learner
+    assert (run.look().is_begun, run.look().newest, run.begin()) == (True, Position(1, 10), False)
+
+
+def test_a_launch_knows_its_own_claim_again(run, monkeypatch):
+    created = run.objects.create
+    monkeypatch.setattr(run.objects, "create", lambda name, content: created(name, content) and False)
+    assert run.begin()
+
+
+def test_a_return_counts_until_the_next_learner_claims(run, tmp_path):
+    store_steps(run, tmp_path, 10, 20, 30)
+    back = StoredRun(run.objects, "r", GoingBack(1, Position(1, 20)))
+    assert (back.look().newest, run.look().newest) == (Position(1, 20), Position(1, 30))
+    Writer.claim(back, 1, "two", Position(1, 20)).store(saved(tmp_path, 25), 25, None, best=False, keep=5)
+    assert names(back) == names(run) == ["000002-000000000025", "000001-000000000020", "000001-000000000010"]
 
 
 def test_newest_first_by_writer_and_step(run, tmp_path):

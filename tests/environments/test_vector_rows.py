@@ -18,7 +18,7 @@ from distrl.environments.gym_adapter import VALID
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError
 from distrl.launch.deterministic import run_deterministic
-from distrl.learner.replay_set_up import replay_schema
+from distrl.learner.replay_set_up import unroll_schema
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.stream import QueueCaps
 from distrl.roles.description import RunDescription
@@ -139,7 +139,7 @@ def test_every_agent_plays_its_share_of_an_evaluation():
 
 def test_the_learner_expects_a_row_for_every_agent():
     config = RunConfig.model_validate({"environment": {"id": "x"}, "actors": {"environments": 3}})
-    assert replay_schema(config, make(1).spec, {}).environments == 6
+    assert unroll_schema(config, make(1).spec, {}).environments == 6
 
 
 def test_a_training_of_agents_counts_every_row(tmp_path):
@@ -154,7 +154,7 @@ def test_a_training_of_agents_counts_every_row(tmp_path):
         }
     )
     backend = connect("local:", "r", QueueCaps.of(config), name="test", give_up_s=1.0)
-    description = RunDescription(run_id="r", run_dir=str(tmp_path), resumed_update=0, config=config, spec=make(1).spec)
+    description = RunDescription(run_id="r", run_dir=str(tmp_path), config=config, spec=make(1).spec)
     backend.create(description.model_dump_json())
     snapshots = []
     assert run_deterministic(description, backend, snapshots.append, lambda: False, print) == "updates"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from distrl.commands import main
+from distrl.apps.commands import main
 from distrl.errors import how_to_install
 
 PRESET = ("--preset", "cartpole-impala")

@@ -8,10 +8,10 @@ import axe_playwright_python
 import numpy as np
 import pytest
 
+from distrl.apps.dashboard.files import id_of
 from distrl.config.load import dump, load
-from distrl.dashboard.files import id_of
 from distrl.memory_backend.records import HostLoad, RoleStatus
-from distrl.metrics.sinks import EventFile
+from distrl.metrics.event_file import EventFile
 from tests import run_folders
 from tests.failures.browsing import PATIENCE_S, serving, until
 

@@ -10,10 +10,10 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
+from distrl.apps.dashboard.files import id_of
 from distrl.config.load import dump, load
-from distrl.dashboard.files import id_of
 from distrl.memory_backend.records import Evaluation
-from distrl.metrics.sinks import EventFile
+from distrl.metrics.event_file import EventFile
 from distrl.runs.evaluations import write_evaluation
 from tests.failures.browsing import until
 

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from distrl.apps.dashboard.files import id_of
 from distrl.config.load import dump, load
-from distrl.dashboard.files import id_of
 from tests.failures.browsing import until
 from tests.run_folders import summary
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from distrl.dashboard.files import id_of
+from distrl.apps.dashboard.files import id_of
 from tests.failures.browsing import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from distrl.dashboard.files import id_of
+from distrl.apps.dashboard.files import id_of
 from distrl.memory_backend.records import Evaluation
 from distrl.runs.evaluations import write_evaluation
 from distrl.runs.labels import Labels

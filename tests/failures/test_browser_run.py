@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from distrl.dashboard.files import id_of
+from distrl.apps.dashboard.files import id_of
 from distrl.runs.directories import RunRecord
 from tests.failures.browsing import until
 from tests.faults.arguments import sets

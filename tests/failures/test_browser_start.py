@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from distrl.dashboard.files import id_of
+from distrl.apps.dashboard.files import id_of
 from distrl.runs.directories import RunRecord
 from distrl.runs.summary import Summary
 from tests.failures.browsing import serving, until

@@ -82,7 +82,7 @@ def test_a_run_goes_back_branches_and_lends_its_weights(start_run, unhurried, di
     fourth = begun.finish()
     taken = f"begins with the weights of {tmp_path / 'branch'}@90: took 8 of 8"
     assert (fourth.exit_code, fourth.updates, fourth.trained, fourth.imbalance) == (0, 3, 3, 0)
-    assert f"the training {taken}" in begun.told
+    assert f"the learner {taken}" in begun.told
     assert f"the learner {taken}" in (tmp_path / "warm" / "logs" / "learner.log").read_text()
     saved = load_newest(tmp_path / "warm" / "checkpoints")
     assert saved is not None

@@ -54,6 +54,7 @@ def test_a_disk_that_refuses_at_the_goal_loses_nothing_and_hides_nothing(start_r
     assert f"the summary cannot be written: [Errno 21] Is a directory: '{run.run_dir}" in run.told
     assert " trained + " in run.told
     assert f"  files    {run.run_dir}: metrics.csv, tensorboard/, policy/, logs/\n" in run.told  # only what is there
+    assert f"  go on    distrl train --resume {folder}\n" in run.told
     assert load_newest(folder / "checkpoints").meta["updates"] == 20
     assert read_policy(folder).env_steps > 0
     # policy/ does take something: what was published.

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from distrl.runs.summary import Summary
+from tests.apps.trackers.mlflow_store import stored_after
 from tests.faults.arguments import sets
-from tests.trackers.mlflow_store import stored_after
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis, pytest.mark.long]
 

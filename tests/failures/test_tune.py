@@ -8,10 +8,10 @@ from itertools import pairwise
 
 import pytest
 
+from distrl.apps.experiments.directory import SweepDirectory
+from distrl.apps.experiments.search import Search
+from distrl.apps.experiments.tuning import open_study
 from distrl.config.load import validated
-from distrl.experiments.directory import SweepDirectory
-from distrl.experiments.search import Search
-from distrl.experiments.tuning import open_study
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.long

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from distrl.dashboard.server import GRACE_S as DASHBOARD_S
+from distrl.apps.dashboard.server import GRACE_S as DASHBOARD_S
 from distrl.launch.joined_actors import LEAVE_GRACE_S as ACTORS_S
 from distrl.launch.supervise import LEARNER_GRACE_S as LEARNER_S
 from tests.helm.rendering import Object

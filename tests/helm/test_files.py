@@ -15,12 +15,12 @@ import yaml
 from typer.testing import CliRunner
 
 import distrl
-from distrl.commands.main import app
+from distrl.apps.commands.main import app
 from tests.faults.tls_redis import Authority
 from tests.helm.rendering import CHART, ROOT
 
 ALERTS = yaml.safe_load((CHART / "files/alerts.yaml").read_text())["groups"][0]["rules"]
-OPERATIONS = (ROOT / "docs/operations.md").read_text()
+RUNBOOK = (ROOT / "docs/reliability.md").read_text()
 
 
 def sections(text: str) -> set[str]:
@@ -38,11 +38,11 @@ def test_the_users_of_redis_are_those_of_the_command():
 def test_every_alert_has_a_section_in_the_runbook(alert):
     page, _, section = alert["annotations"]["runbook_url"].partition("#")
     assert page == "@runbook@"
-    assert section in sections(OPERATIONS)
+    assert section in sections(RUNBOOK)
 
 
 def test_every_exit_code_has_a_section_in_the_runbook():
-    assert {f"exit-code-{code}" for code in (0, 1, 2, 3, 4, 5, 6, 130, 137, 143)} <= sections(OPERATIONS)
+    assert {f"exit-code-{code}" for code in (0, 1, 2, 3, 4, 5, 6, 130, 137, 143)} <= sections(RUNBOOK)
 
 
 def test_the_chart_has_the_version_of_the_program():

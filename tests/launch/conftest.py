@@ -102,12 +102,12 @@ class World:
         actors = {"count": 1, **changes.pop("actors", {})}
         config = RunConfig.model_validate({"actors": actors, **changes})
         self.view.script = list(script)
-        monitor = Monitor(config, self.run_dir, self.view)
+        monitor = Monitor("r", self.run_dir, config, self.view)
         try:
             logs = self.run_dir / "logs"
             return Supervisor(config, self.launcher, self.backend, monitor, logs, self.interrupt).run()
         finally:
-            monitor.close()
+            monitor.end(None)
 
     def dies(self, role: Role, code: int, says: str | None = None) -> Callable[[], None]:
         """A line of a script: the newest incarnation of `role` ends."""

@@ -8,6 +8,7 @@ import pytest
 from distrl.algorithms.dqn import Dqn
 from distrl.config import RunConfig
 from distrl.data_store.checkpoints import load_newest
+from distrl.data_store.start_plan import StartPlan
 from distrl.environments.vector import VectorEnvironment
 from distrl.environments.worlds.toy import Identity, StepCounter
 from distrl.errors import NonFiniteError, StalledError
@@ -73,7 +74,7 @@ class Training:
         description = RunDescription(
             run_id=f"r{update}",
             run_dir=str(self.run_dir),
-            resumed_update=update,
+            start=StartPlan(update=update),
             config=config,
             spec=environment.spec,
         )

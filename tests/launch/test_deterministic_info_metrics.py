@@ -6,7 +6,7 @@ import pytest
 
 import distrl
 from distrl.data_store.checkpoints import load_newest
-from distrl.metrics.sinks import CsvSink
+from distrl.observers.metrics_csv import CsvSink
 from tests.launch.test_deterministic import Training, compare
 
 METRICS = {"pay": "sum", "episode": "last", "late": "max", "never": "mean"}

@@ -1,6 +1,6 @@
 """`evaluation.other_environments` in whole trainings in one process, with metrics, and in a resumed run."""
 
-from distrl.metrics.sinks import CsvSink
+from distrl.observers.metrics_csv import CsvSink
 from tests.launch.test_deterministic import Training
 from tests.launch.test_deterministic_info_metrics import config, rows_of
 

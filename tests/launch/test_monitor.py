@@ -2,7 +2,9 @@
 
 import csv
 import threading
+from contextlib import nullcontext
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 
@@ -11,7 +13,9 @@ from distrl.config.settings import Setting
 from distrl.errors import ConfigError
 from distrl.launch.monitor import Monitor
 from distrl.memory_backend.records import Evaluation, Request, RoleStatus
-from distrl.metrics.sinks import CsvSink
+from distrl.observers.metrics_csv import CsvSink
+from distrl.observers.observer import Observer
+from distrl.observers.terminal import Terminal
 from distrl.runs.evaluations import read_evaluations
 from tests.event_files import read_events
 
@@ -30,12 +34,12 @@ def make_monitor(tmp_path, view):
 
     def make(**config):
         view.script = [lambda: None] * 10
-        made.append(Monitor(RunConfig.model_validate(config), tmp_path, view))
+        made.append(Monitor("r", tmp_path, RunConfig.model_validate(config), view))
         return made[-1]
 
     yield make
     for monitor in made:
-        monitor.close()
+        monitor.end(None)
 
 
 def rows(run_dir):
@@ -50,11 +54,11 @@ def test_every_snapshot_is_taken_once_with_what_only_the_supervisor_knows(make_m
     monitor.update(backend, [ACTOR, LEARNER])
     backend.registry.add_snapshot(snapshot(2, 2.0))
     backend.registry.add_snapshot(snapshot(3, 3.0))
-    monitor.restarts = 4
+    monitor.fleet.restarts = 4
     monitor.update(backend, [ACTOR, replace(ACTOR, id=1), LEARNER])
     told = [(row["updates"], row["actors_up"], row["restarts"]) for row in rows(tmp_path)]
     assert told == [("1", "1", "0"), ("2", "2", "4"), ("3", "2", "4")]
-    assert (monitor.updates, monitor.latest["env_steps"]) == (3, 300)
+    assert (monitor.updates, monitor.totals.latest["env_steps"]) == (3, 300)
 
 
 def test_a_problem_with_which_a_role_goes_on_is_told_once(make_monitor, backend, tmp_path):
@@ -122,14 +126,14 @@ def test_actors_that_wait_for_the_learner_are_told_of_and_at_the_end_over_the_wh
     monitor.update(backend, [LEARNER])
     told = [row["actors_blocked_share"] for row in rows(tmp_path)]
     assert told == ["", "0.625", "0.0", "0.3125"]
-    assert monitor.latest["actors_blocked_share"] == 0.3125
+    assert monitor.totals.latest["actors_blocked_share"] == 0.3125
 
 
 def test_memory_is_the_highest_ever_seen(make_monitor, backend):
     monitor = make_monitor()
     monitor.update(backend, [ACTOR, LEARNER])
     monitor.update(backend, [replace(ACTOR, incarnation=2, peak_rss_mb=80.0)])
-    assert monitor.peak_rss_mb == {"actor 0": 100.0, "learner": 500.0}
+    assert monitor.totals.peak_rss_mb == {"actor 0": 100.0, "learner": 500.0}
 
 
 def test_the_newest_ledger_is_kept(make_monitor, backend):
@@ -158,14 +162,14 @@ def test_a_fail_over_of_redis_is_an_event(make_monitor, backend, tmp_path):
 
 def test_rates_are_of_this_launch_after_its_first_snapshot(make_monitor, backend):
     monitor = make_monitor()
-    assert monitor.rate("updates") == 0.0
+    assert monitor.totals.rate("updates") == 0.0
     backend.registry.add_snapshot(snapshot(1000, 60.0))  # resumed: an hour's updates are not this minute's
     monitor.update(backend, [])
-    assert monitor.rate("updates") == 7.0  # one snapshot alone: what it says
+    assert monitor.totals.rate("updates") == 7.0  # one snapshot alone: what it says
     backend.registry.add_snapshot(snapshot(1030, 62.0))
     monitor.update(backend, [])
-    assert monitor.rate("updates") == 15.0
-    assert monitor.rate("env_steps") == 1500.0
+    assert monitor.totals.rate("updates") == 15.0
+    assert monitor.totals.rate("env_steps") == 1500.0
 
 
 def test_events_go_to_the_user_and_to_the_log(make_monitor, view, tmp_path):
@@ -276,6 +280,66 @@ def test_an_evaluation_is_told_with_its_results_in_other_environments(make_monit
     assert view.events == [f"evaluation at 100 steps: {alike}; in hard: {there}; in far: {alike}"]
 
 
+# ------------------------------------------------------------------------------------------------------- the observers
+
+
+class Recording(Observer):
+    """Keeps the names of calls, over all instances."""
+
+    calls: ClassVar[list[str]] = []
+
+    def __init__(self, run):
+        self.run = run
+        self.calls.append("made")
+
+    def event(self, text):
+        self.calls.append(f"event {text}")
+
+    def end(self, summary):
+        self.calls.append("ended")
+        self.run.report("late")
+        return {"mine": "one row is missing"}
+
+
+class Refusing(Observer):
+    def __init__(self, run):
+        raise ConfigError("mine is damaged")
+
+    def event(self, text):
+        raise OSError(28, "No space left on device")
+
+
+@pytest.fixture
+def observed(tmp_path, view, monkeypatch):
+    """observed(*observers): a monitor of these alone, in a run without files."""
+    monkeypatch.setattr(Recording, "calls", [])
+    return lambda *observers: Monitor("r", tmp_path, RunConfig(), view, observers=observers)
+
+
+def test_observers_may_report_until_the_last_has_ended_and_say_what_they_lack(observed):
+    monitor = observed(Recording, Terminal)
+    monitor.event("one")
+    assert monitor.end(None) == {"mine": "one row is missing"}
+    assert Recording.calls == ["made", "event one", "ended", "event late"]
+
+
+def test_an_observer_that_refuses_the_launch_lets_those_before_it_end(observed):
+    with pytest.raises(ConfigError, match="mine is damaged"):
+        observed(Recording, Refusing)
+    assert Recording.calls == ["made", "ended", "event late"]
+
+
+@pytest.mark.parametrize("writes", [None, "mine"])
+def test_an_error_of_a_file_ends_the_run_unless_the_observer_names_the_file(observed, view, monkeypatch, writes):
+    monkeypatch.setattr(Refusing, "__init__", lambda self, run: None)
+    monkeypatch.setattr(Refusing, "writes", writes)
+    monitor = observed(Refusing)
+    with nullcontext() if writes else pytest.raises(OSError, match="No space left on device"):
+        monitor.event("one")
+        monitor.event("two")
+    assert view.events == (["mine cannot be written: [Errno 28] No space left on device"] if writes else [])
+
+
 # ------------------------------------------------------------------------------------------ the configuration as text
 
 SETTINGS = {"seed": Setting(3, "flag --seed"), "memory.url": Setting("redis://•••@host", "default")}
@@ -284,7 +348,7 @@ SETTINGS = {"seed": Setting(3, "flag --seed"), "memory.url": Setting("redis://�
 @pytest.mark.row("P02.12", "P03")
 def test_the_configuration_and_more_are_in_tensorboard_as_text(make_monitor, tmp_path):
     monitor = make_monitor(tensorboard={"meta": {"note": "why", "api_key": "s3cret", "ones": [[1, 1], [1, 1]]}})
-    monitor.write_configuration(SETTINGS)
+    monitor.begin(SETTINGS)
     texts = read_events(tmp_path / "tensorboard").texts
     assert texts.keys() == {"configuration", "meta"}
     assert "| seed | 3 | flag --seed |" in texts["configuration"]
@@ -303,7 +367,7 @@ def test_the_configuration_and_more_are_in_tensorboard_as_text(make_monitor, tmp
 )
 def test_a_label_says_where_the_configuration_is_told(make_monitor, view, tmp_path, labels, texts, told):
     monitor = make_monitor(tensorboard={"labels": labels})
-    monitor.write_configuration(SETTINGS)
+    monitor.begin(SETTINGS)
     assert read_events(tmp_path / "tensorboard").texts.keys() == texts
     assert view.events == told
 
@@ -337,7 +401,7 @@ def test_a_paused_run_is_shown_without_a_rate_though_its_last_snapshot_had_one(
         monitor.update(backend, [replace(ACTOR, state=state), replace(LEARNER, state="waiting: unrolls")])
     assert shown[0] == {}
     assert [(one["env_steps_per_s"], one["updates_per_s"]) for one in shown[1:]] == [(0.0, 0.0), (9.0, 7.0)]
-    assert monitor.latest["env_steps_per_s"] == 9.0  # what the learner said stays what is written down
+    assert monitor.totals.latest["env_steps_per_s"] == 9.0  # what the learner said stays what is written down
 
 
 def test_rows_of_roles_are_written_where_they_are_wanted(make_monitor, backend, tmp_path):

@@ -4,11 +4,13 @@ import logging
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from distrl.config.load import load
-from distrl.launch.one_process import log_lines_in, save_by_updates, standard_error_in
+from distrl.interrupt import Interrupt
+from distrl.launch.one_process import log_lines_in, save_by_updates, standard_error_in, train_here
 from distrl.roles.description import RunDescription
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 
@@ -33,6 +35,26 @@ def test_standard_error_comes_back_after_an_error(tmp_path, capfd):
         raise KeyError
     os.write(2, b"here again\n")
     assert capfd.readouterr().err == "here again\n"
+
+
+def ended_by(train, tmp_path, monkeypatch, update=lambda *_: None):
+    """Train with another `run_deterministic`; `update` is the monitor's, which calls callbacks."""
+    (tmp_path / "logs").mkdir()
+    monkeypatch.setattr("distrl.launch.deterministic.run_deterministic", train)
+    description = RunDescription(run_id="r", run_dir=str(tmp_path), config=load("cartpole-impala").config, spec=SPEC)
+    return train_here(description, SimpleNamespace(event=lambda text: None, update=update), Interrupt())
+
+
+def test_code_of_the_run_that_ends_the_process_has_failed(tmp_path, monkeypatch):
+    """With exit code 0, a script or a sweep took it for a run that has ended as it should."""
+    outcome = ended_by(lambda *_: sys.exit(0), tmp_path, monkeypatch)
+    assert (outcome.exit_code, outcome.stop_reason) == (1, "failed")
+    assert outcome.error == "code of the run called sys.exit(0), which only its end may; raise an error"
+
+
+def test_a_callback_may_end_the_program(tmp_path, monkeypatch):
+    with pytest.raises(SystemExit, match="7"):
+        ended_by(lambda _, __, report, *___: report({}), tmp_path, monkeypatch, update=lambda *_: sys.exit(7))
 
 
 @pytest.mark.parametrize(

@@ -12,25 +12,30 @@ import pytest
 import redis
 
 import distrl
+from distrl.apps.trackers.tracking import Trackers
 from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig, load
 from distrl.config.schedules import Progress
 from distrl.data_store.checkpoints import save
+from distrl.data_store.start_plan import StartPlan
 from distrl.environments import probe
 from distrl.errors import CheckpointError, ConfigError, MemoryBackendError, MissingExtraError
 from distrl.interrupt import Interrupt
-from distrl.launch import checks, distributed, training
+from distrl.launch import checks, distributed, start, training
 from distrl.launch.checks import Checked
 from distrl.launch.monitor import Monitor
 from distrl.launch.outcome import Outcome, summarize
-from distrl.launch.training import train, write_config
+from distrl.launch.start import PlannedRun, require_same_task, write_config
+from distrl.launch.training import train
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.records import Request, SupervisorStatus
+from distrl.memory_backend.stream import QueueCaps
+from distrl.observers.fleet_state import FleetState
 from distrl.roles import presence
 from distrl.roles.description import Run, RunAddress, RunDescription
 from distrl.roles.trust import Trust
-from distrl.runs.run_directory import Opened, open_run_directory, write_run_json
+from distrl.runs.run_directory import locked, write_run_json
 from distrl.runs.summary import Summary
 from distrl.runs.trial import Trial
 from distrl.terminal.console import PlainView
@@ -103,20 +108,26 @@ def test_a_host_without_the_environment_does_not_try_the_others_either(tmp_path,
     monkeypatch.setattr(checks, "_check_launchable", lambda *_: None)
     tried = []
     monkeypatch.setattr(checks, "probe", lambda environment, **_: tried.append(environment.id) or SPEC)
-    checks.check(LoadedConfig(config, {}), tmp_path, "r", print)
+    checks.check(LoadedConfig(config, {}), tmp_path, "r", print, ())
     assert tried == ["X"]
 
 
-def monitor(**attributes):
+def monitor(latest=None, ledger=None, restarts=0, rate=lambda name: 0.0):
     told = []
-    defaults = {"latest": {}, "ledger": LedgerCounts(), "peak_rss_mb": {}, "restarts": 0, "untracked": {}}
-    defaults["rate"] = lambda name: 0.0
-    return SimpleNamespace(**defaults | attributes, events=told, event=told.append, update=lambda *_: None)
+    totals = SimpleNamespace(latest=latest or {}, peak_rss_mb={}, rate=rate)
+    return SimpleNamespace(
+        totals=totals,
+        fleet=FleetState(actors=1, restarts=restarts),
+        ledger=ledger or LedgerCounts(),
+        events=told,
+        event=told.append,
+        update=lambda *_: None,
+    )
 
 
 def test_a_run_that_trained_nothing_has_a_summary_without_numbers(tmp_path):
     outcome = Outcome(6, "memory backend", "Redis is gone")
-    summary = summarize(description(tmp_path), Opened(), monitor(), outcome, started=1e9, wall_s=7.5)
+    summary = summarize(description(tmp_path), monitor(), outcome, started=1e9, wall_s=7.5)
     assert (summary.run_id, summary.env, summary.algorithm, summary.seed) == ("r1", "X", "impala", 3)
     assert (summary.exit_code, summary.stop_reason, summary.error) == (6, "memory backend", "Redis is gone")
     assert (summary.updates, summary.mean_return_100, summary.time_to_first_update_s) == (0, None, None)
@@ -143,7 +154,7 @@ def test_a_summary_is_the_newest_snapshot_and_the_ledger(tmp_path):
     told = monitor(latest=latest, ledger=ledger, restarts=2, rate={"env_steps": 10.0, "updates": 0.1}.get)
     others = {"every_env_steps": 9, "other_environments": {"hard": {"id": "Y"}, "far": {"id": "Z"}}}
     made = description(tmp_path, evaluation=others)
-    summary = summarize(made, Opened(), told, Outcome(0, "updates"), started=1000.0, wall_s=7.5)
+    summary = summarize(made, told, Outcome(0, "updates"), started=1000.0, wall_s=7.5)
     assert summary.other_evaluation_returns == {"hard": 3.5, "far": None}
     assert (summary.updates, summary.env_steps, summary.trained_steps, summary.weights_version) == (40, 5000, 4900, 41)
     assert (summary.mean_return_100, summary.best_mean_return_100) == (99.5, None)
@@ -161,7 +172,7 @@ def told(tmp_path):
     lines = []
     view = PlainView(tmp_path, write=lines.append)
     made = description(tmp_path)
-    return made, Monitor(made.config, tmp_path, view), view, lines
+    return made, Monitor("r1", tmp_path, made.config, view), view, lines
 
 
 @pytest.mark.parametrize(
@@ -176,8 +187,9 @@ def test_a_summary_that_cannot_be_written_hides_neither_the_cause_nor_the_ledger
     made, monitor, view, lines = told
     checked = checks.Checked(loaded(), SPEC, ())
     trial = Trial(view.event)
-    launch = training._Launch(checked, tmp_path, "r1", Opened(), False, view, None, None, (0.0, 0.0), None, trial)
-    found = launch._sum_up(made, monitor, outcome, files=None)
+    begun = PlannedRun(tmp_path, None, None, "r1", True, None)
+    launch = training._Launch(begun, checked, StartPlan(), trial, view, None, None, (0.0, 0.0), ())
+    found = launch._sum_up(made, monitor, None, outcome)
     assert found.exit_code == code
     assert found.error.startswith(error)
     text = "\n".join(lines)
@@ -234,8 +246,11 @@ class Mine:
 @pytest.mark.parametrize("resume", [None, "auto"])
 def test_a_tracker_sees_the_run_its_rows_and_its_end_and_changes_no_exit_code(tmp_path, monkeypatch, resume):
     def trains(description, monitor, interrupt):
-        for number in (1, 2):
-            monitor._take({"updates": number, "env_steps": 64 * number})
+        with closing(connect("local:", "r7", QueueCaps(8, 2**20), name="test", give_up_s=1.0)) as backend:
+            backend.create("{}")
+            for number in (1, 2):
+                backend.registry.add_snapshot({"updates": number, "env_steps": 64 * number, "wall_s": float(number)})
+            monitor.update(backend, [])
         return Outcome(0, "updates")
 
     monkeypatch.chdir(tmp_path)
@@ -246,7 +261,15 @@ def test_a_tracker_sees_the_run_its_rows_and_its_end_and_changes_no_exit_code(tm
     lines = []
     given = loaded(actors={"count": 0}, trackers={"own": {"mine:Mine": {}}}, environment={"id": "CartPole-v1"})
     view, interrupt = PlainView(write=lines.append), Interrupt()
-    summary = train(given, run_dir=tmp_path / "run", resume=resume, run_id="r7", view=view, interrupt=interrupt)
+    summary = train(
+        given,
+        run_dir=tmp_path / "run",
+        resume=resume,
+        run_id="r7",
+        view=view,
+        interrupt=interrupt,
+        observers=[Trackers],
+    )
     assert json.loads((tmp_path / "calls.json").read_text()) == [
         ["begin", "r7", resume is not None, {}],
         ["record", 1, 64],
@@ -263,7 +286,7 @@ def test_a_tracker_sees_the_run_its_rows_and_its_end_and_changes_no_exit_code(tm
 def test_a_class_that_cannot_track_is_refused_before_anything_is_made(tmp_path):
     given = loaded(trackers={"own": {"nowhere:Mine": {}}})
     with pytest.raises(ConfigError, match="module 'nowhere' cannot be imported"):
-        train(given, run_dir=tmp_path / "run", resume=None, view=PlainView(print))
+        train(given, run_dir=tmp_path / "run", resume=None, view=PlainView(print), observers=[Trackers])
     assert not (tmp_path / "run").exists()
 
 
@@ -292,13 +315,13 @@ def test_the_last_look_leaves_a_later_launch_alone(tmp_path, redis_url):
 
 
 def test_a_run_keeps_its_id_and_a_new_one_may_be_chosen(tmp_path):
-    assert training._run_id(tmp_path, "cartpole-1") == "cartpole-1"
-    made = training._run_id(tmp_path, None)
+    assert start._settled_id(tmp_path, "cartpole-1") == "cartpole-1"
+    made = start._settled_id(tmp_path, None)
     assert re.fullmatch(r"\d{8}-\d{6}-[0-9a-f]{6}", made)
     write_run_json(tmp_path, made, "a", None)
-    assert (training._run_id(tmp_path, None), training._run_id(tmp_path, made)) == (made, made)
+    assert (start._settled_id(tmp_path, None), start._settled_id(tmp_path, made)) == (made, made)
     with pytest.raises(ConfigError, match=f"has the id {made}, not other; leave --run-id out to resume it"):
-        training._run_id(tmp_path, "other")
+        start._settled_id(tmp_path, "other")
 
 
 def test_a_bad_run_id_is_refused_before_anything_is_made(tmp_path):
@@ -323,9 +346,9 @@ def test_the_last_look_removes_every_key_of_a_run_that_cannot_be_read(tmp_path, 
         client.delete(key)
         if how == "wrong type":
             client.set(key, "nothing of distrl")
-        watching = Monitor(given.config, tmp_path, PlainView(write=lambda line: None))
+        watching = Monitor("r1", tmp_path, given.config, PlainView(write=lambda line: None))
         distributed._last_look(run, watching)
-        watching.close()
+        watching.end(None)
         assert list(client.scan_iter(prefix)) == []
 
 
@@ -355,7 +378,7 @@ def test_what_takes_long_before_the_launch_is_told_to_the_view(tmp_path, monkeyp
     """A view that is silent prints nothing, then."""
     monkeypatch.setattr(probe, "_PATIENCE_S", 0.0)
     told = []
-    checks.check(loaded(actors={"count": 0}, environment={"id": "CartPole-v1"}), tmp_path, "r", told.append)
+    checks.check(loaded(actors={"count": 0}, environment={"id": "CartPole-v1"}), tmp_path, "r", told.append, ())
     assert (told, *capfd.readouterr()) == (["trying out CartPole-v1 …"], "", "")
 
 
@@ -369,7 +392,7 @@ def test_config_yaml_is_private(tmp_path):
 def test_a_configuration_that_is_no_text_is_refused_with_its_path(tmp_path):
     (tmp_path / "config.yaml").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match=r"config\.yaml"):
-        write_config(tmp_path, loaded(seed=1))
+        require_same_task(tmp_path, loaded(seed=1).config)
 
 
 def test_a_run_that_another_took_the_directory_from_leaves_it_alone(tmp_path, monkeypatch):
@@ -378,7 +401,7 @@ def test_a_run_that_another_took_the_directory_from_leaves_it_alone(tmp_path, mo
     probe = checks.probe
 
     def slow(*given, **named):
-        first.enter_context(open_run_directory(run_dir, None))
+        first.enter_context(locked(run_dir))
         (run_dir / "run.json").write_text("{}")
         return probe(*given, **named)
 
@@ -405,7 +428,7 @@ def test_a_run_is_not_resumed_as_another_task(tmp_path):
     write_config(tmp_path, loaded(environment={"id": "CartPole-v1"}))
     told = r"the run to resume has environment.id CartPole-v1, not CartPole-v0"
     with pytest.raises(ConfigError, match=told):
-        write_config(tmp_path, loaded(environment={"id": "CartPole-v0"}))
+        require_same_task(tmp_path, loaded(environment={"id": "CartPole-v0"}).config)
     assert load(file=tmp_path / "config.yaml").config.environment.id == "CartPole-v1"
 
 
@@ -440,7 +463,7 @@ def test_a_directory_that_is_taken_is_refused_before_the_environment_is_tried_ou
     """The trial may take seconds and print that it does; the directory alone says that the command is in vain."""
     (tmp_path / "run.json").write_text("{}")
     config = loaded(environment={"id": "no_such_module:Environment"})
-    with open_run_directory(tmp_path, "auto"), pytest.raises(ConfigError, match=words):
+    with locked(tmp_path), pytest.raises(ConfigError, match=words):
         train(config, run_dir=tmp_path, resume=resume, view=PlainView(print))
     assert not (tmp_path / "config.yaml").exists()
 

@@ -9,7 +9,7 @@ import distrl
 from distrl.config.load import load
 from distrl.errors import ConfigError, DistrlError
 from distrl.runs import trial
-from distrl.runs.run_directory import open_run_directory
+from distrl.runs.run_directory import locked
 from distrl.runs.trial import APPENDED, LATER, REPLACED
 from tests.tree import tree
 
@@ -34,10 +34,10 @@ def run_dir(trained, tmp_path):
     return shutil.copytree(trained, tmp_path / "run", symlinks=True)
 
 
-def refused(run_dir, *sets, resume=None):
+def refused(run_dir, *sets, resume="itself"):
     """Launch, and return the words with which the launch is refused."""
     try:
-        summary = train(run_dir, *sets, resume=resume or str(run_dir), updates=6)
+        summary = train(run_dir, *sets, resume=str(run_dir) if resume == "itself" else resume, updates=6)
     except DistrlError as error:
         return str(error)
     assert summary.exit_code == ConfigError.exit_code
@@ -114,6 +114,24 @@ def test_a_refused_launch_whose_store_has_diverged_changes_neither(run_dir, tmp_
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("resume", ["", "@1"])
+def test_a_refused_launch_leaves_its_store_as_it_was(run_dir, tmp_path, resume):
+    store = f"checkpoint.store=file://{tmp_path / 'store'}"
+    assert train(run_dir, store, resume=str(run_dir), updates=4).exit_code == 0
+    before = tree(run_dir), tree(tmp_path / "store")
+    assert "does not fit the configuration" in refused(run_dir, OTHER_NETWORK, store, resume=f"{run_dir}{resume}")
+    assert (tree(run_dir), tree(tmp_path / "store")) == before
+
+
+@pytest.mark.slow
+def test_a_refused_new_run_leaves_nothing_in_its_store(tmp_path):
+    (tmp_path / "store").mkdir()
+    new = ["algorithm={name: appo}", f"checkpoint.store=file://{tmp_path / 'store'}"]
+    assert "cannot be written" in refused(tmp_path / "run", *new, "tensorboard.directory=/proc/no", resume=None)
+    assert [*tmp_path.rglob("*")] == [tmp_path / "store"]
+
+
+@pytest.mark.slow
 def test_a_damaged_file_refuses_the_launch_and_stays(run_dir):
     with (run_dir / "metrics.csv").open("ab") as file:
         file.write(b"damaged\n1,2")
@@ -124,7 +142,7 @@ def test_a_damaged_file_refuses_the_launch_and_stays(run_dir):
 
 @pytest.mark.slow
 def test_a_launch_beside_one_that_lives_changes_nothing(run_dir):
-    with open_run_directory(run_dir, "auto"):
+    with locked(run_dir):
         before = tree(run_dir)
         assert "has not ended; stop it first" in refused(run_dir)
         assert tree(run_dir) == before

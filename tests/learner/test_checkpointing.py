@@ -14,7 +14,6 @@ from distrl.errors import CheckpointError
 from distrl.learner import checkpointing as checkpointer_module
 from distrl.learner.checkpointing import Checkpointer
 from distrl.learner.origin import Origin, restore
-from distrl.learner.preparation import Prepared
 from distrl.learner.publisher import Publisher, StalenessBound
 from distrl.learner.state import LearnerState
 
@@ -41,8 +40,7 @@ def folder(tmp_path):
 
 def make(folder, state, networks=None, **checkpoint):
     config = RunConfig.model_validate({"checkpoint": {"every_s": None, **checkpoint}})
-    origin = Origin(state, resumed=False)
-    return Checkpointer(Prepared(config, None, folder.parent, None, networks or {}, origin, None, None, None))
+    return Checkpointer(config, folder, networks or {}, state)
 
 
 def save(checkpointer):
@@ -246,7 +244,7 @@ def test_training_goes_on_bit_by_bit_from_a_checkpoint(prepared, acting, toy_con
     for _ in range(3):
         record(shuffled(template, random))
     state = LearnerState(run_id="toy", updates=3, weights_version=4, applied={(0, 1): 5})
-    path = save(Checkpointer(replace(made, origin=Origin(state, resumed=False))))
+    path = save(replace(made, origin=Origin(state, resumed=False)).make_checkpointer())
     assert sorted(load(path).arrays) == ["main.online", "main.optimizer", "main.statistics"]
     uninterrupted = [record(shuffled(template, random)) for _ in range(10)]
 
@@ -280,7 +278,7 @@ def shuffled(batch, random):
 )
 def test_a_checkpoint_of_other_networks_is_refused(prepared, toy_config, tmp_path, paths, message):
     made = prepared(toy_config())
-    path = save(Checkpointer(made))
+    path = save(made.make_checkpointer())
     with pytest.raises(CheckpointError, match=message) as raised:
         prepared(toy_config(**paths))
     assert str(raised.value).startswith(f"{path} does not fit the configuration: ")
@@ -292,10 +290,10 @@ def test_networks_go_by_their_whole_names(prepared, tmp_path):
     made = prepared()
     other = {"main": made.networks["main"], "main2": made.networks["main"]}
     two, one = tmp_path / "two" / "checkpoints", tmp_path / "one" / "checkpoints"
-    save(Checkpointer(replace(made, run_dir=two.parent, networks=other)))
+    save(replace(made, run_dir=two.parent, networks=other).make_checkpointer())
     assert restored(two, other) == made.state
     with pytest.raises(CheckpointError, match="holds network main2, configured are main"):
         restored(two, made.networks)
-    save(Checkpointer(replace(made, run_dir=one.parent)))
+    save(replace(made, run_dir=one.parent).make_checkpointer())
     with pytest.raises(CheckpointError, match=r"has \['online', 'optimizer', 'statistics'\], the checkpoint has \[\]"):
         restored(one, other)

@@ -19,7 +19,8 @@ from distrl.learner.state import LearnerState
 from distrl.memory_backend.codec import encode_unroll, stack
 from distrl.memory_backend.gradient_codec import GradientSchema, encode_contribution
 from distrl.memory_backend.keys import HIGHEST_NUMBER, entry_fields
-from distrl.types import Contribution, Differentiated, UnrollHeader
+from distrl.types import EPISODE_METRICS, Contribution, Differentiated, UnrollHeader
+from distrl.unroll_schema import episode_forms
 from tests.faults.failover import promote, replica_of
 from tests.forging import rejected
 
@@ -730,9 +731,9 @@ def test_gradients_come_as_they_come_and_their_lag_is_that_of_unrolls(run):
 
 def test_metrics_of_episodes_reach_the_learner_s_state(run):
     rows = np.array([[1.5, np.nan], [2.5, 4.0]], np.float32)
-    run.schema = dataclasses.replace(run.schema, metrics=2)
+    run.schema = dataclasses.replace(run.schema, episodes=episode_forms(2))
     for sequence, (returns, metrics) in enumerate([((), rows[:0]), ((1.0, 2.0), rows)]):
-        run.push(1, sequence, version=5, episode_returns=returns, change={"episode_metrics": metrics})
+        run.push(1, sequence, version=5, episode_returns=returns, change={"extras": {EPISODE_METRICS: metrics}})
     (receipt,) = run.feed(batch_size=2, first_version=6).collect().receipts
     np.testing.assert_array_equal(receipt.episode_metrics, rows)
     state = LearnerState(run_id="small", episodes=5)

@@ -1,16 +1,16 @@
 """Learner: one step's effects in their order, and what a step that is not finite leaves behind: nothing."""
 
 import dataclasses
+import sys
 
 import numpy as np
 import pytest
 
 from distrl import nest
-from distrl.learner.learner import Learner
+from distrl.errors import ExitError
 from distrl.learner.nonfinite import NonFiniteBatchError
 from distrl.learner.publisher import StalenessBound
 from distrl.memory_backend.codec import decode_unroll, decode_weights, encode_unroll
-from distrl.metrics.counters import Waits
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def learner(prepared, acting, toy_config):
 
     def make(config=None, k=None):
         made = dataclasses.replace(prepared(config or toy_config()), staleness=StalenessBound(k))
-        return Learner(made, acting(made), Waits()), made
+        return made.make_learner(made.make_batches(acting(made), lambda: None)), made
 
     return make
 
@@ -44,6 +44,16 @@ def test_start_publishes_and_lets_the_actors_begin(learner, k, tickets):
     assert published(made).version == 1
     assert equal(published(made).arrays, online(made))
     assert made.backend.tickets.counts() == (tickets, 0)
+
+
+def test_an_algorithm_that_ends_the_process_is_an_error(learner, monkeypatch):
+    """An error, so that the updates before it are saved, as with any other one."""
+    trainer, made = learner()
+    trainer.start()
+    monkeypatch.setattr(type(made.algorithm), "update", lambda *_: sys.exit(0))
+    with pytest.raises(ExitError, match=r"code of the run called sys\.exit\(0\)"):
+        trainer.step()
+    assert trainer.state.updates == 0
 
 
 def test_a_step_counts_publishes_and_acknowledges(learner):

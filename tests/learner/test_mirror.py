@@ -76,6 +76,29 @@ def test_checkpoints_the_best_and_the_policy(mirrored, run, here):
     assert claim == {"base": None, "launch": "l"}
 
 
+@pytest.mark.parametrize("what", ["unrolls", "a checkpoint", "the end"])
+def test_the_store_stays_as_it_is_until_the_training_has_begun(run, here, objects, what):
+    saved(here, 1)
+    begun, asked = threading.Event(), threading.Event()
+
+    def look():
+        asked.set()
+        return begun.is_set()
+
+    mirror = Mirror(run, here, after=0, launch="l", keep=5, give_up_s=20.0, begun=look)
+    assert asked.wait(PATIENCE_S)
+    assert not objects.sizes("r")
+    if what == "unrolls":
+        begun.set()
+    elif what == "a checkpoint":
+        saved(here, 2)
+        mirror.request()
+    else:
+        finish(mirror)
+    wait_until(lambda: steps(run))
+    mirror.close()
+
+
 def test_the_same_is_not_stored_twice(mirrored, run, here, objects):
     saved(here, 5)
     finish(mirrored())

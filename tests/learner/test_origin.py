@@ -47,7 +47,7 @@ def trained(prepared, acting, toy_config, backend):
         session = Session(made, acting(made), backend.registry.add_snapshot, stop)
         with pytest.raises(KilledError):
             session.run()
-        backend.registry.add_snapshot(session._reporter.snapshot())
+        backend.registry.add_snapshot(session.reporter.snapshot())
         return made
 
     return make

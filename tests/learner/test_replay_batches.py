@@ -19,7 +19,8 @@ from distrl.config.run import CheckpointConfig, StopConfig
 from distrl.config.schedules import Progress
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import MemoryBackendError
-from distrl.launch.deterministic import InlineSource
+from distrl.launch.deterministic import InlineActor, InlineSource
+from distrl.learner.attendants.saver import Saver
 from distrl.learner.checkpointing import Checkpointer
 from distrl.learner.origin import Place
 from distrl.learner.preparation import prepare
@@ -91,7 +92,7 @@ class Run:
             60.0,
         )
         self.feed = feed
-        self.session = Session(self.made, feed, self.snapshots.append, lambda: False, self.actor.reset)
+        self.session = Session(self.made, feed, self.snapshots.append, lambda: False, [InlineActor(self.actor)])
         self.learner = self.session.learner
         self.state = self.made.state
 
@@ -132,7 +133,7 @@ def test_a_batch_is_given_when_it_is_due_and_unrolls_are_taken_in_before(q_run):
     run = q_run()
     run.learner.start()
     assert steps_of(run, 4) == [(4, False, 4), (4, True, 0), (5, True, 1), (6, False, 1)]
-    assert run.session.activity == "training"
+    assert run.learner._batches.activity == "training"
     state = run.state
     assert (state.env_steps, state.trained_steps, state.updates, state.weights_version) == (36, 36, 4, 3)
     assert (state.episodes, state.applied) == (12, {(0, 1): 5})
@@ -187,8 +188,9 @@ def test_without_a_ratio_nothing_is_published_unless_something_came_in(q_run, mo
 
 def test_how_far_it_has_filled_is_shown(q_run, monkeypatch):
     run = q_run()
-    shown, take_in = [], run.session._taken_in
-    monkeypatch.setattr(run.learner._batches, "_taken_in", lambda: (take_in(), shown.append(run.session.activity)))
+    shown, batches = [], run.learner._batches
+    take_in = batches._take_in
+    monkeypatch.setattr(batches, "_take_in", lambda arrived: (take_in(arrived), shown.append(batches.activity)))
     run.learner.start()
     run.learner.step()
     filling = [f"filling the replay: {steps} of 16" for steps in (6, 12)]
@@ -279,7 +281,8 @@ def test_a_restarted_learner_never_has_an_unroll_twice(q_run, checkpoint):
     first.learner.start()
     steps_of(first, 3)
     first.learner.publish_newest()
-    first.session._saver.save_what_is_left(lambda: None)
+    (saver,) = (one for one in first.session._attendants if isinstance(one, Saver))
+    saver.save_what_is_left(lambda: None)
     before = first.state.trained_unrolls
     steps_of(first, 2)  # of which no checkpoint tells
     taken_in = first.state.trained_unrolls

@@ -21,9 +21,9 @@ from distrl.learner.replay_set_up import (
     fitting_replay,
     make_replay,
     remove_older,
-    replay_schema,
     restore_replay,
     save_replay,
+    unroll_schema,
 )
 from distrl.learner.state import LearnerState
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader
@@ -82,7 +82,7 @@ def test_what_it_takes_is_said_at_the_start(caplog):
 
 def test_what_does_not_fit_is_refused_and_names_the_key(monkeypatch):
     config = config_of(capacity_steps=80_000_000)
-    parameters, schema = config.algorithm.replay_parameters, replay_schema(config, SPEC, {})
+    parameters, schema = config.algorithm.replay_parameters, unroll_schema(config, SPEC, {})
     monkeypatch.setattr(replay_set_up, "available_bytes", lambda: 2_000_000_000)
     expected = (
         r"the replay memory takes 3\.4 GB for 80,000,000 steps, available are 2\.0 GB; "

@@ -12,15 +12,16 @@ import pytest
 from distrl import wire
 from distrl.actors.actor import Actor
 from distrl.actors.policy import Policy
-from distrl.config.run import StopConfig
 from distrl.config.schedules import Progress
 from distrl.data_store.checkpoints import best_path, load, load_newest, newest_first, save
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import CheckpointError, FencedError, NonFiniteError, OutageError, UnsavedError
+from distrl.learner.attendants.attendant import Attendant
+from distrl.learner.attendants.evaluations import Evaluations
+from distrl.learner.attendants.saver import Saver
 from distrl.learner.policy_files import kept_best, read_policy
 from distrl.learner.prefetch import Prefetch
-from distrl.learner.session import Session, stop_reason
-from distrl.learner.state import LearnerState
+from distrl.learner.session import Session
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.codec import decode_unroll, decode_weights, encode_unroll, encode_weights
 from distrl.memory_backend.records import Evaluation
@@ -51,17 +52,29 @@ def test_force_cpu_reaches_the_framework_and_the_variables(prepared, toy_config,
 # ----------------------------------------------------------------------------------------------------- one training
 
 
+class Noting(Attendant):
+    """Notes the updates of each checkpoint."""
+
+    def __init__(self, into):
+        self.saved = into.append
+
+
 class Training:
     """A session whose own actor acts inline, and what it told."""
 
     def __init__(self, made, acting, stop=lambda: False):
         self.made = made
         self.saved, self.snapshots = [], []
-        self.session = Session(made, acting(made, stop=stop), self.snapshots.append, stop, self.saved.append)
+        own = [Noting(self.saved)]
+        self.session = Session(made, acting(made, stop=stop), self.snapshots.append, stop, own)
         self.state = self.session.learner.state
 
     def run(self):
         return self.session.run()
+
+    def attendant(self, kind):
+        (found,) = (one for one in self.session._attendants if isinstance(one, kind))
+        return found
 
 
 @pytest.fixture
@@ -72,21 +85,64 @@ def train(prepared, acting, toy_config):
     return make
 
 
+class Recording(Attendant):
+    """Records the calls of a session; `fails`: it cannot be closed."""
+
+    def __init__(self, fails=False):
+        self.calls, self.fails = [], fails
+
+    def begin(self):
+        self.calls.append("begin")
+
+    def steer(self, config):
+        self.calls.append("steer")
+
+    def attend(self, trained):
+        self.calls.append("wait" if trained is None else "attend")
+
+    def saved(self, updates):
+        self.calls.append(f"saved {updates}")
+
+    def end(self, reason):
+        self.calls.append(f"end {reason}")
+
+    def close(self, error):
+        self.calls.append(f"close {error}")
+        if self.fails:
+            raise ValueError("odd")
+
+
+def test_an_attendant_is_called_from_the_beginning_to_the_end(prepared, acting, toy_config):
+    made, recording = prepared(toy_config(stop__updates=2)), Recording()
+    session = Session(made, acting(made), lambda snapshot: None, lambda: False, [recording])
+    session.waits_on()
+    assert session.run() == "updates"
+    calls = ["begin", "steer", "attend", "attend", "end updates", "saved 2", "close None"]
+    assert recording.calls == ["wait", *calls]
+
+
+def test_every_attendant_is_closed_although_another_one_fails(prepared, acting, toy_config):
+    made, own = prepared(toy_config(stop__updates=1)), [Recording(), Recording(fails=True), Recording()]
+    with pytest.raises(ValueError, match="odd"):
+        Session(made, acting(made), lambda snapshot: None, lambda: False, own).run()
+    assert [recording.calls[-1] for recording in own] == ["close None"] * 3
+
+
 def look_at_every_snapshot(monkeypatch, share=float("inf")):
     """Rather than now and then; with a small share, at the first one alone."""
-    monkeypatch.setattr("distrl.learner.diagnostics.LOOK_AFTER_S", 0.0)
-    monkeypatch.setattr("distrl.learner.diagnostics.LOOK_SHARE", share)
+    monkeypatch.setattr("distrl.learner.attendants.diagnostics.LOOK_AFTER_S", 0.0)
+    monkeypatch.setattr("distrl.learner.attendants.diagnostics.LOOK_SHARE", share)
 
 
 @pytest.mark.parametrize(("after_s", "share", "looks"), [(0.0, float("inf"), 6), (0.0, 1e-12, 1), (3600.0, 1.0, 0)])
 def test_what_only_snapshots_need_takes_its_share_of_time_and_no_more(train, monkeypatch, after_s, share, looks):
     looked = []
     monkeypatch.setattr(
-        "distrl.learner.diagnostics.ReluZeros", lambda network: lambda batch: looked.append(batch) or {}
+        "distrl.learner.attendants.diagnostics.ReluZeros", lambda network: lambda batch: looked.append(batch) or {}
     )
-    monkeypatch.setattr("distrl.learner.reporter.EVERY_S", 0.0)  # every update makes a snapshot
+    monkeypatch.setattr("distrl.learner.attendants.reporter.EVERY_S", 0.0)  # every update makes a snapshot
     look_at_every_snapshot(monkeypatch, share)
-    monkeypatch.setattr("distrl.learner.diagnostics.LOOK_AFTER_S", after_s)
+    monkeypatch.setattr("distrl.learner.attendants.diagnostics.LOOK_AFTER_S", after_s)
     training = train(stop__updates=6)
     training.run()
     assert (len(looked), len(training.snapshots)) == (looks, 7)
@@ -126,8 +182,8 @@ def test_trains_reports_and_saves_until_a_condition_holds(train, tmp_path, monke
 
 
 def test_what_operators_change_holds_while_training_and_after_a_resumption(train, monkeypatch):
-    monkeypatch.setattr("distrl.learner.operator_requests.LOOK_S", 0.0)
-    monkeypatch.setattr("distrl.learner.reporter.EVERY_S", 0.0)
+    monkeypatch.setattr("distrl.learner.attendants.operator_requests.LOOK_S", 0.0)
+    monkeypatch.setattr("distrl.learner.attendants.reporter.EVERY_S", 0.0)
 
     def change():
         if training.state.updates == 3:
@@ -380,7 +436,7 @@ def test_no_error_while_saving_hides_the_one_of_the_update(train, tmp_path, monk
         if publishing is not None:
             monkeypatch.setattr(training.session.learner, "publish_newest", fails(publishing))
         if saving is not None:
-            monkeypatch.setattr(training.session._saver._checkpointer, "begin", fails(saving))
+            monkeypatch.setattr(training.attendant(Saver).checkpointer, "begin", fails(saving))
         raise TypeError("broken")
 
     monkeypatch.setattr(algorithm, "update", broken)
@@ -427,7 +483,7 @@ def test_a_disk_that_refuses_costs_no_training_but_in_deterministic_mode(train, 
 
     monkeypatch.setattr("distrl.learner.checkpointing.save", sometimes)
     monkeypatch.setattr("distrl.learner.checkpointing.RETRY_S", 0.0)
-    monkeypatch.setattr("distrl.learner.reporter.EVERY_S", 0.0)
+    monkeypatch.setattr("distrl.learner.attendants.reporter.EVERY_S", 0.0)
     training = train(stop__updates=40, checkpoint__every_updates=1, actors__count=actors)
     if not actors:
         with pytest.raises(OSError, match="No space left"):
@@ -650,8 +706,8 @@ class WatchedWaits(Waits):
 @pytest.mark.parametrize(("slow", "verdict"), [("environment", "actors"), ("learner", "learner")])
 def test_the_verdict_names_who_keeps_the_other_waiting(prepared, toy_config, monkeypatch, clock, slow, verdict):
     """Time passes only in what is slow, and there only while the other side waits for it."""
-    monkeypatch.setattr("distrl.learner.reporter.EVERY_S", 0.0)
-    monkeypatch.setattr("distrl.learner.session.Waits", lambda: WatchedWaits(clock))
+    monkeypatch.setattr("distrl.learner.attendants.reporter.EVERY_S", 0.0)
+    monkeypatch.setattr("distrl.learner.preparation.Waits", lambda: WatchedWaits(clock))
     monkeypatch.setattr("distrl.actors.admission.Waits", lambda: WatchedWaits(clock))
     config = toy_config(stop__updates=12)
     backend = connect("local:", "small", QueueCaps(4, 2**20), name="test", give_up_s=1.0)
@@ -666,7 +722,7 @@ def test_the_verdict_names_who_keeps_the_other_waiting(prepared, toy_config, mon
 
     class VerySlow(VectorEnvironment):
         def step(self, actions):
-            passes_while(learning.session._waits, name="unrolls")
+            passes_while(learning.session.waits, name="unrolls")
             return super().step(actions)
 
     def slowly(networks, batch):
@@ -675,7 +731,7 @@ def test_the_verdict_names_who_keeps_the_other_waiting(prepared, toy_config, mon
 
     if slow == "learner":
         monkeypatch.setattr(made.algorithm, "update", slowly)
-    monkeypatch.setattr(learning.session, "_report", snapshots.append)
+    monkeypatch.setattr(learning.session.reporter, "_publish", snapshots.append)
     with fleet(config, backend, [VerySlow if slow == "environment" else VectorEnvironment] * 2) as acting:
         actors.extend(wait_until(lambda: len(acting) == 2 and acting, "both actors act"))
         assert learning.run() == "updates"
@@ -694,8 +750,8 @@ def evaluation(env_steps, mean_return, version=1):
 
 
 def test_evaluations_of_a_role_reach_state_snapshots_and_the_best_checkpoint(train, tmp_path, monkeypatch):
-    monkeypatch.setattr("distrl.learner.evaluations.EVERY_S", 0.0)
-    monkeypatch.setattr("distrl.learner.reporter.EVERY_S", 0.0)  # every update makes a snapshot
+    monkeypatch.setattr("distrl.learner.attendants.evaluations.EVERY_S", 0.0)
+    monkeypatch.setattr("distrl.learner.attendants.reporter.EVERY_S", 0.0)  # every update makes a snapshot
     training = train(
         stop__updates=9,
         evaluation__every_env_steps=5,
@@ -706,7 +762,7 @@ def test_evaluations_of_a_role_reach_state_snapshots_and_the_best_checkpoint(tra
     incarnation, blobs = registry.register_evaluator(), {}
     # At the update before; of weights that are older by then.
     told = {2: evaluation(5, 1.0, 2), 4: evaluation(10, 0.5, 3), 7: evaluation(15, 2.0, 4)}
-    report = training.session._report
+    report = training.session.reporter._publish
 
     def report_and_tell(snapshot):
         report(snapshot)
@@ -714,7 +770,7 @@ def test_evaluations_of_a_role_reach_state_snapshots_and_the_best_checkpoint(tra
         if (one := told.pop(snapshot["updates"] + 1, None)) is not None:
             registry.add_evaluation(one, blobs[one.weights_version], incarnation)
 
-    training.session._report = report_and_tell
+    training.session.reporter._publish = report_and_tell
     training.run()
     rows = {row["updates"]: row["evaluation_mean_return"] for row in training.snapshots}
     assert rows == {1: None, 2: 1.0, 3: 1.0, 4: 0.5, 5: 0.5, 6: 0.5, 7: 2.0, 8: 2.0, 9: 2.0}
@@ -773,7 +829,7 @@ def test_the_last_weights_are_evaluated_before_the_last_checkpoint(train, tmp_pa
             backend.registry.add_evaluation(told, published.blob, incarnation)
             backend.registry.fulfil("evaluation", demand.asked)
 
-    training.session.attend = answer
+    training.attendant(Evaluations)._attend = answer
     assert training.run() == "updates"
     last = training.snapshots[-1]
     assert (asked, saved_then, training.saved) == ([1], [3], [3, 3])  # saved before the wait, and with the result
@@ -785,14 +841,14 @@ def test_the_last_weights_are_evaluated_before_the_last_checkpoint(train, tmp_pa
 def test_no_evaluation_is_awaited_by_a_training_that_was_asked_to_stop(train):
     stopped = []
     training = train(stop=lambda: bool(stopped), evaluation__every_env_steps=10**6)
-    training.session._report = lambda snapshot: stopped.append(snapshot)
+    training.session.reporter._publish = lambda snapshot: stopped.append(snapshot)
     assert training.run() == "asked"
     assert training.made.backend.registry.control().evaluation.asked == 0
 
 
 @pytest.mark.row("D50")
 def test_an_evaluation_that_is_good_enough_ends_training(train, monkeypatch):
-    monkeypatch.setattr("distrl.learner.evaluations.EVERY_S", 0.0)
+    monkeypatch.setattr("distrl.learner.attendants.evaluations.EVERY_S", 0.0)
     training = train(stop__evaluation_return=475.0, stop__updates=50, evaluation__every_env_steps=5)
     registry = training.made.backend.registry
     incarnation = registry.register_evaluator()
@@ -811,7 +867,7 @@ def refuses(tmp_path, monkeypatch):
     """The run's directory takes no checkpoints, as a file has their place; other directories are in `tmp_path`."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    monkeypatch.setattr("distrl.learner.checkpointing.LAST_RETRIES_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr("distrl.learner.attendants.saver.LAST_RETRIES_S", (0.0, 0.0, 0.0))
     monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
     monkeypatch.setenv("HOME", str(elsewhere / "home"))  # it does not exist
     (tmp_path / "config.yaml").write_text("{}\n")
@@ -850,7 +906,7 @@ def test_where_no_directory_takes_them_all_refusals_are_named(train, refuses, tm
 
 
 def test_the_last_save_is_tried_again_and_the_user_is_told_meanwhile(train, refuses, tmp_path, monkeypatch):
-    monkeypatch.setattr("distrl.learner.checkpointing.LAST_RETRIES_S", (0.001, 0.0))
+    monkeypatch.setattr("distrl.learner.attendants.saver.LAST_RETRIES_S", (0.001, 0.0))
     training = train(stop__updates=2)
     refuses()
     take = training.snapshots.append
@@ -860,7 +916,7 @@ def test_the_last_save_is_tried_again_and_the_user_is_told_meanwhile(train, refu
         if snapshot["unsaved"]:
             (tmp_path / "checkpoints").unlink()
 
-    training.session._report = free_the_disk
+    training.session.reporter._publish = free_the_disk
     assert training.run() == "updates"
     told = [snapshot["unsaved"] for snapshot in training.snapshots]
     assert f"[Errno 17] File exists: '{tmp_path / 'checkpoints'}'; tried again in 0.001 s" in told
@@ -882,47 +938,9 @@ def test_a_best_evaluation_that_the_disk_refuses_ends_no_training(train, tmp_pat
 # ------------------------------------------------------------------------------------------------------------ stopping
 
 
-@pytest.mark.parametrize(
-    ("stop", "state", "reason"),
-    [
-        ({}, {"updates": 10**9, "env_steps": 10**12, "wall_s": 1e9, "recent_returns": [1e9] * 100}, None),
-        ({"mean_return": 5.0}, {"recent_returns": [5.0] * 100}, "mean_return"),
-        ({"mean_return": 5.0}, {"recent_returns": [5.0] * 99 + [4.9]}, None),
-        ({"mean_return": 5.0}, {"recent_returns": [1000.0] * 99}, None),  # a window that is not full proves nothing
-        ({"mean_return": -10.0}, {"recent_returns": []}, None),
-        ({"mean_return": -10.0}, {"recent_returns": [-10.0] * 100}, "mean_return"),
-        ({"evaluation_return": 475.0}, {"recent_returns": [500.0] * 100}, None),
-        ({"evaluation_return": 475.0}, {"best_evaluation_return": 474.9}, None),
-        (
-            {"evaluation_return": 475.0},
-            {"best_evaluation_return": 475.0, "evaluation_mean_return": 50.0},
-            "evaluation_return",
-        ),
-        ({"metrics": {"x": 2.0}}, {"recent_metrics": {"x": [2.0] * 100}}, "metrics"),
-        ({"metrics": {"x": 2.0}}, {"recent_metrics": {"x": [2.0] * 99 + [1.9]}}, None),
-        ({"metrics": {"x": 2.0}}, {"recent_metrics": {"x": [1000.0] * 99}}, None),
-        ({"metrics": {"x": 2.0}}, {"recent_metrics": {"x": [1000.0] * 99 + [None]}}, None),
-        ({"metrics": {"x": 9.0, "y": -2.0}}, {"recent_metrics": {"x": [2.0] * 100, "y": [-2.0] * 100}}, "metrics"),
-        ({"env_steps": 100}, {"env_steps": 99}, None),
-        ({"env_steps": 100}, {"env_steps": 100}, "env_steps"),
-        ({"episodes": 2}, {"episodes": 1}, None),
-        ({"episodes": 2}, {"episodes": 2}, "episodes"),
-        ({"episodes": 2}, {"episodes": 3}, "episodes"),
-        ({"updates": 7}, {"updates": 6}, None),
-        ({"updates": 7}, {"updates": 7}, "updates"),
-        ({"minutes": 0.5}, {"wall_s": 29.9}, None),
-        ({"minutes": 0.5}, {"wall_s": 30.0}, "minutes"),
-        ({"updates": 7, "minutes": 1.0}, {"updates": 1, "wall_s": 60.0}, "minutes"),
-        ({"mean_return": 0.0, "updates": 7}, {"updates": 7, "recent_returns": [1.0] * 100}, "mean_return"),
-    ],
-)
-def test_stop_conditions(stop, state, reason):
-    assert stop_reason(StopConfig(**stop), LearnerState(run_id="r", **state)) == reason
-
-
 def test_the_minutes_end_a_wait_for_unrolls(train):
     """Which may never come: of actors that hang, or that the operator lets pause."""
     training = train(stop__minutes=60.0, stop__updates=None)
     assert training.session.waits_on()
-    training.session._began -= 3600.0
+    training.session._conditions._began -= 3600.0
     assert not training.session.waits_on()

@@ -44,9 +44,7 @@ def test_the_preset_learns_from_the_stacks_that_its_actor_saw(tmp_path, monkeypa
     monkeypatch.setattr(learner_batches, "stack", stack_and_note)
     environment = VectorEnvironment(config.environment, 1)
     environment.close()
-    description = RunDescription(
-        run_id="pong", run_dir=str(tmp_path), resumed_update=0, config=config, spec=environment.spec
-    )
+    description = RunDescription(run_id="pong", run_dir=str(tmp_path), config=config, spec=environment.spec)
     backend = connect("local:", "pong", QueueCaps.of(config), name="test", give_up_s=1.0)
     backend.create(description.model_dump_json())
     snapshots = []

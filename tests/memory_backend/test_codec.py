@@ -12,6 +12,8 @@ from distrl.errors import DecodeError, NonFiniteUnrollError, SchemaError
 from distrl.memory_backend.codec import decode_unroll, decode_weights, encode_unroll, encode_weights
 from distrl.types import (
     EPISODE_FIELDS,
+    EPISODE_METRICS,
+    PRIORITIES,
     ArraySpec,
     BoxSpec,
     DiscreteSpec,
@@ -140,11 +142,11 @@ NAN, INF = np.nan, np.inf
 
 def test_metrics_of_episodes_come_back_and_nan_stands_for_unknown():
     metrics = np.array([[1.5, NAN, -2.0], [0.0, 4.0, NAN]], np.float32)
-    decoded = decode(replace(make_unroll(), episode_metrics=metrics), MEASURED)
-    np.testing.assert_array_equal(decoded.episode_metrics, metrics, strict=True)
+    decoded = decode(replace(make_unroll(), extras={EPISODE_METRICS: metrics}), MEASURED)
+    np.testing.assert_array_equal(decoded.extras[EPISODE_METRICS], metrics, strict=True)
     assert MEASURED.most_bytes > SCHEMA.most_bytes
     # Where no metric is declared, not one byte of the message is another.
-    assert decode(make_unroll()).episode_metrics is None
+    assert decode(make_unroll()).extras == {}
     assert b"episode_metrics" not in encode_unroll(make_unroll())
 
 
@@ -161,7 +163,7 @@ def test_metrics_of_episodes_come_back_and_nan_stands_for_unknown():
 )
 def test_metrics_that_do_not_fit_the_run_are_refused(metrics, schema, error, told):
     with pytest.raises(error, match=told):
-        decode(replace(make_unroll(), episode_metrics=metrics), schema)
+        decode(replace(make_unroll(), extras={} if metrics is None else {EPISODE_METRICS: metrics}), schema)
 
 
 UNROLL = make_unroll()
@@ -347,14 +349,14 @@ def test_moments_of_rewards_that_cannot_be_are_refused(unroll, schema, error, me
         decode(unroll, schema)
 
 
-PRIORITIZED = UnrollSchema.of(SPEC, T, B, {"lstm": ArraySpec((4,), "float32")}, tells_priorities=True)
+PRIORITIZED = UnrollSchema.of(SPEC, T, B, {"lstm": ArraySpec((4,), "float32")}, extras=[PRIORITIES])
 
 
 @pytest.mark.row("O06")
 def test_priorities_travel_where_they_are_asked_for_and_nowhere_else():
-    unroll = replace(make_unroll(), priorities=np.array([[0.5, 0.0], [2.0, 1.0], [3.0, 0.25]], np.float32))
-    np.testing.assert_array_equal(decode(unroll, PRIORITIZED).priorities, unroll.priorities, strict=True)
-    assert decode(make_unroll()).priorities is None
+    priorities = np.array([[0.5, 0.0], [2.0, 1.0], [3.0, 0.25]], np.float32)
+    unroll = replace(make_unroll(), extras={PRIORITIES: priorities})
+    np.testing.assert_array_equal(decode(unroll, PRIORITIZED).extras[PRIORITIES], priorities, strict=True)
     with pytest.raises(SchemaError, match="an unroll has the fields"):
         decode(make_unroll(), PRIORITIZED)
     with pytest.raises(SchemaError, match="an unroll has the fields"):
@@ -373,4 +375,4 @@ def test_priorities_travel_where_they_are_asked_for_and_nowhere_else():
 )
 def test_priorities_are_checked(priorities, error, message):
     with pytest.raises(error, match=message):
-        decode(replace(make_unroll(), priorities=priorities), PRIORITIZED)
+        decode(replace(make_unroll(), extras={PRIORITIES: priorities}), PRIORITIZED)

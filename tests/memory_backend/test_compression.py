@@ -27,7 +27,7 @@ SPEC = EnvSpec(
     actions={"action": DiscreteSpec(4)},
 )
 SCHEMA = UnrollSchema.of(
-    SPEC, T, B, {"lstm": ArraySpec((5,), "float32")}, normalizes_rewards=True, tells_priorities=True
+    SPEC, T, B, {"lstm": ArraySpec((5,), "float32")}, normalizes_rewards=True, extras=["priorities"]
 )
 
 
@@ -52,7 +52,7 @@ def make_unroll(episodes: int = 0, *, camera: int = 7) -> Unroll:
         reward_moments={
             name: np.array(float(T * B) if name == "count" else 0.0) for name in ("count", "mean", "squares")
         },
-        priorities=np.ones((T, B), np.float32),
+        extras={"priorities": np.ones((T, B), np.float32)},
     )
 
 

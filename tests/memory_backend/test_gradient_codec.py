@@ -8,7 +8,7 @@ import pytest
 from distrl import types, wire
 from distrl.errors import DecodeError, NonFiniteUnrollError, SchemaError
 from distrl.memory_backend.gradient_codec import GradientSchema, decode_contribution, encode_contribution
-from distrl.types import EPISODE_FIELDS, Contribution, Differentiated, UnrollHeader
+from distrl.types import EPISODE_FIELDS, EPISODE_METRICS, Contribution, Differentiated, UnrollHeader
 
 HEADER = UnrollHeader(actor=1, incarnation=2, sequence=3, weights_version=4, env_steps=5)
 SCHEMA = GradientSchema.of(6, {"b/kernel": (2, 3), "a/bias": (3,)}, {"norm/mean": (2,)}, {"observation": (2,)})
@@ -67,9 +67,9 @@ def test_every_field_survives_in_the_networks_order():
 
 def test_metrics_of_episodes_travel_beside_the_gradient():
     metrics = np.array([[1.5, np.nan], [0.0, 4.0]], np.float32)
-    payload = encode_contribution(replace(make(), episode_metrics=metrics))
+    payload = encode_contribution(replace(make(), extras={EPISODE_METRICS: metrics}))
     decoded = decode_contribution(HEADER, payload, replace(SCHEMA, metrics=2))
-    np.testing.assert_array_equal(decoded.episode_metrics, metrics, strict=True)
+    np.testing.assert_array_equal(decoded.extras[EPISODE_METRICS], metrics, strict=True)
     with pytest.raises(SchemaError, match="a gradient has the fields"):
         decode_contribution(HEADER, payload, SCHEMA)
     with pytest.raises(SchemaError, match=r"episode_metrics must be float32 \(2, 3\)"):

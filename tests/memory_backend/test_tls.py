@@ -4,9 +4,9 @@ import stat
 
 import pytest
 
-from distrl.commands.main import main
+from distrl.apps.commands.main import main
+from distrl.apps.doctor import machine
 from distrl.config.run import TlsConfig
-from distrl.doctor import machine
 from distrl.errors import ConfigError, MemoryBackendError, OutageError
 from distrl.launch import joined_actors
 from distrl.memory_backend import redis_client, tls

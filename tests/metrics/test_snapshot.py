@@ -2,10 +2,10 @@ from distrl.memory_backend.records import WHOLE, WORDS
 from distrl.metrics.snapshot import (
     COLUMNS,
     METRICS,
+    REPORTED_ONCE,
     TAGS,
     TEXTS,
     TIMED,
-    TOLD_ONCE,
     columns_of,
     evaluation_info_column,
     info_column,
@@ -44,10 +44,10 @@ def test_what_the_design_asks_for_is_there():
 def test_what_depends_on_the_clock_is_marked():
     assert {"wall_s", "env_steps_per_s", "updates_per_s", "learner_wait_share", "queue_fill", "bottleneck"} <= TIMED
     assert not {"updates", "env_steps", "mean_return_100", "loss", "gradient_norm", "weights_version"} & TIMED
-    assert sorted(TOLD_ONCE) == [
+    assert sorted(REPORTED_ONCE) == [
         *("first_update_unix_s", "missing_workers", "origin", "stop_reason", "unreported", "unsaved", "unstored")
     ]
-    assert not TOLD_ONCE & {*COLUMNS, *TAGS}
+    assert not REPORTED_ONCE & {*COLUMNS, *TAGS}
 
 
 def test_a_name_with_a_slash_is_a_tag_and_no_column():
@@ -71,7 +71,7 @@ def test_units_are_in_the_names():
 
 def test_what_the_registry_takes_for_words_and_whole_numbers_is_in_the_table():
     """A snapshot with a word under any other name is ignored as another program's."""
-    assert TEXTS | (TOLD_ONCE - {"first_update_unix_s"}) == WORDS
+    assert TEXTS | (REPORTED_ONCE - {"first_update_unix_s"}) == WORDS
     assert {metric.name for metric in METRICS} >= WHOLE
 
 

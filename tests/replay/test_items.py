@@ -201,7 +201,7 @@ def test_first_priorities_of_sequences_by_hand():
     unroll = random_unroll(np.random.default_rng(0), 6, 1, 2)
     valid = np.array([[True], [True], [True], [True], [False], [True]])
     priorities = np.float32([[9.0], [2.0], [4.0], [9.0], [np.nan], [6.0]])
-    replay.insert(dataclasses.replace(unroll, valid=valid, priorities=priorities))
+    replay.insert(dataclasses.replace(unroll, valid=valid, extras={"priorities": priorities}))
     np.testing.assert_allclose(replay.state_arrays()["sampler/weights"][:2], [3.9, 6.0], rtol=1e-6)
 
 

@@ -65,7 +65,7 @@ def test_a_learner_that_cannot_save_at_its_goal_ends_the_run_all_the_same(
     described_run, run_key, redis_url, tmp_path: Path, monkeypatch
 ):
     """A successor would train to the same goal once more, from an older checkpoint."""
-    monkeypatch.setattr("distrl.learner.checkpointing.LAST_RETRIES_S", (0.0,))
+    monkeypatch.setattr("distrl.learner.attendants.saver.LAST_RETRIES_S", (0.0,))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     backend = described_run(learner={"batch_size": 2}, stop={"updates": 2})
     (tmp_path / "checkpoints").write_text("no directory")

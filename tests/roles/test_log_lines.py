@@ -1,7 +1,7 @@
 import logging
 import re
 
-from distrl.jobs.run_logs import parsed
+from distrl.apps.jobs.run_logs import parsed
 from distrl.roles.log_lines import RoleLines
 
 

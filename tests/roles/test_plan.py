@@ -10,7 +10,7 @@ from distrl.config.evaluation import EvaluationConfig
 from distrl.config.load import load
 from distrl.config.replay import ReplayParameters
 from distrl.errors import ConfigError
-from distrl.learner.replay_set_up import replay_schema
+from distrl.learner.replay_set_up import unroll_schema
 from distrl.roles.plan import (
     Role,
     RoleNeed,
@@ -196,7 +196,7 @@ def queueing(queue_bytes, batch_size, **sections):
 
 def test_bytes_of_an_unroll():
     # 324 frames of 100 bytes; actions of 4, rewards and log-probabilities of 4, three flags of 1
-    schema = replay_schema(queueing(65536, 1), SPEC, {})
+    schema = unroll_schema(queueing(65536, 1), SPEC, {})
     assert schema.least_bytes == 2 * 324 * 100 + 640 * (4 + 4 + 4 + 3) == 74_400
 
 

@@ -1,4 +1,4 @@
-"""A run's directory is made, protected against a second run, and resumed only when there is something to resume."""
+"""A run's directory is made, and protected against a second run."""
 
 import json
 import os
@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from distrl.data_store.checkpoints import save
-from distrl.errors import CheckpointError, ConfigError, naming
+from distrl.errors import ConfigError, naming
 from distrl.runs.directories import process_mark
 from distrl.runs.run_directory import (
-    Opened,
+    branches,
     is_directory_of,
+    locked,
     named_directory,
-    open_run_directory,
     require_free,
     run_id_of,
     run_to_resume,
@@ -25,21 +25,18 @@ from distrl.runs.run_directory import (
 )
 
 
-def checkpoint(run_dir: Path, step: int, *, corrupt: bool = False) -> None:
-    path = save(run_dir / "checkpoints", step, {"main.online": {"w": np.ones(2)}}, {"updates": step}, keep=5)
-    if corrupt:
-        file = path / "main.online.npz"
-        file.write_bytes(file.read_bytes()[:-1])
+def checkpoint(run_dir: Path, step: int) -> None:
+    save(run_dir / "checkpoints", step, {"main.online": {"w": np.ones(2)}}, {"updates": step}, keep=5)
 
 
 def test_a_new_run_makes_its_directories_and_never_overwrites_another(tmp_path: Path):
     run = tmp_path / "run"
-    with open_run_directory(run, None) as opened:
-        assert opened == Opened()
+    with locked(run) as made:
+        assert made == {run, *(run / name for name in ("checkpoints", "logs", "policy", "run.lock"))}
         assert sorted(path.name for path in run.iterdir() if path.is_dir()) == ["checkpoints", "logs", "policy"]
         write_run_json(run, "r1", "a", "unix:///x")
-    with pytest.raises(ConfigError, match="already holds a run; add --resume auto"), open_run_directory(run, None):
-        pass
+    with pytest.raises(ConfigError, match="already holds a run; add --resume auto"):
+        require_free(run, None)
 
 
 def test_run_json_is_private_and_the_summary_of_an_earlier_launch_goes(tmp_path: Path):
@@ -64,67 +61,29 @@ def test_a_directory_is_that_of_its_newest_launch(tmp_path: Path):
         run_id_of(tmp_path)
 
 
-def test_auto_starts_where_there_is_nothing_and_says_so(tmp_path: Path):
-    with open_run_directory(tmp_path / "run", "auto") as opened:
-        assert opened.notes == (f"no checkpoint in {tmp_path / 'run'}: starting from the beginning",)
-
-
-def test_resuming_nothing_is_an_error_that_makes_nothing(tmp_path: Path):
-    with (
-        pytest.raises(CheckpointError, match=r"nothing to resume: .*typo holds no checkpoint"),
-        open_run_directory(tmp_path / "typo", "typo"),
-    ):
-        pass
-    assert not (tmp_path / "typo").exists()
-
-
-@pytest.mark.parametrize("resume", ["auto", "DIR"])
-def test_resume_names_the_checkpoint_and_what_it_passed_over(tmp_path: Path, resume):
-    checkpoint(tmp_path, 10)
-    checkpoint(tmp_path, 20, corrupt=True)
-    with open_run_directory(tmp_path, resume) as opened:
-        passed, resumed = opened.notes
-        assert passed.startswith("passed over ckpt-000000000020: ")
-        assert "main.online.npz" in passed
-        assert resumed == "resuming from ckpt-000000000010 (update 10)"
-
-
-@pytest.mark.parametrize("resume", ["auto", "DIR"])
-def test_a_training_whose_every_checkpoint_is_damaged_is_never_started_anew(tmp_path: Path, resume):
-    checkpoint(tmp_path, 10, corrupt=True)
-    with (
-        pytest.raises(CheckpointError, match="holds checkpoints and none is valid; put a good one back") as caught,
-        open_run_directory(tmp_path, resume),
-    ):
-        pass
-    assert "ckpt-000000000010" in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 def test_nobody_else_trains_in_it_until_its_process_has_ended(tmp_path: Path):
     checkpoint(tmp_path, 10)
-    holder = "import sys; from pathlib import Path; from distrl.runs.run_directory import open_run_directory as o\n"
-    holder += "with o(Path(sys.argv[1]), 'auto'): print('in', flush=True); sys.stdin.read()"
+    holder = "import sys; from pathlib import Path; from distrl.runs.run_directory import locked\n"
+    holder += "with locked(Path(sys.argv[1])): print('in', flush=True); sys.stdin.read()"
     with subprocess.Popen(
         [sys.executable, "-c", holder, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"in\n"
         with pytest.raises(ConfigError, match="has not ended; stop it first: distrl stop "):  # noqa: SIM117
-            with open_run_directory(tmp_path, "auto"):
+            with locked(tmp_path):
                 pass
         process.kill()
-    with open_run_directory(tmp_path, "auto") as opened:
-        (resumed,) = opened.notes
-        assert resumed == "resuming from ckpt-000000000010 (update 10)"
+    with locked(tmp_path) as made:
+        assert not made
 
 
 def test_without_its_lock_file_a_run_is_protected_all_the_same(tmp_path: Path):
-    with open_run_directory(tmp_path, None):
+    with locked(tmp_path):
         (tmp_path / "run.lock").unlink()
-        for refused in (require_free, lambda *given: open_run_directory(*given).__enter__()):
+        for refused in (lambda: require_free(tmp_path, "auto"), lambda: locked(tmp_path).__enter__()):
             with pytest.raises(ConfigError, match="has not ended; stop it first: distrl stop "):
-                refused(tmp_path, "auto")
+                refused()
     require_free(tmp_path, "auto")
     assert not (tmp_path / "run.lock").exists()  # to look changes nothing
 
@@ -140,8 +99,8 @@ def test_what_has_the_place_of_a_file_or_a_folder_is_named_before_anything_is_do
     place = tmp_path / name
     place.parent.mkdir(exist_ok=True)
     place.mkdir() if kind == "file" else place.write_text("")
-    with pytest.raises(ConfigError) as told, open_run_directory(tmp_path, "auto"):
-        pass
+    with pytest.raises(ConfigError) as told:
+        require_free(tmp_path, "auto")
     assert str(told.value) == f"{place} is not a {kind}; move it away, or mend it"
 
 
@@ -152,37 +111,17 @@ def test_a_disk_that_refuses_at_the_start_is_an_error_of_one_line_with_the_path(
     assert str(told.value) == f"{where} cannot be used: No space left on device; choose another --run-dir, or mend it"
 
 
-def test_what_a_resumed_run_has_done_before_is_known(tmp_path: Path):
-    meta = {"updates": 7, "env_steps": 70, "wall_s": 1.5}
-    save(tmp_path / "checkpoints", 7, {"main.online": {"w": np.ones(2)}}, meta, keep=5)
-    with open_run_directory(tmp_path, "auto") as opened:
-        assert (opened.update, opened.env_steps, opened.wall_s) == (7, 70, 1.5)
-
-
-def test_a_named_checkpoint_is_the_one_even_if_there_are_newer_ones(tmp_path: Path):
+def test_a_named_checkpoint_must_be_there(tmp_path: Path):
     checkpoint(tmp_path, 10)
     checkpoint(tmp_path, 20)
-    with open_run_directory(tmp_path, f"{tmp_path}@10") as opened:
-        assert (opened.update, opened.chosen) == (10, tmp_path / "checkpoints" / "ckpt-000000000010")
-        assert opened.notes == ("resuming from ckpt-000000000010 (update 10)",)
-    with open_run_directory(tmp_path, str(tmp_path)) as opened:
-        assert (opened.update, opened.chosen) == (20, None)
     with pytest.raises(ConfigError, match="has no checkpoint of update 15; there are 10, 20"):
         require_free(tmp_path, f"{tmp_path}@15")
-    checkpoint(tmp_path, 10, corrupt=True)
-    with (
-        pytest.raises(CheckpointError, match="ckpt-000000000010 is not valid"),
-        open_run_directory(tmp_path, f"{tmp_path}@10"),
-    ):
-        pass
 
 
 def test_a_new_run_begins_with_a_named_checkpoint_of_another_only_where_there_is_none(tmp_path: Path):
     run, other = tmp_path / "run", tmp_path / "other"
     checkpoint(run, 10)
-    with open_run_directory(other, f"{run}@10") as opened:
-        assert opened.update == 10
-        assert opened.chosen == run / "checkpoints" / "ckpt-000000000010"
+    assert (branches(other, f"{run}@10"), branches(run, f"{run}@10"), branches(run, str(run))) == (True, False, False)
     checkpoint(other, 3)
     with pytest.raises(ConfigError, match="other already holds checkpoints; choose another --run-dir"):
         require_free(other, f"{run}@10")

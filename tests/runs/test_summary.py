@@ -180,6 +180,16 @@ def test_the_closing_lines_say_how_a_run_goes_on_that_was_not_done(tmp_path, sto
     assert (closing_text(stopped, run_dir).splitlines()[-1] == line) == told
 
 
+def test_the_closing_lines_name_the_newest_checkpoint_wherever_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    run_dir, folder = tmp_path / "run", tmp_path / "saved-by-distrl-run-x"
+    for update, place in ((1, run_dir), (2, folder)):
+        (place / "checkpoints" / f"ckpt-{update:012}").mkdir(parents=True)
+        (place / "manifest.json").write_text('{"run_id": "r1"}')
+    text = closing_text(summary(stop_reason="updates", exit_code=1), run_dir)
+    assert text.splitlines()[-1] == f"  go on    distrl train --resume {folder}"
+
+
 def test_a_goal_that_was_reached_is_not_called_early():
     text = closing_text(summary(stop_reason="updates", exit_code=1), None)
     assert text.startswith("the budget of updates is spent, but the run failed (exit code 1)\n")

@@ -2,10 +2,10 @@ import json
 
 import pytest
 
+from distrl.apps.experiments.directory import Outcome, Run, SweepDirectory
+from distrl.apps.experiments.search import Search
+from distrl.apps.experiments.sweep import Planned
 from distrl.errors import ConfigError
-from distrl.experiments.directory import Outcome, Run, SweepDirectory
-from distrl.experiments.search import Search
-from distrl.experiments.sweep import Planned
 from distrl.runs.sweeps import INDEX, POPULATION, SEARCH, SWEEP, sweep_of
 
 VARY = b"vary:\n  network.learning_rate: [0.001, 0.01]\n"

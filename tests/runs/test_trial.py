@@ -1,7 +1,7 @@
 """A run's directory after a launch that was refused: as it was, byte by byte."""
 
 import os
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
@@ -9,7 +9,7 @@ from distrl.data_store.atomic import put_file
 from distrl.errors import ConfigError
 from distrl.runs import trial
 from distrl.runs.directories import RunRecord
-from distrl.runs.run_directory import open_run_directory, require_free
+from distrl.runs.run_directory import locked, require_free
 from distrl.runs.trial import TAIL_BYTES, Trial
 from tests.tree import tree
 
@@ -36,6 +36,12 @@ def replace(path, text):
     new = path.with_name(".tmp-x")
     new.write_text(text)
     new.replace(path)
+
+
+@contextmanager
+def on_trial(run_dir, trial):
+    with locked(run_dir) as made, trial.of(run_dir, new=made):
+        yield
 
 
 def launch(run):
@@ -103,7 +109,7 @@ def test_a_refused_new_run_leaves_what_was_there(tmp_path, there):
     if there == "a note":
         (run / "note.txt").write_text("keep\n")
     before = tree(tmp_path)
-    with open_run_directory(run, None, trial=Trial(print)):
+    with on_trial(run, Trial(print)):
         (run / "config.yaml").write_text("new")
         (run / "logs" / "learner.log").write_text("new")
     assert tree(tmp_path) == before
@@ -126,17 +132,17 @@ def test_a_directory_whose_name_is_no_utf_8_is_refused(tmp_path):
 
 
 def test_a_run_that_trains_is_not_touched_by_a_launch_that_finds_its_lock(run_dir):
-    with open_run_directory(run_dir, None):
+    with locked(run_dir):
         (run_dir / "config.yaml").write_text("of the run that trains")
         before = tree(run_dir)
-        with pytest.raises(ConfigError, match="has not ended"), open_run_directory(run_dir, None, trial=Trial(print)):
+        with pytest.raises(ConfigError, match="has not ended"), on_trial(run_dir, Trial(print)):
             pass
         assert tree(run_dir) == before
 
 
 def test_what_others_make_meanwhile_stays(run_dir):
     others = ("films/mine.webm", "policy/notes.txt", "policy/graph.onnx.old", "tensorboard/mine")
-    with open_run_directory(run_dir, None, trial=Trial(print)):
+    with on_trial(run_dir, Trial(print)):
         (run_dir / "films").mkdir()
         for name in others:
             (run_dir / name).write_text("of another")
@@ -147,7 +153,7 @@ def test_what_others_make_meanwhile_stays(run_dir):
 
 def test_checkpoints_that_were_set_aside_for_those_of_a_store_come_back(run_dir):
     before = tree(run_dir)
-    with open_run_directory(run_dir, None, trial=Trial(print)):
+    with on_trial(run_dir, Trial(print)):
         (run_dir / "checkpoints").rename(run_dir / "checkpoints.of-writer-1")
         (run_dir / "checkpoints" / "ckpt-9").mkdir(parents=True)
         (run_dir / "checkpoints" / "ckpt-9" / "state").write_text("the store's, which is longer than before")
@@ -169,7 +175,7 @@ def test_a_disk_that_refuses_leaves_one_path_says_so_and_hides_no_error(run_dir,
     told = []
 
     def launch():
-        with open_run_directory(run_dir, None, trial=Trial(told.append)):
+        with on_trial(run_dir, Trial(told.append)):
             for name in ("config.yaml", "summary.json"):
                 (run_dir / name).unlink()
                 (run_dir / name).write_text("new")

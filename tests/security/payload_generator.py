@@ -6,7 +6,7 @@ nothing. The last one is no attack: a decoder that refused everything would othe
 
 import pickle
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import lz4.block
@@ -68,7 +68,7 @@ class Hostile(NamedTuple):
     payload: bytes
 
 
-def _unroll(rng: np.random.Generator, episodes: int, *, tells_priorities: bool) -> bytes:
+def _unroll(rng: np.random.Generator, episodes: int, extras: Sequence[str]) -> bytes:
     single = np.float32
     return encode_unroll(
         Unroll(
@@ -94,7 +94,7 @@ def _unroll(rng: np.random.Generator, episodes: int, *, tells_priorities: bool) 
             episode_discounted_returns=np.zeros(episodes, np.float32),
             episode_successes=np.ones(episodes, np.int8),
             reward_moments={"count": np.array(float(T * B)), "mean": np.array(0.5), "squares": np.array(2.0)},
-            priorities=np.full((T, B), 0.25, single) if tells_priorities else None,
+            extras={name: np.full((T, B), 0.25, single) for name in extras},
         )
     )
 
@@ -127,10 +127,10 @@ def targets() -> dict[str, Target]:
     made = {
         name: Target(
             header,
-            UnrollSchema.of(SPEC, T, B, STATE, normalizes_rewards=True, tells_priorities=tells),
-            tuple(_unroll(rng, episodes, tells_priorities=tells) for episodes in (0, 2)),
+            UnrollSchema.of(SPEC, T, B, STATE, normalizes_rewards=True, extras=extras),
+            tuple(_unroll(rng, episodes, extras) for episodes in (0, 2)),
         )
-        for name, tells in (("unroll", False), ("unroll with priorities", True))
+        for name, extras in (("unroll", ()), ("unroll with priorities", ("priorities",)))
     }
     schema = GradientSchema.of(T * B, WEIGHTS, {"main/average": (4,)}, {"speed": (5,)})
     made["gradient"] = Target(header, schema, tuple(_contribution(rng, episodes) for episodes in (0, 2)))

@@ -13,16 +13,20 @@ import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-from distrl.commands.main import app
-from distrl.dashboard.access import Access
-from distrl.dashboard.app import make_app
-from distrl.dashboard.index import id_of
+from distrl.apps.commands.main import app
+from distrl.apps.dashboard.access import Access
+from distrl.apps.dashboard.app import make_app
+from distrl.apps.dashboard.index import id_of
+from distrl.apps.jobs import run_logs
+from distrl.apps.reports.loaded_run import load_run
+from distrl.config import RunConfig
+from distrl.config.load import LoadedConfig
 from distrl.errors import DistrlError
-from distrl.jobs import run_logs
+from distrl.launch.checks import Checked
+from distrl.launch.start import opened, plan_start
 from distrl.learner.policy_files import kept_best, read_policy
 from distrl.learner.weight_source import read_source
-from distrl.runs.loaded_run import load_run
-from distrl.runs.run_directory import open_run_directory
+from distrl.runs.run_directory import require_free
 from distrl.serving.exported_policy import load_policy
 from tests.run_folders import make_run
 
@@ -48,6 +52,14 @@ PAGES = (
     *("", "/curve?names=loss", "/marks", "/histograms", "/config", "/events", "/logs/learner", "/checkpoints"),
     *("/logs/learner/matches?words=a", "/logs/learner/whole", "/evaluations", "/films", "/films/best.webm"),
 )
+
+
+def resume(run):
+    loaded = LoadedConfig.of(RunConfig())
+    with opened(plan_start(loaded.config, run, "auto", None), Checked(loaded, None, ()), print):
+        pass
+
+
 CALLS = {
     "load_run": load_run,
     "read_policy": read_policy,
@@ -55,7 +67,7 @@ CALLS = {
     "read_source": lambda run: read_source(str(run / "policy")),
     "load_policy": lambda run: load_policy(run / "policy" / "graph.onnx"),
     "lines": lambda run: [*run_logs.lines(run / "logs")],
-    "resume": lambda run: open_run_directory(run, "auto").__enter__(),
+    "resume": resume,
 }
 
 
@@ -108,8 +120,8 @@ def odd_runs(folder):
 
 @pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS)
 def test_no_command_opens_what_is_no_file(watch, tmp_path, monkeypatch, arguments):
-    monkeypatch.setattr("distrl.runs.report.figures", lambda table: ())  # drawing takes time
-    monkeypatch.setattr("distrl.runs.pictures.picture", lambda *about: b"")
+    monkeypatch.setattr("distrl.apps.reports.report.figures", lambda table: ())  # drawing takes time
+    monkeypatch.setattr("distrl.apps.reports.pictures.picture", lambda *about: b"")
     for _ in odd_runs(tmp_path):
         CliRunner().invoke(app, arguments)
     assert watch.noticed == []
@@ -134,5 +146,5 @@ def test_no_page_opens_what_is_no_file(watch, tmp_path):
 
 def test_no_directory_to_train_in_is_a_pipe(watch, tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(DistrlError, match="pipe is not a folder"), open_run_directory(tmp_path / "pipe", None):
-        pass
+    with pytest.raises(DistrlError, match="pipe is not a folder"):
+        require_free(tmp_path / "pipe", None)

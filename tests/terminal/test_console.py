@@ -1,4 +1,5 @@
 import sys
+import threading
 import time
 from datetime import datetime
 
@@ -6,9 +7,11 @@ import pytest
 
 from distrl.config import RunConfig
 from distrl.runs.progress import History
-from distrl.terminal.console import PlainView, QuietView, UntilGoneView, line, make_view
+from distrl.terminal import console
+from distrl.terminal.console import ListenedView, PlainView, QuietView, UntilGoneView, line, make_view
 from distrl.terminal.live import LiveView
 from tests import run_folders
+from tests.waiting import PATIENCE_S
 
 CONFIG = RunConfig.model_validate({"actors": {"count": 2}, "stop": {"mean_return": 475, "env_steps": 1_000_000}})
 SNAPSHOT = {
@@ -139,3 +142,21 @@ def test_evaluations_are_in_the_line_with_what_is_asked_of_them():
     greedy = {**SNAPSHOT, "evaluation_mean_return": 450.25}
     assert "return 312.4 · greedy 450.2 of 475.0 · updates" in line(greedy, RunConfig.model_validate(tree), History())
     assert "return 312.4 of 475.0 · greedy 450.2 · updates" in line(greedy, CONFIG, History())
+
+
+def test_a_callback_that_does_not_return_is_reported_while_it_lasts(monkeypatch):
+    monkeypatch.setattr(console, "SLOW_S", 0.01)
+    lines, reported = [], threading.Event()
+
+    def report(line):
+        lines.append(line)
+        reported.set()
+
+    def slow(snapshot):
+        assert reported.wait(PATIENCE_S)
+
+    view = ListenedView(QuietView(write=report), [slow], lambda: None)
+    view.update({"wall_s": 1.0}, [], None)
+    assert [line.partition(" has not returned for 0.01 s: ")[0] for line in lines] == [
+        "the callback test_a_callback_that_does_not_return_is_reported_while_it_lasts.<locals>.slow"
+    ]

@@ -46,6 +46,11 @@ class Exploration:
             self._random = ActionSelector(distributions, explorers=uniform)
         self.move_to(self._rows.progress)
 
+    @property
+    def progress(self) -> Progress:
+        """How far the training is, as the newest weights say."""
+        return self._rows.progress
+
     def change(self, parameters: ExplorationParameters | None) -> None:
         """Explore by these from now on; noise that remembers environments begins anew."""
         if parameters != self._parameters:

@@ -1,4 +1,9 @@
-"""Each algorithm's own parameters, by the name that selects it."""
+"""Each algorithm's own parameters, by the name that selects it.
+
+The command line, the actors and `algorithms/` read `ALGORITHMS`. A section states facts that all roles must know, such
+as what actors ship, and refuses networks and actions that its algorithm cannot train. It must not import Keras: the
+class that learns is in `algorithms/`.
+"""
 
 from typing import TYPE_CHECKING, Annotated, Any, Union
 

@@ -25,7 +25,7 @@ class AcerParameters(AlgorithmSection):
     implementation: ClassVar[str] = "distrl.algorithms.acer:Acer"
     batch_size: ClassVar[int] = 16
     learns_from: ClassVar[LearnsFrom] = "own policy"
-    tells_choice_probabilities: ClassVar[bool] = True
+    unroll_extras: ClassVar[tuple[str, ...]] = ("choice_probabilities",)
 
     name: Literal["acer"] = "acer"
     trace_lambda: float = Field(1.0, ge=0.0, le=1.0)

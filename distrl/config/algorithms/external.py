@@ -19,6 +19,13 @@ BOUNDS: Mapping[str, tuple[Callable[[float, float], bool], str]] = {
 }
 
 
+EARLIER_EXTRAS: Mapping[str, str] = {
+    "tells_choice_probabilities": "choice_probabilities",
+    "tells_priorities": "priorities",
+}
+"""Declaration of an earlier version -> what `unroll_extras` names instead."""
+
+
 class LiveNumber(Section):
     """A number of the class' own settings that may change while a run trains, with the bounds of its field."""
 
@@ -48,8 +55,7 @@ class Declared(Section):
     exploration: ExplorationParameters | None = None
     replay: ReplayParameters | None = None
     learns_from: LearnsFrom = "known probabilities"
-    tells_priorities: bool = False
-    tells_choice_probabilities: bool = False
+    unroll_extras: tuple[str, ...] = ()
     rescales_values: bool = False
     masked_head: str | None = None
     takes_bonus: bool = True
@@ -57,12 +63,21 @@ class Declared(Section):
 
     @model_validator(mode="after")
     def _probabilities_are_those_of_the_policy(self) -> Self:
-        if self.tells_choice_probabilities and self.learns_from != "own policy":
+        if "choice_probabilities" in self.unroll_extras and self.learns_from != "own policy":
             raise ValueError(
-                f"tells_choice_probabilities: they are the policy's own, and learns_from: {self.learns_from} allows "
-                "actors to explore; declare learns_from: own policy"
+                "unroll_extras: choice_probabilities are the policy's own, and "
+                f"learns_from: {self.learns_from} allows actors to explore; declare learns_from: own policy"
             )
         return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_earlier_runs(cls, values: Any) -> Any:
+        """Read the declarations in the configuration of a run that an earlier version has made."""
+        if not isinstance(values, Mapping) or not values.keys() & EARLIER_EXTRAS.keys():
+            return values
+        asked = [name for key, name in EARLIER_EXTRAS.items() if values.get(key)]
+        return {key: value for key, value in values.items() if key not in EARLIER_EXTRAS} | {"unroll_extras": asked}
 
 
 def _declaration(name: str) -> Any:
@@ -90,8 +105,7 @@ class ExternalAlgorithmParameters(AlgorithmSection):
     batch_size: ClassVar[Any] = _declaration("batch_size")
     exploration: ClassVar[Any] = _declaration("exploration")
     learns_from: ClassVar[Any] = _declaration("learns_from")
-    tells_priorities: ClassVar[Any] = _declaration("tells_priorities")
-    tells_choice_probabilities: ClassVar[Any] = _declaration("tells_choice_probabilities")
+    unroll_extras: ClassVar[Any] = _declaration("unroll_extras")
     rescales_values: ClassVar[Any] = _declaration("rescales_values")
     masked_head: ClassVar[Any] = _declaration("masked_head")
     replay_parameters: ClassVar[Any] = _declaration("replay")

@@ -162,9 +162,9 @@ class ApexParameters(DqnSection):
     """The replay memory."""
 
     @property
-    def tells_priorities(self) -> bool:
-        """Whether actors compute first priorities (section 3): if the replay memory samples by them."""
-        return self.replay.takes_first_priorities
+    def unroll_extras(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Ask for first priorities (section 3) if the replay memory samples by them."""
+        return ("priorities",) if self.replay.takes_first_priorities else ()
 
 
 class R2d2SequenceParameters(SequenceParameters):
@@ -201,9 +201,9 @@ class R2d2Parameters(DqnSection):
     """The replay memory."""
 
     @property
-    def tells_priorities(self) -> bool:
-        """Whether actors compute first priorities: if the replay memory samples by them."""
-        return self.replay.takes_first_priorities
+    def unroll_extras(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Ask for first priorities if the replay memory samples by them."""
+        return ("priorities",) if self.replay.takes_first_priorities else ()
 
     def check(self, context: AlgorithmContext) -> None:
         if not context.network.has_memory:

@@ -45,8 +45,9 @@ class AlgorithmSection(Section):
         rounds: Gradient actors wait for each other: one gradient of every worker makes one update.
         learns_from: Whose actions it can learn from: its own policy's alone, those of any policy whose probabilities
             travel with them, or anybody's.
-        tells_choice_probabilities: Unrolls carry the probabilities of all choices of the one discrete action, under the
-            policy that acted. It must have drawn them without exploration: `learns_from` is "own policy".
+        unroll_extras: Names of those of `unroll_schema.STEP_EXTRAS` that unrolls carry for it. "choice_probabilities":
+            of all choices of the one discrete action, under the policy that acted. It must have drawn them without
+            exploration: `learns_from` is "own policy". "priorities": first ones of all steps, for the replay memory.
         live: Numbers that operators may change while a run trains -> meaning. Losses read them by `coefficient`.
     """
 
@@ -56,7 +57,7 @@ class AlgorithmSection(Section):
     exploration: ClassVar[ExplorationParameters | None] = None
     learns_from: ClassVar[LearnsFrom] = "known probabilities"
     rounds: ClassVar[bool] = False
-    tells_choice_probabilities: ClassVar[bool] = False
+    unroll_extras: ClassVar[tuple[str, ...]] = ()
     live: ClassVar[Mapping[str, str]] = {}
 
     name: str
@@ -75,11 +76,6 @@ class AlgorithmSection(Section):
     def replay_parameters(self) -> ReplayParameters | None:
         """The replay memory's parameters; None for algorithms that learn from the stream."""
         return getattr(self, "replay", None)
-
-    @property
-    def tells_priorities(self) -> bool:
-        """Whether actors compute the first priority of each step for the replay memory."""
-        return False
 
     @property
     def masked_head(self) -> str | None:
@@ -152,7 +148,7 @@ class AlgorithmSection(Section):
             ConfigError: It cannot.
         """
         kinds = [action.kind for action in spec.actions.values()]
-        if self.tells_choice_probabilities and kinds != ["discrete"]:
+        if "choice_probabilities" in self.unroll_extras and kinds != ["discrete"]:
             raise ConfigError(
                 f"algorithm {self.name}: {spec.id} has the actions {', '.join(kinds)}, and it learns from the "
                 f"probabilities of all choices of one discrete action; use algorithm impala{or_one_choice(spec)}"

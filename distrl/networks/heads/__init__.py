@@ -1,4 +1,8 @@
-"""Heads, the last parts of networks: `HEADS` lists their classes, `make_heads` creates those of a configuration."""
+"""Heads, the last parts of networks: `HEADS` lists their classes, `make_heads` creates those of a configuration.
+
+An algorithm names the heads that it needs, and a network ends in them. A head turns features into named outputs and has
+the loss of these outputs. How actions are drawn belongs to `networks/actions/`.
+"""
 
 from collections.abc import Sequence
 from typing import Any

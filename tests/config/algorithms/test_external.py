@@ -54,6 +54,20 @@ def test_what_the_class_declares_is_what_the_run_goes_by():
     assert replaying.exploring.kind == "epsilon_greedy"
 
 
+@pytest.mark.parametrize(
+    ("earlier", "names"),
+    [
+        ({"tells_priorities": False, "tells_choice_probabilities": False}, ()),
+        ({"tells_priorities": True}, ("priorities",)),
+        ({"tells_choice_probabilities": True}, ("choice_probabilities",)),
+    ],
+)
+def test_the_declarations_of_a_run_of_an_earlier_version_are_read(earlier, names):
+    algorithm = config(DECLARED | earlier).algorithm
+    assert (algorithm.unroll_extras, algorithm.ships) == (names, "gradients")
+    assert algorithm.model_dump(mode="json")["declared"].get("tells_priorities") is None
+
+
 def test_what_goes_with_the_class_is_known_once_it_has_been_asked():
     assert config(network={"async_training": False}).undeclared
     assert config(DECLARED, network={"async_training": False}).algorithm.rounds

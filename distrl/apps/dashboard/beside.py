@@ -1,0 +1,90 @@
+"""`distrl train --dashboard`: the dashboard in a low-priority process that ends with the training; and its socket."""
+
+import errno
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from distrl.apps.dashboard.access import access_of_environment
+from distrl.apps.dashboard.files import id_of
+from distrl.errors import ConfigError, require
+
+PORT = 8720
+"""First port to try."""
+PORTS_TRIED = 20
+END_S = 4.0
+HOST = "127.0.0.1"
+USUAL_ROOT = "runs"
+NEEDED = {"starlette": "starlette", "uvicorn": "uvicorn", "prometheus_client": "prometheus_client"}
+
+
+def require_dashboard() -> None:
+    """Raise MissingExtraError unless the extra `dashboard` is installed."""
+    for module, name in NEEDED.items():
+        require(module, f"{name}, which the dashboard needs,", "dashboard")
+
+
+@contextmanager
+def dashboard_beside(run_dir: Path) -> Iterator[str]:
+    """Run a dashboard on loopback while inside; yield the address of the run's page.
+
+    It takes its tokens from the environment, as `distrl dashboard` does. It shows the neighbouring runs if they are in
+    a folder `runs`, otherwise only this one: a folder of another name may hold many unrelated files.
+    """
+    require_dashboard()
+    access_of_environment(HOST)
+    run_dir = run_dir.absolute()
+    root = run_dir.parent if run_dir.parent.name == USUAL_ROOT else run_dir
+    if root != run_dir:
+        root.mkdir(parents=True, exist_ok=True)
+    # Opened here, so that the address is known before the server is up: early connections wait in the queue.
+    with listen(HOST, None) as listening:
+        child = subprocess.Popen(  # our own interpreter and arguments
+            [sys.executable, "-P", "-m", "distrl.apps.dashboard.server", str(root), str(listening.fileno())],
+            stdin=subprocess.PIPE,  # its lifeline: closed when this process ends
+            pass_fds=[listening.fileno()],
+            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+            process_group=0,  # Ctrl-C is for the training
+        )
+        address = url_of(listening) + page_of(root, run_dir)
+    try:
+        yield address
+    finally:
+        assert child.stdin is not None
+        child.stdin.close()
+        try:
+            child.wait(END_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def listen(host: str, port: int | None) -> socket.socket:
+    """Open a listening socket at a port, or without one at the first free port from `PORT` on."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for number in range(PORT, PORT + PORTS_TRIED) if port is None else [port]:
+        try:
+            return socket.create_server((host, number), family=family)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise ConfigError(f"cannot listen on {host}:{number}: {error.strerror or error}") from error
+    if port is None:
+        raise ConfigError(f"ports {PORT} to {PORT + PORTS_TRIED - 1} of {host} are taken; name a free one with --port")
+    raise ConfigError(f"port {port} of {host} is taken; name another with --port, or leave it out for a free one")
+
+
+def url_of(listening: socket.socket) -> str:
+    """Return the URL for a browser on this machine."""
+    host, port = listening.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    return f"http://{host}:{port}/"
+
+
+def page_of(root: Path, run_dir: Path) -> str:
+    """Return the address of a run's page, relative to the dashboard's."""
+    path = run_dir.resolve().relative_to(root.resolve()).as_posix()
+    return f"#/run/{id_of('' if path == '.' else path)}"

@@ -1,0 +1,215 @@
+"""`distrl doctor`, findings about a run: whether it makes progress, what it waits for, and what to do about it."""
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from distrl.apps.doctor.findings import Finding, Health
+from distrl.data_store.saved_elsewhere import newest_resumable
+from distrl.memory_backend.backend import Backend
+from distrl.memory_backend.ledger import LedgerCounts
+from distrl.memory_backend.records import Control, RoleStatus, SupervisorStatus
+from distrl.metrics.phrases import lost_words, role_states, used_words, verdict
+from distrl.metrics.snapshot import Snapshot
+from distrl.roles.description import RunDescription
+from distrl.roles.join import HEARTBEAT_S
+from distrl.roles.plan import Role
+from distrl.runs.summary import Summary, duration, outcome
+
+QUIET_S = 60.0
+"""Age of the numbers of a run in one process beyond which it may hang."""
+SUPERVISOR_SILENT_S = 10.0
+"""Age of the supervisor's heartbeat beyond which something holds it; waiting for actors that end takes it 5 s."""
+BETWEEN_S = 3.5 * HEARTBEAT_S
+"""Seconds between two looks; a role without a heartbeat in between is silent."""
+DROPPED = {
+    "stale": "their weights were too old: fewer actors, shorter unrolls, or a larger max_staleness_updates",
+    "duplicate": "pushed twice over a broken connection, or after a roll-back; used once",
+    "decode": "not what an actor writes: is something else writing to this run?",
+    "schema": "not of this run's shapes: is an actor of another version, or does the environment change its spaces?",
+    "nonfinite": "NaN or infinity from the environment or the policy: distrl env check, a smaller learning rate",
+    "poison": "the learner died of them",
+}
+ADVICE = {
+    "actors": "more actors where cores are free (distrl scale N), more actors.environments, or a cheaper environment",
+    "learner": "fewer actors would lose nothing; a GPU, learner.backend=jax, or a smaller network would gain",
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """The state of a running job at one moment.
+
+    Attributes:
+        clock: By `Registry.clock`.
+    """
+
+    control: Control
+    roles: Sequence[RoleStatus]
+    counts: LedgerCounts
+    snapshot: Snapshot
+    supervisor: SupervisorStatus | None
+    clock: float
+
+    @staticmethod
+    def at(backend: Backend) -> "Look":
+        """Return the state now."""
+        snapshots = backend.registry.snapshots("0")
+        registry = backend.registry
+        newest = snapshots[-1][1] if snapshots else {}
+        control, roles, counts = registry.control(), registry.roles(), backend.ledger.counts()
+        return Look(control, roles, counts, newest, registry.supervisor(), registry.clock())
+
+
+def examine_run(backend: Backend, run_id: str) -> Iterator[Finding]:
+    """Compare two looks at a run, some seconds apart.
+
+    Raises:
+        MemoryBackendError: There is no such run, another version of distrl describes it, or Redis cannot be reached.
+    """
+    description = RunDescription.read(backend.config_json(), run_id, backend.distrl_version())
+    before = Look.at(backend)
+    time.sleep(BETWEEN_S)
+    config = description.config
+    yield from compared(before, Look.at(backend), config.learner.stall_timeout_s, joined=not config.launch.start_actors)
+
+
+def compared(before: Look, now: Look, stall_timeout_s: float, *, joined: bool = False) -> Iterator[Finding]:
+    """Yield findings from two looks at the same run.
+
+    Args:
+        joined: Whether the run starts no actors, so that all of them join from other hosts.
+    """
+    yield _asked(now.control)
+    awaits_actors = joined and now.control.stop is None and not any(role.role == "actor" for role in now.roles)
+    yield from _of_supervisor(now)
+    yield from _of_roles(before, now, awaits_actors=awaits_actors)
+    yield from _of_unrolls(now.counts)
+    if not awaits_actors:  # that time is no stall
+        yield _progress(before, now, stall_timeout_s)
+
+
+def ended(summary: Summary, run_dir: str) -> Finding:
+    """Return the finding about a run that is over."""
+    if summary.exit_code == 0:
+        return Finding("ok", "run", outcome(summary))
+    why = f": {summary.error}" if summary.error else ""
+    newest = newest_resumable(Path(run_dir))
+    goes_on = "" if newest is None else f"; distrl train --resume {newest} goes on"
+    return Finding("error", "run", outcome(summary) + why, f"see {run_dir}/logs/{goes_on}")
+
+
+def in_one_process(run_dir: Path) -> Finding:
+    """Return the finding about a running job without roles, by the age of its numbers."""
+    written = [path.stat().st_mtime for name in ("run.json", "metrics.csv") if (path := run_dir / name).exists()]
+    silent_s = time.time() - max(written, default=math.inf)
+    told = "running, in one process without Redis (actors.count: 0)"
+    if silent_s <= QUIET_S:
+        return Finding("ok", "run", told)
+    return Finding(
+        "warning",
+        "run",
+        f"{told}; no new numbers for {duration(silent_s)}",
+        "an environment, an update, an evaluation or a callback takes so long, or hangs, which nothing watches here; "
+        "Ctrl-C, twice, ends the run. With --actors 1 an environment that hangs is started again",
+    )
+
+
+def _asked(control: Control) -> Finding:
+    if control.stop is not None:
+        return Finding("ok", "run", f"stopping ({control.stop})")
+    if control.paused:
+        return Finding("warning", "run", "paused: actors wait, nothing is lost", "distrl resume goes on")
+    return Finding("ok", "run", "running")
+
+
+def _of_supervisor(now: Look) -> Iterator[Finding]:
+    """Report a supervisor without a heartbeat; at the end of a run it sends none."""
+    supervisor = now.supervisor
+    if supervisor is None or now.control.stop is not None:
+        return
+    silent_s = now.clock - supervisor.at
+    if silent_s > SUPERVISOR_SILENT_S:
+        told = f"silent for {duration(silent_s)}: process {supervisor.pid} on {supervisor.host}"
+        advice = (
+            "a callback, a terminal that is held (Ctrl-Q frees it), a disk or SIGSTOP holds it, and no role is watched "
+            "or started again; distrl stop ends the run, and so does Ctrl-C, twice"
+        )
+        yield Finding("error", "supervisor", told, advice)
+
+
+def _of_roles(before: Look, now: Look, *, awaits_actors: bool) -> Iterator[Finding]:
+    """Check learner and actors, and roles without a heartbeat between the two looks."""
+    learners = [role for role in now.roles if role.role == "learner"]
+    actors = [role for role in now.roles if role.role == "actor"]
+    if not learners:
+        advice = "it takes seconds to start; otherwise see logs/learner.log, or join one: distrl learner --help"
+        yield Finding("warning", "learner", "has not reported yet", advice)
+    for role in learners:
+        updated = "" if role.state.startswith("starting") else f", last update {duration(role.last_step_age_s)} ago"
+        yield Finding("ok", "learner", f"{role.state}{updated}, {role.rss_mb:,.0f} MB")
+    wanted = None if now.control.autoscale else now.control.target_actors
+    short = wanted is not None and len(actors) < wanted
+    if not actors and now.control.stop is not None:
+        yield Finding("ok", "actors", "none: the run is stopping")
+    elif awaits_actors:
+        yield Finding(
+            "warning", "actors", "none: the run waits until some join", "on their hosts: distrl actors --help"
+        )
+    elif not actors:
+        advice = "see logs/actor-0.log, or let some join: distrl actors --help"
+        yield Finding("warning", "actors", "none has reported yet", advice)
+    elif short:
+        told = f"{role_states(_rows(actors))}, {wanted} requested"
+        yield Finding("warning", "actors", told, "they come one after the other")
+    else:
+        yield Finding("ok", "actors", role_states(_rows(actors)))
+    earlier = {(role.role, role.id): (role.incarnation, role.beat) for role in before.roles}
+    for role in now.roles:
+        if earlier.get((role.role, role.id)) == (role.incarnation, role.beat):
+            told = f"silent for {BETWEEN_S:g} s: process {role.pid} on {role.host}"
+            advice = f"the run's own command, if it still runs, starts it again; see logs/{Role.of(role).log_name}"
+            yield Finding("error", Role.of(role).name, told, advice)
+
+
+def _rows(roles: Sequence[RoleStatus]) -> list[dict[str, str]]:
+    return [{"role": role.role, "state": role.state} for role in roles]
+
+
+def _of_unrolls(counts: LedgerCounts) -> Iterator[Finding]:
+    waiting = f"{counts.queued:,} queued, {counts.in_flight:,} in flight, {counts.stream_bytes / 1e6:,.1f} MB"
+    if counts.imbalance:
+        advice = "a defect of distrl: please report it with logs/ and summary.json"
+        yield Finding("error", "unrolls", f"{waiting}; {counts.imbalance:,} are not accounted for", advice)
+    else:
+        yield Finding(
+            "ok",
+            "unrolls",
+            f"{used_words(counts.trained, counts.stored)} of {counts.produced:,}, {waiting}; all accounted for",
+        )
+    for reason, count in counts.dropped.items():
+        if count:
+            health: Health = "ok" if reason == "duplicate" else "warning"
+            yield Finding(health, "unrolls", f"{count:,} dropped as {reason}", DROPPED[reason])
+    if counts.lost:
+        to_failover = counts.lost_to_failover
+        advice = "a replica was behind: see its lag" if to_failover else "Redis came back without them: turn its AOF on"
+        yield Finding("warning", "unrolls", lost_words(counts.lost, to_failover), advice)
+
+
+def _progress(before: Look, now: Look, stall_timeout_s: float) -> Finding:
+    """Check that the run learned between the looks; if not, report what it waits for."""
+    moved = now.counts.used - before.counts.used
+    bottleneck = str(now.snapshot.get("bottleneck"))
+    if moved:
+        rate = moved / BETWEEN_S
+        return Finding("ok", "progress", f"{rate:,.1f} unrolls/s; {verdict(now.snapshot)}", ADVICE.get(bottleneck, ""))
+    if now.control.paused or now.control.stop is not None:
+        return Finding("ok", "progress", "none, as asked")
+    age_s = max((role.last_step_age_s for role in now.roles if role.role == "learner"), default=0.0)
+    queue = "unrolls wait for the learner" if now.counts.queued else "the learner waits for unrolls"
+    told = f"no unroll was used in {BETWEEN_S:g} s; {queue}; {role_states(_rows(now.roles))}"
+    advice = f"the run ends as stalled {duration(stall_timeout_s)} after its last update (learner.stall_timeout_s)"
+    return Finding("error" if age_s > stall_timeout_s / 2 else "warning", "progress", told, advice)

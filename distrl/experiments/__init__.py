@@ -1,1 +1,0 @@
-"""Several runs that belong together: sweeps over settings and seeds."""

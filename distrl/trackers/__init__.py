@@ -1,1 +1,0 @@
-"""Trackers: the numbers of a run, in other places than its directory."""
