@@ -9,7 +9,7 @@ import math
 import re
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from tokenize import TokenError
 from typing import IO, Any, Protocol
 
@@ -77,10 +77,18 @@ def opened(file: IO[bytes]) -> Iterator["Arrays"]:
         ValueError: As `decode`, when the directory or an array is read.
         OSError: It cannot be read.
     """
+    with ExitStack() as closing:
+        with _reading():
+            arrays = Arrays(closing.enter_context(zipfile.ZipFile(file)), file.seek(0, io.SEEK_END))
+        yield arrays
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Raise ValueError for each error with which zipfile and NumPy refuse an archive."""
     try:
-        with zipfile.ZipFile(file) as archive:
-            yield Arrays(archive, file.seek(0, io.SEEK_END))
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OverflowError) as error:
+        yield
+    except (zipfile.BadZipFile, RuntimeError, EOFError, OverflowError) as error:
         raise ValueError(f"not an archive of arrays: {error}") from error
 
 
@@ -106,7 +114,7 @@ class Arrays(Mapping[str, Array]):
             raise ValueError("not an archive of arrays: its members are larger than itself")
 
     def __getitem__(self, name: str) -> Array:
-        with self._archive.open(self._members[name]) as file:
+        with _reading(), self._archive.open(self._members[name]) as file:
             shape, fortran_order, dtype = _header(name, file, self._members[name].file_size)
             flat = np.empty(math.prod(shape), dtype)
             _fill(flat, file)
@@ -114,7 +122,7 @@ class Arrays(Mapping[str, Array]):
 
     def form(self, name: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
         """Return data type and shape."""
-        with self._archive.open(self._members[name]) as file:
+        with _reading(), self._archive.open(self._members[name]) as file:
             shape, _, dtype = _header(name, file, self._members[name].file_size)
         return dtype, shape
 
@@ -124,7 +132,7 @@ class Arrays(Mapping[str, Array]):
         Raises:
             ValueError: As `decode`, or it is of another form.
         """
-        with self._archive.open(self._members[name]) as file:
+        with _reading(), self._archive.open(self._members[name]) as file:
             shape, fortran_order, dtype = _header(name, file, self._members[name].file_size)
             if (dtype, shape, fortran_order) != (array.dtype, array.shape, False):
                 raise ValueError(f"array {name!r} of {dtype} {list(shape)} is not of {array.dtype} {list(array.shape)}")

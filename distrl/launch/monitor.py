@@ -1,6 +1,7 @@
 """The path of a run's records: from Redis, or the learner in this process, to all observers of the run."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -19,7 +20,6 @@ from distrl.runs.summary import Summary
 from distrl.terminal.console import View
 
 P = ParamSpec("P")
-R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -114,8 +114,11 @@ class Monitor:
             Name -> what it lacks, for `untracked` in the summary.
         """
         self._report(self._changes.at_end())
-        lacking = self._call(Observer.end, summary)
-        return {name: text for each in lacking if each is not None for name, text in each.items()}
+        lacking: dict[str, str] = {}
+        with ExitStack() as ending:  # also if one of them fails; it calls the last one first
+            for observer in reversed(self._observers):
+                ending.callback(self._end, observer, summary, lacking)
+        return lacking
 
     def _report(self, lines: Iterable[str]) -> None:
         for line in lines:
@@ -126,23 +129,30 @@ class Monitor:
             self._read_up_to[kind] = entry_id
             yield record
 
-    def _call(self, method: Callable[Concatenate[Observer, P], R], *args: P.args, **kwargs: P.kwargs) -> list[R]:
-        """Call a method of every observer that has it, and return the results.
-
-        An error of a file costs its content, not the training; it is reported once, until the file is written again.
-        """
-        results = []
+    def _call(self, method: Callable[Concatenate[Observer, P], None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Call a method of every observer that has it."""
         for observer in self._observers:
-            if getattr(type(observer), method.__name__) is method:  # that of the Protocol, which does nothing
-                continue
-            try:
-                results.append(getattr(observer, method.__name__)(*args, **kwargs))
-            except OSError as error:
-                if observer.writes is None:
-                    raise
-                if observer.writes not in self._refused:
-                    self._view.event(f"{observer.writes} cannot be written: {error}")
-                self._refused.add(observer.writes)
-            else:
-                self._refused.discard(observer.writes)
-        return results
+            if getattr(type(observer), method.__name__) is not method:  # not that of the Protocol, which does nothing
+                with self._tolerating(observer):
+                    getattr(observer, method.__name__)(*args, **kwargs)
+
+    def _end(self, observer: Observer, summary: Summary | None, lacking: dict[str, str]) -> None:
+        with self._tolerating(observer):
+            lacking |= observer.end(summary) or {}
+
+    @contextmanager
+    def _tolerating(self, observer: Observer) -> Iterator[None]:
+        """Let an error of the observer's file cost its content, not the training.
+
+        It is reported once, until the file is written again.
+        """
+        try:
+            yield
+        except OSError as error:
+            if observer.writes is None:
+                raise
+            if observer.writes not in self._refused:
+                self._view.event(f"{observer.writes} cannot be written: {error}")
+            self._refused.add(observer.writes)
+        else:
+            self._refused.discard(observer.writes)

@@ -94,6 +94,12 @@ def test_damage_shows_when_the_array_is_read(tmp_path):
         read["hurt"]
 
 
+@pytest.mark.parametrize("error", [RuntimeError("mine"), OverflowError("mine"), EOFError("mine")])
+def test_an_error_of_the_caller_is_not_one_of_the_file(error):
+    with pytest.raises(type(error), match=r"^mine$"), npz.opened(io.BytesIO(npz.encode({"a": np.ones(4)}))):
+        raise error
+
+
 def test_numpy_reads_it_without_pickle():
     arrays = {"dense/kernel": np.arange(6.0).reshape(2, 3), "file": np.int64(3), "seed": np.asfortranarray(np.eye(3))}
     with np.load(io.BytesIO(npz.encode(arrays)), allow_pickle=False) as read:

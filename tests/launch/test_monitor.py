@@ -329,6 +329,15 @@ def test_an_observer_that_refuses_the_launch_lets_those_before_it_end(observed):
     assert Recording.calls == ["made", "ended", "event late"]
 
 
+def test_all_observers_end_although_one_fails(observed, monkeypatch):
+    monkeypatch.setattr(Refusing, "__init__", lambda self, run: None)
+    monkeypatch.setattr(Refusing, "event", Observer.event)
+    monkeypatch.setattr(Refusing, "end", lambda self, summary: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        observed(Refusing, Recording).end(None)
+    assert "ended" in Recording.calls
+
+
 @pytest.mark.parametrize("writes", [None, "mine"])
 def test_an_error_of_a_file_ends_the_run_unless_the_observer_names_the_file(observed, view, monkeypatch, writes):
     monkeypatch.setattr(Refusing, "__init__", lambda self, run: None)

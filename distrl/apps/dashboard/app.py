@@ -1,8 +1,7 @@
 """The dashboard's routes and application."""
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from distrl.apps.dashboard.alert_settings import AlertSettings
 from distrl.apps.dashboard.alerts import LOOK_S, AlertWatch
 from distrl.apps.dashboard.assets import STATIC, Assets
 from distrl.apps.dashboard.authentication import HEALTH, LOGIN, LOGOUT, Authenticator, Guard, TooLargeError
+from distrl.apps.dashboard.background import Background
 from distrl.apps.dashboard.bodies import TooLateError
 from distrl.apps.dashboard.changes import Watches
 from distrl.apps.dashboard.files import NotThereError
@@ -31,7 +31,6 @@ from distrl.apps.dashboard.starts import Starts
 from distrl.errors import ConfigError, MemoryBackendError
 
 SWEEP_S = 10.0
-_LOG = logging.getLogger(__name__)
 REST_S = 0.25
 """Seconds between two readings of settings, in which requests have the processor."""
 
@@ -58,12 +57,12 @@ def make_app(
             "--allow-start lets pages run code as you, and there is no token, so any user of this machine could; write "
             "one to a file and add --token-file FILE (or set DISTRL_DASHBOARD_TOKEN)"
         )
-    authenticator = Authenticator(access)
+    authenticator, background = Authenticator(access), Background()
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        work = [*_background(app.state.runs, redis_urls), _watch(app.state.alerts)]
-        tasks = [asyncio.create_task(each) for each in work]
+        work = _work(app.state.runs, redis_urls, app.state.alerts)
+        tasks = [asyncio.create_task(background.repeat(name, each)) for name, each in work.items()]
         yield
         for task in tasks:
             task.cancel()
@@ -78,6 +77,7 @@ def make_app(
     )
     app.state.runs = Runs(root, redis_urls)
     app.state.watches = Watches(app.state.runs)
+    app.state.background = background
     app.state.alerts = AlertWatch(app.state.runs, alerts)
     app.state.starts = Starts(app.state.runs.index) if may_start else None
     return app
@@ -130,35 +130,30 @@ def _routes(authenticator: Authenticator, assets: Assets) -> list[BaseRoute]:
     ]
 
 
-async def _sweep(runs: Runs) -> None:
-    while True:
-        await asyncio.sleep(SWEEP_S)
-        await asyncio.to_thread(runs.jobs.let_go)
+def _work(runs: Runs, redis_urls: Sequence[str], alerts: AlertWatch) -> dict[str, Callable[[], float]]:
+    """Return what the dashboard repeats, by name; each call returns the seconds until the next one."""
 
+    def let_go() -> float:
+        runs.jobs.let_go()
+        return SWEEP_S
 
-def _background(runs: Runs, redis_urls: Sequence[str]) -> list[Coroutine[Any, Any, None]]:
-    return [_sweep(runs), _scan(runs, redis_urls), _read_settings(runs)]
+    def scan() -> float:
+        runs.jobs.scan()
+        return SCAN_S
 
+    def read_settings() -> float:
+        return REST_S if runs.read_settings() else SCAN_S
 
-async def _read_settings(runs: Runs) -> None:
-    while True:
-        more = await asyncio.to_thread(runs.read_settings)
-        await asyncio.sleep(REST_S if more else SCAN_S)
+    def look_for_alerts() -> float:
+        alerts.look()
+        return LOOK_S
 
-
-async def _scan(runs: Runs, redis_urls: Sequence[str]) -> None:
-    while redis_urls:
-        await asyncio.to_thread(runs.jobs.scan)
-        await asyncio.sleep(SCAN_S)
-
-
-async def _watch(alerts: AlertWatch) -> None:
-    while alerts.is_on:
-        try:
-            await asyncio.to_thread(alerts.look)
-        except Exception:
-            _LOG.exception("a look for alerts has failed; the next one follows")
-        await asyncio.sleep(LOOK_S)
+    work: dict[str, Callable[[], float]] = {"connections": let_go, "settings": read_settings}
+    if redis_urls:
+        work["scan"] = scan
+    if alerts.is_on:
+        work["alerts"] = look_for_alerts
+    return work
 
 
 def _answers() -> dict[Any, Callable[[Request, Exception], Response]]:

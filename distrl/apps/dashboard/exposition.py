@@ -1,4 +1,4 @@
-"""/metrics: numbers of running jobs in Prometheus' text format, under the names of metrics/snapshot.py."""
+"""/metrics: numbers of running jobs and of the dashboard as Prometheus' text, named as in metrics/snapshot.py."""
 
 import logging
 import re
@@ -40,7 +40,7 @@ GPU_NUMBERS = {
     "memory_used_mb": "memory of the GPU that is used, MB",
 }
 _OWN = {
-    *("run_up", "unrolls", "dropped_unrolls", "redis_failovers"),
+    *("run_up", "unrolls", "dropped_unrolls", "redis_failovers", "dashboard_failures"),
     *(f"role_{name}" for name in ROLE_NUMBERS),
     *(f"host_{name}" for name in HOST_NUMBERS),
     *(f"gpu_{name}" for name in GPU_NUMBERS),
@@ -74,8 +74,12 @@ class _Jobs(Collector):
         yield from families.values()
 
 
-def exposition(runs: Runs) -> bytes:
-    """Return the text of /metrics, each series once."""
+def exposition(runs: Runs, failures: Mapping[str, int]) -> bytes:
+    """Return the text of /metrics, each series once.
+
+    Args:
+        failures: The dashboard's own work -> number of its failures.
+    """
     samples: dict[tuple[str, ...], Sample] = {}
     entries = runs.index.entries()
     looks = runs.looks(entries)
@@ -90,6 +94,9 @@ def exposition(runs: Runs) -> bytes:
             found = [up._replace(value=0.0)]
         for sample in found:  # an algorithm's own metric may have the name of another one
             samples.setdefault((sample.name, *sample.labels.values()), sample)
+    for work, count in failures.items():
+        meaning = "failures of what the dashboard does on its own, since it began"
+        samples["dashboard_failures", work] = Sample("dashboard_failures", meaning, {"work": work}, float(count))
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Jobs(samples.values()))
     return generate_latest(registry)

@@ -217,8 +217,12 @@ def changes(request: Request) -> Response:
 
 
 def alerts(request: Request) -> Response:
-    """Return the alerts since the dashboard began, the newest first; none if those marked `since` are still right."""
-    return Answer(request.app.state.alerts.answer(_text(request, "since", "")))
+    """Return the alerts since the dashboard began, the newest first; none if those marked `since` are still right.
+
+    `problem` is the error of the last look at the runs, if it failed.
+    """
+    problem = request.app.state.background.failing.get("alerts")
+    return Answer(request.app.state.alerts.answer(_text(request, "since", "")) | {"problem": problem})
 
 
 async def act(request: Request) -> Response:
@@ -231,7 +235,8 @@ async def act(request: Request) -> Response:
 
 def metrics(request: Request) -> Response:
     """Return metrics in Prometheus' text format."""
-    return Response(exposition.exposition(_runs(request)), media_type=exposition.MEDIA_TYPE)
+    content = exposition.exposition(_runs(request), request.app.state.background.failures)
+    return Response(content, media_type=exposition.MEDIA_TYPE)
 
 
 def healthy(request: Request) -> Response:

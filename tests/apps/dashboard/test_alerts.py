@@ -1,13 +1,15 @@
 """Alerts of real run directories: looked at without a page, told by an address, not of what ended before."""
 
+import re
 import time
 
 import pytest
 
-from distrl.apps.dashboard import app
+from distrl.apps.dashboard import background
 from distrl.apps.dashboard.alert_settings import AlertSettings
 from distrl.apps.dashboard.alerts import AlertWatch
 from distrl.apps.dashboard.payloads import Runs
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -72,10 +74,24 @@ def test_alerts_can_be_off(page):
     assert answer["alerts"] == []
 
 
-def test_the_dashboard_looks_without_a_page(page, make_run, monkeypatch):
-    looked = []
-    monkeypatch.setattr(AlertWatch, "look", lambda watch: looked.append(watch) or 1 / 0)
-    monkeypatch.setattr(app, "LOOK_S", 0.01)
+def test_the_dashboard_looks_without_a_page_and_reports_failed_looks(page, monkeypatch):
+    """A look that fails ends no later one; the page and /metrics report it until a look succeeds."""
+    errors = [ZeroDivisionError("token=s3cret")]
+
+    def look(watch):
+        if errors:
+            raise errors[0]
+
+    monkeypatch.setattr(AlertWatch, "look", look)
+    monkeypatch.setattr(background, "AFTER_FAILURE_S", 0.01)
     client = page(alerts=AlertSettings())
-    while len(looked) < 3:  # a look that fails does not end the next ones
-        client.get("/healthz")
+
+    def problem():
+        return client.get("/api/alerts").json()["problem"]
+
+    wait_until(lambda: problem() == "ZeroDivisionError: token=•••")
+    errors.clear()
+    wait_until(lambda: problem() is None)
+    text = client.get("/metrics").text
+    assert float(re.search(r'^distrl_dashboard_failures\{work="alerts"\} (.+)$', text, re.MULTILINE)[1]) >= 1
+    assert 'distrl_dashboard_failures{work="settings"} 0.0' in text

@@ -37,7 +37,7 @@ def told(root, make_run, alive, redis_url):
         backend.registry.beat(RoleStatus("actor", number, 1, 'host\n"x"', 5, "acting", **own))
     backend.unrolls.push(UnrollHeader(0, 1, 1, 1, 8), b"x")
     runs = Runs(root)
-    text = exposition(runs).decode()
+    text = exposition(runs, {}).decode()
     counts = backend.ledger.counts()
     runs.jobs.let_go(0.0)
     runs.index.close()
@@ -101,7 +101,7 @@ def test_a_job_whose_redis_is_gone_is_down(root, make_run, alive, tmp_path, monk
     monkeypatch.setattr("distrl.apps.dashboard.jobs.GIVE_UP_S", 0.01)
     make_run("job", ended=False, pid=alive, redis_url=f"unix://{tmp_path}/none")
     runs = Runs(root)
-    text = exposition(runs).decode()
+    text = exposition(runs, {}).decode()
     runs.index.close()
     assert 'distrl_run_up{algorithm="impala",env="CartPole-v1",run="job"} 0.0' in text
 
@@ -117,7 +117,7 @@ def test_no_series_is_there_twice(root, make_run, alive, redis_url):
         backend.registry.add_snapshot({**SNAPSHOT, "run_up": 7, "unrolls": 8, "role_rss_mb": 9})
         backend.registry.beat(RoleStatus("actor", 0, 1, "h", 5, "acting"))
     runs = Runs(root)
-    text = exposition(runs).decode()
+    text = exposition(runs, {}).decode()
     families = [*text_string_to_metric_families(text)]
     series = [(sample.name, *sorted(sample.labels.items())) for family in families for sample in family.samples]
     assert len(series) == len(set(series))
@@ -133,5 +133,5 @@ def test_no_series_is_there_twice(root, make_run, alive, redis_url):
 
 def test_without_jobs(root):
     runs = Runs(root)
-    assert exposition(runs) == b""
+    assert exposition(runs, {}) == b""
     runs.index.close()

@@ -31,12 +31,13 @@ class Bell {
     this.button.append(this.badge);
     this.list = h("ul", { class: "alerts" });
     this.none = h("p", { class: "empty" });
+    this.problem = h("p", { class: "problem", role: "alert" });
     this.segments = SEVERITIES.map(([severity, text]) => h("button", { type: "button", on: { click: () => { this.severity = severity; this.draw(); } } }, text));
     this.allSeen = h("button", { type: "button", class: "small", on: { click: () => this.see(this.alerts.map(({ id }) => id)) } }, "Mark all as seen");
     this.notify = h("button", { type: "button", class: "small", on: { click: () => this.turnNotifications() } });
     this.panel = h("section", { id: "alerts", class: "alert-panel", "aria-label": "Alerts", hidden: true, tabindex: -1 },
       h("div", { class: "alert-head" }, h("h2", {}, "Alerts"), h("div", { class: "segments", role: "group", "aria-label": "Severity" }, this.segments)),
-      this.list, this.none, h("div", { class: "alert-foot" }, this.allSeen, this.notify));
+      this.problem, this.list, this.none, h("div", { class: "alert-foot" }, this.allSeen, this.notify));
     this.button.parentElement.after(this.panel);
     this.button.addEventListener("click", () => this.open(this.panel.hidden));
     addEventListener("keydown", (event) => { if (event.key === "Escape" && !this.panel.hidden) this.open(false, true); });
@@ -62,6 +63,7 @@ class Bell {
       const told = await get("alerts", { since: this.mark });
       if (told.alerts) this.take(told.alerts);
       this.on = told.on;
+      say(this.problem, told.problem ? `The runs cannot be watched: ${told.problem}. The dashboard's log has the details.` : "");
       this.mark = told.mark;
     } catch { /* the page itself says that the server is away */ }
     this.asking = false;
