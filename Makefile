@@ -34,11 +34,12 @@ test: check  ## Installs the test extra and runs the checks and tests that CI ru
 check: fast suite  ## Formatting, lint, types and tests; ARGS="-k codec" goes to pytest.
 
 # What a commit breaks most often. The documentation's blocks take longer: the suite runs them.
-fast: $(VENV)/installed-dev  ## Formatting, lint, types, architecture and generated pages: fails within two minutes.
+fast: $(VENV)/installed-dev  ## Formatting, lint, types, architecture and generated pages, and figures of the source.
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -k "not block_runs" tests/test_architecture.py tests/test_project.py tests/test_docs.py tests/test_site.py
+	$(BIN)/python -m benchmarks.house
 
 suite: $(VENV)/installed-dev  ## The tests of CI on this Python, without the checks before them.
 	$(PYTEST) -n 3 --dist worksteal $(ARGS)

@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import pytest
 
+from benchmarks.house import attributes, none_tests
+
 ROOT = Path(__file__).resolve().parent.parent
 
 FOUNDATION = {
@@ -125,6 +127,15 @@ WALLS: Mapping[str, tuple[str, ...]] = {
 
 MODULE_LINES = 600
 FUNCTION_LINES = 60
+# The loops, which readers of distrl read first: most lines, comparisons with None, and attributes of a class.
+# A feature that would exceed them adds or uses a socket instead (docs/architecture.md).
+LOOPS = {
+    "actors/actor.py": (150, 2, {"Actor": 14}),
+    "learner/learner.py": (110, 1, {"Learner": 9}),
+    "learner/session.py": (135, 3, {"Session": 10}),
+    "launch/monitor.py": (160, 2, {"Monitor": 8}),
+    "launch/training.py": (160, 4, {}),
+}
 FORBIDDEN_MODULES = {"utils", "util", "common", "helpers", "helper"}
 FORBIDDEN_CLASSES = re.compile(r"^Base[A-Z]|Manager$|Impl$")
 FORBIDDEN_IMPORTS = {"pickle", "_pickle", "cloudpickle", "dill", "shelve", "marshal"}
@@ -345,6 +356,23 @@ def sizes(modules: list[Module]) -> Iterator[Violation]:
                     yield Violation(module.path, node.lineno, f"{node.name}: {length} lines, limit {FUNCTION_LINES}")
 
 
+def loops(modules: list[Module]) -> Iterator[Violation]:
+    for module in modules:
+        if module.inside not in LOOPS:
+            continue
+        most_lines, most_nones, most_attributes = LOOPS[module.inside]
+        counts = {
+            "lines": (len(module.source.splitlines()), most_lines),
+            "tests for None": (none_tests(module.tree), most_nones),
+        }
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef) and node.name in most_attributes:
+                counts[f"attributes of {node.name}"] = attributes(node), most_attributes[node.name]
+        for what, (count, limit) in counts.items():
+            if count > limit:
+                yield Violation(module.path, 1, f"{count} {what}, the limit is {limit}: add or use a socket")
+
+
 def names(modules: list[Module]) -> Iterator[Violation]:
     for module in modules:
         for part in FORBIDDEN_MODULES.intersection(module.name.split(".")):
@@ -462,6 +490,7 @@ RULES: list[Callable[[list[Module]], Iterator[Violation]]] = [
     third_party_walls,
     algorithms_see_no_run,
     sizes,
+    loops,
     names,
     unsafe_calls,
     interpreters,
@@ -616,6 +645,18 @@ BAD: list[tuple[str, str, Callable[[list[Module]], Iterator[Violation]], str]] =
     ("learner/a.py", "x = 1\n" * 600, sizes, ""),
     ("learner/a.py", "\ndef f():\n" + "    x = 1\n" * 60, sizes, "distrl/learner/a.py:2: f: 61 lines, limit 60"),
     ("learner/a.py", "def f():\n" + "    x = 1\n" * 59, sizes, ""),
+    *(
+        ("actors/actor.py", source, loops, f"distrl/actors/actor.py:1: {what}: add or use a socket")
+        for source, what in (
+            ("x = 1\n" * 151, "151 lines, the limit is 150"),
+            ("x is not None\n" * 3, "3 tests for None, the limit is 2"),
+            (
+                "class Actor:\n    def f(self):\n" + "".join(f"        self.a{i} = 1\n" for i in range(15)),
+                "15 attributes of Actor, the limit is 14",
+            ),
+        )
+    ),
+    ("actors/policy.py", "x = 1\n" * 151, loops, ""),
     ("learner/utils.py", "", names, "distrl/learner/utils.py:1: a module named utils owns nothing; name what it holds"),
     ("common/a.py", "", names, "distrl/common/a.py:1: a module named common owns nothing; name what it holds"),
     ("learner/a.py", "class BaseLearner: ...", names, "distrl/learner/a.py:1: class BaseLearner: name what it is"),

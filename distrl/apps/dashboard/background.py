@@ -1,4 +1,4 @@
-"""What the dashboard does beside its answers: work that is repeated, and that a failure does not end."""
+"""Work that the dashboard repeats beside its answers, and that a failure does not end."""
 
 import asyncio
 import logging
