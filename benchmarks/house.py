@@ -28,7 +28,10 @@ ROOT = Path(__file__).resolve().parents[1]
 HOT = (
     *("types.py", "unroll_schema.py", "nest.py", "frames.py", "wire.py", "replay/*.py"),
     *("actors/exploring/*.py", "actors/extras/*.py"),
-    *(f"actors/{name}.py" for name in ("actor", "admission", "choice_probabilities", "curriculum", "gradient_actor")),
+    *(
+        f"actors/{name}.py"
+        for name in ("acting", "actor", "admission", "choice_probabilities", "curriculum", "gradient_actor")
+    ),
     *(f"actors/{name}.py" for name in ("policy", "priorities", "reward_moments", "shipping", "unroll")),
     *(f"learner/{name}.py" for name in ("batches", "intake", "learner", "prefetch", "publisher", "replay_batches")),
     *(f"learner/{name}.py" for name in ("rounds", "session", "state")),

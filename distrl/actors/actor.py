@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from distrl.actors.acting import Acting
 from distrl.actors.admission import ActorProgress, Gate
 from distrl.actors.exploring import Exploration
 from distrl.actors.exploring.explorers import Rows
 from distrl.actors.extras import make_extras
-from distrl.actors.policy import Policy
 from distrl.actors.shipping import Shipper, UnrollShipper
 from distrl.actors.unroll import UnrollBuilder, restarted
 from distrl.config import RunConfig
@@ -37,7 +37,7 @@ class Actor:
         self,
         config: RunConfig,
         backend: Backend,
-        policy: Policy,
+        policy: Acting,
         environment: VectorEnvironment,
         producer: Producer,
         stop: Callable[[], bool],

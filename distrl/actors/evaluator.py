@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from distrl.actors.policy import Policy
+from distrl.actors.acting import Acting
 from distrl.actors.unroll import restarted
 from distrl.environments.random_actions import RandomActions
 from distrl.environments.vector import VectorEnvironment
@@ -35,7 +35,7 @@ class ActingPolicy(Protocol):
 class GreedyPolicy:
     """Takes the mode of every action's distribution, or the choice of the highest value. Statistics stay frozen."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Acting) -> None:
         self._policy = policy
         self._selector = ActionSelector(policy.distributions)
 

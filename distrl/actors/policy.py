@@ -5,45 +5,23 @@ weights is refused.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import numpy as np
 import onnxruntime
 
-from distrl.config.exploration import ExplorationParameters
+from distrl.actors.acting import Acting, Perturb, PolicyOutput
 from distrl.errors import DistrlError
-from distrl.networks.actions import FamilySpec
 from distrl.networks.policy.description import BundleDescription, WeightSpec
 from distrl.networks.policy.protobuf import graph_inputs
-from distrl.types import Array, EnvSpec, FloatArray, PolicyBundle, Weights
+from distrl.types import Array, PolicyBundle, Weights
 
 NOWHERE = "/dev/null"
 """Folder in which ONNX Runtime looks for external data that was not injected. It is no folder, so nothing is found."""
-Perturb = Callable[[BundleDescription, Mapping[str, Array]], Mapping[str, Array]]
-"""Makes the weights to act with from all weights; returned arrays are new or unchanged."""
 
 
-class PolicyOutput(NamedTuple):
-    """The policy's outputs for B observations.
-
-    Attributes:
-        outputs: name -> float32 [B, ...]. ``policy/<action>`` parametrises the distribution of an action.
-        recurrent_state: name -> [B, ...]. State for the next call, before any restart.
-    """
-
-    outputs: dict[str, FloatArray]
-    recurrent_state: dict[str, Array]
-
-
-class Policy:
+class Policy(Acting):
     """Runs a policy bundle; its weights can be exchanged at any time.
-
-    Attributes:
-        spec: The environment that the policy was made for.
-        distributions: Action -> the distribution that the policy's outputs parametrise.
-        exploration: The actors' exploration; None: draw from these distributions.
-        version: Version of the weights in use; 0 before the first.
 
     Raises:
         DistrlError: The description is not valid, the graph is not the one it describes, or the graph refers to data
@@ -55,9 +33,9 @@ class Policy:
         found = hashlib.sha256(bundle.graph).hexdigest()
         if found != self._description.sha256:
             raise DistrlError(f"policy bundle: the graph's sha256 is {found}, described is {self._description.sha256}")
-        self.spec: EnvSpec = self._description.environment
-        self.distributions: dict[str, FamilySpec] = self._description.action_distributions
-        self.exploration: ExplorationParameters | None = self._description.exploration
+        self.spec = self._description.environment
+        self.distributions = self._description.action_distributions
+        self.exploration = self._description.exploration
         self.version = 0
         self._graph = bundle.graph
         self._arrays: dict[str, Array] = {}
@@ -80,19 +58,6 @@ class Policy:
         return frozenset(spec.name for spec in self._description.weights)
 
     def set_weights(self, weights: Weights, rate: float = 1.0) -> None:
-        """Set ``new = rate * given + (1 - rate) * old`` for trainable weights; all others become the given ones.
-
-        The first weights are taken whole, as there is nothing to mix them with. A rate of 0 changes nothing but
-        the version.
-
-        Args:
-            weights: Exactly the described names, shapes and dtypes; finite. They are copied. The scales of the noise
-                of noisy layers may be among them.
-            rate: In [0, 1].
-
-        Raises:
-            DistrlError: They do not fit. The policy keeps its weights.
-        """
         if not 0.0 <= rate <= 1.0:
             raise DistrlError(f"weights {weights.version}: rate must be in [0, 1], not {rate}")
         expected = self.weight_names
@@ -105,11 +70,6 @@ class Policy:
         self._act_with(self._arrays)
 
     def perturb(self, perturb: Perturb) -> None:
-        """Act with the weights that `perturb` returns, until the weights change or are perturbed again.
-
-        Raises:
-            DistrlError: It needs weights that were not given.
-        """
         self._act_with(perturb(self._description, self._arrays))
 
     def _act_with(self, arrays: Mapping[str, Array]) -> None:
@@ -120,20 +80,10 @@ class Policy:
             self._session = None  # opened at the next step: it may be perturbed before
 
     def forget_weights(self) -> None:
-        """Forget the weights: the next ones are taken whole."""
         self._arrays = {}
         self.version = 0
 
     def step(self, observations: Mapping[str, Array], recurrent_state: Mapping[str, Array]) -> PolicyOutput:
-        """Run the network once.
-
-        Args:
-            observations: name -> [B, ...] in the environment's dtype.
-            recurrent_state: name -> [B, ...].
-
-        Raises:
-            DistrlError: There are no weights yet, the arrays do not fit the graph, or ONNX Runtime cannot run it.
-        """
         if not self.version:
             raise DistrlError("the policy has no weights yet")
         if self._session is None:
@@ -149,7 +99,6 @@ class Policy:
         return PolicyOutput(dict(zip(self._outputs, outputs[:count], strict=True)), state)
 
     def initial_state(self, batch: int) -> dict[str, Array]:
-        """Return the recurrent state at an episode's start: zeros, name -> [batch, ...]; empty without recurrence."""
         specs = self._description.recurrent_state
         return {name: np.zeros((batch, *spec.shape), spec.dtype) for name, spec in specs.items()}
 

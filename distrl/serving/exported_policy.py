@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distrl import frames
-from distrl.actors.policy import Policy, PolicyOutput
+from distrl.actors.acting import PolicyOutput
+from distrl.actors.policy import Policy
 from distrl.environments.preprocessing.pipeline import Pipeline
 from distrl.errors import ConfigError, DistrlError
 from distrl.files import MOST_POLICY_BYTES, read_small

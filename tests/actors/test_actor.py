@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import redis
 
+from distrl.actors.acting import PolicyOutput
 from distrl.actors.actor import Actor
 from distrl.actors.admission import LONGEST_POLL_S, ActorProgress
-from distrl.actors.policy import Policy, PolicyOutput
+from distrl.actors.policy import Policy
 from distrl.config import RunConfig
 from distrl.config.exploration import EpsilonGreedyParameters, ParameterNoiseParameters, PolicySamplingParameters
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters

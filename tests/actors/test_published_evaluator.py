@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from distrl.actors.acting import PolicyOutput
 from distrl.actors.other_environments import make_others
-from distrl.actors.policy import PolicyOutput
 from distrl.actors.published_evaluator import PublishedEvaluator
 from distrl.config import RunConfig
 from distrl.config.live_settings import steered

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from distrl.actors.policy import PolicyOutput
+from distrl.actors.acting import PolicyOutput
 from distrl.config.schedules import Progress
 from distrl.errors import ConfigError, FencedError, MissingRunError
 from distrl.memory_backend.codec import encode_weights

@@ -8,9 +8,9 @@ from functools import partial
 
 import numpy as np
 
+from distrl.actors.acting import Acting
 from distrl.actors.exploring import weight_noise
 from distrl.actors.exploring.explorers import Rows, explorer_of, random_of
-from distrl.actors.policy import Policy
 from distrl.config.exploration import ExplorationParameters, NoisyNetworkParameters, ParameterNoiseParameters
 from distrl.config.schedules import Progress
 from distrl.networks.actions import FamilySpec
@@ -66,7 +66,7 @@ class Exploration:
         self._rows.progress = progress
         self._selector = self._random if progress.env_steps < self._random_steps else self._explored
 
-    def perturb(self, policy: Policy, rng: np.random.Generator) -> None:
+    def perturb(self, policy: Acting, rng: np.random.Generator) -> None:
         """Put noise on the policy's weights for an unroll, where the kind is one of weights."""
         match self._parameters:
             case NoisyNetworkParameters():

@@ -7,18 +7,18 @@ learner checks by the same table; the others depend on the environment and on th
 from collections.abc import Callable
 from importlib import import_module
 
+from distrl.actors.acting import Acting
 from distrl.actors.extras.curriculum import Curriculum
 from distrl.actors.extras.episode_infos import EpisodeInfos
 from distrl.actors.extras.extra import Extra
 from distrl.actors.extras.reward_moments import RewardMoments
-from distrl.actors.policy import Policy
 from distrl.config import RunConfig
 from distrl.config.algorithms import AlgorithmSection
 from distrl.environments.vector import VectorEnvironment
 from distrl.unroll_schema import StepExtra, step_extras
 
 
-def make_extras(config: RunConfig, policy: Policy, environment: VectorEnvironment) -> tuple[Extra, ...]:
+def make_extras(config: RunConfig, policy: Acting, environment: VectorEnvironment) -> tuple[Extra, ...]:
     """Make the extras of a run's unrolls, in the order in which they travel.
 
     Raises:
@@ -31,7 +31,7 @@ def make_extras(config: RunConfig, policy: Policy, environment: VectorEnvironmen
     return (*moments, *asked, EpisodeInfos(environment), *curriculum)
 
 
-def _collector(extra: StepExtra) -> Callable[[AlgorithmSection, Policy], Extra]:
+def _collector(extra: StepExtra) -> Callable[[AlgorithmSection, Acting], Extra]:
     module, _, name = extra.collector.partition(":")
-    collector: Callable[[AlgorithmSection, Policy], Extra] = getattr(import_module(module), name)
+    collector: Callable[[AlgorithmSection, Acting], Extra] = getattr(import_module(module), name)
     return collector

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from distrl.actors.acting import Acting, PolicyOutput
 from distrl.actors.extras.extra import Extra
-from distrl.actors.policy import Policy, PolicyOutput
 from distrl.config import RunConfig
 from distrl.config.algorithms import AlgorithmSection
 from distrl.config.schedules import Progress
@@ -28,7 +28,7 @@ class ChoiceProbabilities(Extra):
         ConfigError: There is no such action, or there are several, or it is not drawn by logits of its choices.
     """
 
-    def __init__(self, parameters: AlgorithmSection, policy: Policy) -> None:
+    def __init__(self, parameters: AlgorithmSection, policy: Acting) -> None:
         distributions = policy.distributions
         drawn = {action: spec for action, spec in distributions.items() if isinstance(spec, CategoricalSpec)}
         if len(distributions) != 1 or not drawn:

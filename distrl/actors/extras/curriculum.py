@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from distrl.actors.acting import PolicyOutput
 from distrl.actors.extras.extra import Extra
-from distrl.actors.policy import PolicyOutput
 from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.schedules import Progress

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from typing import Protocol
 
-from distrl.actors.policy import PolicyOutput
+from distrl.actors.acting import PolicyOutput
 from distrl.config import RunConfig
 from distrl.config.schedules import Progress
 from distrl.environments.vector import Step

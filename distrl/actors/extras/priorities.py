@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from distrl.actors.acting import Acting, PolicyOutput
 from distrl.actors.extras.extra import Extra
-from distrl.actors.policy import Policy, PolicyOutput
 from distrl.actors.unroll import restarted
 from distrl.config import RunConfig
 from distrl.config.algorithms import AlgorithmSection
@@ -28,7 +28,7 @@ class FirstPriorities(Extra):
         ConfigError: There are no values, or there is no replay memory.
     """
 
-    def __init__(self, parameters: AlgorithmSection, policy: Policy) -> None:
+    def __init__(self, parameters: AlgorithmSection, policy: Acting) -> None:
         replay = parameters.replay_parameters
         if replay is None:
             raise ConfigError(f"algorithm {parameters.name}: priorities are for a replay memory, and it has none")

@@ -5,9 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from distrl.actors.acting import PolicyOutput
 from distrl.actors.actor import Actor
 from distrl.actors.extras.choice_probabilities import ChoiceProbabilities
-from distrl.actors.policy import Policy, PolicyOutput
+from distrl.actors.policy import Policy
 from distrl.algorithms import make_algorithm
 from distrl.config import RunConfig
 from distrl.config.algorithms import Declared

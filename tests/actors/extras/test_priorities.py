@@ -3,9 +3,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from distrl.actors.acting import PolicyOutput
 from distrl.actors.actor import Actor
 from distrl.actors.extras.priorities import FirstPriorities, n_step_targets, rescaled, unscaled
-from distrl.actors.policy import Policy, PolicyOutput
+from distrl.actors.policy import Policy
 from distrl.algorithms import make_algorithm
 from distrl.algorithms.maths import td_targets
 from distrl.algorithms.maths.returns import n_step, step_discounts

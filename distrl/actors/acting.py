@@ -1,0 +1,79 @@
+"""The socket of what makes an actor's decisions: `policy.py` runs an ONNX graph in the actor's process."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+
+from distrl.config.exploration import ExplorationParameters
+from distrl.networks.actions import FamilySpec
+from distrl.networks.policy.description import BundleDescription
+from distrl.types import Array, EnvSpec, FloatArray, Weights
+
+Perturb = Callable[[BundleDescription, Mapping[str, Array]], Mapping[str, Array]]
+"""Makes the weights to act with from all weights; returned arrays are new or unchanged."""
+
+
+class PolicyOutput(NamedTuple):
+    """The policy's outputs for B observations.
+
+    Attributes:
+        outputs: name -> float32 [B, ...]. ``policy/<action>`` parametrises the distribution of an action.
+        recurrent_state: name -> [B, ...]. State for the next call, before any restart.
+    """
+
+    outputs: dict[str, FloatArray]
+    recurrent_state: dict[str, Array]
+
+
+class Acting(Protocol):
+    """Computes the policy's outputs for an actor, which draws actions from them.
+
+    Attributes:
+        spec: The environment that the policy was made for.
+        distributions: Action -> the distribution that the policy's outputs parametrise.
+        exploration: The actors' exploration; None: draw from these distributions.
+        version: Version of the weights in use; 0 before the first.
+    """
+
+    spec: EnvSpec
+    distributions: dict[str, FamilySpec]
+    exploration: ExplorationParameters | None
+    version: int
+
+    def initial_state(self, batch: int) -> dict[str, Array]:
+        """Return the recurrent state at an episode's start: zeros, name -> [batch, ...]; empty without recurrence."""
+
+    def step(self, observations: Mapping[str, Array], recurrent_state: Mapping[str, Array]) -> PolicyOutput:
+        """Run the network once.
+
+        Args:
+            observations: name -> [B, ...] in the environment's dtype.
+            recurrent_state: name -> [B, ...].
+
+        Raises:
+            DistrlError: There are no weights yet, the arrays do not fit the network, or it cannot be run.
+        """
+
+    def set_weights(self, weights: Weights, rate: float = 1.0) -> None:
+        """Set ``new = rate * given + (1 - rate) * old`` for trainable weights; all others become the given ones.
+
+        The first weights are taken whole, as there is nothing to mix them with. A rate of 0 changes nothing but
+        the version.
+
+        Args:
+            weights: Exactly the described names, shapes and dtypes; finite. They are copied. The scales of the noise
+                of noisy layers may be among them.
+            rate: In [0, 1].
+
+        Raises:
+            DistrlError: They do not fit. The policy keeps its weights.
+        """
+
+    def forget_weights(self) -> None:
+        """Forget the weights: the next ones are taken whole."""
+
+    def perturb(self, perturb: Perturb) -> None:
+        """Act with the weights that `perturb` returns, until the weights change or are perturbed again.
+
+        Raises:
+            DistrlError: It needs weights that were not given.
+        """
