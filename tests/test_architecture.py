@@ -134,6 +134,7 @@ LOOPS = {
     "learner/learner.py": (110, 1, {"Learner": 9}),
     "learner/session.py": (135, 3, {"Session": 10}),
     "launch/monitor.py": (160, 2, {"Monitor": 8}),
+    "launch/supervise.py": (295, 28, {"Supervisor": 14}),
     "launch/training.py": (160, 4, {}),
 }
 FORBIDDEN_MODULES = {"utils", "util", "common", "helpers", "helper"}

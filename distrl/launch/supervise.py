@@ -3,40 +3,31 @@
 import os
 import socket
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from distrl.config import RunConfig
-from distrl.errors import EnvironmentFailedError, MemoryBackendError, StalledError
+from distrl.errors import EnvironmentFailedError, MemoryBackendError
 from distrl.interrupt import Interrupt
-from distrl.launch.autoscaling import Autoscaling
 from distrl.launch.fleet import Fleet, Handle, HangWatch, Launcher, Member, end, have_ended
 from distrl.launch.monitor import Monitor
 from distrl.launch.outcome import Outcome
+from distrl.launch.places import Places
+from distrl.launch.progress import Progress
 from distrl.launch.restarts import fatal_end, restart
-from distrl.launch.stall_report import stall_report
+from distrl.launch.scaling import ACTOR_GRACE_S, Scaling
 from distrl.launch.time_limit import TimeLimit
 from distrl.memory_backend.backend import Backend
-from distrl.memory_backend.records import AWAITS_EVALUATION, Control, RoleStatus, SupervisorStatus
-from distrl.metrics.phrases import role_states
-from distrl.roles.machine import cores
-from distrl.roles.plan import ACTORS_PER_CORE, Role, most_actors, roles_beside_actors
+from distrl.memory_backend.records import AWAITS_EVALUATION, RoleStatus
+from distrl.roles.plan import LEARNER, Role, roles_beside_actors
 from distrl.roles.suspend_clock import AwakeClock
 
-LEARNER = Role("learner")
 TICK_S = 0.05
 REGISTRY_EVERY_S = 0.5
 LEARNER_GRACE_S = 30.0
 STARTING_GRACE_S = 2.0
 """Grace for a learner that is starting. Longer than the time between two heartbeats: it may train by now."""
-ACTOR_GRACE_S = 5.0
-PATIENCE_S = 5.0
-"""Time for a role to get its place on a cluster, before that is reported and actors make room for the learner."""
 STARTS_PER_ROUND = 2
 """Roles that are started before signals and requests are read again."""
-QUIET_S = 15.0
-"""Longest time without an update before the states of roles are reported; where updates take long, three of them."""
 
 
 class Supervisor:
@@ -56,31 +47,21 @@ class Supervisor:
         interrupt: Interrupt,
         resumed: tuple[int, float] = (0, 0.0),
     ) -> None:
-        self._config = config
-        self._backend = backend
-        self._monitor = monitor
-        self._log_dir = log_dir
-        self._interrupt = interrupt
+        self._config, self._backend, self._monitor, self._interrupt = config, backend, monitor, interrupt
         self._awake = AwakeClock()
         self._watch = HangWatch(config, self._awake)
-        self._resumed_updates, trained_s = resumed
+        updates, trained_s = resumed
         self._time_limit = TimeLimit(config.stop.minutes, trained_s, self._awake)
+        timeout_s = config.learner.stall_timeout_s
+        self._progress = Progress(
+            *(backend, monitor, self._awake), resumed_updates=updates, timeout_s=timeout_s, log_dir=log_dir
+        )
+        self.fleet = Fleet(launcher, config.actors.restart_budget)
+        self._scaling = Scaling(config, self.fleet, monitor, backend.registry, self._let_go)
+        self._places = Places(self.fleet, self._awake, backend.registry, monitor.event)
         self._learner_trains = False
-        self._is_first_start = True  # no learner has trained yet
-        self._target, self._most = config.started_actors, most_actors(config)
-        self._autoscaling = Autoscaling(config)
-        self._scaling_from: int | None = None
-        self._without_actors = False  # as last reported
-        self._reported: set[Role] = set()  # roles with a heartbeat
-        self._without_place: dict[Role, str] = {}  # and what each needs
-        self._places_beats = 0
-        self._made_room_at = -PATIENCE_S
         self._registry_at = 0.0
         self._beats = 0
-        self._progress = ((0, 0), self._awake.look())  # updates and unrolls used, when they last changed
-        self._quiet = False
-        self._usual_s = 0.0  # from the last progress but one to the last
-        self.fleet = Fleet(launcher, config.actors.restart_budget)
 
     def run(self) -> Outcome:
         """Start every role and return when all have ended.
@@ -132,16 +113,7 @@ class Supervisor:
 
     def _beat(self) -> None:
         self._beats += 1
-        status = SupervisorStatus(
-            socket.gethostname(),
-            os.getpid(),
-            self._beats,
-            actors=self._target if self._most else None,
-            autoscales=self._autoscaling.enabled,
-            actors_wanted=self._autoscaling.wanted,
-            wanted_because=self._autoscaling.reason,
-        )
-        self._backend.registry.beat_supervisor(status)
+        self._backend.registry.beat_supervisor(self._scaling.described(socket.gethostname(), os.getpid(), self._beats))
         if self._config.memory.url is not None:  # a server of the run's own ends with it
             self._backend.keep(self._config.memory.keep_s)
 
@@ -151,44 +123,20 @@ class Supervisor:
         self._monitor.report_requests(self._backend)
         if control.stop is not None and not self._learner_decided(control.stop):
             return self._asked_to_stop(control.stop, 0)
-        self._obey(control)
-        self._look_for_places()
+        self._scaling.obey(control)
+        self._places.look()
         statuses = [status for status in self._backend.registry.roles() if self._is_up(status)]
-        self._reported = {Role.of(status) for status in statuses}
         self._learner_trains = any(map(self._is_training, statuses))
         for status in statuses:
             self._kill_if_hung(status)
-        self._autoscale(control, statuses)
+        self._scaling.autoscale(control, statuses)
         self._monitor.update(self._backend, statuses)
         if (outcome := self._out_of_time()) is not None:
             return outcome
-        awaits_actors = control.stop is None and self._awaits_actors(statuses)  # at the end all have left
+        awaits_actors = control.stop is None and self._scaling.awaits_actors(statuses)  # at the end all have left
         awaits_evaluation = any(status.state == AWAITS_EVALUATION for status in statuses)
-        return self._check_progress(statuses, paused=control.paused or awaits_actors or awaits_evaluation)
-
-    def _obey(self, control: Control) -> None:
-        """Follow requests for another number of actors; an operator's number ends autoscaling."""
-        self._autoscaling.obey(control, self._target)
-        if self._autoscaling.enabled or control.target_actors is None or control.target_actors == self._target:
-            return
-        self._scale(control.target_actors, forced=control.target_forced)
-        self._autoscaling.restart(self._target)
-
-    def _autoscale(self, control: Control, statuses: Sequence[RoleStatus]) -> None:
-        """Bring the wanted number of actors up to date, and follow it where this run starts actors."""
-        before = self._target if self._most else self._autoscaling.wanted
-        own = [status for status in statuses if status.role != "actor" or self._starts(Role.of(status))]
-        self._autoscaling.look(control, own)
-        wanted = self._monitor.fleet.actors_wanted = self._autoscaling.wanted
-        if wanted is None or wanted == before or not self._autoscaling.enabled:
-            return
-        self._monitor.event(f"{_actors(wanted)} wanted: {self._autoscaling.reason}")
-        if self._most:
-            self._scale(wanted, forced=True)
-
-    def _starts(self, role: Role) -> bool:
-        """Return whether it is one of the actors that are scaled: the run's own, or all where all join."""
-        return role in self.fleet.members or not self._most
+        paused = control.paused or awaits_actors or awaits_evaluation
+        return self._progress.check(statuses, learner_trains=self._learner_trains, paused=paused)
 
     def _is_up(self, status: RoleStatus) -> bool:
         """Return whether the role is up; a member that is down or has no place is not, roles joined by hand are."""
@@ -216,12 +164,12 @@ class Supervisor:
         if member.last_code == 0 and self._backend.registry.control().stop is not None:
             return None
         if role.kind == "learner":
-            return restart(self.fleet, member, self._learned(), self._monitor.event)
+            return restart(self.fleet, member, self._progress.learned(), self._monitor.event)
         # Unrolls are progress for every other role. An environment that has produced some may only be away for a while,
         # such as a simulator on another host.
         produced = self._monitor.ledger.produced
         may_pass = member.last_code == EnvironmentFailedError.exit_code and produced > 0
-        return restart(self.fleet, member, (*self._reached, produced), self._monitor.event, may_pass=may_pass)
+        return restart(self.fleet, member, (*self._progress.reached, produced), self._monitor.event, may_pass=may_pass)
 
     def _learner_is_done(self, member: Member) -> Outcome | None:
         """Return the outcome if the learner has ended as asked, or has failed when it had reached its end."""
@@ -241,7 +189,7 @@ class Supervisor:
         if not over or (self._learner_trains and not learner.restarts):
             return None
         outcome = self._asked_to_stop("minutes", 0)
-        if learner.last_code and self._learned() == (self._resumed_updates, 0):
+        if learner.last_code and not self._progress.has_learned():
             return Outcome(max(learner.last_code, 1), outcome.stop_reason, f"learner: {learner.last_error}")
         return outcome
 
@@ -260,15 +208,6 @@ class Supervisor:
         last = snapshots[-1][1] if snapshots else {}
         unsaved = last.get("unsaved") if last.get("stop_reason") is not None else None
         return str(unsaved) if unsaved else None
-
-    @property
-    def _reached(self) -> tuple[int, int]:
-        """Updates and used unrolls, by which a learner is alive: a replay memory is filled before the first update."""
-        return self._monitor.updates, self._monitor.ledger.used
-
-    def _learned(self) -> tuple[int, int]:
-        """Return the updates behind the published weights, and trained unrolls, neither of which storing changes."""
-        return self._backend.weights.progress().updates, self._backend.ledger.counts().trained
 
     def _let_go(self, role: Role) -> None:
         """Reclaim the tickets of an actor that has ended, and ignore the heartbeat that it left."""
@@ -290,72 +229,7 @@ class Supervisor:
             self._monitor.event(f"{member.role.name} started again (restart {member.restarts})")
         if not placed:
             return
-        present = [member.role.id for member in self.fleet.actors]
-        for _ in range(min(STARTS_PER_ROUND - len(again), self._target - len(present), self._room_to_start())):
-            present.append(self._free_id(max(present, default=-1) + 1))
-            self.fleet.add(Role("actor", present[-1]))
-        if self._scaling_from is not None and len(present) == self._target:
-            self._monitor.event(f"scaled from {self._scaling_from} to {self._target} actors")
-            self._scaling_from = None
-
-    def _free_id(self, actor: int) -> int:
-        """Return the first id from `actor` on that no actor has which has joined by hand."""
-        while Role("actor", actor) in self._reported:
-            actor += 1
-        return actor
-
-    def _room_to_start(self) -> int:
-        """Return how many actors may start now: those that import leave no core to the learner and `distrl stop`."""
-        if self._config.launch.ray_address is not None:  # the cluster places them
-            return self._target
-        starting = [member for member in self.fleet.actors if member.handle and member.role not in self._reported]
-        return ACTORS_PER_CORE * cores() - len(starting)
-
-    def _look_for_places(self) -> None:
-        """Report roles for which a cluster has no place; let an actor make room where the learner is one."""
-        waiting: dict[Role, str] = {}
-        for role, member in self.fleet.members.items():
-            needs = None if member.handle is None else member.handle.waits_for
-            if needs is None or self._awake.age_s(member.started_at) < PATIENCE_S:
-                continue
-            waiting[role] = needs
-            self._places_beats += 1
-            status = RoleStatus(role.kind, role.id, 0, "-", 0, f"waiting: place, needs {needs}", self._places_beats)
-            self._backend.registry.beat(status)
-            if role not in self._without_place:
-                self._monitor.event(f"no place for {role.name}: needs {needs}")
-        for role in self._without_place.keys() - waiting.keys():
-            if role in self.fleet.members:
-                self._monitor.event(f"{role.name} waits for a place no longer")
-        self._without_place = waiting
-        if LEARNER in waiting and self._awake.age_s(self._made_room_at) >= PATIENCE_S:
-            self._make_room()
-
-    def _make_room(self) -> None:
-        """Kill the actor with the highest id that has a place: without a learner it would only wait."""
-        for member in reversed(self.fleet.actors):
-            if member.handle is not None and member.is_placed:
-                self._made_room_at = self._awake.look()
-                member.killed_for = "it makes room for the learner"
-                member.handle.kill()
-                return
-
-    def _scale(self, target: int, *, forced: bool) -> None:
-        """Follow an operator's request: retire the highest ids at once; `_start_some` adds actors."""
-        if not self._most or target < 1 or (target > self._most and not forced):
-            allowed = f"1 to {self._most} are allowed (actors.max_count)" if self._most else "they join by themselves"
-            self._monitor.event(f"not scaled to {target} actors: {allowed}")
-            self._backend.registry.set_control(target_actors=self._target)  # other readers follow it, too
-            return
-        if self._scaling_from is None:
-            self._scaling_from = self._target
-        self._target = target
-        self._monitor.fleet.actors = target
-        retired = [self.fleet.retire(member.role) for member in self.fleet.actors[target:]]
-        end(retired, ACTOR_GRACE_S)
-        for member in retired:
-            self._let_go(member.role)
-            self._backend.registry.forget_actor(member.role.id)
+        self._scaling.start_missing(STARTS_PER_ROUND - len(again))
 
     def _kill_if_hung(self, status: RoleStatus) -> None:
         """Kill an actor or evaluator whose environment step or heartbeat is too old."""
@@ -374,48 +248,6 @@ class Supervisor:
         elif member.handle is not None:
             member.killed_for = overdue.why
             member.handle.kill()
-
-    def _awaits_actors(self, statuses: Sequence[RoleStatus]) -> bool:
-        """Return whether nothing can be learned because no actor of another host is there; report a change."""
-        awaits = not self._config.launch.start_actors and not any(status.role == "actor" for status in statuses)
-        if awaits != self._without_actors:
-            self._without_actors = awaits
-            self._monitor.event("no actor is there: waiting until actors join" if awaits else "actors have joined")
-        return awaits
-
-    def _check_progress(self, statuses: Sequence[RoleStatus], *, paused: bool) -> Outcome | None:
-        before, since = self._progress
-        age_s = self._awake.age_s(since)
-        ready = self._is_first_start and self._learner_trains  # the start and the first update have a clock each
-        if ready or any(self._reached):
-            self._is_first_start = False
-        if paused or ready or self._reached != before:
-            self._progress = (self._reached, self._awake.look())
-            if self._quiet and not paused:
-                self._monitor.event(f"learning again after {age_s:.0f} s")
-            if any(before) and not paused:
-                self._usual_s = age_s
-            self._quiet = False
-            return None
-        if age_s > max(QUIET_S, 3.0 * self._usual_s) and self._monitor.updates and not self._quiet:
-            self._quiet = True
-            self._monitor.event(f"nothing learned for {age_s:.0f} s: {_states(statuses)}")
-        if age_s <= self._config.learner.stall_timeout_s:
-            return None
-        what = f"no update for {age_s:.0f} s (learner.stall_timeout_s)"
-        error = StalledError(f"{what}; {self._keep_report(stall_report(self._backend, what))}")
-        return Outcome.of(error)
-
-    def _keep_report(self, report: str) -> str:
-        """Write the report, or log it where the disk refuses; return where it is."""
-        path = self._log_dir / "stall.txt"
-        try:
-            path.write_text(report, encoding="utf-8")
-        except OSError as error:
-            for line in report.splitlines():
-                self._monitor.event(line)
-            return f"the stacks of all roles are above, as they cannot be written: {error}"
-        return f"{path} has the stacks of all roles"
 
     def _end_roles(self) -> tuple[int, str] | None:
         """End the learner first, so that it saves, then all others; return code and reason if it could not save."""
@@ -455,12 +287,3 @@ class Supervisor:
 
     def _is_training(self, status: RoleStatus) -> bool:
         return status.role == "learner" and self._watch.is_current(status)
-
-
-def _actors(count: int) -> str:
-    return "1 actor" if count == 1 else f"{count} actors"
-
-
-def _states(statuses: Sequence[RoleStatus]) -> str:
-    no_actor = "" if any(status.role == "actor" for status in statuses) else ", no actor is up"
-    return role_states([asdict(status) for status in statuses]) + no_actor

@@ -31,13 +31,16 @@ class Role:
         return f"actor-{self.id}.log" if self.kind == "actor" else f"{self.kind}.log"
 
 
+LEARNER = Role("learner")
+
+
 def roles_beside_actors(config: RunConfig) -> list[Role]:
     """Return the learner, and an evaluator if there is one; the supervisor adds actors.
 
     Where this host has no environment, an evaluator of another host joins.
     """
     evaluates = config.evaluation.every_env_steps is not None and config.environment.spec_file is None
-    return [Role("learner"), *([Role("evaluator")] if evaluates else [])]
+    return [LEARNER, *([Role("evaluator")] if evaluates else [])]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import pytest
 
 from distrl.errors import MemoryBackendError
-from distrl.launch import supervise
+from distrl.launch import places, scaling, supervise
 from distrl.memory_backend.records import AWAITS_EVALUATION, RoleStatus
 from distrl.roles.plan import Role
 from distrl.roles.suspend_clock import AwakeClock
@@ -327,7 +327,7 @@ def test_an_actor_that_can_never_reach_redis_ends_the_run_with_6(world, budget, 
 
 
 def test_a_role_without_a_place_is_shown_so_and_not_as_acting(world, monkeypatch):
-    monkeypatch.setattr(supervise, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(places, "PATIENCE_S", 0.0)
     shown = []
 
     def no_place():
@@ -350,7 +350,7 @@ def test_a_role_without_a_place_is_shown_so_and_not_as_acting(world, monkeypatch
 
 
 def test_actors_wait_until_the_learner_has_its_place_and_make_room_for_it(world, monkeypatch):
-    monkeypatch.setattr(supervise, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(places, "PATIENCE_S", 0.0)
     up = []
 
     def actors_up():
@@ -635,7 +635,7 @@ def test_actors_that_ended_together_are_started_again_a_few_at_a_time(world):
 
 def test_no_more_actors_are_added_while_many_have_not_reported(world, monkeypatch):
     """Hundreds of interpreters that import at once leave no processor to the learner and to `distrl stop`."""
-    monkeypatch.setattr(supervise, "cores", lambda: 1)
+    monkeypatch.setattr(scaling, "cores", lambda: 1)
     started = []
 
     def count():
@@ -648,7 +648,7 @@ def test_no_more_actors_are_added_while_many_have_not_reported(world, monkeypatc
     rounds = (*[nothing] * 6, count, report, *[nothing] * 3, count)
     outcome = world.run(*rounds, world.asks(stop="asked"), actors={"count": 100})
     assert outcome.exit_code == 0
-    assert started == [supervise.ACTORS_PER_CORE, supervise.ACTORS_PER_CORE + 3]
+    assert started == [scaling.ACTORS_PER_CORE, scaling.ACTORS_PER_CORE + 3]
 
 
 def test_only_roles_that_are_up_are_shown(world):
