@@ -22,7 +22,7 @@ def test_counts_of_a_known_tree(tmp_path):
         "actors/actor.py": ACTOR,
         "actors/policy.py": "from distrl.actors import actor\nclass Policy: ...\nclass _Own: ...",
         "learner/learner.py": "import distrl.actors.policy\nclass Policy: ...\nclass _Own: ...",
-        "jobs/record.py": "from distrl.actors.policy import Policy",
+        "apps/jobs/record.py": "from distrl.actors.policy import Policy",
         "launch/training.py": "from distrl.apps.jobs.record import Policy",
     }
     for name, text in files.items():
@@ -48,7 +48,7 @@ def test_counts_of_a_known_tree(tmp_path):
     }
     modules = house.sources(tmp_path)
     assert house.twice(modules) == ["Policy"]
-    assert house.thin(modules) == ["actors/actor.py", "jobs/record.py"]
+    assert house.thin(modules) == ["actors/actor.py", "apps/jobs/record.py"]
 
 
 def test_a_walk_notes_what_gets_a_configuration_until_both_loops_have_begun():

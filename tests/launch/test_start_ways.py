@@ -11,7 +11,7 @@ import distrl
 from distrl.data_store.checkpoints import load
 from distrl.launch import deterministic
 from distrl.learner.origin import Place
-from distrl.learner.preparation import Prepared, prepare
+from distrl.learner.preparation import Parts, prepare
 from distrl.roles.description import RunDescription
 from distrl.terminal.console import PlainView
 
@@ -100,7 +100,7 @@ class First(NamedTuple):
     """A training that has ended: its directory, its store, its learner as it was, and what that was made of."""
 
     folder: Path
-    made: Prepared
+    made: Parts
     arguments: tuple[Any, ...]
 
 

@@ -3,7 +3,7 @@ import re
 
 import pytest
 import yaml
-from tests.runs.test_report import ALLOWED, HOSTILE, Reader
+from tests.apps.reports.test_report import ALLOWED, HOSTILE, Reader
 
 from distrl.apps.experiments.directory import SweepDirectory, read_file
 from distrl.apps.experiments.report import Report, sweep_file
