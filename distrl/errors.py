@@ -176,6 +176,11 @@ def failure(error: BaseException) -> tuple[int, str]:
     return DistrlError.exit_code, bounded(f"unexpected {type(error).__name__}: {error}")
 
 
+def one_line(text: object) -> str:
+    """Return a text, such as that of an error, as one line."""
+    return " ".join(str(text).split())
+
+
 def bounded(text: str, most: int = LONGEST_TEXT) -> str:
     """Return a text of at most about `most` characters: of a longer one, such as an array in an error, both ends."""
     if len(text) <= most:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, one_line
 from distrl.types import ActionSpec, Array, BoxSpec, DiscreteSpec, MultiBinarySpec
 
 
@@ -87,7 +87,7 @@ class OwnPolicy(MemorylessPolicy):
         try:
             return function(*arguments)
         except Exception as error:  # whatever the user's code raises
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            reason = one_line(f"{type(error).__name__}: {error}")
             raise ConfigError(f"{self._what}: it raises {reason[:300]}") from error
 
     def _checked(self, name: str, spec: ActionSpec, value: Any, rows: int) -> Array:

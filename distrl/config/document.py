@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, one_line
 
 _FLOAT_TAG = "tag:yaml.org,2002:float"
 _TIMESTAMP_TAG = "tag:yaml.org,2002:timestamp"
@@ -109,7 +109,7 @@ def parse(text: str, what: str) -> Any:
     except _MISFIT as error:
         raise ConfigError(f"{what} is not valid YAML: a value does not fit its tag; remove the tag (!!)") from error
     except (RecursionError, ValueError) as error:
-        raise ConfigError(f"{what} is not valid YAML: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"{what} is not valid YAML: {one_line(error)}") from error
     check_plain(value, what)
     return value
 
@@ -207,7 +207,7 @@ def _is_hidden(character: str) -> bool:
 def shown(value: Any, limit: int = 60) -> str:
     """Return a value in one line of bounded length, for error messages."""
     text = "null" if value is None else repr(value) if isinstance(value, str) else scalar(value)
-    text = " ".join(text.split())
+    text = one_line(text)
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
@@ -221,7 +221,7 @@ def _one_line(error: yaml.YAMLError) -> str:
     problem = getattr(error, "problem", None) or str(error)
     mark = getattr(error, "problem_mark", None)
     place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark is not None else ""
-    return " ".join(problem.split()) + place
+    return one_line(problem) + place
 
 
 def check_plain(value: Any, what: str) -> None:

@@ -13,6 +13,7 @@ from distrl.config.document import shown
 from distrl.config.presets import nearest
 from distrl.config.run import RunConfig
 from distrl.config.schedules import ConstantSchedule
+from distrl.errors import one_line
 
 Path = tuple[str, ...]
 
@@ -106,7 +107,7 @@ def _explain(problem: Any, origin_of: Mapping[str, str], root: type[BaseModel]) 
         hint = _other_kinds(path[-1], around) or _nearest_key(path, parent)
         return f"unknown key {dotted}{_from(path, origin_of)}; {hint}"
     if problem["type"] == "value_error":  # a validator of ours, whose message names the values
-        text = " ".join(str(problem["ctx"]["error"]).split())
+        text = one_line(problem["ctx"]["error"])
         return f"{dotted}: {text}" if dotted else text
     if problem["type"] == "missing":
         return f"{dotted} is missing{_from(path[:-1], origin_of)}"
@@ -222,7 +223,7 @@ def _allowed_kind(problem: Any, annotation: Any) -> str:
 
 def _allowed(problem: Any) -> str:
     """Rephrase Pydantic's "Input should be …" as "must be …", and add the nearest choice."""
-    message = " ".join(str(problem["msg"]).split())
+    message = one_line(problem["msg"])
     message = re.sub(r"^(Input|Tuple|List|String) should", "must", message).removesuffix(" after validation")
     message = message.replace("valid tuple", "list").replace("valid list", "list").replace(" after validation,", ",")
     if problem["type"] == "literal_error" and isinstance(problem["input"], str):

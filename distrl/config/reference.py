@@ -16,6 +16,7 @@ from distrl.config.document import scalar
 from distrl.config.optimizers import OptimizerParameters, users_of
 from distrl.config.run import RunConfig
 from distrl.config.section import Section
+from distrl.errors import one_line
 
 Schema = dict[str, Any]
 _DISCRIMINATORS = ("kind", "step", "name")
@@ -128,7 +129,7 @@ def _settings(name: str) -> Iterator[Setting]:
         # A single section describes itself.
         of_section = _definition(inner[0][0]).get("description", "") if len(inner) == 1 else ""
         meaning = value.get("description") or of_section
-        yield Setting(key, name, _kind(definition), _values(value), default, " ".join(meaning.split()), value)
+        yield Setting(key, name, _kind(definition), _values(value), default, one_line(meaning), value)
 
 
 def _default(value: Schema) -> str:
@@ -210,7 +211,7 @@ def _definition(name: str) -> Schema:
 
 def _first_part(text: str) -> str:
     """Return a docstring without its table of attributes."""
-    return " ".join(text.partition("Attributes:")[0].split())
+    return one_line(text.partition("Attributes:")[0])
 
 
 def _models(model: type[Section]) -> Iterator[type[Section]]:
@@ -224,7 +225,7 @@ def _describe(definition: Schema, model: type[Section]) -> None:
     if "description" in definition:
         definition["description"] = _first_part(definition["description"])
     for key, value in definition.get("properties", {}).items():
-        meaning = " ".join(_meaning(model, key).split())
+        meaning = one_line(_meaning(model, key))
         users = users_of(key) if issubclass(model, OptimizerParameters) else ()
         used = f"Used by {', '.join(users)}." if users and users != users_of("learning_rate") else ""
         text = " ".join(filter(None, (meaning, used)))

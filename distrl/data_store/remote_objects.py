@@ -7,7 +7,7 @@ from typing import IO, Any
 
 from distrl.config.stores import EXTRAS
 from distrl.data_store.objects import BLOCK_BYTES, MOST_BYTES, require_size
-from distrl.errors import StoreError, require
+from distrl.errors import StoreError, one_line, require
 
 _LIBRARIES = {"s3": "s3fs", "gs": "gcsfs", "az": "adlfs"}
 # The caller tries again, and may report it meanwhile: the libraries' own patience is minutes.
@@ -111,7 +111,7 @@ class RemoteObjects:
         try:
             yield
         except Exception as error:
-            text = " ".join(str(error).split()) or type(error).__name__
+            text = one_line(error) or type(error).__name__
             remedy = next((remedy for kind, remedy in _REMEDIES if isinstance(error, kind)), "")
             if "redential" in f"{type(error).__name__} {text}":
                 remedy = _CREDENTIALS

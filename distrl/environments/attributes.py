@@ -7,7 +7,7 @@ from typing import Any
 
 from gymnasium import Space
 
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, one_line
 
 _NO_LIMIT = -1
 """As gymnasium writes it in `max_episode_steps`."""
@@ -37,7 +37,7 @@ def check(env_id: str, by: object, kinds: Mapping[str, type]) -> None:
 
 def wrong(env_id: str, name: str, value: Any, wanted: str) -> ConfigError:
     """Return the error of an attribute that is not what distrl needs."""
-    shown = " ".join(repr(value).split())[:60]
+    shown = one_line(repr(value))[:60]
     return ConfigError(f"environment {env_id}: its attribute {name} is {shown}, it must be {wanted}")
 
 
@@ -61,7 +61,7 @@ def _read(env_id: str, by: object, name: str) -> Any:
     try:
         return getattr(by, name, None)
     except Exception as error:  # a property of the user's may raise anything
-        told = " ".join(str(error).split())[:200]
+        told = one_line(error)[:200]
         raise ConfigError(
             f"environment {env_id}: its attribute {name} cannot be read: {type(error).__name__}: {told}"
         ) from error

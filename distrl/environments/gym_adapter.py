@@ -34,7 +34,7 @@ from distrl.environments.extras import OF_MODULE, OF_NAMESPACE
 from distrl.environments.info_metrics import as_array, reported
 from distrl.environments.remote import vector as remote_vector
 from distrl.environments.remote.connection import is_remote
-from distrl.errors import ConfigError, MissingExtraError, require
+from distrl.errors import ConfigError, MissingExtraError, one_line, require
 from distrl.types import Array
 from distrl.user_classes import imported
 
@@ -110,7 +110,7 @@ def flag_of(name: str, value: Any) -> bool:
         return bool(value)
     array = as_array(value)
     if array.size != 1 or array.dtype.kind not in "biuf" or np.isnan(array).any():
-        shown = " ".join(repr(value).split())[:60]
+        shown = one_line(repr(value))[:60]
         raise ValueError(f"{name} is {shown}, it must be true or false")
     return bool(array.item())
 
@@ -280,7 +280,7 @@ def describe(error: BaseException) -> str:
     """Return type and message of an exception in one line of at most 300 characters."""
     if isinstance(error, WorkerError):
         return str(error)
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
+    return f"{type(error).__name__}: {one_line(error)}"[:300]
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from distrl.config.secrets import split_password_file
 from distrl.errors import ConfigError
 from distrl.launch.collected_log import PrintedLines, UncollectedLines
 from distrl.launch.fleet import last_error
-from distrl.launch.ray_cluster import one_line
+from distrl.launch.ray_cluster import shortened
 from distrl.memory_backend.credentials import carried
 from distrl.memory_backend.host_weights import sharing_weights
 from distrl.memory_backend.private_directory import make_private_directory
@@ -200,7 +200,7 @@ class RayHandle:
         remove_placement_group(self._place)
 
     def _failed(self, code: int, error: RayError) -> int:
-        self.error = f"Ray: {one_line(error)}"
+        self.error = f"Ray: {shortened(error)}"
         self._write(f"{moment(time.time())} {self.role.name} ERROR distrl: error: {self.error}\n")
         return code
 
@@ -270,7 +270,7 @@ class RayLauncher:
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
         except (RayError, ConnectionError, RuntimeError) as error:
-            raise ConfigError(f"Ray at {address}: {one_line(error)}") from error
+            raise ConfigError(f"Ray at {address}: {shortened(error)}") from error
 
     def close(self) -> None:
         """End a private cluster and remove its directory."""
@@ -303,5 +303,5 @@ class RayLauncher:
         except Exception as error:  # Ray raises bare ones, above all when a slow machine needs more than 30 s
             self.close()
             raise ConfigError(
-                f"Ray does not start on this machine: {one_line(error)}; try again, or leave out --launcher ray"
+                f"Ray does not start on this machine: {shortened(error)}; try again, or leave out --launcher ray"
             ) from error

@@ -12,7 +12,7 @@ from typing import Any
 
 from distrl.child import Child, Parent
 from distrl.config import RunConfig
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, one_line
 from distrl.memory_backend.redis_address import parse_address
 from distrl.roles.plan import RoleNeed, role_needs
 from distrl.version import __version__
@@ -125,7 +125,7 @@ def _examine(address: str) -> tuple[dict[str, str], list[Node]]:
                     return answer["here"], [Node(**node) for node in answer["nodes"]]
                 deadline = time.monotonic() + LIMIT_S  # it connects
             if code is not None:
-                raise ConfigError(f"Ray at {address} cannot be examined: {' '.join(child.output().split())[-300:]}")
+                raise ConfigError(f"Ray at {address} cannot be examined: {one_line(child.output())[-300:]}")
             if _BAD_TOKEN in child.output():  # Ray would go on to try
                 raise token_refused(f"Ray at {address}")
             if time.monotonic() > deadline:
@@ -154,7 +154,7 @@ def examine(address: str, parent: Parent) -> None:
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (RayError, ConnectionError, RuntimeError, ValueError) as error:
-        raise ConfigError(f"Ray at {address}: {one_line(error)}") from error
+        raise ConfigError(f"Ray at {address}: {shortened(error)}") from error
     alive = [node for node in ray.nodes() if node["Alive"]]
     asked = {_ask_versions(node["NodeID"]): node for node in alive}
     left_s = max(VERSIONS_LIMIT_S - (time.monotonic() - began), 0.0)
@@ -176,9 +176,9 @@ def token_refused(server: str) -> ConfigError:
     )
 
 
-def one_line(error: Exception) -> str:
-    """Return an error of Ray's in one line, without its decoration, 500 characters at most."""
-    return " ".join(str(error).split())[:500]
+def shortened(error: Exception) -> str:
+    """Return an error of Ray's in one line of 500 characters at most."""
+    return one_line(error)[:500]
 
 
 def versions() -> dict[str, str]:
@@ -208,4 +208,4 @@ def _versions_of(answer: Any) -> tuple[dict[str, str], str]:
         return ray.get(answer), ""
     except RayError as error:
         missing = [line for line in str(error).splitlines() if "ModuleNotFoundError" in line]
-        return {}, " ".join(missing[-1].split()) if missing else one_line(error)
+        return {}, one_line(missing[-1]) if missing else shortened(error)

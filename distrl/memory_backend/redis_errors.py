@@ -2,6 +2,7 @@
 
 import redis
 
+from distrl.errors import one_line
 from distrl.memory_backend.engine import Command, Reply
 
 _STATES = ("READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "UNBLOCKED")
@@ -57,7 +58,7 @@ def code(error: redis.RedisError) -> str:
 
 def line(error: Exception) -> str:
     """Return the error's text in one line."""
-    return " ".join(str(error).split())[:300] or type(error).__name__
+    return one_line(error)[:300] or type(error).__name__
 
 
 def refusal(error: redis.RedisError, user: str | None) -> str:

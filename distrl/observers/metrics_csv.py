@@ -5,7 +5,7 @@ import io
 from array import array
 from pathlib import Path
 
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, one_line
 from distrl.metrics.snapshot import COLUMNS, Snapshot, Value, columns_of
 from distrl.observers.observer import ObservedRun, Observer
 from distrl.runs.summary import Summary
@@ -120,5 +120,5 @@ class CsvSink:
 
 def _cell(value: Value) -> str:
     if isinstance(value, str):
-        return " ".join(value.split())  # a row is one line
+        return one_line(value)  # a row is one line
     return "" if value is None else repr(value)

@@ -8,7 +8,7 @@ from distrl.config.document import flat, scalar
 from distrl.config.secrets import masked
 from distrl.config.settings import Settings
 from distrl.config.tensorboard import Label
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, one_line
 from distrl.metrics.event_file import EventFile
 from distrl.metrics.snapshot import REPORTED_ONCE, Snapshot, tag_of
 from distrl.observers.observer import ObservedRun, Observer
@@ -110,4 +110,4 @@ def _table(header: list[str], rows: list[list[Any]]) -> str:
 def _table_cell(value: Any) -> str:
     """Return one line without cell separators."""
     text = value if isinstance(value, str) else scalar(value)
-    return " ".join(text.split()).replace("|", "\\|")
+    return one_line(text).replace("|", "\\|")

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterable
 from contextlib import closing
 
-from distrl.errors import ConfigError, DistrlError, ExitError, MissingRunError, bounded
+from distrl.errors import ConfigError, DistrlError, ExitError, MissingRunError, bounded, one_line
 from distrl.health import beating
 from distrl.memory_backend.keys import checked_actor
 from distrl.memory_backend.records import RoleStatus
@@ -40,7 +40,7 @@ def run_role(role: Role, address: RunAddress, stop: threading.Event) -> int:
         return ExitError.exit_code
     except BaseException as error:  # also KeyboardInterrupt of the run's code: Ctrl-C sets `stop`
         log.info("traceback", exc_info=True)
-        log.error("distrl: error: unexpected %s: %s", type(error).__name__, bounded(" ".join(str(error).split())))
+        log.error("distrl: error: unexpected %s: %s", type(error).__name__, bounded(one_line(error)))
         return 1
     return 0
 

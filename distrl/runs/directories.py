@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from distrl.config.secrets import with_password_file
 from distrl.data_store.atomic import TEMPORARY
-from distrl.errors import ConfigError, bounded
+from distrl.errors import ConfigError, bounded, one_line
 from distrl.files import read_model
 from distrl.runs.summary import Summary
 
@@ -139,7 +139,7 @@ def open_run(run_dir: Path) -> Run:
 def damaged_run(path: Path, error: ConfigError | OSError) -> Run:
     """Return a run of which a file cannot be read, with what is known of it."""
     told = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
-    problem = " ".join(told.replace(f"{path}/", "").replace(" is damaged: ", ": ").split())
+    problem = one_line(told.replace(f"{path}/", "").replace(" is damaged: ", ": "))
     try:
         record = RunRecord.read(path / "run.json")
     except (ConfigError, OSError):

@@ -48,7 +48,7 @@ from distrl.apps.commands.printing import echo
 from distrl.apps.commands.stored import stored_configuration
 from distrl.apps.dashboard.beside import dashboard_beside
 from distrl.config.load import LoadedConfig
-from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError, failure, printable
+from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError, failure, one_line, printable
 from distrl.health import beating
 from distrl.shadows import shadow
 from distrl.user_classes import hide_arguments
@@ -392,7 +392,7 @@ def _report(text: str, error: Exception) -> None:
 
 
 def _one_line(text: str) -> str:
-    return printable(" ".join(text.split()))
+    return printable(one_line(text))
 
 
 def _debugging() -> bool:

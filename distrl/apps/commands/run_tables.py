@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
-from distrl.errors import printable
+from distrl.errors import one_line, printable
 from distrl.metrics.phrases import UNKNOWN, count_words, known, return_words
 from distrl.runs.listing import Comparison, Entry
 from distrl.runs.summary import duration
@@ -88,7 +88,7 @@ def jobs_table(jobs: Sequence[Mapping[str, Any]], now: float, width: int | None 
     lines: list[tuple[str, ...]] = [("run", "target", "state", "actors", "submitted", "reason")]
     for job in jobs:
         submitted = f"{age(now - job['submitted'])} ago" if job["submitted"] else "-"
-        reason = " ".join(job["reason"].split())
+        reason = one_line(job["reason"])
         lines.append((job["run_id"], job["target"], job["state"], str(job["actors"]), submitted, reason))
     return aligned(lines, width)
 

@@ -15,6 +15,7 @@ from distrl.apps.dashboard.jobs import ODD, Look
 from distrl.apps.dashboard.payloads import Json, Runs
 from distrl.apps.dashboard.webhook import Webhook
 from distrl.config.secrets import masked_text
+from distrl.errors import one_line
 from distrl.memory_backend.records import AWAITS_EVALUATION, RoleStatus
 from distrl.metrics.snapshot import amount
 
@@ -107,4 +108,4 @@ def _texts_shown(snapshot: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shown(text: str) -> str:
-    return files.shown(masked_text(" ".join(text.split())))
+    return files.shown(masked_text(one_line(text)))

@@ -28,7 +28,7 @@ from distrl.apps.dashboard.files import NotThereError
 from distrl.apps.dashboard.jobs import SCAN_S
 from distrl.apps.dashboard.payloads import Answer, Runs
 from distrl.apps.dashboard.starts import Starts
-from distrl.errors import ConfigError, MemoryBackendError
+from distrl.errors import ConfigError, MemoryBackendError, one_line
 
 SWEEP_S = 10.0
 REST_S = 0.25
@@ -172,7 +172,7 @@ def _answers() -> dict[Any, Callable[[Request, Exception], Response]]:
 
 def _answering(status: int) -> Callable[[Request, Exception], Response]:
     def answer(request: Request, error: Exception) -> Response:
-        told, root = " ".join(str(error).split()), request.app.state.runs.index.root
+        told, root = one_line(error), request.app.state.runs.index.root
         for path in (root.resolve(), root.absolute()):
             told = told.replace(f"{path}/", "")  # paths relative to the folder of runs
         return Answer({"error": told}, status)

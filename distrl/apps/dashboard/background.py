@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from distrl.apps.dashboard import files
 from distrl.config.secrets import masked_text
+from distrl.errors import one_line
 
 AFTER_FAILURE_S = 5.0
 _LOG = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ class Background:
             except Exception as error:
                 _LOG.exception("%s: failed; repeated after %g s", name, AFTER_FAILURE_S)
                 self.failures[name] += 1
-                self.failing[name] = files.shown(masked_text(" ".join(f"{type(error).__name__}: {error}".split())))
+                self.failing[name] = files.shown(masked_text(one_line(f"{type(error).__name__}: {error}")))
                 wait_s = AFTER_FAILURE_S
             else:
                 self.failing.pop(name, None)

@@ -16,7 +16,7 @@ from distrl.apps.dashboard.index import Entry
 from distrl.apps.dashboard.jobs import Look
 from distrl.apps.dashboard.list_view import View
 from distrl.apps.dashboard.payloads import Json, Runs, live_part
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, one_line
 
 MOST_WATCHES = 256
 """Most pages whose last answer is remembered; another page gets the whole state again."""
@@ -97,7 +97,7 @@ class ListWatch(_Watch):
         try:
             found = self._runs.page(self._view)
         except ConfigError as error:
-            problem, found = " ".join(str(error).split()), None
+            problem, found = one_line(error), None
         before, self._last = self._last, self._last or {}
         news: list[Message] = []
         if before is None or problem != self._problem:

@@ -10,7 +10,7 @@ from distrl.config.load import DEFAULT, load_text, yaml_of
 from distrl.config.presets import preset_tree
 from distrl.config.secrets import masked_settings
 from distrl.config.settings import Leaves
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, one_line
 from distrl.runs.directories import SET_ASIDE
 
 ORIGIN = "the editor"
@@ -60,7 +60,7 @@ def problem(text: str) -> Problem | None:
     try:
         loaded = load_text(text, ORIGIN)
     except ConfigError as error:
-        told = " ".join(str(error).split())
+        told = one_line(error)
         return Problem(told, _line(told, text))
     hidden = masked_settings(loaded.config.model_dump(mode="json"))
     if hidden:

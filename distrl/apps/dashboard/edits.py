@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from distrl.apps.dashboard.index import Entry, Index
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, one_line
 from distrl.runs.labels import Labels
 from distrl.runs.removal import remove_run_directory
 
@@ -105,7 +105,7 @@ class Edits:
                 except (ConfigError, OSError) as error:
                     told = str(error) if isinstance(error, ConfigError) else f"{error.strerror}"
                     root = self._index.root
-                    problems[one] = " ".join(told.replace(f"{root}/", "").split())
+                    problems[one] = one_line(told.replace(f"{root}/", ""))
                 else:
                     done.append(one)
                     paths.append(entry.path)

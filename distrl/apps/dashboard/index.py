@@ -20,7 +20,7 @@ from distrl.apps.dashboard.files import NotThereError, id_of, inside
 from distrl.apps.dashboard.index_store import Kept, Store
 from distrl.apps.dashboard.jobs import Found
 from distrl.config.settings import Leaves, Setting, Settings, read_leaves, read_settings
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, one_line
 from distrl.memory_backend.keys import DEFAULT_NAMESPACE, split_namespace
 from distrl.runs.directories import (
     Manifest,
@@ -431,7 +431,7 @@ def _announced(folder: Path) -> dict[str, Any]:
 
 def _shown(problem: str, folder: Path) -> str:
     """Return the problem in one line, without the path of the run's directory."""
-    return readable(" ".join(problem.replace(f"{folder}/", "").split()))[:_LONGEST_PROBLEM]
+    return readable(one_line(problem.replace(f"{folder}/", "")))[:_LONGEST_PROBLEM]
 
 
 def _configured(settings: Settings) -> dict[str, Any]:

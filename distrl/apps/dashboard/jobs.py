@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from distrl.apps.dashboard.role_history import RoleHistory
 from distrl.config.secrets import refuse_password
 from distrl.config.settings import Leaves, Settings, by_path, leaves_of
-from distrl.errors import ConfigError, DistrlError
+from distrl.errors import ConfigError, DistrlError, one_line
 from distrl.memory_backend.backend import Backend, connect, connect_engine
 from distrl.memory_backend.engine import Engine, RunStore
 from distrl.memory_backend.keys import RunKeys, run_of, runs_pattern, split_namespace, with_namespace
@@ -173,7 +173,7 @@ class Job:
         except ODD as error:
             self._disconnect()
             told = str(error) if isinstance(error, DistrlError) else f"its Redis holds something odd ({error!r})"
-            self._look = replace(self._look, at=time.time(), problem=" ".join(told.split())[:300])
+            self._look = replace(self._look, at=time.time(), problem=one_line(told)[:300])
             self._reads.failed()
         else:
             self._reads.succeeded(LOOK_S)

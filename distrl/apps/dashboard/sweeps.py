@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from distrl.apps.dashboard.files import NotThereError, id_of, own_file, shown
 from distrl.apps.dashboard.index import Entry, Index
 from distrl.config.secrets import masked_text
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, one_line
 from distrl.files import read_small
 from distrl.runs.directories import readable
 from distrl.runs.summary import REASONS
@@ -119,6 +119,6 @@ def _opened(index: Index, folder: Path, entries: list[Entry]) -> Found | None:
     try:
         sweep = sweep_of({name: read_small(path, MOST_BYTES[name]) for name, path in paths.items()})
     except (ConfigError, OSError) as error:
-        problem = readable(" ".join(str(error).replace(f"{folder.resolve()}/", "").split()))[:500]
+        problem = readable(one_line(str(error).replace(f"{folder.resolve()}/", "")))[:500]
         return Found(_id(index, folder), name, None, tuple(entries), problem)
     return None if sweep is None else Found(_id(index, folder), name, sweep, tuple(entries))

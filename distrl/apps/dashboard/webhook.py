@@ -21,6 +21,7 @@ from distrl.apps.dashboard.alert_rules import Change
 from distrl.apps.dashboard.alert_settings import AlertSettings
 from distrl.apps.dashboard.severities import SEVERITIES
 from distrl.config.secrets import masked_text
+from distrl.errors import one_line
 from distrl.version import __version__
 
 TIMEOUT_S = 10.0
@@ -82,7 +83,7 @@ class Webhook:
         try:
             status = self._status(json.dumps(body(change)).encode())
         except (OSError, http.client.HTTPException, ValueError) as error:
-            told = masked_text(" ".join(str(error).split()))[:200] or type(error).__name__
+            told = masked_text(one_line(error))[:200] or type(error).__name__
             return f"no answer within {TIMEOUT_S:g} s" if isinstance(error, TimeoutError) else told, True
         if 200 <= status < 300:
             return "", False

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from distrl.apps.experiments.results import Combination, Comparison, Wording, over_the_best
 from distrl.config.secrets import masked
+from distrl.errors import one_line
 from distrl.metrics.phrases import UNKNOWN, count_words, known, return_words
 
 _LATEX = {
@@ -89,5 +90,5 @@ def _open(one: Combination) -> int:
 
 
 def _escaped(text: str) -> str:
-    escaped = "".join(_LATEX.get(letter, letter) for letter in " ".join(text.split()))
+    escaped = "".join(_LATEX.get(letter, letter) for letter in one_line(text))
     return re.sub(r"(?<!\w)-(?=\d)", "$-$", escaped)

@@ -31,7 +31,7 @@ from distrl.config.document import parse_mapping
 from distrl.config.load import LoadedConfig, dump_given, load
 from distrl.config.secrets import masked
 from distrl.data_store.atomic import file, put_file
-from distrl.errors import EXIT_OK, ConfigError, DistrlError, require
+from distrl.errors import EXIT_OK, ConfigError, DistrlError, one_line, require
 from distrl.interrupt import Interrupt, interruptible
 from distrl.metrics.phrases import return_words
 from distrl.runs.last_row import last_row
@@ -163,7 +163,7 @@ def open_study(search: Search, directory: SweepDirectory, *, read_only: bool = F
     except (DistrlError, *_UNUSABLE):
         raise
     except Exception as error:  # at rows that do not fit, Optuna and SQLAlchemy raise errors of every kind
-        told = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        told = f"{type(error).__name__}: {one_line(error)}"
         raise ConfigError(f"{file} is damaged: {told}; restore it, or begin another search") from error
     return study
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from distrl.apps.jobs.kubernetes_commands import Object
 from distrl.apps.jobs.target import JobState
+from distrl.errors import one_line
 
 LEARNER = "learner"
 """Name of the learner's component and container."""
@@ -119,7 +120,7 @@ def _status(item: Object) -> dict[str, Any]:
 
 def _words(cause: Object) -> str:
     """Return reason and message of a condition, a state or an event in one line."""
-    return ": ".join(" ".join(str(cause[key]).split()) for key in ("reason", "message") if cause.get(key))
+    return ": ".join(one_line(cause[key]) for key in ("reason", "message") if cause.get(key))
 
 
 def event_words(events: Sequence[Object]) -> str:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from distrl.apps.jobs.target import NoAnswerError
 from distrl.errors import ConfigError, require
 from distrl.interrupt import interruptible
-from distrl.launch.ray_cluster import Node, one_line, token_refused
+from distrl.launch.ray_cluster import Node, shortened, token_refused
 
 ANSWER_S = 10.0
 SUBMIT_S = 30.0
@@ -258,6 +258,6 @@ def _one_line(address: str) -> Iterator[None]:
     except AuthenticationError as error:
         raise token_refused(f"Ray's job server at {address}") from error
     except requests.Timeout as error:
-        raise NoAnswerError(f"Ray's job server at {address}: {one_line(error)}") from error
+        raise NoAnswerError(f"Ray's job server at {address}: {shortened(error)}") from error
     except (RayError, RayStateApiException, *clients, OSError, RuntimeError, ValueError) as error:
-        raise ConfigError(f"Ray's job server at {address}: {one_line(error)}") from error
+        raise ConfigError(f"Ray's job server at {address}: {shortened(error)}") from error

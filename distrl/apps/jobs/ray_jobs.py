@@ -24,7 +24,7 @@ from distrl.apps.jobs.run_requests import REFUSED
 from distrl.apps.jobs.target import OVER, JobState, LogLine, Plan, Report, State
 from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig
-from distrl.errors import ConfigError, MemoryBackendError
+from distrl.errors import ConfigError, MemoryBackendError, one_line
 from distrl.launch.ray_cluster import Node, shortage
 from distrl.roles.plan import role_needs
 from distrl.roles.trust import code_named
@@ -157,7 +157,7 @@ class RayJobs:
         client.delete(job_id)
         if details is None or details.status != "SUCCEEDED":
             refused = [line.partition(REFUSED)[2] for line in output.splitlines() if REFUSED in line]
-            why = refused[-1] if refused else " ".join(output.split())[-300:]
+            why = refused[-1] if refused else one_line(output)[-300:]
             redis = details is not None and details.driver_exit_code == MemoryBackendError.exit_code
             raise (MemoryBackendError if redis else ConfigError)(f"{record.run_id}: {why}")
 
@@ -168,12 +168,12 @@ def _state(client: RayClient, record: JobRecord) -> JobState:
         return JobState("gone", f"the Ray cluster at {record.address} does not know it any more")
     state, told = _STATES[details.status], (details.message or "")
     if state == "waiting":
-        return JobState(state, " ".join(told.split())[:300])
+        return JobState(state, one_line(told)[:300])
     if state == "gone":
         return JobState(state, "it was stopped through Ray")
     if state == "failed":
         errors = [line.partition(_ERROR)[2] for line in told.splitlines() if _ERROR in line]
-        reason = errors[-1] if errors else " ".join(told.split())[:300]
+        reason = errors[-1] if errors else one_line(told)[:300]
         return JobState(state, reason, details.driver_exit_code)
     return JobState(state, exit_code=details.driver_exit_code)
 

@@ -20,6 +20,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 from distrl.apps.reports.curves import Curve, Statistic
 from distrl.apps.reports.intervals import Interval
 from distrl.apps.reports.plots import LIGHT, CurveOptions, Group, Palette, Panel
+from distrl.errors import one_line
 from distrl.metrics.snapshot import MEANINGS, METRICS
 
 UNITS = {metric.name: metric.unit for metric in METRICS}
@@ -280,7 +281,7 @@ def _named(metric: str) -> str:
 
 def _short(label: str) -> str:
     """Shorten a label to both of its ends, on one line."""
-    label = " ".join(label.split())
+    label = one_line(label)
     if len(label) <= LABEL_LENGTH:
         return label
     half = LABEL_LENGTH // 2

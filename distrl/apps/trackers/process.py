@@ -20,7 +20,7 @@ from typing import Any
 from distrl.apps.trackers.tracker import Ending, TrackedRun, Tracker
 from distrl.child import Parent
 from distrl.config.secrets import masked, masked_text
-from distrl.errors import ConfigError, DistrlError
+from distrl.errors import ConfigError, DistrlError, one_line
 from distrl.process_group import end_own_group
 from distrl.user_classes import hide_arguments, own_class
 
@@ -108,7 +108,7 @@ def _calls() -> Any:
 
 def _one_line(text: str) -> str:
     """Return a tracker's own words without secrets, as the terminal and logs show them."""
-    return masked_text(" ".join(text.split()))[:MOST_LETTERS]
+    return masked_text(one_line(text))[:MOST_LETTERS]
 
 
 def _main(descriptor: str) -> int:

@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.remote_environment import RemoteParameters
 from distrl.config.secrets import read_secret
-from distrl.environments.remote.protocol import Channel, ConnectionLostError, Message, one_line
+from distrl.environments.remote.protocol import Channel, ConnectionLostError, Message, foreign_text
 from distrl.errors import ConfigError, DecodeError
 
 TOKEN_VARIABLE = "DISTRL_ENV_TOKEN"
@@ -68,7 +68,7 @@ def parse_address(name: str) -> Address:
         host, port = None, None
     if not is_remote(name) or not host or port is None or url.path or url.query or url.username is not None:
         raise ConfigError(
-            f"{one_line(name)} is no address of an environment: tcp://HOST:PORT or tcp-listen://HOST:PORT"
+            f"{foreign_text(name)} is no address of an environment: tcp://HOST:PORT or tcp-listen://HOST:PORT"
         )
     return Address(host, port, dial=url.scheme == _DIAL)
 
@@ -202,7 +202,7 @@ def next_client(server: socket.socket, report: Callable[[str], object]) -> Chann
     except TimeoutError:
         return None
     except OSError as error:  # such as too many open files, or a client that has left already
-        report(one_line(error))
+        report(foreign_text(error))
         time.sleep(_POLL_S)
         return None
     return Channel(connected, message_timeout_s=GREETING_S, max_bytes=FIRST_MESSAGE_BYTES)
@@ -268,7 +268,7 @@ def _greet(channel: Channel, token: str | None, door: _Door) -> None:
         if not door.enter(channel):
             channel.dismiss("another environment was first; dial again", retry=True)
     except (ConnectionLostError, DecodeError) as error:
-        door.refuse(one_line(error))
+        door.refuse(foreign_text(error))
         channel.dismiss(error)
     finally:
         door.remove(channel)
@@ -339,4 +339,4 @@ def _check_time(config: EnvironmentConfig, parameters: RemoteParameters, connect
 
 def _reason(error: OSError | UnicodeError) -> str:
     """Return the error in words; UnicodeError: an impossible host name."""
-    return one_line(getattr(error, "strerror", None) or error)
+    return foreign_text(getattr(error, "strerror", None) or error)

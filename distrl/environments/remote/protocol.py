@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from distrl import wire
-from distrl.errors import DecodeError, EnvironmentFailedError
+from distrl.errors import DecodeError, EnvironmentFailedError, one_line
 
 HEADER_BYTES = 8
 LARGEST_BODY_BYTES = 10**HEADER_BYTES - 1
@@ -128,7 +128,7 @@ class Channel:
             return message
         if status != "error":
             raise DecodeError(f"{self.peer} replied with status {str(status)[:50]!r}; it must be 'ok' or 'error'")
-        reason = f"{self.peer}: {one_line(message.get('message', 'no reason given'))}"
+        reason = f"{self.peer}: {foreign_text(message.get('message', 'no reason given'))}"
         raise ConnectionLostError(reason) if message.get("retry") is True else RemoteError(reason)
 
     def set_limits(self, message_timeout_s: float, max_bytes: int) -> None:
@@ -144,7 +144,7 @@ class Channel:
         """
         try:
             self._timeout_s = min(self._timeout_s, _FAREWELL_S)
-            self.send({"status": "error", "message": one_line(reason), **({"retry": True} if retry else {})})
+            self.send({"status": "error", "message": foreign_text(reason), **({"retry": True} if retry else {})})
             self._socket.shutdown(socket.SHUT_WR)
             # Unread bytes would make the kernel take the reply back: closing becomes a reset.
             deadline = time.monotonic() + _FAREWELL_S
@@ -190,9 +190,9 @@ class Channel:
         return ConnectionLostError(f"the connection to {self.peer} is broken: {error.strerror or error}")
 
 
-def one_line(text: object) -> str:
+def foreign_text(text: object) -> str:
     """Return foreign text in at most 300 printable characters, safe in a terminal."""
-    line = " ".join(str(text)[:1000].split())
+    line = one_line(str(text)[:1000])
     return "".join(character if character.isprintable() else "?" for character in line)[:300]
 
 

@@ -27,7 +27,7 @@ from distrl.environments.remote.connection import (
     next_client,
     read_token,
 )
-from distrl.environments.remote.protocol import Channel, ConnectionLostError, Message, RemoteError, one_line
+from distrl.environments.remote.protocol import Channel, ConnectionLostError, Message, RemoteError, foreign_text
 from distrl.environments.remote.session import RemoteSession
 from distrl.errors import ConfigError, DecodeError, DistrlError
 from distrl.interrupt import interruptible
@@ -214,7 +214,7 @@ class EnvironmentServer:
     def _part(self, channel: Channel, error: Exception) -> None:
         with self._lock:
             session = self._sessions.get(channel)
-        reason = one_line(error if isinstance(error, DistrlError) else describe(error))
+        reason = foreign_text(error if isinstance(error, DistrlError) else describe(error))
         if isinstance(error, ConnectionLostError) and session is not None:
             self._write(f"{reason}, after {session.steps:,} steps")
         else:
@@ -242,7 +242,7 @@ class EnvironmentServer:
             try:
                 session.close()
             except Exception as error:  # the environment's own: this thread has further connections to make
-                self._write(f"{channel.peer}: its environment failed in close: {one_line(describe(error))}")
+                self._write(f"{channel.peer}: its environment failed in close: {foreign_text(describe(error))}")
 
     def _dial_again_and_again(self, address: Address, count: int) -> None:
         attempt, said = 0, ""
@@ -251,7 +251,7 @@ class EnvironmentServer:
             try:
                 channel = dial(address, hello(self._token), wait_s=_CONNECT_S, **limits)
             except (ConnectionLostError, RemoteError, DecodeError) as error:
-                if (reason := one_line(error)) != said:
+                if (reason := foreign_text(error)) != said:
                     self._write(f"{reason}; trying again")
                     said = reason
                 self._stopping.wait(back_off(attempt))

@@ -23,7 +23,7 @@ import numpy as np
 import onnxruntime
 
 from distrl.config.exploration import ExplorationParameters
-from distrl.errors import ConfigError, DistrlError, require
+from distrl.errors import ConfigError, DistrlError, one_line, require
 from distrl.networks.assembly import Assembly
 from distrl.networks.framework.backend import NAME
 from distrl.networks.framework.cache import cache_directory
@@ -239,7 +239,7 @@ def _refusals(model: Any) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # ONNX Runtime's errors have no closer common ancestor
-        said = " ".join(str(error).split())
+        said = one_line(error)
         where = _where(model, said)
         raise ConfigError(f"policy export: {where}: ONNX Runtime refuses the graph: {said}") from error
 

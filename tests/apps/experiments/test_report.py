@@ -3,7 +3,6 @@ import re
 
 import pytest
 import yaml
-from tests.apps.reports.test_report import ALLOWED, HOSTILE, Reader
 
 from distrl.apps.experiments.directory import SweepDirectory, read_file
 from distrl.apps.experiments.report import Report, sweep_file
@@ -12,6 +11,7 @@ from distrl.apps.experiments.sweep import Sweep, planned_runs
 from distrl.config.load import load
 from distrl.errors import ConfigError
 from tests.apps.experiments.sweeps import make_sweep
+from tests.apps.reports.test_report import ALLOWED, HOSTILE, Reader
 
 RATES = [0.001, 0.01]
 

@@ -11,7 +11,7 @@ import pytest
 
 from distrl import wire
 from distrl.environments.remote import protocol
-from distrl.environments.remote.protocol import Channel, ConnectionLostError, RemoteError, one_line
+from distrl.environments.remote.protocol import Channel, ConnectionLostError, RemoteError, foreign_text
 from distrl.errors import DecodeError
 
 LONG_S = 60.0  # never reached by a test that passes
@@ -236,6 +236,6 @@ def test_an_interrupted_channel_ends_what_waits_on_it(pair):
 
 
 def test_one_line_is_short_and_printable():
-    assert one_line("a\n\tb") == "a b"
-    assert one_line("\x07" * 3) == "???"
-    assert len(one_line("x" * 5000)) == 300
+    assert foreign_text("a\n\tb") == "a b"
+    assert foreign_text("\x07" * 3) == "???"
+    assert len(foreign_text("x" * 5000)) == 300
