@@ -12,9 +12,9 @@ from distrl.launch.fleet import Fleet, Handle, HangWatch, Launcher, Member, end,
 from distrl.launch.monitor import Monitor
 from distrl.launch.outcome import Outcome
 from distrl.launch.places import Places
-from distrl.launch.progress import Progress
 from distrl.launch.restarts import fatal_end, restart
 from distrl.launch.scaling import ACTOR_GRACE_S, Scaling
+from distrl.launch.stall_watch import StallWatch
 from distrl.launch.time_limit import TimeLimit
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.records import AWAITS_EVALUATION, RoleStatus
@@ -53,7 +53,7 @@ class Supervisor:
         updates, trained_s = resumed
         self._time_limit = TimeLimit(config.stop.minutes, trained_s, self._awake)
         timeout_s = config.learner.stall_timeout_s
-        self._progress = Progress(
+        self._stall_watch = StallWatch(
             *(backend, monitor, self._awake), resumed_updates=updates, timeout_s=timeout_s, log_dir=log_dir
         )
         self.fleet = Fleet(launcher, config.actors.restart_budget)
@@ -136,7 +136,7 @@ class Supervisor:
         awaits_actors = control.stop is None and self._scaling.awaits_actors(statuses)  # at the end all have left
         awaits_evaluation = any(status.state == AWAITS_EVALUATION for status in statuses)
         paused = control.paused or awaits_actors or awaits_evaluation
-        return self._progress.check(statuses, learner_trains=self._learner_trains, paused=paused)
+        return self._stall_watch.check(statuses, learner_trains=self._learner_trains, paused=paused)
 
     def _is_up(self, status: RoleStatus) -> bool:
         """Return whether the role is up; a member that is down or has no place is not, roles joined by hand are."""
@@ -164,12 +164,14 @@ class Supervisor:
         if member.last_code == 0 and self._backend.registry.control().stop is not None:
             return None
         if role.kind == "learner":
-            return restart(self.fleet, member, self._progress.learned(), self._monitor.event)
+            return restart(self.fleet, member, self._stall_watch.learned(), self._monitor.event)
         # Unrolls are progress for every other role. An environment that has produced some may only be away for a while,
         # such as a simulator on another host.
         produced = self._monitor.ledger.produced
         may_pass = member.last_code == EnvironmentFailedError.exit_code and produced > 0
-        return restart(self.fleet, member, (*self._progress.reached, produced), self._monitor.event, may_pass=may_pass)
+        return restart(
+            self.fleet, member, (*self._stall_watch.reached, produced), self._monitor.event, may_pass=may_pass
+        )
 
     def _learner_is_done(self, member: Member) -> Outcome | None:
         """Return the outcome if the learner has ended as asked, or has failed when it had reached its end."""
@@ -189,7 +191,7 @@ class Supervisor:
         if not over or (self._learner_trains and not learner.restarts):
             return None
         outcome = self._asked_to_stop("minutes", 0)
-        if learner.last_code and not self._progress.has_learned():
+        if learner.last_code and not self._stall_watch.has_learned():
             return Outcome(max(learner.last_code, 1), outcome.stop_reason, f"learner: {learner.last_error}")
         return outcome
 

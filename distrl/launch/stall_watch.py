@@ -1,4 +1,4 @@
-"""Progress of a run as its supervisor watches it: a run that learns nothing is reported, and ended at the time-out."""
+"""The watch over a run's progress: that nothing is learned is reported, and ends the run at the time-out."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -17,8 +17,8 @@ QUIET_S = 15.0
 """Longest time without an update before the states of roles are reported; where updates take long, three of them."""
 
 
-class Progress:
-    """Updates and unrolls of a run over its launch.
+class StallWatch:
+    """Watches updates and unrolls of a run over its launch.
 
     Args:
         resumed_updates: Updates behind the checkpoint that the run goes on from.
