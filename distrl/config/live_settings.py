@@ -6,9 +6,10 @@ from typing import Any, Literal
 
 from distrl.config.curriculum import ParameterValue, is_parameter, like
 from distrl.config.exploration import EpsilonByEpisode, EpsilonLadder
+from distrl.config.launch import LOG_LEVELS
 from distrl.config.load import validated
 from distrl.config.presets import nearest
-from distrl.config.run import LOG_LEVELS, RunConfig
+from distrl.config.run import RunConfig
 from distrl.config.schedules import Progress
 from distrl.errors import ConfigError
 

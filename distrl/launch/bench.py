@@ -20,8 +20,8 @@ from distrl.actors.policy import Policy
 from distrl.actors.unroll import UnrollBuilder, restarted
 from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig
-from distrl.config.run import StopConfig
 from distrl.config.schedules import Progress
+from distrl.config.stop import StopConfig
 from distrl.environments.random_actions import random_actions
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import DistrlError

@@ -7,7 +7,7 @@ from pathlib import Path
 from distrl.config import RunConfig
 from distrl.config.action_masks import unused_mask_note
 from distrl.config.load import LoadedConfig
-from distrl.config.run import MemoryConfig
+from distrl.config.memory import MemoryConfig
 from distrl.environments.probe import probe
 from distrl.errors import ConfigError, require
 from distrl.launch.earlier_launch import wait_for_room

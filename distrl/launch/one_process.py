@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from distrl.config.run import LogLevel
+from distrl.config.launch import LogLevel
 from distrl.errors import DistrlError, ExitError
 from distrl.interrupt import Interrupt
 from distrl.launch.monitor import Monitor

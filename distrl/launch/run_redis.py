@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from distrl.config.run import MemoryConfig
+from distrl.config.memory import MemoryConfig
 from distrl.config.secrets import PASSWORD_FILE_OPTION, check_private, with_password_file
 from distrl.data_store.atomic import put_file
 from distrl.launch.checks import run_url

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from distrl.algorithms.algorithm import Networks
-from distrl.config.run import CheckpointConfig
+from distrl.config.checkpoint import CheckpointConfig
 from distrl.data_store.checkpoints import LoadedCheckpoint, load_newest, newest_first
 from distrl.data_store.fetching import fetch_newest, own_position, written
 from distrl.data_store.opening import open_objects

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 
-from distrl.config.run import StopConfig
+from distrl.config.stop import StopConfig
 from distrl.learner.state import WINDOW_EPISODES, LearnerState
 
 ASKED = "asked"

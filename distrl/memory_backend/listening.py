@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
-from distrl.config.run import TlsConfig
+from distrl.config.memory import TlsConfig
 from distrl.config.secrets import PASSWORD_FILE_OPTION, read_secret
 from distrl.errors import ConfigError
 from distrl.memory_backend import tls

@@ -5,7 +5,7 @@ import ssl
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, urlencode
 
-from distrl.config.run import TlsConfig
+from distrl.config.memory import TlsConfig
 from distrl.config.secrets import check_private
 from distrl.errors import ConfigError
 

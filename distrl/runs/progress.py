@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from distrl.config.run import StopConfig
+from distrl.config.stop import StopConfig
 from distrl.metrics.snapshot import Snapshot, amount, info_column, number
 
 _SLOPE_POINTS = 30

@@ -98,7 +98,7 @@ def test_a_role_whose_settings_this_run_has_not_is_refused_as_another_version_is
     run = start_run(*unhurried)
     run.wait_for_updates(3)
     other = install("other")
-    change(other, "config/run.py", r"^    queue_batches: int = ", "    queue_rounds: int = ")
+    change(other, "config/memory.py", r"^    queue_batches: int = ", "    queue_rounds: int = ")
     for kind, *more in [("actor", "--id", "7"), ("learner",)]:
         done = command(run, kind, other, *more)
         assert done.returncode == 6

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from distrl.config.run import CheckpointConfig
+from distrl.config.checkpoint import CheckpointConfig
 from tests.helm.asked import not_followed
 from tests.helm.kinds import KINDS
 from tests.helm.network import network_problems

@@ -2,7 +2,7 @@
 
 import pytest
 
-from distrl.config.run import CheckpointConfig
+from distrl.config.checkpoint import CheckpointConfig
 from distrl.data_store.fetching import write_writer
 from distrl.data_store.opening import open_objects
 from distrl.data_store.stored_run import StoredRun

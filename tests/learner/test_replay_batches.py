@@ -13,10 +13,11 @@ from distrl.algorithms.algorithm import PRIORITIES, GradientAlgorithm, Loss
 from distrl.algorithms.maths.returns import batch_discounts
 from distrl.config import RunConfig
 from distrl.config.algorithms import AlgorithmSection
+from distrl.config.checkpoint import CheckpointConfig
 from distrl.config.heads import QHeadParameters
 from distrl.config.replay import ReplayParameters
-from distrl.config.run import CheckpointConfig, StopConfig
 from distrl.config.schedules import Progress
+from distrl.config.stop import StopConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import MemoryBackendError
 from distrl.launch.deterministic import InlineActor, InlineSource

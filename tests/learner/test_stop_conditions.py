@@ -2,7 +2,7 @@
 
 import pytest
 
-from distrl.config.run import StopConfig
+from distrl.config.stop import StopConfig
 from distrl.learner.state import LearnerState
 from distrl.learner.stop_conditions import stop_reason
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 import redis
 
-from distrl.config.run import TlsConfig
+from distrl.config.memory import TlsConfig
 from distrl.errors import ConfigError
 from distrl.launch.run_redis import make_password_file
 from distrl.memory_backend import listening

@@ -6,7 +6,7 @@ import pytest
 
 from distrl.apps.commands.main import main
 from distrl.apps.doctor import machine
-from distrl.config.run import TlsConfig
+from distrl.config.memory import TlsConfig
 from distrl.errors import ConfigError, MemoryBackendError, OutageError
 from distrl.launch import joined_actors
 from distrl.memory_backend import redis_client, tls

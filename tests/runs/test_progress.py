@@ -1,6 +1,6 @@
 import pytest
 
-from distrl.config.run import StopConfig
+from distrl.config.stop import StopConfig
 from distrl.metrics.snapshot import number
 from distrl.runs.progress import Goal, History, goals, sparkline
 

@@ -15,9 +15,9 @@ from distrl.apps.dashboard.index import Entry
 from distrl.apps.dashboard.jobs import Look, host_loads, role_rows
 from distrl.apps.dashboard.log_search import LEVELS, Level
 from distrl.apps.dashboard.payloads import Json, Runs
-from distrl.config.run import StopConfig
 from distrl.config.secrets import masked_text
 from distrl.config.settings import Settings
+from distrl.config.stop import StopConfig
 from distrl.errors import ConfigError
 from distrl.metrics.snapshot import Snapshot, number
 from distrl.runs.evaluations import EVALUATIONS, RecordedEvaluation, best, read_evaluations

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from distrl.config.run import StopConfig
+from distrl.config.stop import StopConfig
 from distrl.errors import EXIT_INTERRUPTED, EXIT_OK
 from distrl.metrics.phrases import RoleRow, return_words, role_states, verdict
 from distrl.metrics.snapshot import Snapshot, amount, number

@@ -8,7 +8,7 @@ from typing import Any
 
 from distrl.apps.doctor.compression import compression
 from distrl.apps.doctor.findings import Finding
-from distrl.config.run import MemoryConfig
+from distrl.config.memory import MemoryConfig
 from distrl.errors import DistrlError, MemoryBackendError, OutageError
 from distrl.memory_backend.backend import connect_engine
 from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server

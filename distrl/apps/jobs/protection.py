@@ -1,7 +1,7 @@
 """The protection that a job lacks, of its Redis and of its checkpoints, for the plans of the targets."""
 
 from distrl.config import RunConfig
-from distrl.config.run import TLS_SCHEMES
+from distrl.config.memory import TLS_SCHEMES
 from distrl.memory_backend.credentials import password
 from distrl.memory_backend.redis_address import parse_address
 

@@ -1,7 +1,7 @@
 import pytest
 
 from distrl.apps.dashboard.headline import Facts, Step, first_log, headline
-from distrl.config.run import StopConfig
+from distrl.config.stop import StopConfig
 from distrl.runs.progress import History
 from tests.run_folders import summary
 
