@@ -21,9 +21,11 @@ from distrl.errors import ConfigError
 from distrl.version import __version__
 
 if TYPE_CHECKING:
+    from distrl.apps.config.configuration import Configuration as RunConfig
+    from distrl.apps.config.configuration import load
     from distrl.apps.reports.loaded_run import LoadedRun
-    from distrl.config.load import LoadedConfig, load
-    from distrl.config.run import RunConfig
+    from distrl.config import run as core
+    from distrl.config.load import LoadedConfig
     from distrl.interrupt import Interrupt
     from distrl.memory_backend.steering import Steering
     from distrl.metrics.snapshot import Snapshot
@@ -59,9 +61,9 @@ def __getattr__(name: str) -> Any:
         return View
     if name not in {"LoadedConfig", "RunConfig", "load"}:
         raise AttributeError(f"module 'distrl' has no attribute {name!r}")
-    from distrl.config import load as configuration
+    from distrl.apps.config import configuration
 
-    return getattr(configuration, name)
+    return configuration.Configuration if name == "RunConfig" else getattr(configuration, name)
 
 
 def __dir__() -> list[str]:
@@ -218,7 +220,7 @@ def load_run(path: str | Path) -> "LoadedRun":
     return loaded_run.load_run(Path(path))
 
 
-def run_directory(config: "RunConfig", run_dir: str | Path | None, resume: str | None) -> Path:
+def run_directory(config: "core.RunConfig", run_dir: str | Path | None, resume: str | None) -> Path:
     """Return `run_dir`, the directory to resume, or a new one under runs/, which this makes.
 
     For a run in a data store, STORE/RUN, that is `run_dir` or runs/RUN.
@@ -239,7 +241,7 @@ def run_directory(config: "RunConfig", run_dir: str | Path | None, resume: str |
     return named_directory(None if run_dir is None else Path(run_dir), resume)
 
 
-def run_name(config: "RunConfig", prefix: str = "") -> str:
+def run_name(config: "core.RunConfig", prefix: str = "") -> str:
     """Return the default name of a run's directory: `<environment>-<algorithm>-<local time>`."""
     names = f"{config.environment.id}-{config.algorithm.name}"
     names = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in names)

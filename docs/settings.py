@@ -3,7 +3,7 @@
 python docs/settings.py
 """
 
-from distrl.config.reference import SectionReference, sections
+from distrl.apps.config.reference import SectionReference, sections
 
 HEADER = """# Settings
 

@@ -56,23 +56,26 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "launch": UP_TO_PARTS | {"algorithms", "runs", "terminal", "observers", "actors", "learner", "roles"},
     # The wall: below, applications. None of the parts above may name one.
     "apps": set(),
-    "apps.trackers": FOUNDATION | {"config", "metrics", "observers", "runs"},
-    "apps.reports": FOUNDATION | {"config", "metrics", "runs"},
-    "apps.dashboard": FOUNDATION | {"config", "memory_backend", "metrics", "runs"} | {"apps.reports"},
+    "apps.config": FOUNDATION | {"config"},
+    "apps.trackers": FOUNDATION | {"config", "metrics", "observers", "runs", "apps.config"},
+    "apps.reports": FOUNDATION | {"config", "metrics", "runs", "apps.config"},
+    "apps.dashboard": FOUNDATION | {"config", "memory_backend", "metrics", "runs"} | {"apps.config", "apps.reports"},
     "apps.doctor": UP_TO_PARTS | {"runs", "learner", "roles"},
-    "apps.jobs": FOUNDATION | {"config", "environments", "memory_backend", "data_store", "runs", "roles", "launch"},
+    "apps.jobs": FOUNDATION
+    | {"config", "environments", "memory_backend", "data_store", "runs", "roles", "launch"}
+    | {"apps.config"},
     "apps.experiments": FOUNDATION
     | {"config", "data_store", "metrics", "runs", "roles", "launch", "memory_backend"}
-    | {"apps.jobs", "apps.reports"},
+    | {"apps.config", "apps.jobs", "apps.reports"},
     "apps.commands": FOUNDATION
     | {"config", "environments", "memory_backend", "data_store", "metrics", "runs", "terminal"}
     | {"serving", "roles", "launch"}
-    | {f"apps.{name}" for name in ("dashboard", "doctor", "experiments", "jobs", "reports", "trackers")},
+    | {f"apps.{name}" for name in ("config", "dashboard", "doctor", "experiments", "jobs", "reports", "trackers")},
     # What users call: both sides.
     "__main__": FOUNDATION | {"apps.commands"},
     "__init__": FOUNDATION
     | {"config", "memory_backend", "metrics", "runs", "terminal", "serving", "launch"}
-    | {"apps.reports", "apps.trackers"},
+    | {"apps.config", "apps.reports", "apps.trackers"},
 }
 
 # Third-party module -> the only places that may name it.

@@ -18,10 +18,9 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from distrl.config import RunConfig
+from distrl.apps.config.configuration import Configuration, load
 from distrl.config.algorithms import ALGORITHMS
 from distrl.config.explain import known_paths
-from distrl.config.load import load
 from distrl.config.replay import ReplayParameters
 from distrl.errors import ConfigError
 from distrl.memory_backend import keys
@@ -140,7 +139,8 @@ def test_the_page_of_settings_has_a_row_for_every_setting():
     """A place of many names (`<name>`, `[]`) has its settings once."""
     page = generator("settings").page()
     assert "| `learning_rate` | number > 0 | `0.00025` |" in page
-    leaves = {path.rpartition(".")[2] for path in known_paths()} - {"declared"}  # distrl itself writes this one
+    leaves = {path.rpartition(".")[2] for path in known_paths(Configuration)}
+    leaves -= {"declared"}  # distrl itself writes this one
     assert sorted(name for name in leaves if f"`{name}" not in page) == []
 
 
@@ -305,7 +305,7 @@ ALGORITHMS_OF = {
 def settings_in(markdown):
     """Every code span outside of fenced blocks that is a setting, alone or with a value: (heading, span)."""
     text = re.sub(r"^```.*?^```$", "", markdown, flags=re.MULTILINE | re.DOTALL)
-    sections = "|".join(RunConfig.model_fields)
+    sections = "|".join(Configuration.model_fields)
     for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         heading = part.partition("\n")[0]
         for span in re.findall(r"`([^`]+)`", part):
@@ -337,7 +337,7 @@ def refusal(span, algorithm, tmp_path):
 
 
 def test_settings_of_the_migration_page_exist():
-    known = set(known_paths())
+    known = set(known_paths(Configuration))
     spans = [span for _, span in settings_in(MIGRATION.read_text(encoding="utf-8"))]
     assert len(spans) > 60
     assert sorted({span for span in spans if span.partition(": ")[0] not in known}) == []
@@ -354,6 +354,6 @@ def test_values_of_the_migration_page_are_accepted_by_an_algorithm_of_their_sect
 def test_a_setting_that_does_not_exist_is_noticed(tmp_path):
     page = "## PPO\n| `n` | `learner.batch_sise` | `algorithm.epochs: many` |\n```yaml\nseed: `seed: 1`\n```\n"
     assert [*settings_in(page)] == [("PPO", "learner.batch_sise"), ("PPO", "algorithm.epochs: many")]
-    assert "learner.batch_sise" not in known_paths()
+    assert "learner.batch_sise" not in known_paths(Configuration)
     assert "algorithm.epochs: 'many'" in refusal("algorithm.epochs: many", "ppo", tmp_path)
     assert refusal("algorithm.epochs: 3", "ppo", tmp_path) is None

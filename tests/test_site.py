@@ -33,8 +33,9 @@ def definition(name):
         for node in ast.walk(definition(parent)):
             if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == last:
                 return node
-            if isinstance(node, ast.ImportFrom) and any(alias.name == last for alias in node.names):
-                return definition(f"{node.module}.{last}")
+            for alias in node.names if isinstance(node, ast.ImportFrom) else ():
+                if (alias.asname or alias.name) == last:
+                    return definition(f"{node.module}.{alias.name}")
     raise LookupError(name)
 
 

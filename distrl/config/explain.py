@@ -84,7 +84,7 @@ def explain(error: ValidationError, origin_of: Mapping[str, str], root: type[Bas
     return text if more == 0 else f"{text} (and {more} more {'problem' if more == 1 else 'problems'})"
 
 
-def known_paths(section: type[BaseModel] = RunConfig, prefix: Path = ()) -> list[str]:
+def known_paths(section: type[BaseModel], prefix: Path = ()) -> list[str]:
     """Return every dotted path that a configuration can set, sections included."""
     paths: dict[str, None] = {}  # an ordered set: kinds of one section share keys
     for name, field in section.model_fields.items():
@@ -104,7 +104,8 @@ def _explain(problem: Any, origin_of: Mapping[str, str], root: type[BaseModel]) 
     if problem["type"] == "extra_forbidden":
         _, parent = _written(root, location[:-1])
         _, around = _written(root, location[:-2])  # all kinds, where `parent` is one of several
-        hint = _other_kinds(path[-1], around) or _nearest_key(path, parent)
+        whole = root if issubclass(root, RunConfig) else RunConfig
+        hint = _other_kinds(path[-1], around) or _nearest_key(path, parent, whole)
         return f"unknown key {dotted}{_from(path, origin_of)}; {hint}"
     if problem["type"] == "value_error":  # a validator of ours, whose message names the values
         text = one_line(problem["ctx"]["error"])
@@ -259,11 +260,12 @@ def _discriminators(annotation: Any) -> str:
     return next((field for field in fields if field is not None), "kind")
 
 
-def _nearest_key(path: Path, parent: Any) -> str:
+def _nearest_key(path: Path, parent: Any, whole: type[RunConfig]) -> str:
     """Suggest the nearest key beside an unknown one, else a similar key of another section, else list all keys.
 
     Args:
         parent: The section in which the key was given.
+        whole: The configuration whose other sections may have the key.
     """
     parents, key = path[:-1], path[-1]
     section = _section_of(parent)
@@ -276,7 +278,7 @@ def _nearest_key(path: Path, parent: Any) -> str:
     if beside:
         return f"did you mean {prefix}{beside[0]}?"
     # Here, another algorithm or kind may have such a key, which this one has not.
-    paths = [dotted for dotted in known_paths() if dotted.rpartition(".")[0] != prefix[:-1]]
+    paths = [dotted for dotted in known_paths(whole) if dotted.rpartition(".")[0] != prefix[:-1]]
     names = {dotted.rpartition(".")[2] for dotted in paths}
     elsewhere = get_close_matches(key, sorted(names), n=1, cutoff=0.7)
     if elsewhere:

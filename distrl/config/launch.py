@@ -59,8 +59,7 @@ class LaunchConfig(Section):
             raise ValueError("launch.ray_address needs launch.launcher: ray")
         if self.wait_s and memory.url is None:
             raise ValueError(
-                "launch.wait_s has no use without memory.url: the run's own Redis starts and ends with it; for a job "
-                "on Kubernetes set kubernetes.values.learner.waitSeconds"
+                "launch.wait_s has no use without memory.url: the run's own Redis starts and ends with it; leave it out"
             )
         if self.wait_for_nodes and self.ray_address is None:
             raise ValueError(

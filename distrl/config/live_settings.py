@@ -188,7 +188,7 @@ def steered(config: RunConfig, settings: Mapping[str, Value], adjustable: Collec
             for part in section.split("."):
                 place = place[part]
             place[name] = value
-    return validated(RunConfig, tree, dict.fromkeys(settings, "the request"))
+    return validated(type(config), tree, dict.fromkeys(settings, "the request"))
 
 
 def _explored(config: RunConfig, name: str, value: Value) -> dict[str, Any]:

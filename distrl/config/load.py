@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -17,7 +18,6 @@ from distrl.config.explain import explain
 from distrl.config.presets import preset_tree, presets
 from distrl.config.run import RunConfig
 from distrl.config.section import Section
-from distrl.config.trackers import section_of
 from distrl.errors import ConfigError
 from distrl.files import read_given
 
@@ -55,7 +55,7 @@ class LoadedConfig:
     @staticmethod
     def of(config: RunConfig) -> "LoadedConfig":
         """Wrap a configuration made in Python; values that differ from the defaults have the origin "python"."""
-        defaults = _leaves(RunConfig().model_dump(mode="json"))
+        defaults = _leaves(type(config)().model_dump(mode="json"))
         leaves = _leaves(config.model_dump(mode="json"))
         return LoadedConfig(config, {leaf[0]: DEFAULT if leaf in defaults else "python" for leaf in leaves})
 
@@ -90,7 +90,7 @@ class LoadedConfig:
         return self._with({name: {**values[name], **keys} for name, keys in sections.items()}, origin_of)
 
     def _with(self, sections: Mapping[str, Any], origin_of: Mapping[str, str]) -> "LoadedConfig":
-        config = validated(RunConfig, self.config.model_dump(mode="json") | dict(sections), origin_of)
+        config = validated(type(self.config), self.config.model_dump(mode="json") | dict(sections), origin_of)
         leaves = _leaves(config.model_dump(mode="json"))
         return LoadedConfig(config, {dotted: _origin(origin_of, dotted) for dotted, _ in leaves})
 
@@ -100,26 +100,26 @@ def load(
     file: str | Path | Mapping[str, Any] | None = None,
     sets: Sequence[str] = (),
     flags: Mapping[str, Any] | None = None,
-    track: Sequence[str] = (),
+    *,
+    opened: Mapping[tuple[str, ...], str] = MappingProxyType({}),
+    model: type[RunConfig] = RunConfig,
 ) -> LoadedConfig:
     """Put the layers together and check the result.
-
-        distrl.load("cartpole-impala", sets=["actors.count=4"])
-        distrl.load({"environment": {"id": "CartPole-v1"}, "actors": {"count": 4}})
 
     Args:
         preset: Name of a preset of distrl; or a mapping with any part of the tree.
         file: A YAML file with any part of the tree; or such a mapping.
         sets: "dotted.path=value", the value in YAML; it is read as data and never evaluated.
         flags: Flag of `FLAGS` -> value; None where it was not given.
-        track: Trackers to turn on beside those of preset and file: "wandb", "mlflow", or "package.module:Class".
+        opened: Path of a section that is there even if no layer has it -> origin.
+        model: The sections that there are.
 
     Raises:
         ConfigError: One line with the problem, the value, its origin, and the allowed or nearest values.
     """
     if isinstance(preset, Path):
         raise ConfigError(f"load({str(preset)!r}) takes the name of a preset first; name a file with file=")
-    layers = _Layers()
+    layers = _Layers(model)
     if isinstance(preset, str):
         layers.merge(preset_tree(preset), f"preset {preset}")
     if isinstance(file, str | Path):
@@ -130,26 +130,43 @@ def load(
     for flag, value in (flags or {}).items():
         if value is not None:
             layers.put(FLAGS[flag].split("."), value, f"flag {flag}")
-    for name in track:
-        layers.open(section_of(name), "flag --track")
+    for path, origin in opened.items():
+        layers.open(path, origin)
     for assignment in sets:
         layers.put(*parse_assignment(assignment, "--set"), "flag --set")
     return _loaded(layers)
 
 
-def load_text(text: str, origin: str) -> LoadedConfig:
+def load_text(text: str, origin: str, model: type[RunConfig] = RunConfig) -> LoadedConfig:
     """Check a configuration in YAML, as `load` does a file.
 
     Args:
         origin: Origin of its values, also in errors.
     """
-    layers = _Layers()
+    layers = _Layers(model)
     layers.merge(parse_mapping(text, origin), origin)
     return _loaded(layers)
 
 
+def config_of_run(run_dir: Path) -> RunConfig:
+    """Read the configuration of the run in a directory, without sections that are not of `RunConfig`.
+
+    They belong to applications, which have checked them at the launch.
+
+    Raises:
+        ConfigError: As `load`.
+    """
+    path, known = run_dir / "config.yaml", RunConfig.model_fields
+    tree = parse_mapping(_read(path), f"file {path}")
+    layers = _Layers(RunConfig)
+    layers.merge(
+        {key: inner for key, inner in tree.items() if key in known or not isinstance(inner, dict)}, f"file {path}"
+    )
+    return _loaded(layers).config
+
+
 def _loaded(layers: "_Layers") -> LoadedConfig:
-    config = validated(RunConfig, layers.tree, layers.origin_of)
+    config = validated(layers.model, layers.tree, layers.origin_of)
     leaves = _leaves(config.model_dump(mode="json"))
     return LoadedConfig(config, {dotted: _origin(layers.origin_of, dotted) for dotted, _ in leaves})
 
@@ -242,9 +259,8 @@ def _given(tree: Mapping[str, Any], given: Mapping[str, str], path: tuple[str, .
     return kept
 
 
-def _is_section(path: tuple[str, ...]) -> bool:
-    """Whether the path names a section, which an empty mapping leaves unchanged."""
-    model: Any = RunConfig
+def _is_section(model: Any, path: tuple[str, ...]) -> bool:
+    """Whether the path names a section of a model, which an empty mapping leaves unchanged."""
     for key in path:
         field = model.model_fields.get(key) if isinstance(model, type) and issubclass(model, Section) else None
         model = None if field is None else field.annotation
@@ -254,14 +270,15 @@ def _is_section(path: tuple[str, ...]) -> bool:
 class _Layers:
     """The tree assembled so far, and the origin of each value."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: type[RunConfig]) -> None:
+        self.model = model
         self.tree: dict[str, Any] = {}
         self.origin_of: dict[str, str] = {}
 
     def merge(self, layer: Mapping[str, Any], origin: str, path: tuple[str, ...] = ()) -> None:
         """Merge a preset's or a file's mapping key by key."""
         for key, value in layer.items():
-            if isinstance(value, dict) and (value or _is_section((*path, key))):
+            if isinstance(value, dict) and (value or _is_section(self.model, (*path, key))):
                 self.merge(value, origin, (*path, key))
             else:
                 self.put((*path, key), value, origin)

@@ -1,36 +1,31 @@
 """RunConfig: the frozen tree that describes a training."""
 
-import math
 from collections.abc import Iterator
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
 from distrl.config.actors import ActorsConfig
-from distrl.config.algorithms import (
-    AlgorithmContext,
-    AlgorithmParameters,
-    ExternalAlgorithmParameters,
-)
+from distrl.config.algorithms import AlgorithmContext, AlgorithmParameters, ExternalAlgorithmParameters
 from distrl.config.algorithms.actor_critics import ImpalaParameters
 from distrl.config.checkpoint import CheckpointConfig
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.evaluation import EvaluationConfig
 from distrl.config.exploration import ExplorationParameters, check_exploration
-from distrl.config.kubernetes import KubernetesConfig
 from distrl.config.launch import LaunchConfig
 from distrl.config.learner import LearnerConfig
 from distrl.config.memory import MemoryConfig
 from distrl.config.network import NetworkParameters
 from distrl.config.section import Section
-from distrl.config.slurm import SlurmConfig
 from distrl.config.stop import StopConfig
 from distrl.config.tensorboard import TensorBoardConfig
-from distrl.config.trackers import TrackersConfig
 
 
 class RunConfig(Section):
-    """The configuration of a run. YAML files and `--set` paths use exactly these names."""
+    """The configuration of a run, as far as it trains. YAML files and `--set` paths use exactly these names.
+
+    Applications add sections of their own in a subclass (`distrl/apps/config/configuration.py`).
+    """
 
     seed: int = Field(1, ge=0)
     """Root of all randomness: weights, environments, actions, samples."""
@@ -47,10 +42,7 @@ class RunConfig(Section):
     evaluation: EvaluationConfig = EvaluationConfig()
     stop: StopConfig = StopConfig()
     tensorboard: TensorBoardConfig = TensorBoardConfig()
-    trackers: TrackersConfig = TrackersConfig()
     launch: LaunchConfig = LaunchConfig()
-    slurm: SlurmConfig = SlurmConfig()
-    kubernetes: KubernetesConfig = KubernetesConfig()
 
     @property
     def deterministic(self) -> bool:
@@ -58,9 +50,9 @@ class RunConfig(Section):
         return self.actors.count == 0
 
     @property
-    def end_s(self) -> int:
-        """Longest time that the end of a training waits for a data store or trackers that do not answer."""
-        return self.checkpoint.end_s + (math.ceil(self.trackers.give_up_s) if self.trackers.used else 0)
+    def applications(self) -> dict[str, Any]:
+        """Sections that applications have added, as data."""
+        return self.model_dump(mode="json", exclude={*RunConfig.model_fields})
 
     @property
     def making_timeout_s(self) -> float:

@@ -52,7 +52,8 @@ def _below(path: str, value: Any) -> Iterable[str]:
 
 def _ask(loaded: LoadedConfig, name: str, timeout_s: float) -> Any:
     """Return the section as the child answers it."""
-    request = {"config": loaded.config.model_dump(mode="json", exclude_unset=True), "origins": loaded.origins}
+    config = loaded.config.model_dump(mode="json", exclude_unset=True, include={*RunConfig.model_fields})
+    request = {"config": config, "origins": loaded.origins}
     function = "distrl.launch.external_algorithm:try_out"
     return answer_of(function, request, f"algorithm {name}", timeout_s)["algorithm"]
 

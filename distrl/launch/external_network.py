@@ -23,7 +23,8 @@ def check_own_layers(
         return
     what = "the network's custom layers" if config.network.model is None else f"network.model {config.network.model}"
     report(f"trying out {what} …")
-    request = {"config": config.model_dump(mode="json", exclude_unset=True), "spec": spec.to_json()}
+    sections = config.model_dump(mode="json", exclude_unset=True, include={*RunConfig.model_fields})
+    request = {"config": sections, "spec": spec.to_json()}
     answer_of("distrl.launch.external_network:try_out", request, what, timeout_s)
 
 

@@ -22,7 +22,7 @@ from itertools import count
 from pathlib import Path
 
 from distrl.config import RunConfig
-from distrl.config.load import LoadedConfig, dump, load
+from distrl.config.load import LoadedConfig, config_of_run, dump
 from distrl.config.secrets import masked_settings
 from distrl.config.stores import is_store_url, split_run
 from distrl.data_store import atomic
@@ -218,7 +218,7 @@ def require_same_task(run_dir: Path, config: RunConfig) -> None:
     """Raise ConfigError if the run in a directory is of another environment or algorithm."""
     if not (run_dir / "config.yaml").exists():
         return
-    earlier = load(file=run_dir / "config.yaml").config
+    earlier = config_of_run(run_dir)
     for name, now, then in (
         ("environment.id", config.environment.id, earlier.environment.id),
         ("algorithm.name", config.algorithm.name, earlier.algorithm.name),
@@ -343,7 +343,7 @@ def with_weights(checked: Checked, resumed: Path | None) -> Checked:
         name = None if given is None else _exact(given)
     else:
         path = resumed / "config.yaml"
-        name, origin = load(file=path).config.learner.init_from if path.is_file() else None, f"file {path}"
+        name, origin = config_of_run(resumed).learner.init_from if path.is_file() else None, f"file {path}"
         if given is not None and not _is_same(given, name):
             began = "with fresh weights" if name is None else f"with those of {name}"
             raise ConfigError(

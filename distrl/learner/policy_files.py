@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from distrl import wire
 from distrl.config.curriculum import RETURN
-from distrl.config.load import load
+from distrl.config.load import config_of_run
 from distrl.data_store import atomic, checkpoints
 from distrl.data_store.checkpoints import ACTING
 from distrl.data_store.named_checkpoints import BEST, CheckpointName
@@ -116,7 +116,7 @@ def read_policy(run_dir: Path, checkpoint: str = NEWEST) -> SavedPolicy:
     bundle, newest = _read_newest(run_dir)
     if checkpoint == NEWEST:
         return SavedPolicy(bundle, newest, env_steps_of(run_dir / "checkpoints", newest.version))
-    if checkpoint == BEST and load(file=run_dir / "config.yaml").config.evaluation.every_env_steps is not None:
+    if checkpoint == BEST and config_of_run(run_dir).evaluation.every_env_steps is not None:
         path = directory / BEST_FILE
         if not path.is_file():
             raise ConfigError(f"{run_dir} has no best policy: no evaluation that can be the best has ended yet")

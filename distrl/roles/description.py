@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -28,7 +28,8 @@ class RunDescription(BaseModel):
         run_id: Names the run's keys. A resumed training keeps it.
         launch: Token of this launch; roles of another launch of the same run cannot write into it.
         run_dir: The run's directory as the learner sees it.
-        config: The effective configuration.
+        config: The effective configuration; roles read what `RunConfig` declares.
+        applications: The other sections, for people who look at the run.
         start: How this launch starts.
         most_actors: Most actors that operators may ask for without force; 0: the run starts none.
         spec: The environment, as the probe found it, so that the learner needs no gymnasium.
@@ -40,6 +41,7 @@ class RunDescription(BaseModel):
     launch: str = Field(default_factory=new_launch)
     run_dir: str
     config: RunConfig
+    applications: dict[str, Any] = Field(default_factory=lambda described: described["config"].applications)
     spec: EnvSpec
     start: StartPlan = StartPlan()
     most_actors: int | None = None

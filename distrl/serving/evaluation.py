@@ -22,7 +22,7 @@ from distrl.actors.evaluator import (
 from distrl.actors.policy import Policy
 from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
-from distrl.config.load import load
+from distrl.config.load import config_of_run
 from distrl.config.secrets import masked_settings
 from distrl.environments.films import Recorder, renderable
 from distrl.environments.random_actions import RandomActions
@@ -101,7 +101,7 @@ def run_config(run_dir: Path) -> RunConfig:
     """
     if not (run_dir / "config.yaml").is_file():
         raise ConfigError(f"{run_dir} is not a run's directory: it holds no config.yaml")
-    config = load(file=run_dir / "config.yaml").config
+    config = config_of_run(run_dir)
     _refuse_masked({"environment": config.environment.model_dump(mode="json")})
     return config
 

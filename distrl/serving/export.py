@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from distrl.actors.policy import Policy
-from distrl.config.load import load
+from distrl.config.load import config_of_run
 from distrl.data_store import atomic
 from distrl.errors import ConfigError, require
 from distrl.files import check_place
@@ -53,5 +53,5 @@ def _content(run_dir: Path, checkpoint: str, version: str) -> bytes:
     # Exploration is the training's, and the scale of rewards that of the newest weights, which these need not be.
     libraries = {"distrl": version, **description.libraries}
     policy = replace(description, exploration=None, rewards=None, libraries=libraries)
-    algorithm = load(file=run_dir / "config.yaml").config.algorithm.name
+    algorithm = config_of_run(run_dir).algorithm.name
     return sealed(model, Exported(policy, algorithm, saved.env_steps, saved.weights.version))

@@ -8,13 +8,13 @@ import shutil
 import pytest
 
 from distrl import __version__
+from distrl.apps.config.configuration import load
 from distrl.apps.jobs import kubernetes_commands, kubernetes_jobs, submission
 from distrl.apps.jobs.kubernetes_jobs import SECRET_KEYS, KubernetesJobs
 from distrl.apps.jobs.record import Job, JobRecord, OpenRecord
 from distrl.apps.jobs.submission import submit, withdraw_unfinished
 from distrl.apps.jobs.target import NoAnswerError
 from distrl.apps.jobs.watching import state_of, watch
-from distrl.config.load import load
 from distrl.data_store.opening import open_objects
 from distrl.errors import ConfigError
 from tests.cluster.test_jobs import RUN_ID, Bed

@@ -12,11 +12,11 @@ import psutil
 import pytest
 import redis
 
+from distrl.apps.config.configuration import load
 from distrl.apps.jobs import slurm_scripts
 from distrl.apps.jobs.record import Job
 from distrl.apps.jobs.slurm_jobs import SlurmJobs
 from distrl.apps.jobs.submission import submit
-from distrl.config.load import load
 from distrl.runs.directories import RunRecord
 from distrl.runs.summary import Summary
 from tests.cluster.test_jobs import RUN_ID, SLOW, Bed

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrl.config import RunConfig
-from distrl.config.load import LoadedConfig, dump, dump_given, load
+from distrl.config.load import LoadedConfig, config_of_run, dump, dump_given, load
 from distrl.config.presets import preset_names
 from distrl.errors import ConfigError
 
@@ -307,3 +307,27 @@ def test_other_values_of_some_keys_keep_the_origins_of_the_rest():
     assert (changed.origins["seed"], changed.origins["launch.launcher"]) == ("flag --set", "--on ray")
     with pytest.raises(ConfigError, match=r"launch\.ray_address needs launch\.launcher: ray"):
         loaded.with_values({"launch": {"ray_address": "auto"}}, "--on ray")
+
+
+def test_the_core_reads_its_own_sections_of_a_run_and_leaves_those_of_applications(file):
+    path = file("seed: 7\nslurm: {python: python3}\nactors: {count: 3}\n", "config.yaml")
+    config = config_of_run(path.parent)
+    assert (type(config), config.seed, config.actors.count) == (RunConfig, 7, 3)
+    assert refused(file=path) == (
+        f"unknown key slurm (from file {path}); valid keys: {', '.join(RunConfig.model_fields)}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("actors: {cuont: 3}\n", "unknown key actors.cuont (from file {}); did you mean actors.count?"),
+        ("seeed: 3\n", "unknown key seeed (from file {}); did you mean seed?"),
+        ("seed: [1\n", "file {} is not valid YAML: "),
+    ],
+)
+def test_a_damaged_configuration_of_a_run_is_refused(file, text, message):
+    path = file(text, "config.yaml")
+    with pytest.raises(ConfigError) as caught:
+        config_of_run(path.parent)
+    assert str(caught.value).startswith(message.format(path))

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from distrl.config.load import dump, load
+from distrl.apps.config.configuration import load
+from distrl.config.load import dump
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.records import RoleStatus
 from distrl.memory_backend.stream import QueueCaps

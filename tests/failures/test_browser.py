@@ -8,8 +8,9 @@ import threading
 
 import pytest
 
+from distrl.apps.config.configuration import load
 from distrl.apps.dashboard.files import id_of
-from distrl.config.load import dump, load
+from distrl.config.load import dump
 from distrl.runs.summary import Summary
 from tests.failures.browsing import PATIENCE_S, serving, until
 from tests.faults.arguments import sets

@@ -8,8 +8,9 @@ import axe_playwright_python
 import numpy as np
 import pytest
 
+from distrl.apps.config.configuration import load
 from distrl.apps.dashboard.files import id_of
-from distrl.config.load import dump, load
+from distrl.config.load import dump
 from distrl.memory_backend.records import HostLoad, RoleStatus
 from distrl.metrics.event_file import EventFile
 from tests import run_folders

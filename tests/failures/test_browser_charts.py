@@ -10,8 +10,9 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
+from distrl.apps.config.configuration import load
 from distrl.apps.dashboard.files import id_of
-from distrl.config.load import dump, load
+from distrl.config.load import dump
 from distrl.memory_backend.records import Evaluation
 from distrl.metrics.event_file import EventFile
 from distrl.runs.evaluations import write_evaluation

@@ -6,8 +6,9 @@ import re
 
 import pytest
 
+from distrl.apps.config.configuration import load
 from distrl.apps.dashboard.files import id_of
-from distrl.config.load import dump, load
+from distrl.config.load import dump
 from tests.failures.browsing import until
 from tests.run_folders import summary
 

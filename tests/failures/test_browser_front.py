@@ -7,8 +7,9 @@ import time
 import pytest
 from playwright.sync_api import expect
 
+from distrl.apps.config.configuration import load
 from distrl.apps.dashboard.files import id_of
-from distrl.config.load import dump, load
+from distrl.config.load import dump
 from distrl.runs.labels import Labels
 from tests import run_folders
 from tests.failures.browsing import PATIENCE_S, until

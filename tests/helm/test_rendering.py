@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import distrl
-from distrl.config.load import load
+from distrl.apps.config.configuration import load
 from tests.helm.asked import RAY_GROUPS
 from tests.helm.checks import immutable, problems
 from tests.helm.rendering import CHART, SCENARIOS, helm, name_of, objects_in, objects_of, of_mode, pods_in, rendered

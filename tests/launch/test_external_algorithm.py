@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import distrl
-from distrl.config.load import load
+from distrl.config.load import config_of_run, load
 from distrl.errors import ConfigError
 from distrl.launch import external_algorithm
 from distrl.launch.external_algorithm import settled
@@ -86,12 +86,12 @@ def test_it_trains_from_the_users_own_file(command, tmp_path):
         "--plain",
         "--run-dir",
         "run",
-        sets=[*SMALL, "actors.count=1", "stop.updates=5"],
+        sets=[*SMALL, "actors.count=1", "stop.updates=5", "slurm.python=python3"],  # a section of an application
     )
     assert (done.returncode, done.stderr.replace("trying out CartPole-v1 …\n", "")) == (0, "")  # however slow
     summary = Summary.read(tmp_path / "run" / "summary.json")
     assert (summary.algorithm, summary.updates, summary.imbalance, summary.policy_lag.max) == (NAME, 5, 0, 0)
-    config = load(file=tmp_path / "run" / "config.yaml").config
+    config = config_of_run(tmp_path / "run")
     assert (config.algorithm.steps, config.algorithm.temperature) == (3, 0.01)
     assert (config.algorithm.max_staleness_updates, config.algorithm.declared.batch_size) == (0, 4)
     assert "entropy" in (tmp_path / "run" / "metrics.csv").read_text().splitlines()[0]

@@ -118,6 +118,7 @@ def test_what_is_wrong_with_it_is_one_line(own, arguments, message):
 def test_the_launch_is_refused_before_anything_is_written(own, tmp_path):
     """Through the real command."""
     given = {"network.model": "own_gelu:Net", "network.model_arguments": "{exact: false}"}
+    given["slurm.python"] = "python3"  # a section of an application
     done = subprocess.run(
         [sys.executable, "-P", "-m", "distrl", "train", "--preset", "cartpole-impala", "--plain", "--run-dir", "run"]
         + [part for name, value in given.items() for part in ("--set", f"{name}={value}")],

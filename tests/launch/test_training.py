@@ -12,6 +12,7 @@ import pytest
 import redis
 
 import distrl
+from distrl.apps.config.configuration import Configuration
 from distrl.apps.trackers.tracking import Trackers
 from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig, load
@@ -259,7 +260,7 @@ def test_a_tracker_sees_the_run_its_rows_and_its_end_and_changes_no_exit_code(tm
     if resume:
         save(tmp_path / "run" / "checkpoints", 1, {}, {"env_steps": 64}, keep=1)
     lines = []
-    given = loaded(actors={"count": 0}, trackers={"own": {"mine:Mine": {}}}, environment={"id": "CartPole-v1"})
+    given = tracked("mine:Mine", actors={"count": 0}, environment={"id": "CartPole-v1"})
     view, interrupt = PlainView(write=lines.append), Interrupt()
     summary = train(
         given,
@@ -283,8 +284,12 @@ def test_a_tracker_sees_the_run_its_rows_and_its_end_and_changes_no_exit_code(tm
     assert "\n  tracker  mine:Mine: ValueError: late" in lines[-1]
 
 
+def tracked(name, **sections):
+    return LoadedConfig.of(Configuration.model_validate({"trackers": {"own": {name: {}}}, **sections}))
+
+
 def test_a_class_that_cannot_track_is_refused_before_anything_is_made(tmp_path):
-    given = loaded(trackers={"own": {"nowhere:Mine": {}}})
+    given = tracked("nowhere:Mine")
     with pytest.raises(ConfigError, match="module 'nowhere' cannot be imported"):
         train(given, run_dir=tmp_path / "run", resume=None, view=PlainView(print), observers=[Trackers])
     assert not (tmp_path / "run").exists()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import distrl
-from distrl.config.load import load
+from distrl.apps.config.configuration import load
 from distrl.errors import ConfigError, DistrlError
 from distrl.runs import trial
 from distrl.runs.run_directory import locked

@@ -36,16 +36,18 @@ def targets(incomplete: str) -> list[str]:
 
 def settings(incomplete: str) -> list[str]:
     """Complete paths of settings."""
+    from distrl.apps.config.configuration import Configuration
     from distrl.config.explain import known_paths
 
-    return _beginning(known_paths(), incomplete)
+    return _beginning(known_paths(Configuration), incomplete)
 
 
 def assignments(incomplete: str) -> list[str]:
     """Complete settings, with an equals sign."""
+    from distrl.apps.config.configuration import Configuration
     from distrl.config.explain import known_paths
 
-    paths = known_paths()
+    paths = known_paths(Configuration)
     sections = {path.rpartition(".")[0] for path in paths}
     return _beginning([f"{path}=" for path in paths if path not in sections], incomplete)
 

@@ -11,17 +11,17 @@ from distrl.apps.commands import completion
 from distrl.apps.commands.help import App, takes
 from distrl.apps.commands.options import Layers, RunOrConfigArgument
 from distrl.apps.commands.printing import echo
+from distrl.apps.config.configuration import Configuration, load
 from distrl.config.document import shown
 from distrl.config.explain import ALIASES, known_paths
-from distrl.config.load import dump, load
+from distrl.config.load import dump
 from distrl.config.presets import nearest
-from distrl.config.run import RunConfig
 from distrl.config.secrets import masked_text
 from distrl.errors import ConfigError
 from distrl.files import read_small
 
 if TYPE_CHECKING:
-    from distrl.config.reference import Setting
+    from distrl.apps.config.reference import Setting
 
 app = App(help="Look at configurations.")
 
@@ -71,7 +71,7 @@ def explain(
     [cyan]distrl config explain algorithm ppo[/]
     """
     # Imported here: it makes the JSON schema of everything, which takes a fifth of a second.
-    from distrl.config import reference
+    from distrl.apps.config import reference
 
     paths = _paths(key)
     for number, path in enumerate(paths):
@@ -85,24 +85,24 @@ def schema() -> None:
     [cyan]distrl config schema > distrl.schema.json[/], and in the first line of a YAML file:
     [cyan]# yaml-language-server: $schema=distrl.schema.json[/]
     """
-    from distrl.config import reference
+    from distrl.apps.config import reference
 
     echo(json.dumps(reference.schema(), indent=2))
 
 
 def _paths(key: str) -> list[str]:
     """Return the paths of the settings that a key names: one, or all with this last part."""
-    from distrl.config import reference
+    from distrl.apps.config import reference
 
     if reference.find(key):
         return [key]
-    known, last = known_paths(), key.rpartition(".")[2]
+    known, last = known_paths(Configuration), key.rpartition(".")[2]
     found = [path for path in known if path.rpartition(".")[2] == key]
     if not found and last.lower() in ALIASES:
         found = [ALIASES[last.lower()]]
     if not found:
         close = get_close_matches(key, [*known, *(path.rpartition(".")[2] for path in known)], n=1)
-        hint = f"did you mean {close[0]}?" if close else f"the sections are {', '.join(RunConfig.model_fields)}"
+        hint = f"did you mean {close[0]}?" if close else f"the sections are {', '.join(Configuration.model_fields)}"
         raise ConfigError(f"unknown setting {shown(key)}; {hint}")
     return found
 
@@ -129,7 +129,7 @@ def _inner(path: str, setting: "Setting", kind: str | None) -> list[str]:
     Raises:
         ConfigError: It has no such kind.
     """
-    from distrl.config import reference
+    from distrl.apps.config import reference
 
     kinds: dict[str, list[Setting]] = {}
     for found in reference.settings_of(setting.schema):

@@ -15,6 +15,7 @@ from distrl.apps.commands.answering import answering
 from distrl.apps.commands.help import takes
 from distrl.apps.commands.options import AddressOption, RunOptions
 from distrl.apps.commands.printing import echo
+from distrl.apps.config.configuration import Configuration
 from distrl.config.document import shown
 from distrl.config.explain import known_paths
 from distrl.config.load import parse_assignment
@@ -259,7 +260,7 @@ def set_parameters(
 def _run_among(arguments: Sequence[str]) -> str | None:
     """Return the only argument that is no assignment."""
     runs = [text for text in arguments if "=" not in text]
-    for text in {*runs} & {*known_paths()}:
+    for text in {*runs} & {*known_paths(Configuration)}:
         parse_assignment(text, "distrl set")  # raises: the equals sign is missing
     if len(runs) > 1:
         raise ConfigError(

@@ -9,7 +9,7 @@ import typer
 from distrl.apps.commands.help import App
 from distrl.apps.commands.options import PresetOption, set_option
 from distrl.apps.commands.printing import echo
-from distrl.config.load import load
+from distrl.apps.config.configuration import load
 from distrl.errors import ConfigError, printable
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ import typer
 from distrl.apps.commands.options import JoinedRedisOption, WeightsOfRunArgument, WeightsOption, set_option
 from distrl.apps.commands.printing import echo
 from distrl.apps.commands.stored import with_weights
+from distrl.apps.config.configuration import load
 from distrl.config.document import parse
-from distrl.config.load import load
 from distrl.config.stores import is_store_url
 from distrl.errors import EXIT_INTERRUPTED, ConfigError
 from distrl.metrics.phrases import known, return_words

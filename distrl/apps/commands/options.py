@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from distrl.apps.commands import completion
+from distrl.apps.config.configuration import load
 from distrl.config.algorithms import ALGORITHMS
-from distrl.config.load import LoadedConfig, load
+from distrl.config.load import LoadedConfig
 from distrl.config.secrets import refuse_password, split_password
 from distrl.errors import ConfigError
 from distrl.memory_backend.credentials import URL_VARIABLE

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from distrl.apps.commands.options import Layers, named_weights
 from distrl.apps.commands.printing import echo
+from distrl.apps.config.configuration import load
 from distrl.config.load import LoadedConfig
 from distrl.config.stores import is_store_url
 from distrl.errors import CheckpointError, ConfigError, StoreError
@@ -61,6 +62,12 @@ def fetched(url: str, where: str, folder: Path, files: list[str]) -> "StoredRun"
     return run
 
 
+def _check_configuration(run_dir: Path) -> None:
+    """Check all sections of a run's configuration, of which the core reads its own; nothing if there is none."""
+    if (run_dir / "config.yaml").is_file():
+        load(file=run_dir / "config.yaml")
+
+
 def _report(text: str) -> None:
     echo(text, err=True)
 
@@ -79,7 +86,9 @@ def with_weights(run: str, checkpoint: str) -> tuple[Path, str]:
             not, or both arguments name a checkpoint.
     """
     if not is_store_url(run):
-        return named_weights(Path(run), checkpoint)
+        folder, checkpoint = named_weights(Path(run), checkpoint)
+        _check_configuration(folder)
+        return folder, checkpoint
     if checkpoint not in ("newest", "best"):
         raise ConfigError(f"--checkpoint {checkpoint}: of a run in a data store there are newest and best")
     # Imported here: the command line's help needs no checkpoints.
@@ -89,6 +98,7 @@ def with_weights(run: str, checkpoint: str) -> tuple[Path, str]:
     folder = Path(tempfile.mkdtemp(prefix="distrl-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     found = fetched(run, "RUN", folder, ["config.yaml", "policy/"])
+    _check_configuration(folder)
     try:
         listing = found.look()
         wanted = found.best(listing) if checkpoint == "best" else listing.newest

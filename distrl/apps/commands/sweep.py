@@ -17,10 +17,11 @@ from distrl.apps.commands.help import takes
 from distrl.apps.commands.printing import echo
 from distrl.apps.commands.run_tables import aligned
 from distrl.apps.commands.sweep_jobs import JobOptions, runs_as_jobs
+from distrl.apps.config.configuration import load
 from distrl.apps.experiments.directory import Run, SweepDirectory, read_file
 from distrl.apps.experiments.running import check_runs, run_sweep
 from distrl.apps.experiments.sweep import Sweep, every_run, number_of_runs, planned_runs
-from distrl.config.load import LoadedConfig, load, validated
+from distrl.config.load import LoadedConfig, validated
 from distrl.errors import ConfigError
 from distrl.metrics.phrases import return_words
 

@@ -8,9 +8,10 @@ import typer
 
 from distrl.apps.commands import completion
 from distrl.apps.commands.sweep import ParallelOption, new_directory, say, shared_configuration
+from distrl.apps.config.configuration import load
 from distrl.apps.experiments.directory import SweepDirectory, read_file
 from distrl.apps.experiments.search import Search
-from distrl.config.load import load, validated
+from distrl.config.load import validated
 from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError, require
 
 

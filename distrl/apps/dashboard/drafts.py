@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from distrl.apps.config.configuration import load_text
 from distrl.config.document import DEEPEST, lines_of
-from distrl.config.load import DEFAULT, load_text, yaml_of
+from distrl.config.load import DEFAULT, yaml_of
 from distrl.config.presets import preset_tree
 from distrl.config.secrets import masked_settings
 from distrl.config.settings import Leaves

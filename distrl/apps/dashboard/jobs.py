@@ -370,7 +370,8 @@ class _Server:
 
 
 def _read_settings(description: str) -> Leaves:
-    config: Any = json.loads(description)["config"]
+    described: Any = json.loads(description)
+    config = {**described["config"], **described.get("applications", {})}
     json.dumps(config, ensure_ascii=False).encode()  # raises if no response could hold it
     return leaves_of(config)
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from distrl.apps.config.configuration import Configuration, load
 from distrl.apps.experiments.directory import Outcome, Run, SweepDirectory
 from distrl.apps.experiments.pool import Pool
 from distrl.apps.experiments.population import Taken, explored, score_of, teacher_of
@@ -22,7 +23,7 @@ from distrl.apps.experiments.search import Population, Search
 from distrl.apps.experiments.sweep import Planned
 from distrl.config.document import parse_mapping
 from distrl.config.live_settings import steerable
-from distrl.config.load import LoadedConfig, dump_given, load
+from distrl.config.load import LoadedConfig, dump_given
 from distrl.config.secrets import masked
 from distrl.data_store.atomic import put_file, remove_temporaries
 from distrl.data_store.checkpoints import newest_first
@@ -73,7 +74,7 @@ def evolve(search: Search, directory: SweepDirectory, say: Say) -> int:
     with (
         directory.locked(say) as lock,
         interruptible(sigterm_code=EXIT_OK) as interrupt,
-        Pool(population.members, load(file=directory.base).config.end_s) as pool,
+        Pool(population.members, Configuration.of(load(file=directory.base).config).end_s) as pool,
     ):
         remove_temporaries(directory.path)
         return _Evolution(search, population, directory, RunsHere(directory, pool, lock), interrupt, say).run()

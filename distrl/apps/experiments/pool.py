@@ -41,7 +41,7 @@ class Pool:
 
     Args:
         places: Most trainings at once.
-        end_s: Longest time that the end of a training waits for others: `RunConfig.end_s`.
+        end_s: Longest time that the end of a training waits for others: `Configuration.end_s`.
     """
 
     def __init__(self, places: int, end_s: float = 0.0) -> None:

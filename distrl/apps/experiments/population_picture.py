@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from distrl.apps.config.configuration import load
 from distrl.apps.experiments.directory import SweepDirectory
 from distrl.apps.experiments.population_record import Lesson, Record, read_record
 from distrl.apps.experiments.search import Search
@@ -12,7 +13,6 @@ from distrl.apps.experiments.sweep import Varied
 from distrl.apps.reports.curves import Curve, curve, thinned
 from distrl.apps.reports.pictures import Track, Tracks, tracks_picture
 from distrl.apps.reports.plots import MOST_POINTS
-from distrl.config.load import load
 from distrl.data_store.atomic import put_file
 from distrl.errors import ConfigError, DistrlError
 from distrl.metrics.snapshot import Value

@@ -11,6 +11,7 @@ from xml.etree.ElementTree import Element
 import numpy as np
 import yaml
 
+from distrl.apps.config.configuration import load
 from distrl.apps.experiments import tables
 from distrl.apps.experiments.directory import Run, SweepDirectory, read_file
 from distrl.apps.experiments.results import (
@@ -31,7 +32,7 @@ from distrl.apps.reports.pictures import band_picture, interval_picture
 from distrl.apps.reports.plots import LIGHT, CurveOptions, Group, Source, draw_groups
 from distrl.apps.reports.report import PALETTE, drawing, key, machine_rows
 from distrl.config.document import parse_mapping
-from distrl.config.load import LoadedConfig, dump_given, load
+from distrl.config.load import LoadedConfig, dump_given
 from distrl.config.secrets import masked
 from distrl.errors import ConfigError
 from distrl.metrics.phrases import UNKNOWN, count_words, known, return_words

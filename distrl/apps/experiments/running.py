@@ -8,11 +8,12 @@ from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
+from distrl.apps.config.configuration import load
 from distrl.apps.experiments.directory import Outcome, Run, SweepDirectory
 from distrl.apps.experiments.runs_here import Runs, runs_here
 from distrl.apps.experiments.sweep import Planned, Sweep, every_run, number_of_runs, planned_runs
 from distrl.config.document import parse_mapping
-from distrl.config.load import LoadedConfig, dump_given, load
+from distrl.config.load import LoadedConfig, dump_given
 from distrl.data_store.atomic import remove_temporaries
 from distrl.errors import EXIT_OK, ConfigError
 from distrl.interrupt import Interrupt, interruptible

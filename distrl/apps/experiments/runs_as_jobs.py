@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from distrl.apps.config.configuration import load
 from distrl.apps.experiments.directory import SweepDirectory
 from distrl.apps.experiments.sweep import Planned
 from distrl.apps.jobs.record import JOB_FILE, Job, JobRecord
 from distrl.apps.jobs.submission import new_run_id, submit, withdraw_unfinished
 from distrl.apps.jobs.target import OVER, JobState, Target
 from distrl.apps.jobs.watching import job_words, state_of, states_of
-from distrl.config.load import load
 from distrl.data_store.atomic import put_file
 from distrl.errors import ConfigError, DistrlError
 from distrl.files import read_small

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from distrl.apps.config.configuration import Configuration, load
 from distrl.apps.experiments.directory import SweepDirectory
 from distrl.apps.experiments.pool import Pool
 from distrl.apps.experiments.sweep import Planned
-from distrl.config.load import load
 from distrl.errors import DistrlError
 
 
@@ -92,5 +92,5 @@ class RunsHere:
 @contextmanager
 def runs_here(directory: SweepDirectory, parallel: int, lock: int) -> Iterator[RunsHere]:
     """Yield room for `parallel` runs; stop those that still train when the context is left."""
-    with Pool(parallel, load(file=directory.base).config.end_s) as pool:
+    with Pool(parallel, Configuration.of(load(file=directory.base).config).end_s) as pool:
         yield RunsHere(directory, pool, lock)

@@ -23,12 +23,13 @@ import optuna
 from optuna.trial import TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
+from distrl.apps.config.configuration import Configuration, load
 from distrl.apps.experiments.directory import SweepDirectory
 from distrl.apps.experiments.pool import Pool
 from distrl.apps.experiments.search import Search
 from distrl.apps.experiments.sweep import Planned, Varied
 from distrl.config.document import parse_mapping
-from distrl.config.load import LoadedConfig, dump_given, load
+from distrl.config.load import LoadedConfig, dump_given
 from distrl.config.secrets import masked
 from distrl.data_store.atomic import file, put_file
 from distrl.errors import EXIT_OK, ConfigError, DistrlError, one_line, require
@@ -106,7 +107,7 @@ def tune(search: Search, directory: SweepDirectory, parallel: int, say: Say) -> 
         ConfigError: The settings that vary are not those that the study began with.
         DistrlError: The study or best.yaml cannot be written.
     """
-    base = load(file=directory.base).config
+    base = Configuration.of(load(file=directory.base).config)
     every, end_s = base.evaluation.every_env_steps, base.end_s
     try:
         with _one_line(directory), interruptible(sigterm_code=EXIT_OK) as interrupt, Pool(parallel, end_s) as pool:

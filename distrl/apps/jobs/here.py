@@ -47,7 +47,7 @@ class Here:
 
     def plan(self, job: Job) -> Plan:
         """Return the plan: what the machine has, and the command."""
-        config = job.loaded.config
+        config = job.config
         if job.address is not None:
             raise ConfigError(f"--address {job.address} has no use with --on here, which is this machine")
         require_framework(config.learner.backend)
@@ -67,7 +67,7 @@ class Here:
         Raises:
             ConfigError: The data store cannot be used on this machine.
         """
-        if (store := job.loaded.config.checkpoint.store) is not None:
+        if (store := job.config.checkpoint.store) is not None:
             with usable_store():
                 require_usable(open_objects(store))
         logs = job.run_dir / "logs"

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from distrl.config import RunConfig
-from distrl.config.kubernetes import at
+from distrl.apps.config.configuration import Configuration
+from distrl.apps.config.kubernetes import at
 from distrl.config.secrets import split_password_file
 from distrl.errors import ConfigError
 from distrl.memory_backend.access import user_name
@@ -19,7 +19,7 @@ LONGEST_GIVE_UP_S = 1740
 """Longest `checkpoint.store_give_up_s`: the learner's Pod gets twice that and 120 s for its end, at most 3,600 s."""
 
 
-def check_config(config: RunConfig) -> None:
+def check_config(config: Configuration) -> None:
     """Raise ConfigError if a run with this configuration cannot train on Kubernetes."""
     if config.launch.launcher != "process":
         raise ConfigError(f"launch.launcher: {config.launch.launcher} has no use with --on kubernetes; leave it out")
@@ -40,7 +40,7 @@ def check_config(config: RunConfig) -> None:
             raise ConfigError(f"memory.{name} has no use with --on kubernetes, whose chart has a Redis; leave it out")
 
 
-def _check_redis(config: RunConfig, url: str) -> None:
+def _check_redis(config: Configuration, url: str) -> None:
     address = parse_address(url)
     if address.is_here:
         raise ConfigError(
@@ -62,7 +62,7 @@ def _check_redis(config: RunConfig, url: str) -> None:
         )
 
 
-def _check_launch(config: RunConfig) -> None:
+def _check_launch(config: Configuration) -> None:
     if config.launch.is_changed("sigterm_exit_code"):
         raise ConfigError(
             "launch.sigterm_exit_code has no use with --on kubernetes, whose chart sets it to 143; leave it out"
@@ -75,7 +75,7 @@ def _check_launch(config: RunConfig) -> None:
         )
 
 
-def _check_paths(config: RunConfig) -> None:
+def _check_paths(config: Configuration) -> None:
     """Raise ConfigError if the configuration names a path that is on this host, and not in the learner's Pod."""
     tls, address = config.memory.tls, parse_address(config.memory.url or "redis://")
     if tls.ca_file is not None:
@@ -105,13 +105,13 @@ def _check_paths(config: RunConfig) -> None:
             )
 
 
-def _mounted(config: RunConfig) -> list[str]:
+def _mounted(config: Configuration) -> list[str]:
     mounts = at(config.kubernetes.values, "learner.volumeMounts") or []
     paths = [mount.get("mountPath") for mount in mounts if isinstance(mount, Mapping)]
     return ["/runs", *(path for path in paths if isinstance(path, str))]
 
 
-def _check_store(config: RunConfig, store: str) -> None:
+def _check_store(config: Configuration, store: str) -> None:
     give_up_s = config.checkpoint.store_give_up_s
     if give_up_s > LONGEST_GIVE_UP_S:
         raise ConfigError(
@@ -127,7 +127,7 @@ def _check_store(config: RunConfig, store: str) -> None:
         )
 
 
-def notes_on_store(config: RunConfig) -> Iterator[str]:
+def notes_on_store(config: Configuration) -> Iterator[str]:
     """Yield a line if nothing in the values can have credentials of the run's data store."""
     store, values = config.checkpoint.store, config.kubernetes.values
     if store is None or store.startswith("file:"):
@@ -153,7 +153,7 @@ def pods_for(actors: int, per_pod: int) -> int:
     return actors // per_pod
 
 
-def pod_bounds(config: RunConfig) -> tuple[int, int]:
+def pod_bounds(config: Configuration) -> tuple[int, int]:
     """Return the fewest and the most Pods of actors within the bounds of `actors.autoscale`.
 
     Raises:

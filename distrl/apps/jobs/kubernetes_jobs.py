@@ -8,6 +8,7 @@ from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from distrl.apps.config.kubernetes import at
 from distrl.apps.jobs import kubernetes_commands as kubernetes
 from distrl.apps.jobs.kubernetes_checks import pods_for
 from distrl.apps.jobs.kubernetes_commands import COMPONENT, INSTANCE, Namespace, Object, of_release
@@ -17,7 +18,6 @@ from distrl.apps.jobs.kubernetes_state import LEARNER, STOPPED, event_words, may
 from distrl.apps.jobs.kubernetes_values import Release, release_of, run_dir_of
 from distrl.apps.jobs.record import Job, JobRecord, OpenRecord
 from distrl.apps.jobs.target import OVER, JobState, LogLine, Plan, Report, State
-from distrl.config.kubernetes import at
 from distrl.errors import ConfigError, DistrlError
 from distrl.roles.plan import ACTORS_ON_CLUSTER
 
@@ -46,7 +46,7 @@ class KubernetesJobs:
     def submit(self, job: Job, record: OpenRecord, report: Report) -> None:
         """Make a Secret, and install the release."""
         release = release_of(job)
-        place, config = release.place, job.loaded.config
+        place, config = release.place, job.config
         claims = _claims(place, job.run_id)
         _check_claims(job, release, claims)
         taken = _taken(job.run_id, f"a release in namespace {place.name} has this name")

@@ -5,6 +5,7 @@ from typing import Any
 
 import yaml
 
+from distrl.apps.config.kubernetes import at
 from distrl.apps.jobs.kubernetes_checks import notes_on_store
 from distrl.apps.jobs.kubernetes_commands import Namespace, read, rendered
 from distrl.apps.jobs.kubernetes_room import GPU, PodNode, Pods, nodes_of, pods_in, room_words, shortage
@@ -19,7 +20,6 @@ from distrl.apps.jobs.kubernetes_values import (
 from distrl.apps.jobs.protection import unprotected
 from distrl.apps.jobs.record import Job
 from distrl.apps.jobs.target import NoAnswerError, Plan
-from distrl.config.kubernetes import at
 from distrl.config.secrets import masked
 from distrl.environments.extras import extras_of
 from distrl.errors import ConfigError
@@ -47,14 +47,14 @@ def plan_of(job: Job) -> Plan:
             "kubernetes.values, or add --wait if an autoscaler adds nodes"
         )
     return Plan(
-        [_need(each, job.loaded.config.kubernetes.per_pod) for each in pods],
+        [_need(each, job.config.kubernetes.per_pod) for each in pods],
         run_dir=run_dir_of(job.run_id),
         disk=_disk(release),
         available="" if nodes is None else room_words(pods, nodes),
         code="of the images " + ", ".join(dict.fromkeys(each.image for each in pods if each.component in _TRAINING)),
         unprotected=[*_unprotected(job, release.values, masked_values)],
         unchecked=unchecked,
-        notes=[*notes_on_store(job.loaded.config), *_notes_on_code(job)],
+        notes=[*notes_on_store(job.config), *_notes_on_code(job)],
         files={
             "values.yaml": yaml.safe_dump(shown, sort_keys=True, allow_unicode=True, width=120),
             "manifests.yaml": manifests,
@@ -89,8 +89,8 @@ def _need(pods: Pods, per_pod: int) -> RoleNeed:
 
 def _notes_on_code(job: Job) -> Iterator[str]:
     """Yield a line if the environment needs an extra that no image of distrl has, and the images are not named."""
-    lacking = extras_of(job.loaded.config.environment) - IN_ENVIRONMENTS_IMAGE
-    unnamed = [role for role in _TRAINING if not at(job.loaded.config.kubernetes.values, f"images.{role}.repository")]
+    lacking = extras_of(job.config.environment) - IN_ENVIRONMENTS_IMAGE
+    unnamed = [role for role in _TRAINING if not at(job.config.kubernetes.values, f"images.{role}.repository")]
     if lacking and unnamed:
         where = " and ".join(f"kubernetes.values.images.{role}" for role in unnamed)
         yield f"no image of distrl has the extra {', '.join(sorted(lacking))}, which the environment needs; set {where}"
@@ -113,14 +113,14 @@ def _check_namespace(place: Namespace) -> None:
 def _unprotected(job: Job, values: Mapping[str, Any], masked_values: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each protection that the job lacks, by its values with and without secrets."""
     chosen = merged(chart_values(), values)
-    if job.loaded.config.memory.url is None:
+    if job.config.memory.url is None:
         if not chosen["redis"]["tls"]["enabled"]:
             yield "traffic with Redis is not encrypted (kubernetes.values.redis.tls)"
     else:
-        yield from unprotected(job.loaded.config, knows_password=False)  # the Secret has it
+        yield from unprotected(job.config, knows_password=False)  # the Secret has it
     if not chosen["networkPolicy"]["enabled"]:
         yield "any Pod of the cluster reaches Redis and the dashboard (kubernetes.values.networkPolicy.enabled)"
-    if not chosen["persistence"]["enabled"] and job.loaded.config.checkpoint.store is None:
+    if not chosen["persistence"]["enabled"] and job.config.checkpoint.store is None:
         yield "checkpoints and logs are lost with the learner's Pod (kubernetes.values.persistence.enabled)"
     if values["run"] != masked_values["run"]:  # the URL of Redis and kubernetes.values are in no ConfigMap
         yield "the configuration's secrets are in a ConfigMap, for all who may read those of the namespace"

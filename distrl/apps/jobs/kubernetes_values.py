@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from distrl.apps.config.kubernetes import at
 from distrl.apps.jobs.kubernetes_checks import check_config, pod_bounds
 from distrl.apps.jobs.kubernetes_commands import CHART, Namespace, namespace_of, require_programs
 from distrl.apps.jobs.record import CONFIG_FILE, Job
 from distrl.config.document import parse_mapping
-from distrl.config.kubernetes import at
 from distrl.environments.extras import extras_of
 from distrl.errors import ConfigError
 from distrl.memory_backend.access import Role, user_name
@@ -56,9 +56,9 @@ def release_of(job: Job, *, secrets: bool = True) -> Release:
             f"the run id {job.run_id} is no name for Kubernetes: use at most {LONGEST_ID} small letters, digits and "
             "'-', with a letter first; choose another --run-id"
         )
-    check_config(job.loaded.config)
+    check_config(job.config)
     require_programs()
-    settings = job.loaded.config.kubernetes
+    settings = job.config.kubernetes
     name = object_name(job.run_id)
     existing = at(settings.values, "secret.existing")
     own = {"fullnameOverride": name, "secret": {"existing": existing or name}}
@@ -67,7 +67,7 @@ def release_of(job: Job, *, secrets: bool = True) -> Release:
 
 
 def _place(job: Job) -> Namespace:
-    name = job.loaded.config.kubernetes.namespace
+    name = job.config.kubernetes.namespace
     try:
         return namespace_of(job.address, name)
     except ConfigError:
@@ -102,7 +102,7 @@ def merged(*trees: Mapping[str, Any]) -> dict[str, Any]:
 
 def _derived(job: Job, *, secrets: bool) -> dict[str, Any]:
     """Return the values that follow from the configuration."""
-    config = job.loaded.config
+    config = job.config
     settings = config.kubernetes
     per_pod = settings.per_pod
     needs = role_needs(config)
@@ -165,7 +165,7 @@ def _run_config(job: Job, *, follows: bool, secrets: bool) -> dict[str, Any]:
     tree = parse_mapping(job.config_text(secrets=secrets), CONFIG_FILE)
     tree.pop("kubernetes", None)
     taken = {"actors": ["count"], "memory": ["url"], "launch": ["start_actors", "launcher", "wait_s"]}
-    if job.loaded.config.device == "gpu":
+    if job.config.device == "gpu":
         taken["learner"] = ["device"]
     for section, keys in taken.items():
         for key in keys:

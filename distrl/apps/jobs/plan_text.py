@@ -30,7 +30,7 @@ def plan_json(job: Job, target: str, plan: Plan) -> dict[str, Any]:
         "address": job.address,
         "run_dir": plan.run_dir or str(job.run_dir),
         "disk": plan.disk,
-        "store": job.loaded.config.checkpoint.store,
+        "store": job.config.checkpoint.store,
         "roles": [asdict(need) for need in plan.roles],
         "available": plan.available,
         "code": plan.code,
@@ -50,7 +50,7 @@ def _directory(job: Job, plan: Plan) -> str:
 
 
 def _store(job: Job) -> list[str]:
-    store = job.loaded.config.checkpoint.store
+    store = job.config.checkpoint.store
     return [] if store is None else [f"store {store}/{job.run_id}"]
 
 

@@ -192,7 +192,7 @@ def _request(job: Job) -> dict[str, Any]:
         "submission_id": job.run_id,
         "env_vars": {
             "PYTHONUNBUFFERED": "1",
-            "RAY_JOB_STOP_WAIT_TIME_S": str(STOP_WAIT_S + job.loaded.config.end_s),
+            "RAY_JOB_STOP_WAIT_TIME_S": str(STOP_WAIT_S + job.config.end_s),
         },
     }
 
@@ -205,7 +205,7 @@ def _on_cluster(job: Job) -> LoadedConfig:
     """
     launch = {"launcher": "ray", "ray_address": "auto", "wait_for_nodes": job.wait, "print_logs": True}
     sections: dict[str, dict[str, Any]] = {"launch": launch}
-    if not job.loaded.config.memory.reachable:
+    if not job.config.memory.reachable:
         sections["memory"] = {"listen": LISTENING}
     return job.loaded.with_values(sections, "--on ray")
 

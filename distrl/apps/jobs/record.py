@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
+from distrl.apps.config.configuration import Configuration
 from distrl.config.load import LoadedConfig, dump_given
 from distrl.config.secrets import masked
 from distrl.data_store.atomic import put_file
@@ -48,6 +49,11 @@ class Job:
     address: str | None = None
     wait: bool = False
     dry: bool = False
+
+    @property
+    def config(self) -> Configuration:
+        """The configuration, with the sections of targets."""
+        return Configuration.of(self.loaded.config)
 
     def config_text(self, *, secrets: bool) -> str:
         """Return the content of job.yaml; without `secrets` they are masked, for eyes alone."""
@@ -154,7 +160,7 @@ class OpenRecord:
     """
 
     def __init__(self, job: Job, target: str) -> None:
-        config = job.loaded.config
+        config = job.config
         self._folder = job.run_dir
         self.record = JobRecord(
             run_id=job.run_id,

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distrl.apps.config.configuration import load
 from distrl.apps.jobs import run_logs
 from distrl.apps.jobs import slurm_commands as slurm
 from distrl.apps.jobs.record import CONFIG_FILE, Job, JobRecord, OpenRecord
@@ -18,7 +19,6 @@ from distrl.apps.jobs.slurm_commands import ActorTask, SlurmJob
 from distrl.apps.jobs.slurm_plan import made_scripts, plan_of
 from distrl.apps.jobs.slurm_scripts import ACTORS_SCRIPT, LEARNER_SCRIPT, STOP_SIGNAL, actors_name
 from distrl.apps.jobs.target import OVER, JobState, LogLine, Plan, Report, State
-from distrl.config.load import load
 from distrl.data_store.atomic import put_file
 from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError, MemoryBackendError
 from distrl.launch.attach import find_target, steering
@@ -57,7 +57,7 @@ class SlurmJobs:
     def submit(self, job: Job, record: OpenRecord, report: Report) -> None:
         """Submit the learner on hold, then its actors, and let both start."""
         slurm.require_slurm()
-        scripts, config = made_scripts(job), job.loaded.config
+        scripts, config = made_scripts(job), job.config
         actors = actors_name(job.run_id)
         if holders := slurm.numbers_of(job.run_id, actors):
             raise ConfigError(

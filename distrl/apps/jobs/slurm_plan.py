@@ -37,7 +37,7 @@ def plan_of(job: Job) -> Plan:
     """
     require_slurm()
     scripts = made_scripts(job)
-    config = job.loaded.config
+    config = job.config
     require_weights(config)
     known = partitions()
     learner = RoleNeed("learner", 1, scripts.learner_cpus, scripts.gpus)
@@ -74,7 +74,7 @@ def made_scripts(job: Job) -> Scripts:
         raise ConfigError(
             f"--address {job.address} has no use with --on slurm: submit from a login node of the cluster"
         )
-    config = job.loaded.config
+    config = job.config
     _on_cluster(config, job)
     if not _PLAIN_PATH.fullmatch(str(job.run_dir)):
         raise ConfigError(

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from distrl.apps.config.slurm import SlurmConfig
 from distrl.apps.jobs.record import CONFIG_FILE, JOB_LOG
 from distrl.apps.jobs.run_files import EXIT_FILE
-from distrl.config.slurm import SlurmConfig
 
 LEARNER_SCRIPT = "learner.sbatch"
 ACTORS_SCRIPT = "actors.sbatch"

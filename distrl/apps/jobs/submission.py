@@ -53,7 +53,7 @@ def submit(job: Job, target: Target, report: Report, warn: Report) -> JobRecord:
         ConfigError: The directory is taken or cannot be made, or the target refuses.
     """
     try:
-        require_free_in_store(job.loaded.config.checkpoint.store, job.run_id)
+        require_free_in_store(job.config.checkpoint.store, job.run_id)
     except StoreError as error:  # the hosts of the run may have rights that this one lacks
         warn(f"the data store is not looked into: {error}")
     opened = OpenRecord(job, target.name)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from distrl.config.load import load
+from distrl.apps.config.configuration import load
 from distrl.config.presets import nearest
 from distrl.config.run import RunConfig
 from distrl.errors import ConfigError, require

@@ -19,12 +19,13 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from distrl.apps.config.configuration import Configuration
+from distrl.apps.config.trackers import TrackersConfig
 from distrl.apps.trackers.process import first_message
 from distrl.apps.trackers.tracker import Ending, TrackedRun
 from distrl.child import Child, ending, with_detail
 from distrl.config import RunConfig
 from distrl.config.secrets import masked
-from distrl.config.trackers import TrackersConfig
 from distrl.errors import ConfigError, require
 from distrl.metrics.snapshot import Snapshot, columns_of
 from distrl.observers.observer import ObservedRun, Observer
@@ -76,13 +77,13 @@ class Trackers(Observer):
     @classmethod
     def check(cls, config: RunConfig) -> None:
         """Check that the trackers can begin; see `require_trackers`."""
-        require_trackers(config.trackers)
+        require_trackers(Configuration.of(config).trackers)
 
     def __init__(self, run: ObservedRun) -> None:
         tree = run.config.model_dump(mode="json")
         shown = {name: masked(name, value) for name, value in tree.items()}
         tracked = TrackedRun(run.run_id, run.run_dir.resolve(), shown, run.resumed)
-        self._tracking = Tracking(run.config.trackers, tracked, run.report)
+        self._tracking = Tracking(Configuration.of(run.config).trackers, tracked, run.report)
 
     def snapshot(self, snapshot: Snapshot) -> None:
         self._tracking.record(snapshot)

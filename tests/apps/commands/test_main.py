@@ -11,11 +11,12 @@ import typer
 
 import distrl
 from distrl.apps.commands import completion, main
+from distrl.apps.config.configuration import load
 from distrl.apps.trackers.tracking import Trackers
 from distrl.config import RunConfig
 from distrl.config.actors import ActorsConfig
 from distrl.config.algorithms import ALGORITHMS
-from distrl.config.load import dump, load
+from distrl.config.load import dump
 from distrl.config.settings import settings_in
 from distrl.errors import CheckpointError, ConfigError, MemoryBackendError
 from distrl.launch.outcome import Outcome

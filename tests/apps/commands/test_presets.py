@@ -3,8 +3,8 @@ import json
 import pytest
 
 from distrl.apps.commands import main, presets
+from distrl.apps.config.configuration import load
 from distrl.config import presets as known
-from distrl.config.load import load
 
 HALFCHEETAH = "halfcheetah-impala  HalfCheetah-v5 · impala · ≥ 1,500 within 2,000,000 steps (training) · needs mujoco"
 

@@ -7,7 +7,8 @@ import pytest
 from distrl.apps.commands import main
 from distrl.apps.commands.options import Layers
 from distrl.apps.commands.stored import stored_configuration, with_weights
-from distrl.config.load import dump, load
+from distrl.apps.config.configuration import load
+from distrl.config.load import dump
 from distrl.config.secrets import masked
 from distrl.data_store.opening import open_objects
 from distrl.data_store.stored_run import StoredRun, Writer
@@ -41,6 +42,12 @@ def test_what_a_policy_needs_is_fetched(url, checkpoint, step):
 
 def test_a_directory_is_taken_as_it_is(tmp_path):
     assert with_weights(str(tmp_path), "newest") == (tmp_path, "newest")
+
+
+def test_a_misspelt_section_of_a_run_is_refused(tmp_path):
+    (tmp_path / "config.yaml").write_text("evaluatoin: {}\n")
+    with pytest.raises(ConfigError, match=r"unknown key evaluatoin .*; did you mean evaluation\?"):
+        with_weights(str(tmp_path), "newest")
 
 
 def test_a_checkpoint_by_its_path_is_none_of_a_store(url):

@@ -8,10 +8,10 @@ import pytest
 
 import distrl
 from distrl.apps.commands import main
+from distrl.apps.config.configuration import load
 from distrl.apps.jobs.record import JobRecord
 from distrl.apps.jobs.target import JobState, LogLine, Plan
 from distrl.apps.jobs.targets import TARGETS
-from distrl.config.load import load
 from distrl.errors import ConfigError
 from distrl.roles.plan import RoleNeed
 

@@ -2,9 +2,10 @@ import json
 
 import pytest
 
+from distrl.apps.config.configuration import load
 from distrl.apps.dashboard.comparing import ALL, ALL_BUT_SEED, Asked, Compared
 from distrl.apps.dashboard.files import NotThereError, id_of
-from distrl.config.load import dump, load
+from distrl.config.load import dump
 from distrl.errors import ConfigError
 
 RATE = "network.learning_rate"

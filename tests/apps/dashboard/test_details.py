@@ -3,10 +3,11 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
+from distrl.apps.config.configuration import load
 from distrl.apps.dashboard import details
 from distrl.apps.dashboard.details import full_hosts, paused_since, stop_of
 from distrl.apps.dashboard.files import Event, id_of
-from distrl.config.load import dump, load
+from distrl.config.load import dump
 from distrl.config.settings import by_path, leaves_of
 from distrl.data_store.checkpoints import save
 from distrl.memory_backend.backend import connect

@@ -2,8 +2,8 @@
 
 import pytest
 
+from distrl.apps.config.configuration import load, load_text
 from distrl.apps.dashboard import drafts
-from distrl.config.load import load, load_text
 from distrl.config.presets import preset_names
 from distrl.config.settings import leaves_in
 

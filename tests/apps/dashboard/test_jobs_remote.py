@@ -7,23 +7,27 @@ from dataclasses import replace
 import pytest
 from starlette.testclient import TestClient
 
+from distrl.apps.config.configuration import Configuration, load_text
 from distrl.apps.dashboard import drafts
 from distrl.apps.dashboard.access import Access
 from distrl.apps.dashboard.app import make_app
 from distrl.apps.dashboard.jobs import GONE_S, SCAN_S, Jobs, check_reachable
-from distrl.config import RunConfig
-from distrl.config.load import load_text
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.memory_backend.backend import connect, connect_engine
 from distrl.memory_backend.records import RoleStatus
 from distrl.memory_backend.redis_client import RedisClient
 from distrl.memory_backend.stream import QueueCaps
+from distrl.roles.description import RunDescription
+from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 
 pytestmark = pytest.mark.redis
 
 RUN = "20260102-030405-abc"
-CONFIG = RunConfig.model_validate({"seed": 7, "environment": {"kwargs": {"api_key": "s3cret", "t": "😀"}}})
-DESCRIPTION = json.dumps({"run_id": RUN, "run_dir": "/elsewhere", "config": CONFIG.model_dump(mode="json")})
+CONFIG = Configuration.model_validate(
+    {"seed": 7, "environment": {"kwargs": {"api_key": "s3cret", "t": "😀"}}, "slurm": {"python": "python3"}}
+)
+SPEC = EnvSpec("X", {"a": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(3)})
+DESCRIPTION = RunDescription(run_id=RUN, run_dir="/elsewhere", config=CONFIG, spec=SPEC).published()
 LEARNER = RoleStatus("learner", 0, 1, "host", 5, "training", beat=1)
 
 
@@ -85,6 +89,7 @@ def test_a_run_is_found_when_it_has_given_a_sign_of_life(job, remote_runs, clock
     assert (found.record.run_id, found.record.redis_url) == (RUN, redis_url)
     values = {path: setting.value for path, setting in found.settings.items()}
     assert (values["seed"], values["environment.kwargs.api_key"], values["environment.kwargs.t"]) == (7, "•••", "😀")
+    assert values["slurm.python"] == "python3"
     assert found.record.started > 0
 
 

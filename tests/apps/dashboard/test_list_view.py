@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 
+from distrl.apps.config.configuration import load
 from distrl.apps.dashboard import settings_table
 from distrl.apps.dashboard.list_view import View
 from distrl.apps.dashboard.payloads import Runs
-from distrl.config.load import dump, load
+from distrl.config.load import dump
 from distrl.errors import ConfigError
 from distrl.runs.labels import Labels
 

@@ -3,9 +3,9 @@ from dataclasses import replace
 
 import pytest
 
+from distrl.apps.config.configuration import load
 from distrl.apps.doctor import run
 from distrl.apps.doctor.run import Look, compared, ended, examine_run, in_one_process
-from distrl.config.load import load
 from distrl.environments.probe import probe
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.ledger import DROP_REASONS, LedgerCounts

@@ -6,9 +6,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from distrl.apps.config.configuration import load
 from distrl.apps.experiments.directory import Outcome, Run, SweepDirectory
 from distrl.apps.experiments.sweep import Planned, Sweep, planned_runs
-from distrl.config.load import load
 from distrl.runs.summary import Summary
 from tests.run_folders import ENDED, make_run
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from distrl.apps.config.configuration import load
 from distrl.apps.experiments import directory as module
 from distrl.apps.experiments.directory import Outcome, Run, SweepDirectory, read_file
 from distrl.apps.experiments.sweep import Planned, Sweep
-from distrl.config.load import load
 from distrl.errors import ConfigError, DistrlError
 from distrl.runs.summary import Summary
 

@@ -12,13 +12,14 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from distrl.apps.config.configuration import load
 from distrl.apps.experiments import evolving
 from distrl.apps.experiments.directory import SweepDirectory
 from distrl.apps.experiments.evolving import check_population, evolve, outcome_lines
 from distrl.apps.experiments.population_picture import draw_picture
 from distrl.apps.experiments.population_record import Lesson, open_record, read_record
 from distrl.apps.experiments.search import Search
-from distrl.config.load import load, validated
+from distrl.config.load import validated
 from distrl.errors import ConfigError, DistrlError, MemoryBackendError
 from tests.apps.experiments.trainings import Trainings
 

@@ -4,11 +4,11 @@ import re
 import pytest
 import yaml
 
+from distrl.apps.config.configuration import load
 from distrl.apps.experiments.directory import SweepDirectory, read_file
 from distrl.apps.experiments.report import Report, sweep_file
 from distrl.apps.experiments.results import Bounds
 from distrl.apps.experiments.sweep import Sweep, planned_runs
-from distrl.config.load import load
 from distrl.errors import ConfigError
 from tests.apps.experiments.sweeps import make_sweep
 from tests.apps.reports.test_report import ALLOWED, HOSTILE, Reader

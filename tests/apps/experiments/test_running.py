@@ -4,11 +4,12 @@ import signal
 
 import pytest
 
+from distrl.apps.config.configuration import load
 from distrl.apps.experiments import running, runs_here
 from distrl.apps.experiments.directory import SweepDirectory
 from distrl.apps.experiments.running import check_runs, run_sweep
 from distrl.apps.experiments.sweep import Sweep
-from distrl.config.load import load, validated
+from distrl.config.load import validated
 from distrl.errors import ConfigError
 from tests.apps.experiments.trainings import Trainings
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from distrl.apps.config.configuration import load
 from distrl.apps.experiments import running, runs_as_jobs
 from distrl.apps.experiments.directory import SweepDirectory
 from distrl.apps.experiments.running import run_sweep
@@ -15,7 +16,7 @@ from distrl.apps.experiments.sweep import Sweep
 from distrl.apps.jobs import targets
 from distrl.apps.jobs.record import JobRecord
 from distrl.apps.jobs.target import JobState, NoAnswerError
-from distrl.config.load import load, validated
+from distrl.config.load import validated
 from distrl.errors import ConfigError
 from distrl.runs.directories import run_directories
 from distrl.runs.summary import Summary

@@ -10,11 +10,12 @@ import sqlite3
 import pytest
 import yaml
 
+from distrl.apps.config.configuration import load
 from distrl.apps.experiments import tuning
 from distrl.apps.experiments.directory import SweepDirectory
 from distrl.apps.experiments.search import Search
 from distrl.apps.experiments.tuning import check_search, draw_pictures, open_study, outcome_lines, tune
-from distrl.config.load import load, validated
+from distrl.config.load import validated
 from distrl.errors import ConfigError, DistrlError
 from distrl.runs.summary import Summary
 from tests.apps.experiments.trainings import FACTS, Trainings

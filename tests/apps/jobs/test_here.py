@@ -12,13 +12,13 @@ import pytest
 
 import distrl
 from distrl.apps.commands import main
+from distrl.apps.config.configuration import load
 from distrl.apps.jobs.finding import known_jobs
 from distrl.apps.jobs.here import Here
 from distrl.apps.jobs.record import Job, JobRecord
 from distrl.apps.jobs.submission import require_free, submit, withdraw_unfinished
 from distrl.apps.jobs.target import OVER
 from distrl.apps.jobs.watching import state_of
-from distrl.config.load import load
 from distrl.errors import ConfigError
 from distrl.roles.plan import RoleNeed
 from distrl.runs.directories import process_mark
@@ -143,7 +143,7 @@ def test_a_job_whose_directory_is_gone_has_no_log(record):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from distrl.config.load import load
+from distrl.apps.config.configuration import load
 from distrl.apps.jobs import submission
 from distrl.apps.jobs.here import Here
 from distrl.apps.jobs.record import Job, OpenRecord

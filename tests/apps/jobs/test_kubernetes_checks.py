@@ -1,7 +1,7 @@
 import pytest
 
+from distrl.apps.config.configuration import load
 from distrl.apps.jobs.kubernetes_checks import check_config, notes_on_store, pod_bounds, pods_for
-from distrl.config.load import load
 from distrl.errors import ConfigError
 
 STORE = "checkpoint.store=s3://bucket/runs"

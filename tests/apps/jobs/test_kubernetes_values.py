@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from distrl.apps.config.configuration import load
 from distrl.apps.jobs import kubernetes_values
 from distrl.apps.jobs.kubernetes_checks import LONGEST_GIVE_UP_S
 from distrl.apps.jobs.kubernetes_commands import CHART, Namespace
 from distrl.apps.jobs.kubernetes_values import merged, object_name, release_of
 from distrl.apps.jobs.record import Job
-from distrl.config.load import load
 from distrl.errors import ConfigError
 
 USERS = {"actor": "actor", "dashboard": "operator"}

@@ -1,9 +1,9 @@
 from pathlib import Path
 
+from distrl.apps.config.configuration import load
 from distrl.apps.jobs.plan_text import files, plan_json, plan_text
 from distrl.apps.jobs.record import Job
 from distrl.apps.jobs.target import Plan
-from distrl.config.load import load
 from distrl.roles.plan import RoleNeed
 
 PLAN = Plan(

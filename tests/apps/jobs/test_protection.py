@@ -1,7 +1,7 @@
 import pytest
 
+from distrl.apps.config.configuration import load
 from distrl.apps.jobs.protection import bound_to_node, unprotected
-from distrl.config.load import load
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from distrl.apps.config.configuration import load
 from distrl.apps.jobs.record import Job, JobRecord, OpenRecord
 from distrl.apps.jobs.watching import state_of
-from distrl.config.load import load
 from distrl.errors import ConfigError
 
 pytest.importorskip("ray")

@@ -1,7 +1,7 @@
 import pytest
 
+from distrl.apps.config.configuration import load
 from distrl.apps.jobs.record import Job, JobRecord
-from distrl.config.load import load
 from distrl.errors import ConfigError
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from distrl.apps.config.configuration import load
 from distrl.apps.jobs.record import Job
 from distrl.apps.jobs.slurm_commands import NEEDED
 from distrl.apps.jobs.slurm_jobs import SlurmJobs
-from distrl.config.load import load
 from distrl.errors import ConfigError
 from distrl.roles.plan import RoleNeed
 

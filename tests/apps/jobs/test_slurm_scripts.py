@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from distrl.apps.config.slurm import SlurmConfig
 from distrl.apps.jobs.slurm_scripts import Scripts
-from distrl.config.slurm import SlurmConfig
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.row("S23")

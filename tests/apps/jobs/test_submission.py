@@ -5,11 +5,11 @@ from contextlib import nullcontext
 
 import pytest
 
+from distrl.apps.config.configuration import load
 from distrl.apps.jobs import submission
 from distrl.apps.jobs.record import Job, JobRecord
 from distrl.apps.jobs.submission import new_run_id, require_free, submit, withdraw_unfinished
 from distrl.apps.jobs.target import JobState, NoAnswerError
-from distrl.config.load import load
 from distrl.data_store.opening import open_objects
 from distrl.errors import ConfigError
 from distrl.memory_backend.keys import checked_run_id

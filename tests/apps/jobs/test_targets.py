@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from distrl.apps.config.configuration import load
 from distrl.apps.jobs.here import Here
 from distrl.apps.jobs.targets import TARGETS, open_target
-from distrl.config.load import load
 from distrl.errors import ConfigError
 
 

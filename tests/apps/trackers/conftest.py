@@ -5,9 +5,9 @@ import socket
 
 import pytest
 
+from distrl.apps.config.trackers import TrackersConfig
 from distrl.apps.trackers.tracker import Ending, TrackedRun
 from distrl.apps.trackers.tracking import Tracking
-from distrl.config.trackers import TrackersConfig
 from distrl.observers.metrics_csv import CsvSink
 
 ENDED = Ending(0, "asked")

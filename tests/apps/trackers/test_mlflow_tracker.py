@@ -2,7 +2,7 @@
 
 import pytest
 
-from distrl.config.load import load
+from distrl.apps.config.configuration import load
 from tests.apps.trackers.conftest import rows_of
 from tests.apps.trackers.mlflow_store import stored_after
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from distrl.apps.config.trackers import TrackersConfig
 from distrl.apps.trackers import tracking
 from distrl.apps.trackers.tracker import Ending
 from distrl.apps.trackers.tracking import require_trackers
-from distrl.config.trackers import TrackersConfig
 from distrl.errors import ConfigError, MissingExtraError
 from tests.apps.trackers.conftest import rows_of
 from tests.faults.arguments import environment

@@ -4,9 +4,10 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from distrl.config import reference
+from distrl.apps.config import reference
+from distrl.apps.config.configuration import load
 from distrl.config.algorithms import ALGORITHMS
-from distrl.config.load import dump, load
+from distrl.config.load import dump
 from distrl.config.presets import preset_names, preset_tree
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from distrl.config.load import load
+from distrl.apps.config.configuration import load
 from distrl.errors import ConfigError
 
 

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from distrl.config.slurm import SlurmConfig
+from distrl.apps.config.slurm import SlurmConfig
 
 pytestmark = pytest.mark.row("S23")
 

@@ -4,7 +4,7 @@ import traceback
 
 import pytest
 
-from distrl.config.load import load
+from distrl.apps.config.configuration import load
 from distrl.errors import ConfigError
 
 SECRET = "open" + "sesame"

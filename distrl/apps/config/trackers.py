@@ -1,5 +1,6 @@
 """TrackersConfig: where else the numbers of a run go."""
 
+import math
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, StringConstraints, field_validator, model_validator
@@ -68,6 +69,11 @@ class TrackersConfig(Section):
     def used(self) -> bool:
         """Whether there is a tracker."""
         return bool(self.wandb or self.mlflow or self.own)
+
+    @property
+    def end_s(self) -> int:
+        """Longest time that the end of a training waits for trackers that do not answer."""
+        return math.ceil(self.give_up_s) if self.used else 0
 
     @model_validator(mode="after")
     def _waits_for_one(self) -> Self:

@@ -12,9 +12,9 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from distrl.apps.config.configuration import Configuration
 from distrl.config.document import scalar
 from distrl.config.optimizers import OptimizerParameters, users_of
-from distrl.config.run import RunConfig
 from distrl.config.section import Section
 from distrl.errors import one_line
 
@@ -58,9 +58,9 @@ class SectionReference(NamedTuple):
 @cache
 def schema() -> Schema:
     """Return the JSON schema (2020-12) of a configuration file, with the docstrings as descriptions."""
-    whole = RunConfig.model_json_schema()
+    whole = Configuration.model_json_schema()
     whole["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    definitions = {"RunConfig": whole, **whole["$defs"]}
+    definitions = {"Configuration": whole, **whole["$defs"]}
     sections = {model.__name__: model for model in _models(Section)}
     for name, definition in definitions.items():
         if name in sections:
@@ -72,7 +72,7 @@ def schema() -> Schema:
 def sections() -> list[SectionReference]:
     """Return every section, in the order in which a reader of a configuration meets them."""
     found: dict[str, SectionReference] = {}
-    ahead: list[tuple[str, str]] = [("RunConfig", "")]
+    ahead: list[tuple[str, str]] = [("Configuration", "")]
     while ahead:
         name, path = ahead.pop(0)
         if name in found:
@@ -95,7 +95,7 @@ def find(dotted: str) -> list[Setting]:
 
     The user's own names (of observations, for example) may be anything; positions in lists are numbers.
     """
-    nodes: list[tuple[Schema, Setting | None]] = [({"$ref": f"{_DEFINITIONS}RunConfig"}, None)]
+    nodes: list[tuple[Schema, Setting | None]] = [({"$ref": f"{_DEFINITIONS}Configuration"}, None)]
     for key in dotted.split("."):
         nodes = [after for node, _ in nodes for after in _step(node, key)]
     return [setting for _, setting in nodes if setting is not None]
@@ -205,7 +205,7 @@ def _sections_in(value: Schema) -> Iterator[tuple[str, str]]:
 
 def _definition(name: str) -> Schema:
     whole = schema()
-    definition: Schema = whole if name == "RunConfig" else whole["$defs"][name]
+    definition: Schema = whole if name == "Configuration" else whole["$defs"][name]
     return definition
 
 
