@@ -17,11 +17,11 @@ class StopConfig(Section):
     evaluation_return: float | None = None
     """Mean return of an evaluation reaches this, see `evaluation`."""
     env_steps: int | None = Field(None, ge=1)
-    """Environment steps that were trained on."""
+    """Environment steps of all actors that the learner has taken in, those of stale unrolls included."""
     metrics: dict[InfoKey, float] = Field(default_factory=dict)
     """Key of `environment.metrics` -> mean of the last 100 episodes that it reaches; one of several is enough."""
     episodes: int | None = Field(None, ge=1)
-    """Episodes of all actors that ended. As for the others, the learner looks after every update."""
+    """Episodes of all actors that ended. The learner looks at every condition after each update, and while it waits."""
     updates: int | None = Field(None, ge=1)
     """Updates of the learner."""
     minutes: float | None = Field(None, gt=0.0)
