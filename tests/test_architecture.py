@@ -44,6 +44,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     **{name: FOUNDATION | {"config"} for name in PARTS},
     "replay": FOUNDATION | {"config", "memory_backend"},
     "algorithms": FOUNDATION | {"config", "networks"},
+    "coach": FOUNDATION | {"config", "networks"},
     "runs": FOUNDATION | {"config", "data_store", "metrics"},
     "terminal": FOUNDATION | {"config", "memory_backend", "metrics", "runs"},
     "observers": FOUNDATION | {"config", "memory_backend", "metrics", "runs", "terminal"},
@@ -90,7 +91,7 @@ WALLS: Mapping[str, tuple[str, ...]] = {
     "tf2onnx": ("networks/policy/conversion.py",),
     "onnx": ("networks/policy/bundle.py", "networks/policy/onnx_graph.py"),
     "jax": ("networks/framework/jax_backend.py",),
-    "keras": ("networks/", "algorithms/"),
+    "keras": ("networks/", "algorithms/", "coach/"),
     "scipy": ("networks/framework/lbfgs.py",),
     "redis": (
         "memory_backend/redis_client.py",
