@@ -72,9 +72,9 @@ OTHERWISE = {
     "D104": "Observation normalisation is a layer of the network; the learner keeps its statistics and publishes them "
     "with the weights, so that all workers share them: `normalize: true` of an embedder. Cut at ± 10, epsilon 1e-8.",
     "D113": "Reward normalisation is the learner's, which sees the rewards of all actors; no actor normalises.",
-    "L08.10": "Steps `reshape`, `flatten`, `one_hot`. Time is no part of an observation: `networks/assembly.py` folds "
-    "[T, N] into one batch axis where a network meets unrolls, and unfolds it.",
-    "L08.12": "Arrays are time-major everywhere, [T, N]; `networks/assembly.py`, which needs the other order, swaps "
+    "L08.10": "Steps `reshape`, `flatten`, `one_hot`. Time is no part of an observation: `networks/parts/trunk.py` "
+    "folds [T, N] into one batch axis where a network meets unrolls, and unfolds it.",
+    "L08.12": "Arrays are time-major everywhere, [T, N]; `networks/parts/trunk.py`, which needs the other order, swaps "
     "axes and swaps them back.",
     "A01": "Where a machine has a GPU was not tested: the tests assert the CPU on a machine without one.",
     "D194": "Absent: a space of attention.",

@@ -50,8 +50,8 @@ class OwnTd3(api.Algorithm):
         apart = network.model_copy(update={"use_separate_networks_per_head": True})
         twins = [QValueHeadParameters(num_output_head_copies=2)]
         copies = {"has_target": True, "has_global": False, "seed": seed}
-        self.main = api.NetworkWrapper(network, spec, self.configured_heads(), name="main", **copies)
-        self.critic = api.NetworkWrapper(apart, spec, twins, name="critic", **copies)
+        self.main = api.Copies(network, spec, self.configured_heads(), name="main", **copies)
+        self.critic = api.Copies(apart, spec, twins, name="critic", **copies)
         self.noise = keras.random.SeedGenerator(seed)
         self.main.beside = {"noise": {"state": self.noise.state}}  # into checkpoints
         self.updates = self.critic.optimizer.iterations

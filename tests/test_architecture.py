@@ -46,6 +46,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     **{name: FOUNDATION | {"config"} for name in PARTS},
     "replay": FOUNDATION | {"config", "memory_backend"},
     "algorithms": FOUNDATION | {"config", "networks"},
+    "coach": FOUNDATION | {"config", "networks"},
     "runs": FOUNDATION | {"config", "data_store", "metrics"},
     "terminal": FOUNDATION | {"config", "memory_backend", "metrics", "runs"},
     "observers": FOUNDATION | {"config", "memory_backend", "metrics", "runs", "terminal"},
@@ -95,7 +96,7 @@ WALLS: Mapping[str, tuple[str, ...]] = {
     "tf2onnx": ("networks/policy/conversion.py",),
     "onnx": ("networks/policy/bundle.py", "networks/policy/onnx_graph.py"),
     "jax": ("networks/framework/jax_backend.py",),
-    "keras": ("networks/", "algorithms/"),
+    "keras": ("networks/", "algorithms/", "coach/"),
     "scipy": ("networks/framework/lbfgs.py",),
     "redis": (
         "memory_backend/redis_client.py",
@@ -628,7 +629,7 @@ BAD: list[tuple[str, str, Callable[[list[Module]], Iterator[Violation]], str]] =
         "learner/a.py",
         "import keras",
         third_party_walls,
-        "distrl/learner/a.py:1: keras belongs to networks/, algorithms/",
+        "distrl/learner/a.py:1: keras belongs to networks/, algorithms/, coach/",
     ),
     (
         "networks/heads.py",

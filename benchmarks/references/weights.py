@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from benchmarks.references.figures import agree, differ
-from distrl.networks.assembly import Assembly
+from distrl.networks.network import Network
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Pair:
 class Twins:
     """A network and its reference; the reference begins with distrl's weights."""
 
-    def __init__(self, copy: Assembly, pairs: Sequence[Pair]) -> None:
+    def __init__(self, copy: Network, pairs: Sequence[Pair]) -> None:
         self._copy, self.pairs = copy, list(pairs)
         given = self._ours()
         assert given.keys() == {pair.path for pair in self.pairs}, "each weight has one twin"

@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from distrl.config.algorithms.distributional import RainbowParameters
     from distrl.config.algorithms.q_learning import ApexParameters, R2d2Parameters
     from distrl.networks.actions.family import Tensor
-    from distrl.networks.assembly import action_input
+    from distrl.networks.copies import Copies
     from distrl.networks.framework.differentiation import Objective, Part
     from distrl.networks.heads.losses import huber, squared_error
+    from distrl.networks.network import action_input
     from distrl.networks.objective import regularization, weighted_sum
     from distrl.networks.steps import Step, TrainedNumber, held
-    from distrl.networks.wrapper import NetworkWrapper
     from distrl.types import Batch, EnvSpec
 
 __all__ = [
@@ -61,6 +61,7 @@ __all__ = [
     "Appo",
     "Batch",
     "BootstrappedDqn",
+    "Copies",
     "Crossq",
     "Ddpg",
     "DiscreteSac",
@@ -71,7 +72,6 @@ __all__ = [
     "Impala",
     "Loss",
     "Naf",
-    "NetworkWrapper",
     "Networks",
     "Objective",
     "Part",
@@ -149,12 +149,12 @@ _MODULES = {
     "distrl.config.algorithms.distributional": {"RainbowParameters"},
     "distrl.config.algorithms.q_learning": {"ApexParameters", "R2d2Parameters"},
     "distrl.networks.actions.family": {"Tensor"},
-    "distrl.networks.assembly": {"action_input"},
+    "distrl.networks.copies": {"Copies"},
     "distrl.networks.framework.differentiation": {"Objective", "Part"},
     "distrl.networks.heads.losses": {"huber", "squared_error"},
+    "distrl.networks.network": {"action_input"},
     "distrl.networks.objective": {"regularization", "weighted_sum"},
     "distrl.networks.steps": {"Step", "TrainedNumber", "held"},
-    "distrl.networks.wrapper": {"NetworkWrapper"},
     "distrl.types": {"Batch", "EnvSpec"},
 }
 

@@ -21,12 +21,12 @@ from distrl.errors import ConfigError
 from distrl.networks.actions.family import Tensor, UndrawnFamily
 from distrl.networks.actions.joint import JointDistribution
 from distrl.networks.contributions import GradientStep, apply_contributions
+from distrl.networks.copies import Copies
 from distrl.networks.framework.differentiation import Objective
 from distrl.networks.steps import TrainStep
-from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import Batch, Contributions, Differentiated, EnvSpec, FloatArray
 
-Networks = dict[str, NetworkWrapper]
+Networks = dict[str, Copies]
 """An algorithm's networks by name; actors run the policy of "main"."""
 
 
@@ -142,7 +142,7 @@ class Algorithm(ABC):
         del networks
         return None
 
-    def add_coefficients(self, network: NetworkWrapper) -> None:
+    def add_coefficients(self, network: Copies) -> None:
         """Make the numbers of `parameters.live` variables of a network's steps; call it before a step is made."""
         self._coefficients = {
             name: network.online.add_coefficient(name, getattr(self.parameters, name)) for name in self.parameters.live
@@ -200,7 +200,7 @@ class GradientAlgorithm(Algorithm):
             ConfigError: `network` does not fit the algorithm or the environment.
         """
         ships_gradients, replay = self.parameters.ships == "gradients", self.parameters.replay_parameters
-        network = NetworkWrapper(
+        network = Copies(
             self.context.network,
             spec,
             self.configured_heads(),
@@ -225,7 +225,7 @@ class GradientAlgorithm(Algorithm):
     def objective(self, networks: Networks) -> Objective | None:
         return networks["main"].objective(self.loss)
 
-    def train_step(self, network: NetworkWrapper) -> TrainStep:
+    def train_step(self, network: Copies) -> TrainStep:
         """Return the step of `update` on a batch of unrolls: one step by the gradient of `loss`."""
         return network.train_step(self.loss, self.context.replicas)
 

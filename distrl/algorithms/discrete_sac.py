@@ -10,7 +10,7 @@ from distrl.algorithms.views import Rows, StepView
 from distrl.config.algorithms.off_policy import ENTROPY_SHARE, DiscreteSacParameters
 from distrl.config.heads import HeadParameters, PolicyHeadParameters, QHeadParameters
 from distrl.networks.actions.family import MASKED, Tensor, policy_output
-from distrl.networks.assembly import Assembly
+from distrl.networks.network import Network
 from distrl.networks.steps import held
 from distrl.types import EnvSpec
 
@@ -64,12 +64,12 @@ class DiscreteSac(TargetedActorCritic, EntropyActorCritic):
         values = smallest(self.all_values(self.critic.target, view))
         return expected_soft_value(values, log_probabilities, self.temperature)
 
-    def values(self, critics: Assembly, view: StepView, scaled: Rows, *, training: bool = False) -> list[Tensor]:
+    def values(self, critics: Network, view: StepView, scaled: Rows, *, training: bool = False) -> list[Tensor]:
         """Return every critic's values of the choices made, float32 [N] each."""
         made = scaled[self._action]
         return [chosen_values(values, made) for values in self.all_values(critics, view, training=training)]
 
-    def all_values(self, critics: Assembly, view: StepView, *, training: bool = False) -> list[Tensor]:
+    def all_values(self, critics: Network, view: StepView, *, training: bool = False) -> list[Tensor]:
         """Return every critic's values of all choices, float32 [N, A] each."""
         outputs = view.outputs(critics, {}, training=training)
         return [outputs[f"{head.name}/q"] for head in critics.heads]

@@ -11,11 +11,11 @@ from distrl.algorithms.algorithm import Loss
 from distrl.config.algorithms import AlgorithmContext
 from distrl.config.algorithms.ppo import ProximalSection
 from distrl.networks.actions.family import Tensor
+from distrl.networks.copies import Copies
 from distrl.networks.framework.backend import Metrics, Outputs
 from distrl.networks.heads.losses import adapted_kl_coefficient
 from distrl.networks.objective import weighted_sum
 from distrl.networks.steps import Minibatches, Step, sequences_of
-from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import Array, Batch, IntArray
 
 KL_COEFFICIENT = "policy/kl_coefficient"
@@ -80,7 +80,7 @@ class ProximalUpdate:
         self,
         context: AlgorithmContext,
         parameters: ProximalSection,
-        network: NetworkWrapper,
+        network: Copies,
         estimates: Callable[[Mapping[str, Tensor], Batch], dict[str, Tensor]],
         loss: Callable[[Mapping[str, Tensor], Experience], Loss],
     ) -> None:
@@ -109,11 +109,12 @@ class ProximalUpdate:
         penalty = self._parameters.kl_penalty
         if penalty is None or not metrics["finite"]:
             return metrics
-        kl, coefficient = float(self._kl(experience)["kl"]), network.get_variable_value(KL_COEFFICIENT)
+        number = network.number(KL_COEFFICIENT)
+        kl, coefficient = float(self._kl(experience)["kl"]), float(ops.convert_to_numpy(number))
         adapted = adapted_kl_coefficient(
             np.float32(coefficient), np.float32(kl), penalty.target, penalty.initial_coefficient
         )
-        network.set_variable_value(KL_COEFFICIENT, float(ops.convert_to_numpy(adapted)))
+        number.assign(float(ops.convert_to_numpy(adapted)))
         return metrics | {"kl": kl, "kl_coefficient": coefficient}
 
     def _order(self, experience: Experience) -> IntArray:

@@ -12,8 +12,8 @@ from distrl.algorithms.maths.rewards import learned_rewards
 from distrl.config.algorithms.actor_critics import ImpalaParameters
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.networks.actions.family import Tensor
+from distrl.networks.copies import Copies
 from distrl.networks.steps import TrainStep
-from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import Batch
 
 
@@ -30,7 +30,7 @@ class Impala(GradientAlgorithm):
     parameters: ImpalaParameters
     heads = (PolicyHeadParameters(), ValueHeadParameters())
 
-    def train_step(self, network: NetworkWrapper) -> TrainStep:
+    def train_step(self, network: Copies) -> TrainStep:
         """Return a step by the gradient of `loss` on each minibatch."""
         return network.train_step(self.loss, self.context.replicas, self.parameters.minibatches)
 

@@ -23,12 +23,12 @@ from distrl.config.heads import DeterministicPolicyHeadParameters, HeadParameter
 from distrl.config.network import GRUMiddlewareParameters, LSTMMiddlewareParameters, NetworkParameters
 from distrl.errors import ConfigError
 from distrl.networks.actions.family import Tensor
-from distrl.networks.assembly import Assembly, action_input
+from distrl.networks.copies import Copies
 from distrl.networks.framework.differentiation import Objective, Part
 from distrl.networks.heads.losses import huber, squared_error
+from distrl.networks.network import Network, action_input
 from distrl.networks.objective import regularization
 from distrl.networks.steps import Step, held
-from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import Batch, BoxSpec, Contributions, EnvSpec, FloatArray
 
 
@@ -102,8 +102,8 @@ class OffPolicyActorCritic(Algorithm):
     heads: ClassVar[tuple[HeadParameters, ...]]
     policy_has_target: ClassVar[bool] = False
     parameters: CriticsSection
-    main: NetworkWrapper
-    critic: NetworkWrapper
+    main: Copies
+    critic: Copies
     scales: dict[str, ActionScale]
     noise: keras.random.SeedGenerator
 
@@ -151,7 +151,7 @@ class OffPolicyActorCritic(Algorithm):
         self.parameters.check_actions(spec)
         self.scales = self.scales_of(spec)
         network, seed = self.context.network, self.context.seed
-        self.main = NetworkWrapper(
+        self.main = Copies(
             self.policy_network(network),
             spec,
             self.configured_heads(),
@@ -160,7 +160,7 @@ class OffPolicyActorCritic(Algorithm):
             name="main",
             seed=seed,
         )
-        self.critic = NetworkWrapper(
+        self.critic = Copies(
             self.critic_network(network),
             spec,
             (self._configured_critic_head(),),
@@ -292,7 +292,7 @@ class OffPolicyActorCritic(Algorithm):
         """Scale actions [N, n] from the environment's bounds to [-1, 1]."""
         return {name: scale(actions[name]) for name, scale in self.scales.items()}
 
-    def values(self, critics: Assembly, view: StepView, scaled: Rows, *, training: bool = False) -> list[Tensor]:
+    def values(self, critics: Network, view: StepView, scaled: Rows, *, training: bool = False) -> list[Tensor]:
         """Return the output of every critic for actions that `scaled` returned: float32 [N, ...] each."""
         outputs = view.outputs(critics, {action_input(name): rows for name, rows in scaled.items()}, training=training)
         return [outputs[name] for name in critics.outputs]
@@ -357,7 +357,7 @@ class DeterministicActorCritic(TargetedActorCritic):
         assert self.main.target is not None
         return self._actions(self.main.target, view, training=False)
 
-    def _actions(self, policy: Assembly, view: StepView, *, training: bool) -> dict[str, Tensor]:
+    def _actions(self, policy: Network, view: StepView, *, training: bool) -> dict[str, Tensor]:
         outputs = view.outputs(policy, {}, training=training)
         return self.scaled({action: outputs[policy.heads[0].name] for action in self.scales})  # there is one
 

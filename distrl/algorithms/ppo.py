@@ -16,9 +16,9 @@ from distrl.algorithms.maths.rewards import learned_rewards
 from distrl.config.algorithms.ppo import PpoParameters, ProximalSection
 from distrl.config.heads import HeadParameters, PPOHeadParameters, ValueHeadParameters
 from distrl.networks.actions.family import Tensor
+from distrl.networks.copies import Copies
 from distrl.networks.heads import Head
 from distrl.networks.steps import TrainStep
-from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import Batch
 
 _OLD = "old/"  # what names of the old policy's outputs begin with, among the estimates
@@ -166,7 +166,7 @@ class Ppo(GradientAlgorithm):
             targets = {"targets": targets, "old_values": experience.estimates["old_values"]}
         return self._loss_heads[1].loss(outputs, targets)
 
-    def train_step(self, network: NetworkWrapper) -> TrainStep:
+    def train_step(self, network: Copies) -> TrainStep:
         """Return the update over all epochs; a plain step by `loss` if one epoch has one minibatch."""
         self._loss_heads = network.online.heads
         if self.parameters.steps_per_batch == 1:

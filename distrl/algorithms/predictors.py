@@ -19,10 +19,10 @@ from distrl.config.curiosity import CuriositySection, IcmParameters, RndParamete
 from distrl.config.heads import EmbeddingHeadParameters
 from distrl.config.network import EmbedderParameters, FCMiddlewareParameters, NetworkParameters
 from distrl.networks.actions.family import Tensor
+from distrl.networks.copies import Copies
 from distrl.networks.framework.differentiation import Part
-from distrl.networks.network import Architecture
+from distrl.networks.network import Network
 from distrl.networks.parts.embedders import vocabulary_of
-from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import (
     Array,
     ArraySpec,
@@ -113,7 +113,7 @@ class RandomDistillation(Predictor):
         parameters = _parameters(section, _embedders(context, spec), use_separate_networks_per_head=True)
         head = EmbeddingHeadParameters(embedding_size=section.embedding_size, num_output_head_copies=2)
         network = _network(parameters, section, spec, head, name=CURIOSITY, seed=context.seed)
-        self._online: Architecture = network.online
+        self._online: Network = network.online
         self._online.optimized = self._online.trainable_variables_of("embedding_0")
         self.networks = {CURIOSITY: network}
 
@@ -150,7 +150,7 @@ class IntrinsicCuriosity(Predictor):
         self.networks = {network.name: network for network in (encoder, inverse, forward)}
 
     def errors(self, rows: Rows) -> tuple[Tensor, dict[str, Tensor]]:
-        def embedded(model: Architecture, inputs: Mapping[str, Tensor]) -> Tensor:
+        def embedded(model: Network, inputs: Mapping[str, Tensor]) -> Tensor:
             return model.unroll(inputs, {}, rows.valid)["embedding"]
 
         before, after = (embedded(self._encoder, seen) for seen in (rows.observations, rows.next_observations))
@@ -168,7 +168,7 @@ class IntrinsicCuriosity(Predictor):
     @staticmethod
     def _model(
         context: AlgorithmContext, section: IcmParameters, inputs: dict[str, ArraySpec], width: int, name: str
-    ) -> NetworkWrapper:
+    ) -> Copies:
         """Return a network from features to `width` numbers."""
         spec = EnvSpec(name, inputs, {})
         head = EmbeddingHeadParameters(embedding_size=width)
@@ -245,12 +245,12 @@ def _network(
     *,
     name: str,
     seed: int,
-) -> NetworkWrapper:
+) -> Copies:
     # This kind divides by a deviation alone and keeps signs; see `Curious`.
     normalization = (
         None if section is None else RewardNormalizationParameters(kind="discounted_return", clip=section.clip)
     )
-    return NetworkWrapper(
+    return Copies(
         parameters,
         spec,
         [head],

@@ -15,8 +15,8 @@ from distrl.config.algorithms.trpo import TrpoParameters
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.errors import ConfigError
 from distrl.networks.actions.family import Tensor
+from distrl.networks.copies import Copies
 from distrl.networks.steps import TrainStep
-from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import Batch, EnvSpec
 
 _OLD = "old/"  # what names of the old policy's outputs begin with, among the estimates
@@ -135,5 +135,5 @@ class Trpo(GradientAlgorithm):
         value_loss, of_value = self.value_loss(acting, experience)
         return Loss({"policy": policy_loss, "value": value_loss}, metrics | of_value)
 
-    def train_step(self, network: NetworkWrapper) -> TrainStep:
+    def train_step(self, network: Copies) -> TrainStep:
         return TrustRegionUpdate(self.context, self.parameters, network, self)

@@ -12,12 +12,12 @@ from distrl.algorithms.maths.trust_region import line_search, natural_step
 from distrl.config.algorithms import AlgorithmContext
 from distrl.config.algorithms.trpo import TrpoParameters
 from distrl.networks.actions.family import Tensor
+from distrl.networks.copies import Copies
 from distrl.networks.framework.backend import Metrics, hessian_product, value_and_gradients
 from distrl.networks.framework.differentiation import Prelude, Prepared, PureLoss
 from distrl.networks.framework.optimizers import global_norm
 from distrl.networks.objective import weighted_sum
 from distrl.networks.steps import Minibatches, Step, sequences_of
-from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import Batch, IntArray
 
 
@@ -43,9 +43,7 @@ class TrustRegionUpdate:
     Policy and value function have no weights in common.
     """
 
-    def __init__(
-        self, context: AlgorithmContext, parameters: TrpoParameters, network: NetworkWrapper, losses: Losses
-    ) -> None:
+    def __init__(self, context: AlgorithmContext, parameters: TrpoParameters, network: Copies, losses: Losses) -> None:
         online = self._network = network.online
         self._parameters, self._losses, self._seed = parameters, losses, context.seed
         self._policy, online.optimized = (online.trainable_variables_of(head) for head in ("policy", "value"))

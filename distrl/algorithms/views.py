@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from keras import ops
 
 from distrl.networks.actions.family import Tensor
-from distrl.networks.assembly import Assembly
+from distrl.networks.network import Network
 from distrl.networks.objective import after_rows
 from distrl.types import Batch
 
@@ -19,12 +19,12 @@ class StepView(ABC):
     """M observations, with all that a network needs to be called for each of them."""
 
     @abstractmethod
-    def outputs(self, copy: Assembly, actions: Rows, *, training: bool = False) -> dict[str, Tensor]:
+    def outputs(self, copy: Network, actions: Rows, *, training: bool = False) -> dict[str, Tensor]:
         """Return the outputs of a network, float32 [M, ...] by name.
 
         Args:
             actions: The network's inputs beside the observations, [M, ...] by name.
-            training: As for `Assembly.unroll`.
+            training: As for `Network.unroll`.
         """
 
 
@@ -34,7 +34,7 @@ class RowView(StepView):
 
     observations: Rows
 
-    def outputs(self, copy: Assembly, actions: Rows, *, training: bool = False) -> dict[str, Tensor]:
+    def outputs(self, copy: Network, actions: Rows, *, training: bool = False) -> dict[str, Tensor]:
         outputs: dict[str, Tensor] = copy.model({**self.observations, **actions}, training=training)
         return outputs
 
@@ -56,10 +56,10 @@ class SequenceView(StepView):
     batch: Batch
     burn_in_steps: int
     first: int
-    acting: Collection[Assembly]
+    acting: Collection[Network]
     known: dict[tuple[int, bool], dict[str, Tensor]]
 
-    def outputs(self, copy: Assembly, actions: Rows, *, training: bool = False) -> dict[str, Tensor]:
+    def outputs(self, copy: Network, actions: Rows, *, training: bool = False) -> dict[str, Tensor]:
         steps = self.batch.valid.shape[0] - self.burn_in_steps
         if any(copy is one for one in self.acting):
             key = id(copy), training
@@ -70,7 +70,7 @@ class SequenceView(StepView):
             outputs = self._unrolled(copy, actions, self._zeros(copy), training)
         return {name: by_step(output[self.first : self.first + steps]) for name, output in outputs.items()}
 
-    def _unrolled(self, copy: Assembly, actions: Rows, state: Rows, training: bool) -> dict[str, Tensor]:
+    def _unrolled(self, copy: Network, actions: Rows, state: Rows, training: bool) -> dict[str, Tensor]:
         """Return the outputs of all T + 1 rows, from a state before the burn-in."""
         trained = after_rows(self.batch, self.burn_in_steps)
         steps, sequences = trained.valid.shape
@@ -86,12 +86,12 @@ class SequenceView(StepView):
         zero = ops.zeros_like(by_row[:1])
         return ops.concatenate([zero, by_row] if self.first else [by_row, zero])
 
-    def _zeros(self, copy: Assembly) -> Rows:
+    def _zeros(self, copy: Network) -> Rows:
         sequences = self.batch.valid.shape[1]
         return {name: ops.zeros((sequences, *spec.shape), spec.dtype) for name, spec in copy.recurrent_state.items()}
 
 
-def steps_of(batch: Batch, burn_in_steps: int, acting: Collection[Assembly]) -> tuple[Batch, StepView, StepView]:
+def steps_of(batch: Batch, burn_in_steps: int, acting: Collection[Network]) -> tuple[Batch, StepView, StepView]:
     """Return the steps that losses see, and views of the rows before and after each of them.
 
     Args:

@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 
+from distrl.networks.copies import Copies
 from distrl.networks.framework.backend import Gradients
 from distrl.networks.framework.optimizers import clip_gradients
-from distrl.networks.network import Architecture
+from distrl.networks.network import Network
 from distrl.networks.objective import UnrollLoss, over_unrolls
 from distrl.networks.parts.normalization import RunningMoments
 from distrl.networks.weights import to_numpy
-from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import Array, Batch, Contributions, Differentiated
 
 
@@ -22,7 +22,7 @@ class GradientStep:
         loss: (outputs, batch) -> one scalar per head, and metrics; traced once.
     """
 
-    def __init__(self, network: Architecture, loss: UnrollLoss) -> None:
+    def __init__(self, network: Network, loss: UnrollLoss) -> None:
         self._network = network
         self._averages = network.moving_averages
         self._generators = network.random_states
@@ -64,7 +64,7 @@ class GradientStep:
         return moments
 
 
-def apply_contributions(network: NetworkWrapper, given: Contributions, *, mean: bool) -> dict[str, float | bool]:
+def apply_contributions(network: Copies, given: Contributions, *, mean: bool) -> dict[str, float | bool]:
     """Make one update of every copy from the gradients, moving averages and input statistics of all workers.
 
     A shared optimizer takes one step with the mean, or the sum, of the gradients. Otherwise each worker's optimizer
@@ -95,10 +95,10 @@ def apply_contributions(network: NetworkWrapper, given: Contributions, *, mean: 
     if not metrics["finite"]:
         return metrics
     if network.parameters.shared_optimizer:
-        network.apply_gradients_to_global_network(combined, scaler=scaler)
+        network.apply_gradients(combined, scaler=scaler)
     else:
         for worker, gradient in zip(workers, gradients, strict=True):
-            network.apply_gradients_to_global_network(gradient, scaler=scaler, worker=worker)
+            network.apply_gradients(gradient, scaler=scaler, worker=worker)
     assert network.global_ is not None  # gradients were applied to it
     for name, variable in network.global_.moving_averages.items():
         variable.assign(np.mean([contribution.differentiated.averages[name] for contribution in given], axis=0))
@@ -109,7 +109,7 @@ def apply_contributions(network: NetworkWrapper, given: Contributions, *, mean: 
     return metrics
 
 
-def contribution_shapes(network: Architecture) -> tuple[dict[str, tuple[int, ...]], ...]:
+def contribution_shapes(network: Network) -> tuple[dict[str, tuple[int, ...]], ...]:
     """Return name -> shape of trainable weights, of moving averages, and of a row of each normalised input."""
     trainable = network.model.trainable_variables
     named: tuple[dict[str, Any], ...] = (

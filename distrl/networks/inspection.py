@@ -7,11 +7,11 @@ from keras import ops
 
 from distrl import nest
 from distrl.networks.actions.family import Tensor
-from distrl.networks.assembly import Assembly
+from distrl.networks.copies import Copies
 from distrl.networks.framework.backend import Gradients, Outputs
 from distrl.networks.framework.differentiation import Objective
+from distrl.networks.network import Network
 from distrl.networks.objective import regularization
-from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import Array, Batch
 
 
@@ -36,7 +36,7 @@ class LossInspection:
         networks: Networks by name; gradients are by all of their online weights.
     """
 
-    def __init__(self, networks: Mapping[str, NetworkWrapper], objective: Objective) -> None:
+    def __init__(self, networks: Mapping[str, Copies], objective: Objective) -> None:
         online = [network.online for network in networks.values()]
         self._names = [name for copy in online for name in copy.names_of(copy.model.trainable_variables)]
         self._networks = networks
@@ -63,7 +63,7 @@ class LossInspection:
 class Activations:
     """Computes the outputs of every layer that ends in an activation, in inference."""
 
-    def __init__(self, network: Assembly) -> None:
+    def __init__(self, network: Network) -> None:
         self._network = network
         self._compiled = Outputs(self._outputs, network.model.variables)
 
@@ -86,7 +86,7 @@ def few_sequences(batch: Batch, rows: int) -> Batch:
 class ReluZeros:
     """Computes the share of zeros in the outputs of every relu layer of a network, in inference."""
 
-    def __init__(self, network: Assembly) -> None:
+    def __init__(self, network: Network) -> None:
         self._network = network
         self._compiled = Outputs(self._shares, network.model.variables)
 

@@ -1,18 +1,16 @@
 """The scalar that training minimises: every head's loss times its weight, plus regularisation.
 
-The learner's compiled step uses it with one loss per head over unrolls, from the algorithm. Coach's methods use it with
-the heads' own losses over single rows.
+The algorithm gives one loss per head, over unrolls.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from keras import ops
 
 from distrl import nest
 from distrl.networks.actions.family import Tensor
-from distrl.networks.assembly import Assembly
 from distrl.networks.framework.differentiation import LossFunction
+from distrl.networks.network import Network
 from distrl.types import Batch
 
 UnrollLoss = Callable[[dict[str, Tensor], Batch], tuple[Mapping[str, Tensor], dict[str, Tensor]]]
@@ -24,18 +22,18 @@ TARGET = "target/"
 
 
 def outputs_of(
-    network: Assembly, batch: Batch, target: Assembly | None, *, training: bool, burn_in_steps: int = 0
+    network: Network, batch: Batch, target: Network | None, *, training: bool, burn_in_steps: int = 0
 ) -> tuple[dict[str, Tensor], Batch]:
     """Return the heads' outputs for every row, [T+1, N, ...], with the target copy's under `TARGET`, and these rows.
 
     Args:
-        training: As for `Assembly.unroll`. The target copy is never in training, and its outputs have no gradient.
+        training: As for `Network.unroll`. The target copy is never in training, and its outputs have no gradient.
         burn_in_steps: Rows at the start that only bring the stored recurrent state up to date, by each copy's own
             weights and without a gradient (Kapturowski et al. 2019, section 3). Outputs and batch are without them.
     """
     trained = after_rows(batch, burn_in_steps)
 
-    def unrolled(copy: Assembly, *, training: bool) -> dict[str, Tensor]:
+    def unrolled(copy: Network, *, training: bool) -> dict[str, Tensor]:
         state = batch.recurrent_state
         if burn_in_steps:
             first = {name: rows[:burn_in_steps] for name, rows in batch.observations.items()}
@@ -59,7 +57,7 @@ def after_rows(batch: Batch, rows: int) -> Batch:
 
 
 def over_unrolls(
-    network: Assembly, loss: UnrollLoss, target: Assembly | None = None, burn_in_steps: int = 0
+    network: Network, loss: UnrollLoss, target: Network | None = None, burn_in_steps: int = 0
 ) -> LossFunction:
     """Return the objective of a batch of unrolls.
 
@@ -77,7 +75,7 @@ def over_unrolls(
     return objective
 
 
-def weighted_sum(network: Assembly, terms: Mapping[str, Tensor]) -> Tensor:
+def weighted_sum(network: Network, terms: Mapping[str, Tensor]) -> Tensor:
     """Return every head's loss times its weight, plus regularisation, as a scalar.
 
     Args:
@@ -95,35 +93,7 @@ def weighted_sum(network: Assembly, terms: Mapping[str, Tensor]) -> Tensor:
     return total
 
 
-def over_rows(network: Assembly, fetches: Sequence[str]) -> LossFunction:
-    """Return Coach's objective: every head's own loss, a mean over rows times importance weights.
-
-    The function takes {"inputs", "targets" (by index of head), "weights" [batch]} and returns "losses" (one per head,
-    then one per regularisation) and the fetches.
-
-    Raises:
-        ValueError: While tracing, if no head has a fetch.
-    """
-
-    def objective(data: Any) -> tuple[Tensor, dict[str, Tensor]]:
-        outputs = network.model(data["inputs"], training=True)
-        losses: list[Tensor] = []
-        available: dict[str, Tensor] = {}
-        for index, head in enumerate(network.heads):
-            target = data["targets"][index]
-            loss = ops.mean(data["weights"] * head.loss(outputs, target))
-            losses.append(head.parameters.loss_weight * loss)
-            available |= {f"{head.name}/{name}": value for name, value in head.fetches(outputs, target).items()}
-        if unknown := [name for name in fetches if name not in available]:
-            raise ValueError(f"unknown fetch {unknown[0]!r}; choose from {', '.join(available) or 'none'}")
-        losses += regularization(network)
-        named = {"losses": ops.stack(losses), **{name: available[name] for name in fetches}}
-        return sum(losses), named
-
-    return objective
-
-
-def regularization(network: Assembly) -> list[Tensor]:
+def regularization(network: Network) -> list[Tensor]:
     """Return ``l2_regularization`` times half the sum of squares of trainable weights, then the layers' own terms."""
     terms = []
     strength = network.parameters.l2_regularization

@@ -12,10 +12,10 @@ from keras import ops
 from distrl import nest
 from distrl.config.optimizers import OptimizerParameters
 from distrl.networks.actions.family import Tensor
-from distrl.networks.assembly import Assembly
 from distrl.networks.framework.backend import CompiledEpochs, CompiledStep, Metrics
 from distrl.networks.framework.differentiation import LossFunction, Part, Prelude, PureLoss, Reduce
 from distrl.networks.framework.optimizers import create_optimizer, state_variables
+from distrl.networks.network import Network
 from distrl.types import Batch, IntArray
 
 TrainStep = Callable[[Batch], Metrics]
@@ -148,7 +148,7 @@ class _Held(keras.StatelessScope):  # type: ignore[misc]  # Keras has no type in
 
 
 @contextmanager
-def held(copy: Assembly) -> Iterator[None]:
+def held(copy: Network) -> Iterator[None]:
     """Make the copy's weights constants to the gradient, which still passes to the copy's inputs.
 
     What the copy assigns inside is discarded, and so are losses that layers add (`add_loss`) inside. Other networks
@@ -187,5 +187,5 @@ class TrainedNumber:
 
     @property
     def variables(self) -> dict[str, Any]:
-        """All variables for a checkpoint by name; see `NetworkWrapper.beside`."""
+        """All variables for a checkpoint by name; see `Copies.beside`."""
         return {self.variable.path: self.variable} | state_variables(self.optimizer)

@@ -32,7 +32,7 @@ from distrl.networks.actions.categorical import CategoricalSpec, MultiCategorica
 from distrl.networks.actions.gaussian import GaussianSpec
 from distrl.networks.actions.joint import ActionSelector
 from distrl.networks.actions.squashed_gaussian import SquashedGaussianSpec
-from distrl.networks.network import Architecture
+from distrl.networks.network import Network
 from distrl.networks.policy.bundle import export_bundle
 from distrl.networks.policy.description import BundleDescription
 from distrl.types import ArraySpec, PolicyBundle, UnrollHeader, Weights
@@ -70,7 +70,7 @@ def parts(tmp_path_factory):
         if key not in made:
             environment = VectorEnvironment(config.environment, 1)
             environment.close()
-            network = Architecture(config.network, environment.spec, HEADS, "main", 1)
+            network = Network(config.network, environment.spec, HEADS, "main", 1)
             made[key] = (network, export_bundle(network, cache_dir=cache))
         return made[key]
 

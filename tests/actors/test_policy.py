@@ -18,7 +18,7 @@ from distrl.environments.vector import VectorEnvironment
 from distrl.errors import DistrlError
 from distrl.networks.actions.categorical import CategoricalSpec
 from distrl.networks.actions.joint import ActionSelector
-from distrl.networks.network import Architecture
+from distrl.networks.network import Network
 from distrl.networks.policy.bundle import export_bundle
 from distrl.networks.policy.description import BundleDescription, WeightSpec
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, PolicyBundle, Weights
@@ -31,7 +31,7 @@ OBSERVATIONS = {"observation": np.random.default_rng(0).standard_normal((5, 4)).
 @pytest.fixture(scope="module")
 def network():
     parameters = NetworkParameters(middleware_parameters={"scheme": [8], "activation": "tanh"})
-    return Architecture(parameters, SPEC, HEADS, "main", 1)
+    return Network(parameters, SPEC, HEADS, "main", 1)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def bundle(network, tmp_path_factory):
 def large(tmp_path_factory):
     """A network and a bundle of it whose weights are external initializers."""
     parameters = NetworkParameters(middleware_parameters={"scheme": [256, 256], "activation": "tanh"})
-    network = Architecture(parameters, SPEC, HEADS, "main", 1)
+    network = Network(parameters, SPEC, HEADS, "main", 1)
     return network, export_bundle(network, unroll_steps=10**6, cache_dir=tmp_path_factory.mktemp("bundles"))
 
 
@@ -324,7 +324,7 @@ def test_initial_state_is_zeros_of_the_described_shapes(bundle):
 def remembering(tmp_path_factory):
     """A policy with an LSTM of three cells, under weights drawn at random."""
     parameters = NetworkParameters(middleware_parameters={"kind": "lstm", "number_of_lstm_cells": 3})
-    network = Architecture(parameters, SPEC, HEADS, "main", 1)
+    network = Network(parameters, SPEC, HEADS, "main", 1)
     rng = np.random.default_rng(0)
     network.set_weights([rng.standard_normal(array.shape).astype(np.float32) for array in network.get_weights()])
     policy = Policy(export_bundle(network, cache_dir=tmp_path_factory.mktemp("bundles")))
@@ -378,7 +378,7 @@ def test_a_bundle_acts_on_raw_observations_as_the_actor_did_with_preprocessing(t
     task = {"id": "distrl.environments.worlds.toy:Reach", "kwargs": {"length_steps": 3}}
     processed = VectorEnvironment(EnvironmentConfig.model_validate({**task, "preprocessing": PREPROCESSING}), 3)
     raw = VectorEnvironment(EnvironmentConfig.model_validate(task), 3)
-    network = Architecture(NetworkParameters(middleware_parameters={"scheme": [8]}), processed.spec, HEADS, "main", 1)
+    network = Network(NetworkParameters(middleware_parameters={"scheme": [8]}), processed.spec, HEADS, "main", 1)
     policy = Policy(export_bundle(network, cache_dir=tmp_path))
     policy.set_weights(Weights(1, network.policy_weights()))
     pipeline, selector = Pipeline.of(policy.spec), ActionSelector(policy.distributions)

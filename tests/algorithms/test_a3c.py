@@ -139,7 +139,7 @@ def test_gradients_of_two_workers_make_the_rewarded_action_likely():
             given.append(Contribution(header, worker.differentiate(theirs, batch), none, none.astype(np.int32)))
         metrics = learner.update(ours, tuple(given)).metrics
         assert metrics["finite"] is True
-        theirs["main"].set_weights(ours["main"].online.get_weights())
+        theirs["main"].online.set_weights(ours["main"].online.get_weights())
     logits = ours["main"].online.predict({"observation": np.zeros((1, 1), np.float32)}, [LOGITS])[0]
     assert logits[1] - logits[0] > 2.0
     assert metrics.keys() >= {"loss", "entropy", "gradient_norm", "learning_rate", "policy_loss", "mean_value"}

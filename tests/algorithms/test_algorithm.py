@@ -87,7 +87,7 @@ def test_the_step_is_compiled_once():
 
 def test_without_a_target_there_is_none():
     main = TowardsThree(context()).build(SPEC)["main"]
-    assert list(main.copies) == ["online"]
+    assert list(main.by_name) == ["online"]
 
 
 def test_equal_seeds_start_equal_and_others_do_not():
@@ -227,14 +227,14 @@ def test_gradients_taken_in_one_place_and_applied_in_another_are_the_same_traini
     alone = TowardsThree(context())
     actor, learner = (TowardsThree(context(algorithm={"name": "a3c"})) for _ in range(2))
     whole, acting, learning = (algorithm.build(SPEC) for algorithm in (alone, actor, learner))
-    assert list(acting["main"].copies) == ["global", "online"]
+    assert list(acting["main"].by_name) == ["global", "online"]
     for _ in range(3):
         expected = alone.update(whole, batch()).metrics
         given = actor.differentiate(acting, batch())
         none = np.zeros(0, np.float32)
         header = UnrollHeader(0, 1, 0, 1, 6)
         metrics = learner.update(learning, (Contribution(header, given, none, none.astype(np.int32)),)).metrics
-        acting["main"].set_weights(learning["main"].online.get_weights())
+        acting["main"].online.set_weights(learning["main"].online.get_weights())
         assert metrics == pytest.approx(expected, rel=1e-5)
     for one, other in zip(whole["main"].online.get_weights(), learning["main"].online.get_weights(), strict=True):
         np.testing.assert_allclose(other, one, rtol=1e-5)
@@ -297,7 +297,7 @@ def test_gradient_actors_normalise_rewards_by_what_was_published_with_the_weight
         expected = alone.update(whole, unroll).metrics
         published = learning["main"].published_weights()
         acting["main"].rewards.take(published)
-        acting["main"].set_weights([published[name] for name in acting["main"].online.named_weights()])
+        acting["main"].online.set_weights([published[name] for name in acting["main"].online.named_weights()])
         given = actor.differentiate(acting, unroll)
         ended = (none, none.astype(np.int32), none, none.astype(np.int8))
         contribution = Contribution(UnrollHeader(0, 1, 0, 1, 2), given, *ended, reward_moments=told)

@@ -207,9 +207,9 @@ def test_the_loss_of_each_item_without_an_update():
     algorithm = make(double=True)
     networks = algorithm.build(SPEC)
     batch = transitions([1.0, 2.0, 3.0], importance_weights=np.array([1.0, 0.0, 5.0], np.float32))
-    before = {name: copy.get_weights() for name, copy in networks["main"].copies.items()}
+    before = {name: copy.get_weights() for name, copy in networks["main"].by_name.items()}
     losses = algorithm.td_loss(networks, batch)
-    for name, copy in networks["main"].copies.items():
+    for name, copy in networks["main"].by_name.items():
         for old, new in zip(before[name], copy.get_weights(), strict=True):
             np.testing.assert_array_equal(new, old)
     rows = {"observation": batch.observations["observation"]}

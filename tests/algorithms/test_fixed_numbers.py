@@ -99,7 +99,7 @@ def numbers_of(case):
     made = make_algorithm(config)
     networks = made.build(EnvSpec("x", OBSERVATION, ACTIONS[kind]))
     for wrapper in networks.values():  # weights that do not depend on a framework's random numbers
-        for copy in wrapper.copies.values():
+        for copy in wrapper.by_name.values():
             for index, weight in enumerate(copy.model.trainable_variables):
                 size = int(np.prod(weight.shape))
                 weight.assign(0.5 * np.cos(index + 1.7 * np.arange(size, dtype="float32")).reshape(weight.shape))

@@ -38,7 +38,7 @@ def test_frozen_weights_are_bit_equal_after_three_updates_and_all_others_are_not
     for key, network in networks.items():
         frozen = network.online.frozen
         assert frozen
-        for copy in network.copies.values():
+        for copy in network.by_name.values():
             for weight, array in copy.named_weights().items():
                 if weight in frozen:
                     assert array.tobytes() == before[key][weight].tobytes(), weight

@@ -6,8 +6,8 @@ import pytest
 from distrl.config.heads import QValueHeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
-from distrl.networks.assembly import Assembly
 from distrl.networks.framework.backend import Gradients
+from distrl.networks.network import Network
 from distrl.types import Batch
 from tests.algorithms.arm import (
     GAMMA,
@@ -222,4 +222,4 @@ def test_what_does_not_fit_is_refused(name, replay, network, message):
 def test_an_embedder_of_an_action_is_refused_behind_memory():
     network = NetworkParameters.model_validate(MEMORY | {"input_embedders_parameters": {"action": {}}})
     with pytest.raises(ConfigError, match="'action', but actions enter behind the memory, in the heads; leave it out"):
-        Assembly(network, SPEC, (QValueHeadParameters(),), "critic", seed=1)
+        Network(network, SPEC, (QValueHeadParameters(),), "critic", seed=1)

@@ -13,6 +13,7 @@ from keras import ops
 from pydantic import TypeAdapter, ValidationError
 
 from distrl.algorithms import make_algorithm
+from distrl.coach.wrapper import NetworkWrapper
 from distrl.config import RunConfig, heads
 from distrl.config.network import (
     EmbedderParameters,
@@ -25,8 +26,8 @@ from distrl.config.network import (
 )
 from distrl.errors import ConfigError
 from distrl.memory_backend.codec import encode_weights
+from distrl.networks.copies import Copies
 from distrl.networks.heads import HEADS
-from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import ArraySpec, Batch, BoxSpec, DiscreteSpec, EnvSpec, Weights
 
 VECTOR = {"observation": ArraySpec((4,), "float32")}
@@ -124,13 +125,11 @@ class Observed:
     def __init__(self, parameters, spec, made):
         self.parameters = NetworkParameters(**parameters)
         made = [READ_HEAD(head) for head in made]
-        self.wrapper = NetworkWrapper(
-            self.parameters, spec, made, has_target=False, has_global=False, name="main", seed=1
-        )
+        self.wrapper = Copies(self.parameters, spec, made, has_target=False, has_global=False, name="main", seed=1)
         self.network = self.wrapper.online
 
     def copies(self):
-        return list(self.wrapper.copies)
+        return list(self.wrapper.by_name)
 
     def shapes(self):
         return {name: array.shape for name, array in self.network.named_weights().items()}
@@ -153,8 +152,9 @@ class Observed:
         """The weights after two updates by the heads' own losses."""
         inputs = random_inputs(self.network)
         targets = [targets_of(head) for head in self.network.heads]
+        trained = NetworkWrapper(self.wrapper)
         for _ in range(2):
-            self.wrapper.train_and_sync_networks(inputs, targets)
+            trained.train_and_sync_networks(inputs, targets)
         return [array.tolist() for array in self.network.get_weights()]
 
     def whole_batch(self):

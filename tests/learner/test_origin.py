@@ -54,7 +54,7 @@ def trained(prepared, acting, toy_config, backend):
 
 
 def arrays(made, copy="online"):
-    return made.networks["main"].copies[copy].named_weights()
+    return made.networks["main"].by_name[copy].named_weights()
 
 
 def test_a_learner_without_the_runs_checkpoints_goes_on_from_the_published_weights(

@@ -36,7 +36,7 @@ def trained(prepared, acting, toy_config, tmp_path):
 
 
 def weights(made, copy="online", network="main"):
-    return made.networks[network].copies[copy].named_weights()
+    return made.networks[network].by_name[copy].named_weights()
 
 
 def test_weights_are_the_sources_and_everything_else_begins_anew(
@@ -110,7 +110,7 @@ def test_all_copies_of_all_networks_of_a_checkpoint_and_only_the_acting_one_of_a
     ]
     told = begin_with(networks, filled(networks, 3.0))
     assert told == f"begins with the weights of theirs: took {total} of {total}"
-    copies = {(name, kind): copy for name, network in networks.items() for kind, copy in network.copies.items()}
+    copies = {(name, kind): copy for name, network in networks.items() for kind, copy in network.by_name.items()}
     assert {("critic", "online"), ("critic", "target"), ("main", "online")} <= copies.keys()
     assert all(found == {3.0} for copy in copies.values() for found in numbers(copy).values())
     after = [variable.numpy() for variables in networks["main"].beside.values() for variable in variables.values()]

@@ -5,8 +5,8 @@ import pytest
 
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.config.network import NetworkParameters
-from distrl.networks.network import Architecture
-from distrl.networks.wrapper import NetworkWrapper
+from distrl.networks.copies import Copies
+from distrl.networks.network import Network
 from distrl.types import ArraySpec, Batch, DiscreteSpec, EnvSpec
 
 VECTOR = EnvSpec("Vector-v0", {"observation": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(2)})
@@ -34,7 +34,7 @@ def build():
     """build(spec, heads, seed=1, **parameters): one network copy, with a hidden layer of 8 unless told otherwise."""
 
     def make(spec=VECTOR, heads=POLICY_AND_VALUE, seed=1, **parameters):
-        return Architecture(NetworkParameters(**(SMALL | parameters)), spec, heads, "main", seed)
+        return Network(NetworkParameters(**(SMALL | parameters)), spec, heads, "main", seed)
 
     return make
 
@@ -54,7 +54,7 @@ def wrap():
         rewards=None,
         **parameters,
     ):
-        return NetworkWrapper(
+        return Copies(
             NetworkParameters(**(SMALL | parameters)),
             spec,
             heads,

@@ -10,7 +10,7 @@ from distrl.config.heads import ValueHeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import CheckpointError
 from distrl.networks.contributions import apply_contributions, contribution_shapes
-from distrl.networks.wrapper import NetworkWrapper
+from distrl.networks.copies import Copies
 from distrl.types import ArraySpec, Contribution, Differentiated, DiscreteSpec, EnvSpec, UnrollHeader
 
 SPEC = EnvSpec("Vector-v0", {"observation": ArraySpec((2,), "float32")}, {"action": DiscreteSpec(2)})
@@ -21,7 +21,7 @@ def wrap(middleware=None, rewards=None, **parameters):
     tree = {"middleware_parameters": {"scheme": [3], **(middleware or {})}, **(parameters or SGD)}
     network = NetworkParameters.model_validate(tree)
     heads = [ValueHeadParameters()]
-    return NetworkWrapper(
+    return Copies(
         network,
         SPEC,
         heads,
@@ -69,7 +69,7 @@ def test_the_mean_or_the_sum_is_applied(mean, expected, norm):
         "learning_rate": pytest.approx(0.1),
         "finite": True,
     }
-    for copy in network.copies.values():  # what is published is the global copy
+    for copy in network.by_name.values():  # what is published is the global copy
         np.testing.assert_array_equal(copy.get_weights()[0], network.global_.get_weights()[0])
 
 
@@ -132,7 +132,7 @@ def test_statistics_of_normalised_inputs_come_from_all_workers():
         moments = {"count": np.array(float(len(part))), "mean": mean, "squares": np.square(part - mean).sum(axis=0)}
         given.append(contribute(network, worker, 0.0, moments={"observation": moments}))
     apply_contributions(network, tuple(given), mean=True)
-    for copy in network.copies.values():
+    for copy in network.by_name.values():
         ((_, layer),) = copy.normalizations
         np.testing.assert_allclose(np.asarray(layer.mean), rows.mean(axis=0), rtol=1e-5)
         np.testing.assert_allclose(np.asarray(layer.variance), rows.var(axis=0), rtol=1e-5)
@@ -154,7 +154,7 @@ def test_averages_become_the_mean_of_the_workers():
     apply_contributions(network, given, mean=False)
     _, averages, _ = contribution_shapes(network.online)
     assert len(averages) == 2
-    for copy in network.copies.values():
+    for copy in network.by_name.values():
         for name in averages:
             np.testing.assert_array_equal(copy.named_weights()[name], 2.5)
 

@@ -7,7 +7,7 @@ from keras import ops
 from distrl.config.heads import ValueHeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.networks.contributions import GradientStep
-from distrl.networks.wrapper import NetworkWrapper
+from distrl.networks.copies import Copies
 from distrl.types import ArraySpec, Batch, DiscreteSpec, EnvSpec
 from tests.traces import traces
 
@@ -25,7 +25,7 @@ def wrap(middleware=None, **parameters):
     }
     heads = [ValueHeadParameters()]
     network = NetworkParameters.model_validate(tree)
-    return NetworkWrapper(network, SPEC, heads, has_target=False, has_global=True, name="main", seed=3)
+    return Copies(network, SPEC, heads, has_target=False, has_global=True, name="main", seed=3)
 
 
 def loss(outputs, batch):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from distrl.coach.architecture import Architecture
 from distrl.config.heads import ValueHeadParameters
 from distrl.errors import CheckpointError, ConfigError
 from distrl.networks.contributions import GradientStep, apply_contributions, contribution_shapes
@@ -153,7 +154,7 @@ def test_with_networks_per_head_one_trunk_can_keep_its_statistics(wrap, batch_fo
 def test_copies_follow_with_their_frozen_weights(wrap, batch_for):
     network = wrap(has_target=True, heads=VALUE, frozen=FROZEN)
     given = [np.full_like(array, 2.0) for array in network.online.get_weights()]
-    network.set_weights(given, rate=0.5)
+    network.online.set_weights(given, rate=0.5)
     assert set(network.online.named_weights()["main/middleware_dense_0/kernel"].flat) == {2.0}
     network.update_target_network(0.5)
     assert set(network.target.named_weights()["main/middleware_dense_0/kernel"].flat) == {2.0}
@@ -192,10 +193,10 @@ def test_gradient_actors_ship_nothing_of_them(wrap, batch_for, shared):
         assert (found.gradients.keys(), found.averages, found.moments) == (heads, {}, {})
         given.append(Contribution(UnrollHeader(worker, 1, 0, 1, 4), found, np.zeros(0), np.zeros(0)))
     assert apply_contributions(network, tuple(given), mean=True)["finite"]
-    for copy in network.copies.values():
+    for copy in network.by_name.values():
         assert changed(before, copy.named_weights()) == heads
     # The same by Coach's methods.
-    accumulated = network.online.accumulated_gradients
+    accumulated = Architecture(network.online).accumulated_gradients
     assert [array.shape for array in accumulated] == [(8, 1), (1,)]
 
 

@@ -9,7 +9,6 @@ from distrl.networks.framework.backend import Gradients
 from distrl.networks.objective import (
     after_rows,
     outputs_of,
-    over_rows,
     over_unrolls,
     regularization,
 )
@@ -39,19 +38,6 @@ def test_a_loss_must_be_of_the_networks_heads(build, batch_for, names):
     objective = over_unrolls(network, lambda outputs, batch: (dict.fromkeys(names, 0.0), {}))
     with pytest.raises(KeyError, match=r"the network has \['q', 'value'\]"):
         objective(batch_for(network))
-
-
-def test_rows_are_weighted_by_importance_and_heads_by_their_weight(build, inputs_for, vector):
-    network = build(heads=HEADS)
-    inputs, weights = inputs_for(vector, 4), np.float32([1.0, 0.0, 2.0, 0.5])
-    targets = {0: np.zeros(4, np.float32), 1: {"actions": np.zeros(4, np.int32), "targets": np.zeros(4, np.float32)}}
-    data = {"inputs": inputs, "targets": targets, "weights": weights}
-    total, named = over_rows(network, ())(data)
-    value, q, _ = network.predict(inputs)
-    expected = [3.0 * np.mean(weights * value**2 / 2), 0.5 * np.mean(weights * q[:, 0] ** 2 / 2)]
-    np.testing.assert_allclose(np.asarray(named["losses"]), expected, rtol=1e-5)
-    assert float(total) == pytest.approx(sum(expected), rel=1e-5)
-    assert list(named) == ["losses"]
 
 
 @pytest.mark.row("A07", "B05")

@@ -7,10 +7,10 @@ from keras import ops
 
 from distrl.config.heads import QValueHeadParameters, ValueHeadParameters
 from distrl.config.network import NetworkParameters
+from distrl.networks.copies import Copies
 from distrl.networks.framework.backend import Gradients
 from distrl.networks.framework.differentiation import Part
 from distrl.networks.steps import Minibatches, Step, TrainedNumber, held, sequences_of
-from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import ArraySpec, Batch, BoxSpec, EnvSpec
 from tests.traces import traces
 
@@ -21,7 +21,7 @@ ROWS = np.array([[1.0, -2.0], [0.5, 3.0]], np.float32)
 def network_of(head, name, *, target=False, **parameters):
     given = {"middleware_parameters": {"scheme": "Empty"}, "optimizer_type": "SGD", "learning_rate": 0.1} | parameters
     parameters = NetworkParameters.model_validate(given)
-    return NetworkWrapper(parameters, SPEC, [head], has_target=target, has_global=False, name=name, seed=1)
+    return Copies(parameters, SPEC, [head], has_target=target, has_global=False, name=name, seed=1)
 
 
 def test_each_network_moves_by_its_own_optimizer_and_clipping():

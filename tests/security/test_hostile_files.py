@@ -23,7 +23,7 @@ from distrl.data_store.checkpoints import load_newest, save
 from distrl.errors import ConfigError
 from distrl.learner.policy_files import write_bundle, write_weights
 from distrl.networks.actions.categorical import CategoricalSpec
-from distrl.networks.network import Architecture
+from distrl.networks.network import Network
 from distrl.networks.policy.bundle import export_bundle
 from distrl.networks.policy.description import BundleDescription, WeightSpec
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, PolicyBundle, Weights
@@ -347,7 +347,7 @@ def test_a_cached_graph_that_reads_files_is_exported_again(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     np.eye(4, dtype=np.float32).tofile(tmp_path / "secret")
     parameters = NetworkParameters(middleware_parameters={"scheme": [8], "activation": "tanh"})
-    network = Architecture(parameters, SPEC, (PolicyHeadParameters(), ValueHeadParameters()), "main", 1)
+    network = Network(parameters, SPEC, (PolicyHeadParameters(), ValueHeadParameters()), "main", 1)
     cache = tmp_path / "cache"
     export_bundle(network, cache_dir=cache)
     (path,) = cache.iterdir()

@@ -21,7 +21,7 @@ from distrl.config.network import NetworkParameters
 from distrl.environments.vector import VectorEnvironment
 from distrl.environments.worlds.toy import Identity, Mixed
 from distrl.errors import ConfigError, DistrlError
-from distrl.networks.network import Architecture
+from distrl.networks.network import Network
 from distrl.networks.policy import onnx_graph
 from distrl.networks.policy.bundle import export_bundle
 from distrl.networks.policy.description import BundleDescription
@@ -49,7 +49,7 @@ def made(cache, tmp_path):
 
     def make(spec, heads=ACTOR_CRITIC, **parameters):
         parameters = {"middleware_parameters": {"scheme": [8]}, **parameters}
-        network = Architecture(NetworkParameters(**parameters), spec, heads, "main", 1)
+        network = Network(NetworkParameters(**parameters), spec, heads, "main", 1)
         rng = np.random.default_rng(5)
         for variable in network.model.weights:
             drawn = rng.standard_normal(variable.shape) if variable.trainable else rng.uniform(0.5, 1.5, variable.shape)

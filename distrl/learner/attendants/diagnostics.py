@@ -19,8 +19,8 @@ from distrl.learner.nonfinite import NonFiniteBatchError
 from distrl.learner.state import LearnerState
 from distrl.metrics.counters import Waits
 from distrl.metrics.event_file import EventFile
+from distrl.networks.copies import Copies
 from distrl.networks.inspection import Activations, LossInspection, ReluZeros, few_sequences
-from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import Array, Batch, Contributions
 
 log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class NonFiniteBatches(Attendant):
         network: Network whose scale of rewards the update used.
     """
 
-    def __init__(self, log_dir: Path, network: NetworkWrapper) -> None:
+    def __init__(self, log_dir: Path, network: Copies) -> None:
         self._log_dir, self._network = log_dir, network
 
     def close(self, error: BaseException | None) -> None:

@@ -18,7 +18,7 @@ from distrl.learner.mirror import Mirror
 from distrl.learner.policy_files import write_rewards, write_weights
 from distrl.memory_backend.records import Demand
 from distrl.memory_backend.registry import Registry
-from distrl.networks.wrapper import NetworkWrapper
+from distrl.networks.copies import Copies
 from distrl.types import Weights
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Saver(Attendant):
 
     checkpointer: Checkpointer
     learner: Learner
-    network: NetworkWrapper
+    network: Copies
     run_dir: Path
     registry: Registry
     reporter: Reporter

@@ -1,5 +1,5 @@
-"""Parts of networks: layers, schemes, embedders, middlewares, normalisation.
+"""Parts of networks: layers, schemes, embedders, middlewares, normalisation, and the trunk of all of them.
 
-`assembly.py` builds a copy of a network from them by the section `network`. A part knows its arrays and nothing of
+`network.py` builds a copy of a network from them by the section `network`. A part knows its arrays and nothing of
 actions, losses or algorithms. What a network ends in is in `networks/heads/`.
 """

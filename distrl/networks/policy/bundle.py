@@ -24,9 +24,9 @@ import onnxruntime
 
 from distrl.config.exploration import ExplorationParameters
 from distrl.errors import ConfigError, DistrlError, one_line, require
-from distrl.networks.assembly import Assembly
 from distrl.networks.framework.backend import NAME
 from distrl.networks.framework.cache import cache_directory
+from distrl.networks.network import Network
 from distrl.networks.parts.layers import training_only
 from distrl.networks.policy.description import FORMAT, BundleDescription, RewardStatistics, WeightSpec
 from distrl.networks.policy.exploration_checks import check_exploration
@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 
 def export_bundle(
-    architecture: Assembly,
+    architecture: Network,
     *,
     exploration: ExplorationParameters | None = None,
     rewards: RewardStatistics | None = None,
@@ -107,7 +107,7 @@ def are_inputs(shapes: Iterable[tuple[int, ...]], unroll_steps: int) -> bool:
     return sum(map(math.prod, shapes)) * unroll_steps <= MOST_FED
 
 
-def export_whole(architecture: Assembly) -> bytes:
+def export_whole(architecture: Network) -> bytes:
     """Return the network as one ONNX model with its weights inside; for errors see `export_graph`."""
     graph = _graph_of(architecture.in_float32(), as_inputs=True)
     from distrl.networks.policy import onnx_graph
@@ -216,7 +216,7 @@ def verify_graph(
                 raise DistrlError(f"policy export: output {name!r} differs from the network by {difference:.3g}")
 
 
-def _graph_of(network: Assembly, as_inputs: bool) -> bytes:
+def _graph_of(network: Network, as_inputs: bool) -> bytes:
     """Do `export_graph`, in a child process unless Keras runs on TensorFlow."""
     if NAME == "tensorflow":
         return export_graph(network.model, network.policy_variables, as_inputs=as_inputs)
@@ -301,7 +301,7 @@ def _libraries() -> dict[str, str]:
     return {name: version(name) for name in ("keras", "onnx", "tf2onnx")}
 
 
-def _structure_key(architecture: Assembly, as_inputs: bool) -> str:
+def _structure_key(architecture: Network, as_inputs: bool) -> str:
     parameters = architecture.parameters.model_dump_json()
     heads = [head.model_dump_json() for head in architecture.head_parameters]
     spec = architecture.spec.to_json()

@@ -16,10 +16,10 @@ def export(request: Any, _: Parent) -> None:
     """
     given = ExportRequest.from_json(request)
     import_keras("tensorflow")
-    from distrl.networks.assembly import Assembly
+    from distrl.networks.network import Network
     from distrl.networks.policy.bundle import export_graph
 
     # The weights' values are not in the graph. The caller verifies it against its own network.
-    network = Assembly(given.parameters, given.spec, given.heads, given.name, seed=0)
+    network = Network(given.parameters, given.spec, given.heads, given.name, seed=0)
     graph = export_graph(network.model, network.policy_variables, as_inputs=given.as_inputs)
     Path(given.path).write_bytes(graph)

@@ -17,7 +17,7 @@ from distrl.config.network import NetworkParameters
 from distrl.config.schedules import Progress
 from distrl.errors import ConfigError, DistrlError
 from distrl.networks.actions.categorical import CategoricalSpec
-from distrl.networks.network import Architecture
+from distrl.networks.network import Network
 from distrl.networks.policy.bundle import export_bundle
 from distrl.networks.policy.description import BundleDescription
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Weights
@@ -30,7 +30,7 @@ KERNEL, SIGMA = "main/middleware_noisy_dense_0/kernel", "main/middleware_noisy_d
 
 def build(dense_layer, cache, exploration=None):
     parameters = NetworkParameters(middleware_parameters={"scheme": [3], "dense_layer": dense_layer})
-    network = Architecture(parameters, SPEC, HEADS, "main", 1)
+    network = Network(parameters, SPEC, HEADS, "main", 1)
     return network, export_bundle(network, exploration=exploration, cache_dir=cache)
 
 

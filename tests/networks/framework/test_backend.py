@@ -7,6 +7,7 @@ from keras import ops
 
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.config.network import NetworkParameters
+from distrl.networks.copies import Copies
 from distrl.networks.framework.backend import (
     NAME,
     Gradients,
@@ -21,7 +22,6 @@ from distrl.networks.framework.backend import (
 from distrl.networks.framework.differentiation import Part, Prelude
 from distrl.networks.framework.differentiation import Prepared as Made
 from distrl.networks.steps import Minibatches, Step
-from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import ArraySpec, Batch, DiscreteSpec, EnvSpec
 from tests.traces import traces
 
@@ -377,7 +377,7 @@ def test_given_gradients_are_scaled_and_applied():
 def wrap(seed=1, **parameters):
     small = {"middleware_parameters": {"scheme": [8]}, "learning_rate": 0.05} | parameters
     heads = (PolicyHeadParameters(), ValueHeadParameters())
-    return NetworkWrapper(
+    return Copies(
         NetworkParameters.model_validate(small), SPEC, heads, has_target=True, has_global=False, name="main", seed=seed
     )
 

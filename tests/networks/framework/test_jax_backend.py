@@ -15,10 +15,10 @@ from distrl import nest
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
+from distrl.networks.copies import Copies
 from distrl.networks.framework.backend import Gradients
 from distrl.networks.objective import over_unrolls
 from distrl.networks.steps import Step
-from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import ArraySpec, Batch, DiscreteSpec, EnvSpec
 from tests.traces import traces
 
@@ -63,7 +63,7 @@ def configured(body, **changes):
 def wrap(**parameters):
     heads = (PolicyHeadParameters(), ValueHeadParameters())
     given = {"learning_rate": 0.01, "clip_gradients": 0.5} | parameters
-    return NetworkWrapper(
+    return Copies(
         NetworkParameters.model_validate(given), SPEC, heads, has_target=True, has_global=False, name="main", seed=1
     )
 

@@ -8,7 +8,7 @@ import pytest
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
-from distrl.networks.network import Architecture
+from distrl.networks.network import Network
 from distrl.networks.policy import bundle, bundle_export
 from distrl.networks.policy.export_process import ExportRequest
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
@@ -25,7 +25,7 @@ def test_the_graph_is_that_of_the_network_asked_for(tmp_path):
     path = tmp_path / "policy.onnx"
     scheme = {"middleware_parameters": {"scheme": [8]}}
     bundle_export.export(request(path, **scheme).to_json(), None)
-    network = Architecture(NetworkParameters.model_validate(scheme), SPEC, HEADS, "main", seed=7)
+    network = Network(NetworkParameters.model_validate(scheme), SPEC, HEADS, "main", seed=7)
     bundle.verify_graph(path.read_bytes(), network.model, network.policy_variables)
     assert [file.name for file in tmp_path.iterdir()] == ["policy.onnx"]
 

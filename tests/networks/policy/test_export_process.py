@@ -14,7 +14,7 @@ import distrl
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError, DistrlError, MissingExtraError
-from distrl.networks.network import Architecture
+from distrl.networks.network import Network
 from distrl.networks.policy import bundle, export_process
 from distrl.networks.policy.export_process import ExportRequest, export_in_child
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
@@ -34,14 +34,14 @@ from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import DistrlError
 from distrl.networks.policy import bundle, export_process
-from distrl.networks.network import Architecture
+from distrl.networks.network import Network
 from distrl.types import EnvSpec
 
 cache, spec, parameters = Path(sys.argv[1]), EnvSpec.from_json(sys.argv[2]), json.loads(sys.argv[3])
 heads = (PolicyHeadParameters(), ValueHeadParameters())
 
 def network(**changes):
-    return Architecture(NetworkParameters.model_validate(parameters | changes), spec, heads, "main", 1)
+    return Network(NetworkParameters.model_validate(parameters | changes), spec, heads, "main", 1)
 
 first = bundle.export_bundle(network(), cache_dir=cache)
 (file,) = cache.iterdir()
@@ -166,6 +166,6 @@ def test_a_learner_on_jax_exports_verifies_and_reads_the_cache_without_tensorflo
 
     # A learner on TensorFlow has the same structure's graph from the same cache.
     monkeypatch.setattr(bundle, "export_graph", lambda *_: pytest.fail("exported once more"))
-    network = Architecture(NetworkParameters.model_validate(SMALL), SPEC, HEADS, "main", 1)
+    network = Network(NetworkParameters.model_validate(SMALL), SPEC, HEADS, "main", 1)
     exported = bundle.export_bundle(network, cache_dir=cache)
     assert [file.read_bytes() for file in cache.iterdir()] == [exported.graph]

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 
 from distrl.config.optimizers import OptimizerParameters
-from distrl.networks.wrapper import OwnOptimizers
+from distrl.networks.copies import OwnOptimizers
 
 ONE = [np.ones(1, np.float32)]
 

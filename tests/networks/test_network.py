@@ -5,6 +5,7 @@ import keras
 import numpy as np
 import pytest
 
+from distrl.coach.architecture import Architecture
 from distrl.config.heads import (
     DeterministicPolicyHeadParameters,
     NAFHeadParameters,
@@ -17,9 +18,9 @@ from distrl.errors import ConfigError
 from distrl.networks.actions.categorical import CategoricalSpec
 from distrl.networks.actions.deterministic import DeterministicSpec
 from distrl.networks.actions.values import ValuesSpec
-from distrl.networks.assembly import Assembly
 from distrl.networks.framework.backend import Gradients
 from distrl.networks.framework.differentiation import PureLoss
+from distrl.networks.network import Network
 from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,9 +46,10 @@ def own_model(monkeypatch):
 
 
 def gradients_by_name(network, targets):
-    network.accumulate_gradients(X, targets, no_accumulation=True)
+    by_coach = Architecture(network)
+    by_coach.accumulate_gradients(X, targets)
     names = [variable.path for variable in network.model.trainable_variables]
-    return dict(zip(names, network.accumulated_gradients, strict=True))
+    return dict(zip(names, by_coach.accumulated_gradients, strict=True))
 
 
 @pytest.mark.row("A14")
@@ -124,7 +126,7 @@ def test_loss_weights_scale_and_copies_multiply(build):
     heads = (QHeadParameters(num_output_head_copies=3, loss_weight=0.5),)
     network = build(heads=heads)
     assert list(network.outputs) == [f"q_{index}/{part}" for index in range(3) for part in ("q", "softmax")]
-    told = network.accumulate_gradients(X, [Q_TARGETS] * 3)
+    told = Architecture(network).accumulate_gradients(X, [Q_TARGETS] * 3)
     q = [network.predict(X, [f"q_{index}/q"])[:, 0] for index in range(3)]
     assert told.losses == pytest.approx([0.5 * np.mean((1.0 - one) ** 2 / 2) for one in q], rel=1e-5)
 
@@ -293,5 +295,5 @@ def test_names_that_keras_cannot_tell_apart_are_refused(observations, actions, t
         {name: DiscreteSpec(2) for name in actions},
     )
     with pytest.raises(ConfigError) as caught:
-        Assembly(NetworkParameters(), spec, [PolicyHeadParameters()], name="main", seed=1)
+        Network(NetworkParameters(), spec, [PolicyHeadParameters()], name="main", seed=1)
     assert str(caught.value).startswith(told)

@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from distrl.networks.outline import tree
+from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
+from distrl.config.network import NetworkParameters
+from distrl.launch.network_view import tree
+from distrl.networks.network import Network
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 
 TWO = EnvSpec(
@@ -14,12 +17,21 @@ TWO = EnvSpec(
 )
 
 
+def build(spec=None, **parameters):
+    """A network copy with a policy and a value, and a hidden layer of 8 unless told otherwise."""
+    spec = spec or EnvSpec("Vector-v0", {"observation": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(2)})
+    heads = (PolicyHeadParameters(), ValueHeadParameters())
+    return Network(
+        NetworkParameters(**({"middleware_parameters": {"scheme": [8]}} | parameters)), spec, heads, "main", 1
+    )
+
+
 def text(block):
     return textwrap.dedent(block).strip("\n")
 
 
 @pytest.mark.row("D09")
-def test_every_part_and_layer_is_shown_with_shapes_and_weights(build):
+def test_every_part_and_layer_is_shown_with_shapes_and_weights():
     """Weights by hand: 2 x 2 x 3 x 4 + 4 = 52; four per channel of batch normalisation; mean and variance of a number;
     65 x 6 + 6 = 396; four gates of (6 + 5) x 5 + 5, 240; 5 x 3 + 3 = 18; 5 + 1 = 6. Together 730."""
     network = build(
@@ -62,7 +74,7 @@ def test_every_part_and_layer_is_shown_with_shapes_and_weights(build):
     """)
 
 
-def test_frozen_layers_are_marked(build):
+def test_frozen_layers_are_marked():
     lines = tree(build(frozen=["*/middleware_*", "*/policy_head_action/bias"])).splitlines()
     assert [line.split()[:-2] for line in lines if "frozen" in line] == [
         ["middleware_dense_0", "Dense", "(frozen)"],
@@ -71,7 +83,7 @@ def test_frozen_layers_are_marked(build):
 
 
 @pytest.mark.row("D09")
-def test_parts_stay_together_when_heads_have_networks_of_their_own(build):
+def test_parts_stay_together_when_heads_have_networks_of_their_own():
     lines = tree(build(use_separate_networks_per_head=True)).splitlines()
     parts = [line.strip() for line in lines if line.startswith("  ") and not line.startswith("    ")]
     assert parts == ["inputs", "embedder", "middleware", "heads", "outputs"]
@@ -86,7 +98,7 @@ def test_parts_stay_together_when_heads_have_networks_of_their_own(build):
     ]
 
 
-def test_a_users_own_model_is_shown_as_other(build, monkeypatch):
+def test_a_users_own_model_is_shown_as_other(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2]))
     lines = tree(build(TWO, model="examples.own_network:Attention", model_arguments={"filters": 4})).splitlines()
     sys.modules.pop("examples.own_network")
@@ -94,7 +106,7 @@ def test_a_users_own_model_is_shown_as_other(build, monkeypatch):
     assert [line.split() for line in lines[4:6]] == [["other"], ["model", "Attention", "[5]", "192"]]
 
 
-def test_names_of_observations_and_actions_command_no_terminal(build):
+def test_names_of_observations_and_actions_command_no_terminal():
     name = "a\x1b[31m\u202eb"
     shown = tree(build(EnvSpec("E", {name: ArraySpec((2,), "float32")}, {name: DiscreteSpec(2)})))
     assert all(map(str.isprintable, shown.splitlines()))

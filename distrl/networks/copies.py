@@ -1,15 +1,15 @@
-"""NetworkWrapper: copies of one network that move at different rates.
+"""Copies of one network that move at different rates.
 
     global    authoritative, shared by all workers that contribute gradients; optional
     online    the working copy, for losses and actors
     target    follows slowly, for bootstrapping; optional
 
-Method names and meanings are Coach's.
+`distrl.coach` has Coach's further methods on them.
 """
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from keras import ops
 
@@ -28,10 +28,9 @@ from distrl.networks.framework.optimizers import (
     set_learning_rate,
     state_variables,
 )
-from distrl.networks.network import Accumulated, Architecture
+from distrl.networks.network import Network
 from distrl.networks.objective import UnrollLoss, over_unrolls
 from distrl.networks.parts.normalization import StateArrays, Statistics
-from distrl.networks.policy.savers import OnnxSaver, WeightsSaver, savers_of
 from distrl.networks.steps import Step, TrainStep, equal_parts
 from distrl.networks.weights import checked_array, is_mixed, to_numpy
 from distrl.types import Array, EnvSpec
@@ -93,7 +92,7 @@ class OwnOptimizers:
         return self._steps[worker]
 
 
-class NetworkWrapper:
+class Copies:
     """The copies of one network and the optimizer that moves them. All copies start equal.
 
     Attributes:
@@ -117,12 +116,12 @@ class NetworkWrapper:
         has_global: bool,
         name: str,
         seed: int,
-        shared_global: Architecture | None = None,
+        shared_global: Network | None = None,
         reward_normalization: RewardNormalizationParameters | None = None,
         burn_in_steps: int = 0,
     ) -> None:
-        def copy() -> Architecture:
-            return Architecture(parameters, spec, heads, name, seed)
+        def copy() -> Network:
+            return Network(parameters, spec, heads, name, seed)
 
         self.name = name
         self.parameters = parameters
@@ -134,7 +133,7 @@ class NetworkWrapper:
         self._own: OwnOptimizers | None = None
         if self.global_ is not None and not parameters.shared_optimizer:
             self._own = OwnOptimizers(parameters, self.global_.model.trainable_variables)
-        layers = [item for copy in self.copies.values() for item in copy.normalizations]
+        layers = [item for copy in self.by_name.values() for item in copy.normalizations]
         self.statistics = Statistics(layers, spec.observations, reward_normalization)
         self.rewards = self.statistics.rewards
         self.beside: dict[str, dict[str, Any]] = {}
@@ -155,20 +154,16 @@ class NetworkWrapper:
 
     def set_learning_rate(self, rate: float) -> None:
         """Change the learning rate of all optimizers; see `optimizers.set_learning_rate`."""
-        for copy in self.copies.values():
+        for copy in self.by_name.values():
             copy.set_learning_rate(rate)
         if self._own is not None:
             self._own.set_learning_rate(rate)
 
     @property
-    def copies(self) -> dict[str, Architecture]:
+    def by_name(self) -> dict[str, Network]:
         """The copies that exist, by name."""
         candidates = {"global": self.global_, "online": self.online, "target": self.target}
         return {name: copy for name, copy in candidates.items() if copy is not None}
-
-    def set_weights(self, weights: Sequence[Array], rate: float = 1.0) -> None:
-        """Mix `weights` into the online copy; see `Architecture.set_weights`."""
-        self.online.set_weights(weights, rate)
 
     def update_online_network(self, rate: float = 1.0) -> None:
         """Set ``online <- rate * global + (1 - rate) * online``, if there is a global copy."""
@@ -245,19 +240,11 @@ class NetworkWrapper:
         """Return the arrays that a gradient actor needs: the online copy's weights, and statistics of rewards."""
         return self.online.named_weights() | ({} if self.rewards is None else self.rewards.published())
 
-    def apply_gradients_to_global_network(
-        self,
-        gradients: Sequence[Array] | None = None,
-        additional_inputs: Mapping[str, Array] | None = None,
-        *,
-        scaler: float = 1.0,
-        worker: int | None = None,
-    ) -> None:
-        """Apply gradients to the global copy; the online copy stays as it is.
+    def apply_gradients(self, gradients: Sequence[Array], scaler: float = 1.0, worker: int | None = None) -> None:
+        """Apply ``scaler * gradients`` to the global copy; the online copy stays as it is.
 
         Args:
-            gradients: In the network's order; None: the accumulated gradients of the online copy.
-            additional_inputs: See `Architecture.update_statistics`.
+            gradients: In the network's order.
             worker: Origin of the gradients, if every worker has its own optimizer; None: this process.
 
         Raises:
@@ -265,82 +252,17 @@ class NetworkWrapper:
         """
         if self.global_ is None:
             raise ValueError(f"network {self.name} has no global copy to apply gradients to")
-        gradients = self.online.accumulated_gradients if gradients is None else gradients
         if self._own is None:
-            self.global_.apply_gradients(gradients, scaler, additional_inputs)
+            self.global_.apply_gradients(gradients, scaler)
         else:
             self._own.apply(worker, gradients, scaler)
-            self.global_.update_statistics(additional_inputs)
-
-    def apply_gradients_to_online_network(
-        self, gradients: Sequence[Array] | None = None, additional_inputs: Mapping[str, Array] | None = None
-    ) -> None:
-        """Apply gradients, or the accumulated ones, to the online copy only, by its own optimizer."""
-        gradients = self.online.accumulated_gradients if gradients is None else gradients
-        self.online.apply_gradients(gradients, 1.0, additional_inputs)
-
-    def apply_gradients_and_sync_networks(
-        self, reset_gradients: bool = True, additional_inputs: Mapping[str, Array] | None = None
-    ) -> None:
-        """Apply the accumulated gradients to the global copy and pull it; without one, to the online copy."""
-        if self.global_ is None:
-            self.apply_gradients_to_online_network(None, additional_inputs)
-        else:
-            self.apply_gradients_to_global_network(None, additional_inputs)
-        if reset_gradients:
-            self.online.reset_accumulated_gradients()
-        self.update_online_network()
-
-    def train_and_sync_networks(
-        self,
-        inputs: Mapping[str, Array],
-        targets: Sequence[Any],
-        additional_fetches: Sequence[str] = (),
-        importance_weights: Array | None = None,
-        use_inputs_for_apply_gradients: bool = False,
-    ) -> Accumulated:
-        """Replace the accumulated gradients by those of one batch, then `apply_gradients_and_sync_networks`."""
-        accumulated = self.online.accumulate_gradients(
-            inputs, targets, additional_fetches, importance_weights, no_accumulation=True
-        )
-        additional = inputs if use_inputs_for_apply_gradients else None
-        self.apply_gradients_and_sync_networks(reset_gradients=False, additional_inputs=additional)
-        return accumulated
-
-    def parallel_prediction(
-        self, network_input_tuples: Sequence[tuple[Architecture, Mapping[str, Array]]]
-    ) -> list[Any]:
-        """Call `predict` for each (copy of this network, inputs), in order.
-
-        Raises:
-            ValueError: A copy belongs to another network, or occurs twice.
-        """
-        copies = [network for network, _ in network_input_tuples]
-        if any(network not in self.copies.values() for network in copies) or len(set(map(id, copies))) < len(copies):
-            raise ValueError(f"each of {', '.join(self.copies)} of network {self.name} can occur only once")
-        return Architecture.parallel_predict(network_input_tuples)
-
-    def set_is_training(self, state: bool) -> None:
-        """Call `Architecture.set_is_training` of the online and the target copy."""
-        for network in (self.online, self.target):
-            if network is not None:
-                network.set_is_training(state)
-
-    def variables(self, scope: Literal["local", "global"]) -> list[Any]:
-        """Return the variables of this worker's own copies, or of the copy that all workers share."""
-        networks = [self.global_] if scope == "global" else [self.online, self.target]
-        return [variable for network in networks if network is not None for variable in network.model.variables]
-
-    def collect_savers(self, parent_path_suffix: str = "") -> list[WeightsSaver | OnnxSaver]:
-        """Return savers of the global copy, or else of the online copy; restoring sets all copies."""
-        return savers_of(self.global_ or self.online, parent_path_suffix, self.statistics.moments, self.sync)
 
     def state_arrays(self) -> StateArrays:
         """Return copies of everything that training changes, as group -> name -> array.
 
         Groups are the copies, `optimizer` (or `optimizer_<worker>` per contributing worker, if workers have
         their own), "statistics", "rewards" if they are normalised, and those of `beside`. Beside a global copy, the
-        online copy's own optimizer (`apply_gradients_to_online_network`) is not included.
+        online copy's own optimizer is not included.
         """
         state = {
             group: {name: to_numpy(variable) for name, variable in variables.items()}
@@ -389,7 +311,7 @@ class NetworkWrapper:
         if odd := sorted(trained - weights.keys()) or sorted(weights.keys() - self.online.variables.keys()):
             raise CheckpointError(f"{odd[0]} is in only one of them and the network")
         assignments = []
-        for group, copy in self.copies.items():
+        for group, copy in self.by_name.items():
             known = {name: copy.variables[name] for name in weights}
             assignments += _matched(f"{self.name}/{group}", known, weights)
         for variable, array in assignments:
@@ -412,7 +334,7 @@ class NetworkWrapper:
         """
         names = [name for name in self.online.weight_names if name in weights]
         assignments = []
-        for copy in self.copies.values():
+        for copy in self.by_name.values():
             known = {name: copy.variables[name] for name in names}
             assignments += _matched(self.name, known, {name: weights[name] for name in names})
         for variable, array in assignments:
@@ -427,7 +349,7 @@ class NetworkWrapper:
 
     def _groups(self, own: OwnOptimizers | None) -> dict[str, dict[str, Any]]:
         """Return every variable that training changes, by group and name."""
-        groups = {name: copy.variables for name, copy in self.copies.items()} | self.beside
+        groups = {name: copy.variables for name, copy in self.by_name.items()} | self.beside
         if own is not None:
             optimizers = own.groups()
         elif self.parameters.optimizer_type == "LBFGS":  # which has no state between batches
@@ -437,10 +359,8 @@ class NetworkWrapper:
         return groups | {group: state_variables(optimizer) for group, optimizer in optimizers.items()}
 
     def __str__(self) -> str:
-        names = " | ".join(f"{name} network" for name in self.copies)
-        lines = [f"Network: {self.name}, Copies: {len(self.copies)} ({names})"]
-        lines += [f"{name} network: {copy}" for name, copy in self.copies.items()]
-        return "\n".join(lines)
+        names = " | ".join(f"{name} network" for name in self.by_name)
+        return f"Network: {self.name}, Copies: {len(self.by_name)} ({names})"
 
 
 def _matched(group: str, variables: Mapping[str, Any], arrays: Mapping[str, Array]) -> list[tuple[Any, Array]]:

@@ -30,11 +30,6 @@ def value(copy):
     return float(values[0])
 
 
-def accumulate_ones(copy):
-    """The gradient of every weight is 1."""
-    copy.set_accumulated_gradients([np.ones_like(gradient) for gradient in copy.accumulated_gradients])
-
-
 def loss(outputs, batch):
     error = outputs["value"][:-1] - batch.rewards
     terms = {"value": ops.mean(error * error), "policy": ops.mean(outputs["policy/action"] ** 2)}
@@ -58,8 +53,8 @@ def assert_equal(left, right):
 )
 def test_copies_exist_as_asked_and_start_equal(wrap, has_target, has_global, expected):
     network = wrap(has_target, has_global)
-    assert list(network.copies) == expected
-    for copy in network.copies.values():
+    assert list(network.by_name) == expected
+    for copy in network.by_name.values():
         assert_equal(copy, network.online)
 
 
@@ -69,12 +64,12 @@ def test_all_copies_start_as_a_shared_global_copy_is_by_now(wrap):
     fill(first.global_, 3.0)
     second = wrap(has_target=True, shared=first.global_)
     assert second.global_ is first.global_
-    assert [value(copy) for copy in second.copies.values()] == [3.0, 3.0, 3.0]
+    assert [value(copy) for copy in second.by_name.values()] == [3.0, 3.0, 3.0]
 
 
 @pytest.mark.row("A21")
 def test_the_configuration_may_ask_for_a_target(wrap):
-    assert list(wrap(create_target_network=True).copies) == ["online", "target"]
+    assert list(wrap(create_target_network=True).by_name) == ["online", "target"]
 
 
 @pytest.mark.row("C03")
@@ -83,7 +78,7 @@ def test_sync_goes_from_global_through_online_to_target(wrap):
     for copy, number in ((network.global_, 3.0), (network.online, 1.0), (network.target, 0.0)):
         fill(copy, number)
     network.sync()
-    assert [value(copy) for copy in network.copies.values()] == [3.0, 3.0, 3.0]
+    assert [value(copy) for copy in network.by_name.values()] == [3.0, 3.0, 3.0]
 
 
 @pytest.mark.row("C04")
@@ -121,21 +116,13 @@ def test_weights_that_are_taken_go_to_every_copy_and_leave_the_optimizer(wrap):
     given = {name: np.full_like(array, 3.0) for name, array in network.online.named_weights().items()}
     before = network.state_arrays()["optimizer"]
     assert network.take({**given, "other/weight": np.ones(2)}, lambda key: 1.0) == network.online.weight_names
-    assert [value(copy) for copy in network.copies.values()] == [3.0, 3.0, 3.0]
+    assert [value(copy) for copy in network.by_name.values()] == [3.0, 3.0, 3.0]
     np.testing.assert_equal(network.state_arrays()["optimizer"], before)
     assert network.take({BIAS: np.full(1, 5.0)}, lambda key: 1.0) == [BIAS]
-    assert [set(copy.named_weights()[BIAS]) for copy in network.copies.values()] == [{5.0}] * 3
+    assert [set(copy.named_weights()[BIAS]) for copy in network.by_name.values()] == [{5.0}] * 3
     with pytest.raises(CheckpointError, match=r"main: weight main/value_head/bias has shape \(1,\), given \(2,\)"):
         network.take({**given, BIAS: np.ones(2)}, lambda key: 1.0)
     assert set(network.online.named_weights()[BIAS]) == {5.0}
-
-
-def test_set_weights_goes_to_online_alone(wrap):
-    network = wrap(has_target=True, has_global=True)
-    for copy in network.copies.values():
-        fill(copy, 0.0)
-    network.set_weights([np.full_like(array, 4.0) for array in network.online.get_weights()], 0.25)
-    assert [value(copy) for copy in network.copies.values()] == [0.0, 1.0, 0.0]
 
 
 @pytest.mark.row("A21", "F07")
@@ -150,45 +137,6 @@ def test_target_stays_until_it_is_updated(wrap, batch_for):
     assert_equal(network.target, network.online)
 
 
-@pytest.mark.row("C06", "B11")
-def test_gradients_go_to_the_global_copy_alone(wrap):
-    network = wrap(has_global=True, heads=VALUE, **SGD)
-    for copy in network.copies.values():
-        fill(copy, 0.0)
-    accumulate_ones(network.online)
-    network.apply_gradients_to_global_network()
-    assert value(network.global_) == pytest.approx(-0.1)
-    assert value(network.online) == 0.0
-    network.apply_gradients_to_global_network([np.full_like(array, 2.0) for array in network.online.get_weights()])
-    assert value(network.global_) == pytest.approx(-0.3)
-
-
-@pytest.mark.row("C06")
-def test_without_a_global_copy_there_is_nowhere_to_apply_to(wrap):
-    with pytest.raises(ValueError, match="network main has no global copy to apply gradients to"):
-        wrap().apply_gradients_to_global_network()
-
-
-@pytest.mark.row("C06", "A03", "B11")
-def test_workers_share_an_optimizer_or_have_their_own(wrap):
-    """Adam, two workers, one step of gradient 1 each: one optimizer with two steps, or two with one step each.
-
-    The first step of any Adam is -0.1 (but for epsilon). A second step of gradient 1 with the same moments is -0.1
-    too; what differs are the moments that a third one would see.
-    """
-    for shared, iterations in ((True, [2, 2]), (False, [1, 1])):
-        first = wrap(has_global=True, heads=VALUE, shared_optimizer=shared, **ADAM)
-        second = wrap(shared=first.global_, heads=VALUE, shared_optimizer=shared, **ADAM)
-        fill(first.global_, 0.0)
-        for network in (first, second):
-            accumulate_ones(network.online)
-            network.apply_gradients_and_sync_networks()
-        assert [int(network.optimizer.iterations) for network in (first, second)] == iterations
-        assert (first.optimizer is second.optimizer) == shared
-        assert value(first.global_) == value(second.online) == pytest.approx(-0.2, rel=1e-3)
-        assert value(first.online) == pytest.approx(-0.1, rel=1e-3)
-
-
 @pytest.mark.row("A03")
 def test_a_workers_moments_are_fed_by_its_own_gradients(wrap):
     """Worker 1 sends 1, worker 2 sends -1. Shared moments all but cancel; one's own go the whole way back."""
@@ -198,153 +146,11 @@ def test_a_workers_moments_are_fed_by_its_own_gradients(wrap):
         second = wrap(shared=first.global_, heads=VALUE, shared_optimizer=shared, **ADAM)
         fill(first.global_, 0.0)
         for network, sign in ((first, 1.0), (second, -1.0)):
-            network.apply_gradients_to_global_network([np.full_like(w, sign) for w in network.online.get_weights()])
+            network.apply_gradients([np.full_like(w, sign) for w in network.online.get_weights()])
         moved[shared] = value(first.global_)
     assert moved[False] == pytest.approx(0.0, abs=1e-6)
     # m = 0.9 * 0.1 - 0.1 = -0.01, bias corrected by 0.19; v by its own is 1: -0.1 + 0.1 * 0.01 / 0.19
     assert moved[True] == pytest.approx(-0.1 + 0.1 * 0.01 / 0.19, rel=2e-3)
-
-
-@pytest.mark.row("C07")
-def test_gradients_go_to_the_online_copy_alone(wrap):
-    network = wrap(has_global=True, heads=VALUE, **SGD)
-    for copy in network.copies.values():
-        fill(copy, 0.0)
-    accumulate_ones(network.online)
-    network.apply_gradients_to_online_network()
-    assert (value(network.online), value(network.global_)) == (pytest.approx(-0.1), 0.0)
-    network.apply_gradients_to_online_network([np.ones_like(array) for array in network.online.get_weights()])
-    assert value(network.online) == pytest.approx(-0.2)
-
-
-def moving_mean(copy):
-    (name,) = (name for name in copy.named_weights() if name.endswith("moving_mean"))
-    return copy.named_weights()[name]
-
-
-@pytest.mark.row("C08", "T04")
-@pytest.mark.parametrize("shared", [True, False])
-def test_additional_inputs_move_the_global_copys_averages(wrap, shared):
-    network = wrap(has_global=True, heads=VALUE, shared_optimizer=shared, **BATCHNORM)
-    network.apply_gradients_to_global_network()
-    assert not moving_mean(network.global_).any()
-    network.apply_gradients_to_global_network(additional_inputs=X)
-    assert moving_mean(network.global_).all()
-    assert not moving_mean(network.online).any()
-
-
-@pytest.mark.row("C08")
-def test_additional_inputs_move_the_online_copys_averages(wrap):
-    network = wrap(heads=VALUE, **BATCHNORM)
-    network.apply_gradients_to_online_network()
-    assert not moving_mean(network.online).any()
-    network.apply_gradients_to_online_network(additional_inputs=X)
-    assert moving_mean(network.online).all()
-
-
-@pytest.mark.row("C09", "T01")
-@pytest.mark.parametrize("has_global", [True, False])
-@pytest.mark.parametrize("reset", [True, False])
-def test_reset_gradients_resets_when_it_is_true(wrap, has_global, reset):
-    network = wrap(has_global=has_global, heads=VALUE, **SGD)
-    for copy in network.copies.values():
-        fill(copy, 0.0)
-    accumulate_ones(network.online)
-    network.apply_gradients_and_sync_networks(reset_gradients=reset)
-    assert [value(copy) for copy in network.copies.values()] == pytest.approx([-0.1] * len(network.copies))
-    kept = np.concatenate([gradient.ravel() for gradient in network.online.accumulated_gradients])
-    assert np.all(kept == (0.0 if reset else 1.0))
-
-
-@pytest.mark.row("C10", "I11")
-@pytest.mark.parametrize("has_global", [True, False])
-def test_train_and_sync_networks(wrap, has_global):
-    network = wrap(has_global=has_global, heads=VALUE, **SGD)
-    before = network.online.get_weights()
-    network.online.accumulate_gradients(X, [100.0 * ONES])  # is replaced
-    told = network.train_and_sync_networks(X, [ONES])
-    assert (len(told), len(told.losses)) == (4, 1)
-    gradients = network.online.accumulated_gradients  # kept, as Coach keeps them
-    for copy in network.copies.values():
-        for old, new, gradient in zip(before, copy.get_weights(), gradients, strict=True):
-            np.testing.assert_allclose(new, old - 0.1 * gradient, rtol=1e-5, atol=1e-7)
-    again = network.train_and_sync_networks(X, [ONES], importance_weights=np.zeros(3))
-    assert again.total_loss == 0.0
-
-
-@pytest.mark.row("C08", "C10")
-def test_train_and_sync_passes_its_inputs_on_if_asked(wrap):
-    network = wrap(has_global=True, heads=VALUE, **BATCHNORM)
-    network.train_and_sync_networks(X, [ONES])
-    assert not moving_mean(network.online).any()
-    network.train_and_sync_networks(X, [ONES], use_inputs_for_apply_gradients=True)
-    assert moving_mean(network.online).all()
-    np.testing.assert_array_equal(moving_mean(network.online), moving_mean(network.global_))
-
-
-@pytest.mark.row("C11", "B17")
-def test_parallel_prediction_asks_every_copy_once(wrap):
-    network = wrap(has_target=True)
-    fill(network.target, 0.5)
-    target, online = network.parallel_prediction([(network.target, X), (network.online, {"observation": -ROWS})])
-    for one, other in zip(target, network.target.predict(X), strict=True):
-        np.testing.assert_array_equal(one, other)
-    for one, other in zip(online, network.online.predict({"observation": -ROWS}), strict=True):
-        np.testing.assert_array_equal(one, other)
-    with pytest.raises(ValueError, match="each of online, target of network main can occur only once"):
-        network.parallel_prediction([(network.target, X), (network.target, X)])
-    with pytest.raises(ValueError, match="can occur only once"):
-        network.parallel_prediction([(wrap().online, X)])
-
-
-@pytest.mark.row("C12")
-def test_training_is_set_for_online_and_target(wrap):
-    network = wrap(True, True, heads=VALUE, middleware_parameters={"scheme": [64], "dropout_rate": 0.5})
-
-    def draws(copy):
-        return np.abs(copy.predict(X) - copy.predict(X)).max() > 1e-4
-
-    network.set_is_training(True)
-    assert [draws(copy) for copy in network.copies.values()] == [False, True, True]
-    network.set_is_training(False)
-    assert [draws(copy) for copy in network.copies.values()] == [False, False, False]
-
-
-@pytest.mark.row("C13")
-def test_variables_by_scope(wrap):
-    network = wrap(True, True)
-    local, shared = (network.variables(scope) for scope in ("local", "global"))
-    assert shared == network.global_.model.variables
-    assert local == [*network.online.model.variables, *network.target.model.variables]
-    assert not {id(variable) for variable in local} & {id(variable) for variable in shared}
-    assert wrap().variables("global") == []
-
-
-@pytest.mark.row("C15")
-def test_str_names_and_describes_the_copies(wrap):
-    copy = "observation[4] -> policy/action[2], value[]; 67 weights in 6 arrays"
-    assert str(wrap(True, True)) == (
-        "Network: main, Copies: 3 (global network | online network | target network)\n"
-        f"global network: {copy}\nonline network: {copy}\ntarget network: {copy}"
-    )
-    assert str(wrap()).splitlines()[0] == "Network: main, Copies: 1 (online network)"
-
-
-@pytest.mark.row("C16", "B20")
-@pytest.mark.parametrize("has_global", [True, False])
-def test_savers_are_of_the_authoritative_copy_and_all_copies_get_it(wrap, tmp_path, has_global):
-    network = wrap(has_target=True, has_global=has_global)
-    authority = network.global_ or network.online
-    fill(network.online, 1.0)
-    fill(network.target, 2.0)
-    fill(authority, 3.0)
-    savers = network.collect_savers("run")
-    assert [saver.name for saver in savers] == ["run/main", "run/main"]
-    savers[0].save(tmp_path)
-    for copy in network.copies.values():
-        fill(copy, 0.0)
-    savers[0].restore(tmp_path)
-    assert [value(copy) for copy in network.copies.values()] == [3.0] * len(network.copies)
 
 
 def test_no_retracing_after_warm_up(wrap, batch_for):
@@ -417,9 +223,9 @@ def test_noise_moves_on_with_every_update(wrap, batch_for):
 def test_numbers_of_heads_are_kept(wrap):
     heads = (PPOHeadParameters(initial_kl_coefficient=0.2),)
     network, other = (wrap(heads=heads) for _ in range(2))
-    network.online.set_variable_value("policy/kl_coefficient", 0.45)
+    network.online.number("policy/kl_coefficient").assign(0.45)
     other.restore(network.state_arrays())
-    assert other.online.get_variable_value("policy/kl_coefficient") == np.float32(0.45)
+    assert np.asarray(other.online.number("policy/kl_coefficient")) == np.float32(0.45)
 
 
 def test_state_arrays_are_copies_and_leave_the_learning_rate_to_the_configuration(wrap):
@@ -486,7 +292,7 @@ def test_valid_rows_alone_are_observed_and_every_copy_gets_them(wrap, batch_for)
     rows = batch.observations["observation"][:-1][batch.valid].astype(np.float64)
     assert 0 < len(rows) < 20
     network.statistics.observe(batch._replace(observations=poisoned))
-    for copy in network.copies.values():
+    for copy in network.by_name.values():
         mean, variance = statistics(copy)
         np.testing.assert_allclose(mean, rows.mean(axis=0), atol=1e-6)
         np.testing.assert_allclose(variance, rows.var(axis=0), rtol=1e-6)
@@ -549,13 +355,13 @@ def test_separate_networks_have_the_same_statistics(wrap, batch_for):
 def test_a_refused_restore_adds_no_optimizer_and_an_earlier_state_takes_later_ones_away(wrap, same_state):
     network = wrap(has_global=True, heads=VALUE, shared_optimizer=False, **ADAM)
     gradients = [np.ones_like(weight) for weight in network.online.get_weights()]
-    network.apply_gradients_to_global_network(gradients, worker=1)
+    network.apply_gradients(gradients, worker=1)
     early = network.state_arrays()
     foreign = {**early, "optimizer_7": {"nothing": np.zeros(1)}}
     with pytest.raises(CheckpointError, match="main/optimizer_7"):
         network.restore(foreign)
     same_state(network.state_arrays(), early)
-    network.apply_gradients_to_global_network(gradients, worker=2)
+    network.apply_gradients(gradients, worker=2)
     assert "optimizer_2" in network.state_arrays()
     network.restore(early)
     same_state(network.state_arrays(), early)
@@ -565,22 +371,10 @@ def test_gradients_that_are_not_finite_are_refused(wrap, same_state):
     network = wrap(has_global=True, heads=VALUE, **ADAM)
     before = network.state_arrays()
     gradients = [np.full_like(weight, np.nan) for weight in network.online.get_weights()]
-    for apply in (network.apply_gradients_to_global_network, network.apply_gradients_to_online_network):
+    for apply in (network.apply_gradients, network.online.apply_gradients):
         with pytest.raises(ValueError, match=r"^gradient of main/.*: the given values are not finite$"):
             apply(gradients)
     same_state(network.state_arrays(), before)
-
-
-def test_savers_bring_the_statistics_along(wrap, batch_for, tmp_path):
-    normalized = {"input_embedders_parameters": {"observation": {"normalize": True}}}
-    network, other = wrap(**normalized), wrap(**normalized)
-    network.statistics.observe(batch_for(network.online))
-    saver = network.collect_savers("run")[0]
-    saver.save(tmp_path)
-    other.collect_savers("run")[0].restore(tmp_path)
-    for key, array in network.statistics.moments["observation"].state().items():
-        np.testing.assert_array_equal(other.statistics.moments["observation"].state()[key], array)
-    assert network.statistics.moments["observation"].count > 0
 
 
 REWARDS = RewardNormalizationParameters(kind="reward")

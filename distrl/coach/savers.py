@@ -8,7 +8,7 @@ import numpy as np
 
 from distrl.errors import CheckpointError
 from distrl.files import open_regular
-from distrl.networks.assembly import Assembly
+from distrl.networks.network import Network
 from distrl.networks.parts.normalization import RunningMoments
 from distrl.networks.policy.bundle import export_whole
 from distrl.types import Array
@@ -25,7 +25,7 @@ class WeightsSaver:
     def __init__(
         self,
         name: str,
-        network: Assembly,
+        network: Network,
         statistics: Mapping[str, RunningMoments],
         restored: Callable[[], None] | None = None,
     ) -> None:
@@ -76,7 +76,7 @@ class WeightsSaver:
 class OnnxSaver:
     """Saves the network with its weights as ``<name>.onnx``, which needs no other code."""
 
-    def __init__(self, name: str, network: Assembly) -> None:
+    def __init__(self, name: str, network: Network) -> None:
         self.name = name
         self._network = network
 
@@ -89,7 +89,7 @@ class OnnxSaver:
 
 
 def savers_of(
-    network: Assembly,
+    network: Network,
     parent_path_suffix: str,
     statistics: Mapping[str, RunningMoments] | None = None,
     restored: Callable[[], None] | None = None,
