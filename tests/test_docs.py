@@ -9,6 +9,7 @@
 import importlib.util
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,9 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from distrl.apps.commands.main import app
 from distrl.config import RunConfig
 from distrl.config.algorithms import ALGORITHMS
 from distrl.config.explain import known_paths
@@ -88,16 +91,56 @@ def reader(tmp_path, tmp_path_factory):
 
 
 def marks_of(block):
-    """A block that trains takes long; CI runs those of the README."""
-    trains = re.search(r"distrl\W+(train|sweep|tune|bench)\b", block.text)
-    return () if block.where.startswith("README") or trains is None else pytest.mark.long
+    """A block that trains, or imports TensorFlow, takes long: CI runs the one that makes a run, in the README.
+
+    What other commands show is tested within this process: `test_shown_command_of_a_block_runs`.
+    """
+    if block.where.startswith("README") and (block.language == "python" or "runs/small" in block.text):
+        return ()
+    return pytest.mark.long if re.search(r"distrl\W+(train|sweep|tune|bench|network|env|presets)\b", block.text) else ()
+
+
+def of_language(language):
+    return [block for block in COMMANDS if block.language == language]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", [pytest.param(block, id=block.where, marks=marks_of(block)) for block in COMMANDS])
+@pytest.mark.parametrize(
+    "block", [pytest.param(block, id=block.where, marks=marks_of(block)) for block in of_language("bash")]
+)
 def test_block_runs(block, reader):
     done = reader(block)
     assert done.returncode == 0, f"{block.where}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+
+
+@pytest.mark.parametrize(
+    "block", [pytest.param(block, id=block.where, marks=marks_of(block)) for block in of_language("python")]
+)
+def test_python_block_runs(block, monkeypatch, tmp_path):
+    """In this process, which has imported what most of them import."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    exec(compile(block.text, block.where, "exec"), {"__name__": "block"})
+
+
+SHOWS = re.compile(r"distrl (presets|config (show|explain)|network show|train --help)(?!.*(runs/|yaml))")
+
+
+def shown_commands():
+    """Yield the commands of the blocks that show presets, settings or networks and need no run."""
+    for block in of_language("bash"):
+        for line in block.text.replace("\\\n", " ").splitlines():
+            if SHOWS.match(line):
+                arguments = shlex.split(line, comments=True)[1:]
+                yield pytest.param(arguments, id=f"{block.where} {' '.join(arguments[:2])}")
+
+
+@pytest.mark.parametrize("arguments", [*shown_commands()])
+def test_shown_command_of_a_block_runs(arguments, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(ROOT))
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
 
 
 def test_a_block_that_fails_is_noticed(reader):
