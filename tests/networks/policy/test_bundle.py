@@ -249,14 +249,11 @@ def test_every_kind_computes_the_same_under_any_weights(build, disturb, kind):
 
 def test_every_activation_computes_the_same():
     """In one model, as each export alone takes longer than its layer; a difference is named by the activation."""
-    inputs, outputs = {}, {}
+    inputs, outputs = {"observation": keras.Input((4,), name="observation")}, {}
     for activation in Activation.__args__:
         parameters = NetworkParameters(middleware_parameters={"scheme": [4], "activation": activation})
-        spec = EnvSpec("Vector-v0", {f"x_{activation}": ArraySpec((4,), "float32")}, SPEC.actions)
-        model = Architecture(parameters, spec, (VALUE(),), activation, 1).model
-        inputs |= model.input
-        outputs[activation] = model.output["value"]
-    whole = keras.Model(inputs, outputs)
+        outputs[activation] = Architecture(parameters, SPEC, (VALUE(),), activation, 1).model(inputs)["value"]
+    whole = keras.Model(inputs, outputs, name="whole")
     bundle.verify_graph(bundle.export_graph(whole), whole)
 
 
