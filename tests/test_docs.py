@@ -1,7 +1,7 @@
 """The documentation is run. Conventions for fenced blocks in README.md, CONTRIBUTING.md and docs/:
 
 ```bash                  runs, in an empty directory, with `distrl` on PATH; every line must succeed
-```python                runs likewise
+```python                runs likewise, in this process
 ```bash norun: reason    does not run; the reason says what does, or why nothing can
 ```text, yaml, json …    nothing to run
 """
@@ -31,7 +31,7 @@ from distrl.memory_backend import keys
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-RUNS = {"bash": ["bash", "-euxo", "pipefail", "-c"], "python": [sys.executable, "-W", "error", "-c"]}
+RUNS = ("bash", "python")
 # What a reader takes for a command; a block in one of these would escape being run.
 OTHER_SHELLS = {"sh", "shell", "console", "zsh", "py", "pycon", ""}
 
@@ -84,7 +84,7 @@ def reader(tmp_path, tmp_path_factory):
     }
 
     def run(block: Block) -> subprocess.CompletedProcess[str]:
-        command = [*RUNS[block.language], block.text]
+        command = ["bash", "-euxo", "pipefail", "-c", block.text]
         return subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, timeout=280)
 
     return run

@@ -187,12 +187,12 @@ class Pool:
     """
 
     def __init__(self):
-        self._idle, self._given, self._built = defaultdict(list), [], {}
+        self._idle, self._keys, self._built, self._given = defaultdict(list), {}, {}, []
 
     def make_algorithm(self, config):
         key = repr((config.environment, config.algorithm_context))
         algorithm = self._idle[key].pop() if self._idle[key] else make_algorithm(config)
-        self._given.append((key, algorithm))
+        self._keys[algorithm] = key
         return algorithm
 
     def built(self, algorithm, spec):
@@ -202,11 +202,12 @@ class Pool:
         networks, first = self._built[algorithm]
         restore(networks, first)
         algorithm.steer(networks, algorithm.context)
+        self._given.append(algorithm)  # one whose networks a test builds itself is not given again
         return networks
 
     def take_back(self):
-        for key, algorithm in self._given:
-            self._idle[key].append(algorithm)
+        for algorithm in self._given:
+            self._idle[self._keys[algorithm]].append(algorithm)
         self._given.clear()
 
 
