@@ -120,6 +120,7 @@ def test_python_block_runs(block, monkeypatch, tmp_path):
     """In this process, which has imported what most of them import."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")  # where `distrl` is
     exec(compile(block.text, block.where, "exec"), {"__name__": "block"})
 
 
