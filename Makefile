@@ -41,8 +41,11 @@ fast: $(VENV)/installed-dev  ## Formatting, lint, types, architecture and genera
 	$(BIN)/python -m pytest -q -k "not block_runs" tests/test_architecture.py tests/test_project.py tests/test_docs.py tests/test_site.py
 	$(BIN)/python -m benchmarks.house
 
+# `make fast` runs these, and `make test` and CI begin with it.
+CHECKED := $(patsubst %,--ignore=tests/test_%.py,architecture project site)
+
 suite: $(VENV)/installed-dev  ## The tests of CI on this Python, without the checks before them.
-	$(PYTEST) -n 3 --dist worksteal $(ARGS)
+	$(PYTEST) -n 3 --dist worksteal $(CHECKED) $(ARGS)
 
 # Runs tests that failed in CI once more, each alone: tests/second_run.py.
 again: $(VENV)/installed-dev

@@ -35,8 +35,15 @@ def ended(at, number, *arguments, cwd, before=None):
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("at", ["distrl.apps.commands.main", "distrl.launch.training"])
+@pytest.mark.parametrize(
+    ("at", "number"),
+    [
+        *(("distrl.apps.commands.main", number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)),
+        ("distrl.launch.training", signal.SIGINT),
+        pytest.param("distrl.launch.training", signal.SIGTERM, marks=pytest.mark.long),
+        pytest.param("distrl.launch.training", signal.SIGHUP, marks=pytest.mark.long),
+    ],
+)
 def test_a_signal_before_the_run_has_begun_ends_the_command_with_130(tmp_path, number, at):
     assert ended(at, number, *TRAIN, cwd=tmp_path) == (130, "")
     assert [path.name for path in tmp_path.rglob("*") if path.name != "runs"] == []

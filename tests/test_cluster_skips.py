@@ -16,7 +16,7 @@ SKIPPING = {
 }
 
 
-@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("fails", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_skip_fails_where_it_is_said_to(fails, tmp_path):
     shutil.copy(CONFTEST, tmp_path)
     for number, source in enumerate(SKIPPING.values()):

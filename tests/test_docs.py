@@ -1,7 +1,7 @@
 """The documentation is run. Conventions for fenced blocks in README.md, CONTRIBUTING.md and docs/:
 
 ```bash                  runs, in an empty directory, with `distrl` on PATH; every line must succeed
-```python                runs likewise
+```python                runs likewise, in this process
 ```bash norun: reason    does not run; the reason says what does, or why nothing can
 ```text, yaml, json …    nothing to run
 """
@@ -9,6 +9,7 @@
 import importlib.util
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,9 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from distrl.apps.commands.main import app
 from distrl.apps.config.configuration import Configuration, load
 from distrl.config.algorithms import ALGORITHMS
 from distrl.config.explain import known_paths
@@ -27,7 +30,7 @@ from distrl.memory_backend import keys
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-RUNS = {"bash": ["bash", "-euxo", "pipefail", "-c"], "python": [sys.executable, "-W", "error", "-c"]}
+RUNS = ("bash", "python")
 # What a reader takes for a command; a block in one of these would escape being run.
 OTHER_SHELLS = {"sh", "shell", "console", "zsh", "py", "pycon", ""}
 
@@ -80,23 +83,64 @@ def reader(tmp_path, tmp_path_factory):
     }
 
     def run(block: Block) -> subprocess.CompletedProcess[str]:
-        command = [*RUNS[block.language], block.text]
+        command = ["bash", "-euxo", "pipefail", "-c", block.text]
         return subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, timeout=280)
 
     return run
 
 
 def marks_of(block):
-    """A block that trains takes long; CI runs those of the README."""
-    trains = re.search(r"distrl\W+(train|sweep|tune|bench)\b", block.text)
-    return () if block.where.startswith("README") or trains is None else pytest.mark.long
+    """A block that trains, or imports TensorFlow, takes long: CI runs the one that makes a run, in the README.
+
+    What other commands show is tested within this process: `test_shown_command_of_a_block_runs`.
+    """
+    if block.where.startswith("README") and (block.language == "python" or "runs/small" in block.text):
+        return ()
+    return pytest.mark.long if re.search(r"distrl\W+(train|sweep|tune|bench|network|env|presets)\b", block.text) else ()
+
+
+def of_language(language):
+    return [block for block in COMMANDS if block.language == language]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", [pytest.param(block, id=block.where, marks=marks_of(block)) for block in COMMANDS])
+@pytest.mark.parametrize(
+    "block", [pytest.param(block, id=block.where, marks=marks_of(block)) for block in of_language("bash")]
+)
 def test_block_runs(block, reader):
     done = reader(block)
     assert done.returncode == 0, f"{block.where}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+
+
+@pytest.mark.parametrize(
+    "block", [pytest.param(block, id=block.where, marks=marks_of(block)) for block in of_language("python")]
+)
+def test_python_block_runs(block, monkeypatch, tmp_path):
+    """In this process, which has imported what most of them import."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")  # where `distrl` is
+    exec(compile(block.text, block.where, "exec"), {"__name__": "block"})
+
+
+SHOWS = re.compile(r"distrl (presets|config (show|explain)|network show|train --help)(?!.*(runs/|yaml))")
+
+
+def shown_commands():
+    """Yield the commands of the blocks that show presets, settings or networks and need no run."""
+    for block in of_language("bash"):
+        for line in block.text.replace("\\\n", " ").splitlines():
+            if SHOWS.match(line):
+                arguments = shlex.split(line, comments=True)[1:]
+                yield pytest.param(arguments, id=f"{block.where} {' '.join(arguments[:2])}")
+
+
+@pytest.mark.parametrize("arguments", [*shown_commands()])
+def test_shown_command_of_a_block_runs(arguments, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(ROOT))
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
 
 
 def test_a_block_that_fails_is_noticed(reader):

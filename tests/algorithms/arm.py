@@ -1,7 +1,6 @@
 """An environment with one bounded action, and batches of it, for the tests of algorithms for continuous actions."""
 
 import math
-from functools import cache
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ from distrl.algorithms import make_algorithm
 from distrl.config import RunConfig
 from distrl.networks.framework.backend import Gradients
 from distrl.types import ArraySpec, Batch, BoxSpec, EnvSpec
-from tests.algorithms.states import assert_same, restore, states
+from tests.algorithms.states import assert_same, made_once, restore, states
 
 N, GAMMA, SCALE = 6, 0.9, 0.5
 LOW, HIGH = np.float32([-2.0, 0.0]), np.float32([2.0, 1.0])
@@ -81,16 +80,11 @@ def trained(copy):
 
 def fresh_build(name, **algorithm):
     """Return a fixture: an algorithm and its networks as they began. Compiling them takes longer than most tests."""
-
-    @cache
-    def compiled():
-        return *(built := make(name, **algorithm)), states(built[1])
+    again = made_once(make)
 
     @pytest.fixture
     def fresh():
-        made, networks, initial = compiled()
-        restore(networks, initial)
-        return made, networks
+        return again(name, **algorithm)
 
     return fresh
 

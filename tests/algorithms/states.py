@@ -1,5 +1,7 @@
 """All that a checkpoint holds of an algorithm's networks."""
 
+from functools import wraps
+
 
 def states(networks):
     return {name: network.state_arrays() for name, network in networks.items()}
@@ -19,3 +21,23 @@ def assert_same(one, other):
             assert arrays.keys() == other[name][group].keys()
             for path, array in arrays.items():
                 assert array.tobytes() == other[name][group][path].tobytes(), f"{name}, {group}: {path}"
+
+
+def made_once(make):
+    """Return `make` with a memory: equal arguments give the same algorithm and networks, in their first state.
+
+    Compiling an update takes longer than most tests. What a test changes beside the networks' states stays changed.
+    """
+    made = {}
+
+    @wraps(make)
+    def again(*arguments, **settings):
+        key = repr((arguments, settings))
+        if key not in made:
+            algorithm, networks = make(*arguments, **settings)
+            made[key] = algorithm, networks, states(networks)
+        algorithm, networks, first = made[key]
+        restore(networks, first)
+        return algorithm, networks
+
+    return again

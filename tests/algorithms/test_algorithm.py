@@ -327,18 +327,18 @@ STEERED = {
         {"learning_rate": 0.25, "learning_rate_warm_up_updates": 4, "optimizer_type": "Adam"},
     ),
 }
+IMPALA, EPOCHS = {"name": "impala"}, {"name": "ppo", "epochs": 2, "minibatches": 2}
+STEERED_IN_CI = ((IMPALA, "schedule"), (EPOCHS, "warm-up"))
 
 
-@pytest.mark.parametrize("how", others_in_long(STEERED, ["schedule", "warm-up"]))
 @pytest.mark.parametrize(
-    "section",
+    ("section", "how"),
     [
-        {"name": "impala"},
-        {"name": "impala", "minibatches": 2},
-        {"name": "ppo", "epochs": 2, "minibatches": 2},
-        {"name": "vpg"},
+        pytest.param(section, how, marks=() if (section, how) in STEERED_IN_CI else pytest.mark.long)
+        for section in (IMPALA, IMPALA | {"minibatches": 2}, EPOCHS, {"name": "vpg"})
+        for how in STEERED
     ],
-    ids=lambda section: "-".join(map(str, section.values())),
+    ids=lambda given: given if isinstance(given, str) else "-".join(map(str, given.values())),
 )
 def test_what_is_changed_while_training_is_as_if_configured(section, how):
     before, after = STEERED[how]

@@ -19,7 +19,8 @@ ACTOR_CRITICS = ("sac", "discrete_sac", "tqc", "crossq", "ddpg", "td3")
 SEVERAL_HEADS = [name for name in ALGORITHMS if name not in {*OTHERS, *ACTOR_CRITICS}]
 
 
-@pytest.mark.parametrize("name", ACTOR_CRITICS)
+# Those of the others are tested with them: test_sac.py, test_discrete_sac.py, test_td3.py.
+@pytest.mark.parametrize("name", others_in_long(ACTOR_CRITICS, kept=("tqc", "crossq", "ddpg")))
 def test_each_loss_moves_its_own_network_alone(name):
     algorithm, networks = make(name)
     assert isinstance(algorithm, OffPolicyActorCritic)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import distrl
+from tests.algorithms.ten_updates import train
 
 HERE, NETWORKS = Path(__file__).parent, Path(__file__).parents[1] / "networks"
 NEEDS = {"jax": ("jax",), "numpy": ("jax", "scipy")}  # Keras' NumPy backend imports both
@@ -68,65 +69,6 @@ RUNS = {
         "middleware_parameters": {"scheme": [16], "batchnorm": True},
     },
 }
-UPDATES = 10
-TRAIN = """
-import json, sys
-from pathlib import Path
-import numpy as np
-from distrl.algorithms import make_algorithm
-from distrl.config import RunConfig
-from distrl.types import ArraySpec, Batch, DiscreteSpec, EnvSpec
-
-folder, parameters, updates = Path(sys.argv[1]), json.loads(sys.argv[2]), int(sys.argv[3])
-T, N = 6, 8
-
-def batch(rng, shape, states):
-    image = len(shape) == 3
-    rows = (T + 1, N, *shape)
-    return Batch(
-        observations={"observation": rng.integers(0, 256, rows).astype("uint8") if image
-                      else rng.standard_normal(rows).astype("float32")},
-        actions={"action": rng.integers(0, 3, (T, N)).astype("int32")},
-        rewards=rng.standard_normal((T, N)).astype("float32"),
-        terminated=rng.random((T, N)) < 0.1,
-        truncated=rng.random((T, N)) < 0.1,
-        valid=rng.random((T, N)) < 0.8,
-        behaviour_log_probabilities=np.log(rng.uniform(0.2, 0.6, (T, N))).astype("float32"),
-        recurrent_state={
-            name: rng.standard_normal((N, *spec.shape)).astype("float32") for name, spec in states.items()
-        },
-    )
-
-def flat(network):
-    groups = network.state_arrays().items()
-    return {f"{group}|{path}": array for group, arrays in groups for path, array in arrays.items()}
-
-for name, network_parameters in parameters.items():
-    shape, dtype = ((9, 9, 2), "uint8") if name == "conv" else ((4,), "float32")
-    spec = EnvSpec("x", {"observation": ArraySpec(shape, dtype)}, {"action": DiscreteSpec(3)})
-    config = RunConfig.model_validate({
-        "network": network_parameters | {"learning_rate": 0.003},
-        "actors": {"environments": 2, "unroll_length_steps": T},
-        "learner": {"batch_size": 4},
-    })
-    algorithm = make_algorithm(config)
-    networks = algorithm.build(spec)
-    main = networks["main"]
-    initial = folder / f"{name}-initial.npz"
-    if initial.exists():
-        groups = {group: {} for group in main.state_arrays()}
-        for key, array in np.load(initial, allow_pickle=False).items():
-            group, path = key.split("|")
-            groups[group][path] = array
-        main.restore(groups)
-    else:
-        np.savez(initial, **flat(main))
-    rng = np.random.default_rng(0)
-    states = main.online.recurrent_state
-    told = [algorithm.update(networks, batch(rng, shape, states)).metrics for _ in range(updates)]
-    np.savez(folder / f"{name}-{sys.argv[4]}.npz", **flat(main))
-    (folder / f"{name}-{sys.argv[4]}.json").write_text(json.dumps(told))
-"""
 
 
 def run(command, backend, timeout=280):
@@ -170,22 +112,16 @@ def test_the_mathematics(backend, suites):
     assert "skipped" not in result.stdout
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """The same networks, weights and batches on TensorFlow and then on JAX."""
-    skip_without("jax")
-    folder = tmp_path_factory.mktemp("trained")
-    for backend in ("tensorflow", "jax"):
-        done = run(["-c", TRAIN, str(folder), json.dumps(RUNS), str(UPDATES), backend], backend)
-        assert done.returncode == 0, done.stderr
-    return folder
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", RUNS)
-def test_ten_updates_end_in_the_same_weights(trained, name):
+@pytest.mark.parametrize("name", ["mlp", *(pytest.param(name, marks=pytest.mark.long) for name in ("lstm", "conv"))])
+def test_ten_updates_end_in_the_same_weights(name, tmp_path):
+    """The same network, weights and batches on TensorFlow and then on JAX."""
+    skip_without("jax")
+    train(tmp_path, name, RUNS[name], "tensorflow")
+    done = run(["-m", "tests.algorithms.ten_updates", str(tmp_path), name, json.dumps(RUNS[name]), "jax"], "jax")
+    assert done.returncode == 0, done.stderr
     initial, one, other = (
-        dict(np.load(trained / f"{name}-{when}.npz", allow_pickle=False)) for when in ("initial", "tensorflow", "jax")
+        dict(np.load(tmp_path / f"{name}-{when}.npz", allow_pickle=False)) for when in ("initial", "tensorflow", "jax")
     )
     assert one.keys() == other.keys()
     learned = {path for path in one if path.startswith(("online|", "optimizer|")) and one[path].dtype == np.float32}
@@ -199,7 +135,7 @@ def test_ten_updates_end_in_the_same_weights(trained, name):
     for path in one.keys() - learned:
         if "seed_generator" not in path:
             np.testing.assert_allclose(other[path], one[path], rtol=1e-6, err_msg=path)
-    told, told_too = (json.loads((trained / f"{name}-{when}.json").read_text()) for when in ("tensorflow", "jax"))
+    told, told_too = (json.loads((tmp_path / f"{name}-{when}.json").read_text()) for when in ("tensorflow", "jax"))
     assert [list(metrics) for metrics in told] == [list(metrics) for metrics in told_too]
     for metrics, metrics_too in zip(told, told_too, strict=True):
         assert metrics_too == pytest.approx(metrics, rel=1e-3, abs=1e-4)

@@ -6,14 +6,17 @@ import pytest
 from distrl.algorithms.predictors import ActionCode
 from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec, MultiDiscreteSpec
 from tests.algorithms.curious import REAL, VECTOR, N, Recorder, T, make, make_batch
-from tests.algorithms.states import assert_same, states
+from tests.algorithms.states import assert_same, made_once, restore, states
 
 KINDS = ["rnd", "icm"]
+QUICK = {"learning_rate": 3e-3, "weight": 1.0, "clip": None}
+once = made_once(make)
 
 
 def recorded(kind="rnd", **settings):
-    made, networks = make(curiosity={"kind": kind, **settings})
-    recorder = made._algorithm = Recorder(made._algorithm)
+    made, networks = once(curiosity={"kind": kind, **settings})
+    within = made._algorithm
+    recorder = made._algorithm = Recorder(within._algorithm if isinstance(within, Recorder) else within)
     return made, networks, recorder.batches
 
 
@@ -23,7 +26,7 @@ def recorded(kind="rnd", **settings):
 @pytest.mark.row("D175")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_reward_of_the_same_observation_falls(kind):
-    made, networks, batches = recorded(kind, learning_rate=3e-3, weight=1.0)
+    made, networks, batches = recorded(kind, **QUICK)
     batch = make_batch(networks, valid=np.ones((T, N), bool))
     for _ in range(100):
         made.update(networks, batch)
@@ -34,7 +37,7 @@ def test_the_reward_of_the_same_observation_falls(kind):
 
 @pytest.mark.row("D175")
 def test_an_unseen_observation_stays_new():
-    made, networks, batches = recorded(learning_rate=1e-3, weight=1.0, clip=None)
+    made, networks, batches = recorded(**QUICK)
     seen, unseen = (make_batch(networks, seed=seed, valid=np.ones((T, N), bool)) for seed in (0, 1))
     for _ in range(100):
         made.update(networks, seen)
@@ -44,7 +47,7 @@ def test_an_unseen_observation_stays_new():
 
 @pytest.mark.row("D07.22", "D175")
 def test_the_random_network_never_changes_and_is_another_one_than_the_predictor():
-    made, networks = make(curiosity={"kind": "rnd", "learning_rate": 0.01})
+    made, networks, _ = recorded(**QUICK)
     before = {name: np.array(weight) for name, weight in networks["curiosity"].online.variables.items()}
     for seed in range(5):
         made.update(networks, make_batch(networks, seed=seed))
@@ -142,30 +145,31 @@ def test_icm_finds_actions_that_show_and_is_not_paid_for_noise_that_actions_do_n
 
 
 @pytest.mark.row("D175")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [pytest.param("rnd", marks=pytest.mark.long), "icm"])
 def test_invalid_steps_count_nowhere(kind):
     """Neither in rewards nor in statistics nor in gradients; what was recorded there changes nothing."""
-    settings = {"kind": kind, "epochs": 2, "minibatches": 2}
-    (one, first), (two, second) = (make(curiosity=settings) for _ in range(2))
-    batch = make_batch(first)
+    made, networks, _ = recorded(kind, epochs=2, minibatches=2)
+    start, batch = states(networks), make_batch(networks)
     batch.valid[:, 0] = False
     rows = batch.observations["observation"].copy()
     rows[:, 0] = 1e3
     taken = batch.actions["action"].copy()
     taken[:, 0] = 1 - taken[:, 0]
     other = batch._replace(observations={"observation": rows}, actions={"action": taken})
-    names = [name for name in first if name.startswith("curiosity")]
-    told, told_too = one.update(first, batch).metrics, two.update(second, other).metrics
-    assert told["intrinsic_reward"] == pytest.approx(told_too["intrinsic_reward"], rel=1e-6)
-    for name in names:
-        its = second[name].state_arrays()
-        for group, arrays in first[name].state_arrays().items():
+    told, after = [], []
+    for given in (batch, other):
+        restore(networks, start)
+        told.append(made.update(networks, given).metrics["intrinsic_reward"])
+        after.append(states(networks))
+    assert told[0] == pytest.approx(told[1], rel=1e-6)
+    for name in (name for name in networks if name.startswith("curiosity")):
+        for group, arrays in after[0][name].items():
             for path, array in arrays.items():
-                np.testing.assert_allclose(array, its[group][path], rtol=1e-5, atol=1e-7, err_msg=path)
+                np.testing.assert_allclose(array, after[1][name][group][path], rtol=1e-5, atol=1e-7, err_msg=path)
 
 
 def test_a_batch_without_valid_steps_trains_nothing():
-    made, networks = make(curiosity={"kind": "rnd"})
+    made, networks, _ = recorded(**QUICK)
     told = made.update(networks, make_batch(networks, valid=np.zeros((T, N), bool))).metrics
     assert (told["intrinsic_reward"], told["intrinsic_deviation"], told["predictor_loss"]) == (0.0, 1.0, 0.0)
 
@@ -209,7 +213,7 @@ MANY = {
 
 
 @pytest.mark.row("D175")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [pytest.param("rnd", marks=pytest.mark.long), "icm"])
 def test_images_texts_and_several_actions(kind):
     made, networks = make(curiosity={"kind": kind, "learning_rate": 3e-3}, observations=MIXED, actions=MANY)
     recorder = made._algorithm = Recorder(made._algorithm)
@@ -254,7 +258,7 @@ def test_actions_as_one_vector():
 
 
 @pytest.mark.row("D175", "Q03")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [pytest.param("rnd", marks=pytest.mark.long), "icm"])
 def test_a_resumed_training_goes_on_bit_by_bit(kind):
     settings = {"kind": kind, "epochs": 2, "minibatches": 4}
     made, networks = make(curiosity=settings)
@@ -284,7 +288,7 @@ def test_the_weight_changes_between_two_updates():
 
 
 def test_a_predictor_that_is_not_finite_refuses_the_update():
-    made, networks = make(curiosity={"kind": "rnd"})
+    made, networks, _ = recorded(**QUICK)
     batch = make_batch(networks)
     batch.observations["observation"][1, 0] = np.nan
     before = states(networks)
@@ -293,7 +297,7 @@ def test_a_predictor_that_is_not_finite_refuses_the_update():
 
 
 def test_a_batch_after_a_refused_one_is_learned_from():
-    made, networks = make(curiosity={"kind": "rnd"})
+    made, networks, _ = recorded(**QUICK)
     made.update(networks, make_batch(networks))
     batch = make_batch(networks, seed=1)
     bias = next(

@@ -124,7 +124,7 @@ def stored(tmp_path_factory):
     return get
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_with_the_weights_that_acted_it_leads_to_the_state_and_the_values_of_the_whole_episode(stored, seed):
     run = stored(seed)
     fresh = run.fresh()

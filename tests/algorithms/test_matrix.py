@@ -3,6 +3,7 @@
 A line of the table names what an algorithm can act with. An algorithm without a line fails.
 """
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 import distrl
 from distrl.config.algorithms import ALGORITHMS
 from distrl.config.presets import missing_extras, preset_facts, preset_names
+from distrl.environments.spaces import env_spec
+from distrl.environments.worlds.random_env import RandomEnv
 from distrl.errors import ConfigError
 from distrl.runs.summary import Summary
 from distrl.terminal.console import QuietView
@@ -68,15 +71,18 @@ NO_MEMORY = {
     "naf",
 }
 """Algorithms that learn from single transitions."""
-LIKE_OTHERS = {
-    "pong-ppo",  # as pong-impala, by another algorithm
-    *(f"halfcheetah-{name}" for name in ("ppo", "sac", "td3")),  # as those of Pendulum
-    "mixed-impala",  # as mixed-ppo
-    "key-and-door-ppo-rnd",  # as mountaincar's
-    *(f"minatar-{game}-ppo" for game in ("asterix", "freeway", "seaquest", "space-invaders")),  # as breakout
-    *(f"acrobot-{name}" for name in ("impala", "a2c", "ppo", "dqn")),  # as those of CartPole
-}
-"""Presets that differ from a neighbour's in the environment or the algorithm alone."""
+LONG = pytest.mark.long
+IN_CI = (
+    "cartpole-rainbow",  # priorities, noise and distributions
+    "chain-bootstrapped-dqn",  # an ensemble
+    "halfcheetah-impala",  # MuJoCo
+    "lunarlander-dqn",  # Box2D
+    "masked-cartpole-r2d2",  # sequences
+    "mountaincar-ppo-rnd",  # curiosity
+    "pendulum-crossq",  # several networks
+    "reach-a2c",  # rounds of gradients
+)
+"""Presets that differ in kind; `make long` trains with all. Stacks, hindsight and mixed actions: tests/learning."""
 FIRST = [(name, "choice" if "choice" in kinds else "bounded") for name, kinds in ACTS.items()]
 """An action for every algorithm."""
 
@@ -123,9 +129,8 @@ def test_every_algorithm_has_a_line():
     assert ACTS.keys() == ALGORITHMS.keys()
 
 
-def test_every_algorithm_has_a_preset_whose_first_updates_ci_makes():
-    trained_here = [name for name in preset_names() if name not in LIKE_OTHERS]
-    assert {distrl.load(preset=name).config.algorithm.name for name in trained_here} == ALGORITHMS.keys()
+def test_every_algorithm_has_a_preset():
+    assert {distrl.load(preset=name).config.algorithm.name for name in preset_names()} == ALGORITHMS.keys()
 
 
 @pytest.mark.long
@@ -138,14 +143,26 @@ def test_an_algorithm_trains_with_what_it_can_act_with(name, kind, memory, tmp_p
     trained(configured(name, kind, memory), tmp_path / "run")
 
 
+@pytest.mark.row("R03")
+@pytest.mark.parametrize("name", ACTS)
+def test_a_section_takes_the_kinds_of_action_of_its_line_and_refuses_all_others(name):
+    section = ALGORITHMS[name]()
+    for kind, space in SPACES.items():
+        made = RandomEnv(action_space=space)
+        spec = env_spec("Random", made.observation_space, made.action_space, None, None)
+        with nullcontext() if kind in ACTS[name] else pytest.raises(ConfigError, match=rf"^algorithm {name}: [^\n]+$"):
+            section.check_actions(spec)
+
+
 @pytest.mark.slow
 @pytest.mark.row("R03")
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        pytest.param(name, kind, marks=[pytest.mark.long] if number else [])
+        pytest.param(name, kind, marks=[] if (name, kind) in (("dqn", "bounded"), ("sac", "choice")) else LONG)
         for name, kinds in ACTS.items()
-        for number, kind in enumerate(kind for kind in SPACES if kind not in kinds)
+        for kind in SPACES
+        if kind not in kinds
     ],
 )
 def test_an_algorithm_refuses_what_it_cannot_act_with(name, kind, tmp_path):
@@ -176,9 +193,7 @@ def test_an_algorithm_trains_with_two_actors(name, kind, memory, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.row("R02", "D197")
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long) if name in LIKE_OTHERS else name for name in preset_names()]
-)
+@pytest.mark.parametrize("name", [name if name in IN_CI else pytest.param(name, marks=LONG) for name in preset_names()])
 def test_a_preset_makes_its_first_updates(name, tmp_path):
     if missing := missing_extras(preset_facts(name)):
         pytest.skip(f"the extra {missing[0]} is not installed")

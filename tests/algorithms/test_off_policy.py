@@ -20,7 +20,7 @@ def test_bounds_become_minus_1_and_1():
     np.testing.assert_allclose(scale.half_width, [2.0, 5.0])
 
 
-@pytest.mark.parametrize("name", ["sac", "td3", "naf"])
+@pytest.mark.parametrize("name", ["sac", *(pytest.param(name, marks=pytest.mark.long) for name in ("td3", "naf"))])
 @pytest.mark.parametrize("width", [NARROWEST, WIDEST])
 def test_the_widest_and_the_narrowest_bounds_that_are_taken_can_be_learned_from(name, width):
     low, high = -0.25 * width, 0.75 * width

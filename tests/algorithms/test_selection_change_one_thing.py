@@ -196,8 +196,13 @@ def test_an_expectile_of_a_half_is_sac_and_another_weighs_errors_by_their_sign()
     ("name", "environment", "preset"),
     [
         ("MunchausenDqn", "CartPole-v1", {"replay": {"min_size_steps": 32, "capacity_steps": 256}}),
-        ("RewardPredictingPpo", "CartPole-v1", {"minibatches": 2}),
-        ("ExpectileSac", "Pendulum-v1", {"replay": {"min_size_steps": 32, "capacity_steps": 256}}),
+        pytest.param("RewardPredictingPpo", "CartPole-v1", {"minibatches": 2}, marks=pytest.mark.long),
+        pytest.param(
+            "ExpectileSac",
+            "Pendulum-v1",
+            {"replay": {"min_size_steps": 32, "capacity_steps": 256}},
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_they_train(name, environment, preset, tmp_path):

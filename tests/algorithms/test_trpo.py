@@ -194,7 +194,13 @@ class Twin:
 @pytest.mark.row("G29", "I12")
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
 @pytest.mark.parametrize(
-    "changed", [{}, {"max_kl": 0.5, "accept_ratio": 0.0}, {"max_kl": 0.3, "entropy_weight": 0.5}], ids=str
+    "changed",
+    [
+        pytest.param({}, marks=pytest.mark.long),
+        {"max_kl": 0.5, "accept_ratio": 0.0},
+        {"max_kl": 0.3, "entropy_weight": 0.5},
+    ],
+    ids=str,
 )
 def test_one_update_is_its_twin(seed, changed):
     parameters = {"damping": 0.1, "max_kl": 0.02, "accept_ratio": 0.1, "line_search_factor": 0.7, "entropy_weight": 0.0}
@@ -290,7 +296,10 @@ def test_products_are_those_of_the_explicit_fisher_matrix():
 
 
 @pytest.mark.row("I12")
-@pytest.mark.parametrize("kind", ["choice", "switches", "gaussian by state", "beta"])
+@pytest.mark.parametrize(
+    "kind",
+    ["switches", "beta", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("choice", "gaussian by state"))],
+)
 def test_products_are_second_differences_of_the_divergence(kind):
     """A network with a hidden layer: KL(old || old + d) = 1/2 d F d, and F is symmetric and positive."""
     actions, head = EVERY[kind]
@@ -328,7 +337,7 @@ def test_the_divergence_is_nearly_the_bound_on_a_small_net():
 
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(kind, marks=() if kind in ("choice", "beta", "several") else pytest.mark.long) for kind in EVERY],
+    [pytest.param(kind, marks=() if kind in ("choice", "several") else pytest.mark.long) for kind in EVERY],
 )
 def test_every_kind_of_action_moves_within_the_region_and_gains(kind):
     actions, head = EVERY[kind]
@@ -365,8 +374,12 @@ def test_actions_that_a_mask_excludes_do_not_count():
 
 @pytest.mark.row("G29", "I08", "I15")
 def test_a_step_that_is_not_good_is_refused():
-    """One point, from which more is asked than it gains: the policy stays bit by bit, the value function moves."""
-    algorithm, networks = make(line_search_steps=1, max_kl=3.0, accept_ratio=0.9)
+    """One point, from which more is asked than it gains: the policy stays bit by bit, the value function moves.
+
+    AdamW would shrink weights of the policy that no gradient moves, had it moments of them.
+    """
+    network = {"optimizer_type": "AdamW", "weight_decay": 0.5}
+    algorithm, networks = make(network=network, line_search_steps=1, max_kl=3.0, accept_ratio=0.9)
     policy, value = weights_of(networks, "policy"), weights_of(networks, "value")
     metrics = algorithm.update(networks, make_batch(networks)).metrics
     assert (metrics["step_fraction"], metrics["surrogate_gain"], metrics["kl"]) == (0.0, 0.0, 0.0)
@@ -374,6 +387,9 @@ def test_a_step_that_is_not_good_is_refused():
     for old, new in zip(policy, weights_of(networks, "policy"), strict=True):
         np.testing.assert_array_equal(old, new)
     assert all((old != new).any() for old, new in zip(value, weights_of(networks, "value"), strict=True))
+    saved = networks["main"].state_arrays()["optimizer"]
+    assert sum("momentum" in name for name in saved) == len(value)
+    assert not any("policy" in name for name in saved)
 
 
 def test_more_steps_of_the_search_find_a_good_point():
@@ -383,50 +399,25 @@ def test_more_steps_of_the_search_find_a_good_point():
     assert metrics["surrogate_gain"] >= 0.9 * metrics["step_fraction"] * metrics["expected_gain"] * (1.0 - 1e-5)
 
 
-def test_the_optimizer_has_no_moments_of_the_policy():
-    """AdamW would otherwise shrink weights of the policy that no gradient moves."""
-    algorithm, networks = make(
-        network={"optimizer_type": "AdamW", "weight_decay": 0.5}, line_search_steps=1, max_kl=3.0, accept_ratio=0.9
-    )
-    before = weights_of(networks, "policy")
-    algorithm.update(networks, make_batch(networks))
-    for old, new in zip(before, weights_of(networks, "policy"), strict=True):
-        np.testing.assert_array_equal(old, new)
-    saved = networks["main"].state_arrays()["optimizer"]
-    assert sum("momentum" in name for name in saved) == len(weights_of(networks, "value"))
-    assert not any("policy" in name for name in saved)
-
-
-def test_nothing_to_gain_is_no_step():
-    algorithm, networks = make()
-    metrics = algorithm.update(networks, make_batch(networks, valid=np.zeros((T, N), bool))).metrics
-    assert (metrics["finite"], metrics["step_fraction"], metrics["kl"]) == (True, 0.0, 0.0)
-
-
 # --- what stays -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-@pytest.mark.parametrize("field", ["rewards", "behaviour_log_probabilities"])
-def test_an_update_that_is_not_finite_changes_nothing(bad, field):
+def test_an_update_that_is_not_finite_changes_nothing():
     """A bad reward is in advantages and targets; a bad probability is in the policy's loss alone."""
     normalized = {"input_embedders_parameters": {"observation": {"normalize": True}}}
     algorithm, networks = make(network=normalized)
-    algorithm.update(networks, make_batch(networks))
-    before, batch = states(networks), make_batch(networks, valid=np.ones((T, N), bool))
-    getattr(batch, field)[0, 0] = -bad  # exp(inf)
-    metrics = algorithm.update(networks, batch).metrics
-    assert metrics["finite"] is False
-    assert_same(before, states(networks))
+    fields = ("rewards", "behaviour_log_probabilities")
+    for field, bad in [(field, bad) for field in fields for bad in (np.nan, np.inf)]:
+        assert algorithm.update(networks, make_batch(networks)).metrics["finite"] is True
+        before, batch = states(networks), make_batch(networks, valid=np.ones((T, N), bool))
+        getattr(batch, field)[0, 0] = -bad  # exp(inf)
+        metrics = algorithm.update(networks, batch).metrics
+        assert metrics["finite"] is False, (field, bad)
+        assert_same(before, states(networks))
     assert algorithm.update(networks, make_batch(networks)).metrics["finite"] is True
 
 
-@pytest.mark.parametrize(
-    "middleware",
-    [pytest.param({"scheme": [4]}, id="rows"), pytest.param(LSTM, id="sequences", marks=pytest.mark.slow)],
-)
-def test_what_was_ignored_does_not_count(middleware):
-    algorithm, networks = make(network={"middleware_parameters": middleware})
+def assert_what_was_ignored_does_not_count(algorithm, networks):
     start, told = networks["main"].state_arrays(), []
     for action, log_probability in ((0, -0.7), (1, -80.0)):
         networks["main"].restore(start)
@@ -438,6 +429,7 @@ def test_what_was_ignored_does_not_count(middleware):
     assert_same(*told)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_memory_is_unrolled():
     """With memory a step that is better for whole sequences is found, from the state before their first rows."""
@@ -449,10 +441,14 @@ def test_memory_is_unrolled():
     assert metrics["policy_loss"] == pytest.approx(0.0, abs=1e-5)  # advantages of mean 0, ratios of 1
     assert 0.001 < metrics["kl"] <= 0.01
     assert metrics["surrogate_gain"] > 0.5 * metrics["step_fraction"] * metrics["expected_gain"] > 0.0
+    assert_what_was_ignored_does_not_count(algorithm, networks)
 
 
-def test_a_restored_update_goes_on_bit_by_bit():
+def test_a_restored_update_goes_on_bit_by_bit_and_ignores_what_is_not_valid():
     algorithm, networks = make()
+    assert_what_was_ignored_does_not_count(algorithm, networks)
+    nothing = algorithm.update(networks, make_batch(networks, valid=np.zeros((T, N), bool))).metrics
+    assert (nothing["finite"], nothing["step_fraction"], nothing["kl"]) == (True, 0.0, 0.0)
     algorithm.update(networks, make_batch(networks, seed=1))
     saved, after = networks["main"].state_arrays(), []
     for _ in range(2):

@@ -144,6 +144,8 @@ def test_what_the_loss_does_not_see_changes_nothing_in_it(recurrent):
     assert not np.allclose(losses(batch._replace(observations=changed)), losses(batch), rtol=1e-6)
 
 
+@pytest.mark.long
+@pytest.mark.slow
 def test_each_loss_moves_its_own_variables_alone_and_weights_count_in_all(recurrent):
     algorithm, _ = recurrent("sac")
     batch = sequences()
@@ -160,7 +162,8 @@ def gradient_of(algorithm, batch):
     return Gradients(step._loss._function, trainable, step._loss.others)(batch)[2]
 
 
-@pytest.mark.parametrize("name", [pytest.param("tqc", marks=pytest.mark.long), "ddpg"])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["tqc", "ddpg"])
 def test_everything_learns_and_a_restored_training_goes_on_bit_by_bit(recurrent, name):
     algorithm, networks = recurrent(name)
     before = {key: trained(network.online) for key, network in networks.items()}

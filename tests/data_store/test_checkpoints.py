@@ -225,17 +225,17 @@ def test_what_cannot_be_saved_leaves_nothing_behind(tmp_path, given, message):
 
 # --- crashes ----------------------------------------------------------------------------------------------------------
 
-CRASHING_SAVE = textwrap.dedent(
+CRASHING_SAVES = textwrap.dedent(
     """
     import os, shutil, signal, sys
     from pathlib import Path
     import numpy as np
     from distrl.data_store import checkpoints
 
-    directory, when, step = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    directory, step = Path(sys.argv[1]), int(sys.argv[2])
     calls = 0
 
-    def dying(call):
+    def dying(call, when):
         def wrapped(*args, **kwargs):
             global calls
             calls += 1
@@ -244,20 +244,35 @@ CRASHING_SAVE = textwrap.dedent(
             return call(*args, **kwargs)
         return wrapped
 
-    os.fsync, os.rename, os.replace = dying(os.fsync), dying(os.rename), dying(os.replace)
-    shutil.rmtree = dying(shutil.rmtree)
-    arrays = {"main": {"weight": np.full(1000, 2.0)}}
-    checkpoints.save(directory, step, arrays, {"updates": 2}, keep=1, best=True)
-    print(calls)
+    def save(when):
+        os.fsync, os.rename, os.replace = (dying(call, when) for call in (os.fsync, os.rename, os.replace))
+        shutil.rmtree = dying(shutil.rmtree, when)
+        arrays = {"main": {"weight": np.full(1000, 2.0)}}
+        checkpoints.save(directory / str(when), step, arrays, {"updates": 2}, keep=1, best=True)
+        return calls
+
+    for when in range(1, 30):
+        child = os.fork()
+        if child == 0:
+            os._exit(save(when))
+        status = os.waitpid(child, 0)[1]
+        print(status)
+        if os.WIFEXITED(status):
+            break
     """
 )
 
 
-def crash(directory, when, step):
-    """Saves value 2.0 in another process, which kill -9 meets before its `when`-th call that changes the disk."""
-    command = [sys.executable, "-c", CRASHING_SAVE, str(directory), str(when), str(step)]
+def crashes(directory, step):
+    """Return how processes ended that save value 2.0 in folders 1, 2, …; the last one survives.
+
+    Each meets kill -9 before its call of this number that changes the disk. The exit code is the number of calls.
+    """
     root = Path(__file__).parents[2]
-    return subprocess.run(command, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, capture_output=True, text=True)
+    command, environment = [sys.executable, "-c", CRASHING_SAVES, str(directory), str(step)], {"PYTHONPATH": str(root)}
+    done = subprocess.run(command, cwd=root, env=os.environ | environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [int(status) for status in done.stdout.split()]
 
 
 @pytest.mark.slow
@@ -265,19 +280,19 @@ def crash(directory, when, step):
 def test_kill_at_any_moment_of_a_save(tmp_path, step):
     """Fills the disk, then dies before the first, second, … fsync, rename or removal until a save survives."""
     for when in range(1, 30):
+        save(tmp_path / str(when), 1, {"main": {"weight": np.full(1000, 1.0)}}, {"updates": 1}, keep=1, best=True)
+    *killed, survived = crashes(tmp_path, step)
+    assert killed == [signal.SIGKILL] * len(killed)
+    assert os.WEXITSTATUS(survived) == len(killed) > 8  # every one of the calls has been the last one
+    for when in range(1, len(killed) + 2):
         directory = tmp_path / str(when)
-        save(directory, 1, {"main": {"weight": np.full(1000, 1.0)}}, {"updates": 1}, keep=1, best=True)
-        result = crash(directory, when, step)
         loaded = load_newest(directory)
         value = loaded.arrays["main"]["weight"][0]
         assert (value, loaded.meta["updates"], loaded.rejected) in [(1.0, 1, []), (2.0, 2, [])]
-        if result.returncode == 0:
-            break
-        assert result.returncode == -signal.SIGKILL, result.stderr
-        assert best_path(directory).is_dir()
-        save(directory, 3, {"main": {"weight": np.full(1000, 3.0)}}, {}, keep=1, best=True)
-        assert names(directory) == ["best", "ckpt-000000000003"]
-    assert int(result.stdout) == when - 1 > 8  # every one of the calls has been the last one
+        if when <= len(killed):
+            assert best_path(directory).is_dir()
+            save(directory, 3, {"main": {"weight": np.full(1000, 3.0)}}, {}, keep=1, best=True)
+            assert names(directory) == ["best", "ckpt-000000000003"]
     assert value == 2.0
 
 

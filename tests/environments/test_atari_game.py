@@ -38,7 +38,7 @@ def play(made: AtariGame, steps: int = 1000):
             return
 
 
-@pytest.mark.parametrize("sticky", [0.0, 0.25])
+@pytest.mark.parametrize("sticky", [pytest.param(0.0, marks=pytest.mark.long), 0.25])
 def test_observations_and_rewards_are_gymnasiums_until_the_game_is_over(sticky):
     single = gymnasium.make("ALE/Breakout-v5", frameskip=1, repeat_action_probability=sticky, disable_env_checker=True)
     reference = AtariPreprocessing(single, noop_max=0, frame_skip=4, grayscale_newaxis=True)

@@ -100,14 +100,14 @@ def test_any_info_that_nothing_reads_is_stepped_through(kind: str, vectorization
     assert rewards_of(config, rows) == [[1.5] * rows, [1.5] * rows, [0.0] * rows, [1.5] * rows]
 
 
-@pytest.mark.parametrize("kind", ["kinds", "none"])
+@pytest.mark.parametrize("kind", ["kinds", pytest.param("none", marks=pytest.mark.long)])
 def test_also_in_processes_and_beside_a_metric(kind: str) -> None:
     for changes in ({"vectorization": "async"}, {"vectorization": "sync", "metrics": {"other": "sum"}}):
         config = EnvironmentConfig(id=f"{__name__}:Telling", kwargs={"kind": kind}, **changes)
         assert rewards_of(config, 2) == [[1.5] * 2, [1.5] * 2, [0.0] * 2, [1.5] * 2]
 
 
-@pytest.mark.parametrize("vectorization", ["sync", "async"])
+@pytest.mark.parametrize("vectorization", ["sync", pytest.param("async", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("reward", "said"), [(np.array([1.5]), "has shape (1,)"), ([1, 2], "has shape (2,)"), ({}, "is a dict")]
 )

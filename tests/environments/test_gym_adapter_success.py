@@ -53,20 +53,22 @@ def ended(form, vectorization):
 
 
 @pytest.mark.row("P07.4")
-@pytest.mark.parametrize("form", ["bool", "float"])
-@pytest.mark.parametrize("vectorization", ["sync", "async"])
+@pytest.mark.parametrize(
+    ("form", "vectorization"),
+    [("bool", "sync"), ("float", "sync"), ("bool", "async"), pytest.param("float", "async", marks=pytest.mark.long)],
+)
 def test_the_last_step_of_an_episode_says_it(form, vectorization):
     found = ended(form, vectorization)
     assert found[1] == found[4] == [True, False]  # the third step was a reset
 
 
-@pytest.mark.parametrize("vectorization", ["sync", "async"])
+@pytest.mark.parametrize("vectorization", ["sync", pytest.param("async", marks=pytest.mark.long)])
 def test_an_environment_that_does_not_say_it_is_not_taken_for_one_that_failed(vectorization):
     assert ended("sometimes", vectorization)[1] == [False, None]
 
 
 @pytest.mark.parametrize("form", ["nothing", "several"])
-@pytest.mark.parametrize("vectorization", ["sync", "async"])
+@pytest.mark.parametrize("vectorization", ["sync", pytest.param("async", marks=pytest.mark.long)])
 def test_what_is_no_single_answer_is_none(form, vectorization):
     assert ended(form, vectorization) == [None] * 5
 

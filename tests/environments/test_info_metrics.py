@@ -258,7 +258,7 @@ def test_games_refuse_what_they_never_report():
         VectorEnvironment(EnvironmentConfig(**given, metrics={"lives": "last", "score": "sum"}), 1)
 
 
-@pytest.mark.parametrize("vectorization", ["sync", "async"])
+@pytest.mark.parametrize("vectorization", ["sync", pytest.param("async", marks=pytest.mark.long)])
 def test_a_value_that_is_no_number_is_an_error_of_the_environment(vectorization):
     with pytest.raises(EnvironmentFailedError) as caught:
         ended_episodes(walk(vectorization, {"odd": "sum"}, odd="far"))

@@ -2,12 +2,14 @@
 
 import copy
 import dataclasses
+from collections import defaultdict
 
 import numpy as np
 import pytest
 
 from distrl.actors.actor import Actor
 from distrl.actors.policy import Policy
+from distrl.algorithms import built, make_algorithm
 from distrl.config import RunConfig
 from distrl.config.schedules import Progress
 from distrl.environments.vector import VectorEnvironment
@@ -25,6 +27,7 @@ from distrl.memory_backend.inbox import Inbox
 from distrl.memory_backend.stream import QueueCaps
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader
 from distrl.unroll_schema import UnrollSchema
+from tests.algorithms.states import restore, states
 from tests.forging import forge, rejected
 
 T, B = 2, 3
@@ -175,6 +178,50 @@ def bundle_cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+class Pool:
+    """Algorithms with networks, by configuration: compiling an update takes longer than most tests.
+
+    A test gets each of them once, in its first state; the next test may get it again.
+    """
+
+    def __init__(self):
+        self._idle, self._keys, self._built, self._given = defaultdict(list), {}, {}, []
+
+    def make_algorithm(self, config):
+        key = repr((config.environment, config.algorithm_context))
+        algorithm = self._idle[key].pop() if self._idle[key] else make_algorithm(config)
+        self._keys[algorithm] = key
+        return algorithm
+
+    def built(self, algorithm, spec):
+        if algorithm not in self._built:
+            networks = built(algorithm, spec)
+            self._built[algorithm] = networks, states(networks)
+        networks, first = self._built[algorithm]
+        restore(networks, first)
+        algorithm.steer(networks, algorithm.context)
+        self._given.append(algorithm)  # one whose networks a test builds itself is not given again
+        return networks
+
+    def take_back(self):
+        for algorithm in self._given:
+            self._idle[self._keys[algorithm]].append(algorithm)
+        self._given.clear()
+
+
+@pytest.fixture(scope="session")
+def pool():
+    return Pool()
+
+
+@pytest.fixture(autouse=True)
+def algorithms_of_earlier_tests(pool, monkeypatch):
+    monkeypatch.setattr("distrl.learner.preparation.make_algorithm", pool.make_algorithm)
+    monkeypatch.setattr("distrl.learner.preparation.built", pool.built)
+    yield
+    pool.take_back()
 
 
 @pytest.fixture(scope="session")

@@ -156,15 +156,13 @@ def test_weights_that_are_not_all_of_the_training_are_refused_with_the_path(
 
 def test_several_networks_are_more_than_the_policy_that_is_published(trained, prepared, backend, tmp_path, monkeypatch):
     trained(Place(tmp_path / "b"))
-    monkeypatch.setattr("distrl.algorithms.impala.Impala.build", _with_a_critic)
+    monkeypatch.setattr("distrl.learner.preparation.built", _with_a_critic)
     with pytest.raises(CheckpointError, match="has the networks main, critic, and only main is published"):
         prepared(place=Place(tmp_path / "c", own=False), backend=backend)
 
 
-def _with_a_critic(self, spec):
-    from distrl.algorithms.algorithm import GradientAlgorithm
-
-    (main,) = GradientAlgorithm.build(self, spec).values()
+def _with_a_critic(algorithm, spec):
+    (main,) = algorithm.build(spec).values()
     return {"main": main, "critic": main}
 
 

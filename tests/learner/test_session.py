@@ -643,8 +643,18 @@ def outstanding(backend):
     return free + held + ledger.queued + ledger.in_flight
 
 
-@pytest.mark.parametrize("k", [0, 1, 2])
-@pytest.mark.parametrize("kinds", [(VectorEnvironment, VectorEnvironment, Slow), (VectorEnvironment, Faulty, Slow)])
+SOUND, WITH_FAULTS = (VectorEnvironment, VectorEnvironment, Slow), (VectorEnvironment, Faulty, Slow)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "k"),
+    [
+        (SOUND, 0),
+        (WITH_FAULTS, 1),
+        *(pytest.param(SOUND, k, marks=pytest.mark.long) for k in (1, 2)),
+        *(pytest.param(WITH_FAULTS, k, marks=pytest.mark.long) for k in (0, 2)),
+    ],
+)
 @pytest.mark.row("D66", "D67", "O14", "T07", "G17")
 def test_no_unroll_is_older_than_k_updates_and_nothing_dead_locks(prepared, toy_config, k, kinds):
     config = toy_config(
@@ -666,13 +676,13 @@ def test_no_unroll_is_older_than_k_updates_and_nothing_dead_locks(prepared, toy_
     assert outstanding(backend) == (k + 1) * 2
 
 
-@pytest.mark.parametrize("k", [0, 1])
+@pytest.mark.parametrize("k", [pytest.param(0, marks=pytest.mark.long), 1])
 def test_a_restart_under_running_actors_neither_blocks_nor_leaks_tickets(prepared, toy_config, k):
     paths = {"algorithm__max_staleness_updates": k, "checkpoint__every_updates": 4}
     config = toy_config(stop__updates=6, **paths)
     made = prepared(config)
     backend = made.backend
-    with fleet(config, backend, (VectorEnvironment, Faulty, Slow)):
+    with fleet(config, backend, WITH_FAULTS):
         for updates in (6, 9, 15):
             learning = Learning(made)
             assert learning.run() == "updates"

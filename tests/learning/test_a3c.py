@@ -2,14 +2,14 @@
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.redis]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.redis]
 
 
 @pytest.mark.row("D163")
 @pytest.mark.parametrize(
     ("preset", "seed", "goal", "budget_steps"),
     [
-        pytest.param(preset, seed, *goal, marks=[] if (preset, seed) == ("cartpole-a3c", 1) else pytest.mark.long)
+        (preset, seed, *goal)
         for seed in (1, 2, 3)
         for preset, *goal in (
             ("cartpole-a3c", 475.0, 1_000_000),

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 CUE = [
     "environment.id=distrl.environments.worlds.toy:MemoryCue",
@@ -29,7 +29,6 @@ def test_a_recurrent_policy_remembers_a_cue(train_here, tmp_path):
     assert json.loads(done.stdout)["mean_return"] >= 0.9
 
 
-@pytest.mark.long
 @pytest.mark.redis
 def test_two_actors_send_what_it_learns_from(train_preset):
     sets = ("algorithm.replay.min_size_steps=640", "stop.env_steps=3000", "actors.count=2")
@@ -39,7 +38,6 @@ def test_two_actors_send_what_it_learns_from(train_preset):
 
 
 @pytest.mark.row("D164")
-@pytest.mark.long
 @pytest.mark.redis
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_preset_reaches_its_goal_within_its_budget(train_preset, tmp_path, seed):

@@ -93,7 +93,8 @@ def test_choices_are_learned_with_it(train_here, algorithm):
 
 
 @pytest.mark.row("D135")
-@pytest.mark.parametrize("algorithm", ["sac", pytest.param("td3", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("algorithm", ["sac", "td3"])
 def test_real_numbers_are_learned_with_it(train_here, point, algorithm):
     """Its goals are float64 and travel as float32."""
     train_here(point, *settings(algorithm, "false", 0.1))
@@ -103,7 +104,9 @@ def test_real_numbers_are_learned_with_it(train_here, point, algorithm):
 @pytest.mark.parametrize(
     ("tolerance", "reward", "reason"),
     [
-        (0.1, "distance", "algorithm.replay.hindsight.reward: kind distance makes "),
+        pytest.param(
+            0.1, "distance", "algorithm.replay.hindsight.reward: kind distance makes ", marks=pytest.mark.long
+        ),
         (
             3.0,
             "sparse",

@@ -38,7 +38,8 @@ def test_values_of_a_corridor(train_here):
     assert (ActionSelector(policy.distributions).mode({"q/q": q})["action"] == 1).all()
 
 
-@pytest.mark.parametrize(("name", "head"), [pytest.param("dqn", "q", marks=pytest.mark.long), ("c51", "categorical_q")])
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "head"), [("dqn", "q"), ("c51", "categorical_q")])
 def test_the_best_of_what_a_mask_allows(train_here, name, head):
     """The environment raises at a forbidden choice, so none is taken; of two allowed ones the greater pays 1."""
     policy = train_here(

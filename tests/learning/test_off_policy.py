@@ -9,12 +9,11 @@ import pytest
 
 from distrl.config.presets import preset_facts
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 LENGTH, REACH = 8, 0.5
 NOISE = "exploration={kind: gaussian_noise, stddev: {kind: constant, value: 0.1}, random_steps: 256}"
 DRAWN = "exploration={kind: policy, random_steps: 256}"
-IN_CI = {"tqc", "naf"}
 SETTINGS = {
     "ddpg": ("algorithm.target_update_rate=0.02", NOISE),
     "naf": ("algorithm.target_update_rate=0.02", NOISE),
@@ -53,9 +52,7 @@ def mean_return(policy, output) -> float:
     return float(total.mean())
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in IN_CI else pytest.mark.long) for name in SETTINGS]
-)
+@pytest.mark.parametrize("name", SETTINGS)
 def test_it_brings_a_point_home(train_here, name):
     """Every action pays at later steps alone: without targets that bootstrap, or a policy that climbs them, nothing."""
     policy = train_here(
@@ -80,7 +77,6 @@ PRESETS = [
 ]
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1500)
 @pytest.mark.redis
 @pytest.mark.parametrize("preset", PRESETS)

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 LENGTH, REACH = 8, 0.5
 
@@ -40,7 +40,6 @@ def test_td3_brings_a_point_home(train_here):
     assert mean_return(policy) > -0.9
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1500)
 @pytest.mark.redis
 @pytest.mark.parametrize("algorithm", [[], ["--algorithm", "examples.own_td3:OwnTd3"]], ids=["built in", "own"])

@@ -48,6 +48,8 @@ COMMANDS = {
     "status": ("status", "run"),
     "doctor": ("doctor", "run"),
 }
+IN_CI = ("runs", "report", "status")
+"""Commands that read many runs, all of one run, and a run that is under way; `make long` tries the others."""
 PAGES = (
     *("", "/curve?names=loss", "/marks", "/histograms", "/config", "/events", "/logs/learner", "/checkpoints"),
     *("/logs/learner/matches?words=a", "/logs/learner/whole", "/evaluations", "/films", "/films/best.webm"),
@@ -118,20 +120,24 @@ def odd_runs(folder):
             kept.rename(path)
 
 
-@pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS)
-def test_no_command_opens_what_is_no_file(watch, tmp_path, monkeypatch, arguments):
+def in_long(name, kept):
+    return name if name in kept else pytest.param(name, marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize("name", [in_long(name, IN_CI) for name in COMMANDS])
+def test_no_command_opens_what_is_no_file(watch, tmp_path, monkeypatch, name):
     monkeypatch.setattr("distrl.apps.reports.report.figures", lambda table: ())  # drawing takes time
     monkeypatch.setattr("distrl.apps.reports.pictures.picture", lambda *about: b"")
     for _ in odd_runs(tmp_path):
-        CliRunner().invoke(app, arguments)
+        CliRunner().invoke(app, COMMANDS[name])
     assert watch.noticed == []
 
 
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_no_reader_opens_what_is_no_file(watch, tmp_path, call):
+@pytest.mark.parametrize("name", [in_long(name, CALLS.keys() - {"resume"}) for name in CALLS])
+def test_no_reader_opens_what_is_no_file(watch, tmp_path, name):
     for run in odd_runs(tmp_path):
         with suppress(DistrlError, OSError):
-            call(run)
+            CALLS[name](run)
     assert watch.noticed == []
 
 

@@ -82,7 +82,7 @@ def test_the_shape_says_where_the_channels_are(shape: tuple[int, ...], turned: b
     )
 
 
-@pytest.mark.parametrize("vectorization", ["sync", "async"])
+@pytest.mark.parametrize("vectorization", ["sync", pytest.param("async", marks=pytest.mark.long)])
 def test_every_number_is_at_its_place_also_for_a_policy_that_is_given_the_environments_own(vectorization: str) -> None:
     environment = make({"image": (3, 8, 6), "other": (4,)}, vectorization=vectorization)
     policys = Pipeline.of(environment.spec)

@@ -147,8 +147,7 @@ def test_a_hostile_client_is_told_and_dropped_and_the_others_go_on(serving, sent
 
 
 def test_a_slow_client_is_told_and_dropped(serving, monkeypatch):
-    monkeypatch.setattr(module, "MESSAGE_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(module, "GREETING_S", 0.2)
+    monkeypatch.setattr("distrl.environments.remote.connection.GREETING_S", 0.2)
     served = serving()
     with served.connect() as raw, closing(Channel(raw.dup(), message_timeout_s=LONG_S)) as slow:
         raw.sendall(b"0000")

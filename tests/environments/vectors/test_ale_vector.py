@@ -49,6 +49,7 @@ def test_games_are_the_same_beyond_their_end_and_only_the_screen_of_a_lost_game_
     assert not equal[terminated].all()  # some last screens are as the ones before; if all are, ALE shows the true one
 
 
+@pytest.mark.long
 def test_a_truncated_game_shows_its_true_screen_and_the_next_begins():
     terminated, truncated, equal = compare(both(max_frames_per_episode=150), 80)
     assert truncated.sum() >= 4
@@ -67,12 +68,23 @@ def test_games_end_apart_from_each_other():
     assert equal[~terminated].all()
 
 
-@pytest.mark.parametrize("values", [{"max_pool": False}, {"frame_skip": 1}, {"frame_skip": 3}, {"fire_reset": True}])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"max_pool": False, "frame_skip": 3, "fire_reset": True},
+        *(
+            pytest.param(values, marks=pytest.mark.long)
+            for values in ({"max_pool": False}, {"frame_skip": 1}, {"frame_skip": 3}, {"fire_reset": True})
+        ),
+    ],
+    ids=str,
+)
 def test_options_are_the_same(values):
     _, _, equal = compare(both(**values), 25)
     assert equal.all()
 
 
+@pytest.mark.long
 def test_colours_size_and_all_actions_are_the_same():
     _, _, equal = compare(both("pong", greyscale=False, size=(42, 40), full_action_space=True), 20)
     assert equal.all()
@@ -86,5 +98,6 @@ def test_seeds_repeat_sticky_games():
         vector.close()
         return np.array(seen)
 
-    np.testing.assert_array_equal(play([7, 8]), play([7, 8]))
-    assert (play([7, 8]) != play([9, 8])).any()
+    played = play([7, 8])
+    np.testing.assert_array_equal(play([7, 8]), played)
+    assert (played != play([9, 8])).any()

@@ -28,7 +28,7 @@ def lengths_of_episodes(environment: RandomEnv, steps: int) -> np.ndarray:
 
 
 @pytest.mark.row("M09")
-@pytest.mark.parametrize("deterministic", [True, False])
+@pytest.mark.parametrize("deterministic", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_episodes_have_a_mean_length_of_ten(deterministic: bool) -> None:
     lengths = lengths_of_episodes(RandomEnv(deterministic=deterministic), 30_000)
     # Geometric: deviation 9.5, so that the mean of 3,000 has one of 0.17.

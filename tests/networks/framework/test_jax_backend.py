@@ -150,7 +150,7 @@ if not ON_JAX:
         told = configured(body, XDG_CACHE_HOME=ours, JAX_COMPILATION_CACHE_DIR=theirs).stdout.split()
         assert told == ["7.0", "False", theirs]
 
-    @pytest.mark.slow
+    @pytest.mark.long
     @pytest.mark.skipif(JAX_MISSING, reason="JAX is not installed")
     def test_configure_sets_threads_and_devices():
         body = """

@@ -25,7 +25,7 @@ print(json.dumps([sys.modules["keras"].config.backend(), brought, importable, to
 """
 
 
-@pytest.mark.parametrize("framework", [name for name in UNUSED if find_spec(name)])
+@pytest.mark.parametrize("framework", ["tensorflow", pytest.param("jax", marks=pytest.mark.long)])
 def test_keras_computes_without_the_packages_that_it_would_bring(framework):
     told = subprocess.check_output([sys.executable, "-c", LEAN, framework], text=True, stderr=subprocess.DEVNULL)
     installed = [name for name in UNUSED[framework] if find_spec(name)]

@@ -149,7 +149,9 @@ NETWORKS = {
 }
 
 
-@pytest.mark.parametrize(("name", "minibatches"), [("bfloat16", 1), ("noisy", 1), ("lstm", 2)])
+@pytest.mark.parametrize(
+    ("name", "minibatches"), [("bfloat16", 1), ("noisy", 2), pytest.param("lstm", 2, marks=pytest.mark.long)]
+)
 def test_networks_are_trained_as_by_keras(monkeypatch, wrap, batch_for, name, minibatches):
     """Steps alone and in the loop of a compiled call; a batch that is not finite comes between, and is not learned."""
 
