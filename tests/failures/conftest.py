@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from distrl.apps.commands import main
 from distrl.apps.config.configuration import load
 from distrl.config.load import dump
 from distrl.memory_backend.backend import connect
@@ -50,13 +51,13 @@ def assert_ended_cleanly() -> Callable[..., None]:
     return check
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def cartpole() -> list[str]:
     """The preset that `make train` runs."""
     return ["--preset", "cartpole-impala"]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def endless(cartpole: list[str]) -> list[str]:
     """The same without an end of its own."""
     return [*cartpole, "--set", "stop.mean_return=null", "--set", "stop.env_steps=null"]
@@ -69,7 +70,7 @@ def slow_steps() -> list[str]:
     return ["--env", "benchmarks.sleeping:Sleeping", "--set", "environment.kwargs={step_s: 0.005}", *shape]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def unhurried(endless: list[str]) -> list[str]:
     """Endless as well, in an environment that sleeps, so that commands on the run have the processor."""
     steps = ["--set", "environment.kwargs={step_s: 0.005}", "--set", "actors.unroll_length_steps=8"]
@@ -92,6 +93,21 @@ def distrl_command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[
             timeout=timeout,
             check=False,
         )
+
+    return run
+
+
+@pytest.fixture
+def command_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs one command line in this process, which has imported all that it needs, in the directory of the test."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        capfd.readouterr()
+        code = main.main(list(arguments))
+        return subprocess.CompletedProcess(arguments, code, *capfd.readouterr())
 
     return run
 

@@ -170,7 +170,8 @@ def alerts(route):
     )
 
 
-@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("theme", ["light", "dark"])
 def test_neither_sign_in_nor_editor_nor_bell_has_a_serious_finding(hostile, tmp_path, free_port, browser, theme):
     tab = browser.new_page(color_scheme=theme, reduced_motion="reduce")
     tab.set_default_timeout(1000 * PATIENCE_S)
@@ -248,6 +249,7 @@ class Keyboard:
         raise AssertionError(f"{words!r} cannot be reached by {key}; it passed {passed}")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("folders")
 def test_all_of_it_is_reached_without_a_mouse(dashboard, tab, job):
     keys = Keyboard(tab)

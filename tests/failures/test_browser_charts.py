@@ -84,6 +84,7 @@ def point_at(tab, share, height=0.5):
     return box
 
 
+@pytest.mark.long
 def test_a_chart_by_mouse(page):
     tab = page()
     point_at(tab, 0.5)
@@ -147,6 +148,7 @@ def test_a_chart_by_keyboard_and_as_a_table(page):
     assert card.locator("summary").evaluate("(element) => element === document.activeElement")
 
 
+@pytest.mark.long
 def test_a_chart_as_files(page, tmp_path):
     tab = page()
     card = tab.locator("figure").first
@@ -170,6 +172,7 @@ def titles(tab):
     return tab.locator(".panels-grid h2").all_inner_texts()
 
 
+@pytest.mark.long
 def test_panels_are_chosen_arranged_and_kept_in_the_address(page):
     tab = page()
     assert titles(tab) == ["Throughput", "Loss"]  # those without numbers, such as KL divergence, are not shown
@@ -216,6 +219,7 @@ def test_panels_are_chosen_arranged_and_kept_in_the_address(page):
     assert titles(tab) == ["Throughput", "Loss"]
 
 
+@pytest.mark.long
 def test_smoothing_keeps_the_raw_line_and_a_range_that_is_wrong_is_told(page):
     tab = page("?smooth=51&main=loss;clip")
     main = tab.locator("figure").first

@@ -104,6 +104,7 @@ def test_a_sweep_is_found_grouped_and_kept_in_the_address(sweep, dashboard, tab)
     assert tab.complaints == []
 
 
+@pytest.mark.long
 def test_ranges_by_keyboard_and_by_mouse_choose_runs(page):
     tab = page()
     assert rows(tab).count() == 9
@@ -136,6 +137,7 @@ def test_ranges_by_keyboard_and_by_mouse_choose_runs(page):
     rows(tab).nth(8).wait_for()
 
 
+@pytest.mark.long
 def test_the_table_is_sorted_cut_and_saved(page, tmp_path):
     tab = page()
     heading = tab.locator(".compared").get_by_role("columnheader", name=re.compile("^Return"))
@@ -160,6 +162,7 @@ def test_the_table_is_sorted_cut_and_saved(page, tmp_path):
     assert table[0]["Return"] == "110"
 
 
+@pytest.mark.long
 def test_pictures_tell_what_mattered_and_lead_to_runs(page, tmp_path):
     tab = page()
     tab.get_by_text("more than by chance: learning_rate").wait_for()
@@ -183,6 +186,7 @@ def test_pictures_tell_what_mattered_and_lead_to_runs(page, tmp_path):
     tab.wait_for_url(re.compile("#/run/"))
 
 
+@pytest.mark.long
 def test_chosen_runs_lead_to_their_sweep(sweep, dashboard, tab):
     chosen = "&".join(f"id={id_of(f'rates/{number:04}')}" for number in (1, 4))
     tab.goto(f"{dashboard}#/compare?{chosen}&x=actors.count&group=-")
@@ -194,6 +198,7 @@ def test_chosen_runs_lead_to_their_sweep(sweep, dashboard, tab):
     assert tab.complaints == []
 
 
+@pytest.mark.long
 def test_a_search_and_a_population(tmp_path, request, tab):
     for kind in ("search", "population"):
         for number in (1, 2, 3):

@@ -7,7 +7,7 @@ import pytest
 from distrl.apps.dashboard.files import id_of
 from tests.failures.browsing import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.redis]
+pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.redis]
 
 
 def test_the_flow_of_a_training_and_one_of_its_actors(start_run, unhurried, dashboard, tab):

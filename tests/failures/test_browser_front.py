@@ -75,6 +75,7 @@ def test_a_query_is_typed_and_the_address_is_a_link(dashboard, tab, browser):
     assert tab.asked == {"127.0.0.1"}
 
 
+@pytest.mark.long
 def test_groups_are_unfolded_with_the_keyboard(dashboard, tab):
     tab.goto(f"{dashboard}#/?group=network.learning_rate&sort=-mean_return_100")
     group = tab.get_by_role("button", name="0.01", exact=True)
@@ -95,6 +96,7 @@ def test_groups_are_unfolded_with_the_keyboard(dashboard, tab):
     assert tab.complaints == []
 
 
+@pytest.mark.long
 def test_columns_are_chosen(dashboard, tab):
     tab.goto(dashboard)
     tab.get_by_role("button", name="Columns …").click()
@@ -105,6 +107,7 @@ def test_columns_are_chosen(dashboard, tab):
     assert "column=algorithm.discount" in tab.url
 
 
+@pytest.mark.long
 def test_runs_are_labelled_archived_and_deleted(dashboard, tab, folders):
     tab.goto(dashboard)
     tab.get_by_role("button", name="Name, tags and note of run3").click()
@@ -134,6 +137,7 @@ def test_runs_are_labelled_archived_and_deleted(dashboard, tab, folders):
     assert tab.complaints == []
 
 
+@pytest.mark.long
 def test_a_stop_of_several_shows_how_far_it_is_and_ends_with_the_server(dashboard, tab, folders):
     """The server's answers are made up: nothing here runs."""
     names, asked = ["run5", "run4", "run3", "run2", "run1"], []
@@ -173,6 +177,7 @@ def until_asked(tab, asked, number):
         tab.wait_for_timeout(20)
 
 
+@pytest.mark.long
 def test_what_was_typed_last_does_not_change_the_address_of_the_next_page(dashboard, tab):
     tab.goto(dashboard)
     tab.get_by_role("link", name="run2").wait_for()

@@ -13,7 +13,7 @@ from distrl.runs.labels import Labels
 from tests.failures.browsing import serving
 from tests.run_folders import make_run
 
-pytestmark = [pytest.mark.slow, pytest.mark.row("P08")]
+pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.row("P08")]
 
 LONG = "W" * 80
 FAILURE = "actor 0 ended with 1: " + "unbroken" * 60

@@ -12,7 +12,7 @@ from tests.failures.browsing import until
 from tests.faults.arguments import sets
 from tests.run_folders import make_run
 
-pytestmark = [pytest.mark.slow, pytest.mark.redis]
+pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.redis]
 
 
 def opened(tab, dashboard, run, query=""):
@@ -93,7 +93,6 @@ def test_a_training_that_fails_shows_why(start_run, slow_steps, dashboard, tab, 
     assert tab.complaints == []
 
 
-@pytest.mark.long
 def test_details_by_keyboard_and_films_by_steps(dashboard, tab, tmp_path, distrl_command):
     folder = make_run(tmp_path / "a", sets=("stop.mean_return=40", "network.learning_rate=0.0625"), pid=1)
     film = ["evaluate", "--env", "CartPole-v1", "--baseline", "random", "--episodes", "1", "--video"]

@@ -126,6 +126,7 @@ def test_a_run_is_started_cloned_and_stopped_with_the_keyboard(runs, free_port, 
     assert not [text for text in tab.complaints if not any(words in text for words in expected)]
 
 
+@pytest.mark.long
 def test_without_the_flag_there_are_no_buttons(runs, free_port, tab):
     with serving(runs, free_port) as (_, url):
         tab.goto(url)
@@ -135,6 +136,7 @@ def test_without_the_flag_there_are_no_buttons(runs, free_port, tab):
         tab.get_by_text("This dashboard starts no trainings").wait_for()
 
 
+@pytest.mark.long
 def test_the_bell_tells_of_an_alert(runs, free_port, tab):
     alerts = [{"id": "a-1", "rule": "solved", "severity": "info", "run": "ab", "name": "old", "text": "solved: x"}]
     answer = {"mark": "1", "on": True, "at": 1.0, "alerts": [alerts[0] | {"at": 1e9, "cleared": None}]}

@@ -59,7 +59,7 @@ def test_cartpole_is_learned_while_actors_are_killed(start_run, endless, distrl_
     )
 
 
-@pytest.mark.parametrize("deaths", [2, pytest.param(20, marks=endurance(1500))])
+@pytest.mark.parametrize("deaths", [pytest.param(2, marks=pytest.mark.long), pytest.param(20, marks=endurance(1500))])
 def test_a_learner_that_dies_wherever_it_hurts_goes_on(start_run, slow_steps, tmp_path, monkeypatch, measured, deaths):
     """In writing files and directories of checkpoints, publishing and acknowledging, before or after."""
     fate = tmp_path / "fate"

@@ -11,7 +11,7 @@ from distrl.runs.metrics_csv import read_table
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
 
-def test_status_pause_resume_scale_and_stop_act_on_a_running_job(start_run, unhurried, distrl_command):
+def test_status_pause_resume_scale_and_stop_act_on_a_running_job(start_run, unhurried, command_here):
     run = start_run(
         *unhurried, "--set", "network.learning_rate_decay_rate=0", "--set", "network.learning_rate_decay_steps=0"
     )
@@ -19,7 +19,7 @@ def test_status_pause_resume_scale_and_stop_act_on_a_running_job(start_run, unhu
     where = ("--run", str(run.run_dir))
 
     def status():
-        done = distrl_command("status", *where, "--json")
+        done = command_here("status", *where, "--json")
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
@@ -27,45 +27,45 @@ def test_status_pause_resume_scale_and_stop_act_on_a_running_job(start_run, unhu
     assert [(role["role"], role["id"]) for role in told["roles"]] == [("actor", 0), ("actor", 1), ("learner", 0)]
     assert told["imbalance"] == 0
     assert told["snapshot"]["updates"] >= 3
-    text = distrl_command("status", *where).stdout
+    text = command_here("status", *where).stdout
     assert "running" in text
     assert "actor 1" in text
 
-    assert distrl_command("pause", *where).returncode == 0
+    assert command_here("pause", *where).returncode == 0
     run.wait_until(lambda: {run.state("actor", 0), run.state("actor", 1)} == {"paused"}, "both actors pause")
     run.wait_until(lambda: run.backend.ledger.counts().queued == 0, "the queue is empty")
     paused_at = run.backend.weights.version()
-    assert "paused" in distrl_command("status", *where).stdout
+    assert "paused" in command_here("status", *where).stdout
     assert run.backend.weights.version() == paused_at
-    assert distrl_command("resume", *where).returncode == 0
+    assert command_here("resume", *where).returncode == 0
     run.wait_until(lambda: run.backend.weights.version() > paused_at + 10, "training goes on")
 
-    before = distrl_command("set", *where).stdout.splitlines()
+    before = command_here("set", *where).stdout.splitlines()
     assert before[0].startswith("network.learning_rate = ")
-    assert distrl_command("set", "network.learning_rate=0.000123", "launch.log_level=debug", *where).returncode == 0
+    assert command_here("set", "network.learning_rate=0.000123", "launch.log_level=debug", *where).returncode == 0
     run.wait_until(lambda: run.snapshot["learning_rate"] == pytest.approx(0.000123), "updates take the new rate")
     learned = run.snapshot["updates"]
-    assert distrl_command("checkpoint", *where).returncode == 0
+    assert command_here("checkpoint", *where).returncode == 0
     assert load_newest(run.run_dir / "checkpoints").step >= learned
     with distrl.attach(run.run_dir) as job:
         job.change({"algorithm.entropy_weight": 0.0625})
         assert {one.path: one.value for one in job.steerable()}["algorithm.entropy_weight"] == 0.0625
-    refused = distrl_command("set", "actors.count=3", *where)
+    refused = command_here("set", "actors.count=3", *where)
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
 
-    assert distrl_command("scale", "3", *where).returncode == 0
+    assert command_here("scale", "3", *where).returncode == 0
     run.wait_until(
         lambda: not run.state("actor", 2).startswith(("absent", "starting", "waiting: policy")), "a third actor acts"
     )
     assert "scaled from 2 to 3 actors" in run.told
     third = run.role("actor", 2).pid
-    assert distrl_command("scale", "1", *where).returncode == 0
+    assert command_here("scale", "1", *where).returncode == 0
     run.wait_until(lambda: run.state("actor", 1) == run.state("actor", 2) == "absent", "one actor is left")
     assert not run.alive(third)
 
     pids = run.pids
     assert len(pids) == 3
-    assert distrl_command("stop", *where).returncode == 0
+    assert command_here("stop", *where).returncode == 0
     summary = run.finish()
     assert (run.process.returncode, summary.exit_code, summary.stop_reason) == (0, 0, "asked")
     assert (summary.imbalance, summary.restarts, summary.foreign, summary.lost) == (0, 0, 0, 0)
@@ -95,7 +95,7 @@ def test_status_pause_resume_scale_and_stop_act_on_a_running_job(start_run, unhu
     assert "from now on: " in (run.run_dir / "logs" / "learner.log").read_text()
 
     # Afterwards status tells how it ended, and the others say that it has.
-    assert "stopped as asked" in distrl_command("status", *where).stdout
-    late = distrl_command("scale", "2", *where)
+    assert "stopped as asked" in command_here("status", *where).stdout
+    late = command_here("scale", "2", *where)
     assert (late.returncode, late.stderr.count("\n")) == (2, 1)
     assert "has ended (asked)" in late.stderr

@@ -9,7 +9,7 @@ import pytest
 
 from distrl.data_store.checkpoints import load_newest
 
-pytestmark = [pytest.mark.slow, pytest.mark.redis]
+pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.redis]
 
 STAGE = "environment.curriculum.level.stage"
 
@@ -41,7 +41,6 @@ def levels(tmp_path):
     return found
 
 
-@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_stages_by_success_go_on_after_everything_was_killed_and_never_back(start_run, leveled, tmp_path):
     rule = {"kind": "by_metric", "values": [0, 1, 2, 3, 4, 5], "metric": "success", "above": 0.9, "episodes": 150}
@@ -84,7 +83,6 @@ def test_stages_by_success_go_on_after_everything_was_killed_and_never_back(star
     assert {*shown} >= {stage, 5.0}
 
 
-@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_operators_change_the_environment_and_are_refused_what_it_cannot(start_run, leveled, distrl_command, tmp_path):
     schedule = {"kind": "stages", "values": [1, 2], "at_env_steps": [10**9]}
@@ -110,26 +108,3 @@ def test_operators_change_the_environment_and_are_refused_what_it_cannot(start_r
         assert (refused.returncode, refused.stderr.count("\n"), message in refused.stderr) == (2, 1, True), setting
     run.process.terminate()
     assert run.finish().imbalance == 0
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (
-            ["environment.kwargs={step_s: 0.0}", "environment.curriculum={step_s: {kind: constant, value: 1}}"],
-            "cannot change step_s",
-        ),
-        (
-            [
-                "environment.kwargs={level: 0}",
-                "environment.curriculum={lvel: {kind: constant, value: 1}}",
-            ],
-            "'lvel' is not in environment.kwargs; it has 'level'",
-        ),
-    ],
-)
-def test_a_curriculum_that_the_environment_cannot_follow_is_refused(distrl_command, settings, message):
-    sets = [argument for setting in settings for argument in ("--set", setting)]
-    done = distrl_command("train", "--env", "tests.faults.leveled:Leveled", *sets, "--run-dir", "refused")
-    assert done.returncode == 2
-    assert message in done.stderr

@@ -187,6 +187,7 @@ def module(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_an_actor_whose_environment_hangs_is_killed_counted_and_replaced(start_run, module):
     flag = module / "hung"
     run = start_run(
@@ -342,6 +343,7 @@ def test_an_environment_that_keeps_hanging_ends_the_run_beyond_the_budget(start_
     assert sum(summary.dropped.values()) == 0
 
 
+@pytest.mark.long
 def test_an_environment_that_keeps_raising_ends_the_run_with_its_own_words(start_run, module):
     """Four times in the same way while nothing is produced is enough, whatever the budget."""
     flag = f"environment.kwargs={{flag: {module / 'first'}}}"
@@ -357,6 +359,7 @@ def test_an_environment_that_keeps_raising_ends_the_run_with_its_own_words(start
     assert "raise ValueError(f" in log
 
 
+@pytest.mark.long
 def test_an_environment_that_fails_within_its_first_episode_is_exit_2(distrl_command, module):
     (module / "broken.py").write_text(
         "from distrl.environments.worlds.toy import StepCounter\n"

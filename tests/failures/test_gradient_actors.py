@@ -40,7 +40,7 @@ def endless(preset: str) -> list[str]:
 
 @pytest.mark.row("B11")
 def test_a_round_goes_on_without_a_killed_worker_whose_replacement_joins_again(start_run):
-    run = start_run(*endless("cartpole-a2c"), "--set", "actors.count=3", "--set", "learner.sync_timeout_s=2")
+    run = start_run(*endless("cartpole-a2c"), "--set", "actors.count=2", "--set", "learner.sync_timeout_s=2")
     # Gradient actors carry the framework, and say so.
     run.wait_until(lambda: run.state("actor", 1) == "starting: importing the framework", "it says what it imports")
     run.wait_for_updates(3)
@@ -49,7 +49,7 @@ def test_a_round_goes_on_without_a_killed_worker_whose_replacement_joins_again(s
     run.kill("actor", 1)
     run.wait_until(lambda: "rounds go on without actor 1" in run.told, "the user is told")
     alone = run.updates
-    run.wait_until(lambda: run.updates > alone + 20, "the others go on, and not at one round per time-out")
+    run.wait_until(lambda: run.updates > alone + 20, "the other one goes on, and not at one round per time-out")
     run.wait_until(lambda: "rounds have every worker again" in run.told, "the replacement has joined")
     joined = run.updates
     run.wait_until(lambda: run.updates > joined + 5, "and goes on")
@@ -62,10 +62,10 @@ def test_a_round_goes_on_without_a_killed_worker_whose_replacement_joins_again(s
     assert "without actor 1: no gradient within 2 s (learner.sync_timeout_s)" in line
     assert log.count("actor 1 is back") == 1
     counts = applied(run.run_dir)
-    assert counts.keys() == {(0, 1), (1, 1), (1, 2), (2, 1)}
-    # One gradient of every actor in each round. Until the learner has read the replacement's first one, no round waits
+    assert counts.keys() == {(0, 1), (1, 1), (1, 2)}
+    # One gradient of each actor in each round. Until the learner has read the replacement's first one, no round waits
     # for it: that one may be too old, and so may the next, for the one round that was already complete in the queue.
-    assert counts[0, 1] == counts[2, 1] == summary.updates
+    assert counts[0, 1] == summary.updates
     assert summary.dropped["stale"] <= 2
     assert summary.trained == sum(counts.values()) - summary.dropped["stale"]
     assert counts[1, 1] + counts[1, 2] < summary.updates

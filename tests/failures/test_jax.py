@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from distrl.data_store.checkpoints import load_newest
+from tests.faults.arguments import sets
 
 pytestmark = [
     pytest.mark.slow,
@@ -21,9 +22,10 @@ def libraries(pid: int) -> set[str]:
     return {name for name in ("libtensorflow", "jaxlib") if name in maps}
 
 
+@pytest.mark.long
 def test_a_run_on_jax(start_run, endless, tmp_path, monkeypatch, distrl_command):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # so that the policy is exported
-    run = start_run(*endless, "--set", "learner.backend=jax", "--set", "stop.updates=40")
+    run = start_run(*endless, "--actors", "1", *sets("learner.backend=jax", "stop.updates=40"))
     run.wait_for_updates(1)
     assert libraries(run.role("learner").pid) == {"jaxlib"}
     summary = run.finish()
@@ -33,7 +35,17 @@ def test_a_run_on_jax(start_run, endless, tmp_path, monkeypatch, distrl_command)
     assert graph.read_bytes() == (run.run_dir / "policy" / "graph.onnx").read_bytes()
 
     # The other framework goes on from the same checkpoint.
-    goes_on = ["--resume", "auto", "--set", "stop.updates=45", "--run-dir", str(run.run_dir), "--plain"]
+    goes_on = [
+        "--resume",
+        "auto",
+        "--actors",
+        "0",
+        "--set",
+        "stop.updates=45",
+        "--run-dir",
+        str(run.run_dir),
+        "--plain",
+    ]
     done = distrl_command("train", *endless, "--set", "learner.backend=tensorflow", *goes_on)
     assert done.returncode == 0, done.stderr
     saved = load_newest(run.run_dir / "checkpoints")

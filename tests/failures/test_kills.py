@@ -10,8 +10,8 @@ from tests.waiting import lasts
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
 
-def test_a_killed_actor_is_replaced_and_the_run_goes_on(start_run, endless):
-    run = start_run(*endless)
+def test_a_killed_actor_is_replaced_and_the_run_goes_on(start_run, unhurried):
+    run = start_run(*unhurried)
     run.wait_for_updates(1)
     learner, actor = run.role("learner").pid, run.role("actor", 1).pid
     assert os.getsid(learner) == os.getsid(actor)  # where Linux weighs one's niceness beside the other's
@@ -30,6 +30,7 @@ def test_a_killed_actor_is_replaced_and_the_run_goes_on(start_run, endless):
     assert (sum(summary.dropped.values()), summary.lost, summary.foreign, summary.rolled_back) == (0, 0, 0, 0)
 
 
+@pytest.mark.long
 def test_an_actor_without_a_log_is_replaced_its_simulators_end_and_a_starting_learner_is_no_error(
     start_run, unhurried, tmp_path
 ):
@@ -56,28 +57,28 @@ def test_an_actor_without_a_log_is_replaced_its_simulators_end_and_a_starting_le
 
 
 def test_a_killed_learner_resumes_from_the_newest_checkpoint(start_run, endless):
-    run = start_run(*endless, "--set", "checkpoint.every_updates=10", "--set", "stop.updates=150")
-    run.wait_for_updates(40)
+    run = start_run(*endless, "--set", "checkpoint.every_updates=10")
+    run.wait_for_updates(20)
     folder = run.run_dir / "checkpoints"  # whose checkpoints are written beside the training
-    run.wait_until(lambda: any(path.name >= f"ckpt-{40:012}" for path in folder.glob("ckpt-*")), "one of 40 updates")
+    run.wait_until(lambda: any(path.name >= f"ckpt-{20:012}" for path in folder.glob("ckpt-*")), "one of 20 updates")
     version = run.backend.weights.version()
     saved = max(int(path.name.removeprefix("ckpt-")) for path in (run.run_dir / "checkpoints").glob("ckpt-*"))
     fence = run.role("learner").incarnation
     run.kill("learner")
     run.wait_until(lambda: run.role("learner").incarnation > fence, "another learner trains")
     run.wait_until(lambda: run.backend.weights.version() > version, "it publishes above its predecessor's versions")
+    run.process.terminate()
     summary = run.finish()
-    assert (summary.exit_code, summary.stop_reason, summary.updates, summary.restarts) == (0, "updates", 150, 1)
-    assert summary.imbalance == 0
+    assert (summary.exit_code, summary.stop_reason, summary.restarts, summary.imbalance) == (0, "SIGTERM", 1, 0)
     assert (summary.lost, summary.foreign) == (0, 0)
     # What had been trained after the checkpoint is shown, and no more than one checkpoint interval of it.
-    assert summary.trained == 150 + summary.rolled_back
+    assert summary.trained == summary.updates + summary.rolled_back
     assert 0 <= summary.rolled_back <= 10 + 1
-    assert saved >= 30
+    assert saved >= 20
 
 
-def test_nothing_is_left_of_a_run_whose_parent_was_killed(start_run, endless):
-    run = start_run(*endless)
+def test_nothing_is_left_of_a_run_whose_parent_was_killed(start_run, unhurried):
+    run = start_run(*unhurried)
     run.wait_for_updates(5)
     socket, pids = run.socket, run.pids
     assert len(pids) == 4
@@ -115,6 +116,7 @@ def test_a_run_that_was_stopped_and_continued_goes_on_and_blames_nobody(start_ru
     measured(13, asleep_s=asleep_s, restarts=summary.restarts, lost=summary.lost)
 
 
+@pytest.mark.long
 def test_chaos_kills_and_tells_who_came_back(start_run, unhurried, distrl_command):
     run = start_run(*unhurried, "--set", "actors.restart_budget=50")
     run.wait_for_updates(3)

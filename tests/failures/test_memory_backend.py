@@ -79,8 +79,8 @@ def assert_only_checkpoint_has(run, updates):
     assert (run.run_dir / "policy" / "weights.msgpack").exists()
 
 
-def test_a_killed_redis_ends_the_run_with_6_in_one_line_and_leaves_nothing(start_run, endless):
-    run = start_run(*endless, "--set", "checkpoint.every_s=null")
+def test_a_killed_redis_ends_the_run_with_6_in_one_line_and_leaves_nothing(start_run, unhurried):
+    run = start_run(*unhurried, "--set", "checkpoint.every_s=null")
     run.wait_for_updates(10)
     server, learned = int(run.backend.engine.call("INFO", "server")["process_id"]), run.updates
     pids, directory = [*run.pids, server], run.socket.parent
@@ -99,7 +99,8 @@ def test_a_killed_redis_ends_the_run_with_6_in_one_line_and_leaves_nothing(start
     assert_only_checkpoint_has(run, learned)
 
 
-@pytest.mark.parametrize("how", ["dies", pytest.param("hangs", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["dies", "hangs"])
 def test_a_redis_elsewhere_is_given_up_after_its_time_by_every_role(start_run, unhurried, server, guest, how):
     run = start_run(
         *(*unhurried, "--redis-url", server.url),
@@ -164,9 +165,9 @@ def sets(*values: str) -> list[str]:
     return [argument for value in values for argument in ("--set", value)]
 
 
-def test_a_queue_that_closes_before_a_batch_is_in_it_is_refused_before_anything_is_launched(distrl_command, tmp_path):
+def test_a_queue_that_closes_before_a_batch_is_in_it_is_refused_before_anything_is_launched(command_here, tmp_path):
     few = sets("memory.queue_bytes=65536", "learner.batch_size=8")
-    done = distrl_command("train", "--preset", "cartpole-impala", *few, "--run-dir", "run")
+    done = command_here("train", "--preset", "cartpole-impala", *few, "--run-dir", "run")
     assert done.returncode == 2
     (line,) = errors(done.stderr)
     assert line.startswith("distrl: error: memory.queue_bytes 65,536 is full before a batch of 8 unrolls of ")

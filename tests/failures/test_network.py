@@ -23,7 +23,13 @@ def network(tmp_path, free_port):
     server.end()
 
 
-@pytest.mark.parametrize("times", [3, pytest.param(60, marks=[pytest.mark.endurance, pytest.mark.timeout(1500)])])
+@pytest.mark.parametrize(
+    "times",
+    [
+        pytest.param(3, marks=pytest.mark.long),
+        pytest.param(60, marks=[pytest.mark.endurance, pytest.mark.timeout(1500)]),
+    ],
+)
 def test_nothing_is_lost_on_a_bad_network_but_what_it_spoilt(start_run, unhurried, network, measured, times):
     large = "environment.kwargs={step_s: 0.005, features: 1024}"  # so that the middle of a push is in its payload
     run = start_run(*unhurried, "--set", f"memory.url={network.url}", "--set", large)

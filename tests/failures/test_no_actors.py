@@ -10,7 +10,13 @@ from tests.faults.processes import cpu_share
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
 
-@pytest.mark.parametrize("away_s", [20.0, pytest.param(300.0, marks=[pytest.mark.endurance, pytest.mark.timeout(700)])])
+@pytest.mark.parametrize(
+    "away_s",
+    [
+        pytest.param(20.0, marks=pytest.mark.long),
+        pytest.param(300.0, marks=[pytest.mark.endurance, pytest.mark.timeout(700)]),
+    ],
+)
 def test_a_learner_without_actors_waits_and_goes_on(start_run, unhurried, tmp_path, measured, away_s):
     flag = tmp_path / "away"
     env = ["--env", "tests.faults.environments:Absent", "--set", f"environment.kwargs={{flag: {flag}, step_s: 0.005}}"]

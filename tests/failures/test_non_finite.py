@@ -61,6 +61,7 @@ def assert_told_and_kept(run_dir, summary):
     assert not weights.exists() or decode_weights(weights.read_bytes()).version == 1
 
 
+@pytest.mark.long
 @pytest.mark.redis
 def test_a_loss_that_is_not_finite_ends_the_run_with_5(start_run, endless):
     run = start_run(*endless, "--set", NOT_FINITE)

@@ -63,12 +63,12 @@ def at_rest(run):
     return before == told() and before[0] == before[1] and before[2].queued == 0
 
 
-def test_every_place_tells_the_same_numbers(start_run, unhurried, tmp_path, distrl_command):
+def test_every_place_tells_the_same_numbers(start_run, unhurried, tmp_path, command_here):
     run = start_run(*unhurried)
     where = ("--run", str(run.run_dir))
     with TestClient(make_app(tmp_path, Access("127.0.0.1")), base_url="http://127.0.0.1:8720") as page:
         run.wait_for_updates(20)
-        assert distrl_command("pause", *where).returncode == 0
+        assert command_here("pause", *where).returncode == 0
         run.wait_until(lambda: {run.state("actor", 0), run.state("actor", 1)} == {"paused"}, "both actors pause")
         run.wait_until(lambda: at_rest(run), "the newest numbers are in the table, and none come")
         run.wait_until(
@@ -81,7 +81,7 @@ def test_every_place_tells_the_same_numbers(start_run, unhurried, tmp_path, dist
         the_same(shown["snapshot"], row, of_learner)
         prometheus = told_by_prometheus(page)
         the_same(prometheus, row, of_learner)
-        status = json.loads(distrl_command("status", *where, "--json").stdout)
+        status = json.loads(command_here("status", *where, "--json").stdout)
         the_same(status["snapshot"], row, of_learner)
         wanted = run.backend.registry.supervisor().actors_wanted
         assert wanted >= 1

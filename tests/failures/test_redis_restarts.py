@@ -32,7 +32,7 @@ def own_redis(tmp_path, free_port):
     ("appendfsync", "how", "times"),
     [
         pytest.param("everysec", signal.SIGTERM, 1, marks=pytest.mark.long),
-        ("everysec", "power", 2),
+        ("everysec", "power", 1),
         pytest.param("everysec", signal.SIGTERM, 10, marks=MINUTES),
         pytest.param("always", signal.SIGKILL, 10, marks=MINUTES),
         pytest.param("everysec", signal.SIGKILL, 10, marks=MINUTES),

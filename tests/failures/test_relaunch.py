@@ -43,16 +43,16 @@ def expiring(run) -> set[str]:
     return {key.removeprefix(prefix) for key in engine.keys(f"{prefix}*") if engine.call("TTL", key) > 0}
 
 
-def test_a_run_is_launched_again_under_its_id(start_run, unhurried, distrl_command, start_actor, redis_url):
+def test_a_run_is_launched_again_under_its_id(start_run, unhurried, command_here, start_actor, redis_url):
     shared = [*unhurried, "--redis-url", redis_url, "--set", "checkpoint.every_updates=5"]
     run = start_run(*shared, "--run-id", RUN_ID)
     run.wait_for_updates(6)
     made = {"run", "applied", "actors", "unrolls:0", "incarnations", "ledger", "weights", "bundle"}
     run.wait_until(lambda: made <= expiring(run), "the keys have a time to live")
-    other = distrl_command("train", *shared, "--run-id", RUN_ID, "--run-dir", "other")
+    other = command_here("train", *shared, "--run-id", RUN_ID, "--run-dir", "other")
     assert (other.returncode, f"run {RUN_ID} at " in other.stderr) == (2, True)
     assert " goes on: " in other.stderr
-    removed = distrl_command("runs", "--redis-url", redis_url, "--remove", RUN_ID)
+    removed = command_here("runs", "--redis-url", redis_url, "--remove", RUN_ID)
     assert (removed.returncode, " goes on: " in removed.stderr) == (2, True)
 
     actor, errors = start_actor(run, 7)
@@ -62,7 +62,7 @@ def test_a_run_is_launched_again_under_its_id(start_run, unhurried, distrl_comma
     run.process.kill()
     run.wait_until(lambda: not any(map(run.alive, pids)), "the roles have ended with their supervisor")
     first = run.backend.engine.call("HGET", run.backend._run.keys.run, "launch")
-    assert RUN_ID in distrl_command("runs", "--redis-url", redis_url).stdout
+    assert RUN_ID in command_here("runs", "--redis-url", redis_url).stdout
     assert made <= expiring(run)
 
     again = start_run(*shared, "--resume", "auto")
@@ -79,4 +79,4 @@ def test_a_run_is_launched_again_under_its_id(start_run, unhurried, distrl_comma
     summary = again.finish()
     assert (summary.run_id, summary.exit_code, summary.imbalance, summary.restarts) == (RUN_ID, 0, 0, 0)
     assert summary.resumed_updates >= 5
-    assert distrl_command("runs", "--redis-url", redis_url).stdout == "no run in this Redis\n"
+    assert command_here("runs", "--redis-url", redis_url).stdout == "no run in this Redis\n"

@@ -13,7 +13,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
 @pytest.mark.parametrize(
     ("most", "every_s", "length_s"),
-    [(2, 1.0, 0.0), pytest.param(8, 30.0, 600.0, marks=[pytest.mark.endurance, pytest.mark.timeout(1200)])],
+    [
+        pytest.param(2, 1.0, 0.0, marks=pytest.mark.long),
+        pytest.param(8, 30.0, 600.0, marks=[pytest.mark.endurance, pytest.mark.timeout(1200)]),
+    ],
 )
 def test_scaling_up_and_down_loses_nothing_and_leaves_nothing(
     start_run, unhurried, distrl_command, measured, most, every_s, length_s

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.redis]
+pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.redis]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)

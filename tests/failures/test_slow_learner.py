@@ -16,10 +16,14 @@ BATCHES = 4
 
 
 @pytest.mark.parametrize(
-    "length_s", [10.0, pytest.param(1800.0, marks=[pytest.mark.endurance, pytest.mark.timeout(2700)])]
+    "length_s",
+    [
+        pytest.param(10.0, marks=pytest.mark.long),
+        pytest.param(1800.0, marks=[pytest.mark.endurance, pytest.mark.timeout(2700)]),
+    ],
 )
 def test_actors_wait_for_a_learner_that_sleeps_a_second_per_batch(
-    start_run, slow_steps, distrl_command, measured, length_s
+    start_run, slow_steps, command_here, measured, length_s
 ):
     fast = ["environment.kwargs={step_s: 0}", f"memory.queue_batches={BATCHES}", "algorithm.max_staleness_updates=null"]
     run = start_run(*slow_steps, "--algorithm", "tests.faults.learners:Sleepy", *sets(*fast))
@@ -38,7 +42,7 @@ def test_actors_wait_for_a_learner_that_sleeps_a_second_per_batch(
         lasts(0.2)
     assert BATCHES <= longest <= BATCHES + len(actors)
     assert largest_mb < 20.0  # of a gigabyte that it may have: a handful of small unrolls, and snapshots
-    told = json.loads(distrl_command("status", "--json", "--run", str(run.run_dir)).stdout)
+    told = json.loads(command_here("status", "--json", "--run", str(run.run_dir)).stdout)
     assert told["snapshot"]["bottleneck"] == "learner"
     assert "bottleneck learner" in run.told
     run.process.terminate()

@@ -35,7 +35,7 @@ def states(place):
     return {run["run"]: run["state"] for run in json.loads((place / "sweep.json").read_text())["runs"]}
 
 
-@pytest.mark.parametrize(("settings", "seeds"), [(2, "1..2"), pytest.param(8, "1..3", marks=pytest.mark.long)])
+@pytest.mark.parametrize(("settings", "seeds"), [(1, "1..2"), pytest.param(8, "1..3", marks=pytest.mark.long)])
 def test_a_sweep_that_is_killed_and_continued(tmp_path, settings, seeds):
     file, place, log = tmp_path / "sweep.yaml", tmp_path / "sweep", tmp_path / "log"
     rates = [1e-4 * (index + 1) for index in range(settings)]
@@ -43,15 +43,16 @@ def test_a_sweep_that_is_killed_and_continued(tmp_path, settings, seeds):
         "set: {environment.id: CartPole-v1, actors.count: 0, stop.env_steps: 2000, checkpoint.every_updates: 1}\n"
         f"vary: {{network.learning_rate: {rates}}}\nseeds: {seeds}\n"
     )
+    most_kills, within_s = (3, (6.0, 12.0)) if settings > 1 else (1, (1.0, 5.0))
     seed = int.from_bytes(os.urandom(2))
     print("moments by seed", seed)  # shown if the test fails
     moments = random.Random(seed)
     process, ended, kills = start([str(file), "--dir", str(place)], log), {}, 0
     while True:
         wait_until(lambda one=process: one.poll() is not None or (place / "sweep.json").exists(), "it can be continued")
-        if kills < 3:
+        if kills < most_kills:
             with suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=moments.uniform(6.0, 12.0))
+                process.wait(timeout=moments.uniform(*within_s))
         else:
             process.wait(timeout=600)
         if process.poll() is not None:
@@ -65,7 +66,7 @@ def test_a_sweep_that_is_killed_and_continued(tmp_path, settings, seeds):
     told = log.read_text()
     assert process.returncode == 0, told
     assert kills >= 1
-    count = settings * len(seeds.split("..")) if settings == 2 else 24
+    count = settings * int(seeds[-1])
     assert [*states(place).values()] == ["done"] * count
     for name, written in ended.items():
         assert (place / name / "summary.json").stat().st_mtime_ns == written, f"{name} was trained again"

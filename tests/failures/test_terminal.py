@@ -12,7 +12,7 @@ import pytest
 
 from tests.faults.arguments import environment, sets
 
-pytestmark = [pytest.mark.slow, pytest.mark.redis]
+pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.redis]
 
 
 def test_a_terminal_that_closes_ends_the_run_in_order(start_run, unhurried, assert_ended_cleanly):
@@ -33,7 +33,6 @@ def test_a_terminal_that_closes_ends_the_run_in_order(start_run, unhurried, asse
     assert_ended_cleanly(run, pids, summary)
 
 
-@pytest.mark.long
 def test_a_run_goes_on_when_nobody_reads_its_output_any_more(start_run, unhurried, assert_ended_cleanly):
     run = start_run(*unhurried, stdout=subprocess.PIPE)
     run.wait_for_updates(3)

@@ -103,18 +103,20 @@ def test_gradient_actors_train_in_one_process_and_every_gradient_is_accounted_fo
 
 
 @pytest.mark.row("D21")
-@pytest.mark.parametrize(("wanted", "updates", "episodes"), [(2, 1, 2), (7, 4, 8)])
-def test_a_training_stops_after_so_many_episodes(tmp_path, wanted, updates, episodes):
+def test_a_training_stops_after_so_many_episodes(tmp_path):
     """Every unroll, and so every update, ends an episode of each of the two environments."""
     run = Training(tmp_path, "run", "a3c")
-    run.stop = {"episodes": wanted}
+    run.stop = {"episodes": 7}
     reason, snapshot = run.train(100)
-    assert (reason, snapshot["updates"], snapshot["episodes"]) == ("episodes", updates, episodes)
+    assert (reason, snapshot["updates"], snapshot["episodes"]) == ("episodes", 4, 8)
     assert snapshot["stop_reason"] == "episodes"
 
 
 @pytest.mark.row("D21")
-@pytest.mark.parametrize(("counts", "each"), [("env_steps", 6), ("episodes", 2), ("updates", 1)])
+@pytest.mark.parametrize(
+    ("counts", "each"),
+    [("episodes", 2), *(pytest.param(*each, marks=pytest.mark.long) for each in (("env_steps", 6), ("updates", 1)))],
+)
 def test_schedules_move_by_what_they_count(tmp_path, counts, each):
     """Every update has so many of them; the level of the curriculum is their number.
 
@@ -183,6 +185,7 @@ def test_a_resumed_run_of_gradient_actors_goes_on_bit_by_bit(tmp_path, algorithm
     assert {group for group, _ in arrays} >= groups
 
 
+@pytest.mark.long
 def test_normalised_rewards_go_on_bit_by_bit_in_a_resumed_run(tmp_path):
     """With unrolls on their way; of gradients the test above says it."""
     arrays = assert_that_halves_make_a_whole(tmp_path, "impala", 1.0, rewards={})
@@ -198,6 +201,7 @@ def test_a_resumed_run_of_several_epochs_goes_on_bit_by_bit(tmp_path):
     assert arrays["main.optimizer", "optimizer/iteration"] == 6 * 8
 
 
+@pytest.mark.long
 @pytest.mark.row("Q03")
 def test_a_resumed_run_whose_actor_mixes_weights_goes_on_bit_by_bit(tmp_path):
     """No checkpoint holds the actor's mixed weights: both runs begin anew with the learner's weights."""
@@ -395,7 +399,7 @@ def test_an_evaluation_that_is_good_enough_ends_the_run_at_its_update(tmp_path):
     "rule",
     [
         {"kind": "by_metric", "values": [0, 3, 5, 7], "metric": "success", "above": 0.5, "episodes": 3},
-        {"kind": "stages", "values": [0, 3, 5, 7], "at_env_steps": [8, 16, 24]},
+        pytest.param({"kind": "stages", "values": [0, 3, 5, 7], "at_env_steps": [8, 16, 24]}, marks=pytest.mark.long),
     ],
     ids=["by_metric", "stages"],
 )

@@ -77,7 +77,7 @@ def test_actors_with_environments_in_processes_report_them_over_redis(tmp_path):
     assert "over 4 episodes, pay 6.00, episode" in events
 
 
-@pytest.mark.parametrize("algorithm", ["a3c", "dqn"])
+@pytest.mark.parametrize("algorithm", ["a3c", pytest.param("dqn", marks=pytest.mark.long)])
 def test_gradient_actors_and_replay_report_them_too(tmp_path, algorithm):
     run = Training(tmp_path, "run", algorithm)
     run.config = config(algorithm)

@@ -75,7 +75,6 @@ def test_the_rest_must_go_with_what_is_declared(monkeypatch):
 
 @pytest.mark.row("G35", "H10")
 @pytest.mark.slow
-@pytest.mark.redis
 def test_it_trains_from_the_users_own_file(command, tmp_path):
     done = command(
         "train",
@@ -86,7 +85,7 @@ def test_it_trains_from_the_users_own_file(command, tmp_path):
         "--plain",
         "--run-dir",
         "run",
-        sets=[*SMALL, "actors.count=1", "stop.updates=5", "slurm.python=python3"],  # a section of an application
+        sets=[*SMALL, "actors.count=0", "stop.updates=5", "slurm.python=python3"],  # a section of an application
     )
     assert (done.returncode, done.stderr.replace("trying out CartPole-v1 …\n", "")) == (0, "")  # however slow
     summary = Summary.read(tmp_path / "run" / "summary.json")
@@ -97,6 +96,7 @@ def test_it_trains_from_the_users_own_file(command, tmp_path):
     assert "entropy" in (tmp_path / "run" / "metrics.csv").read_text().splitlines()[0]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_wrong_key_is_one_line_and_nothing_is_left_behind(command, tmp_path):
     done = command(

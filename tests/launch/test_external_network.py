@@ -114,6 +114,7 @@ def test_what_is_wrong_with_it_is_one_line(own, arguments, message):
     assert raised.value.__cause__ is None
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_launch_is_refused_before_anything_is_written(own, tmp_path):
     """Through the real command."""

@@ -15,7 +15,7 @@ from distrl.runs.metrics_csv import read_table
 from distrl.terminal.console import ListenedView, QuietView
 from tests.waiting import wait_until
 
-SMALL = ["actors.count=0", "stop.mean_return=null"]
+SMALL = ["actors.count=0", "actors.environments=4", "algorithm.minibatches=1", "stop.mean_return=null"]
 
 
 def toy(*sets):

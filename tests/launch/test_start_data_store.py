@@ -48,11 +48,19 @@ def files(url):
     return {name.removeprefix("r1/") for name in open_objects(url).sizes("r1")}
 
 
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """(summary, URL of the store, run directory) of a training with a store, from which others go on."""
+    folder = tmp_path_factory.mktemp("first")
+    url, here = f"file://{folder}/store", folder / "here"
+    return train(url, here), url, here
+
+
 @pytest.mark.row("D63", "T08")
 @pytest.mark.slow
-def test_another_directory_goes_on(url, tmp_path):
-    here, there = tmp_path / "here", tmp_path / "there"
-    summary = train(url, here)
+def test_another_directory_goes_on(first, tmp_path):
+    summary, url, here = first
+    there = tmp_path / "there"
     assert (summary.exit_code, summary.error) == (0, None)
     assert {"config.yaml", "manifest.json", "metrics.csv", "summary.json", "logs/events.log"} <= files(url)
     assert {"policy/graph.onnx", "policy/description.json", "policy/weights.msgpack"} <= files(url)
@@ -218,13 +226,14 @@ def test_going_back_to_a_checkpoint_that_the_store_has_not(url, tmp_path):
 
 
 @pytest.mark.slow
-def test_another_host_refuses_other_first_weights_than_those_of_the_run(url, tmp_path):
-    train(url, tmp_path / "here")
+def test_another_host_refuses_other_first_weights_than_those_of_the_run(first, tmp_path):
+    _, url, _ = first
     with pytest.raises(ConfigError, match=r"is for a new training; the run in .*there began with fresh weights"):
         train(url, tmp_path / "there", f"learner.init_from={tmp_path / 'x'}", resume=f"{url}/r1", run_id=None)
     assert not (tmp_path / "there").exists()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_another_host_goes_on_with_a_run_whose_first_weights_it_does_not_have(url, tmp_path):
     train(f"file://{tmp_path}/elsewhere", tmp_path / "source")

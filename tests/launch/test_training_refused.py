@@ -48,7 +48,6 @@ def refused(run_dir, *sets, resume="itself"):
 @pytest.mark.parametrize(
     ("sets", "told"),
     [
-        ([OTHER_NETWORK], "does not fit the configuration"),
         (
             [OTHER_NETWORK, "trackers.own={'tests.launch.test_training_refused:Tracker': {}}"],
             "does not fit the configuration",
@@ -64,10 +63,11 @@ def refused(run_dir, *sets, resume="itself"):
     ],
     ids=lambda value: value[-1][:40] if isinstance(value, list) else "",
 )
-def test_a_refused_launch_changes_nothing(run_dir, sets, told):
+def test_a_refused_launch_changes_nothing_and_no_tracker_hears_of_it(run_dir, tmp_path, sets, told):
     before = tree(run_dir)
     assert told in refused(run_dir, *sets)
     assert tree(run_dir) == before
+    assert not (tmp_path / "heard").exists()
 
 
 class Tracker:
@@ -84,12 +84,6 @@ class Tracker:
 
 
 @pytest.mark.slow
-def test_a_tracker_hears_nothing_of_a_refused_launch(run_dir, tmp_path):
-    refused(run_dir, OTHER_NETWORK, "trackers.own={'tests.launch.test_training_refused:Tracker': {}}")
-    assert not (tmp_path / "heard").exists()
-
-
-@pytest.mark.slow
 def test_a_refused_launch_from_a_chosen_checkpoint_moves_nothing(run_dir):
     before = tree(run_dir)
     assert "does not fit the configuration" in refused(run_dir, OTHER_NETWORK, resume=f"{run_dir}@1")
@@ -98,6 +92,7 @@ def test_a_refused_launch_from_a_chosen_checkpoint_moves_nothing(run_dir):
     assert (run_dir / "after-1" / "checkpoints" / "ckpt-000000000003").is_dir()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_refused_launch_whose_store_has_diverged_changes_neither(run_dir, tmp_path):
     """Two directories go on from one checkpoint: the other one with the store, and this one, further, without it."""
@@ -114,7 +109,7 @@ def test_a_refused_launch_whose_store_has_diverged_changes_neither(run_dir, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("resume", ["", "@1"])
+@pytest.mark.parametrize("resume", [pytest.param("", marks=pytest.mark.long), "@1"])
 def test_a_refused_launch_leaves_its_store_as_it_was(run_dir, tmp_path, resume):
     store = f"checkpoint.store=file://{tmp_path / 'store'}"
     assert train(run_dir, store, resume=str(run_dir), updates=4).exit_code == 0
@@ -149,9 +144,10 @@ def test_a_launch_beside_one_that_lives_changes_nothing(run_dir):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sets", [["stop={updates: 3}", "actors.count=0"], ["stop={updates: 3}", "actors.count=1"]])
-def test_all_that_a_launch_writes_is_known(tmp_path, sets):
-    loaded = load("cartpole-impala", sets=[*SETTINGS, "evaluation.every_env_steps=64", "launch.role_rows_s=0.1", *sets])
+@pytest.mark.parametrize("actors", [0, pytest.param(1, marks=pytest.mark.long)])
+def test_all_that_a_launch_writes_is_known(tmp_path, actors):
+    sets = ("stop={updates: 3}", f"actors.count={actors}", "evaluation.every_env_steps=64", "launch.role_rows_s=0.1")
+    loaded = load("cartpole-impala", sets=[*SETTINGS, *sets])
     assert distrl.train(loaded, run_dir=tmp_path / "run", view="silent").exit_code == 0
     found = set((tmp_path / "run").rglob("*"))
     assert found == set(trial._written(tmp_path / "run"))

@@ -17,7 +17,9 @@ from distrl.roles.trust import Trust
 pytestmark = pytest.mark.redis
 
 
-@pytest.mark.parametrize("compression", ["none", "zstd", "lz4"])
+@pytest.mark.parametrize(
+    "compression", ["none", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("zstd", "lz4"))]
+)
 def test_a_learner_trains_to_its_stop_condition_and_says_so_to_all(
     described_run, run_key, redis_url, tmp_path: Path, compression
 ):

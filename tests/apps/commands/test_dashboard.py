@@ -76,7 +76,7 @@ def test_without_the_extra(capsys, monkeypatch):
 
 
 @pytest.mark.row("P14")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_from_start_to_interrupt(workplace, free_port, number):
     environment = {
         **os.environ,

@@ -19,28 +19,22 @@ def without_tokens(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-def test_a_page_while_inside(root, make_run):
-    folder = make_run("a")
-    with dashboard_beside(folder) as address:
-        url, page = address.split("#")
-        assert page == f"/run/{id_of('a')}"
-        with urllib.request.urlopen(f"{url}api/runs/{id_of('a')}", timeout=60) as answer:
-            assert b'"name":"a"' in answer.read()
-    port = int(url.rstrip("/").rpartition(":")[2])
-    with pytest.raises(OSError, match="refused"):
-        socket.create_connection(("127.0.0.1", port), timeout=5)
-
-
-def test_its_tokens_come_from_the_environment(root, make_run, monkeypatch):
+def test_a_page_while_inside_whose_tokens_come_from_the_environment(root, make_run, monkeypatch):
     folder = make_run("a")
     monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
     with dashboard_beside(folder) as address:
-        asking = urllib.request.Request(f"{address.split('#')[0]}api/session")
-        with pytest.raises(urllib.error.HTTPError, match="401"):
-            urllib.request.urlopen(asking, timeout=60)
-        asking.add_header("Authorization", f"Bearer {TOKEN}")
-        with urllib.request.urlopen(asking, timeout=60) as answer:
-            assert b'"right":"act"' in answer.read()
+        url, page = address.split("#")
+        assert page == f"/run/{id_of('a')}"
+        for path, told in (("api/session", b'"right":"act"'), (f"api/runs/{id_of('a')}", b'"name":"a"')):
+            asking = urllib.request.Request(f"{url}{path}")
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                urllib.request.urlopen(asking, timeout=60)
+            asking.add_header("Authorization", f"Bearer {TOKEN}")
+            with urllib.request.urlopen(asking, timeout=60) as answer:
+                assert told in answer.read()
+    port = int(url.rstrip("/").rpartition(":")[2])
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", port), timeout=5)
     monkeypatch.setenv(TOKEN_VARIABLE, "short")
     with pytest.raises(ConfigError, match="at least 16"):
         dashboard_beside(folder).__enter__()

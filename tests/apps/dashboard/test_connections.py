@@ -62,11 +62,14 @@ def sent_until_closed(client, piece):
 @pytest.mark.parametrize(
     "sent",
     [
-        b"",
+        pytest.param(b"", marks=pytest.mark.long),
         b"GET / HT",
         b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Half: ",
         b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99\r\n\r\ntoken=",
-        b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\ntoken\r\n",
+        pytest.param(
+            b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\ntoken\r\n",
+            marks=pytest.mark.long,
+        ),
         b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET /health",
         b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nPOST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n",
     ],

@@ -75,6 +75,7 @@ def outcome(client, run, *states):
     return wait_until(told, f"{run} is {' or '.join(states)}")
 
 
+@pytest.mark.long
 def test_a_training_is_started_by_a_request_and_resumed(client, root):
     answer = post(client, "start", {"name": "first", "config": SHORT, "deadline": time.time() + 60})
     assert answer.status_code == 200, answer.text

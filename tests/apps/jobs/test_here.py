@@ -176,7 +176,10 @@ def known_job():
     return record
 
 
-@pytest.mark.parametrize("phase", ["claim", "first record", "start", "last record"])
+@pytest.mark.parametrize(
+    "phase",
+    ["start", *(pytest.param(phase, marks=pytest.mark.long) for phase in ("claim", "first record", "last record"))],
+)
 def test_a_submission_that_is_killed_leaves_what_every_verb_sees(workplace, capsys, phase):
     command, pipes = [sys.executable, "-c", KILLED, phase], {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, cwd=workplace, **pipes) as submitting:

@@ -96,7 +96,10 @@ def test_updates_that_a_learner_repeats_are_sent_once(launch, tmp_path):
     assert [row["updates"] for row, _ in calls(tmp_path, "record")] == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("method", ["begin", "record", "end"])
+LONG = pytest.mark.long
+
+
+@pytest.mark.parametrize("method", [pytest.param("begin", marks=LONG), "record", pytest.param("end", marks=LONG)])
 def test_a_tracker_that_raises_is_told_of_once_and_not_called_again(launch, tmp_path, method):
     made = launch(own=own(fails=method))
     made.take(*range(5))
@@ -179,7 +182,7 @@ class Mine:
 """
 
 
-@pytest.mark.parametrize("ends", ["", "killed", "raises"])
+@pytest.mark.parametrize("ends", [pytest.param("", marks=LONG), "killed", pytest.param("raises", marks=LONG)])
 def test_what_a_tracker_has_started_ends_with_it(launch, tmp_path, ends):
     (tmp_path / "mine.py").write_text(HELPED)
     made = launch(own=own(ends=ends))
@@ -225,13 +228,16 @@ def test_a_library_that_is_missing_is_named_before_the_launch(name, extra, monke
 @pytest.mark.parametrize(
     ("name", "options", "reason"),
     [
-        ("mine:Mine", {"fail": 1}, 'does not take its arguments {"fail": 1}: got an unexpected keyword argument'),
-        ("mine:Mine", {"api_key": "opensesame"}, 'does not take its arguments {"api_key": "•••"}: '),
-        ("mine:Yours", {}, "module 'mine' has no attribute 'Yours'"),
-        ("mine:TRACKER", {}, "is no class"),
+        (
+            "mine:Mine",
+            {"api_key": "opensesame"},
+            'does not take its arguments {"api_key": "•••"}: got an unexpected keyword argument',
+        ),
+        pytest.param("mine:Yours", {}, "module 'mine' has no attribute 'Yours'", marks=LONG),
+        pytest.param("mine:TRACKER", {}, "is no class", marks=LONG),
         ("mine:Bare", {}, "has no method record; it needs begin, record, end"),
-        ("mine:Narrow", {}, "record gets 2 argument"),
-        ("nowhere:Mine", {}, "module 'nowhere' cannot be imported"),
+        pytest.param("mine:Narrow", {}, "record gets 2 argument", marks=LONG),
+        pytest.param("nowhere:Mine", {}, "module 'nowhere' cannot be imported", marks=LONG),
         ("leaves:Mine", {}, "ended its process when they were tried out with exit code 3"),
     ],
 )
