@@ -1,4 +1,4 @@
-"""Visitors of a running training: second learners, other versions, foreign payloads, and other users of the machine."""
+"""Visitors of a running training: second learners, other versions, foreign payloads, and other users of the machine.
 
 One training with default settings is there for all of it, and goes on as if nothing had happened.
 """
