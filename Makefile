@@ -52,7 +52,7 @@ again: $(VENV)/installed-dev
 	$(BIN)/python -m tests.second_run judge
 
 long: $(VENV)/installed-dev  ## What CI has no time for: every seed, launcher and backend.
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m long $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "long and not cluster" $(ARGS)
 
 # These begin servers and hosts (network namespaces) of their own, one after the other: they would slow each other down.
 # KUBERAY_CRDS names a folder with KubeRay's CRDs, ray-operator/config/crd/bases of its repository.
@@ -60,7 +60,7 @@ cluster: $(VENV)/installed-dev build/checkov/installed  ## Tests of several host
 	CLUSTER_SKIPS_FAIL=1 $(BIN)/python -m pytest -m cluster tests/cluster $(ARGS)
 
 part: $(VENV)/installed-dev  ## Those tests of `make cluster` for which CI has time; a test that cannot run here is skipped.
-	$(PYTEST) -m cluster tests/cluster/test_kubernetes_jobs.py tests/cluster/test_store.py $(ARGS)
+	$(PYTEST) -m "cluster and not long" tests/cluster/test_kubernetes_jobs.py tests/cluster/test_store.py $(ARGS)
 
 # `make test` runs on one Python; these are the others. pyenv's are taken too, as its commands on PATH may be out of use.
 PYTHONS := 3.12 3.13

@@ -199,6 +199,7 @@ def test_a_job_that_has_not_begun_is_removed_by_stop(api, tmp_path):
         target.stop(record, now=True)
 
 
+@pytest.mark.long
 def test_the_secret_is_deleted_also_when_the_release_is_gone(api, tmp_path):
     target, record = KubernetesJobs(), submitted(tmp_path)
     assert kubernetes_commands.uninstall(kubernetes_commands.Namespace("lab", "team"), RUN_ID)
@@ -241,6 +242,7 @@ def test_a_data_store_has_the_record_and_the_log_when_the_pods_are_gone(api, tmp
         submitted(tmp_path, f"checkpoint.store={store}", mounts)
 
 
+@pytest.mark.long
 def test_a_run_that_refuses_a_request_is_answered_in_its_words(api, tmp_path):
     target, record = KubernetesJobs(), submitted(tmp_path)
     put_pod(api, "learner", "job-learner-1", {"phase": "Running"})
@@ -253,6 +255,7 @@ def test_a_run_that_refuses_a_request_is_answered_in_its_words(api, tmp_path):
     assert api.one("deployments", "actor")["spec"]["replicas"] == 2
 
 
+@pytest.mark.long
 def test_a_namespace_of_another_redis_is_that_of_every_request(api, tmp_path):
     values = "{secret: {existing: mine}, networkPolicy: {redisTo: [{ipBlock: {cidr: 10.0.0.7/32}}]}}"
     url = "memory.url=rediss://distrl-team-a-learner@redis:6379"
@@ -295,7 +298,13 @@ def test_without_keda_nothing_follows(api, tmp_path):
         target.scale(record, 5, force=False)
 
 
-@pytest.mark.parametrize("refuses", [("PATCH", "statefulsets"), ("PATCH", "jobs"), ("POST", "secrets")])
+@pytest.mark.parametrize(
+    "refuses",
+    [
+        ("PATCH", "jobs"),
+        *(pytest.param(each, marks=pytest.mark.long) for each in (("PATCH", "statefulsets"), ("POST", "secrets"))),
+    ],
+)
 def test_an_installation_that_fails_leaves_nothing(api, tmp_path, refuses):
     api.forbidden.add(refuses)
     with pytest.raises(ConfigError) as caught:
@@ -322,7 +331,9 @@ def test_a_job_whose_record_cannot_be_written_leaves_nothing(api, tmp_path, monk
     assert submitted(tmp_path).run_id == RUN_ID
 
 
-@pytest.mark.parametrize("at", ["_make_secret", "install", "complete"])
+@pytest.mark.parametrize(
+    "at", ["install", *(pytest.param(at, marks=pytest.mark.long) for at in ("_make_secret", "complete"))]
+)
 def test_a_submission_that_was_killed_leaves_a_record_by_which_all_of_it_is_removed(api, tmp_path, monkeypatch, at):
     class KilledError(BaseException):
         pass
@@ -404,6 +415,7 @@ def test_room_is_checked_where_nodes_may_be_seen(api, tmp_path):
     assert KubernetesJobs().plan(job(tmp_path, "actors.count=4")).available == ""
 
 
+@pytest.mark.long
 def test_the_plan_names_the_images_of_learner_and_actors(api, tmp_path):
     plan = KubernetesJobs().plan(job(tmp_path, "environment.id=ALE/Pong-v5", "kubernetes.values.images.registry=r.io"))
     learner, actor = plan.code.removeprefix("of the images ").split(", ")
@@ -423,6 +435,7 @@ def test_the_plan_names_the_claim_of_the_run(api, tmp_path):
     assert target.plan(job(tmp_path, f"{persistence}.enabled=false")).disk == "its node's disk"
 
 
+@pytest.mark.long
 def test_without_a_claim_nothing_is_lost_that_a_store_has(api, tmp_path):
     def lost(*sets):
         plan = KubernetesJobs().plan(job(tmp_path, "kubernetes.values.persistence.enabled=false", *sets))

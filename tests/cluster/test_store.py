@@ -262,7 +262,9 @@ def test_a_second_host_takes_over_and_the_first_one_ends_in_one_line(server, tra
 
 
 @pytest.mark.row("D63", "T08")
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["dies", "hangs"])
+@pytest.mark.parametrize(
+    "how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.long)], ids=["dies", "hangs"]
+)
 def test_a_server_that_goes_away(server, train, tmp_path, how):
     """The training goes on, ends with 6 and a complete directory, and the next launch stores it."""
     run_dir = tmp_path / "run"
@@ -291,6 +293,7 @@ def test_a_server_that_goes_away(server, train, tmp_path, how):
     assert f"{newest.step + 3:012d}/manifest.json" in str(server.names("c1"))
 
 
+@pytest.mark.long
 def test_a_server_that_dies_and_comes_back_gets_what_it_missed(server, train, tmp_path):
     run_dir = tmp_path / "run"
     limits = sets("checkpoint.every_s=1", "stop.mean_return=null", "stop.env_steps=null")
