@@ -17,7 +17,7 @@ from distrl.config.layers import Activation
 from distrl.config.network import NetworkParameters
 from distrl.errors import DistrlError, MissingExtraError
 from distrl.networks.actions.categorical import CategoricalSpec
-from distrl.networks.network import Architecture
+from distrl.networks.network import Network
 from distrl.networks.policy import bundle
 from distrl.networks.policy.description import BundleDescription, WeightSpec
 from distrl.types import (
@@ -252,7 +252,7 @@ def test_every_activation_computes_the_same():
     inputs, outputs = {"observation": keras.Input((4,), name="observation")}, {}
     for activation in Activation.__args__:
         parameters = NetworkParameters(middleware_parameters={"scheme": [4], "activation": activation})
-        outputs[activation] = Architecture(parameters, SPEC, (VALUE(),), activation, 1).model(inputs)["value"]
+        outputs[activation] = Network(parameters, SPEC, (VALUE(),), activation, 1).model(inputs)["value"]
     whole = keras.Model(inputs, outputs, name="whole")
     bundle.verify_graph(bundle.export_graph(whole), whole)
 
