@@ -472,7 +472,7 @@ def test_a_network_is_left_as_it_was_by_a_batch_that_is_not_finite():
 def test_arrays_that_become_weights_are_copied():
     network = wrap()
     arrays = [np.array(array) for array in network.online.get_weights()]
-    network.set_weights(arrays)
+    network.online.set_weights(arrays)
     for array in arrays:
         array[...] = 9.0
     assert not any((array == 9.0).any() for array in network.online.get_weights())
