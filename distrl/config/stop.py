@@ -1,12 +1,34 @@
 """StopConfig: the conditions that end a training."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from pydantic import Field
 
 from distrl.config.environment import InfoKey
 from distrl.config.evaluation import EvaluationConfig
 from distrl.config.section import Section
+
+
+class Budget(NamedTuple):
+    """A stop condition that counts: a field of the section `stop`, of the learner's state and of snapshots.
+
+    Attributes:
+        short: Name in lists of goals and of runs.
+        counted: What it counts, in sentences.
+    """
+
+    field: str
+    short: str
+    counted: str
+
+
+BUDGETS = (
+    Budget("env_steps", "steps", "environment steps"),
+    Budget("episodes", "episodes", "episodes"),
+    Budget("updates", "updates", "updates"),
+)
+"""One more such condition is a line here, and a field of `StopConfig`."""
 
 
 class StopConfig(Section):

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 
-from distrl.config.stop import StopConfig
+from distrl.config.stop import BUDGETS, StopConfig
 from distrl.learner.state import WINDOW_EPISODES, LearnerState
 
 ASKED = "asked"
@@ -35,9 +35,7 @@ def stop_reason(stop: StopConfig, state: LearnerState) -> str | None:
         "mean_return": stop.mean_return is not None and full and mean is not None and mean >= stop.mean_return,
         "evaluation_return": _reached(stop.evaluation_return, state.best_evaluation_return),
         "metrics": any(_reached(wanted, state.full_window_metric(key)) for key, wanted in stop.metrics.items()),
-        "env_steps": stop.env_steps is not None and state.env_steps >= stop.env_steps,
-        "episodes": stop.episodes is not None and state.episodes >= stop.episodes,
-        "updates": stop.updates is not None and state.updates >= stop.updates,
+        **{budget.field: _reached(getattr(stop, budget.field), getattr(state, budget.field)) for budget in BUDGETS},
         "minutes": stop.minutes is not None and state.wall_s >= 60.0 * stop.minutes,
     }
     return next((name for name, holds in conditions.items() if holds), None)

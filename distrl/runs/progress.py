@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from distrl.config.stop import StopConfig
+from distrl.config.stop import BUDGETS, StopConfig
 from distrl.metrics.snapshot import Snapshot, amount, info_column, number
 
 _SLOPE_POINTS = 30
@@ -71,15 +71,10 @@ def goals(snapshot: Snapshot, stop: StopConfig, history: History) -> list[Goal]:
         Goal(key, number(snapshot.get(info_column(key))), wanted, None, "return")
         for key, wanted in stop.metrics.items()
     ]
-    budgets = (
-        ("steps", "env_steps", stop.env_steps),
-        ("episodes", "episodes", stop.episodes),
-        ("updates", "updates", stop.updates),
-    )
-    for name, column, target in budgets:
-        if target is not None:
-            now = amount(snapshot, column)
-            found.append(Goal(name, now, target, _eta_s(target - now, number(snapshot.get(f"{column}_per_s")))))
+    for field, name, _ in BUDGETS:
+        if (target := getattr(stop, field)) is not None:
+            now = amount(snapshot, field)
+            found.append(Goal(name, now, target, _eta_s(target - now, number(snapshot.get(f"{field}_per_s")))))
     if stop.minutes is not None:
         wall_s = amount(snapshot, "wall_s")
         found.append(Goal("minutes", wall_s / 60, stop.minutes, max(60 * stop.minutes - wall_s, 0.0), "minutes"))

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
+from distrl.config.stop import BUDGETS
 from distrl.data_store.atomic import put_file
 from distrl.data_store.saved_elsewhere import newest_resumable
 from distrl.errors import EXIT_OK, printable
@@ -26,9 +27,7 @@ REASONS: Mapping[str, Reason] = {
     "mean_return": Reason("solved", "solved: the mean return asked for is reached"),
     "evaluation_return": Reason("solved", "solved: an evaluation reached the mean return asked for"),
     "metrics": Reason("solved", "solved: a metric of the environment reached the mean asked for"),
-    "env_steps": Reason("steps spent", "the budget of environment steps is spent"),
-    "episodes": Reason("episodes spent", "the budget of episodes is spent"),
-    "updates": Reason("updates spent", "the budget of updates is spent"),
+    **{field: Reason(f"{short} spent", f"the budget of {counted} is spent") for field, short, counted in BUDGETS},
     "minutes": Reason("time up", "the time is up"),
     "asked": Reason("stopped", "stopped as asked"),
     "callback": Reason("stopped", "stopped by the callback"),

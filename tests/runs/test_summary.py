@@ -4,8 +4,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from distrl.config.stop import StopConfig
 from distrl.errors import ConfigError
-from distrl.runs.summary import PolicyLag, Summary, closing_text, conservation, duration
+from distrl.runs.summary import REASONS, PolicyLag, Summary, closing_text, conservation, duration
 
 FIELDS = {
     "run_id": "20260102-030405-abcdef",
@@ -42,6 +43,11 @@ FIELDS = {
 
 def summary(**changes):
     return Summary.model_validate({**FIELDS, **changes})
+
+
+def test_every_stop_condition_has_words():
+    """Lists and sweeps take a run whose stop reason has none for one that was interrupted."""
+    assert StopConfig.model_fields.keys() <= REASONS.keys()
 
 
 def test_the_file_has_every_field_and_reads_back(tmp_path):

@@ -12,6 +12,7 @@ from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.records import SILENT_S, Control, RoleStatus, SupervisorStatus, blocked_share
 from distrl.metrics.phrases import NO_EPISODE, UNKNOWN, lost_words, return_words, used_words, waiting_words
 from distrl.metrics.snapshot import Snapshot, amount, number
+from distrl.roles.plan import Role
 from distrl.runs.summary import duration
 
 _ORDER = ("learner", "actor", "evaluator")
@@ -94,11 +95,12 @@ def _roles(aged: Sequence[tuple[RoleStatus, float]]) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("host")
     for role, heartbeat_s in sorted(aged, key=lambda one: (_ORDER.index(one[0].role), one[0].id)):
-        name = f"actor {role.id}" if role.role == "actor" else role.role
         age = duration(role.last_step_age_s)
         rate, version = f"{role.env_steps_per_s:,.0f}", f"{role.weights_version:,}"
         starts = f"{role.incarnation}"
         told = Text(duration(heartbeat_s), style="red" if heartbeat_s > SILENT_S else "")
         state, host = Text(printable(role.state)), Text(printable(role.host))
-        table.add_row(name, state, rate, version, age, told, f"{role.rss_mb:,.0f}", starts, str(role.pid), host)
+        table.add_row(
+            Role.of(role).name, state, rate, version, age, told, f"{role.rss_mb:,.0f}", starts, str(role.pid), host
+        )
     return table

@@ -16,8 +16,9 @@ from distrl.apps.dashboard.payloads import Json, Runs
 from distrl.apps.dashboard.webhook import Webhook
 from distrl.config.secrets import masked_text
 from distrl.errors import one_line
-from distrl.memory_backend.records import AWAITS_EVALUATION, RoleStatus
+from distrl.memory_backend.records import AWAITS_EVALUATION
 from distrl.metrics.snapshot import amount
+from distrl.roles.plan import Role
 
 LOOK_S = 5.0
 WAIT_S = 2.0
@@ -93,14 +94,10 @@ def _live(look: Look) -> dict[str, Any]:
     return {
         "snapshot": _texts_shown(look.latest),
         "paused": look.control.paused or stops,
-        "ages_s": {_name(role): look.seen_s.get((role.role, role.id), 0.0) for role in look.roles},
+        "ages_s": {Role.of(role).name: look.seen_s.get((role.role, role.id), 0.0) for role in look.roles},
         "restarts": restarts,
         "problem": None if look.problem is None else _shown(look.problem),
     }
-
-
-def _name(role: RoleStatus) -> str:
-    return f"actor {role.id}" if role.role == "actor" else role.role
 
 
 def _texts_shown(snapshot: Mapping[str, Any]) -> dict[str, Any]:

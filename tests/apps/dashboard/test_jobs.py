@@ -58,6 +58,7 @@ def test_what_a_job_says(job, run):
     job.registry.add_snapshot({"updates": 1, "weights_version": 5, "loss": None})
     job.registry.beat(actor(0, weights_version=3, blocked_share=0.5, incarnation=3))
     job.registry.beat(actor(1, weights_version=5))
+    job.registry.beat(replace(actor(0), role="evaluator"))
     job.registry.set_control(paused=True, target_actors=2)
     look = run.look()
     assert look.problem is None
@@ -69,6 +70,7 @@ def test_what_a_job_says(job, run):
     row = role_rows(look)[0]
     assert (row["behind"], row["restarts"], row["blocked_share"]) == (2, 2, 0.5)
     assert "stacks" not in row
+    assert {row["log"] for row in role_rows(look)} == {"actor-0", "actor-1", "evaluator"}  # names of files in logs/
     assert look.redis["used_bytes"] > 100_000
     assert look.redis["limit_bytes"] == 2**28
 

@@ -110,7 +110,7 @@ export class RoleMap {
     this.note = h("span", { class: "said" });
     const ask = h("button", { type: "button", class: "small", disabled: this.session.right !== "act", on: { click: () => this.askStacks(role, id, ask) } }, "Stacks");
     this.detail.replaceChildren(h("div", { class: "toolbar" }, this.title, h("span", { class: "spacer" }),
-      h("button", { type: "button", class: "small", on: { click: () => this.openLog(role === "learner" ? "learner" : `${role}-${id}`) } }, "Log"), ask,
+      h("button", { type: "button", class: "small", on: { click: () => this.openLog(this.roles.find((one) => keyOf(one) === key)?.log ?? role) } }, "Log"), ask,
       h("button", { type: "button", class: "small quiet", "aria-label": "Close", on: { click: () => { this.cells.get(key)?.focus(); this.choose(key); } } }, "×"), this.note),
     this.state, h("div", { class: "histories" }, this.lines.map(({ figure }) => figure)), this.stacks);
     this.describe();
