@@ -127,7 +127,7 @@ OTHERWISE = {
     "`explained_variance` is reported.",
     "P07.4": "Absent: shaped returns, the distance from the goal, and scores of off-policy evaluation.",
     "R03": "Two actors train with one kind of action for each algorithm. `make long` trains all; CI makes the first "
-    "updates of every preset but those that differ from a neighbour in the environment or the algorithm alone.",
+    "updates of one preset for each algorithm.",
     "I03": "No Horovod: `learner.replicas` shards a batch over devices with JAX.",
 }
 
@@ -136,7 +136,7 @@ def rows_in(source: str) -> Iterator[tuple[str, str]]:
     """Yields (row id, name of the marked test). A mark on a class or module counts for that as a whole.
 
     Raises:
-        ValueError: A mark has no id, or one that is not letters followed by digits.
+        ValueError: A mark is on something else than a test, has no id, or one that is not letters followed by digits.
     """
 
     def visit(node: ast.AST, scope: tuple[str, ...]) -> Iterator[tuple[str, str]]:
@@ -146,6 +146,8 @@ def rows_in(source: str) -> Iterator[tuple[str, str]]:
             ids = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
             if not ids or len(ids) < len(node.args) or not all(ROW_ID.fullmatch(str(row)) for row in ids):
                 raise ValueError(f"line {node.lineno}: a row mark needs literal ids such as 'B15': {ast.unparse(node)}")
+            if scope and not scope[-1].lower().startswith("test"):
+                raise ValueError(f"line {node.lineno}: a row mark on {scope[-1]}, which is no test")
             yield from ((str(row), "::".join(scope)) for row in ids)
         for child in ast.iter_child_nodes(node):
             yield from visit(child, scope)

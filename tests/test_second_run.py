@@ -120,6 +120,15 @@ def test_a_test_that_does_not_pass_alone_fails_the_run(ci, tmp_path):
     assert re.fullmatch(r"=+ 2 failed, 1 flaky in [0-9.]+s =+", closing), closing
 
 
+@pytest.mark.long
+def test_a_test_that_kills_its_worker_twice_fails_the_run(ci, tmp_path):
+    (tmp_path / "test_kills.py").write_text("import os\n\ndef test_kills_its_worker():\n    os.kill(os.getpid(), 9)\n")
+    assert ci("note", "-n", "2", "test_kills.py").returncode == 0
+    judged = ci("judge")
+    assert judged.returncode == 1
+    assert "test_kills.py::test_kills_its_worker" in judged.stdout.partition("\nfailed twice\n")[2]
+
+
 def test_when_nothing_fails_nothing_is_run_again(ci, tmp_path):
     (tmp_path / "test_it.py").write_text("def test_it(): ...")
     assert ci("note").returncode == 0

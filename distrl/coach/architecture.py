@@ -169,6 +169,10 @@ class Architecture:
             return [np.zeros(variable.shape, np.float32) for variable in self.network.model.trainable_variables]
         return [gradient.copy() for gradient in self._accumulated]
 
+    def set_accumulated_gradients(self, gradients: Sequence[Array]) -> None:
+        """Replace the accumulated gradients by gradients that were computed elsewhere; see `Network.fitting`."""
+        self._accumulated = [gradient.copy() for gradient in self.network.fitting(gradients)]
+
     def reset_accumulated_gradients(self) -> None:
         """Empty the accumulator."""
         self._accumulated = None

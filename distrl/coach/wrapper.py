@@ -27,6 +27,10 @@ class NetworkWrapper:
         """Make all copies equal: online from global, then target from online."""
         self.copies.sync()
 
+    def set_weights(self, weights: Sequence[Array], rate: float = 1.0) -> None:
+        """Mix `weights` into the online copy; see `Network.set_weights`."""
+        self.copies.online.set_weights(weights, rate)
+
     def update_target_network(self, rate: float = 1.0) -> None:
         """Set ``target <- rate * online + (1 - rate) * target``, if there is a target copy."""
         self.copies.update_target_network(rate)

@@ -59,7 +59,8 @@ class LaunchConfig(Section):
             raise ValueError("launch.ray_address needs launch.launcher: ray")
         if self.wait_s and memory.url is None:
             raise ValueError(
-                "launch.wait_s has no use without memory.url: the run's own Redis starts and ends with it; leave it out"
+                "launch.wait_s has no use without memory.url: the run's own Redis starts and ends with it; leave it "
+                "out (docs/kubernetes.md says how Pods wait)"
             )
         if self.wait_for_nodes and self.ray_address is None:
             raise ValueError(

@@ -93,7 +93,7 @@ class MemoryConfig(Section):
         if self.compression != "none" and algorithm.ships != "unrolls":
             raise ValueError(
                 f"memory.compression: {self.compression} is for unrolls; actors of {algorithm.name} ship gradients, "
-                " which hardly get shorter"
+                "which hardly get shorter"
             )
         if algorithm.rounds and (self.is_changed("queue_batches") or self.is_changed("queue_bytes")):
             raise ValueError(

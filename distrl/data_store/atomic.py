@@ -83,10 +83,15 @@ def remove_directory(path: Path) -> None:
         _remove(doomed)
 
 
-def remove_temporaries(directory: Path) -> None:
-    """Remove the remains of crashes in `directory`. Its one writer calls this before it writes."""
+def remove_temporaries(directory: Path, spare: str = "") -> None:
+    """Remove the remains of crashes in `directory`. Its one writer calls this before it writes.
+
+    Args:
+        spare: Name of a file in it that another thread may be writing.
+    """
     for path in directory.glob(f"{TEMPORARY}*"):
-        _remove(path)
+        if path.name != f"{TEMPORARY}{spare}":
+            _remove(path)
 
 
 def _remove(path: Path) -> None:

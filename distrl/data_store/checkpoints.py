@@ -8,6 +8,7 @@
                                     the replay memory
         replay-000000001200.npz     the replay memory as of that step, if it is saved; the newest alone is kept
         best                        the name of the best checkpoint, one line
+        writer                      with a data store: the run, and its claim there; written by the thread that stores
 
 A crash at any moment of a `save` leaves the earlier checkpoints as they were, and at most a temporary directory, which
 the next save removes. One process writes a directory of checkpoints at a time; any number may read.
@@ -34,6 +35,7 @@ from distrl.types import Array
 SCHEMA_VERSION = 1
 ACTING = "main.online"
 """The group of a learner's checkpoint with the weights that it publishes."""
+WRITER = "writer"
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 
 _GROUP = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
@@ -108,7 +110,7 @@ def save(
     manifest = _manifest(step, files) | ({} if replay is None else {"replay": replay.__dict__})
     files["manifest.json"] = _json(manifest)
     directory.mkdir(parents=True, exist_ok=True)
-    atomic.remove_temporaries(directory)
+    atomic.remove_temporaries(directory, spare=WRITER)
     path = directory / f"ckpt-{step:012d}"
     atomic.put_directory(path, files)
     if best:

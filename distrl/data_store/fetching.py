@@ -22,7 +22,6 @@ RUN_FILES = ("config.yaml", "manifest.json", "metrics.csv", "evaluations.jsonl",
 """Files, and folders of files, that a run takes along to another host."""
 MOST_FILE_BYTES = 2**31
 """Largest of them that is fetched."""
-_WRITER = "writer"
 _FILE = re.compile(r"([a-z]+/)?[A-Za-z0-9_][A-Za-z0-9_.-]*")  # a name that leads nowhere else
 _CHECKPOINT_FILE = re.compile(r"[a-z][a-z0-9_.]*")
 """A file of a checkpoint, which has no folders."""
@@ -108,7 +107,7 @@ def own_position(run_dir: Path, run_id: str) -> Position | None:
 def written(run_dir: Path) -> tuple[str, int]:
     """Return the run and the writer of a directory's checkpoints; ("", 0) if no store was in use."""
     try:
-        text = read_small(run_dir / FOLDER / _WRITER).decode()
+        text = read_small(run_dir / FOLDER / checkpoints.WRITER).decode()
         run_id, _, number = text.strip().rpartition(" ")
         return run_id, int(number)
     except (FileNotFoundError, ValueError):
@@ -118,7 +117,7 @@ def written(run_dir: Path) -> tuple[str, int]:
 def write_writer(run_dir: Path, run_id: str, writer: int) -> None:
     """Record whose the checkpoints of a directory are from now on."""
     (run_dir / FOLDER).mkdir(parents=True, exist_ok=True)
-    atomic.put_file(run_dir / FOLDER / _WRITER, f"{run_id} {writer}\n".encode())
+    atomic.put_file(run_dir / FOLDER / checkpoints.WRITER, f"{run_id} {writer}\n".encode())
 
 
 def fetch_files(run: StoredRun, directory: Path, files: Collection[str]) -> None:

@@ -25,16 +25,12 @@ def open_objects(url: str) -> Objects:
 
 
 @contextmanager
-def usable_store(remedy: str = "") -> Iterator[None]:
-    """Raise ConfigError with the store's reason if it fails while inside.
-
-    Args:
-        remedy: Is added to the message.
-    """
+def usable_store() -> Iterator[None]:
+    """Raise ConfigError with the store's reason if it fails while inside."""
     try:
         yield
     except StoreError as error:
-        raise ConfigError(f"checkpoint.store cannot be used: {error}{remedy}") from error
+        raise ConfigError(f"checkpoint.store cannot be used: {error}") from error
 
 
 def require_usable(objects: Objects) -> None:

@@ -6,10 +6,10 @@ leaves the replay memory out of it."""
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from distrl.actors.actor import Actor
 from distrl.actors.filming import Films
@@ -32,6 +32,8 @@ from distrl.metrics.counters import Waits
 from distrl.metrics.snapshot import Snapshot
 from distrl.roles.description import RunDescription
 
+P = ParamSpec("P")
+R = TypeVar("R")
 CLOSE_S = 5.0
 """Time for an environment to close at the end, as an actor has it."""
 
@@ -98,7 +100,7 @@ class InlineActor(Attendant):
 class InlineEvaluator(Attendant):
     """The evaluator's part in the learner's loop: it evaluates whenever that is due.
 
-    No evaluation goes beyond `stop.minutes`; the last one has `evaluation.last_within_s`.
+    No evaluation goes beyond `stop.minutes`. Once they are over, the last one has `evaluation.last_within_s`.
 
     Args:
         trained_s: Seconds of training so far.
@@ -141,7 +143,7 @@ def run_deterministic(
     bundle = backend.weights.get_bundle()
     assert bundle is not None  # prepare has just put it
     producer = (0, backend.registry.register_actor(0))
-    with _closing(notice) as cleanup:
+    with _Closing(notice) as cleanup:
         environment = VectorEnvironment(config.environment, config.actors.environments)
         cleanup.callback(environment.close)
         shipper = make_shipper(config, environment.spec) if config.algorithm.ships == "gradients" else None
@@ -173,15 +175,25 @@ def run_deterministic(
         return Session(parts, source, report, stop, own).run()
 
 
-@contextmanager
-def _closing(report: Callable[[str], None]) -> Iterator[ExitStack]:
-    """Close the environments at the end. One that fails or hangs there costs a line, as with actors: all is saved."""
-    cleanup = ExitStack()
-    try:
-        yield cleanup
-    finally:
+class _Closing(ExitStack):
+    """Closes environments at the end. One that fails or hangs there costs a line, as with actors: all is saved.
+
+    Args:
+        report: Takes the line.
+    """
+
+    def __init__(self, report: Callable[[str], None]) -> None:
+        super().__init__()
+        self._report = report
+
+    def callback(self, close: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Callable[P, R]:
+        """Close at the end, within `CLOSE_S`."""
+        super().callback(self._close, lambda: close(*args, **kwargs))
+        return close
+
+    def _close(self, close: Callable[[], object]) -> None:
         try:
             with limited(CLOSE_S):
-                cleanup.close()
-        except DistrlError as error:
-            report(str(error))
+                close()
+        except (DistrlError, TimeoutError) as error:
+            self._report(str(error))

@@ -113,11 +113,11 @@ class Monitor:
         Returns:
             Name -> what it lacks, for `untracked` in the summary.
         """
-        self._report(self._changes.at_end())
         lacking: dict[str, str] = {}
         with ExitStack() as ending:  # also if one of them fails; it calls the last one first
             for observer in reversed(self._observers):
                 ending.callback(self._end, observer, summary, lacking)
+            self._report(self._changes.at_end())
         return lacking
 
     def _report(self, lines: Iterable[str]) -> None:

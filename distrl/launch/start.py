@@ -120,6 +120,8 @@ def opened(
     """
     run_dir, trial = start.run_dir, Trial(report)
     require_free(run_dir, start.resume)  # another launch may have begun since
+    if start.chosen is not None and (named := named_checkpoint(start.resume)) is not None:
+        start = replace(start, chosen=named.find())  # a run that still trains may have another best one by now
     fetches = start.stored is not None and start.resume is not None and start.chosen is None
     loaded = None if fetches else _load(start)  # before the directory is made
     with locked(run_dir) as made, trial.of(run_dir, new=made):

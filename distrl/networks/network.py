@@ -305,7 +305,18 @@ class Network:
             gradients: One per trainable weight, in the network's order.
 
         Raises:
-            ValueError: The number of gradients or a shape is wrong, or a value is not finite. Nothing was changed.
+            ValueError: See `fitting`. Nothing was changed.
+        """
+        arrays = self.fitting(gradients)
+        if self._apply is None:
+            self._apply = compiled_apply(self.optimizer, self.optimized)
+        self._apply(arrays, scaler)
+
+    def fitting(self, gradients: Sequence[Array]) -> list[Array]:
+        """Return gradients as float32, one per trainable weight, in the network's order.
+
+        Raises:
+            ValueError: Their number or a shape is wrong, or a value is not finite.
         """
         variables = self.model.trainable_variables
         if len(gradients) != len(variables):
@@ -316,9 +327,7 @@ class Network:
                 raise ValueError(f"gradient of {variable.path} has shape {array.shape}, not {tuple(variable.shape)}")
             if not np.isfinite(array).all():
                 raise ValueError(f"gradient of {variable.path}: the given values are not finite")
-        if self._apply is None:
-            self._apply = compiled_apply(self.optimizer, self.optimized)
-        self._apply(arrays, scaler)
+        return arrays
 
     def number(self, name: str) -> Any:
         """Return the variable of a head's adjustable number, such as ``ppo/kl_coefficient``; ValueError: none."""

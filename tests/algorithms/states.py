@@ -26,7 +26,7 @@ def assert_same(one, other):
 def made_once(make):
     """Return `make` with a memory: equal arguments give the same algorithm and networks, in their first state.
 
-    Compiling an update takes longer than most tests. What a test changes beside the networks' states stays changed.
+    Compiling an update takes longer than most tests. What a test changes beside states and settings stays changed.
     """
     made = {}
 
@@ -38,6 +38,7 @@ def made_once(make):
             made[key] = algorithm, networks, states(networks)
         algorithm, networks, first = made[key]
         restore(networks, first)
+        algorithm.steer(networks, algorithm.context)
         return algorithm, networks
 
     return again

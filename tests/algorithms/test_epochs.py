@@ -112,11 +112,11 @@ def test_epochs_are_steps_by_hand():
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.row("D165")
 def _kl_coefficient(networks):
     return float(np.asarray(networks["main"].online.number("policy/kl_coefficient")))
 
 
+@pytest.mark.row("D165")
 def test_the_coefficient_follows_the_divergence_after_the_update():
     """1.5 times as large beyond a target of next to nothing, divided by it below a huge one, the same at its target."""
     algorithm, networks = make(clip_range=None, kl_penalty={"target": 1e-9})

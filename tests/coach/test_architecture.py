@@ -217,6 +217,14 @@ def test_accumulated_gradients_are_copies(build):
     for gradient in network.accumulated_gradients:
         gradient[...] = 7.0
     assert_equal(network.accumulated_gradients, before)
+    given = [gradient + 1.0 for gradient in before]
+    network.set_accumulated_gradients(given)
+    for gradient in given:
+        gradient[...] = 7.0
+    for gradient, one in zip(network.accumulated_gradients, before, strict=True):
+        np.testing.assert_array_equal(gradient, one + 1.0)
+    with pytest.raises(ValueError, match="1 gradients given, network main has"):
+        network.set_accumulated_gradients(given[:1])
 
 
 @pytest.mark.row("B12")

@@ -33,6 +33,18 @@ def accumulate_ones(copy):
     copy.set_weights(before)
 
 
+def test_set_weights_goes_to_online_alone(wrap):
+    network = wrap(has_target=True, has_global=True)
+    for copy in network.by_name.values():
+        fill(copy, 0.0)
+    network.set_weights([np.full_like(array, 4.0) for array in network.online.get_weights()], 0.25)
+    assert {name: value(copy) for name, copy in network.by_name.items()} == {
+        "online": 1.0,
+        "target": 0.0,
+        "global": 0.0,
+    }
+
+
 def assert_equal(left, right):
     for one, other in zip(left.get_weights(), right.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)

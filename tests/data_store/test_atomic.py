@@ -92,5 +92,8 @@ def test_temporaries_of_a_crash_are_removed(tmp_path):
     (tmp_path / ".tmp-b").mkdir()
     (tmp_path / ".tmp-b" / "x").write_text("2")
     (tmp_path / ".tmp-c").write_text("3")
+    (tmp_path / ".tmp-d").write_text("4")
+    atomic.remove_temporaries(tmp_path, spare="d")
+    assert os.listdir(tmp_path) == [".tmp-d"]
     atomic.remove_temporaries(tmp_path)
     assert os.listdir(tmp_path) == []

@@ -170,6 +170,7 @@ def test_a_page_outlives_its_server(job, tmp_path, free_port, browser):
     page, token = f"#/run/{id_of('job')}", "token-of-many-letters"
     with serving(tmp_path, free_port) as (process, url):
         tabs = [context.new_page() for _ in range(7)]  # a browser has six connections to a server
+        tabs[0].route("**/settable", lambda route: route.fulfill(status=503), times=1)  # it is asked again
         for tab in tabs:
             tab.goto(url + page)
         for tab in tabs:

@@ -22,7 +22,6 @@ def libraries(pid: int) -> set[str]:
     return {name for name in ("libtensorflow", "jaxlib") if name in maps}
 
 
-@pytest.mark.long
 def test_a_run_on_jax(start_run, endless, tmp_path, monkeypatch, distrl_command):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # so that the policy is exported
     run = start_run(*endless, "--actors", "1", *sets("learner.backend=jax", "stop.updates=40"))

@@ -82,7 +82,7 @@ def test_a_store_that_vanishes_ends_with_6_and_a_complete_directory(url, tmp_pat
 
     def breaking(url):
         made.append(Breaking(url))
-        made[-1].before_write = lambda number: setattr(made[-1], "down", len(made) > 1 and number > 8)
+        made[-1].before_write = lambda number: setattr(made[-1], "down", len(made) > 1 and number > 3)
         return made[-1]
 
     for module in ("distrl.launch.start", "distrl.learner.origin"):

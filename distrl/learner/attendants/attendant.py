@@ -32,13 +32,15 @@ class Attendant(Protocol):
     def end(self, reason: str) -> None:
         """Finish, when the newest weights are published and no update follows.
 
+        `attend` is called still while another attendant waits for the last evaluation.
+
         Args:
             reason: Stop reason: a field of `stop`, or 'asked'.
         """
         return
 
     def close(self, error: BaseException | None) -> None:
-        """Release what is held.
+        """Release what is held. It is not called if `begin` or the first publication has failed.
 
         Args:
             error: What has ended the training; None: it has ended well.

@@ -92,14 +92,18 @@ class NonFiniteBatches(Attendant):
         """Save the batch if it has ended the training, and name the file in the error."""
         if not isinstance(error, NonFiniteBatchError):
             return
-        self._log_dir.mkdir(parents=True, exist_ok=True)
         path = self._log_dir / f"nonfinite-batch-{error.number}.npz"
         arrays = {name.replace("/", "."): array for name, array in nest.leaves(_tree(error.batch))}
         if self._network.rewards is not None:  # the scale that the update saw
             scale = self._network.rewards.published()
             arrays |= {name.replace("/", "."): array for name, array in scale.items()}
-        np.savez(path, allow_pickle=False, **arrays)
-        error.args = (f"{error}; the batch is in {path}",)
+        try:
+            self._log_dir.mkdir(parents=True, exist_ok=True)
+            np.savez(path, allow_pickle=False, **arrays)
+        except OSError as late:  # the error that has ended the training counts
+            error.args = (f"{error}; the batch cannot be written: {late}",)
+        else:
+            error.args = (f"{error}; the batch is in {path}",)
 
 
 def _tree(batch: Batch | Contributions) -> nest.Tree:

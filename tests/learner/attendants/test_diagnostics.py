@@ -1,11 +1,14 @@
 """Diagnostics of the learner: an event file has the tags of its labels, and without a label none."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from distrl.algorithms import make_algorithm
 from distrl.errors import ConfigError
-from distrl.learner.attendants.diagnostics import Histograms, _mean_gradients
+from distrl.learner.attendants.diagnostics import Histograms, NonFiniteBatches, _mean_gradients
+from distrl.learner.nonfinite import NonFiniteBatchError
 from distrl.learner.session import Session
 from distrl.types import Batch, Contribution, Differentiated, UnrollHeader
 from tests.event_files import read_events
@@ -28,6 +31,13 @@ VARIABLES = {f"variables/{DENSE}/kernel", f"variables/{DENSE}/bias"}
 HISTOGRAMS = {f"gradients/{DENSE}/kernel", f"gradients/{DENSE}/bias"}
 SCALARS = {f"{name}/{what}" for name in HISTOGRAMS for what in ("mean", "variance")}
 INPUTS = {"states/observation", "actions/action", "rewards/reward"}
+
+
+def test_a_batch_that_cannot_be_written_leaves_the_error_that_ended_the_training(tmp_path):
+    (tmp_path / "logs").write_text("no folder")
+    error = NonFiniteBatchError(SimpleNamespace(batch=BATCH), 7, "loss nan")
+    NonFiniteBatches(tmp_path / "logs", SimpleNamespace(rewards=None)).close(error)
+    assert str(error).startswith("update 7 is not finite: loss nan; the batch cannot be written: [Errno 17]")
 
 
 @pytest.fixture

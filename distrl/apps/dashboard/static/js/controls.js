@@ -84,8 +84,9 @@ export function controls(session, run) {
       form ??= settingsForm(found, (path, value) => ask("set", { path, value }), refuse);
       if (!form.element.parentElement) settings.lastChild.append(form.element);
       form.update(found);
-    } catch (error) {
+    } catch {
       settings.hidden = true;
+      settingsFor = null; // asked again at the next update
     }
   }
 

@@ -102,7 +102,7 @@ export class RoleMap {
     this.chosen = key;
     this.cells.get(key).setAttribute("aria-pressed", "true");
     this.detail.hidden = false;
-    const [role, id] = key.split(":");
+    const [role, id] = key.split(":"), { log } = this.roles.find((one) => keyOf(one) === key); // also when it has ended
     this.title = h("h3");
     this.state = h("p", { class: "muted" });
     this.lines = HISTORY.map((name) => ({ name, figure: h("figure", {}, h("figcaption")) }));
@@ -110,7 +110,7 @@ export class RoleMap {
     this.note = h("span", { class: "said" });
     const ask = h("button", { type: "button", class: "small", disabled: this.session.right !== "act", on: { click: () => this.askStacks(role, id, ask) } }, "Stacks");
     this.detail.replaceChildren(h("div", { class: "toolbar" }, this.title, h("span", { class: "spacer" }),
-      h("button", { type: "button", class: "small", on: { click: () => this.openLog(this.roles.find((one) => keyOf(one) === key)?.log ?? role) } }, "Log"), ask,
+      h("button", { type: "button", class: "small", on: { click: () => this.openLog(log) } }, "Log"), ask,
       h("button", { type: "button", class: "small quiet", "aria-label": "Close", on: { click: () => { this.cells.get(key)?.focus(); this.choose(key); } } }, "×"), this.note),
     this.state, h("div", { class: "histories" }, this.lines.map(({ figure }) => figure)), this.stacks);
     this.describe();
