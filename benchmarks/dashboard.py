@@ -40,11 +40,10 @@ import psutil
 from benchmarks.measurement import FailedError
 from benchmarks.publishing import say
 from benchmarks.speed import NOTHING, PAGE, Entry, around, goal, heading, measure_each, parser, stamp, table
-from distrl.apps.config.configuration import load
 from distrl.apps.dashboard.files import id_of
 from distrl.apps.dashboard.index_store import INDEX_NAME
 from distrl.apps.reports.intervals import median_interval
-from distrl.config.load import dump
+from distrl.config.load import dump, load
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
 from distrl.memory_backend.records import HostLoad, RoleStatus

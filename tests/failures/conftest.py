@@ -15,6 +15,7 @@ import pytest
 from distrl.apps.commands import main
 from distrl.apps.config.configuration import load
 from distrl.config.load import dump
+from distrl.config.run import RunConfig
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.records import RoleStatus
 from distrl.memory_backend.stream import QueueCaps
@@ -162,7 +163,7 @@ def job(tmp_path: Path, redis_url: str) -> Iterator[Any]:
     rows = "".join(f"{n},{100 * n},{n},{n / 2},{10 * n}\n" for n in range(1, 30))
     (tmp_path / "job" / "metrics.csv").write_text(f"updates,env_steps,episodes,wall_s,mean_return_100\n{rows}")
     backend = connect(redis_url, "browser", QueueCaps(8, 1000), name="test", give_up_s=5.0)
-    backend.create(json.dumps({"config": config.config.model_dump(mode="json")}))
+    backend.create(json.dumps({"config": config.config.model_dump(mode="json", include={*RunConfig.model_fields})}))
     backend.registry.add_snapshot({"updates": 29, "env_steps": 2900, "mean_return_100": 290.0})
     backend.registry.beat(RoleStatus("actor", 0, 1, "hera", 5, "acting"))
     yield backend
