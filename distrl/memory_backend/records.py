@@ -136,6 +136,21 @@ class RoleStatus:
         """Name of the role in the registry: "actor:3"."""
         return f"{self.role}:{self.id}"
 
+    @property
+    def name(self) -> str:
+        """Name of the role in messages: "actor 3", "learner"."""
+        return role_name(self.role, self.id)
+
+    @property
+    def log(self) -> str:
+        """Name of its log in logs/, without the ending: "actor-3", "learner"."""
+        return self.name.replace(" ", "-")
+
+
+def role_name(kind: str, number: int) -> str:
+    """Return what messages call a role; actors alone are numbered."""
+    return f"actor {number}" if kind == "actor" else kind
+
 
 @dataclass(frozen=True, slots=True)
 class SupervisorStatus:

@@ -6,7 +6,7 @@ from typing import Literal
 from distrl.config import RunConfig
 from distrl.errors import ConfigError
 from distrl.learner.replay_set_up import fitting_replay, unroll_schema
-from distrl.memory_backend.records import RoleStatus
+from distrl.memory_backend.records import RoleStatus, role_name
 from distrl.roles.machine import cores
 from distrl.types import EnvSpec
 
@@ -24,11 +24,11 @@ class Role:
 
     @property
     def name(self) -> str:
-        return f"actor {self.id}" if self.kind == "actor" else self.kind
+        return role_name(self.kind, self.id)
 
     @property
     def log_name(self) -> str:
-        return f"actor-{self.id}.log" if self.kind == "actor" else f"{self.kind}.log"
+        return f"{self.name.replace(' ', '-')}.log"
 
 
 LEARNER = Role("learner")

@@ -12,7 +12,6 @@ from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.records import SILENT_S, Control, RoleStatus, SupervisorStatus, blocked_share
 from distrl.metrics.phrases import NO_EPISODE, UNKNOWN, lost_words, return_words, used_words, waiting_words
 from distrl.metrics.snapshot import Snapshot, amount, number
-from distrl.roles.plan import Role
 from distrl.runs.summary import duration
 
 _ORDER = ("learner", "actor", "evaluator")
@@ -100,7 +99,5 @@ def _roles(aged: Sequence[tuple[RoleStatus, float]]) -> Table:
         starts = f"{role.incarnation}"
         told = Text(duration(heartbeat_s), style="red" if heartbeat_s > SILENT_S else "")
         state, host = Text(printable(role.state)), Text(printable(role.host))
-        table.add_row(
-            Role.of(role).name, state, rate, version, age, told, f"{role.rss_mb:,.0f}", starts, str(role.pid), host
-        )
+        table.add_row(role.name, state, rate, version, age, told, f"{role.rss_mb:,.0f}", starts, str(role.pid), host)
     return table

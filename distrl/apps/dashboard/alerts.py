@@ -18,7 +18,6 @@ from distrl.config.secrets import masked_text
 from distrl.errors import one_line
 from distrl.memory_backend.records import AWAITS_EVALUATION
 from distrl.metrics.snapshot import amount
-from distrl.roles.plan import Role
 
 LOOK_S = 5.0
 WAIT_S = 2.0
@@ -94,7 +93,7 @@ def _live(look: Look) -> dict[str, Any]:
     return {
         "snapshot": _texts_shown(look.latest),
         "paused": look.control.paused or stops,
-        "ages_s": {Role.of(role).name: look.seen_s.get((role.role, role.id), 0.0) for role in look.roles},
+        "ages_s": {role.name: look.seen_s.get((role.role, role.id), 0.0) for role in look.roles},
         "restarts": restarts,
         "problem": None if look.problem is None else _shown(look.problem),
     }

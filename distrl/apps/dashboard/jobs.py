@@ -35,7 +35,6 @@ from distrl.memory_backend.records import (
     rates_while_paused,
 )
 from distrl.metrics.snapshot import Snapshot, Value, amount
-from distrl.roles.plan import Role
 from distrl.runs.directories import RunRecord
 
 SCAN_S = 2.0
@@ -402,7 +401,7 @@ def role_rows(look: Look) -> list[dict[str, Any]]:
 
 def _role_row(role: RoleStatus, seen_s: float, newest: int) -> dict[str, Any]:
     row = {name: getattr(role, name) for name in _SHOWN}  # asdict copies deeply, which takes ten times as long
-    row |= {"seen_s": seen_s, "silent": seen_s > SILENT_S, "log": Role.of(role).log_name.removesuffix(".log")}
+    row |= {"seen_s": seen_s, "silent": seen_s > SILENT_S, "log": role.log}
     return {**row, "restarts": max(role.incarnation - 1, 0), "behind": newest - role.weights_version}
 
 
