@@ -41,8 +41,8 @@ class Mirror:
         launch: Token of the launch.
         keep: `checkpoint.keep`.
         give_up_s: `checkpoint.store_give_up_s`.
-        begun: Whether the learner has taken unrolls in. Before that the store stays as it is, unless a checkpoint is
-            saved or the training ends, as the launch may be refused.
+        begun: Whether the learner has taken unrolls in. Before that the store stays as it is until `finish`, as the
+            launch may be refused.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Mirror:
         give_up_s: float,
         begun: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._begun = begun
+        self.begun = begun
         self._error: str | None = None  # the store's last one; None since the last success
         self._began_at: float | None = None  # of the attempt that is under way
         self._run, self._run_dir, self._keep, self._give_up_s = run, run_dir, keep, give_up_s
@@ -130,7 +130,7 @@ class Mirror:
 
     def _work(self) -> None:
         with self._change:
-            while not (self._closed or self._hurried or self._wanted > 1 or self._begun()):
+            while not (self._closed or self._hurried or self.begun()):
                 self._change.wait(_POLL_S)
         while True:
             with self._change:

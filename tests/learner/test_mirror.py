@@ -76,23 +76,24 @@ def test_checkpoints_the_best_and_the_policy(mirrored, run, here):
     assert claim == {"base": None, "launch": "l"}
 
 
-@pytest.mark.parametrize("what", ["unrolls", "a checkpoint", "the end"])
+@pytest.mark.parametrize("what", ["unrolls", "the end"])
 def test_the_store_stays_as_it_is_until_the_training_has_begun(run, here, objects, what):
     saved(here, 1)
-    begun, asked = threading.Event(), threading.Event()
+    begun, asked = threading.Event(), threading.Semaphore(0)
 
     def look():
-        asked.set()
+        asked.release()
         return begun.is_set()
 
     mirror = Mirror(run, here, after=0, launch="l", keep=5, give_up_s=20.0, begun=look)
-    assert asked.wait(PATIENCE_S)
+    assert asked.acquire(timeout=PATIENCE_S)
+    saved(here, 2)
+    mirror.request()  # a checkpoint that an operator has asked for
+    assert asked.acquire(timeout=PATIENCE_S)
+    assert asked.acquire(timeout=PATIENCE_S)
     assert not objects.sizes("r")
     if what == "unrolls":
         begun.set()
-    elif what == "a checkpoint":
-        saved(here, 2)
-        mirror.request()
     else:
         finish(mirror)
     wait_until(lambda: steps(run))

@@ -16,6 +16,7 @@ from distrl.learner.checkpointing import RETRY_S, Checkpointer
 from distrl.learner.learner import Learner
 from distrl.learner.mirror import Mirror
 from distrl.learner.policy_files import write_rewards, write_weights
+from distrl.learner.stop_conditions import ASKED
 from distrl.memory_backend.records import Demand
 from distrl.memory_backend.registry import Registry
 from distrl.networks.copies import Copies
@@ -103,19 +104,21 @@ class Saver(Attendant):
             UnsavedError, StoreError: See `save_what_is_left`.
         """
         try:
-            self.save_what_is_left(self.reporter.report)
+            self.save_what_is_left(self.reporter.report, counts=reason != ASKED)
         except (UnsavedError, StoreError) as error:
             self.reporter.unsaved = str(error)
             self.reporter.report(reason)
             raise
 
-    def save_what_is_left(self, report: Callable[[], None]) -> None:
+    def save_what_is_left(self, report: Callable[[], None], *, counts: bool = False) -> None:
         """Wait for the checkpoint that is being written; write another if there are later updates, or if it failed.
 
         A failing disk is tried again for some seconds. Then the updates are saved in another directory.
 
         Args:
             report: Called before each wait, to publish the error.
+            counts: Whether the launch counts although it has taken no unrolls in. One that is refused leaves the data
+                store as it was; to the learner, its end looks like a requested stop.
 
         Raises:
             UnsavedError: The run's directory cannot be written; the message names the other directory.
@@ -123,7 +126,7 @@ class Saver(Attendant):
             FencedError: As in `attend`.
         """
         self._save_in_some_directory(report)
-        if self.mirror is not None:
+        if self.mirror is not None and (counts or self.mirror.begun()):
             self.mirror.finish(report)
             self.reporter.unstored = None
 

@@ -80,3 +80,14 @@ def test_at_the_end_everybody_has_a_checkpoint(saver, registry):
     registry.demand("checkpoint")
     saver.end("asked")
     assert not registry.control().checkpoint.pending
+
+
+@pytest.mark.parametrize(
+    ("reason", "begun", "stored"), [("asked", False, 0), ("asked", True, 1), ("updates", False, 1)]
+)
+def test_a_launch_that_is_refused_stores_nothing_at_its_end(saver, reason, begun, stored):
+    """An actor that ends with 2 before the first unroll: the learner, which waits in its session, is asked to stop."""
+    calls = []
+    saver.mirror = SimpleNamespace(begun=lambda: begun, finish=calls.append)
+    saver.end(reason)
+    assert len(calls) == stored
