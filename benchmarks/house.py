@@ -71,7 +71,7 @@ def figures(root: Path) -> dict[str, str]:
     """Return all counts of a checkout, by what they count."""
     modules = sources(root)
     core = {name: module for name, module in modules.items() if not _in(name, APPLICATIONS)}
-    hot = {name: module for name, module in modules.items() if _in(name, HOT)}
+    hot = {name: module for name, module in modules.items() if any(_is_in_folder(name, each) for each in HOT)}
     found = {}
     for label, name in LOOPS.items():
         if (module := modules.get(name)) is not None:
@@ -153,6 +153,11 @@ def words(root: Path) -> int:
 
 def _in(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _is_in_folder(name: str, pattern: str) -> bool:
+    """Return whether a path matches; `*` stands for no folder."""
+    return name.count("/") == pattern.count("/") and fnmatchcase(name, pattern)
 
 
 def _is_name(node: ast.AST) -> bool:
