@@ -45,7 +45,7 @@ fast: $(VENV)/installed-dev  ## Formatting, lint, types, architecture and genera
 CHECKED := $(patsubst %,--ignore=tests/test_%.py,architecture project site)
 
 suite: $(VENV)/installed-dev  ## The tests of CI on this Python, without the checks before them.
-	$(PYTEST) -n 4 --dist worksteal $(CHECKED) $(ARGS)
+	$(PYTEST) -n 3 --dist worksteal $(CHECKED) $(ARGS)
 
 # Runs tests that failed in CI once more, each alone: tests/second_run.py.
 again: $(VENV)/installed-dev

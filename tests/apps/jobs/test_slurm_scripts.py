@@ -125,10 +125,13 @@ def start(tmp_path):
 
 
 def send_all(process, number):
-    """Send a signal to all processes of the job, as Slurm does."""
+    """Send a signal to all processes of the job, as Slurm does.
+
+    The script gets it first: the child ends at once, while a training takes its time.
+    """
     with suppress(psutil.NoSuchProcess):
         parent = psutil.Process(process.pid)
-        for each in [*parent.children(recursive=True), parent]:
+        for each in [parent, *parent.children(recursive=True)]:
             with suppress(psutil.NoSuchProcess):
                 each.send_signal(number)
 
