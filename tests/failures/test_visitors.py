@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, unhurried) -> Iterator[Run]:
-    """A training that nobody configured; after all visits it ends as usual."""
+    """A training that SIGTERM ends after the last test, with 0 and nothing lost."""
     folder = tmp_path_factory.mktemp("visited")
     old = os.umask(0o022)  # as most people have it: others may read what is not made private
     try:

@@ -54,7 +54,7 @@ def requests(config, state, backend):
 
 
 def over(parts):
-    """Requests to a learner with these parts, of which nobody else is told."""
+    """Return the attendant of operators' requests to a learner that has these parts."""
     return OperatorRequests(
         *(parts.config, parts.spec.adjustable, parts.state, parts.backend.registry),
         *(parts.algorithm, parts.networks, parts.staleness, Saving(), lambda config: None),
