@@ -10,24 +10,27 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from distrl import nest
+
 _Key = tuple[Any, ...]
 _DTYPES = {float: np.float32, int: np.int32}
 """TensorFlow's dtypes of Python's numbers."""
 
 
 class _Trace(NamedTuple):
-    """A concrete function, the tensors that it captures, and the dtypes of its results."""
+    """A concrete function, the tensors that it captures, the dtypes of its results, and the tree of their numbers."""
 
     function: Any
     captured: list[Any]
     dtypes: list[Any]
+    results: nest.Tree
 
 
 class Compiled:
     """A function of trees of arrays, traced once per structure, dtypes and shapes of them.
 
     Args:
-        function: Called while tracing only. Returns a tree of tensors, or None.
+        function: Called while tracing only. Returns a tree of tensors without lists, or None.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -45,7 +48,7 @@ class Compiled:
             # TensorFlow's own call places arrays if they are on several devices.
             return trace.function(*leaves)
         flat = tf.raw_ops.StatefulPartitionedCall(args=leaves + trace.captured, Tout=trace.dtypes, f=trace.function)
-        return tf.nest.pack_sequence_as(trace.function.structured_outputs, flat)
+        return nest.map(flat.__getitem__, trace.results)
 
     def _traced(self, arguments: tuple[Any, ...], leaves: list[Any]) -> _Trace:
         # Only the leaves are arguments, so that their order is certain.
@@ -58,7 +61,9 @@ class Compiled:
 
         specs = [tf.TensorSpec(leaf.shape, leaf.dtype) for leaf in leaves]
         function = tf.function(of_leaves, autograph=False).get_concrete_function(*specs)
-        return _Trace(function, list(function.captured_inputs), [output.dtype for output in function.outputs])
+        dtypes = [output.dtype for output in function.outputs]
+        results = tf.nest.pack_sequence_as(function.structured_outputs, range(len(dtypes)))
+        return _Trace(function, list(function.captured_inputs), dtypes, results)
 
 
 def on_gpu() -> bool:
