@@ -96,15 +96,15 @@ class _Launch:
                 observers=self.observers,
             )
         files = None
-        if (stored := self.start.stored) is not None:
-            files = StoredFiles(
-                *(stored, run_dir, self.checked.loaded),
-                launch=description.launch,
-                after=stored.look().writer,
-                report=monitor.event,
-                begun=lambda: monitor.has_begun,
-            )
         try:
+            if (stored := self.start.stored) is not None:
+                files = StoredFiles(
+                    *(stored, run_dir, self.checked.loaded),
+                    launch=description.launch,
+                    after=stored.look().writer,
+                    report=monitor.event,
+                    begun=lambda: monitor.has_begun,
+                )
             monitor.begin(read_settings(run_dir / "config.yaml"))
             for note in (*self.plan.notes, *self.checked.notes):
                 monitor.event(note)

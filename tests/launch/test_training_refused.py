@@ -2,15 +2,19 @@
 
 import shutil
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 import distrl
 from distrl.apps.config.configuration import load
-from distrl.errors import ConfigError, DistrlError
+from distrl.errors import ConfigError, DistrlError, StoreError
+from distrl.launch import training
+from distrl.observers.observer import Observer
 from distrl.runs import trial
 from distrl.runs.run_directory import locked
 from distrl.runs.trial import APPENDED, LATER, REPLACED
+from distrl.terminal.console import PlainView
 from tests.tree import tree
 
 SETTINGS = ("actors.environments=8", "algorithm.minibatches=2", "checkpoint.every_updates=1")
@@ -124,6 +128,35 @@ def test_a_refused_new_run_leaves_nothing_in_its_store(tmp_path):
     new = ["algorithm={name: appo}", f"checkpoint.store=file://{tmp_path / 'store'}"]
     assert "cannot be written" in refused(tmp_path / "run", *new, "tensorboard.directory=/proc/no", resume=None)
     assert [*tmp_path.rglob("*")] == [tmp_path / "store"]
+
+
+class Ended(Observer):
+    """Keeps the summary with which it ended."""
+
+    summaries: ClassVar[list] = []
+
+    def end(self, summary):
+        self.summaries.append(summary)
+
+
+@pytest.mark.slow
+def test_observers_end_if_the_store_fails_once_they_listen(run_dir, tmp_path, monkeypatch):
+    def fails(*_, **__):
+        raise StoreError("the store is gone")
+
+    monkeypatch.setattr(training, "StoredFiles", fails)
+    sets = [*SETTINGS, "actors.count=0", "stop.updates=6", f"checkpoint.store=file://{tmp_path / 'store'}"]
+    before = tree(run_dir)
+    with pytest.raises(StoreError, match="the store is gone"):
+        training.train(
+            load("cartpole-impala", sets=sets),
+            run_dir=run_dir,
+            resume=str(run_dir),
+            view=PlainView(write=lambda _line: None),
+            observers=[Ended],
+        )
+    assert [summary.error for summary in Ended.summaries] == ["the store is gone"]
+    assert tree(run_dir) == before
 
 
 @pytest.mark.slow
