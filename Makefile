@@ -19,7 +19,7 @@ NEEDS_VENV   := $(PYTHON) lacks its venv module: sudo apt-get install python3-ve
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: one-python again help install train test check fast suite long cluster part pythons format bench learning performance endurance references behaviour algorithms lock pages site image clean
+.PHONY: types structure one-python again help install train test check fast suite long cluster part pythons format bench learning performance endurance references behaviour algorithms lock pages site image clean
 
 help:  ## Lists the targets.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -37,9 +37,14 @@ check: fast suite  ## Formatting, lint, types and tests; ARGS="-k codec" goes to
 fast: $(VENV)/installed-dev  ## Formatting, lint, types, architecture and generated pages, and figures of the source.
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -k "not block_runs" tests/test_architecture.py tests/test_project.py tests/test_docs.py tests/test_site.py
+	$(MAKE) --no-print-directory -j 2 types structure
 	$(BIN)/python -m benchmarks.house
+
+types:
+	$(BIN)/mypy
+
+structure:
+	$(BIN)/python -m pytest -q -k "not block_runs" tests/test_architecture.py tests/test_project.py tests/test_docs.py tests/test_site.py
 
 # `make fast` runs these, and `make test` and CI begin with it.
 CHECKED := $(patsubst %,--ignore=tests/test_%.py,architecture project site)
