@@ -20,7 +20,7 @@ import yaml
 
 from benchmarks.measurement import run
 from benchmarks.publishing import PAGE, say
-from benchmarks.report import interval_cell, number
+from benchmarks.report import mean_cell, number
 from benchmarks.speed import NOTHING, Entry, heading, measure_each, parser, stamp, table
 from benchmarks.tuning import Worker, judged
 from distrl.runs.last_row import last_row
@@ -195,7 +195,7 @@ def _table(task: Task, entries: Sequence[Entry]) -> str:
     heads = ["Repeat", *(f"Fixed {rate:g}" for rate in task.rates), "Chosen of these", "Population's best member"]
     columns = [[entry["rates"][f"{rate:g}"] for entry in entries] for rate in task.rates]
     columns += [[_chosen(entry) for entry in entries], [entry["member"] for entry in entries]]
-    last = ["Interquartile mean [95 %]", *(interval_cell(column, _told) for column in columns), "", ""]
+    last = ["Interquartile mean", *(mean_cell(column, _told) for column in columns), "", ""]
     return table([*heads, "Its learning rates", "Lessons of all"], [*map(_line, entries), last])
 
 

@@ -91,7 +91,7 @@ def score_table(
         training: The last column has the training's last 100 episodes, not the verdict on a threshold.
     """
     heads = ["Task", "Algorithm", "Threshold", *(f"Seed {seed}" for seed in seeds)]
-    heads += ["Interquartile mean [95 %]", "Random", "Last 100 episodes of the training" if training else ""]
+    heads += ["Interquartile mean", "Random", "Last 100 episodes of the training" if training else ""]
     lines = []
     for row in rows:
         by_seed = {result.seed: result for result in by_row[row.name]}
@@ -102,7 +102,7 @@ def score_table(
                 f"{row.algorithm} (`{row.name}`)",
                 threshold(row),
                 *(_seed_cell(row, by_seed.get(seed)) for seed in seeds),
-                interval_cell([judged(row, result) for result in by_row[row.name]]),
+                mean_cell([judged(row, result) for result in by_row[row.name]]),
                 "–" if found is None else number(found),
                 interval_cell([training_score(result) for result in by_row[row.name]])
                 if training
@@ -154,7 +154,7 @@ def heading(tree: Mapping[str, Any], by_row: Mapping[str, Sequence[Result]]) -> 
 def comparison(rows: Sequence[Row], by_row: Mapping[str, Sequence[Result]], seeds: Sequence[int]) -> str:
     """Return a table of variants of one training at equal environment steps: greedy scores, and training episodes."""
     heads = ["Preset", "Variant", "Settings", "Steps", *(f"Seed {seed}" for seed in seeds)]
-    heads += ["Interquartile mean [95 %]", "Of the last 100 training episodes"]
+    heads += ["Interquartile mean", "Of the last 100 training episodes"]
     lines = []
     for row in rows:
         results = by_row[row.name]
@@ -167,9 +167,9 @@ def comparison(rows: Sequence[Row], by_row: Mapping[str, Sequence[Result]], seed
 
 
 def seed_cells(results: Sequence[Result], seeds: Sequence[int]) -> list[str]:
-    """Return the final score of each seed, and their interquartile mean with its interval."""
+    """Return the final score of each seed, and their interquartile mean."""
     by_seed = {result.seed: result for result in results}
-    return [*(_score_cell(by_seed.get(seed)) for seed in seeds), interval_cell([result.score for result in results])]
+    return [*(_score_cell(by_seed.get(seed)) for seed in seeds), mean_cell([result.score for result in results])]
 
 
 def training_score(result: Result) -> float:
@@ -238,6 +238,19 @@ def _score_cell(result: Result | None) -> str:
     if result is None:
         return "–"
     return f"**failed** ({result.stop_reason})" if result.mean_return is None else number(result.mean_return)
+
+
+def mean_cell(scores: Sequence[float], told: Callable[[float], str] | None = None) -> str:
+    """Return the interquartile mean of scores that stand beside it; a dash without scores.
+
+    Of more than three scores it has its interval, which of fewer ones is the least and the greatest.
+
+    Args:
+        told: Formats a score. None: as `number` does.
+    """
+    if len(scores) > 3:
+        return interval_cell(scores, told)
+    return (told or number)(interquartile_mean(scores)) if scores else "–"
 
 
 def interval_cell(scores: Sequence[float], told: Callable[[float], str] | None = None) -> str:

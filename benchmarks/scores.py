@@ -67,7 +67,7 @@ class Scores:
     def _table(self, rows: Sequence[Row], by_row: Mapping[str, Sequence[Result]], seeds: Sequence[int]) -> str:
         theirs = {entry.name: entry for entry in self.entries}
         heads = ["Task", "Algorithm", "Steps", *(f"Seed {seed}" for seed in seeds)]
-        heads += ["Interquartile mean [95 %]", self.head]
+        heads += ["Interquartile mean", self.head]
         lines = []
         for row in rows:
             published = " ± ".join(number(value) for value in theirs[row.name].score)

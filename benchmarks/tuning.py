@@ -21,7 +21,7 @@ import yaml
 
 from benchmarks.measurement import FailedError, run
 from benchmarks.publishing import PAGE, say
-from benchmarks.report import interval_cell, number
+from benchmarks.report import mean_cell, number
 from benchmarks.speed import Entry, listed, measure_each, parser, stamp
 
 HELD_OUT = (101, 102, 103)
@@ -198,7 +198,7 @@ def _line(entry: Entry) -> list[str]:
 
 
 def _told(means: list[float]) -> str:
-    return f"{', '.join(map(number, means))}: {interval_cell(means)}"
+    return f"{', '.join(map(number, means))}: {mean_cell(means)}"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -43,7 +43,7 @@ def test_the_table_says_when_a_training_ended(result, tmp_path):
     assert first.startswith(
         "| MountainCar-v0 | with curiosity (`mountaincar-ppo-rnd`) | none, 500,000 steps | −119 after 200,000 |"
     )
-    assert first.endswith("| −119 [−119, −119] | −200 | −125 [−125, −125] |")
+    assert first.endswith("| −119 | −200 | −125 [−125, −125] |")
     assert "−200 after 500,001" in second
 
 

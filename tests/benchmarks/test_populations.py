@@ -55,8 +55,7 @@ def test_the_best_of_each_are_judged_by_other_episodes(out, monkeypatch, capsys)
     assert [command[1] for command in commands[1:]] == ["0001", "0002", "0003", "0004", "0003"]
     assert capsys.readouterr().out.splitlines()[-2:] == [
         "| pendulum-2 | −102 | −103 | −104 | −105 | −104 (0.001) | −106 | 0.01 → 0.004 → 0.001 | 3 |",
-        "| Interquartile mean [95 %] | −102 [−102, −102] | −103 [−103, −103] | −104 [−104, −104]"
-        " | −105 [−105, −105] | −104 [−104, −104] | −106 [−106, −106] |  |  |",
+        "| Interquartile mean | −102 | −103 | −104 | −105 | −104 | −106 |  |  |",
     ]
     (entry,) = json.loads((out / "populations.json").read_text())["results"]
     assert (entry["env_steps"], entry["imbalances"], entry["was_killed"]) == (4 * 100_352, [0] * 4, True)

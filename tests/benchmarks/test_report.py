@@ -14,14 +14,13 @@ def test_the_table_shows_every_seed_and_says_what_was_missed(row, result):
         "pong": [result("pong", 1, -3.5)],
     }
     assert score_table(rows, by_row, {"CartPole-v1": 22.37}, [1, 2, 3]).splitlines() == [
-        "| Task | Algorithm | Threshold | Seed 1 | Seed 2 | Seed 3 | Interquartile mean [95 %] | Random |  |",
+        "| Task | Algorithm | Threshold | Seed 1 | Seed 2 | Seed 3 | Interquartile mean | Random |  |",
         "|---|---|---|---|---|---|---|---|---|",
         "| CartPole-v1 | PPO (`cartpole-ppo`) | ≥ 475 within 500,000 steps | 500 after 200,000 | 500 after 200,000 "
-        "| 500 after 200,000 | 500 [500, 500] | 22.4 | reached |",
+        "| 500 after 200,000 | 500 | 22.4 | reached |",
         "| CartPole-v1 | DQN (`cartpole-dqn`) | ≥ 475 within 100,000 steps | 100.2 after 200,000, **100,000 over** | – "
-        "| 500 after 200,000, **100,000 over** | 300.1 [100.2, 500] | 22.4 | incomplete |",
-        "| Pong | PPO (`pong`) | none, 60 minutes | −3.50 after 200,000 | – | – | −3.50 [−3.50, −3.50] | – "
-        "| incomplete |",
+        "| 500 after 200,000, **100,000 over** | 300.1 | 22.4 | incomplete |",
+        "| Pong | PPO (`pong`) | none, 60 minutes | −3.50 after 200,000 | – | – | −3.50 | – | incomplete |",
     ]
 
 
@@ -45,15 +44,13 @@ def test_a_row_may_be_judged_by_its_training(row, result):
     results = [result("cartpole-ppo", seed, 0.0, training_mean_return=480.0 + seed) for seed in (1, 2, 3)]
     line = score_table([row(measure="training")], {"cartpole-ppo": results}, {}, [1, 2, 3]).splitlines()[-1]
     assert "| ≥ 475 in training within 500,000 steps | 481 after 200,000 |" in line
-    assert line.endswith("| 482 [481, 483] | – | reached |")
+    assert line.endswith("| 482 | – | reached |")
 
 
 def test_a_training_that_failed_is_shown_and_counts_as_the_worst(row, result):
     results = [result("cartpole-ppo", 1, 480.0), result("cartpole-ppo", 2, None), result("cartpole-ppo", 3, 490.0)]
     line = score_table([row()], {"cartpole-ppo": results}, {}, [1, 2, 3]).splitlines()[-1]
-    assert line.endswith(
-        "| **failed** (mean_return) after 200,000 | 490 after 200,000 | −∞ [−∞, 490] | – | **missed** |"
-    )
+    assert line.endswith("| **failed** (mean_return) after 200,000 | 490 after 200,000 | −∞ | – | **missed** |")
 
 
 def test_a_budget_may_be_exceeded_by_an_update(row, result):
@@ -66,11 +63,11 @@ def test_variants_are_compared_at_equal_steps(row, result):
     rows = [row("a", None, algorithm="1 actor"), row("b", None, algorithm="4 actors", sets=("x=1",))]
     by_row = {"a": [result("a", 1, 200.0), result("a", 2, 300.0)], "b": [result("b", 2, 250.0)]}
     assert comparison(rows, by_row, [1, 2]).splitlines() == [
-        "| Preset | Variant | Settings | Steps | Seed 1 | Seed 2 | Interquartile mean [95 %] "
+        "| Preset | Variant | Settings | Steps | Seed 1 | Seed 2 | Interquartile mean "
         "| Of the last 100 training episodes |",
         "|---|---|---|---|---|---|---|---|",
-        "| `a` | 1 actor | – | 500,000 | 200 | 300 | 250 [200, 300] | 250 [200, 300] |",
-        "| `b` | 4 actors | `x=1` | 500,000 | – | 250 | 250 [250, 250] | 250 [250, 250] |",
+        "| `a` | 1 actor | – | 500,000 | 200 | 300 | 250 | 250 [200, 300] |",
+        "| `b` | 4 actors | `x=1` | 500,000 | – | 250 | 250 | 250 [250, 250] |",
     ]
 
 

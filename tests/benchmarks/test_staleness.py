@@ -46,7 +46,7 @@ def test_the_settings_that_differ_from_the_preset_are_shown(result, tmp_path):
     shared = "`stop.mean_return=null`, `algorithm.minibatches=1`, `actors.environments=64`, "
     shared += "`actors.unroll_length_steps=32`"
     line = f"| no lag, V-trace | {shared}, `network.learning_rate=0.001` | 800,000 | 500 "
-    assert f"| `cartpole-impala` {line}| 500 [500, 500] | 480 [480, 480] |" in told
+    assert f"| `cartpole-impala` {line}| 500 | 480 [480, 480] |" in told
     assert load(preset="cartpole-impala").config.network.learning_rate == 0.0015
     assert [row.sets for row in staleness.ROWS[3:]] == [staleness.SHARED] * 3
 

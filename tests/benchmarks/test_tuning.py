@@ -52,7 +52,7 @@ def test_both_settings_are_judged_under_seeds_that_no_trial_had(study, monkeypat
     assert [command[3] for command in trained] == [str(study / "base.yaml")] * 3 + [str(study / "best.yaml")] * 3
     assert [command[command.index("--seed") + 1] for command in trained] == ["101", "102", "103"] * 2
     assert capsys.readouterr().out.splitlines()[-1] == (
-        "| acrobot | 30,000 | 3, 1 of them pruned | 20, 40, 60: 40 [20, 60] | 80, 100, 120: 100 [80, 120] |"
+        "| acrobot | 30,000 | 3, 1 of them pruned | 20, 40, 60: 40 | 80, 100, 120: 100 |"
         " `x` 2.5, `y` 2 (trial 2: 2.50) |"
     )
 

@@ -103,7 +103,7 @@ def test_the_table_has_their_scores_beside_ours(result, tmp_path):
     keep(tmp_path / "zoo.json", report_tree(rows, results, {}, "c", [1, 2]))
     *_, heads, _, first, second = zoo.SCORES.block(tmp_path / "zoo.json").splitlines()
     assert heads.endswith("one training |")
-    assert first == "| CartPole-v1 | PPO | 100,000 | 499 | 500 | 499.5 [499, 500] | 500 ± 0 |"
+    assert first == "| CartPole-v1 | PPO | 100,000 | 499 | 500 | 499.5 | 500 ± 0 |"
     assert second == "| Acrobot-v1 | DQN | 100,000 | – | – | – | −76.6 ± 11.75 |"
 
 
