@@ -30,6 +30,7 @@ from distrl.errors import DistrlError
 from distrl.launch.processes import ProcessLauncher
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
+from distrl.memory_backend.ledger import EntryOutcome
 from distrl.memory_backend.stream import Entry as StreamEntry
 from distrl.roles.description import Run, RunAddress, RunDescription
 from distrl.roles.framework import select_framework
@@ -70,7 +71,7 @@ class Drain(threading.Thread):
         while not self._stopped.is_set():
             entries = self._backend.unrolls.take(64, 0.2)
             if entries:
-                self._backend.unrolls.acknowledge(entries, {"trained": len(entries)}, {})
+                self._backend.unrolls.settle(entries, EntryOutcome.TRAINED)
                 self.arrivals += [arrival(entry) for entry in entries]
 
     def stop(self) -> None:

@@ -27,7 +27,7 @@ from distrl.learner.weight_source import begin_with_named
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.gradient_codec import GradientSchema
 from distrl.memory_backend.inbox import Inbox
-from distrl.memory_backend.ledger import STORED, TRAINED
+from distrl.memory_backend.ledger import EntryOutcome
 from distrl.memory_backend.registry import Registry
 from distrl.memory_backend.stream import QueueCaps
 from distrl.metrics.counters import Waits
@@ -230,9 +230,9 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     )
 
 
-def _outcome(replay: Replay | None) -> str:
-    """Return what becomes of unrolls, by its name in the ledger."""
-    return TRAINED if replay is None else STORED
+def _outcome(replay: Replay | None) -> EntryOutcome:
+    """Return what becomes of unrolls that are used."""
+    return EntryOutcome.TRAINED if replay is None else EntryOutcome.STORED
 
 
 def restore_evaluations(policy: Path, state: LearnerState, registry: Registry, origin: Origin) -> None:

@@ -101,9 +101,9 @@ def test_the_order_of_a_step(learner, monkeypatch):
     spy(made.algorithm, "update")
     spy(made.backend.weights, "publish")
     spy(made.backend.tickets, "issue")
-    spy(made.backend.unrolls, "acknowledge")
+    spy(made.backend.unrolls, "settle")
     trainer.step()
-    assert order == ["collect", "update", "publish", "issue", "acknowledge"]
+    assert order == ["collect", "update", "publish", "issue", "settle"]
 
 
 def test_every_wait_has_a_name(learner):
