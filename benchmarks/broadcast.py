@@ -58,7 +58,7 @@ class Arrival(NamedTuple):
 
 
 class Drain(threading.Thread):
-    """Removes unrolls from the stream and records their times, until stopped; on its own connection."""
+    """Removes unrolls from the stream and records their times, until stopped; on a connection of its own."""
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(daemon=True)
@@ -78,7 +78,6 @@ class Drain(threading.Thread):
         """Wait for the end."""
         self._stopped.set()
         self.join(10.0)
-        self._backend.close()
 
     def await_version(self, version: int, actors: int, within_s: float) -> None:
         """Wait until every actor has acted with these weights or newer ones.
@@ -168,8 +167,9 @@ def measure(name: str, publications: int) -> Entry:
         cleanup.callback(backend.close)
         text = description.published()
         backend.create(text, signature(KEY, text))
+        backend.add_lane(run.open_backend("feed").engine)
         prepared = prepare(config, description.spec, Place(folder), "broadcast", backend)
-        drain = Drain(run.open_backend("feed").as_learner(prepared.backend.fence))
+        drain = Drain(prepared.backend.receiving)
         publisher = prepared.make_publisher()
         original = publishing.encode_weights
 

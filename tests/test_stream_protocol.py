@@ -104,11 +104,10 @@ class Side:
         self.batches = []
         tickets = Tickets(self.learner, StalenessBound(None))
         self.intake = Intake(
-            Inbox(self.learner.unrolls, self.learner.unrolls, 1, 0.0),
+            Inbox(self.learner, 1, 0.0),
             self.learner,
             SCHEMA,
             tickets,
-            settling=self.learner,
             staleness=StalenessBound(None),
             applied=self.weights.applied,
             version=self.version,

@@ -102,8 +102,7 @@ class Intake:
     """Judges one entry after the other, independently of threads and batches.
 
     Attributes:
-        backend: The learner's backend, with the connection of the thread that calls `take`.
-        settling: The learner's backend, with the connection on which receipts are settled.
+        backend: The learner's backend; `take` uses its receiving lane.
         staleness: Bound on the age of the weights behind an item.
         applied: Producer -> highest sequence that the weights already contain; sequences up to it are duplicates.
         version: Version of the weights that the next items update; the source of batches increments it.
@@ -116,7 +115,6 @@ class Intake:
     backend: Backend
     schema: UnrollSchema | GradientSchema
     tickets: Tickets
-    settling: Backend
     staleness: StalenessBound
     applied: Mapping[Producer, int]
     version: int
@@ -127,9 +125,10 @@ class Intake:
     def __post_init__(self) -> None:
         self._layouts = Layouts()
         self._taken = dict(self.applied)
-        self._settled = self.backend.unrolls.highest()
+        self._lane = self.backend.receiving
+        self._settled = self._lane.unrolls.highest()
         self._registered: set[Producer] = set()
-        self._interruptions = self.backend.unrolls.interruptions
+        self._interruptions = self._lane.unrolls.interruptions
         self._env_steps = 0  # seen since the last receipt
         self._poison: str | None = None
 
@@ -166,7 +165,7 @@ class Intake:
         self._look_at_version()
         # A predecessor may have died of it: Redis records that it is being decoded.
         inherited = self.inbox.inherits
-        if inherited and self.backend.unrolls.suspect(entry.entry_id) >= DEATHS:
+        if inherited and self._lane.unrolls.suspect(entry.entry_id) >= DEATHS:
             self._poison = entry.entry_id
         judged = self._judge(entry)
         if judged.outcome is not None:
@@ -174,7 +173,7 @@ class Intake:
         if judged.outcome is EntryOutcome.STALE or judged.refused is not None:
             self.tickets.replace_one()
         if inherited:
-            self.backend.unrolls.absolve(entry.entry_id)
+            self._lane.unrolls.absolve(entry.entry_id)
         return judged
 
     def _look_at_version(self) -> None:
@@ -239,10 +238,10 @@ class Intake:
 
     def _keep_registered(self) -> None:
         """Register all producers again after a broken connection: another process must not get one's incarnation."""
-        interruptions = self.backend.unrolls.interruptions
+        interruptions = self._lane.unrolls.interruptions
         if interruptions != self._interruptions:
             self._interruptions = interruptions
-            self.backend.registry.keep_registered(self._taken)
+            self._lane.registry.keep_registered(self._taken)
 
     def _is_registered(self, producer: Producer) -> bool:
         """Return whether the producer is an actor of the run, even if Redis has forgotten its registration.
@@ -251,10 +250,10 @@ class Intake:
         """
         if producer in self._registered:
             return True
-        if not self.backend.registry.is_registered(producer):
-            if producer[1] < 1 or self.backend.unrolls.uncounted():
+        if not self._lane.registry.is_registered(producer):
+            if producer[1] < 1 or self._lane.unrolls.uncounted():
                 return False
-            self.backend.registry.keep_registered([producer])
+            self._lane.registry.keep_registered([producer])
         self._registered.add(producer)
         return True
 
@@ -269,10 +268,10 @@ class Intake:
         before = max(self._taken.get(producer, -1), self._settled.get(producer, -1))
         gap = header.sequence - before - 1
         if gap > 0:
-            if gap > self.largest_gap and self.backend.unrolls.uncounted():
+            if gap > self.largest_gap and self._lane.unrolls.uncounted():
                 return False
             # At once and up to this sequence, so that no crash counts the gap twice or never.
             # This thread may see a fail-over before the learner has counted it.
-            to_failover = self.backend.engine.failovers + self.settling.ledger.failovers > 0
-            self.backend.unrolls.count_lost(header, gap, to_failover=to_failover)
+            to_failover = self._lane.engine.failovers + self.backend.ledger.failovers > 0
+            self._lane.unrolls.count_lost(header, gap, to_failover=to_failover)
         return True

@@ -8,8 +8,9 @@ after a fail-over, another server may give the id of an entry that it has lost t
 import threading
 from collections.abc import Iterator, Sequence
 
+from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.ledger import EntryOutcome
-from distrl.memory_backend.stream import Entry, UnrollStream
+from distrl.memory_backend.stream import Entry
 from distrl.types import UnrollHeader
 
 _Known = tuple[str, UnrollHeader | None]
@@ -21,9 +22,8 @@ class Inbox:
     `next` and `drop` belong to one thread; `settle` may be called by another.
 
     Args:
-        stream: The stream on the connection of the thread that calls `next`.
-        settling: The stream on the connection of the thread that calls `settle`. If it breaks, settlements may be lost
-            too.
+        backend: The learner's. `next` and `drop` use its receiving lane. If the connection of `settle` breaks,
+            settlements may be lost too.
         count: Number of entries taken from the stream at once.
         block_s: Longest wait for an entry.
 
@@ -31,8 +31,8 @@ class Inbox:
         inherits: Whether the newest entry was a predecessor's.
     """
 
-    def __init__(self, stream: UnrollStream, settling: UnrollStream, count: int, block_s: float) -> None:
-        self._stream, self._settling = stream, settling
+    def __init__(self, backend: Backend, count: int, block_s: float) -> None:
+        self._stream, self._settling = backend.receiving.unrolls, backend.unrolls
         self._count = count
         self._block_s = block_s
         self._interruptions = self._broken()

@@ -87,7 +87,7 @@ class Run:
         self.snapshots = []
         feed = InlineSource(
             self.actor,
-            lambda idle: self.made.make_source(self.backend, idle, block_s=0.0),
+            lambda idle: self.made.make_source(idle, block_s=0.0),
             self.backend,
             lambda: False,
             60.0,

@@ -27,8 +27,10 @@ def test_only_the_learner_may_do_what_is_fenced(backend):
 
 
 def test_one_more_connection_of_the_learner_shares_its_fence(run):
+    run.backend.add_lane(run.connect().engine)
     learner = run.backend.become_learner()
-    feed = run.connect().as_learner(learner.fence)
+    feed = learner.receiving
+    assert feed.engine is not learner.engine
     feed.tickets.issue(2)
     learner.tickets.issue(1)
     assert run.backend.tickets.counts() == (3, 0)

@@ -691,11 +691,11 @@ def test_a_broken_connection_forgets_what_was_watched(lossy):
 
 
 def test_highest_sequences_of_two_connections_never_go_back(redis_run):
-    """A feed drops what is stale on a connection of its own, before the learner acknowledges what came earlier."""
+    """A feed drops what is stale on a connection of its own, before the learner settles what came earlier."""
     learner = redis_run.backend.become_learner()
-    feed = redis_run.connect().as_learner(learner.fence)
+    learner.add_lane(redis_run.connect().engine)
     learner.unrolls.raise_highest({(0, 1): 4})
-    feed.unrolls.raise_highest({(0, 1): 7})
+    learner.receiving.unrolls.raise_highest({(0, 1): 7})
     learner.unrolls.raise_highest({(0, 1): 5})
     assert learner.unrolls.highest() == {(0, 1): 7}
 
