@@ -30,6 +30,7 @@ from distrl.errors import DistrlError
 from distrl.launch.processes import ProcessLauncher
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
+from distrl.memory_backend.ledger import EntryOutcome
 from distrl.memory_backend.stream import Entry as StreamEntry
 from distrl.roles.description import Run, RunAddress, RunDescription
 from distrl.roles.framework import select_framework
@@ -57,7 +58,7 @@ class Arrival(NamedTuple):
 
 
 class Drain(threading.Thread):
-    """Removes unrolls from the stream and records their times, until stopped; on its own connection."""
+    """Removes unrolls from the stream and records their times, until stopped; on a connection of its own."""
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(daemon=True)
@@ -70,14 +71,13 @@ class Drain(threading.Thread):
         while not self._stopped.is_set():
             entries = self._backend.unrolls.take(64, 0.2)
             if entries:
-                self._backend.unrolls.acknowledge(entries, {"trained": len(entries)}, {})
+                self._backend.unrolls.settle(entries, EntryOutcome.TRAINED)
                 self.arrivals += [arrival(entry) for entry in entries]
 
     def stop(self) -> None:
         """Wait for the end."""
         self._stopped.set()
         self.join(10.0)
-        self._backend.close()
 
     def await_version(self, version: int, actors: int, within_s: float) -> None:
         """Wait until every actor has acted with these weights or newer ones.
@@ -167,8 +167,9 @@ def measure(name: str, publications: int) -> Entry:
         cleanup.callback(backend.close)
         text = description.published()
         backend.create(text, signature(KEY, text))
+        backend.add_lane(run.open_backend("feed").engine)
         prepared = prepare(config, description.spec, Place(folder), "broadcast", backend)
-        drain = Drain(run.open_backend("feed").as_learner(prepared.backend.fence))
+        drain = Drain(prepared.backend.receiving)
         publisher = prepared.make_publisher()
         original = publishing.encode_weights
 

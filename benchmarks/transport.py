@@ -27,6 +27,7 @@ from distrl.memory_backend.backend import connect
 from distrl.memory_backend.codec import decode_unroll, encode_unroll, stack
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
 from distrl.memory_backend.layouts import Layouts
+from distrl.memory_backend.ledger import EntryOutcome
 from distrl.memory_backend.stream import QueueCaps
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader
 from distrl.unroll_schema import UnrollSchema
@@ -87,8 +88,7 @@ class Ours:
         entries = self.learner.unrolls.take(self.at_once, 1.0)
         taken = [(entry.header, entry.payload) for entry in entries if entry.header]
         stack([decode_unroll(header, payload, self.schema, self.layouts) for header, payload in taken], {})
-        highest = {self.producer: self.sequence - 1}
-        self.learner.unrolls.acknowledge(entries, {"trained": len(entries)}, highest)
+        self.learner.unrolls.settle(entries, EntryOutcome.TRAINED)
 
     def close(self) -> None:
         """Remove the run."""

@@ -62,9 +62,10 @@ def where(backend):
 def test_the_ten_hops(environment, open_backend, tmp_path):
     # The learner takes the run over and publishes version 1; the actor joins it.
     own, feed, acting = (open_backend(name) for name in ("learner", "learner feed", "actor 7"))
+    own.add_lane(feed.engine)
     own.create(CONFIG.model_dump_json())
     parts = prepare(CONFIG, environment.spec, Place(tmp_path), "straight", own)
-    source = parts.make_source(feed, lambda: True)
+    source = parts.make_source(lambda: True)
     learner = parts.make_learner(parts.make_batches(source, lambda: None))
     learner.start()
     assert acting.registry.register_actor(TAG[0]) == TAG[1]

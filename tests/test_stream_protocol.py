@@ -104,11 +104,10 @@ class Side:
         self.batches = []
         tickets = Tickets(self.learner, StalenessBound(None))
         self.intake = Intake(
-            Inbox(self.learner.unrolls, self.learner.unrolls, 1, 0.0),
+            Inbox(self.learner, 1, 0.0),
             self.learner,
             SCHEMA,
             tickets,
-            settling=self.learner,
             staleness=StalenessBound(None),
             applied=self.weights.applied,
             version=self.version,
@@ -125,7 +124,7 @@ class Side:
         if self.learner.weights.version() < self.version:
             self.learner.weights.publish(self.version, b"", Progress())
         self.learner.ledger.recover(len(self.weights.used))
-        self.learner.unrolls.acknowledge([], {}, self.weights.applied)
+        self.learner.unrolls.raise_highest(self.weights.applied)
         self.intake._keep_registered()
 
     def die_in_fail_over(self, replica):
@@ -262,7 +261,7 @@ class Protocol(RuleBasedStateMachine):
             learner = side.learner
             side.start()
             with pytest.raises(FencedError):
-                learner.unrolls.acknowledge([], {"trained": 1}, {})
+                learner.unrolls.raise_highest({(0, 1): 0})
             with pytest.raises(FencedError):
                 learner.weights.publish(side.version + 1, b"", Progress())
 

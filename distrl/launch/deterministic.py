@@ -150,7 +150,7 @@ def run_deterministic(
         actor = Actor(config, backend, Policy(bundle), environment, producer, stop, shipper)
         source: InlineSource[Any] = InlineSource(
             actor,
-            lambda idle: parts.make_source(backend, idle, block_s=0.0),
+            lambda idle: parts.make_source(idle, block_s=0.0),
             backend,
             stop,
             config.learner.stall_timeout_s,

@@ -13,6 +13,7 @@ from distrl.learner.intake import Intake, Item, Judged, Receipt
 from distrl.learner.prefetch import Source
 from distrl.memory_backend.codec import stack
 from distrl.memory_backend.gradient_codec import GradientSchema
+from distrl.memory_backend.ledger import EntryOutcome
 from distrl.replay.memory import Replay
 from distrl.types import Array, Batch, Contribution, Contributions, FloatArray, Unroll
 
@@ -117,7 +118,7 @@ class StreamBatches:
         """Raise NonFiniteError after too many successive gradients that are not finite: no update would change that."""
         if judged.item is not None:
             self._refused = 0
-        if judged.refused != "nonfinite" or not isinstance(self._intake.schema, GradientSchema):
+        if judged.refused is not EntryOutcome.NONFINITE or not isinstance(self._intake.schema, GradientSchema):
             return
         self._refused += 1
         if self._refused >= REFUSED_GRADIENTS:

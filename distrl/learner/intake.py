@@ -1,8 +1,8 @@
 """Hop 6: judges entries of the stream: each becomes an item to learn from, or is dropped with a reason.
 
-An entry is judged by its plain header first (foreign, duplicate, too stale), then decoded and checked. A dropped entry
-is acknowledged at once and counted by its reason; gaps in the sequences are counted too. A receipt stands for the
-entries of items in use: the learner settles it after their use.
+An entry is judged by its plain header first (foreign, duplicate, too stale), then decoded and checked. The judgement
+names the `EntryOutcome` with which a dropped entry is settled at once; gaps in the sequences are counted too. A receipt
+stands for the entries of items in use: the learner settles it after their use.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from distrl.memory_backend.codec import decode_unroll
 from distrl.memory_backend.gradient_codec import GradientSchema, decode_contribution
 from distrl.memory_backend.inbox import Inbox
 from distrl.memory_backend.layouts import Layouts
-from distrl.memory_backend.ledger import TRAINED
+from distrl.memory_backend.ledger import REFUSED, EntryOutcome
 from distrl.memory_backend.records import Producer
 from distrl.memory_backend.stream import Entry
 from distrl.types import EPISODE_FIELDS, EPISODE_METRICS, Contribution, Unroll, UnrollHeader
@@ -37,15 +37,20 @@ class Judged(NamedTuple):
     """Result of judging one entry of the stream.
 
     Attributes:
-        item: The item to learn from; None: the entry was dropped.
-        refused: Error of decoding; None: it was decoded, or dropped for another reason.
-        header: None if the plain fields are not a valid header.
+        item: The item to learn from; None: the entry is dropped.
+        outcome: With which the entry is dropped; that of an item follows its use.
+        foreign: Whether no actor of the run produced the entry.
     """
 
     entry: Entry
-    header: UnrollHeader | None
     item: Item | None = None
-    refused: str | None = None
+    outcome: EntryOutcome | None = None
+    foreign: bool = False
+
+    @property
+    def refused(self) -> EntryOutcome | None:
+        """Why an actor's item cannot be learned from; None for every other entry."""
+        return self.outcome if self.outcome in REFUSED and not self.foreign else None
 
 
 @dataclass
@@ -71,13 +76,11 @@ class Receipt:
     episode_discounted_returns: list[float]
     episode_successes: list[int]
     episode_metrics: list[list[float]]
-    _backend: Backend
     _inbox: Inbox
 
-    def settle(self, outcome: str = TRAINED) -> None:
-        """Acknowledge the entries and count them as trained, or as stored, in one transaction."""
-        self._backend.unrolls.acknowledge(self.entries, {outcome: len(self.entries)}, self.highest)
-        self._inbox.settled(self.entries)
+    def settle(self, outcome: EntryOutcome = EntryOutcome.TRAINED) -> None:
+        """Remove the entries from the stream and count them as trained, or as stored, in one transaction."""
+        self._inbox.settle(self.entries, outcome)
 
     def count(self, state: LearnerState) -> None:
         """Add the items to the learner's counts: they have been trained on, or are in the replay memory."""
@@ -99,8 +102,7 @@ class Intake:
     """Judges one entry after the other, independently of threads and batches.
 
     Attributes:
-        backend: The learner's backend, with the connection of the thread that calls `take`.
-        settling: The learner's backend, with the connection on which receipts are settled.
+        backend: The learner's backend; `take` uses its receiving lane.
         staleness: Bound on the age of the weights behind an item.
         applied: Producer -> highest sequence that the weights already contain; sequences up to it are duplicates.
         version: Version of the weights that the next items update; the source of batches increments it.
@@ -113,7 +115,6 @@ class Intake:
     backend: Backend
     schema: UnrollSchema | GradientSchema
     tickets: Tickets
-    settling: Backend
     staleness: StalenessBound
     applied: Mapping[Producer, int]
     version: int
@@ -124,9 +125,10 @@ class Intake:
     def __post_init__(self) -> None:
         self._layouts = Layouts()
         self._taken = dict(self.applied)
-        self._acknowledged = self.backend.unrolls.highest()
+        self._lane = self.backend.receiving
+        self._settled = self._lane.unrolls.highest()
         self._registered: set[Producer] = set()
-        self._interruptions = self.backend.unrolls.interruptions
+        self._interruptions = self._lane.unrolls.interruptions
         self._env_steps = 0  # seen since the last receipt
         self._poison: str | None = None
 
@@ -161,9 +163,17 @@ class Intake:
             return None
         self.tickets.moved()
         self._look_at_version()
-        judged = self._judge_inherited(entry) if self.inbox.inherits else self._judge(entry)
-        if judged.item is None:
-            self.inbox.settled([entry])
+        # A predecessor may have died of it: Redis records that it is being decoded.
+        inherited = self.inbox.inherits
+        if inherited and self._lane.unrolls.suspect(entry.entry_id) >= DEATHS:
+            self._poison = entry.entry_id
+        judged = self._judge(entry)
+        if judged.outcome is not None:
+            self.inbox.drop(entry, judged.outcome, foreign=judged.foreign)
+        if judged.outcome is EntryOutcome.STALE or judged.refused is not None:
+            self.tickets.replace_one()
+        if inherited:
+            self._lane.unrolls.absolve(entry.entry_id)
         return judged
 
     def _look_at_version(self) -> None:
@@ -182,84 +192,56 @@ class Intake:
             episode_metrics=[
                 row for item in items if EPISODE_METRICS in item.extras for row in item.extras[EPISODE_METRICS].tolist()
             ],
-            _backend=self.settling,
             _inbox=self.inbox,
         )
 
-    def _judge_inherited(self, entry: Entry) -> Judged:
-        """Judge an entry that may have killed a predecessor, and record in Redis that it is being decoded."""
-        if self.backend.unrolls.suspect(entry.entry_id) >= DEATHS:
-            self._poison = entry.entry_id
-        judged = self._judge(entry)
-        self.backend.unrolls.absolve(entry.entry_id)
-        return judged
-
     def _judge(self, entry: Entry) -> Judged:
-        """Return the item, or drop the entry: count the reason and replace the ticket that it used."""
+        """Return the item, or the outcome with which the entry is dropped."""
         header = entry.header
-        if header is None or not self._is_registered(header.producer):
-            # Decoded only for the reason: `dead` and the ledger name the graver one.
-            reason = "schema" if header is None else self._fault(entry, header) or "schema"
-            self.backend.unrolls.reject(entry, reason, {"foreign": 1})
-            return Judged(entry, header)
+        if header is None:
+            return Judged(entry, outcome=EntryOutcome.SCHEMA, foreign=True)
+        if not self._is_registered(header.producer):
+            # Decoded only for the outcome: `dead` and the ledger name the graver one.
+            return Judged(entry, outcome=self._decode(entry, header).outcome or EntryOutcome.SCHEMA, foreign=True)
         if header.sequence <= self._taken.get(header.producer, -1):
             # Its ticket was used up, or replaced, by the first copy. After a fail-over, Redis may have forgotten that
             # this sequence was settled, and a successor must find no gap below it. A first copy in progress settles it.
-            settled = {} if self.inbox.has_copy_of(entry) else {header.producer: header.sequence}
-            self.backend.unrolls.acknowledge([entry], {"dropped.duplicate": 1}, settled)
-            return Judged(entry, header)
+            return Judged(entry, outcome=EntryOutcome.COPY if self.inbox.has_copy_of(entry) else EntryOutcome.DUPLICATE)
         if not self._count_gap(header):
-            self.backend.unrolls.reject(entry, "schema", {"foreign": 1})
-            return Judged(entry, header)
+            return Judged(entry, outcome=EntryOutcome.SCHEMA, foreign=True)
         self._taken[header.producer] = header.sequence
+        unused = self._unused(header)
+        judged = self._decode(entry, header) if unused is None else Judged(entry, outcome=unused)
+        if judged.refused is None:
+            self._env_steps += header.env_steps
+        return judged
+
+    def _unused(self, header: UnrollHeader) -> EntryOutcome | None:
+        """Return the outcome of a valid entry that is not used; None: it is used, if it can be decoded."""
         if self.wanted is not None and not self.wanted(header):
-            return self._drop(entry, header, "duplicate")
+            return EntryOutcome.DUPLICATE
         bound = self.staleness.updates
-        if bound is not None and self.version - header.weights_version > bound:
-            dropped = self._drop(entry, header, "stale")
-            self.tickets.replace_one()
-            return dropped
+        return EntryOutcome.STALE if bound is not None and self.version - header.weights_version > bound else None
+
+    def _decode(self, entry: Entry, header: UnrollHeader) -> Judged:
+        """Return the item, or the outcome of an entry that cannot be learned from."""
         try:
-            item = self._decode(entry, header)
+            if entry.entry_id == self._poison:
+                raise PoisonError(f"{DEATHS} learners have died while they decoded {entry.entry_id}")
+            if header.weights_version > self.version:
+                raise SchemaError(f"weights version {header.weights_version} has not been published yet")
+            if isinstance(self.schema, GradientSchema):
+                return Judged(entry, decode_contribution(header, entry.payload, self.schema))
+            return Judged(entry, decode_unroll(header, entry.payload, self.schema, self._layouts))
         except RejectedError as error:
-            # The sequence first: a learner that dies in between finds the entry again, and no gap after it.
-            self.backend.unrolls.acknowledge([], {}, {header.producer: header.sequence})
-            self.backend.unrolls.reject(entry, error.reason, {})
-            self.tickets.replace_one()
-            return Judged(entry, header, refused=error.reason)
-        self._env_steps += header.env_steps
-        return Judged(entry, header, item)
-
-    def _drop(self, entry: Entry, header: UnrollHeader, reason: str) -> Judged:
-        """Drop a valid entry that is not wanted: its steps count, and its sequence leaves no gap."""
-        self._env_steps += header.env_steps
-        highest = {header.producer: header.sequence}
-        self.backend.unrolls.acknowledge([entry], {f"dropped.{reason}": 1}, highest)
-        return Judged(entry, header)
-
-    def _decode(self, entry: Entry, header: UnrollHeader) -> Item:
-        """Decode the item; raise RejectedError unless it can be learned from."""
-        if entry.entry_id == self._poison:
-            raise PoisonError(f"{DEATHS} learners have died while they decoded {entry.entry_id}")
-        if header.weights_version > self.version:
-            raise SchemaError(f"weights version {header.weights_version} has not been published yet")
-        if isinstance(self.schema, GradientSchema):
-            return decode_contribution(header, entry.payload, self.schema)
-        return decode_unroll(header, entry.payload, self.schema, self._layouts)
-
-    def _fault(self, entry: Entry, header: UnrollHeader) -> str | None:
-        try:
-            self._decode(entry, header)
-        except RejectedError as error:
-            return error.reason
-        return None
+            return Judged(entry, outcome=EntryOutcome(error.reason))
 
     def _keep_registered(self) -> None:
         """Register all producers again after a broken connection: another process must not get one's incarnation."""
-        interruptions = self.backend.unrolls.interruptions
+        interruptions = self._lane.unrolls.interruptions
         if interruptions != self._interruptions:
             self._interruptions = interruptions
-            self.backend.registry.keep_registered(self._taken)
+            self._lane.registry.keep_registered(self._taken)
 
     def _is_registered(self, producer: Producer) -> bool:
         """Return whether the producer is an actor of the run, even if Redis has forgotten its registration.
@@ -268,10 +250,10 @@ class Intake:
         """
         if producer in self._registered:
             return True
-        if not self.backend.registry.is_registered(producer):
-            if producer[1] < 1 or self.backend.unrolls.uncounted():
+        if not self._lane.registry.is_registered(producer):
+            if producer[1] < 1 or self._lane.unrolls.uncounted():
                 return False
-            self.backend.registry.keep_registered([producer])
+            self._lane.registry.keep_registered([producer])
         self._registered.add(producer)
         return True
 
@@ -282,15 +264,14 @@ class Intake:
         entry of the stream. A forged one would have the actor's next unrolls dropped as duplicates.
         """
         producer = header.producer
-        # Against what was ever acknowledged, not against `applied`: weights that were rolled back lost no entries.
-        before = max(self._taken.get(producer, -1), self._acknowledged.get(producer, -1))
+        # Against what was ever settled, not against `applied`: weights that were rolled back lost no entries.
+        before = max(self._taken.get(producer, -1), self._settled.get(producer, -1))
         gap = header.sequence - before - 1
         if gap > 0:
-            if gap > self.largest_gap and self.backend.unrolls.uncounted():
+            if gap > self.largest_gap and self._lane.unrolls.uncounted():
                 return False
             # At once and up to this sequence, so that no crash counts the gap twice or never.
             # This thread may see a fail-over before the learner has counted it.
-            to_failover = gap if self.backend.engine.failovers or self.settling.ledger.failovers else 0
-            counts = {"lost": gap, "produced": gap, "lost_to_failover": to_failover}
-            self.backend.unrolls.acknowledge([], counts, {producer: header.sequence - 1})
+            to_failover = self._lane.engine.failovers + self.backend.ledger.failovers > 0
+            self._lane.unrolls.count_lost(header, gap, to_failover=to_failover)
         return True

@@ -27,7 +27,7 @@ from distrl.learner.weight_source import begin_with_named
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.gradient_codec import GradientSchema
 from distrl.memory_backend.inbox import Inbox
-from distrl.memory_backend.ledger import STORED, TRAINED
+from distrl.memory_backend.ledger import EntryOutcome
 from distrl.memory_backend.registry import Registry
 from distrl.memory_backend.stream import QueueCaps
 from distrl.metrics.counters import Waits
@@ -78,23 +78,20 @@ class Parts:
         return self.backend.ledger.recover(self.state.trained_unrolls, _outcome(self.replay))
 
     def make_source(
-        self, backend: Backend, stop: Callable[[], bool], block_s: float = BLOCK_S
+        self, stop: Callable[[], bool], block_s: float = BLOCK_S
     ) -> StreamBatches | RoundBatches | Arrivals:
-        """Make the source of the learner's batches, or of arrivals for its replay memory.
+        """Make the source of the learner's batches, or of arrivals for its replay memory, on the receiving lane.
 
         Args:
-            backend: Backend of the thread that collects.
             stop: Called after a wait of `block_s`.
         """
-        backend = backend.as_learner(self.backend.fence)
-        rounds = self._rounds(backend)
+        rounds = self._rounds()
         size = self.config.unrolls_at_once
         intake = Intake(
-            Inbox(backend.unrolls, self.backend.unrolls, size, block_s),
-            backend,
+            Inbox(self.backend, size, block_s),
+            self.backend,
             self._schema(),
-            Tickets(backend, self.staleness),
-            settling=self.backend,
+            Tickets(self.backend, self.staleness),
             staleness=self.staleness if rounds is None else StalenessBound(0),
             applied=self.state.applied,
             version=self.state.weights_version,
@@ -160,12 +157,12 @@ class Parts:
             )
         return schema
 
-    def _rounds(self, backend: Backend) -> Rounds | None:
+    def _rounds(self) -> Rounds | None:
         if not self.algorithm.parameters.rounds:
             return None
         # The one actor of deterministic mode is none of `actors.count`.
         workers = 1 if self.config.deterministic else self.config.started_actors
-        return Rounds(workers, backend.registry.control, self.config.learner.sync_timeout_s)
+        return Rounds(workers, self.backend.receiving.registry.control, self.config.learner.sync_timeout_s)
 
 
 def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend: Backend) -> Parts:
@@ -230,9 +227,9 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     )
 
 
-def _outcome(replay: Replay | None) -> str:
-    """Return what becomes of unrolls, by its name in the ledger."""
-    return TRAINED if replay is None else STORED
+def _outcome(replay: Replay | None) -> EntryOutcome:
+    """Return what becomes of unrolls that are used."""
+    return EntryOutcome.TRAINED if replay is None else EntryOutcome.STORED
 
 
 def restore_evaluations(policy: Path, state: LearnerState, registry: Registry, origin: Origin) -> None:

@@ -32,11 +32,11 @@ class Tickets:
     """Replaces tickets whose unrolls were dropped or lost; does nothing if staleness is not bounded.
 
     Args:
-        backend: The learner's backend, with the connection of the intake's thread.
+        backend: The learner's backend; its receiving lane is used.
     """
 
     def __init__(self, backend: Backend, staleness: StalenessBound) -> None:
-        self._backend = backend
+        self._backend = backend.receiving
         self._staleness = staleness
         self._bounded = staleness.updates is not None
         self._stuck = False

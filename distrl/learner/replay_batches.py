@@ -1,7 +1,7 @@
 """Hop 6 with a replay memory: unrolls go from the stream into the memory, and batches are sampled from it.
 
 The receipt of an unroll is settled right before the unroll goes into the memory, and the ledger then counts it as
-stored. An unroll whose acknowledgement failed is not in the memory and comes again. With `replay.checkpoint`, a
+stored. An unroll whose settlement failed is not in the memory and comes again. With `replay.checkpoint`, a
 checkpoint holds the memory and the sequences that went into it. Without it, a resumed learner begins with an empty
 memory. Either way no unroll is in it twice.
 """
@@ -14,7 +14,7 @@ from distrl.learner.batches import LearnerBatch
 from distrl.learner.intake import Intake, Receipt
 from distrl.learner.prefetch import Ahead
 from distrl.learner.state import LearnerState
-from distrl.memory_backend.ledger import STORED
+from distrl.memory_backend.ledger import EntryOutcome
 from distrl.metrics.counters import Waits
 from distrl.replay.memory import Replay
 from distrl.types import Unroll
@@ -111,7 +111,7 @@ class ReplayBatches:
     def _take_in(self, arrived: Arrived) -> None:
         """Settle the receipt and put the unrolls into the memory."""
         # First: if Redis fails here, the next checkpoint must not hold an unroll that comes again.
-        arrived.receipt.settle(STORED)
+        arrived.receipt.settle(EntryOutcome.STORED)
         with self._waits.measure("insert"):
             for unroll in arrived.unrolls:
                 self._replay.insert(unroll)

@@ -170,8 +170,8 @@ class RoundBatches:
             elif judged.item is not None:
                 self._rounds.taken(judged.item.header)
                 taken.append(judged)
-            elif judged.refused is not None and judged.header is not None:
-                self._rounds.refused(judged.header, judged.refused)
+            elif judged.refused is not None and judged.entry.header is not None:
+                self._rounds.refused(judged.entry.header, judged.refused)
         items = [judged.item for judged in taken if isinstance(judged.item, Contribution)]
         made = LearnerBatch(
             batch=tuple(items),

@@ -1,7 +1,8 @@
 """The memory backend as roles see it: five nouns over one engine, and the life of a run.
 
-One `Backend` belongs to one run and one thread of one role. Actors push unrolls and pull weights; the learner takes
-unrolls, acknowledges them after use and publishes weights; the supervisor reads the registry and the ledger.
+One `Backend` belongs to one run and one thread of one role; the learner's has a second lane for the thread that
+receives unrolls. Actors push unrolls and pull weights; the learner takes unrolls, settles them after use and publishes
+weights; the supervisor reads the registry and the ledger.
 
 Every method raises `MemoryBackendError` when Redis stays unreachable for `give_up_s`.
 """
@@ -50,6 +51,7 @@ class Backend:
     def __init__(self, run: RunStore, caps: QueueCaps = UNBOUNDED) -> None:
         self._run, self._caps = run, caps
         self.engine = run.engine
+        self._lane: Backend | None = None
         self.unrolls = UnrollStream(run, caps)
         self.weights = WeightStore(run)
         self.tickets = TicketBox(run)
@@ -164,15 +166,23 @@ class Backend:
         return self._run.fence
 
     def become_learner(self) -> "Backend":
-        """Take over the run. From now on only the returned backend may acknowledge, publish and issue tickets."""
+        """Take over the run. From now on only the returned backend may settle unrolls, publish and issue tickets."""
         key, holder = self._run.keys.run, secrets.token_hex(8)
         number, _ = self._run.write([("HINCRBY", key, "fence", 1), ("HSET", key, "learner", holder)])
         self._run.confirm("this learner")
-        return self.as_learner(Fence(int(number), holder))
+        learner = Backend(replace(self._run, fence=Fence(int(number), holder)), self._caps)
+        if self._lane is not None:
+            learner.add_lane(self._lane.engine)
+        return learner
 
-    def as_learner(self, fence: Fence) -> "Backend":
-        """Return the backend of another connection of the learner that holds `fence`."""
-        return Backend(replace(self._run, fence=fence), self._caps)
+    def add_lane(self, connection: Engine) -> None:
+        """Give the thread that receives unrolls a connection of its own, which this backend closes."""
+        self._lane = Backend(replace(self._run, engine=connection), self._caps)
+
+    @property
+    def receiving(self) -> "Backend":
+        """The lane of the thread that receives unrolls: this backend itself without `add_lane`."""
+        return self._lane or self
 
     def share_weights(self, directory: Path) -> None:
         """From now on read weights that another role of this host has fetched, see `HostWeights`."""
@@ -218,6 +228,8 @@ class Backend:
 
     def close(self) -> None:
         self.engine.close()
+        if self._lane is not None:
+            self._lane.close()
 
 
 def new_launch() -> str:

@@ -6,22 +6,24 @@ after a fail-over, another server may give the id of an entry that it has lost t
 """
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
-from distrl.memory_backend.stream import Entry, UnrollStream
+from distrl.memory_backend.backend import Backend
+from distrl.memory_backend.ledger import EntryOutcome
+from distrl.memory_backend.stream import Entry
 from distrl.types import UnrollHeader
 
 _Known = tuple[str, UnrollHeader | None]
 
 
 class Inbox:
-    """Entries for the learner: first those that a predecessor took and did not acknowledge, one by one; then new ones.
+    """Entries for the learner: first those that a predecessor took and did not settle, one by one; then new ones.
 
-    `next` belongs to one thread; `settled` may be called by another.
+    `next` and `drop` belong to one thread; `settle` may be called by another.
 
     Args:
-        stream: The stream on the connection of the thread that calls `next`.
-        settling: The stream on the connection by which entries are settled. If it breaks, settlements may be lost too.
+        backend: The learner's. `next` and `drop` use its receiving lane. If the connection of `settle` breaks,
+            settlements may be lost too.
         count: Number of entries taken from the stream at once.
         block_s: Longest wait for an entry.
 
@@ -29,8 +31,8 @@ class Inbox:
         inherits: Whether the newest entry was a predecessor's.
     """
 
-    def __init__(self, stream: UnrollStream, settling: UnrollStream, count: int, block_s: float) -> None:
-        self._stream, self._settling = stream, settling
+    def __init__(self, backend: Backend, count: int, block_s: float) -> None:
+        self._stream, self._settling = backend.receiving.unrolls, backend.unrolls
         self._count = count
         self._block_s = block_s
         self._interruptions = self._broken()
@@ -51,10 +53,15 @@ class Inbox:
                 return entry
         raise AssertionError("the stream of entries never ends")
 
-    def settled(self, entries: Iterable[Entry]) -> None:
-        """Record entries that were acknowledged."""
-        with self._lock:
-            self._in_progress.difference_update(map(_known, entries))
+    def settle(self, entries: Sequence[Entry], outcome: EntryOutcome) -> None:
+        """Settle entries after their use."""
+        self._settling.settle(entries, outcome)
+        self._leave(entries)
+
+    def drop(self, entry: Entry, outcome: EntryOutcome, *, foreign: bool) -> None:
+        """Settle an entry that is not used."""
+        self._stream.settle([entry], outcome, foreign=foreign)
+        self._leave([entry])
 
     def has_copy_of(self, entry: Entry) -> bool:
         """Return whether another entry with the header of this one is in progress."""
@@ -71,7 +78,7 @@ class Inbox:
                 # All of them are settled, or Redis has lost that: those that it still holds come once more.
                 look_again, self._in_doubt = False, self._open()
                 yield from self._unacknowledged()
-            before = self._open()  # before Redis is asked: the learner may acknowledge meanwhile
+            before = self._open()  # before Redis is asked: the learner may settle some meanwhile
             entries = self._stream.take(self._count, self._block_s)
             if self._interruptions != (broken := self._broken()):
                 self._interruptions = broken
@@ -90,6 +97,10 @@ class Inbox:
         while left := self._stream.unacknowledged(after, 1):
             after = left[0].entry_id
             yield left[0]
+
+    def _leave(self, entries: Sequence[Entry]) -> None:
+        with self._lock:
+            self._in_progress.difference_update(map(_known, entries))
 
     def _broken(self) -> int:
         return self._stream.interruptions + self._settling.interruptions

@@ -1,13 +1,12 @@
-"""Counts that change in the same transaction as the events they count.
+"""Counts that change in the same transaction as the events they count, and the outcomes of entries among them.
 
 The events that change each field, and the role that does it:
 
     produced                      an unroll is pushed; a gap in the sequences is found    actor; learner
-    stream_entries, stream_bytes  an unroll is pushed; such an entry is acknowledged      actor; learner
+    stream_entries, stream_bytes  an unroll is pushed; such an entry is settled           actor; learner
     pushed_bytes                  an unroll is pushed                                     actor
-    foreign                       an entry is acknowledged that no actor produced         learner
-    trained, dropped.<reason>     an entry is acknowledged                                learner
-    stored                        an entry is acknowledged that goes into a replay memory learner
+    foreign                       an entry is settled that no actor produced              learner
+    `EntryOutcome.field`          an entry is settled                                     learner
     lost                          a gap in the sequences is found                         learner
     lost_to_failover              such a gap is found after a fail-over                   learner
     rolled_back                   a learner resumes from a checkpoint                     learner
@@ -19,19 +18,41 @@ transaction. `Ledger.recover` counts the unrolls in the weights again.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from distrl.memory_backend.engine import Command, Reply, RunStore
 from distrl.memory_backend.keys import GROUP, RunKeys, checked_number
 
-DROP_REASONS = ("stale", "duplicate", "decode", "schema", "nonfinite", "poison")
-TRAINED, STORED = "trained", "stored"
-_EVENTS = frozenset(
-    {
-        *("produced", "foreign", TRAINED, STORED, "lost", "lost_to_failover"),
-        *(f"dropped.{reason}" for reason in DROP_REASONS),
-    }
-)
-_FIELDS = _EVENTS | {"stream_entries", "stream_bytes", "pushed_bytes", "rolled_back", "failovers"}
+
+class EntryOutcome(StrEnum):
+    """The outcome of an entry of the stream, with which the learner settles it.
+
+    An entry that no actor of the run produced is refused, and counted as foreign as well.
+    """
+
+    TRAINED = "trained"  # an update was made of it
+    STORED = "stored"  # it is in the replay memory
+    STALE = "stale"  # its weights are older than the bound on staleness allows
+    DUPLICATE = "duplicate"  # its sequence was taken before, or the round has a gradient of its actor
+    COPY = "copy"  # a duplicate whose first entry is in progress, and will settle the sequence
+    DECODE = "decode"  # its bytes are none that the strict decoder reads
+    SCHEMA = "schema"  # its arrays are not those of the run
+    NONFINITE = "nonfinite"  # it holds NaN or infinity
+    POISON = "poison"  # learners have died while they decoded it
+
+    @property
+    def field(self) -> str:
+        """Field of the ledger that counts it."""
+        if self in (EntryOutcome.TRAINED, EntryOutcome.STORED):
+            return self.value
+        return f"dropped.{EntryOutcome.DUPLICATE if self is EntryOutcome.COPY else self}"
+
+
+REFUSED = (EntryOutcome.DECODE, EntryOutcome.SCHEMA, EntryOutcome.NONFINITE, EntryOutcome.POISON)
+"""Outcomes of entries that the learner could not use; `dead` keeps a part of them."""
+DROP_REASONS = tuple(outcome.value for outcome in (EntryOutcome.STALE, EntryOutcome.DUPLICATE, *REFUSED))
+_FIELDS = {"produced", "stream_entries", "stream_bytes", "pushed_bytes", "foreign", "lost", "lost_to_failover"}
+_FIELDS |= {"rolled_back", "failovers", *(outcome.field for outcome in EntryOutcome)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +63,7 @@ class LedgerCounts:
     foreign: int = 0  # entries that no actor of the run produced
     trained: int = 0
     queued: int = 0  # in the stream, not yet taken
-    in_flight: int = 0  # taken, not acknowledged
+    in_flight: int = 0  # taken, not settled
     dropped: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(DROP_REASONS, 0))
     lost: int = 0  # sequence gaps after a Redis failure
     rolled_back: int = 0  # trained or stored after the newest checkpoint when a learner died; shown apart
@@ -64,18 +85,6 @@ class LedgerCounts:
         return arrived - self.used - self.queued - self.in_flight - sum(self.dropped.values()) - self.lost
 
 
-def checked_increments(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return the non-zero increments of an acknowledgement.
-
-    Raises:
-        ValueError: A field that is not in the ledger, or a negative increment.
-    """
-    for name, increment in counts.items():
-        if name not in _EVENTS or increment < 0:
-            raise ValueError(f"the ledger takes non-negative increments of {sorted(_EVENTS)}, not {name}: {increment}")
-    return {name: increment for name, increment in counts.items() if increment}
-
-
 def increment_commands(keys: RunKeys, counts: Mapping[str, int]) -> list[Command]:
     """Return the commands that add `counts` to the ledger."""
     return [("HINCRBY", keys.ledger, name, increment) for name, increment in counts.items() if increment]
@@ -88,7 +97,7 @@ def ledger_counts(fields: Mapping[str, int], entries: int, in_flight: int) -> Le
     its learner has judged them. Fewer entries than were pushed unbalance the ledger.
     """
     excess = max(entries - fields.get("stream_entries", 0), 0)
-    names = [*("produced", TRAINED, STORED, "lost", "lost_to_failover", "failovers")]
+    names = ["produced", "trained", "stored", "lost", "lost_to_failover", "failovers"]
     names += ("rolled_back", "stream_bytes", "pushed_bytes")
     return LedgerCounts(
         **{name: fields.get(name, 0) for name in names},
@@ -123,11 +132,11 @@ class Ledger:
         }
         return ledger_counts(known, entries, pending["pending"])
 
-    def recover(self, used_unrolls: int, outcome: str = TRAINED) -> int:
+    def recover(self, used_unrolls: int, outcome: EntryOutcome = EntryOutcome.TRAINED) -> int:
         """Count new fail-overs, and make used less rolled_back the number of unrolls that the learner's state has.
 
         If more are used, it was after the checkpoint, and they are rolled back. If there are fewer, Redis has
-        forgotten acknowledgements, and counts these unrolls as produced and used again: those that it still holds
+        forgotten settlements, and counts these unrolls as produced and used again: those that it still holds
         come once more, and are dropped as duplicates.
 
         The run names the history of Redis' data that its fail-overs are counted up to, in the same transaction. So a
@@ -136,7 +145,7 @@ class Ledger:
         Args:
             used_unrolls: Number of unrolls in the weights, or the replay memory, of a learner that takes over or goes
                 on.
-            outcome: What becomes of unrolls in this run: `TRAINED` or `STORED`.
+            outcome: What becomes of used unrolls in this run: trained or stored.
 
         Returns:
             Number of new fail-overs.
@@ -157,13 +166,13 @@ class Ledger:
             total = max(counted, self.failovers) + new  # a second one may take the count of the first away
             excess = trained + stored - rolled_back - used_unrolls
             forgotten = max(-excess, 0)
-            counts = {"produced": forgotten, outcome: forgotten, "rolled_back": max(excess, 0)}
+            counts = {"produced": forgotten, outcome.field: forgotten, "rolled_back": max(excess, 0)}
             increments = increment_commands(keys, {**counts, "failovers": total - counted})
             named: list[Command] = [("HSET", keys.run, "history", engine.history)]
             return [*increments, *([] if engine.history == recorded else named)]
 
         reads: list[Command] = [
-            ("HMGET", keys.ledger, TRAINED, STORED, "rolled_back", "failovers"),
+            ("HMGET", keys.ledger, "trained", "stored", "rolled_back", "failovers"),
             ("HGET", keys.run, "history"),
         ]
         self._run.fenced(prepare, "counting the unrolls in the weights", reads)

@@ -1,13 +1,13 @@
 """Hop 5: unrolls on their way to the learner, in a Redis stream that admission at the producer keeps bounded.
 
 An entry has the plain fields ``actor``, ``incarnation``, ``sequence``, ``version``, ``steps`` (decimal) and ``payload``
-(bytes of `codec`). It is *queued* from XADD, *in flight* from XREADGROUP, and gone with the acknowledgement after its
+(bytes of `codec`). It is *queued* from XADD, *in flight* from XREADGROUP, and gone when it is settled after its
 use; a learner that dies in between leaves it pending, and its successor takes it first.
 """
 
 import hashlib
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from distrl.config import RunConfig
@@ -20,12 +20,11 @@ from distrl.memory_backend.keys import (
     entry_fields,
     entry_header,
     entry_order,
-    is_number,
     number_or_zero,
     producer_field,
     producer_of,
 )
-from distrl.memory_backend.ledger import checked_increments, increment_commands
+from distrl.memory_backend.ledger import REFUSED, EntryOutcome, increment_commands
 from distrl.memory_backend.records import Producer
 from distrl.types import UnrollHeader
 
@@ -94,41 +93,6 @@ def has_room(caps: QueueCaps, entries: int, stream_bytes: int) -> bool:
     the stream for good.
     """
     return entries < caps.entries and (stream_bytes < caps.bytes or entries < caps.batch)
-
-
-def pushed_among(entries: Sequence[Entry], foreign: int, registered: Collection[Producer]) -> list[Entry]:
-    """Return those of `entries` that an actor pushed and so counted in `stream_entries` and `stream_bytes`.
-
-    Args:
-        entries: Entries that are acknowledged together.
-        foreign: Number of them that the learner counts as foreign.
-        registered: Producers of the run among them; used only if some entries are foreign and some are not.
-    """
-    if foreign >= len(entries):
-        return []
-    if not foreign:
-        return list(entries)
-    return [entry for entry in entries if entry.header is not None and entry.header.producer in registered]
-
-
-def released(pushed: Sequence[Entry]) -> dict[str, int]:
-    """Return the decrements of the ledger when entries that actors pushed leave the stream."""
-    return {"stream_entries": -len(pushed), "stream_bytes": -sum(len(entry.payload) for entry in pushed)}
-
-
-def dead_fields(entry: Entry, reason: str) -> dict[str, str | bytes | int]:
-    """Return the fields that `dead` keeps of a rejected entry."""
-    fields: dict[str, str | bytes | int] = {
-        "reason": reason,
-        "sha256": hashlib.sha256(entry.payload).hexdigest(),
-        "bytes": len(entry.payload),
-        "payload": entry.payload[:DEAD_PAYLOAD_BYTES],
-    }
-    header = entry.header
-    if header is not None:
-        fields |= {"actor": header.actor, "incarnation": header.incarnation, "sequence": header.sequence}
-        fields |= {"version": header.weights_version, "steps": header.env_steps}
-    return fields
 
 
 class _InterruptedError(Exception):
@@ -216,7 +180,7 @@ class UnrollStream:
         return self._received(self._engine.call_blocking(command, block_s, swallowed))
 
     def unacknowledged(self, after: str, count: int) -> list[Entry]:
-        """Return entries that were taken and not acknowledged, in order, with ids above `after` ('0' for all)."""
+        """Return entries that were taken and not settled, in order, with ids above `after` ('0' for all)."""
         return self._received(self._pending(after, count))
 
     def suspect(self, entry_id: str) -> int:
@@ -232,32 +196,48 @@ class UnrollStream:
         """Record that the entry has been decoded or refused: the learner has survived it."""
         self._engine.call("HDEL", self._keys.suspects, entry_id)
 
-    def acknowledge(self, entries: Sequence[Entry], counts: Mapping[str, int], highest: Mapping[Producer, int]) -> None:
-        """Remove entries, add `counts` to the ledger and raise highest sequences, in one transaction, exactly once.
+    def settle(self, entries: Sequence[Entry], outcome: EntryOutcome, *, foreign: bool = False) -> None:
+        """Remove entries, count what became of them and raise the highest sequences, in one transaction, exactly once.
+
+        Of refused entries, `dead` keeps a part. An entry that Redis lost while it was in progress is counted as
+        produced once more, so that the ledger balances. Another server, whose clock is behind, may have given its id
+        to another entry, which stays.
 
         Args:
-            counts: Ledger field -> increment: trained, foreign, lost, produced (for gaps), dropped.<reason>.
-            highest: Producer -> highest sequence settled so far.
+            foreign: No actor of the run produced the entries.
 
         Raises:
             FencedError: Another learner has taken over; nothing was changed.
         """
-        self._settle(entries, checked_increments(counts), highest, [], "acknowledging unrolls")
+        doubtful, unrolls = self._is_doubtful(), self._keys.unrolls
+        looks: list[Command] = [("XRANGE", unrolls, entry.entry_id, entry.entry_id) for entry in entries if doubtful]
 
-    def reject(self, entry: Entry, reason: str, counts: Mapping[str, int]) -> None:
-        """Acknowledge one entry and keep its first 64 KiB, sha256 and the reason in `dead`, in one transaction.
+        def prepare(replies: Sequence[Reply]) -> list[Command]:
+            if not doubtful and self._interruptions != self._engine.interruptions:
+                raise _InterruptedError
+            found = zip(entries, replies, strict=False)  # without looks: none
+            forgotten = {entry.entry_id for entry, there in found if entry not in (_entry(*item) for item in there)}
+            left = [entry for entry in entries if entry.entry_id not in forgotten]
+            return _settlement(self._keys, entries, left, outcome, foreign=foreign)
 
-        Args:
-            counts: Further increments (foreign); `dropped.<reason>` is added here.
-        """
-        dead: list[str | bytes | int] = ["XADD", self._keys.dead, "MAXLEN", DEAD_ENTRIES, "*"]
-        for name, value in dead_fields(entry, reason).items():
-            dead += (name, value)
-        increments = checked_increments({f"dropped.{reason}": 1, **counts})
-        self._settle([entry], increments, {}, [tuple(dead)], "rejecting an unroll")
+        try:
+            self._run.fenced(prepare, "settling unrolls", looks)
+        except _InterruptedError:  # once more, after checking which entries are still there
+            self.settle(entries, outcome, foreign=foreign)
+
+    def count_lost(self, before: UnrollHeader, lost: int, *, to_failover: bool) -> None:
+        """Count the `lost` unrolls of an actor before this one as produced and lost, and settle their sequences."""
+        counts = {"produced": lost, "lost": lost, "lost_to_failover": lost if to_failover else 0}
+        raised = _raised(self._keys, {before.producer: before.sequence - 1})
+        commands = [*increment_commands(self._keys, counts), *raised]
+        self._run.fenced(lambda _: commands, "counting lost unrolls")
+
+    def raise_highest(self, highest: Mapping[Producer, int]) -> None:
+        """Record that all sequences up to these are settled: a successor finds no gaps below them."""
+        self._run.fenced(lambda _: _raised(self._keys, highest), "raising highest sequences")
 
     def highest(self) -> dict[Producer, int]:
-        """Return the highest sequence ever acknowledged per producer; a restarted learner finds gaps by it.
+        """Return the highest sequence ever settled per producer; a restarted learner finds gaps by it.
 
         Members that distrl has not written are ignored.
         """
@@ -295,43 +275,6 @@ class UnrollStream:
             self._newest_taken = max(self._newest_taken, entries[-1].entry_id, key=entry_order)
         return entries
 
-    def _settle(
-        self,
-        entries: Sequence[Entry],
-        counts: Mapping[str, int],
-        highest: Mapping[Producer, int],
-        commands: list[Command],
-        what: str,
-    ) -> None:
-        """Remove entries, change ledger and highest sequences, and run `commands`, in one fenced transaction.
-
-        An entry that Redis lost while it was in progress is counted as produced once more, so that the ledger balances.
-        Another server, whose clock is behind, may have given its id to another entry, which stays.
-        """
-        keys, ids = self._keys, [entry.entry_id for entry in entries]
-        foreign = counts.get("foreign", 0)
-        mixed = 0 < foreign < len(entries)
-        reads: list[Command] = [("HGETALL", keys.incarnations)] if mixed else []
-        doubtful = self._is_doubtful()
-        looks: list[Command] = [("XRANGE", keys.unrolls, entry_id, entry_id) for entry_id in ids] if doubtful else []
-
-        def prepare(replies: Sequence[Reply]) -> list[Command]:
-            if ids and not doubtful and self._interruptions != self._engine.interruptions:
-                raise _InterruptedError
-            pushed = pushed_among(entries, foreign, _registered(replies[0], entries) if mixed else ())
-            found = zip(entries, replies[len(reads) :], strict=False)  # without looks: none
-            forgotten = {entry.entry_id for entry, there in found if entry not in (_entry(*item) for item in there)}
-            there = [entry for entry in pushed if entry.entry_id not in forgotten]
-            again = {"produced": counts.get("produced", 0) + len(pushed) - len(there)}
-            left = [entry_id for entry_id in ids if entry_id not in forgotten]
-            removal = _removal(keys, left) if left else []
-            return [*removal, *_raised({**counts, **again, **released(there)}, keys, highest), *commands]
-
-        try:
-            self._run.fenced(prepare, what, [*reads, *looks])
-        except _InterruptedError:  # once more, after checking which entries are still there
-            self._settle(entries, counts, highest, commands, what)
-
     def _is_doubtful(self) -> bool:
         if self._interruptions != self._engine.interruptions:
             self._interruptions, self._doubts = self._engine.interruptions, DOUBTS
@@ -349,25 +292,52 @@ def _entry(entry_id: bytes, fields: Mapping[bytes, bytes] | None) -> Entry:
     return Entry(entry_id.decode(), entry_header(known), known.get(b"payload", b""))
 
 
-def _registered(incarnations: Mapping[bytes, bytes], entries: Sequence[Entry]) -> set[Producer]:
-    """Return the producers of `entries` that belong to the run; `incarnations`: actor -> its newest incarnation."""
-    producers = {entry.header.producer for entry in entries if entry.header is not None}
-    newest = {int(name): number_or_zero(value) for name, value in incarnations.items() if is_number(name)}
-    return {(actor, incarnation) for actor, incarnation in producers if 1 <= incarnation <= newest.get(actor, 0)}
+def _settlement(
+    keys: RunKeys, entries: Sequence[Entry], left: Sequence[Entry], outcome: EntryOutcome, *, foreign: bool
+) -> list[Command]:
+    """Return the commands that settle `entries`, of which Redis has those `left`."""
+    counts = {outcome.field: len(entries)}
+    if foreign:  # neither produced nor counted in the stream by an actor
+        counts["foreign"] = len(entries)
+    else:
+        counts["produced"] = len(entries) - len(left)
+        counts |= {"stream_entries": -len(left), "stream_bytes": -sum(len(entry.payload) for entry in left)}
+    headers = [entry.header for entry in entries if entry.header is not None]
+    settles_sequences = not foreign and outcome is not EntryOutcome.COPY
+    highest = {header.producer: header.sequence for header in headers if settles_sequences}
+    kept = [_kept(keys, entry, outcome) for entry in entries if outcome in REFUSED]
+    return [*_removal(keys, left), *increment_commands(keys, counts), *_raised(keys, highest), *kept]
 
 
-def _removal(keys: RunKeys, ids: Sequence[str]) -> list[Command]:
+def _removal(keys: RunKeys, entries: Sequence[Entry]) -> list[Command]:
     """Return the commands that remove entries and leave as many tokens, unless these are still there."""
+    if not entries:
+        return []
+    ids = [entry.entry_id for entry in entries]
     tokens = [part for token in range(len(ids)) for part in (0, token)]  # of a sorted set: score, member
     return [("XACK", keys.unrolls, GROUP, *ids), ("XDEL", keys.unrolls, *ids), ("ZADD", keys.room, *tokens)]
 
 
-def _raised(counts: Mapping[str, int], keys: RunKeys, highest: Mapping[Producer, int]) -> list[Command]:
-    """Return the commands that change the ledger and raise the highest sequences.
+def _raised(keys: RunKeys, highest: Mapping[Producer, int]) -> list[Command]:
+    """Return the command that raises the highest sequences.
 
     GT, so that none goes back: a learner passes lower numbers after a roll-back, and entries that its intake drops, on
-    another connection, may be acknowledged before earlier ones that are trained on.
+    another connection, may be settled before earlier ones that are trained on.
     """
     scores = [part for producer, sequence in highest.items() for part in (sequence, producer_field(producer))]
-    raised: list[Command] = [("ZADD", keys.highest, "GT", *scores)] if scores else []
-    return [*increment_commands(keys, counts), *raised]
+    return [("ZADD", keys.highest, "GT", *scores)] if scores else []
+
+
+def _kept(keys: RunKeys, entry: Entry, outcome: EntryOutcome) -> Command:
+    """Return the command that keeps the reason, the sha256 and the first 64 KiB of a refused entry in `dead`."""
+    fields: dict[str, str | bytes | int] = {
+        "reason": outcome.value,
+        "sha256": hashlib.sha256(entry.payload).hexdigest(),
+        "bytes": len(entry.payload),
+        "payload": entry.payload[:DEAD_PAYLOAD_BYTES],
+    }
+    header = entry.header
+    if header is not None:
+        fields |= {"actor": header.actor, "incarnation": header.incarnation, "sequence": header.sequence}
+        fields |= {"version": header.weights_version, "steps": header.env_steps}
+    return ("XADD", keys.dead, "MAXLEN", DEAD_ENTRIES, "*", *(part for pair in fields.items() for part in pair))

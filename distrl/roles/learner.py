@@ -36,8 +36,7 @@ class LearnerRole(JoinedRole):
         """Train, and return the stop reason, which the control hash then holds as well."""
         description = self._run.description
         require_library(description.config.memory.compression)
-        feed_backend = self._run.open_backend("learner feed")
-        cleanup.callback(feed_backend.close)
+        self._backend.add_lane(self._run.open_backend("learner feed").engine)
         import_framework(description.config.learner.backend)
         # Imported here: the framework takes seconds, which the heartbeat reports.
         from distrl.learner.origin import Place
@@ -50,7 +49,7 @@ class LearnerRole(JoinedRole):
         own = is_directory_of(run_dir, description.run_id, description.launch)
         place = Place(run_dir, own, description.start.update, description.start.back)
         parts = prepare(description.config, description.spec, place, description.run_id, self._backend)
-        feed: Prefetch[Any] = Prefetch(parts.make_source(feed_backend, self._stop.is_set), self._stop.is_set)
+        feed: Prefetch[Any] = Prefetch(parts.make_source(self._stop.is_set), self._stop.is_set)
         cleanup.callback(feed.close)
         cleanup.callback(self._stop.set)  # before the feed is closed, which waits for its thread
         self._session = Session(parts, feed, self._backend.registry.add_snapshot, self._stop.is_set)

@@ -25,6 +25,7 @@ from distrl.environments.worlds.toy import StepCounter
 from distrl.errors import ConfigError, EnvironmentFailedError, FencedError
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.codec import decode_unroll, encode_weights
+from distrl.memory_backend.ledger import EntryOutcome
 from distrl.memory_backend.stream import Admission, QueueCaps
 from distrl.metrics.counters import Waits
 from distrl.networks.actions.bernoulli import BernoulliSpec
@@ -120,7 +121,7 @@ class Run:
         spec = self.opened[0].spec
         schema = UnrollSchema.of(spec, T, B, {})
         entries = self.backend.unrolls.take(1000, 0.0)
-        self.learner.unrolls.acknowledge(entries, {"trained": len(entries)}, {})
+        self.learner.unrolls.settle(entries, EntryOutcome.TRAINED)
         return [decode_unroll(entry.header, entry.payload, schema) for entry in entries]
 
     def step(self, actor):

@@ -17,6 +17,7 @@ from distrl.errors import ConfigError
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.codec import encode_weights, stack
 from distrl.memory_backend.gradient_codec import GradientSchema, decode_contribution
+from distrl.memory_backend.ledger import EntryOutcome
 from distrl.memory_backend.stream import QueueCaps
 from distrl.networks.contributions import contribution_shapes
 from distrl.networks.policy.bundle import export_bundle
@@ -70,7 +71,7 @@ class Run:
 
     def pushed(self):
         entries = self.backend.unrolls.take(100, 0.0)
-        self.learner.unrolls.acknowledge(entries, {"trained": len(entries)}, {})
+        self.learner.unrolls.settle(entries, EntryOutcome.TRAINED)
         return [decode_contribution(entry.header, entry.payload, self.schema) for entry in entries]
 
     def step(self):
@@ -238,7 +239,8 @@ def test_a_gradient_that_was_lost_is_followed_by_another_one_of_the_same_version
     ask_again(waiting)
     assert waiting.backend.ledger.counts().produced == 1  # in flight it is not lost either
     waiting.publish(2, 0.2)  # as the learner does before it acknowledges
-    waiting.learner.unrolls.acknowledge([entry], {"trained": 1, "produced": 1, "lost": 1}, {(0, 1): 1})
+    waiting.learner.unrolls.count_lost(entry.header, 1, to_failover=False)
+    waiting.learner.unrolls.settle([entry], EntryOutcome.TRAINED)
     wait_until(lambda: waiting.backend.ledger.counts().queued == 1)
     (contribution,) = waiting.pushed()
     assert (contribution.header.sequence, contribution.header.weights_version) == (2, 2)

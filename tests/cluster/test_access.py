@@ -24,6 +24,7 @@ from distrl.memory_backend.access import COMMANDS, ROLES, WITHOUT_KEY, users
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
 from distrl.memory_backend.keys import TABLE, row_pattern
+from distrl.memory_backend.ledger import EntryOutcome
 from distrl.memory_backend.records import Evaluation
 from distrl.memory_backend.stream import QueueCaps
 from distrl.roles.description import RunAddress
@@ -230,11 +231,13 @@ def provoke_learner(learner, actor):
     assert len(newest.unrolls.unacknowledged("0", 4)) == 4
     newest.unrolls.suspect(first.entry_id)
     newest.unrolls.absolve(first.entry_id)
-    newest.unrolls.reject(first, "decode", {})
+    newest.unrolls.settle([first], EntryOutcome.DECODE)
     assert newest.registry.is_registered((1, 1))
-    newest.unrolls.acknowledge([second, third], {"foreign": 1, "trained": 1}, {})  # one of each
+    newest.unrolls.settle([second], EntryOutcome.SCHEMA, foreign=True)
+    newest.unrolls.count_lost(third.header, 1, to_failover=False)
+    newest.unrolls.settle([third], EntryOutcome.TRAINED)
     broken(newest)
-    newest.unrolls.acknowledge([fourth], {"trained": 1}, {(1, 1): 3})
+    newest.unrolls.settle([fourth], EntryOutcome.TRAINED)
     newest.unrolls.highest()
     newest.unrolls.uncounted()
     newest.ledger.recover(2)

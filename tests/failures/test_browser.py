@@ -15,6 +15,7 @@ from distrl.runs.summary import Summary
 from tests.failures.browsing import PATIENCE_S, serving, until
 from tests.faults.arguments import sets
 from tests.faults.failover import promote, replica_of
+from tests.forging import add_to_ledger
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
@@ -231,7 +232,7 @@ def test_a_page_outlives_its_server(job, tmp_path, free_port, browser):
         learner = job.become_learner()
         promote(replica_of(job), [job])
         learner.ledger.recover(0)
-        learner.unrolls.acknowledge([], {"produced": 5, "lost": 5, "lost_to_failover": 3}, {})
+        add_to_ledger(job, {"produced": 5, "lost": 5, "lost_to_failover": 3})
         account = "5 unrolls produced = .* 5 lost · exact, fail-overs of Redis: 1, lost to a fail-over: 3"
         tab.locator(".ledger").get_by_text(re.compile(account)).wait_for()
 

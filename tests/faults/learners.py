@@ -27,12 +27,12 @@ class Sleepy(MaximumEntropy):
 class Mortal(MaximumEntropy):
     """Its learner dies (SIGKILL) before or after one of the steps that must not be torn apart, at random.
 
-    These are: acknowledging, publishing, writing a file of a checkpoint, flushing it, giving the checkpoint its name.
+    These are: settling, publishing, writing a file of a checkpoint, flushing it, giving the checkpoint its name.
     How often it may die, and where it notes of what, is told by the environment variable `FATE`.
     """
 
     STEPS = (
-        (UnrollStream, "acknowledge"),
+        (UnrollStream, "settle"),
         (atomic, "_write"),
         (WeightStore, "publish"),
         (atomic, "put_directory"),

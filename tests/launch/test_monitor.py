@@ -18,6 +18,7 @@ from distrl.observers.observer import Observer
 from distrl.observers.terminal import Terminal
 from distrl.runs.evaluations import read_evaluations
 from tests.event_files import read_events
+from tests.forging import add_to_ledger
 
 ACTOR = RoleStatus("actor", 0, 1, "host", 1, "acting", rss_mb=90.0, peak_rss_mb=100.0)
 LEARNER = RoleStatus("learner", 0, 1, "host", 1, "training", peak_rss_mb=500.0)
@@ -140,7 +141,7 @@ def test_the_newest_ledger_is_kept(make_monitor, backend):
     monitor = make_monitor()
     assert monitor.ledger.produced == 0
     learner = backend.become_learner()
-    learner.unrolls.acknowledge([], {"produced": 3, "trained": 3}, {})
+    add_to_ledger(backend, {"produced": 3, "trained": 3})
     learner.ledger.recover(0)
     monitor.update(backend, [])
     assert monitor.ledger.rolled_back == 3
@@ -152,7 +153,7 @@ def test_a_fail_over_of_redis_is_an_event(make_monitor, backend, tmp_path):
     learner.ledger.recover(0)
     learner.engine.failovers += 1
     learner.ledger.recover(0)
-    learner.unrolls.acknowledge([], {"produced": 5, "lost": 5, "lost_to_failover": 3}, {})
+    add_to_ledger(backend, {"produced": 5, "lost": 5, "lost_to_failover": 3})
     for _ in range(2):
         monitor.update(backend, [])
     told = (tmp_path / "logs" / "events.log").read_text()

@@ -4,10 +4,12 @@ import pytest
 
 from distrl.errors import MemoryBackendError
 from distrl.launch import places, scaling, supervise
+from distrl.memory_backend.ledger import EntryOutcome
 from distrl.memory_backend.records import AWAITS_EVALUATION, RoleStatus
 from distrl.roles.plan import Role
 from distrl.roles.suspend_clock import AwakeClock
 from distrl.types import UnrollHeader
+from tests.forging import add_to_ledger
 
 LEARNER, ACTOR, EVALUATOR = Role("learner"), Role("actor"), Role("evaluator")
 
@@ -272,7 +274,7 @@ def test_errors_in_between_which_something_happens_are_within_the_budget(world, 
     }[between]
 
     def trains():
-        world.backend.become_learner().unrolls.acknowledge([], {"produced": 1, "trained": 1}, {})
+        add_to_ledger(world.backend, {"produced": 1, "trained": 1})
 
     happens = trains if between == "learned" else nothing
     first_two = [dies, nothing, second, happens, nothing]
@@ -798,7 +800,7 @@ def test_unrolls_that_a_replay_memory_takes_in_keep_the_run_from_stalling(world,
             world.backend.unrolls.push(UnrollHeader(0, 1, sequence, 1, 8), b"")
             entries = world.backend.unrolls.take(1, 0.0)
             learner = world.backend.become_learner()
-            learner.unrolls.acknowledge(entries, {"trained": 1}, {(0, 1): sequence})
+            learner.unrolls.settle(entries, EntryOutcome.TRAINED)
 
         return step
 

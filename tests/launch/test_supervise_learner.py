@@ -5,8 +5,8 @@ import pytest
 from distrl.config.schedules import Progress
 from distrl.launch import supervise
 from distrl.launch.time_limit import TimeLimit
-from distrl.memory_backend.ledger import STORED, TRAINED
 from distrl.roles.plan import Role
+from tests.forging import add_to_ledger
 
 LEARNER, ACTOR, EVALUATOR = Role("learner"), Role("actor"), Role("evaluator")
 BROKEN = "unexpected TypeError: broken"
@@ -54,7 +54,7 @@ def test_a_learner_that_a_signal_ends_after_its_natural_end_is_not_started_again
 
 def settles(world, outcome):
     """Return a line of a script: the learner takes one unroll, which becomes `outcome` in the ledger."""
-    return lambda: world.backend.become_learner().unrolls.acknowledge([], {"produced": 1, outcome: 1}, {})
+    return lambda: add_to_ledger(world.backend, {"produced": 1, outcome: 1})
 
 
 def publishes(world, version, updates):
@@ -64,7 +64,7 @@ def publishes(world, version, updates):
 
 def test_storing_unrolls_is_no_progress_between_equal_errors(world):
     dies = world.dies(LEARNER, 1, BROKEN)
-    lives = [step for n in range(4) for step in (publishes(world, n + 1, 0), settles(world, STORED), nothing, dies)]
+    lives = [step for n in range(4) for step in (publishes(world, n + 1, 0), settles(world, "stored"), nothing, dies)]
     outcome = world.run(*lives, nothing)
     assert (outcome.exit_code, outcome.stop_reason) == (1, "keeps failing")
     assert outcome.error == f"learner failed 4 times in the same way: {BROKEN}"
@@ -77,7 +77,7 @@ def test_storing_unrolls_is_no_progress_between_equal_errors(world):
 def test_updates_between_equal_errors_are_progress(world, learns):
     dies = world.dies(LEARNER, 1, BROKEN)
     learned = [
-        publishes(world, n + 1, 2 * n) if learns == "by replay" else settles(world, TRAINED) for n in range(1, 7)
+        publishes(world, n + 1, 2 * n) if learns == "by replay" else settles(world, "trained") for n in range(1, 7)
     ]
     outcome = world.run(*[step for line in learned for step in (line, dies, nothing)], world.asks(stop="asked"))
     assert (outcome.exit_code, outcome.stop_reason) == (0, "asked")

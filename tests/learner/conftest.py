@@ -100,11 +100,10 @@ class SmallRun:
         staleness = StalenessBound(k) if not isinstance(k, StalenessBound) else k
         tickets = Tickets(self.learner, staleness)
         intake = Intake(
-            Inbox(self.learner.unrolls, self.learner.unrolls, batch_size, block_s),
+            Inbox(self.learner, batch_size, block_s),
             self.learner,
             schema,
             tickets,
-            settling=self.learner,
             staleness=staleness if rounds is None else StalenessBound(0),
             applied=dict(applied or {}),
             version=first_version,
@@ -278,7 +277,7 @@ def acting():
         actor.reset(made.state.updates)
 
         def make_source(idle):
-            return made.make_source(backend, idle, block_s=0.0)
+            return made.make_source(idle, block_s=0.0)
 
         return InlineSource(actor, make_source, backend, stop, config.learner.stall_timeout_s)
 

@@ -101,9 +101,9 @@ def test_the_order_of_a_step(learner, monkeypatch):
     spy(made.algorithm, "update")
     spy(made.backend.weights, "publish")
     spy(made.backend.tickets, "issue")
-    spy(made.backend.unrolls, "acknowledge")
+    spy(made.backend.unrolls, "settle")
     trainer.step()
-    assert order == ["collect", "update", "publish", "issue", "acknowledge"]
+    assert order == ["collect", "update", "publish", "issue", "settle"]
 
 
 def test_every_wait_has_a_name(learner):
@@ -128,7 +128,7 @@ def test_a_feed_that_was_stopped_ends_the_step(learner, monkeypatch):
 def with_huge_rewards(made):
     """Makes the next unrolls finite and their loss infinite."""
     backend, push = made.backend, made.backend.unrolls.push
-    schema = made.make_source(backend, lambda: True)._intake.schema
+    schema = made.make_source(lambda: True)._intake.schema
 
     def push_huge(header, payload):
         unroll = decode_unroll(header, payload, schema)

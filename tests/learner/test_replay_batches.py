@@ -87,7 +87,7 @@ class Run:
         self.snapshots = []
         feed = InlineSource(
             self.actor,
-            lambda idle: self.made.make_source(self.backend, idle, block_s=0.0),
+            lambda idle: self.made.make_source(idle, block_s=0.0),
             self.backend,
             lambda: False,
             60.0,
@@ -345,16 +345,16 @@ def test_lags_are_of_the_moment_at_which_an_unroll_comes_in(q_run):
 
 
 class Gone:
-    """Acknowledgements that fail from the `number`-th trained unroll on: before they are counted, or after."""
+    """Settlements that fail from the `number`-th stored unroll on: before they are counted, or after."""
 
     def __init__(self, unrolls, monkeypatch, number, *, counted):
-        self.left, self.counted, self.acknowledge = number, counted, unrolls.acknowledge
-        monkeypatch.setattr(unrolls, "acknowledge", self)
+        self.left, self.counted, self.settle = number, counted, unrolls.settle
+        monkeypatch.setattr(unrolls, "settle", self)
 
-    def __call__(self, entries, counts, highest):
-        self.left -= counts.get("stored", 0)
+    def __call__(self, entries, outcome):
+        self.left -= len(entries)
         if self.left > 0 or self.counted:
-            self.acknowledge(entries, counts, highest)
+            self.settle(entries, outcome)
         if self.left <= 0:
             raise MemoryBackendError("Redis is gone")
 

@@ -533,7 +533,7 @@ def test_a_batch_that_is_not_finite_is_kept_beside_the_log(train, tmp_path, brok
     training = train(stop__updates=9, algorithm__reward_scale=1e3 if broken == "weights" else 1.0, **paths)
     backend = training.made.backend
     if broken == "loss":
-        schema = training.made.make_source(backend, lambda: True)._intake.schema
+        schema = training.made.make_source(lambda: True)._intake.schema
         push = backend.unrolls.push
 
         def push_huge(header, payload):
@@ -617,7 +617,7 @@ class Learning:
 
     def __init__(self, made):
         self.stop = threading.Event()
-        self.feed = Prefetch(made.make_source(made.backend, self.stop.is_set), self.stop.is_set)
+        self.feed = Prefetch(made.make_source(self.stop.is_set), self.stop.is_set)
         self.session = Session(made, self, lambda snapshot: None, self.stop.is_set)
         self.lags = []
 

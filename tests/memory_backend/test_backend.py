@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distrl.memory_backend.ledger import DROP_REASONS, LedgerCounts
+from distrl.memory_backend.ledger import DROP_REASONS, EntryOutcome, LedgerCounts
 from distrl.types import UnrollHeader
 
 TERMS = {
@@ -42,8 +42,7 @@ event = st.one_of(
     st.tuples(st.just("forge"), st.integers(0, 40)),
     st.tuples(st.just("take"), st.integers(1, 4)),
     st.tuples(st.just("train"), st.integers(1, 4)),
-    st.tuples(st.just("drop"), st.sampled_from(DROP_REASONS)),
-    st.tuples(st.just("reject"), st.sampled_from(["decode", "schema", "nonfinite"])),
+    st.tuples(st.just("drop"), st.sampled_from([*EntryOutcome])),
     st.tuples(st.just("restart"), st.none()),
 )
 
@@ -90,50 +89,45 @@ class Model:
         self.hands += self.backend.unrolls.take(count, 0.0)
 
     def train(self, count):
-        """Acknowledges together; counts gaps, duplicates and foreign entries as the learner does."""
+        """Counts gaps, duplicates and foreign entries as the learner does, and settles new unrolls together."""
         entries, self.hands = self.hands[:count], self.hands[count:]
-        counts = Counter()
+        new = []
         for entry in entries:
-            counts.update(self._verdict(entry))
-        self._settle(entries, counts)
+            header = entry.header
+            if header is None:
+                self._settle([entry], EntryOutcome.SCHEMA, foreign=True)
+            elif header.sequence <= self.highest:
+                self._settle([entry], EntryOutcome.COPY)
+            else:
+                gap, self.highest = header.sequence - self.highest - 1, header.sequence
+                self.learner.unrolls.count_lost(header, gap, to_failover=False)
+                self.expected.update({"lost": gap, "produced": gap})
+                new.append(entry)
+        self._settle(new, EntryOutcome.TRAINED)
 
-    def drop(self, reason):
-        entries, self.hands = self.hands[:1], self.hands[1:]
-        foreign = sum(entry.header is None for entry in entries)
-        self._settle(entries, Counter({f"dropped.{reason}": len(entries), "foreign": foreign}))
-
-    def reject(self, reason):
+    def drop(self, outcome):
         if self.hands:
             entry = self.hands.pop(0)
-            foreign = int(entry.header is None)
-            self.learner.unrolls.reject(entry, reason, {"foreign": foreign})
-            self.expected.update({f"dropped.{reason}": 1, "foreign": foreign})
-            self.sizes.pop(0)
+            foreign = entry.header is None
+            if not foreign and outcome is not EntryOutcome.COPY:
+                self.highest = max(self.highest, entry.header.sequence)
+            self._settle([entry], outcome, foreign=foreign)
 
     def restart(self, _):
         """A new learner finds exactly what the old one had in its hands."""
         self.learner = self.backend.become_learner()
         assert self.backend.unrolls.unacknowledged("0", 1000) == self.hands
 
-    def _verdict(self, entry):
-        if entry.header is None:
-            return {"foreign": 1, "dropped.schema": 1}
-        if entry.header.sequence <= self.highest:
-            return {"dropped.duplicate": 1}
-        gap, self.highest = entry.header.sequence - self.highest - 1, entry.header.sequence
-        return {"trained": 1, "lost": gap, "produced": gap}
-
-    def _settle(self, entries, counts):
-        highest = {self.producer: self.highest} if self.highest >= 0 else {}
-        self.learner.unrolls.acknowledge(entries, counts, highest)
-        self.expected.update(counts)
+    def _settle(self, entries, outcome, *, foreign=False):
+        self.learner.unrolls.settle(entries, outcome, foreign=foreign)
+        self.expected.update({outcome.field: len(entries), "foreign": len(entries) * foreign})
         del self.sizes[: len(entries)]
 
     def check(self):
         counts = self.backend.ledger.counts()
         assert counts.imbalance == 0
         assert counts.foreign == self.expected["foreign"] + self.sizes.count(None)
-        for name in ("produced", "trained", "lost", "rolled_back"):
+        for name in ("produced", "trained", "stored", "lost", "rolled_back"):
             assert getattr(counts, name) == self.expected[name]
         assert counts.dropped == {reason: self.expected[f"dropped.{reason}"] for reason in DROP_REASONS}
         assert (counts.in_flight, counts.queued) == (len(self.hands), len(self.sizes) - len(self.hands))

@@ -11,6 +11,7 @@ from distrl.errors import ConfigError, FencedError, MemoryBackendError, MissingR
 from distrl.memory_backend import backend as backends
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.keys import PROTOCOL_VERSION, TABLE
+from distrl.memory_backend.ledger import EntryOutcome
 from distrl.memory_backend.records import Evaluation, Request, RoleStatus
 from distrl.memory_backend.stream import QueueCaps
 from distrl.types import PolicyBundle, UnrollHeader
@@ -56,8 +57,8 @@ def use_every_noun(backend):
         backend.unrolls.push(UnrollHeader(0, 1, sequence, 1, 1), b"x")
     taken = backend.unrolls.take(2, 0.0)
     backend.unrolls.suspect(taken[0].entry_id)
-    learner.unrolls.reject(taken[0], "schema", {})
-    learner.unrolls.acknowledge(taken[1:], {"trained": 1}, {(0, 1): 1})
+    learner.unrolls.settle([taken[0]], EntryOutcome.SCHEMA)
+    learner.unrolls.settle(taken[1:], EntryOutcome.TRAINED)
     backend.tickets.take((0, 1), 0.0)
 
 
@@ -155,7 +156,7 @@ def late_writes(backend, learner):
         lambda: backend.become_learner(),
         lambda: backend.registry.add_evaluation(evaluation, b"w", 1),
         lambda: learner.tickets.issue(1),
-        lambda: learner.unrolls.acknowledge([], {"lost": 1}, {}),
+        lambda: learner.unrolls.raise_highest({(0, 1): 0}),
     ]
 
 

@@ -10,7 +10,7 @@ from tests.faults.failover import promote, replica_of
 
 def test_only_the_learner_may_do_what_is_fenced(backend):
     for write in (
-        lambda: backend.unrolls.acknowledge([], {"lost": 1}, {}),
+        lambda: backend.unrolls.raise_highest({(0, 1): 0}),
         lambda: backend.weights.publish(1, b"w", Progress()),
         lambda: backend.tickets.issue(1),
         lambda: backend.ledger.recover(1),
@@ -18,12 +18,19 @@ def test_only_the_learner_may_do_what_is_fenced(backend):
         with pytest.raises(TypeError, match=r"only what Backend\.become_learner returns"):
             write()
     counts = backend.ledger.counts()
-    assert (counts.lost, counts.rolled_back, backend.weights.version(), backend.tickets.counts()) == (0, 0, 0, (0, 0))
+    assert (backend.unrolls.highest(), counts.rolled_back, backend.weights.version(), backend.tickets.counts()) == (
+        {},
+        0,
+        0,
+        (0, 0),
+    )
 
 
 def test_one_more_connection_of_the_learner_shares_its_fence(run):
+    run.backend.add_lane(run.connect().engine)
     learner = run.backend.become_learner()
-    feed = run.connect().as_learner(learner.fence)
+    feed = learner.receiving
+    assert feed.engine is not learner.engine
     feed.tickets.issue(2)
     learner.tickets.issue(1)
     assert run.backend.tickets.counts() == (3, 0)

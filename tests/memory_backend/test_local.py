@@ -6,6 +6,7 @@ import pytest
 
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.memory_backend.backend import connect
+from distrl.memory_backend.ledger import EntryOutcome
 from distrl.memory_backend.stream import QueueCaps
 from distrl.types import UnrollHeader
 
@@ -57,7 +58,7 @@ def test_threads_lose_and_double_nothing():
     learner.tickets.issue(3)
     while len(used) < actors * each:
         batch = backend.unrolls.take(3, 30.0)
-        learner.unrolls.acknowledge(batch, {"trained": len(batch)}, {})
+        learner.unrolls.settle(batch, EntryOutcome.TRAINED)
         learner.tickets.issue(len(batch))
         used += [(entry.header.actor, entry.header.sequence) for entry in batch]
     for thread in threads:

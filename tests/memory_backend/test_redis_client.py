@@ -19,12 +19,14 @@ from distrl.errors import FencedError, MemoryBackendError
 from distrl.memory_backend import backend as backends
 from distrl.memory_backend import redis_client, redis_connection
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
+from distrl.memory_backend.ledger import EntryOutcome
 from distrl.memory_backend.meter import Meter
 from distrl.memory_backend.redis_address import parse_address
 from distrl.memory_backend.redis_client import RedisClient
 from distrl.memory_backend.stream import QueueCaps
 from distrl.types import UnrollHeader
 from tests.faults.own_redis import OwnRedis
+from tests.forging import add_to_ledger
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
@@ -107,7 +109,7 @@ def test_an_acknowledgement_whose_reply_is_lost_counts_once(lossy):
     backend.unrolls.push(UnrollHeader(0, 1, 0, 0, 1), b"x")
     entries = backend.unrolls.take(1, 0.0)
     proxy.marker = b"EXEC"
-    learner.unrolls.acknowledge(entries, {"trained": 1}, {(0, 1): 0})
+    learner.unrolls.settle(entries, EntryOutcome.TRAINED)
     assert proxy.lost == 1
     counts = backend.ledger.counts()
     assert (counts.trained, counts.stream_bytes, counts.imbalance) == (1, 0, 0)
@@ -116,7 +118,7 @@ def test_an_acknowledgement_whose_reply_is_lost_counts_once(lossy):
 def test_weights_tickets_and_roll_back_survive_lost_replies_exactly_once(lossy):
     backend, proxy = lossy
     learner = backend.become_learner()
-    learner.unrolls.acknowledge([], {"produced": 2, "trained": 2}, {})
+    add_to_ledger(backend, {"produced": 2, "trained": 2})
     proxy.marker = b"EXEC"
     learner.weights.publish(1, b"w", Progress())
     proxy.marker = b"EXEC"
@@ -146,8 +148,8 @@ def test_a_repeated_push_stores_a_copy_that_the_ledger_counts(lossy):
     assert proxy.lost == 1
     first, second = backend.unrolls.take(10, 0.0)
     assert first.header == second.header
-    learner.unrolls.acknowledge([first], {"trained": 1}, {(0, 1): 0})
-    learner.unrolls.acknowledge([second], {"dropped.duplicate": 1}, {(0, 1): 0})
+    learner.unrolls.settle([first], EntryOutcome.TRAINED)
+    learner.unrolls.settle([second], EntryOutcome.DUPLICATE)
     counts = backend.ledger.counts()
     assert (counts.produced, counts.trained, counts.dropped["duplicate"], counts.foreign) == (2, 1, 1, 0)
     assert (counts.imbalance, counts.stream_bytes) == (0, 0)
@@ -191,13 +193,13 @@ def test_a_fence_taken_between_read_and_write_is_noticed(redis_run, monkeypatch)
     entries = backend.unrolls.take(1, 0.0)
     from distrl.memory_backend import stream
 
-    def usurping(read, keys, highest):
+    def usurping(keys, highest):
         usurper.become_learner()
         return []
 
     monkeypatch.setattr(stream, "_raised", usurping)
     with pytest.raises(FencedError):
-        learner.unrolls.acknowledge(entries, {"trained": 1}, {})
+        learner.unrolls.settle(entries, EntryOutcome.TRAINED)
     assert backend.ledger.counts().in_flight == 1
 
 
@@ -206,14 +208,14 @@ def test_endless_conflicts_are_an_error(redis_run, monkeypatch):
     learner = backend.become_learner()
     from distrl.memory_backend import stream
 
-    def touching(read, keys, highest):
+    def touching(keys, highest):
         other.engine.call("HSET", keys.run, "note", "x")
         return []
 
     monkeypatch.setattr(stream, "_raised", touching)
     with pytest.raises(MemoryBackendError, match="conflicts"):
-        learner.unrolls.acknowledge([], {"lost": 1}, {})
-    assert backend.ledger.counts().lost == 0
+        learner.unrolls.raise_highest({(0, 1): 0})
+    assert backend.unrolls.highest() == {}
 
 
 LAST_ID = f"{2**64 - 1}-{2**64 - 1}"
@@ -442,11 +444,11 @@ def test_a_redis_that_refuses_writes_for_a_while_gets_each_of_them_once(own_serv
     def push():
         backend.unrolls.push(UnrollHeader(0, 1, 0, 0, 1), b"x")
 
-    def acknowledge():
-        learner.unrolls.acknowledge(backend.unrolls.take(1, 0.0), {"trained": 1}, {(0, 1): 0})
+    def settle():
+        learner.unrolls.settle(backend.unrolls.take(1, 0.0), EntryOutcome.TRAINED)
 
     with redis.Redis.from_url(own_server.url) as admin:
-        for operation in (push, acknowledge, lambda: learner.tickets.issue(2)):
+        for operation in (push, settle, lambda: learner.tickets.issue(2)):
             admin.execute_command(*refuse)
             before = backend.unrolls.interruptions
             timer = threading.Timer(0.3, lambda: admin.execute_command(*allow))
@@ -581,7 +583,7 @@ def test_a_user_of_one_namespace_does_everything_in_it_and_nothing_beside_it(own
     learner.tickets.issue(1)
     assert backend.tickets.take((0, 1), 0.0)
     backend.unrolls.push(UnrollHeader(0, backend.registry.register_actor(0), 0, 0, 1), b"x")
-    learner.unrolls.acknowledge(learner.unrolls.take(1, 0.0), {"trained": 1}, {(0, 1): 0})
+    learner.unrolls.settle(learner.unrolls.take(1, 0.0), EntryOutcome.TRAINED)
     assert (backend.ledger.counts().trained, backend.ledger.counts().imbalance) == (1, 0)
     with pytest.raises(MemoryBackendError, match="no run gone at"):
         gone.config_json()
@@ -615,7 +617,7 @@ def test_a_fenced_operation_after_another_takes_one_round_trip(redis_run, round_
     learner.tickets.issue(1)
     assert [trip[-1] for trip in round_trips] == ["HMGET", "HMGET"]  # the token first, and again with the transaction
     for sequence in range(2):
-        learner.unrolls.acknowledge([], {"lost": 1, "produced": 1}, {(0, 1): sequence})
+        learner.unrolls.count_lost(UnrollHeader(0, 1, sequence, 1, 1), 1, to_failover=False)
     assert round_trips[2:] == [["MULTI", "HINCRBY", "HINCRBY", "ZADD", "HSET", "EXEC", "WATCH", "HMGET"]] * 2
     backend.ledger.counts()  # no fenced one
     learner.tickets.issue(1)
@@ -689,17 +691,17 @@ def test_a_broken_connection_forgets_what_was_watched(lossy):
 
 
 def test_highest_sequences_of_two_connections_never_go_back(redis_run):
-    """A feed drops what is stale on a connection of its own, before the learner acknowledges what came earlier."""
+    """A feed drops what is stale on a connection of its own, before the learner settles what came earlier."""
     learner = redis_run.backend.become_learner()
-    feed = redis_run.connect().as_learner(learner.fence)
-    learner.unrolls.acknowledge([], {}, {(0, 1): 4})
-    feed.unrolls.acknowledge([], {}, {(0, 1): 7})
-    learner.unrolls.acknowledge([], {}, {(0, 1): 5})
+    learner.add_lane(redis_run.connect().engine)
+    learner.unrolls.raise_highest({(0, 1): 4})
+    learner.receiving.unrolls.raise_highest({(0, 1): 7})
+    learner.unrolls.raise_highest({(0, 1): 5})
     assert learner.unrolls.highest() == {(0, 1): 7}
 
 
 def test_highest_sequences_are_read_however_redis_writes_them(redis_run):
     """From 10^17 on it writes scores with an exponent; a header's numbers are below 10^18."""
     learner = redis_run.backend.become_learner()
-    learner.unrolls.acknowledge([], {}, {(0, 1): 10**17, (1, 1): 2**53})
+    learner.unrolls.raise_highest({(0, 1): 10**17, (1, 1): 2**53})
     assert redis_run.backend.unrolls.highest() == {(0, 1): 10**17, (1, 1): 2**53}

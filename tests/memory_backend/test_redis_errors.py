@@ -10,6 +10,7 @@ from distrl.errors import MemoryBackendError
 from distrl.memory_backend import redis_client
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
+from distrl.memory_backend.ledger import EntryOutcome
 from distrl.memory_backend.records import RoleStatus
 from distrl.types import UnrollHeader
 from tests.faults.resp_server import BROKEN_AFTER, BROKEN_BEFORE, RespServer
@@ -62,8 +63,9 @@ class Scene:
         backend.unrolls.push(UnrollHeader(*PRODUCER, self.sequence, 0, 1), b"x" * 100)
 
     def _settle(self, entries):
-        copies = {"dropped.duplicate": len(entries) - 1} if len(entries) > 1 else {}
-        self.learner.unrolls.acknowledge(entries, {"trained": 1, **copies}, {PRODUCER: self.sequence})
+        self.learner.unrolls.settle(entries[:1], EntryOutcome.TRAINED)
+        for copy in entries[1:]:
+            self.learner.unrolls.settle([copy], EntryOutcome.DUPLICATE)
 
     def _check_accounts(self):
         found, trained = self.direct.ledger.counts(), self.sequence + 1

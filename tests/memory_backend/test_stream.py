@@ -8,8 +8,8 @@ import redis
 
 from distrl.config.schedules import Progress
 from distrl.errors import FencedError
-from distrl.memory_backend.ledger import DROP_REASONS
-from distrl.memory_backend.stream import Entry, QueueCaps, has_room, pushed_among, released
+from distrl.memory_backend.ledger import DROP_REASONS, EntryOutcome
+from distrl.memory_backend.stream import QueueCaps, has_room
 from distrl.types import UnrollHeader
 
 
@@ -68,9 +68,9 @@ def test_a_push_is_held_until_it_is_acknowledged(backend):
     assert backend.unrolls.holds_newest_push()  # queued
     entries = backend.unrolls.take(8, 0.0)
     assert backend.unrolls.holds_newest_push()  # in flight
-    learner.unrolls.acknowledge(entries[:1], {"trained": 1}, {})
+    learner.unrolls.settle(entries[:1], EntryOutcome.TRAINED)
     assert backend.unrolls.holds_newest_push()
-    learner.unrolls.reject(entries[1], "schema", {})
+    learner.unrolls.settle([entries[1]], EntryOutcome.SCHEMA)
     assert not backend.unrolls.holds_newest_push()
 
 
@@ -80,7 +80,7 @@ def test_admission_closes_at_the_cap_of_entries_and_opens_with_the_acknowledgeme
     assert not push(backend, 7).has_room
     entries = backend.unrolls.take(8, 0.0)
     assert not backend.unrolls.admission().has_room  # taken is not yet used
-    learner.unrolls.acknowledge(entries[:1], {"trained": 1}, {})
+    learner.unrolls.settle(entries[:1], EntryOutcome.TRAINED)
     assert backend.unrolls.admission().has_room
 
 
@@ -93,9 +93,9 @@ def test_an_actor_that_waits_is_woken_when_the_learner_removes_an_entry(run, how
     forever = threading.Thread(target=lambda: found.append(actor.unrolls.admission(10.0**5)))
     forever.start()
     if how == "trained":
-        learner.unrolls.acknowledge(entries[:1], {"trained": 1}, {})
+        learner.unrolls.settle(entries[:1], EntryOutcome.TRAINED)
     else:
-        learner.unrolls.reject(entries[0], "schema", {})
+        learner.unrolls.settle([entries[0]], EntryOutcome.SCHEMA)
     forever.join(60.0)
     assert found
     assert found[0].has_room
@@ -113,9 +113,9 @@ def test_tokens_for_actors_that_wait_do_not_pile_up(run):
     push(backend, *range(9))
     entries = backend.unrolls.take(9, 0.0)
     for first, last, tokens in ((0, 1, 1), (1, 4, 3), (4, 8, 4), (8, 9, 4)):
-        learner.unrolls.acknowledge(entries[first:last], {"trained": last - first}, {})
+        learner.unrolls.settle(entries[first:last], EntryOutcome.TRAINED)
         assert len(tokens_in(backend, keys)) == tokens
-    learner.unrolls.acknowledge([], {"lost": 1, "produced": 1}, {})
+    learner.unrolls.count_lost(header(9), 1, to_failover=False)
     assert len(tokens_in(backend, keys)) == 4
     for left in (3, 2, 1, 0, 0):
         backend.unrolls.admission(0.05)
@@ -131,7 +131,7 @@ def test_admission_closes_at_the_cap_of_bytes(backend):
     assert push(backend, 0, payload=b"x" * 999).has_room
     assert not push(backend, 1, payload=b"x").has_room
     entries = backend.unrolls.take(2, 0.0)
-    learner.unrolls.acknowledge(entries[1:], {"trained": 1}, {})
+    learner.unrolls.settle(entries[1:], EntryOutcome.TRAINED)
     assert backend.unrolls.admission().has_room
     assert balanced(backend).stream_bytes == 999
 
@@ -168,7 +168,7 @@ def test_a_successor_takes_first_what_was_not_acknowledged(run):
     first = run.backend
     push(first, 0, 1, 2, 3)
     taken = first.unrolls.take(3, 0.0)
-    first.become_learner().unrolls.acknowledge(taken[1:2], {"trained": 1}, {})
+    first.become_learner().unrolls.settle(taken[1:2], EntryOutcome.TRAINED)
 
     second = run.connect()
     (oldest,) = second.unrolls.unacknowledged("0", 1)
@@ -182,8 +182,8 @@ def test_a_successor_takes_first_what_was_not_acknowledged(run):
 
 def test_highest_sequences_never_go_back(backend):
     learner = backend.become_learner()
-    learner.unrolls.acknowledge([], {}, {(0, 1): 7, (0, 2): 0, (12, 1): 3})
-    learner.unrolls.acknowledge([], {}, {(0, 1): 5, (12, 1): 4})
+    learner.unrolls.raise_highest({(0, 1): 7, (0, 2): 0, (12, 1): 3})
+    learner.unrolls.raise_highest({(0, 1): 5, (12, 1): 4})
     assert backend.unrolls.highest() == {(0, 1): 7, (0, 2): 0, (12, 1): 4}
 
 
@@ -195,22 +195,14 @@ def test_an_old_fence_changes_nothing(backend):
     entries = backend.unrolls.take(1, 0.0)
     before = backend.ledger.counts()
     with pytest.raises(FencedError, match=f"token {new.fence.number}, ours {old.fence.number}"):
-        old.unrolls.acknowledge(entries, {"trained": 1}, {(0, 1): 0})
+        old.unrolls.settle(entries, EntryOutcome.TRAINED)
     with pytest.raises(FencedError):
-        old.unrolls.reject(entries[0], "decode", {})
+        old.unrolls.settle([entries[0]], EntryOutcome.DECODE)
     assert backend.ledger.counts() == before
     assert backend.unrolls.highest() == {}
     assert backend.unrolls.unacknowledged("0", 1) == entries
-    new.unrolls.acknowledge(entries, {"trained": 1}, {(0, 1): 0})
+    new.unrolls.settle(entries, EntryOutcome.TRAINED)
     assert balanced(backend).trained == 1
-
-
-@pytest.mark.parametrize("counts", [{"traind": 1}, {"dropped": 1}, {"trained": -1}, {"stream_bytes": 1}])
-def test_only_events_can_be_counted(backend, counts):
-    learner = backend.become_learner()
-    with pytest.raises(ValueError, match="ledger"):
-        learner.unrolls.acknowledge([], counts, {})
-    assert balanced(backend).trained == 0
 
 
 BAD_NUMBERS = [b"-1", b"+1", b" 1", b"1.0", b"0x1", b"", b"9" * 19, b"9" * 5000, "٣".encode(), b"1_0", b"nan"]
@@ -247,21 +239,12 @@ def test_foreign_entries_give_back_no_bytes(run):
     )
     push(backend, 1, payload=b"x" * 4)
     entries = backend.unrolls.take(10, 0.0)
-    learner.unrolls.acknowledge(entries[:3], {"trained": 1, "foreign": 2, "dropped.schema": 2}, {(0, 1): 0})
+    learner.unrolls.settle(entries[:1], EntryOutcome.TRAINED)
+    learner.unrolls.settle(entries[1:3], EntryOutcome.SCHEMA, foreign=True)
     counts = balanced(backend)
     assert (counts.foreign, counts.produced, counts.stream_bytes, counts.pushed_bytes) == (2, 2, 4, 34)
-    learner.unrolls.acknowledge(entries[3:], {"trained": 1}, {(0, 1): 1})
+    learner.unrolls.settle(entries[3:], EntryOutcome.TRAINED)
     assert balanced(backend).stream_bytes == 0
-
-
-@pytest.mark.parametrize(
-    ("foreign", "registered", "pushed"),
-    [(0, set(), [0, 1, 2]), (3, {(0, 1), (5, 1)}, []), (2, {(0, 1)}, [0]), (1, {(0, 1), (5, 1)}, [0, 1])],
-)
-def test_entries_that_actors_pushed(foreign, registered, pushed):
-    entries = [Entry("1-0", header(0), b"a"), Entry("2-0", header(0, actor=5), b"bb"), Entry("3-0", None, b"ccc")]
-    assert pushed_among(entries, foreign, registered) == [entries[index] for index in pushed]
-    assert released(entries[1:]) == {"stream_entries": -2, "stream_bytes": -5}
 
 
 def test_an_empty_stream_has_room_whatever_a_forger_did_to_the_count(run):
@@ -270,7 +253,7 @@ def test_an_empty_stream_has_room_whatever_a_forger_did_to_the_count(run):
     push(backend, 0, payload=b"x" * 2000)
     (entry,) = backend.unrolls.take(1, 0.0)
     assert not backend.unrolls.admission().has_room
-    learner.unrolls.acknowledge([entry], {"foreign": 1}, {})  # miscounted: the bytes stay
+    learner.unrolls.settle([entry], EntryOutcome.SCHEMA, foreign=True)  # miscounted: the bytes stay
     assert backend.ledger.counts().stream_bytes == 2000
     assert backend.unrolls.admission().has_room
 
@@ -283,8 +266,8 @@ def test_a_rejected_payload_is_kept_in_part_and_counted(run):
     backend.unrolls.push(header(4), payload)
     run.forge({b"payload": b"junk"})
     mine, foreign = backend.unrolls.take(2, 0.0)
-    learner.unrolls.reject(mine, "nonfinite", {})
-    learner.unrolls.reject(foreign, "decode", {"foreign": 1})
+    learner.unrolls.settle([mine], EntryOutcome.NONFINITE)
+    learner.unrolls.settle([foreign], EntryOutcome.DECODE, foreign=True)
     first, second = run.dead()
     assert first == {
         "reason": b"nonfinite",
@@ -309,18 +292,10 @@ def test_only_100_rejected_payloads_are_kept(run):
     learner = backend.become_learner()
     push(backend, *range(103))
     for entry in backend.unrolls.take(103, 0.0):
-        learner.unrolls.reject(entry, "schema", {})
+        learner.unrolls.settle([entry], EntryOutcome.SCHEMA)
     kept = run.dead()
     assert [int(fields["sequence"]) for fields in kept] == list(range(3, 103))
     assert balanced(backend).dropped["schema"] == 103
-
-
-def test_an_unknown_reason_is_refused(backend):
-    push(backend, 0)
-    (entry,) = backend.unrolls.take(1, 0.0)
-    with pytest.raises(ValueError, match=r"dropped\.boredom"):
-        backend.become_learner().unrolls.reject(entry, "boredom", {})
-    assert balanced(backend).in_flight == 1
 
 
 @pytest.mark.row("D61", "T05")
@@ -330,7 +305,7 @@ def test_10000_unrolls_are_used_once_each_while_learners_come_and_go(run):
     while len(used) < total:
         learner, after = run.connect().become_learner(), "0"
         while left := learner.unrolls.unacknowledged(after, 1):
-            learner.unrolls.acknowledge(left, {"trained": 1}, {(0, 1): left[0].header.sequence})
+            learner.unrolls.settle(left, EntryOutcome.TRAINED)
             used += sequences(left)
             after = left[0].entry_id
         for _ in range(burst if pushed < total else 0):
@@ -338,8 +313,7 @@ def test_10000_unrolls_are_used_once_each_while_learners_come_and_go(run):
             pushed += 1
         for _ in range(12):
             batch = learner.unrolls.take(64, 0.0)
-            highest = {entry.header.producer: entry.header.sequence for entry in batch}
-            learner.unrolls.acknowledge(batch, {"trained": len(batch)}, highest)
+            learner.unrolls.settle(batch, EntryOutcome.TRAINED)
             used += sequences(batch)
         learner.unrolls.take(30, 0.0)  # and dies with these in its hands
     assert used == list(range(total))
@@ -358,9 +332,9 @@ def test_a_forged_copy_of_a_true_header_is_foreign_although_the_learner_cannot_t
     assert balanced(backend).foreign == 1
     true, forged = backend.unrolls.take(2, 0.0)
     assert forged.header == true.header
-    learner.unrolls.acknowledge([forged], {"dropped.duplicate": 1}, {})
+    learner.unrolls.settle([forged], EntryOutcome.DUPLICATE)
     assert balanced(backend).foreign == 1
-    learner.unrolls.acknowledge([true], {"trained": 1}, {})
+    learner.unrolls.settle([true], EntryOutcome.TRAINED)
     assert balanced(backend).foreign == 1
     assert backend.unrolls.admission().has_room
 
@@ -373,7 +347,7 @@ def test_three_in_the_same_three_out_once_and_a_full_stream_holds_producers_back
     entries = backend.unrolls.take(8, 0.0)
     assert [entry.header.sequence for entry in entries] == [0, 1, 2]
     assert backend.unrolls.take(8, 0.0) == []
-    learner.unrolls.acknowledge(entries, {"trained": 3}, {(0, 1): 2})
+    learner.unrolls.settle(entries, EntryOutcome.TRAINED)
     assert not push(backend, *range(3, 11)).has_room
     counts = backend.ledger.counts()
     assert (counts.produced, counts.trained, counts.queued, counts.in_flight) == (11, 3, 8, 0)
@@ -430,10 +404,10 @@ def test_what_redis_forgot_while_it_was_in_hand_is_counted_once_more_when_it_is_
         come_back()
     else:
         monkeypatch.setattr(backend.engine, "exactly_once", interrupted)
-    learner.unrolls.acknowledge([first, second], {"trained": 2}, {(0, 1): 1})
+    learner.unrolls.settle([first, second], EntryOutcome.TRAINED)
     counts = balanced(backend)
     assert (counts.produced, counts.trained, counts.foreign, counts.stream_bytes) == (2, 2, 0, 0)
-    learner.unrolls.reject(third, "decode", {})
+    learner.unrolls.settle([third], EntryOutcome.DECODE)
     counts = balanced(backend)
     assert (counts.produced, counts.dropped["decode"], counts.foreign, counts.stream_bytes) == (3, 1, 0, 0)
 
@@ -442,7 +416,7 @@ def test_what_redis_forgot_while_it_was_in_hand_is_counted_once_more_when_it_is_
 def test_what_distrl_has_not_written_into_the_highest_sequences_is_passed_over(redis_run):
     backend, keys = redis_run.backend, redis_run.backend._run.keys
     learner = backend.become_learner()
-    learner.unrolls.acknowledge([], {}, {(0, 1): 7})
+    learner.unrolls.raise_highest({(0, 1): 7})
     with redis.Redis.from_url(redis_run.url) as client:
         client.zadd(keys.highest, {"x": 1, "0": 2, "1.-1": 3, b"\xff.1": 4, "2.1": float("inf"), "3.1": -5})
         client.hset(keys.incarnations, mapping={"0": "first", "x": "1"})
@@ -459,7 +433,7 @@ def test_entries_that_no_actor_counted_are_told_apart(run):
     run.forge({b"payload": b"x"})
     assert backend.unrolls.uncounted() == 1
     entries = backend.unrolls.take(3, 0.0)
-    learner.unrolls.acknowledge(entries[:2], {"trained": 2}, {})
+    learner.unrolls.settle(entries[:2], EntryOutcome.TRAINED)
     assert backend.unrolls.uncounted() == 1
-    learner.unrolls.reject(entries[2], "schema", {"foreign": 1})
+    learner.unrolls.settle([entries[2]], EntryOutcome.SCHEMA, foreign=True)
     assert backend.unrolls.uncounted() == 0

@@ -181,11 +181,10 @@ class Learner:
         self.actor = (0, backend.registry.register_actor(0))
         tickets = Tickets(self.learner, StalenessBound(None))
         intake = Intake(
-            Inbox(self.learner.unrolls, self.learner.unrolls, 1, 0.0),
+            Inbox(self.learner, 1, 0.0),
             self.learner,
             schema,
             tickets,
-            settling=self.learner,
             staleness=StalenessBound(None),
             applied={},
             version=1,

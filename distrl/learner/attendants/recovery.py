@@ -64,7 +64,7 @@ class Recovery(Attendant):
             log.warning("Redis has lost the weights from version %d on: publishing the newest again", published + 1)
             self._learner.publish_again()
         failovers = self._recover_ledger()
-        self._backend.unrolls.acknowledge([], {}, state.applied)  # a successor must find no gaps below these
+        self._backend.unrolls.raise_highest(state.applied)  # a successor must find no gaps below these
         if failovers:
             log.warning("Redis has failed over (%d so far)", self._backend.ledger.failovers)
         may_have_failed_over = failovers > 0 or self._failed_over or not self._engine.history

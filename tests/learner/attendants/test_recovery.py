@@ -96,6 +96,7 @@ def test_a_training_goes_on_over_fail_overs(toy_config, toy_spec, prepared, mode
     monkeypatch.setattr(Intake, "receipt", counted)
     monkeypatch.setattr(Learner, "step", stepped)
     monkeypatch.setattr(Learner, "_publish", published)
+    first.add_lane(make_backend().engine)
     made = prepared(config, backend=first)
     stop, over = threading.Event(), threading.Event()
 
@@ -109,7 +110,7 @@ def test_a_training_goes_on_over_fail_overs(toy_config, toy_spec, prepared, mode
                 pass
             promote(replica, backends)
 
-    feed = Prefetch(made.make_source(make_backend(), stop.is_set), stop.is_set)
+    feed = Prefetch(made.make_source(stop.is_set), stop.is_set)
     session = Session(made, feed, lambda snapshot: None, stop.is_set)
     feed.waits_on = session.waits_on
     faults, giving_up = threading.Thread(target=fail_over, daemon=True), threading.Timer(60.0, stop.set)
