@@ -49,15 +49,13 @@ class InlineSource(Generic[T]):
     def __init__(
         self,
         actor: Actor,
-        make_source: Callable[[Callable[[], bool]], Source[T]],
+        make_source: Callable[[Callable[[], None]], Source[T]],
         backend: Backend,
-        stop: Callable[[], bool],
         stall_timeout_s: float,
         update: int | None = None,
     ) -> None:
         self._actor = actor
         self._backend = backend
-        self._stop = stop
         self._stall_timeout_s = stall_timeout_s
         self._source = make_source(self._act)
         self._update = update
@@ -71,8 +69,8 @@ class InlineSource(Generic[T]):
         """Nothing is there before the actor acts: the next one, after which the learner makes an update."""
         return self.collect()
 
-    def _act(self) -> bool:
-        """Make one more unroll; return whether to stop."""
+    def _act(self) -> None:
+        """Make one more unroll."""
         waited_s = time.monotonic() - self._since
         if waited_s > self._stall_timeout_s:
             dropped = {reason: count for reason, count in self._backend.ledger.counts().dropped.items() if count}
@@ -81,7 +79,6 @@ class InlineSource(Generic[T]):
             self._actor.reset(self._update)
             self._update = None
         self._actor.step(self._backend.unrolls.admission())
-        return self._stop()
 
 
 class InlineActor(Attendant):
@@ -150,9 +147,8 @@ def run_deterministic(
         actor = Actor(config, backend, Policy(bundle), environment, producer, stop, shipper)
         source: InlineSource[Any] = InlineSource(
             actor,
-            lambda idle: parts.make_source(idle, block_s=0.0),
+            lambda act: parts.make_source(stop, act),
             backend,
-            stop,
             config.learner.stall_timeout_s,
             parts.state.updates,
         )

@@ -9,8 +9,9 @@ from typing import NamedTuple, Protocol
 
 from distrl.algorithms.algorithm import Update
 from distrl.errors import NonFiniteError
-from distrl.learner.intake import Intake, Item, Judged, Receipt
+from distrl.learner.intake import Intake, Item, Judged
 from distrl.learner.prefetch import Source
+from distrl.learner.state import LearnerState
 from distrl.memory_backend.codec import stack
 from distrl.memory_backend.gradient_codec import GradientSchema
 from distrl.memory_backend.ledger import EntryOutcome
@@ -21,6 +22,19 @@ REFUSED_GRADIENTS = 16
 """Number of successive gradients that are not finite after which the training ends."""
 
 
+class Receipt(Protocol):
+    """Stands for the data of a batch, or of arrivals, until they are used: `intake.EntriesReceipt` for the stream's.
+
+    A source whose data are of another origin, such as a file, has a class of its own.
+    """
+
+    def settle(self, outcome: EntryOutcome = EntryOutcome.TRAINED) -> None:
+        """Record in Redis what has become of the data."""
+
+    def count(self, state: LearnerState) -> None:
+        """Add the data to the learner's counts: they have been trained on, or are in the replay memory."""
+
+
 @dataclass
 class LearnerBatch:
     """Data of one update.
@@ -28,7 +42,7 @@ class LearnerBatch:
     Attributes:
         batch: Arrays [T, N], observations [T+1, N, ...]; or gradients, if actors ship those.
         lags_updates: Versions between the weights that acted and the update, one per unroll that was taken for it.
-        receipts: Receipts of its entries; none if it was sampled.
+        receipts: Receipts of its data; none if it was sampled.
         missing: Actors whose gradient the round lacks.
         publish: Whether the weights after its update are published.
         items: int64 [N]. Numbers of its items in `replay`.

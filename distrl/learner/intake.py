@@ -54,8 +54,8 @@ class Judged(NamedTuple):
 
 
 @dataclass
-class Receipt:
-    """Entries of items that are used together, with the counts to add after their use.
+class EntriesReceipt:
+    """See `batches.Receipt`: entries of items that are used together, with the counts to add after their use.
 
     Attributes:
         entries: The entries, in progress until settled.
@@ -109,6 +109,7 @@ class Intake:
         newest_version: Returns the newest version, for a replay memory, whose items lead to no version of their own.
         wanted: Returns whether the item of a header is used; others are dropped as duplicates. None: all are used.
         largest_gap: Most unrolls of one actor that Redis can lose at once: the capacity of the stream.
+        idle: Called whenever no entry came in time; in one process, the actor acts then.
     """
 
     inbox: Inbox
@@ -121,6 +122,7 @@ class Intake:
     newest_version: Callable[[], int] | None = None
     wanted: Callable[[UnrollHeader], bool] | None = None
     largest_gap: int = LARGEST_GAP
+    idle: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         self._layouts = Layouts()
@@ -138,7 +140,7 @@ class Intake:
         """Return the next `size` items; None if a stop was requested before they had come.
 
         Args:
-            stop: Called whenever no entry arrives.
+            stop: Read whenever no entry came in time.
             look: Called with every entry that was judged.
         """
         taken: list[Judged] = []
@@ -155,11 +157,12 @@ class Intake:
         return taken
 
     def take(self) -> Judged | None:
-        """Judge the next entry; return None if none came in time."""
+        """Judge the next entry; return None, after `idle`, if none came in time."""
         self._keep_registered()
         self._look_at_version()
         entry = self.inbox.next()
         if entry is None:
+            self.idle()
             return None
         self.tickets.moved()
         self._look_at_version()
@@ -180,10 +183,10 @@ class Intake:
         if self.newest_version is not None:
             self.version = self.newest_version()
 
-    def receipt(self, taken: Sequence[Judged], items: Sequence[Item]) -> Receipt:
+    def receipt(self, taken: Sequence[Judged], items: Sequence[Item]) -> EntriesReceipt:
         """Return the receipt of items that were taken together."""
         env_steps, self._env_steps = self._env_steps, 0
-        return Receipt(
+        return EntriesReceipt(
             entries=[judged.entry for judged in taken],
             highest={item.header.producer: item.header.sequence for item in items},
             env_steps=env_steps,

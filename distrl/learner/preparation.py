@@ -78,17 +78,18 @@ class Parts:
         return self.backend.ledger.recover(self.state.trained_unrolls, _outcome(self.replay))
 
     def make_source(
-        self, stop: Callable[[], bool], block_s: float = BLOCK_S
+        self, stop: Callable[[], bool], act: Callable[[], None] | None = None
     ) -> StreamBatches | RoundBatches | Arrivals:
         """Make the source of the learner's batches, or of arrivals for its replay memory, on the receiving lane.
 
         Args:
-            stop: Called after a wait of `block_s`.
+            stop: Read whenever there is no entry.
+            act: Makes the next unroll, called whenever there is no entry. None: other processes do, and are waited for.
         """
         rounds = self._rounds()
         size = self.config.unrolls_at_once
         intake = Intake(
-            Inbox(self.backend, size, block_s),
+            Inbox(self.backend, size, BLOCK_S if act is None else 0.0),
             self.backend,
             self._schema(),
             Tickets(self.backend, self.staleness),
@@ -98,6 +99,7 @@ class Parts:
             newest_version=None if self.replay is None else lambda: self.state.weights_version,
             largest_gap=QueueCaps.of(self.config).held_at_most(self.config.actors.count),
             wanted=None if rounds is None else rounds.takes,
+            idle=act or (lambda: None),
         )
         if self.replay is not None:
             return Arrivals(intake, size, stop)

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from distrl.learner.batches import LearnerBatch
-from distrl.learner.intake import Intake, Receipt
+from distrl.learner.batches import LearnerBatch, Receipt
+from distrl.learner.intake import Intake
 from distrl.learner.prefetch import Ahead
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.ledger import EntryOutcome

@@ -19,26 +19,24 @@ from distrl.memory_backend.stream import QueueCaps
 from distrl.roles.description import RunDescription
 
 
-def inline_feed(collect, stall_timeout_s=60.0, stop=lambda: False):
-    """An InlineSource over a scripted feed: `collect(idle)` is what the feed does with what it may ask."""
+def inline_feed(collect, stall_timeout_s=60.0):
+    """An InlineSource over a scripted feed: `collect(act)` is what the feed does with what it may ask."""
     acted = []
     actor = SimpleNamespace(step=acted.append)
     backend = connect("local:", "r", QueueCaps(10, 2**20), name="test", give_up_s=1.0)
     backend.create("{}")
-    feed = InlineSource(
-        actor, lambda idle: SimpleNamespace(collect=lambda: collect(idle)), backend, stop, stall_timeout_s
-    )
+    feed = InlineSource(actor, lambda act: SimpleNamespace(collect=lambda: collect(act)), backend, stall_timeout_s)
     return feed, acted
 
 
 def test_the_actor_acts_whenever_the_feed_has_nothing_to_take():
-    feed, acted = inline_feed(lambda idle: [idle() for _ in range(3)])
-    assert feed.collect() == [False, False, False]
+    feed, acted = inline_feed(lambda act: [act() for _ in range(3)])
+    feed.collect()
     assert len(acted) == 3  # two for a batch, say, and one in place of an unroll that was rejected
 
 
 def test_a_feed_that_never_fills_a_batch_is_a_stall():
-    feed, acted = inline_feed(lambda idle: idle(), stall_timeout_s=-1.0)
+    feed, acted = inline_feed(lambda act: act(), stall_timeout_s=-1.0)
     with pytest.raises(StalledError, match="no batch for 0 s"):
         feed.collect()
     assert acted == []
@@ -274,8 +272,8 @@ def test_a_round_of_nothing_finite_ends_the_run(tmp_path, monkeypatch, algorithm
 
 
 def test_with_a_replay_memory_the_actor_acts_when_asked_what_is_there():
-    feed, acted = inline_feed(lambda idle: [idle() for _ in range(2)])
-    assert feed.poll() == [False, False]
+    feed, acted = inline_feed(lambda act: [act() for _ in range(2)])
+    feed.poll()
     assert len(acted) == 2
 
 

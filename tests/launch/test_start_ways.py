@@ -155,7 +155,8 @@ def begin(first, monkeypatch):
         given, spec, _, run_id, backend = first.arguments
         without_store = given.model_copy(update={"checkpoint": given.checkpoint.model_copy(update={"store": None})})
         place = Place(first.folder / ("run" if way.here else "elsewhere"), own=way.here)
-        backend.registry.restore_evaluated(0, first.made.state.best_score)  # as the first learner of a later launch does
+        # As the first learner of a later launch does.
+        backend.registry.restore_evaluated(0, first.made.state.best_score)
         return prepare(without_store, spec, place, run_id, backend), None, ""
 
     yield lambda way: another(way) if way.kind is None else launched(way)

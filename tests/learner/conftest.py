@@ -276,10 +276,10 @@ def acting():
         actor = Actor(config, backend, Policy(backend.weights.get_bundle()), environments[-1], producer, stop)
         actor.reset(made.state.updates)
 
-        def make_source(idle):
-            return made.make_source(idle, block_s=0.0)
+        def make_source(act):
+            return made.make_source(stop, act)
 
-        return InlineSource(actor, make_source, backend, stop, config.learner.stall_timeout_s)
+        return InlineSource(actor, make_source, backend, config.learner.stall_timeout_s)
 
     yield make
     for environment in environments:

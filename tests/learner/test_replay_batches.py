@@ -87,9 +87,8 @@ class Run:
         self.snapshots = []
         feed = InlineSource(
             self.actor,
-            lambda idle: self.made.make_source(idle, block_s=0.0),
+            lambda act: self.made.make_source(lambda: False, act),
             self.backend,
-            lambda: False,
             60.0,
         )
         self.feed = feed
