@@ -183,15 +183,6 @@ def blocked_share(roles: Sequence[RoleStatus]) -> float | None:
     return sum(shares) / len(shares) if shares else None
 
 
-def heartbeat_ages_s(now: float, roles: Sequence[RoleStatus]) -> list[float]:
-    """Return the age of each heartbeat in seconds.
-
-    Args:
-        now: By `Registry.clock`.
-    """
-    return [max(now - role.at, 0.0) for role in roles]
-
-
 def rates_while_paused(roles: Sequence[RoleStatus]) -> dict[str, float]:
     """Return rates and shares of a paused run, whose learner reports no snapshots; empty for any other run."""
     actors = {role.state for role in roles if role.role == "actor"}

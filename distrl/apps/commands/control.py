@@ -21,7 +21,7 @@ from distrl.config.explain import known_paths
 from distrl.config.load import parse_assignment
 from distrl.errors import ConfigError, DistrlError, printable
 from distrl.launch import attach
-from distrl.memory_backend.records import SILENT_S, heartbeat_ages_s, rates_while_paused
+from distrl.memory_backend.records import SILENT_S
 from distrl.runs.summary import closing_text, duration
 
 if TYPE_CHECKING:
@@ -71,27 +71,27 @@ def _show_run(target: "Target", facts: dict[str, Any], *, as_json: bool) -> None
             text = json.dumps({**target.summary.model_dump(mode="json"), **facts}, indent=2)
         echo(text if as_json else f"{printable(target.run_id)}: {text}")
         return
+    # Imported here: other commands need no Redis client.
+    from distrl.runs.reading import Reading
+
     with attach.open_backend(target) as backend:
-        registry = backend.registry
-        control, roles, counts = registry.control(), registry.roles(), backend.ledger.counts()
-        snapshots, supervisor, now = registry.snapshots("0"), registry.supervisor(), registry.clock()
-    ages_s = heartbeat_ages_s(now, roles)
-    supervisor_age_s = None if supervisor is None else max(now - supervisor.at, 0.0)
-    snapshot = {**snapshots[-1][1], **rates_while_paused(roles)} if snapshots else {}
+        found = Reading.of(backend)
+    supervisor, age_s = found.supervisor, found.supervisor_age_s
     if as_json:
-        told: dict[str, Any] = {"run_id": target.run_id, **facts, "control": asdict(control), "snapshot": snapshot}
-        aged = {} if supervisor is None else {**asdict(supervisor), "heartbeat_age_s": supervisor_age_s}
-        told["supervisor"] = aged or None
-        rows = [{**asdict(role), "heartbeat_age_s": age_s} for role, age_s in zip(roles, ages_s, strict=True)]
-        echo(json.dumps({**told, "roles": rows, "ledger": asdict(counts), "imbalance": counts.imbalance}, indent=2))
+        told: dict[str, Any] = {"run_id": target.run_id, **facts, "control": asdict(found.control)}
+        told |= {"snapshot": found.latest, "ledger": asdict(found.counts), "imbalance": found.counts.imbalance}
+        told["supervisor"] = None if supervisor is None else {**asdict(supervisor), "heartbeat_age_s": age_s}
+        aged = zip(found.roles, found.ages_s, strict=True)
+        told["roles"] = [{**asdict(role), "heartbeat_age_s": role_age_s} for role, role_age_s in aged]
+        echo(json.dumps(told, indent=2))
         return
     # Imported here: tables are rich's, which other commands need not load.
     from distrl.apps.commands.tables import print_status
 
-    print_status(target.run_id, control, [*zip(roles, ages_s, strict=True)], counts, snapshot, supervisor)
-    if supervisor is not None and supervisor_age_s is not None and supervisor_age_s > SILENT_S:
+    print_status(target.run_id, found)
+    if supervisor is not None and age_s is not None and age_s > SILENT_S:
         where = printable(f"process {supervisor.pid} on host {supervisor.host}")
-        echo(f"the supervisor, {where}, has been silent for {duration(supervisor_age_s)}")
+        echo(f"the supervisor, {where}, has been silent for {duration(age_s)}")
 
 
 @takes(RunOptions)

@@ -5,9 +5,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from distrl.apps.dashboard.alert_settings import SILENT_FOR_S, STALLED_S
-from distrl.apps.dashboard.jobs import NOT_YET, Look
+from distrl.apps.dashboard.jobs import NOT_YET
 from distrl.errors import EXIT_INTERRUPTED
 from distrl.metrics.snapshot import Snapshot, number
+from distrl.runs.reading import Reading
 from distrl.runs.summary import REASONS, duration
 
 SLOW_SHARE = 0.5
@@ -20,7 +21,9 @@ _OWN_WORDS = ("solved", "stopped")
 """Ends that have a word of their own, see `REASONS`."""
 
 
-def words_of(state: str, numbers: Mapping[str, Any], look: Look | None, *, has_redis: bool = True) -> tuple[str, ...]:
+def words_of(
+    state: str, numbers: Mapping[str, Any], look: Reading | None, *, has_redis: bool = True
+) -> tuple[str, ...]:
     """Return the words for a run's state, the most telling first; `state:` of a query compares them.
 
     Args:
@@ -44,7 +47,7 @@ def words_of(state: str, numbers: Mapping[str, Any], look: Look | None, *, has_r
     return (word, "running") if word else ("running",)
 
 
-def trouble_of(look: Look, *, has_redis: bool = True) -> tuple[str, str]:
+def trouble_of(look: Reading, *, has_redis: bool = True) -> tuple[str, str]:
     """Return "stalled", "slow" or "", and the numbers that say so; "" for a job that is paused or stops, as asked.
 
     A job is stalled without new steps, with a silent role, or if its Redis is unreachable. The numbers are "" where
@@ -53,7 +56,7 @@ def trouble_of(look: Look, *, has_redis: bool = True) -> tuple[str, str]:
     if look.control.paused or look.control.stop is not None:
         return "", ""
     if has_redis:
-        is_silent = any(age_s > SILENT_FOR_S for age_s in look.seen_s.values())
+        is_silent = any(age_s > SILENT_FOR_S for age_s in look.ages_s)
         if look.problem not in (None, NOT_YET) or (look.problem is None and is_silent):
             return "stalled", ""
         still_s = without_steps_s([snapshot for _, snapshot in look.snapshots])
@@ -65,13 +68,13 @@ def trouble_of(look: Look, *, has_redis: bool = True) -> tuple[str, str]:
     return "", ""
 
 
-def present_rate(look: Look) -> float | None:
+def present_rate(look: Reading) -> float | None:
     """Return the median environment steps per second of the newest snapshots; None while there are too few."""
     newest = _rates(look)[-NEWEST:]
     return statistics.median(newest) if len(newest) == NEWEST else None
 
 
-def _rates(look: Look) -> list[float]:
+def _rates(look: Reading) -> list[float]:
     return [rate for _, snapshot in look.snapshots if (rate := number(snapshot.get("env_steps_per_s"))) is not None]
 
 

@@ -3,19 +3,18 @@
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from distrl.apps.doctor.findings import Finding, Health
 from distrl.data_store.saved_elsewhere import newest_resumable
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.ledger import LedgerCounts
-from distrl.memory_backend.records import Control, RoleStatus, SupervisorStatus
+from distrl.memory_backend.records import Control, RoleStatus
 from distrl.metrics.phrases import lost_words, role_states, used_words, verdict
-from distrl.metrics.snapshot import Snapshot
 from distrl.roles.description import RunDescription
 from distrl.roles.join import HEARTBEAT_S
 from distrl.roles.plan import Role
+from distrl.runs.reading import Reading
 from distrl.runs.summary import Summary, duration, outcome
 
 QUIET_S = 60.0
@@ -38,31 +37,6 @@ ADVICE = {
 }
 
 
-@dataclass(frozen=True)
-class Look:
-    """The state of a running job at one moment.
-
-    Attributes:
-        clock: By `Registry.clock`.
-    """
-
-    control: Control
-    roles: Sequence[RoleStatus]
-    counts: LedgerCounts
-    snapshot: Snapshot
-    supervisor: SupervisorStatus | None
-    clock: float
-
-    @staticmethod
-    def at(backend: Backend) -> "Look":
-        """Return the state now."""
-        snapshots = backend.registry.snapshots("0")
-        registry = backend.registry
-        newest = snapshots[-1][1] if snapshots else {}
-        control, roles, counts = registry.control(), registry.roles(), backend.ledger.counts()
-        return Look(control, roles, counts, newest, registry.supervisor(), registry.clock())
-
-
 def examine_run(backend: Backend, run_id: str) -> Iterator[Finding]:
     """Compare two looks at a run, some seconds apart.
 
@@ -70,13 +44,15 @@ def examine_run(backend: Backend, run_id: str) -> Iterator[Finding]:
         MemoryBackendError: There is no such run, another version of distrl describes it, or Redis cannot be reached.
     """
     description = RunDescription.read(backend.config_json(), run_id, backend.distrl_version())
-    before = Look.at(backend)
+    before = Reading.of(backend)
     time.sleep(BETWEEN_S)
     config = description.config
-    yield from compared(before, Look.at(backend), config.learner.stall_timeout_s, joined=not config.launch.start_actors)
+    yield from compared(
+        before, Reading.of(backend), config.learner.stall_timeout_s, joined=not config.launch.start_actors
+    )
 
 
-def compared(before: Look, now: Look, stall_timeout_s: float, *, joined: bool = False) -> Iterator[Finding]:
+def compared(before: Reading, now: Reading, stall_timeout_s: float, *, joined: bool = False) -> Iterator[Finding]:
     """Yield findings from two looks at the same run.
 
     Args:
@@ -125,12 +101,11 @@ def _asked(control: Control) -> Finding:
     return Finding("ok", "run", "running")
 
 
-def _of_supervisor(now: Look) -> Iterator[Finding]:
+def _of_supervisor(now: Reading) -> Iterator[Finding]:
     """Report a supervisor without a heartbeat; at the end of a run it sends none."""
-    supervisor = now.supervisor
-    if supervisor is None or now.control.stop is not None:
+    supervisor, silent_s = now.supervisor, now.supervisor_age_s
+    if supervisor is None or silent_s is None or now.control.stop is not None:
         return
-    silent_s = now.clock - supervisor.at
     if silent_s > SUPERVISOR_SILENT_S:
         told = f"silent for {duration(silent_s)}: process {supervisor.pid} on {supervisor.host}"
         advice = (
@@ -140,7 +115,7 @@ def _of_supervisor(now: Look) -> Iterator[Finding]:
         yield Finding("error", "supervisor", told, advice)
 
 
-def _of_roles(before: Look, now: Look, *, awaits_actors: bool) -> Iterator[Finding]:
+def _of_roles(before: Reading, now: Reading, *, awaits_actors: bool) -> Iterator[Finding]:
     """Check learner and actors, and roles without a heartbeat between the two looks."""
     learners = [role for role in now.roles if role.role == "learner"]
     actors = [role for role in now.roles if role.role == "actor"]
@@ -199,13 +174,13 @@ def _of_unrolls(counts: LedgerCounts) -> Iterator[Finding]:
         yield Finding("warning", "unrolls", lost_words(counts.lost, to_failover), advice)
 
 
-def _progress(before: Look, now: Look, stall_timeout_s: float) -> Finding:
+def _progress(before: Reading, now: Reading, stall_timeout_s: float) -> Finding:
     """Check that the run learned between the looks; if not, report what it waits for."""
     moved = now.counts.used - before.counts.used
-    bottleneck = str(now.snapshot.get("bottleneck"))
+    bottleneck = str(now.latest.get("bottleneck"))
     if moved:
         rate = moved / BETWEEN_S
-        return Finding("ok", "progress", f"{rate:,.1f} unrolls/s; {verdict(now.snapshot)}", ADVICE.get(bottleneck, ""))
+        return Finding("ok", "progress", f"{rate:,.1f} unrolls/s; {verdict(now.latest)}", ADVICE.get(bottleneck, ""))
     if now.control.paused or now.control.stop is not None:
         return Finding("ok", "progress", "none, as asked")
     age_s = max((role.last_step_age_s for role in now.roles if role.role == "learner"), default=0.0)

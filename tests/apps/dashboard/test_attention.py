@@ -4,12 +4,17 @@ import pytest
 
 from distrl.apps.dashboard.alert_settings import SILENT_FOR_S, STALLED_S, AlertSettings
 from distrl.apps.dashboard.attention import counted, present_rate, trouble_of, words_of
-from distrl.apps.dashboard.jobs import NOT_YET, Look
-from distrl.memory_backend.records import Control
+from distrl.apps.dashboard.jobs import NOT_YET
+from distrl.memory_backend.records import Control, RoleStatus
+from distrl.runs.reading import Reading
 
 
 def look(*rows, **facts):
-    return Look(snapshots=tuple((str(at), row) for at, row in enumerate(rows)), **facts)
+    return Reading(snapshots=tuple((str(at), row) for at, row in enumerate(rows)), clock=1000.0, **facts)
+
+
+def silent_for(*ages_s):
+    return [RoleStatus("actor", at, 1, "h", 5, "acting", at=1000.0 - age_s) for at, age_s in enumerate(ages_s)]
 
 
 def steady(rate, count, start=0, steps=100):
@@ -46,13 +51,13 @@ def test_runs_that_have_ended(numbers, words):
         (look(*steady(100.0, 3), *steady(100.0, 24, 3, steps=0)), ("running",)),  # 115 s without steps
         (look(*steady(100.0, 3), *steady(100.0, 25, 3, steps=0)), ("stalled", "running")),
         (look({"env_steps": 5}), ("running",)),  # without a time
-        (look(seen_s={("actor", 0): 14.0}), ("running",)),
-        (look(seen_s={("actor", 0): 1.0, ("learner", 0): 16.0}), ("stalled", "running")),
+        (look(roles=silent_for(14.0)), ("running",)),
+        (look(roles=silent_for(1.0, 16.0)), ("stalled", "running")),
         (look(*steady(100.0, 20), *steady(49.0, 5, 20)), ("slow", "running")),
         (look(*steady(100.0, 20), *steady(51.0, 5, 20)), ("running",)),
         (look(*steady(100.0, 19), *steady(1.0, 5, 19)), ("running",)),  # too few to tell
-        (look(seen_s={("learner", 0): 99.0}, control=Control(paused=True)), ("paused", "running")),
-        (look(seen_s={("learner", 0): 99.0}, control=Control(stop="asked")), ("stopping", "running")),
+        (look(roles=silent_for(99.0), control=Control(paused=True)), ("paused", "running")),
+        (look(roles=silent_for(99.0), control=Control(stop="asked")), ("stopping", "running")),
     ],
 )
 def test_running_ones(seen, words):

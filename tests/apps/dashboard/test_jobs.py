@@ -6,12 +6,13 @@ from dataclasses import asdict, replace
 import pytest
 
 from distrl.apps.dashboard import jobs as module
-from distrl.apps.dashboard.jobs import FIRST_RETRY_S, LOOK_S, Job, Jobs, Look, finite, host_loads, role_rows
+from distrl.apps.dashboard.jobs import FIRST_RETRY_S, LOOK_S, Job, Jobs, finite, host_loads, role_rows
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.records import SILENT_S, GpuLoad, HostLoad, RoleStatus, SupervisorStatus
 from distrl.memory_backend.stream import QueueCaps
 from distrl.runs.directories import RunRecord
+from distrl.runs.reading import Reading
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
@@ -101,15 +102,12 @@ def test_when_a_role_was_last_heard_of(job, run, clock):
     job.registry.beat(actor(1, beat=1))
     late = {role.id: job.registry.clock() - role.at for role in job.registry.roles()}
     look = run.look()
-    assert {name: age_s >= late[name[1]] for name, age_s in look.seen_s.items()} == {
-        ("actor", 0): True,
-        ("actor", 1): True,
-    }
-    assert [row["seen_s"] for row in role_rows(look)] == [*look.seen_s.values()]
+    assert [age_s >= late[role.id] for role, age_s in zip(look.roles, look.ages_s, strict=True)] == [True, True]
+    assert [row["seen_s"] for row in role_rows(look)] == look.ages_s
 
 
 def test_a_role_that_is_silent_says_so(job, run):
-    look = Look(roles=(actor(0), actor(1)), seen_s={("actor", 0): SILENT_S + 0.1, ("actor", 1): SILENT_S})
+    look = Reading(roles=(actor(0), actor(1, at=0.5)), clock=SILENT_S + 0.5)
     assert [row["silent"] for row in role_rows(look)] == [True, False]
 
 
@@ -287,7 +285,7 @@ def test_numbers_that_json_cannot_say():
 
 
 def test_before_the_first_snapshot():
-    assert Look().latest == {}
+    assert Reading().latest == {}
 
 
 def test_a_paused_run_has_no_rate_though_its_last_snapshot_had_one():
@@ -296,7 +294,7 @@ def test_a_paused_run_has_no_rate_though_its_last_snapshot_had_one():
     paused = (actor(0, state="paused"), actor(1, state="paused"))
 
     def rates(*roles):
-        latest = Look(snapshots=snapshots, roles=roles).latest
+        latest = Reading(snapshots=snapshots, roles=roles).latest
         return latest["env_steps_per_s"], latest["updates_per_s"]
 
     assert rates(*paused, learner) == (0.0, 0.0)
@@ -315,4 +313,4 @@ def test_a_host_is_as_its_learner_measures_it_which_may_have_gpus():
         RoleStatus("learner", 0, 1, "hera", 5, "training", machine=full),
     ]
     assert host_loads(roles) == {"hera": asdict(full), "zeus": asdict(plain)}
-    assert "machine" not in role_rows(Look(roles=tuple(roles)))[0]
+    assert "machine" not in role_rows(Reading(roles=tuple(roles)))[0]

@@ -5,13 +5,14 @@ import pytest
 
 from distrl.apps.config.configuration import load
 from distrl.apps.doctor import run
-from distrl.apps.doctor.run import Look, compared, ended, examine_run, in_one_process
+from distrl.apps.doctor.run import compared, ended, examine_run, in_one_process
 from distrl.environments.probe import probe
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.ledger import DROP_REASONS, LedgerCounts
 from distrl.memory_backend.records import Control, RoleStatus, SupervisorStatus
 from distrl.memory_backend.stream import QueueCaps
 from distrl.roles.description import RunDescription
+from distrl.runs.reading import Reading
 from tests.run_folders import summary
 
 LEARNER = RoleStatus("learner", 0, 1, "here", 11, "training", beat=5, last_step_age_s=0.5, rss_mb=700.0)
@@ -26,7 +27,7 @@ def look():
 
     def make(**changes):
         counts = LedgerCounts(produced=12, trained=10, queued=1, in_flight=1, stream_bytes=2_000_000)
-        found = Look(Control(), [LEARNER, *ACTORS], counts, SNAPSHOT, SUPERVISOR, clock=1000.5)
+        found = Reading(Control(), [LEARNER, *ACTORS], counts, [("1-0", SNAPSHOT)], SUPERVISOR, clock=1000.5)
         return replace(found, **changes)
 
     return make
