@@ -187,10 +187,10 @@ def attach(run_dir: str | Path) -> "Iterator[Steering]":
         ConfigError: It holds no run, or one that has ended.
         MemoryBackendError: Its Redis does not answer within seconds.
     """
-    from distrl.launch.attach import find_target, steering
+    from distrl.runs.directories import open_run
 
-    with steering(find_target(Path(run_dir), None, None), "Python") as job:
-        yield job
+    with open_run(Path(run_dir)).steering("Python") as run:
+        yield run
 
 
 def load_policy(path: str | Path) -> "ExportedPolicy":
