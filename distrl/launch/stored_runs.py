@@ -10,9 +10,8 @@ from distrl.errors import ConfigError, ForeignKeyError, MemoryBackendError, Miss
 from distrl.memory_backend.backend import Backend, connect, connect_engine
 from distrl.memory_backend.engine import Engine, RunStore
 from distrl.memory_backend.keys import DEFAULT_NAMESPACE, RunKeys, run_of, runs_pattern, split_namespace
-from distrl.memory_backend.records import SILENT_S
 from distrl.roles.presence import leaders, living
-from distrl.runs.reading import Reading
+from distrl.runs.reading import SILENT_S, Reading
 
 GIVE_UP_S = 3.0
 NO_KEY = -2

@@ -173,10 +173,6 @@ class SupervisorStatus:
     at: float = field(default=0.0, compare=False)  # when the registry took it, see `Registry.clock`
 
 
-SILENT_S = 5.0
-"""Age of the newest heartbeat beyond which a role is shown as silent; roles send one a second."""
-
-
 def blocked_share(roles: Sequence[RoleStatus]) -> float | None:
     """Return the mean over the actors among `roles`; None without any."""
     shares = [role.blocked_share for role in roles if role.role == "actor"]

@@ -20,7 +20,6 @@ from distrl.config.document import shown
 from distrl.config.explain import known_paths
 from distrl.config.load import parse_assignment
 from distrl.errors import ConfigError, DistrlError, one_line, printable
-from distrl.memory_backend.records import SILENT_S
 from distrl.runs.directories import Run
 from distrl.runs.summary import closing_text, duration
 
@@ -85,7 +84,9 @@ def _show_run(run: Run, facts: dict[str, Any], *, as_json: bool) -> None:
     from distrl.apps.commands.tables import print_status
 
     print_status(run_id, found)
-    if supervisor is not None and age_s is not None and age_s > SILENT_S:
+    if why := found.verdict().why:
+        echo(f"{found.verdict().word}: {why}")
+    if supervisor is not None and age_s is not None and found.supervisor_is_silent:
         where = printable(f"process {supervisor.pid} on host {supervisor.host}")
         echo(f"the supervisor, {where}, has been silent for {duration(age_s)}")
 

@@ -8,10 +8,10 @@ from rich.table import Table
 from rich.text import Text
 
 from distrl.errors import printable
-from distrl.memory_backend.records import SILENT_S, RoleStatus
+from distrl.memory_backend.records import RoleStatus
 from distrl.metrics.phrases import NO_EPISODE, UNKNOWN, lost_words, return_words, used_words, waiting_words
 from distrl.metrics.snapshot import Snapshot, amount, number
-from distrl.runs.reading import Reading
+from distrl.runs.reading import SILENT_S, Reading
 from distrl.runs.summary import duration
 
 _ORDER = ("learner", "actor", "evaluator")

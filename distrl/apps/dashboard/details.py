@@ -8,7 +8,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from distrl.apps.dashboard import files, log_search
-from distrl.apps.dashboard.attention import present_rate, trouble_of
 from distrl.apps.dashboard.files import Event
 from distrl.apps.dashboard.headline import Facts, Headline, first_log, headline
 from distrl.apps.dashboard.index import Entry
@@ -139,7 +138,7 @@ def _headline(runs: Runs, entry: Entry, look: Reading | None, snapshot: Snapshot
         if record is not None and record.redis_url is None:  # one process, of which files alone tell
             known |= {"problem": None, "note": look.problem or ""}
         has_redis = record is not None and record.redis_url is not None
-        known["trouble"], known["because"] = trouble_of(look, has_redis=has_redis)
+        known["trouble"], known["because"] = look.verdict(has_redis=has_redis)
     found = headline(Facts(**known))
     return replace(found, sentence=_shown(found.sentence), details=tuple(map(_shown, found.details)))
 
@@ -164,7 +163,7 @@ def _live(look: Reading) -> dict[str, Any]:
     supervisor = look.supervisor
     known = {
         "history": history,
-        "steps_per_s": present_rate(look),
+        "steps_per_s": look.present_rate,
         "roles": role_rows(look),
         "problem": look.problem,
         "paused": look.control.paused,

@@ -24,10 +24,10 @@ from distrl.memory_backend.engine import Engine, RunStore
 from distrl.memory_backend.keys import RunKeys, run_of, runs_pattern, split_namespace, with_namespace
 from distrl.memory_backend.local import PREFIX as LOCAL
 from distrl.memory_backend.meter import Meter
-from distrl.memory_backend.records import SILENT_S, RoleStatus
+from distrl.memory_backend.records import RoleStatus
 from distrl.metrics.snapshot import Snapshot, Value, amount
 from distrl.runs.directories import RunRecord
-from distrl.runs.reading import Reading
+from distrl.runs.reading import NOT_YET, SILENT_S, Reading
 
 SCAN_S = 2.0
 """Seconds between two scans."""
@@ -46,7 +46,6 @@ MOST_S = 5.0
 """Time-out of one look or one action."""
 AT_ONCE = 8
 """Threads that read; a Redis that hangs blocks one of them for at most `MOST_S`."""
-NOT_YET = "its Redis has not answered yet"
 
 ODD = (DistrlError, ArithmeticError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """Errors of reading a Redis: unreachable, or bytes that this version of distrl has not written."""

@@ -14,15 +14,11 @@ from distrl.metrics.phrases import lost_words, role_states, used_words, verdict
 from distrl.roles.description import RunDescription
 from distrl.roles.join import HEARTBEAT_S
 from distrl.roles.plan import Role
-from distrl.runs.reading import Reading
+from distrl.runs.reading import SILENT_S, STALLED_S, Reading
 from distrl.runs.summary import Summary, duration, outcome
 
-QUIET_S = 60.0
-"""Age of the numbers of a run in one process beyond which it may hang."""
-SUPERVISOR_SILENT_S = 10.0
-"""Age of the supervisor's heartbeat beyond which something holds it; waiting for actors that end takes it 5 s."""
 BETWEEN_S = 3.5 * HEARTBEAT_S
-"""Seconds between two looks; a role without a heartbeat in between is silent."""
+"""Seconds between two readings, in which unrolls are to be used."""
 DROPPED = {
     "stale": "their weights were too old: fewer actors, shorter unrolls, or a larger max_staleness_updates",
     "duplicate": "pushed twice over a broken connection, or after a roll-back; used once",
@@ -61,7 +57,7 @@ def compared(before: Reading, now: Reading, stall_timeout_s: float, *, joined: b
     yield _asked(now.control)
     awaits_actors = joined and now.control.stop is None and not any(role.role == "actor" for role in now.roles)
     yield from _of_supervisor(now)
-    yield from _of_roles(before, now, awaits_actors=awaits_actors)
+    yield from _of_roles(now, awaits_actors=awaits_actors)
     yield from _of_unrolls(now.counts)
     if not awaits_actors:  # that time is no stall
         yield _progress(before, now, stall_timeout_s)
@@ -82,7 +78,7 @@ def in_one_process(run_dir: Path) -> Finding:
     written = [path.stat().st_mtime for name in ("run.json", "metrics.csv") if (path := run_dir / name).exists()]
     silent_s = time.time() - max(written, default=math.inf)
     told = "running, in one process without Redis (actors.count: 0)"
-    if silent_s <= QUIET_S:
+    if silent_s < STALLED_S:
         return Finding("ok", "run", told)
     return Finding(
         "warning",
@@ -102,11 +98,9 @@ def _asked(control: Control) -> Finding:
 
 
 def _of_supervisor(now: Reading) -> Iterator[Finding]:
-    """Report a supervisor without a heartbeat; at the end of a run it sends none."""
+    """Report a supervisor without a heartbeat."""
     supervisor, silent_s = now.supervisor, now.supervisor_age_s
-    if supervisor is None or silent_s is None or now.control.stop is not None:
-        return
-    if silent_s > SUPERVISOR_SILENT_S:
+    if supervisor is not None and silent_s is not None and now.supervisor_is_silent:
         told = f"silent for {duration(silent_s)}: process {supervisor.pid} on {supervisor.host}"
         advice = (
             "a callback, a terminal that is held (Ctrl-Q frees it), a disk or SIGSTOP holds it, and no role is watched "
@@ -115,8 +109,8 @@ def _of_supervisor(now: Reading) -> Iterator[Finding]:
         yield Finding("error", "supervisor", told, advice)
 
 
-def _of_roles(before: Reading, now: Reading, *, awaits_actors: bool) -> Iterator[Finding]:
-    """Check learner and actors, and roles without a heartbeat between the two looks."""
+def _of_roles(now: Reading, *, awaits_actors: bool) -> Iterator[Finding]:
+    """Check learner and actors, and the ages of heartbeats."""
     learners = [role for role in now.roles if role.role == "learner"]
     actors = [role for role in now.roles if role.role == "actor"]
     if not learners:
@@ -141,12 +135,11 @@ def _of_roles(before: Reading, now: Reading, *, awaits_actors: bool) -> Iterator
         yield Finding("warning", "actors", told, "they come one after the other")
     else:
         yield Finding("ok", "actors", role_states(_rows(actors)))
-    earlier = {(role.role, role.id): (role.incarnation, role.beat) for role in before.roles}
-    for role in now.roles:
-        if earlier.get((role.role, role.id)) == (role.incarnation, role.beat):
-            told = f"silent for {BETWEEN_S:g} s: process {role.pid} on {role.host}"
+    for role, age_s in zip(now.roles, now.ages_s, strict=True):
+        if age_s > SILENT_S:
+            told = f"silent for {duration(age_s)}: process {role.pid} on {role.host}"
             advice = f"the run's own command, if it still runs, starts it again; see logs/{Role.of(role).log_name}"
-            yield Finding("error", Role.of(role).name, told, advice)
+            yield Finding("error", role.name, told, advice)
 
 
 def _rows(roles: Sequence[RoleStatus]) -> list[dict[str, str]]:

@@ -9,10 +9,10 @@ from distrl.apps.dashboard import jobs as module
 from distrl.apps.dashboard.jobs import FIRST_RETRY_S, LOOK_S, Job, Jobs, finite, host_loads, role_rows
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.memory_backend.backend import connect
-from distrl.memory_backend.records import SILENT_S, GpuLoad, HostLoad, RoleStatus, SupervisorStatus
+from distrl.memory_backend.records import GpuLoad, HostLoad, RoleStatus, SupervisorStatus
 from distrl.memory_backend.stream import QueueCaps
 from distrl.runs.directories import RunRecord
-from distrl.runs.reading import Reading
+from distrl.runs.reading import SILENT_S, Reading
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
