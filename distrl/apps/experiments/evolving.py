@@ -34,7 +34,6 @@ from distrl.memory_backend.steering import Steering
 from distrl.metrics.phrases import return_words
 from distrl.metrics.snapshot import Value
 from distrl.runs.directories import open_run
-from distrl.runs.last_row import last_row
 
 _POLL_S = 0.5
 FRUITLESS = 3
@@ -131,11 +130,9 @@ class _Evolution:
 
     def _look(self, name: str) -> Mapping[str, Value]:
         """Read a member's steps and score; return its newest row of metrics.csv, empty before the first."""
-        member = self._record.members[name]
-        try:
-            row = last_row(self._directory.run(self._planned(name)) / "metrics.csv")
-        except ConfigError:  # it is being written
-            return {}
+        member, row = self._record.members[name], self._directory.row(self._planned(name))
+        if not row:
+            return row
         member.env_steps = int(row.get("env_steps") or 0)
         score = score_of(row, member.taken, evaluates=self._evaluates)
         if score is not None:
