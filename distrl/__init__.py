@@ -175,10 +175,10 @@ def _train(
 
 @contextmanager
 def attach(run_dir: str | Path) -> "Iterator[Steering]":
-    """Control a running job: pause, resume, stop, scale, checkpoint, evaluate, change parameters.
+    """Control a live run: pause, resume, stop, scale, checkpoint, evaluate, change parameters.
 
-        with distrl.attach("runs/first") as job:
-            job.change({"network.learning_rate": 1e-4})
+        with distrl.attach("runs/first") as run:
+            run.change({"network.learning_rate": 1e-4})
 
     Args:
         run_dir: The run's directory, on the machine that launched it.

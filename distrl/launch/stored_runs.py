@@ -19,7 +19,7 @@ NO_KEY = -2
 
 
 @dataclass(frozen=True)
-class StoredRun:
+class RunInRedis:
     """One run in Redis.
 
     Attributes:
@@ -42,7 +42,7 @@ class StoredRun:
     expires_s: int | None
 
 
-def stored_runs(url: str, trouble: Callable[[str], None]) -> Iterator[StoredRun]:
+def stored_runs(url: str, trouble: Callable[[str], None]) -> Iterator[RunInRedis]:
     """Yield the runs in the URL's namespace, or in all namespaces, by namespace and id. Scans all keys of Redis.
 
     Args:
@@ -109,7 +109,7 @@ def _foreign_keys(engine: Engine, keys: RunKeys) -> list[str]:
     return [command[1] for command in reads if is_foreign(*command)]
 
 
-def _stored(engine: Engine, namespace: str, run_id: str) -> StoredRun:
+def _stored(engine: Engine, namespace: str, run_id: str) -> RunInRedis:
     keys = RunKeys(run_id, namespace)
     backend = Backend(RunStore(engine, keys))
     description = _description(engine.call("HGET", keys.run, "config"))
@@ -120,7 +120,7 @@ def _stored(engine: Engine, namespace: str, run_id: str) -> StoredRun:
     learner_age_s = next((age_s for kind, age_s in ages_s if kind == "learner"), None)
     leading = [age_s for age_s in (found.supervisor_age_s, learner_age_s) if age_s is not None]
     expires_s = int(engine.call("TTL", keys.run))
-    return StoredRun(
+    return RunInRedis(
         namespace=namespace,
         run_id=run_id,
         run_dir=_text(description, "run_dir"),

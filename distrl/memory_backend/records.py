@@ -55,7 +55,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """Requests of operators to a running job.
+    """Requests of operators to a live run.
 
     Attributes:
         autoscale: Whether the number of actors follows from the run's own measurements, within `min_actors` and

@@ -36,7 +36,7 @@ PASSWORD_FILE: Literal["redis.password"] = "redis.password"
 
 
 class RunRecord(BaseModel):
-    """run.json: how to reach the running job. `redis_url` is None where everything is one process.
+    """run.json: how to reach the live run. `redis_url` is None where everything is one process.
 
     Attributes:
         launch: Token of the launch; "" where it is not known.

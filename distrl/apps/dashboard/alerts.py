@@ -11,7 +11,7 @@ from distrl.apps.dashboard import files
 from distrl.apps.dashboard.alert_rules import Alerts, Seen
 from distrl.apps.dashboard.alert_settings import AlertSettings
 from distrl.apps.dashboard.index import Entry
-from distrl.apps.dashboard.jobs import ODD
+from distrl.apps.dashboard.live_runs import ODD
 from distrl.apps.dashboard.payloads import Json, Runs
 from distrl.apps.dashboard.webhook import Webhook
 from distrl.config.secrets import masked_text

@@ -21,8 +21,8 @@ def words_of(
     Args:
         state: "running", "ended", "gone" or "damaged".
         numbers: The run's numbers in the list.
-        look: The live state of a running job.
-        has_redis: Whether the running job should be reachable in a Redis.
+        look: The live state of a live run.
+        has_redis: Whether the live run should be reachable in a Redis.
     """
     if state == "ended":
         code, reason = numbers.get("exit_code"), REASONS.get(str(numbers.get("stop_reason")))

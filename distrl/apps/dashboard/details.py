@@ -11,7 +11,7 @@ from distrl.apps.dashboard import files, log_search
 from distrl.apps.dashboard.files import Event
 from distrl.apps.dashboard.headline import Facts, Headline, first_log, headline
 from distrl.apps.dashboard.index import Entry
-from distrl.apps.dashboard.jobs import host_loads, role_rows
+from distrl.apps.dashboard.live_runs import host_loads, role_rows
 from distrl.apps.dashboard.log_search import LEVELS, Level
 from distrl.apps.dashboard.payloads import Json, Runs
 from distrl.config.secrets import masked_text

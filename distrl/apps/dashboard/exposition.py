@@ -1,4 +1,4 @@
-"""/metrics: numbers of running jobs and of the dashboard as Prometheus' text, named as in metrics/snapshot.py."""
+"""/metrics: numbers of live runs and of the dashboard as Prometheus' text, named as in metrics/snapshot.py."""
 
 import logging
 import re
@@ -10,7 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from distrl.apps.dashboard.jobs import ODD, host_loads
+from distrl.apps.dashboard.live_runs import ODD, host_loads
 from distrl.apps.dashboard.payloads import UNROLLS, Runs
 from distrl.metrics.snapshot import REPORTED_ONCE, Snapshot, meaning_of
 from distrl.runs.reading import Reading
@@ -49,7 +49,7 @@ _OWN = {
 
 
 class Sample(NamedTuple):
-    """One number of a running job."""
+    """One number of a live run."""
 
     name: str
     meaning: str
@@ -57,8 +57,8 @@ class Sample(NamedTuple):
     value: float
 
 
-class _Jobs(Collector):
-    """Gauges of every running job."""
+class _Gauges(Collector):
+    """Gauges of every live run."""
 
     def __init__(self, samples: Iterable[Sample]) -> None:
         self._samples = [*samples]
@@ -99,7 +99,7 @@ def exposition(runs: Runs, failures: Mapping[str, int]) -> bytes:
         meaning = "failures of what the dashboard does on its own, since it began"
         samples["dashboard_failures", work] = Sample("dashboard_failures", meaning, {"work": work}, float(count))
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Jobs(samples.values()))
+    registry.register(_Gauges(samples.values()))
     return generate_latest(registry)
 
 

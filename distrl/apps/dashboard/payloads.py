@@ -14,8 +14,8 @@ from distrl.apps.dashboard import files, lines, marks
 from distrl.apps.dashboard.attention import words_of
 from distrl.apps.dashboard.edits import Edits
 from distrl.apps.dashboard.index import LISTED, Entry, Index
-from distrl.apps.dashboard.jobs import ODD, Jobs, host_loads, role_rows
 from distrl.apps.dashboard.list_view import Lists, View
+from distrl.apps.dashboard.live_runs import ODD, LiveRuns, host_loads, role_rows
 from distrl.apps.dashboard.metrics_cache import Edition, Tables
 from distrl.apps.dashboard.settings_table import SettingsTable
 from distrl.apps.dashboard.sparks import Spark, Sparks
@@ -32,7 +32,7 @@ from distrl.runs.summary import Summary
 
 Json = dict[str, Any]
 LIVE_NUMBERS = (*LISTED, "training_s", "actors_up")
-"""Numbers of a running job in the list."""
+"""Numbers of a live run in the list."""
 UNROLLS = tuple(field.name for field in fields(LedgerCounts) if field.name in Summary.model_fields)
 """Counts of the ledger that a summary has, too."""
 LIST_WAIT_S = 0.5
@@ -49,8 +49,8 @@ class Runs:
     """The runs below a directory and in Redis servers, with their live state and metrics."""
 
     def __init__(self, root: Path, redis_urls: Sequence[str] = ()) -> None:
-        self.jobs = Jobs(redis_urls)
-        self.index = Index(root, self.jobs.found)
+        self.live = LiveRuns(redis_urls)
+        self.index = Index(root, self.live.found)
         self.tables = Tables()
         self.settings = SettingsTable(self.index)
         self.lists = Lists(self.settings)
@@ -62,7 +62,7 @@ class Runs:
     def close(self) -> None:
         """Close all connections and the index."""
         self.sparks.close()
-        self.jobs.close()
+        self.live.close()
         self.index.close()
 
     def listed(self) -> list[Json]:
@@ -108,7 +108,7 @@ class Runs:
         return self.settings.fill(self.index.entries(), READ_S) > 0
 
     def look(self, entry: Entry) -> Reading | None:
-        """Return the live state of a running job; None for other runs."""
+        """Return the live state of a live run; None for other runs."""
         return self.looks([entry]).get(entry.id)
 
     def looks(self, entries: Sequence[Entry], wait_s: float | None = None) -> dict[str, Reading]:
@@ -116,10 +116,10 @@ class Runs:
         up = [entry for entry in entries if entry.state == "running"]
         running = {entry.id: record for entry in up if (record := self.index.running(entry)) is not None}
         limit_s = RUN_WAIT_S if wait_s is None else wait_s
-        return dict(zip(running, self.jobs.looks([*running.values()], limit_s), strict=True))
+        return dict(zip(running, self.live.looks([*running.values()], limit_s), strict=True))
 
     def latest(self, entry: Entry, look: Reading | None) -> Snapshot:
-        """Return the newest numbers: those of metrics.csv, updated by the running job or by the summary.
+        """Return the newest numbers: those of metrics.csv, updated by the live run or by the summary.
 
         `training_s` is the training time over all resumptions. `wall_s` is the same while a run lasts, and the time
         from launch to end, as in its summary, once it has ended.
@@ -208,7 +208,7 @@ class Runs:
         return {"values": [{"path": path, **one._asdict(), "text": words(one.value)} for path, one in found.items()]}
 
     def fleet(self) -> Json:
-        """Return hosts with their roles, and the Redis of every running job."""
+        """Return hosts with their roles, and the Redis of every live run."""
         hosts: dict[str, list[Json]] = {}
         loads: Json = {}
         redis = []
@@ -285,7 +285,7 @@ def _timed(snapshot: Snapshot) -> Snapshot:
 
 
 def live_part(look: Reading) -> Json:
-    """Return the live state of a running job, without its numbers."""
+    """Return the live state of a live run, without its numbers."""
     return {
         "at": look.at,
         "problem": look.problem,

@@ -74,7 +74,7 @@ def ended(summary: Summary, run_dir: str) -> Finding:
 
 
 def in_one_process(run_dir: Path) -> Finding:
-    """Return the finding about a running job without roles, by the age of its numbers."""
+    """Return the finding about a live run without roles, by the age of its numbers."""
     written = [path.stat().st_mtime for name in ("run.json", "metrics.csv") if (path := run_dir / name).exists()]
     silent_s = time.time() - max(written, default=math.inf)
     told = "running, in one process without Redis (actors.count: 0)"

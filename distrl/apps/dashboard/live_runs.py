@@ -1,4 +1,4 @@
-"""Running jobs in Redis: found by scans of its servers, read and steered over one connection each.
+"""Live runs in Redis: found by scans of its servers, read and steered over one connection each.
 
 A Redis that is unreachable or holds unexpected data is a `problem` to show, not an error of the page.
 """
@@ -27,12 +27,10 @@ from distrl.memory_backend.meter import Meter
 from distrl.memory_backend.records import RoleStatus
 from distrl.metrics.snapshot import Snapshot, Value, amount
 from distrl.runs.directories import RunRecord
-from distrl.runs.reading import NOT_YET, SILENT_S, Reading
+from distrl.runs.reading import NOT_YET, SILENT_FOR_S, SILENT_S, Reading
 
 SCAN_S = 2.0
 """Seconds between two scans."""
-GONE_S = 15.0
-"""A remote run without any heartbeat for that long is no longer shown."""
 LOOK_S = 0.9
 """How long a look is reused: a little less than the second between polls of a page."""
 FIRST_RETRY_S, LONGEST_RETRY_S = 2.0, 30.0
@@ -75,8 +73,8 @@ class _Reads:
         return first
 
 
-class Job:
-    """One running job. Safe for several threads."""
+class LiveRun:
+    """One live run. Safe for several threads."""
 
     def __init__(self, record: RunRecord, clock: Callable[[], float] = time.monotonic) -> None:
         self.record = record
@@ -169,56 +167,56 @@ class Found(NamedTuple):
     leaves: Leaves
 
 
-class Jobs:
-    """The running jobs that pages show, read by separate threads, and the runs that `scan` finds in some servers."""
+class LiveRuns:
+    """The live runs that pages show, read by separate threads, and the runs that `scan` finds in some servers."""
 
     def __init__(self, urls: Sequence[str] = (), clock: Callable[[], float] = time.monotonic) -> None:
-        self._jobs: dict[tuple[str | None, str], Job] = {}  # (Redis with the namespace, run id) -> job
-        self._looking: dict[Job, Future[Reading]] = {}
+        self._live: dict[tuple[str | None, str], LiveRun] = {}  # (Redis with the namespace, run id) -> run
+        self._looking: dict[LiveRun, Future[Reading]] = {}
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(AT_ONCE, "look")
         self._servers = [_Server(url, clock) for url in urls]
         self._scanning = threading.Lock()
         self._found: Sequence[Found] = ()
 
-    def of(self, record: RunRecord) -> Job:
+    def of(self, record: RunRecord) -> LiveRun:
         """Return the one connection to this launch of a run."""
         name = record.redis_url, record.run_id
         with self._lock:
-            job = self._jobs.get(name)
-            if job is None or job.record != record:
-                if job is not None:  # launched again under the same id
-                    self._threads.submit(job.close)
-                job = self._jobs[name] = Job(record)
-            return job
+            run = self._live.get(name)
+            if run is None or run.record != record:
+                if run is not None:  # launched again under the same id
+                    self._threads.submit(run.close)
+                run = self._live[name] = LiveRun(record)
+            return run
 
     def looks(self, records: Sequence[RunRecord], wait_s: float) -> list[Reading]:
         """Return one look each, read in parallel; after `wait_s` in all, the last looks of those without an answer."""
-        jobs = [self.of(record) for record in records]
-        wait([future for job in jobs if (future := self._refreshed(job)) is not None], wait_s)
-        return [job.newest for job in jobs]
+        runs = [self.of(record) for record in records]
+        wait([future for run in runs if (future := self._refreshed(run)) is not None], wait_s)
+        return [run.newest for run in runs]
 
-    def _refreshed(self, job: Job) -> "Future[Reading] | None":
-        """Start to read the job unless a thread does so; None: the last look is recent enough."""
-        job.asked = time.monotonic()
+    def _refreshed(self, run: LiveRun) -> "Future[Reading] | None":
+        """Start to read the run unless a thread does so; None: the last look is recent enough."""
+        run.asked = time.monotonic()
         with self._lock:
-            looking = self._looking.get(job)
+            looking = self._looking.get(run)
             if looking is not None and not looking.done():
                 return looking
-            self._looking.pop(job, None)
-            if job.is_due:
-                self._looking[job] = self._threads.submit(job.look)
-            return self._looking.get(job)
+            self._looking.pop(run, None)
+            if run.is_due:
+                self._looking[run] = self._threads.submit(run.look)
+            return self._looking.get(run)
 
     def let_go(self, idle_s: float = IDLE_S) -> None:
         """Close the connections to runs that no page shows."""
         with self._lock:
-            idle = [name for name, job in self._jobs.items() if time.monotonic() - job.asked >= idle_s]
-            gone = [self._jobs.pop(name) for name in idle]
-            for job in gone:
-                self._looking.pop(job, None)
-        for job in gone:
-            job.close()
+            idle = [name for name, run in self._live.items() if time.monotonic() - run.asked >= idle_s]
+            gone = [self._live.pop(name) for name in idle]
+            for run in gone:
+                self._looking.pop(run, None)
+        for run in gone:
+            run.close()
 
     def found(self) -> Sequence[Found]:
         """Return the runs of the newest `scan`, without waiting; an unreachable Redis keeps its last result."""
@@ -305,7 +303,7 @@ class _Server:
         if before != beats:
             since = self._clock()
         self._beats[name] = (beats, since)
-        if self._clock() - since >= GONE_S:
+        if self._clock() - since >= SILENT_FOR_S:
             return None
         url = with_namespace(self._url, namespace)
         record = RunRecord(run_id=run_id, redis_url=url, pid=0, started=_started(run_id))

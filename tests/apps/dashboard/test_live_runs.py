@@ -5,8 +5,8 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from distrl.apps.dashboard import jobs as module
-from distrl.apps.dashboard.jobs import FIRST_RETRY_S, LOOK_S, Job, Jobs, finite, host_loads, role_rows
+from distrl.apps.dashboard import live_runs as module
+from distrl.apps.dashboard.live_runs import FIRST_RETRY_S, LOOK_S, LiveRun, LiveRuns, finite, host_loads, role_rows
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.records import GpuLoad, HostLoad, RoleStatus, SupervisorStatus
@@ -50,7 +50,7 @@ def clock():
 
 @pytest.fixture
 def run(job, clock):
-    seen = Job(job.record, clock)
+    seen = LiveRun(job.record, clock)
     yield seen
     seen.close()
 
@@ -129,7 +129,7 @@ def test_a_run_that_is_gone_from_redis_is_told_and_its_last_numbers_stay(job, ru
 def test_a_redis_that_is_not_there_is_asked_less_and_less_often(clock, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(module, "connect", lambda *_, **__: asked.append(clock.now) or _unreachable())
-    run = Job(RunRecord(run_id="r", redis_url=f"unix://{tmp_path}/none", pid=1), clock)
+    run = LiveRun(RunRecord(run_id="r", redis_url=f"unix://{tmp_path}/none", pid=1), clock)
     for _ in range(100):
         assert run.look().problem == "unreachable"
         clock.now += 1.0
@@ -142,7 +142,7 @@ def _unreachable():
 
 def test_a_redis_that_nobody_listens_at(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "GIVE_UP_S", 0.01)
-    look = Job(RunRecord(run_id="r", redis_url=f"unix://{tmp_path}/none", pid=1)).look()
+    look = LiveRun(RunRecord(run_id="r", redis_url=f"unix://{tmp_path}/none", pid=1)).look()
     assert "is unreachable" in look.problem
 
 
@@ -212,7 +212,7 @@ def odd(request):
 )
 def test_a_redis_that_answers_without_end_is_not_read_to_the_end(odd, monkeypatch):
     monkeypatch.setattr(module, "MOST_BYTES", 2**20)
-    look = Job(RunRecord(run_id="r", redis_url=odd.url, pid=1)).look()
+    look = LiveRun(RunRecord(run_id="r", redis_url=odd.url, pid=1)).look()
     assert "answers with more than 1,048,576 bytes" in look.problem
     assert odd.sent < 2**25  # what the kernel keeps for both ends comes on top
 
@@ -221,14 +221,14 @@ def test_a_redis_that_answers_without_end_is_not_read_to_the_end(odd, monkeypatc
     "odd", [b"*1\r\n" * 2**14, b":" + b"9" * 10**4 + b"\r\n", b"$-9\r\n", b"\xff\r\n"], indirect=True
 )
 def test_what_is_no_answer_is_a_problem(odd):
-    assert Job(RunRecord(run_id="r", redis_url=odd.url, pid=1)).look().problem
+    assert LiveRun(RunRecord(run_id="r", redis_url=odd.url, pid=1)).look().problem
 
 
 @pytest.mark.parametrize("odd", [b""], indirect=True)
 def test_a_redis_that_says_nothing_keeps_no_reader_of_the_list(odd, monkeypatch):
     """The looks are on threads of their own: what is asked for is answered before Redis is."""
     monkeypatch.setattr(module, "MOST_S", 1.0)
-    runs = Jobs()
+    runs = LiveRuns()
     records = [RunRecord(run_id=f"r{n}", redis_url=odd.url, pid=1) for n in range(20)]
     assert {look.problem for look in runs.looks(records, 0.1)} == {module.NOT_YET}
     assert len(odd.clients) <= module.AT_ONCE
@@ -239,12 +239,12 @@ def test_a_redis_that_says_nothing_keeps_no_reader_of_the_list(odd, monkeypatch)
 @pytest.mark.parametrize("odd", [b""], indirect=True)
 def test_a_redis_that_says_nothing_is_given_up(odd, monkeypatch):
     monkeypatch.setattr(module, "MOST_S", 0.2)
-    look = Job(RunRecord(run_id="r", redis_url=odd.url, pid=1)).look()
+    look = LiveRun(RunRecord(run_id="r", redis_url=odd.url, pid=1)).look()
     assert look.problem == "Redis has not answered within 0.2 s; check that it runs and the URL"
 
 
 def test_without_redis():
-    run = Job(RunRecord(run_id="r", redis_url=None, pid=1))
+    run = LiveRun(RunRecord(run_id="r", redis_url=None, pid=1))
     assert run.look().problem == "one process without Redis (actors.count: 0); see its files"
     with pytest.raises(ConfigError, match="one process"), run.backend():
         pass
@@ -260,7 +260,7 @@ def test_acting_wants_a_run_that_is_there(job, run):
 
 
 def test_one_connection_a_run_let_go_of_when_nobody_asks(job):
-    runs = Jobs()
+    runs = LiveRuns()
     assert runs.of(job.record) is runs.of(job.record)
     assert [look.problem for look in runs.looks([job.record, job.record], 60.0)] == [None, None]
 
