@@ -175,10 +175,10 @@ def _train(
 
 @contextmanager
 def attach(run_dir: str | Path) -> "Iterator[Steering]":
-    """Control a running job: pause, resume, stop, scale, checkpoint, evaluate, change parameters.
+    """Control a live run: pause, resume, stop, scale, checkpoint, evaluate, change parameters.
 
-        with distrl.attach("runs/first") as job:
-            job.change({"network.learning_rate": 1e-4})
+        with distrl.attach("runs/first") as run:
+            run.change({"network.learning_rate": 1e-4})
 
     Args:
         run_dir: The run's directory, on the machine that launched it.
@@ -187,10 +187,10 @@ def attach(run_dir: str | Path) -> "Iterator[Steering]":
         ConfigError: It holds no run, or one that has ended.
         MemoryBackendError: Its Redis does not answer within seconds.
     """
-    from distrl.launch.attach import find_target, steering
+    from distrl.runs.directories import open_run
 
-    with steering(find_target(Path(run_dir), None, None), "Python") as job:
-        yield job
+    with open_run(Path(run_dir)).steering("Python") as run:
+        yield run
 
 
 def load_policy(path: str | Path) -> "ExportedPolicy":

@@ -47,7 +47,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "replay": FOUNDATION | {"config", "memory_backend"},
     "algorithms": FOUNDATION | {"config", "networks"},
     "coach": FOUNDATION | {"config", "networks"},
-    "runs": FOUNDATION | {"config", "data_store", "metrics"},
+    "runs": FOUNDATION | {"config", "memory_backend", "data_store", "metrics"},
     "terminal": FOUNDATION | {"config", "memory_backend", "metrics", "runs"},
     "observers": FOUNDATION | {"config", "memory_backend", "metrics", "runs", "terminal"},
     "actors": UP_TO_PARTS | {"algorithms"},

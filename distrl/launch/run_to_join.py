@@ -1,10 +1,9 @@
 """The run that actors of this host join: named by its Redis and id, or by its directory on a disk that hosts share."""
 
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from distrl.errors import EXIT_OK, ConfigError, MissingRunError
 from distrl.roles.trust import KEY_FILE, Trust, key_in, key_may_change
@@ -17,17 +16,21 @@ KEYS_REMOVED = "its keys are removed"
 """Stop reason that an actors' host gives a launch which has ended before it could read why."""
 
 
-class RunToJoin(Protocol):
-    """Where actors find a run, and its next launch."""
+class RunToJoin(ABC):
+    """Where actors find a run, and its next launch, which only the directory of a run names.
 
-    @property
-    def name(self) -> str:
-        """Name of the run for the user."""
+    Attributes:
+        name: Name of the run for the user.
+    """
+
+    name: str
 
     @property
     def may_change(self) -> bool:
         """Whether a key that is missing or wrong may be replaced while this process waits."""
+        return True
 
+    @abstractmethod
     def address(self) -> tuple[str, str]:
         """Return the URL of the run's Redis and the run's id.
 
@@ -36,6 +39,7 @@ class RunToJoin(Protocol):
             ConfigError: Other hosts cannot join it.
         """
 
+    @abstractmethod
     def trust(self) -> Trust:
         """Return the trust in its description; called once the run is there.
 
@@ -45,56 +49,40 @@ class RunToJoin(Protocol):
 
     def moved(self) -> bool:
         """Return whether the run was launched again since the last `address`, maybe with another Redis."""
+        return False
 
     def ended(self) -> str | None:
         """Return the stop reason of a run that has reached its end; None if it goes on, or cannot be known here."""
+        return None
 
     def launch_ended(self) -> str | None:
         """Return as `ended`, and also the stop reason of a launch whose host wanted its resources back."""
+        return None
 
     def leave_launch(self, stop: str) -> bool:
         """Return whether the run goes on with another launch after the stop of this one, which is joined no more."""
+        return False
 
 
-@dataclass(frozen=True)
-class NamedRun:
+class NamedRun(RunToJoin):
     """A run by the URL of its Redis and its id; `given` reads key and allowed code, which a new launch may change."""
 
-    redis_url: str
-    run_id: str
-    given: Callable[[], Trust]
-
-    @property
-    def name(self) -> str:
-        return self.run_id
+    def __init__(self, redis_url: str, run_id: str, given: Callable[[], Trust]) -> None:
+        self.name, self._redis_url, self._given = run_id, redis_url, given
 
     @property
     def may_change(self) -> bool:
         return key_may_change()
 
     def address(self) -> tuple[str, str]:
-        return self.redis_url, self.run_id
+        return self._redis_url, self.name
 
     def trust(self) -> Trust:
-        return self.given()
-
-    def moved(self) -> bool:
-        return False
-
-    def ended(self) -> str | None:
-        return None
-
-    def launch_ended(self) -> str | None:
-        return None
-
-    def leave_launch(self, stop: str) -> bool:
-        return False
+        return self._given()
 
 
-class RunOfDirectory:
+class RunOfDirectory(RunToJoin):
     """A run by its directory: run.json has its Redis, run.key its key, summary.json its end."""
-
-    may_change = True
 
     def __init__(self, run_dir: Path, allowed: frozenset[str] = frozenset()) -> None:
         self.name = str(run_dir)

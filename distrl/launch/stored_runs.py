@@ -10,8 +10,8 @@ from distrl.errors import ConfigError, ForeignKeyError, MemoryBackendError, Miss
 from distrl.memory_backend.backend import Backend, connect, connect_engine
 from distrl.memory_backend.engine import Engine, RunStore
 from distrl.memory_backend.keys import DEFAULT_NAMESPACE, RunKeys, run_of, runs_pattern, split_namespace
-from distrl.memory_backend.records import SILENT_S, heartbeat_ages_s
 from distrl.roles.presence import leaders, living
+from distrl.runs.reading import SILENT_S, Reading
 
 GIVE_UP_S = 3.0
 NO_KEY = -2
@@ -19,7 +19,7 @@ NO_KEY = -2
 
 
 @dataclass(frozen=True)
-class StoredRun:
+class RunInRedis:
     """One run in Redis.
 
     Attributes:
@@ -42,7 +42,7 @@ class StoredRun:
     expires_s: int | None
 
 
-def stored_runs(url: str, trouble: Callable[[str], None]) -> Iterator[StoredRun]:
+def stored_runs(url: str, trouble: Callable[[str], None]) -> Iterator[RunInRedis]:
     """Yield the runs in the URL's namespace, or in all namespaces, by namespace and id. Scans all keys of Redis.
 
     Args:
@@ -109,28 +109,27 @@ def _foreign_keys(engine: Engine, keys: RunKeys) -> list[str]:
     return [command[1] for command in reads if is_foreign(*command)]
 
 
-def _stored(engine: Engine, namespace: str, run_id: str) -> StoredRun:
+def _stored(engine: Engine, namespace: str, run_id: str) -> RunInRedis:
     keys = RunKeys(run_id, namespace)
     backend = Backend(RunStore(engine, keys))
     description = _description(engine.call("HGET", keys.run, "config"))
     config: Any = description.get("config")
     registry = backend.registry
-    supervisor, roles, now = registry.supervisor(), registry.roles(), registry.clock()
-    ages_s = dict(zip(((role.role, role.id) for role in roles), heartbeat_ages_s(now, roles), strict=True))
-    supervisor_age_s = None if supervisor is None else max(now - supervisor.at, 0.0)
-    learner_age_s = ages_s.get(("learner", 0))
-    leading = [age_s for age_s in (supervisor_age_s, learner_age_s) if age_s is not None]
+    found = Reading(roles=registry.roles(), supervisor=registry.supervisor(), clock=registry.clock())
+    ages_s = [*zip((role.role for role in found.roles), found.ages_s, strict=True)]
+    learner_age_s = next((age_s for kind, age_s in ages_s if kind == "learner"), None)
+    leading = [age_s for age_s in (found.supervisor_age_s, learner_age_s) if age_s is not None]
     expires_s = int(engine.call("TTL", keys.run))
-    return StoredRun(
+    return RunInRedis(
         namespace=namespace,
         run_id=run_id,
         run_dir=_text(description, "run_dir"),
         env=_text(config, "environment", "id"),
         algorithm=_text(config, "algorithm", "name"),
         state="running" if min(leading, default=SILENT_S + 1.0) <= SILENT_S else "silent",
-        supervisor_age_s=supervisor_age_s,
+        supervisor_age_s=found.supervisor_age_s,
         learner_age_s=learner_age_s,
-        actors=sum(kind == "actor" and age_s <= SILENT_S for (kind, _), age_s in ages_s.items()),
+        actors=sum(kind == "actor" and age_s <= SILENT_S for kind, age_s in ages_s),
         expires_s=None if expires_s < 0 else expires_s,
     )
 

@@ -55,7 +55,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """Requests of operators to a running job.
+    """Requests of operators to a live run.
 
     Attributes:
         autoscale: Whether the number of actors follows from the run's own measurements, within `min_actors` and
@@ -173,23 +173,10 @@ class SupervisorStatus:
     at: float = field(default=0.0, compare=False)  # when the registry took it, see `Registry.clock`
 
 
-SILENT_S = 5.0
-"""Age of the newest heartbeat beyond which a role is shown as silent; roles send one a second."""
-
-
 def blocked_share(roles: Sequence[RoleStatus]) -> float | None:
     """Return the mean over the actors among `roles`; None without any."""
     shares = [role.blocked_share for role in roles if role.role == "actor"]
     return sum(shares) / len(shares) if shares else None
-
-
-def heartbeat_ages_s(now: float, roles: Sequence[RoleStatus]) -> list[float]:
-    """Return the age of each heartbeat in seconds.
-
-    Args:
-        now: By `Registry.clock`.
-    """
-    return [max(now - role.at, 0.0) for role in roles]
 
 
 def rates_while_paused(roles: Sequence[RoleStatus]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Requests of operators to a running job, from the command line, the dashboard or Python, with their author."""
+"""Requests of operators to a live run, from the command line, the dashboard or Python, with their author."""
 
 import getpass
 import json

@@ -1,20 +1,30 @@
-"""Run directories: finding them, their records, and telling running, ended and gone runs apart."""
+"""Runs: finding them by directory, id or Redis, their records, and telling running, ended and gone ones apart."""
 
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from distrl.config.secrets import with_password_file
 from distrl.data_store.atomic import TEMPORARY
+from distrl.data_store.saved_elsewhere import newest_resumable
 from distrl.errors import ConfigError, bounded, one_line
 from distrl.files import read_model
 from distrl.runs.summary import Summary
 
+if TYPE_CHECKING:
+    from distrl.memory_backend.backend import Backend
+    from distrl.memory_backend.steering import Steering
+    from distrl.runs.reading import Reading
+
+ROOT = Path("runs")
+RECORDS = ("run.json", "job.json")
+"""Either file makes a directory that of a run; the second one is of a submitted job, which may not have begun."""
 State = Literal["running", "ended", "gone", "damaged"]
 """State of a run: its command is up; it has left a summary; it is gone without one, and can be resumed; or one of its
 files is damaged, which only lists show."""
@@ -26,7 +36,7 @@ PASSWORD_FILE: Literal["redis.password"] = "redis.password"
 
 
 class RunRecord(BaseModel):
-    """run.json: how to reach the running job. `redis_url` is None where everything is one process.
+    """run.json: how to reach the live run. `redis_url` is None where everything is one process.
 
     Attributes:
         launch: Token of the launch; "" where it is not known.
@@ -107,20 +117,95 @@ class Manifest(BaseModel):
 
 @dataclass(frozen=True)
 class Run:
-    """One run's directory.
+    """One run, by its directory or by its Redis.
 
     Attributes:
+        directory: None for a run that is named by its Redis and its id.
         summary: Summary of the launch that `record` describes; None until that has ended.
         state: Whether the run's command is alive. One of another host, whose Redis this host may reach, is taken to be
             until it has left a summary.
         problem: What is damaged, in a line; "" for nothing.
     """
 
-    path: Path
+    directory: Path | None
     record: RunRecord
     summary: Summary | None
     state: State
     problem: str = ""
+
+    @classmethod
+    def find(cls, name: str | None, redis_url: str | None = None, run_id: str | None = None) -> "Run":
+        """Return the run that a command names: as `run_directory`, or by its Redis and its id.
+
+        Raises:
+            ConfigError: There is no such run, its files are damaged, or the command names none, or two.
+        """
+        if run_id is None and redis_url is None:
+            return open_run(run_directory(name))
+        if run_id is None:
+            raise ConfigError("--redis-url needs --run-id; distrl runs --redis-url URL lists the ids")
+        if name is not None:
+            raise ConfigError(f"--run {name} and --run-id {run_id} both name a run; give one of them")
+        from distrl.memory_backend.credentials import url_of_environment
+
+        url = redis_url or url_of_environment()
+        if url is None:
+            raise ConfigError("--run-id needs --redis-url, or the environment variable DISTRL_REDIS_URL")
+        return cls(None, RunRecord(run_id=run_id, redis_url=url, pid=0), None, "running")
+
+    @property
+    def path(self) -> Path:
+        """Its directory, of a run that was found by it."""
+        assert self.directory is not None
+        return self.directory
+
+    @contextmanager
+    def backend(self) -> Iterator["Backend"]:
+        """Open the memory backend of a run that goes on.
+
+        Raises:
+            ConfigError: It has ended, its process is gone, or it has no Redis.
+            MemoryBackendError: Redis does not answer, or has no such run.
+        """
+        if self.summary is not None:
+            raise ConfigError(f"{self.path} has ended ({self.summary.stop_reason}); distrl status shows how")
+        if self.state == "gone":
+            raise ConfigError(self.gone_words)
+        if self.record.redis_url is None:
+            raise ConfigError(f"{self.path} is one process without Redis (actors.count: 0); Ctrl-C ends it")
+        # Imported here: lists of runs and the help of the command line need no Redis client.
+        from distrl.memory_backend.backend import connect
+
+        backend = connect(self.record.redis_url, self.record.run_id, name="cli", give_up_s=3.0)
+        try:
+            backend.config_json()  # raises for a run that is not there, before anything is written under its name
+            yield backend.of_standing_launch()
+        finally:
+            backend.close()
+
+    def read(self) -> "Reading":
+        """Read what Redis has of a run that goes on. Raises as `backend`."""
+        # Imported here, as above.
+        from distrl.runs.reading import Reading
+
+        with self.backend() as backend:
+            return Reading.of(backend)
+
+    @contextmanager
+    def steering(self, by: str) -> Iterator["Steering"]:
+        """Open the requests to a run that goes on; `by` names the interface, for the record. Raises as `backend`."""
+        # Imported here, as above.
+        from distrl.memory_backend.steering import Steering, operator
+
+        with self.backend() as backend:
+            yield Steering(backend, operator(by))
+
+    @property
+    def gone_words(self) -> str:
+        """One line about a run that is gone, with the command that goes on with it."""
+        newest = newest_resumable(self.path)
+        goes_on = "" if newest is None else f"; go on with distrl train --resume {newest}"
+        return f"{self.path} does not run: its process {self.record.pid} is gone and left no summary{goes_on}"
 
 
 def open_run(run_dir: Path) -> Run:
@@ -219,14 +304,56 @@ def readable(name: str) -> str:
     return os.fsencode(name).decode(errors="backslashreplace")
 
 
-def newest_run(root: Path) -> Path:
-    """Return the directory directly under `root` whose run was launched, or submitted as a job, last."""
-    found = [path for name in ("run.json", "job.json") for path in root.glob(f"*/{name}")]
-    found = [path for path in found if not path.parent.name.startswith(TEMPORARY)]
-    records = sorted(found, key=lambda path: path.stat().st_mtime)
-    if not records:
-        raise ConfigError(f"there is no run under {root.resolve()}; name one: distrl status RUN")
-    return records[-1].parent
+def run_directory(name: str | None, root: Path = ROOT) -> Path:
+    """Return the directory of a run or job: a path, an id under `root`, or, for None, the one that began last.
+
+    A path with a slash need not exist.
+
+    Raises:
+        ConfigError: There is none of that name, or none at all.
+    """
+    if name is None:
+        newest = max(records_under(root), key=lambda path: path.stat().st_mtime, default=None)
+        if newest is None:
+            raise ConfigError(f"there is no run under {root.resolve()}; name one: distrl status RUN")
+        return newest.parent
+    path = Path(name)
+    if os.sep in name or _has_record(path):
+        return path
+    if (found := directory_of_id(name, root)) is not None:
+        return found
+    if path.exists():  # whose reader says what is missing there
+        return path
+    raise ConfigError(f"{name} is no run's directory, and no run under {root}/ has this id; distrl jobs lists jobs")
+
+
+def directory_of_id(run_id: str, root: Path = ROOT) -> Path | None:
+    """Return the directory directly under `root` of the run or job with an id; None if there is none."""
+    if _has_record(root / run_id):
+        return root / run_id
+    return next((path.parent for path in records_under(root) if _id_in(path) == run_id), None)
+
+
+def records_under(root: Path) -> list[Path]:
+    """Return run.json and job.json of all directories directly under `root`, which a submitted job alone may have."""
+    found = sorted(path for name in RECORDS for path in root.glob(f"*/{name}"))
+    return [path for path in found if not path.parent.name.startswith(TEMPORARY)]
+
+
+def _has_record(folder: Path) -> bool:
+    return any((folder / name).exists() for name in RECORDS)
+
+
+def _id_in(record: Path) -> str | None:
+    """Return the id of the run or job with this record; None where it is damaged."""
+    try:
+        return read_model(_Named, record).run_id
+    except ConfigError:
+        return None
+
+
+class _Named(BaseModel):
+    run_id: str
 
 
 def process_mark(pid: int) -> str:

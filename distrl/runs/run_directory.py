@@ -149,7 +149,7 @@ def at_rest(run_dir: Path) -> Iterator[None]:
 
 
 def write_run_json(run_dir: Path, run_id: str, launch: str, redis_url: str | None, *, own: bool = False) -> None:
-    """Write run.json, by which other commands find the running job, and remove the summary of an earlier launch.
+    """Write run.json, by which other commands find the live run, and remove the summary of an earlier launch.
 
     Args:
         own: The Redis is the run's own and has the password in the directory.

@@ -17,7 +17,7 @@ import pytest
 import redis
 
 from distrl.apps.commands.main import main
-from distrl.apps.dashboard.jobs import Jobs, check_reachable
+from distrl.apps.dashboard.live_runs import LiveRuns, check_reachable
 from distrl.config.schedules import Progress
 from distrl.errors import MemoryBackendError
 from distrl.memory_backend.access import COMMANDS, ROLES, WITHOUT_KEY, users
@@ -150,10 +150,10 @@ def look_on(recorder, distrl, url):
     distrl("viewer", "doctor", *named)
     assert RUN in distrl("viewer", "runs")
     check_reachable([url("viewer")])
-    with closing(Jobs([url("viewer")])) as jobs:
-        wait_until(lambda: jobs.scan() or jobs.found(), "the dashboard finds the run")  # by beats that differ
-        (found,) = jobs.found()
-        (look,) = jobs.looks([found.record], 60.0)
+    with closing(LiveRuns([url("viewer")])) as live:
+        wait_until(lambda: live.scan() or live.found(), "the dashboard finds the run")  # by beats that differ
+        (found,) = live.found()
+        (look,) = live.looks([found.record], 60.0)
     assert look.problem is None
 
 

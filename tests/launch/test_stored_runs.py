@@ -7,7 +7,7 @@ import pytest
 
 from distrl.errors import ConfigError, MissingRunError
 from distrl.launch import stored_runs as stored
-from distrl.launch.stored_runs import StoredRun, remove_run, stored_runs
+from distrl.launch.stored_runs import RunInRedis, remove_run, stored_runs
 from distrl.memory_backend.backend import connect, connect_engine
 from distrl.memory_backend.records import RoleStatus, SupervisorStatus
 
@@ -53,7 +53,7 @@ def test_each_run_is_listed_with_its_heartbeats_and_its_end(redis_url, make):
     assert (of_the_live.state, of_the_live.learner_age_s, of_the_live.actors) == ("running", None, 2)
     assert of_the_live.expires_s is None
     assert 0 < of_the_dead.expires_s <= 500
-    silent = StoredRun("team-a", "dead", "/runs/a", "X-v1", "ppo", "silent", None, None, 0, of_the_dead.expires_s)
+    silent = RunInRedis("team-a", "dead", "/runs/a", "X-v1", "ppo", "silent", None, None, 0, of_the_dead.expires_s)
     assert of_the_dead == silent
     assert [one.run_id for one in listed(f"{redis_url}?namespace=team-a")] == ["dead"]
 

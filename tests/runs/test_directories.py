@@ -11,10 +11,10 @@ from distrl.runs.directories import (
     RunRecord,
     distinct_ends,
     find_runs,
-    newest_run,
     open_run,
     process_mark,
     run_directories,
+    run_directory,
     short_names,
 )
 from tests.run_folders import make_run
@@ -152,12 +152,12 @@ def test_a_folder_that_cannot_be_looked_into_is_told(tmp_path, monkeypatch):
 def test_the_newest_is_the_one_launched_last(tmp_path):
     for age, name in enumerate(["new", "old"]):
         os.utime(make_run(tmp_path / name) / "run.json", (1000 - age, 1000 - age))
-    assert newest_run(tmp_path).name == "new"
+    assert run_directory(None, tmp_path).name == "new"
     (tmp_path / "waits").mkdir()
     (tmp_path / "waits" / "job.json").write_text("{}")  # a job that has not begun
-    assert newest_run(tmp_path).name == "waits"
+    assert run_directory(None, tmp_path).name == "waits"
     with pytest.raises(ConfigError, match="there is no run under"):
-        newest_run(tmp_path / "new")
+        run_directory(None, tmp_path / "new")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`distrl autoscale`: let a running job choose its number of actors, and follow or watch its decisions."""
+"""`distrl autoscale`: let a live run choose its number of actors, and follow or watch its decisions."""
 
 import time
 from collections.abc import Callable
@@ -11,7 +11,6 @@ from distrl.apps.commands.help import takes
 from distrl.apps.commands.options import AddressOption, RunOptions
 from distrl.apps.commands.printing import echo
 from distrl.errors import ConfigError, DistrlError
-from distrl.launch import attach
 
 if TYPE_CHECKING:
     from distrl.apps.jobs.record import JobRecord
@@ -21,7 +20,7 @@ RELAUNCH_LOOK_S = 2.0
 
 @takes(RunOptions)
 def autoscale(
-    job: RunOptions,
+    named: RunOptions,
     least: Annotated[int | None, typer.Option("--min", min=1, metavar="N", help="Fewest actors.")] = None,
     most: Annotated[int | None, typer.Option("--max", min=1, metavar="M", help="Most actors.")] = None,
     off: Annotated[bool, typer.Option("--off", help="End it; the run keeps the actors that it has.")] = False,
@@ -36,22 +35,22 @@ def autoscale(
     """
     if off and (least is not None or most is not None or detach):
         raise ConfigError("--off takes neither --min, --max nor --detach")
-    submitted = job.job(address)
-    _request(job, submitted, least, most, off=off, detach=detach)
+    submitted = named.job(address)
+    _request(named, submitted, least, most, off=off, detach=detach)
     if off:
         echo("end of autoscaling requested; the number of actors stays as it is")
         return
     echo("autoscaling requested; end it with distrl autoscale --off")
     if detach:
         return
-    if submitted is not None and job.path is not None and not (job.path / "run.json").exists():
+    if submitted is not None and named.path is not None and not (named.path / "run.json").exists():
         echo("the run is not on this host: distrl logs -f shows its decisions")
         return
-    _watch(job, submitted, lambda: _request(job, submitted, least, most, off=False, detach=False))
+    _watch(named, submitted, lambda: _request(named, submitted, least, most, off=False, detach=False))
 
 
 def _request(
-    job: RunOptions, submitted: "JobRecord | None", least: int | None, most: int | None, *, off: bool, detach: bool
+    named: RunOptions, submitted: "JobRecord | None", least: int | None, most: int | None, *, off: bool, detach: bool
 ) -> None:
     """Request it of a run directly, of a submitted job through its target."""
     if submitted is not None:
@@ -64,14 +63,14 @@ def _request(
         with answering(submitted.target):
             target.autoscale(submitted, least, most, off=off)
         return
-    with attach.steering(job.target(), "command line") as steering:
+    with named.find().steering("command line") as steering:
         if off:
             steering.fix_actors()
         else:
             steering.autoscale(least, most)
 
 
-def _watch(job: RunOptions, submitted: "JobRecord | None", request: Callable[[], None]) -> None:
+def _watch(named: RunOptions, submitted: "JobRecord | None", request: Callable[[], None]) -> None:
     """Print the decisions until the run ends or Ctrl-C, and make a target that starts the actors follow them.
 
     Where the learner is requeued, the job's next launch is asked again: the bounds are in the Redis of the one before.
@@ -81,13 +80,13 @@ def _watch(job: RunOptions, submitted: "JobRecord | None", request: Callable[[],
 
     follow = _Follower(submitted)
     try:
-        ended = _followed(job, follow)
+        ended = _followed(named, follow)
         echo(ended)
         while ended != TURNED_OFF and follow.may_go_on():
             time.sleep(RELAUNCH_LOOK_S)
             try:
                 request()
-                again = _followed(job, follow)
+                again = _followed(named, follow)
             except DistrlError:  # the next launch has not begun
                 continue
             if again != ended:
@@ -97,11 +96,11 @@ def _watch(job: RunOptions, submitted: "JobRecord | None", request: Callable[[],
         echo(follow.left)
 
 
-def _followed(job: RunOptions, follow: "_Follower") -> str:
+def _followed(named: RunOptions, follow: "_Follower") -> str:
     """Follow one launch of the run; return why that ended."""
     from distrl.launch.wanted_follower import follow_wanted
 
-    with attach.open_backend(job.target()) as backend:
+    with named.find().backend() as backend:
         return follow_wanted(backend, follow)
 
 

@@ -10,7 +10,6 @@ from distrl.apps.commands.help import takes
 from distrl.apps.commands.options import NamedRunArgument, RunOptions
 from distrl.apps.commands.printing import echo
 from distrl.errors import ConfigError, MemoryBackendError
-from distrl.launch.attach import open_backend
 
 if TYPE_CHECKING:
     from distrl.memory_backend.backend import Backend
@@ -20,7 +19,7 @@ KINDS = ("actor", "learner", "evaluator")
 
 @takes(RunOptions)
 def chaos(
-    job: RunOptions,
+    named: RunOptions,
     run: NamedRunArgument = None,
     kill: Annotated[
         list[str] | None, typer.Option(metavar="ROLE", help=f"Roles to kill: {', '.join(KINDS)}; repeatable.")
@@ -30,7 +29,7 @@ def chaos(
     within: Annotated[float, duration_option("Longest time to be back at work.")] = 15.0,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Random seed of the choice of roles.")] = None,
 ) -> None:
-    """Kill roles of a running job, one at a time by SIGKILL on this machine, and check that they come back.
+    """Kill roles of a live run, one at a time by SIGKILL on this machine, and check that they come back.
 
     Exits with 1 if one of them did not, or if an unroll is not accounted for. Long trials need a larger
     actors.restart_budget.
@@ -39,17 +38,14 @@ def chaos(
 
     [cyan]distrl chaos runs/first --kill actor --kill learner --within 30[/]
     """
-    if job.name is None and job.run_id is None:
+    if named.name is None and named.run_id is None:
         raise ConfigError("which run? For example: distrl chaos runs/first --kill actor")
     wrong = [name for name in kill or () if name not in KINDS]
     if not kill or wrong:
         raise ConfigError(f"--kill {wrong[0] if wrong else 'is missing'}: name {', '.join(KINDS)}")
     from distrl.launch.chaos import Chaos
 
-    target = job.target()
-    if target.summary is not None:
-        raise ConfigError(f"{job.path} has ended ({target.summary.stop_reason}); chaos needs a run that goes on")
-    with open_backend(target) as backend:
+    with named.find().backend() as backend:
         kills = Chaos(backend, set(kill), within, random.Random(seed)).run(every, length, echo)
         accounted, balances = _accounted(backend)
     back = [one.back_after_s for one in kills if one.back_after_s is not None]

@@ -1,4 +1,4 @@
-"""Commands for a running job: they read its state and send requests through its registry in Redis."""
+"""Commands for a live run: they read its state and send requests through its registry in Redis."""
 
 import json
 import time
@@ -19,14 +19,12 @@ from distrl.apps.config.configuration import Configuration
 from distrl.config.document import shown
 from distrl.config.explain import known_paths
 from distrl.config.load import parse_assignment
-from distrl.errors import ConfigError, DistrlError, printable
-from distrl.launch import attach
-from distrl.memory_backend.records import SILENT_S, heartbeat_ages_s, rates_while_paused
+from distrl.errors import ConfigError, DistrlError, one_line, printable
+from distrl.runs.directories import Run
 from distrl.runs.summary import closing_text, duration
 
 if TYPE_CHECKING:
     from distrl.apps.jobs.record import JobRecord
-    from distrl.launch.attach import Target
     from distrl.memory_backend.records import Errand
     from distrl.memory_backend.steering import Steering
 
@@ -35,7 +33,7 @@ POLL_S = 0.1
 
 @takes(RunOptions)
 def status(
-    job: RunOptions,
+    named: RunOptions,
     address: AddressOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
@@ -43,7 +41,7 @@ def status(
 
     Example: [cyan]distrl status runs/first[/]
     """
-    submitted = job.job(address)
+    submitted = named.job(address)
     facts: dict[str, Any] = {}
     if submitted is not None:
         # Imported here: other runs need no targets.
@@ -54,49 +52,48 @@ def status(
         facts = {"job": facts_of(submitted, state)}
         if not as_json:
             echo(job_words(submitted, state))
-        if job.path is not None and not (job.path / "run.json").exists():  # it has not begun, or not on this host
+        if named.path is not None and not (named.path / "run.json").exists():  # it has not begun, or not on this host
             if as_json:
                 echo(json.dumps({"run_id": submitted.run_id, **facts}, indent=2))
             return
-    _show_run(job.target(), facts, as_json=as_json)
+    _show_run(named.find(), facts, as_json=as_json)
 
 
-def _show_run(target: "Target", facts: dict[str, Any], *, as_json: bool) -> None:
+def _show_run(run: Run, facts: dict[str, Any], *, as_json: bool) -> None:
     """Print the state of a run that this host reaches; `facts` are added to the JSON object."""
-    if target.summary is not None:
-        text = closing_text(target.summary, target.run_dir)
-        if target.summary.error is not None:
-            text += f"\n  error    {printable(' '.join(target.summary.error.split()))}"
+    run_id, summary = run.record.run_id, run.summary
+    if summary is not None:
+        text = closing_text(summary, run.path)
+        if summary.error is not None:
+            text += f"\n  error    {printable(one_line(summary.error))}"
         if as_json:
-            text = json.dumps({**target.summary.model_dump(mode="json"), **facts}, indent=2)
-        echo(text if as_json else f"{printable(target.run_id)}: {text}")
+            text = json.dumps({**summary.model_dump(mode="json"), **facts}, indent=2)
+        echo(text if as_json else f"{printable(run_id)}: {text}")
         return
-    with attach.open_backend(target) as backend:
-        registry = backend.registry
-        control, roles, counts = registry.control(), registry.roles(), backend.ledger.counts()
-        snapshots, supervisor, now = registry.snapshots("0"), registry.supervisor(), registry.clock()
-    ages_s = heartbeat_ages_s(now, roles)
-    supervisor_age_s = None if supervisor is None else max(now - supervisor.at, 0.0)
-    snapshot = {**snapshots[-1][1], **rates_while_paused(roles)} if snapshots else {}
+    found = run.read()
+    supervisor, age_s = found.supervisor, found.supervisor_age_s
     if as_json:
-        told: dict[str, Any] = {"run_id": target.run_id, **facts, "control": asdict(control), "snapshot": snapshot}
-        aged = {} if supervisor is None else {**asdict(supervisor), "heartbeat_age_s": supervisor_age_s}
-        told["supervisor"] = aged or None
-        rows = [{**asdict(role), "heartbeat_age_s": age_s} for role, age_s in zip(roles, ages_s, strict=True)]
-        echo(json.dumps({**told, "roles": rows, "ledger": asdict(counts), "imbalance": counts.imbalance}, indent=2))
+        told: dict[str, Any] = {"run_id": run_id, **facts, "control": asdict(found.control)}
+        told |= {"snapshot": found.latest, "ledger": asdict(found.counts), "imbalance": found.counts.imbalance}
+        told["supervisor"] = None if supervisor is None else {**asdict(supervisor), "heartbeat_age_s": age_s}
+        aged = zip(found.roles, found.ages_s, strict=True)
+        told["roles"] = [{**asdict(role), "heartbeat_age_s": role_age_s} for role, role_age_s in aged]
+        echo(json.dumps(told, indent=2))
         return
     # Imported here: tables are rich's, which other commands need not load.
     from distrl.apps.commands.tables import print_status
 
-    print_status(target.run_id, control, [*zip(roles, ages_s, strict=True)], counts, snapshot, supervisor)
-    if supervisor is not None and supervisor_age_s is not None and supervisor_age_s > SILENT_S:
+    print_status(run_id, found)
+    if why := found.verdict().why:
+        echo(f"{found.verdict().word}: {why}")
+    if supervisor is not None and age_s is not None and found.supervisor_is_silent:
         where = printable(f"process {supervisor.pid} on host {supervisor.host}")
-        echo(f"the supervisor, {where}, has been silent for {duration(supervisor_age_s)}")
+        echo(f"the supervisor, {where}, has been silent for {duration(age_s)}")
 
 
 @takes(RunOptions)
 def scale(
-    job: RunOptions,
+    named: RunOptions,
     actors: Annotated[int, typer.Argument(min=1, metavar="N", help="The number of actors that the run must have.")],
     force: Annotated[bool, typer.Option("--force", help="Also more actors than actors.max_count.")] = False,
     address: AddressOption = None,
@@ -106,30 +103,30 @@ def scale(
 
     Example: [cyan]distrl scale 8[/], [cyan]distrl scale 8 runs/first[/]
     """
-    submitted = job.job(address)
+    submitted = named.job(address)
     if submitted is not None:
         from distrl.apps.jobs.record import JobRecord
         from distrl.apps.jobs.targets import open_target
 
         run_id, target = submitted.run_id, open_target(submitted.target)
         with answering(submitted.target):
-            if target.starts_actors and job.path is not None and (job.path / "run.json").exists():
+            if target.starts_actors and named.path is not None and (named.path / "run.json").exists():
                 target.autoscale(submitted, None, None, off=True)
             target.scale(submitted, actors, force=force)
-        if job.path is not None:  # read anew, as --address may have replaced the recorded one
-            record = JobRecord.read(job.path).model_copy(update={"actors": actors})
-            record.write(job.path)
+        if named.path is not None:  # read anew, as --address may have replaced the recorded one
+            record = JobRecord.read(named.path).model_copy(update={"actors": actors})
+            record.write(named.path)
             _store(record)
     else:
-        found = job.target()
-        run_id = found.run_id
-        with attach.steering(found, "command line") as steering:
+        found = named.find()
+        run_id = found.record.run_id
+        with found.steering("command line") as steering:
             steering.scale(actors, force=force)
     if as_json:
         echo(json.dumps({"run_id": run_id, "actors": actors}))
         return
     told = f"requested {actors} {'actor' if actors == 1 else 'actors'}"
-    echo(f"{told}; distrl status{job.words} shows them come and go")
+    echo(f"{told}; distrl status{named.words} shows them come and go")
 
 
 def _store(record: "JobRecord") -> None:
@@ -143,30 +140,30 @@ def _store(record: "JobRecord") -> None:
 
 
 @takes(RunOptions)
-def pause(job: RunOptions) -> None:
+def pause(named: RunOptions) -> None:
     """Let the actors wait after the unroll in hand; nothing is lost.
 
     Example: [cyan]distrl pause[/]
     """
-    with _steering(job) as steering:
+    with _steering(named) as steering:
         steering.pause()
-    echo(f"pause requested; continue with distrl resume{job.words}")
+    echo(f"pause requested; continue with distrl resume{named.words}")
 
 
 @takes(RunOptions)
-def resume(job: RunOptions) -> None:
+def resume(named: RunOptions) -> None:
     """Go on after a pause.
 
     Example: [cyan]distrl resume[/] (a run that has ended is continued by [cyan]distrl train --resume DIR[/])
     """
-    with _steering(job) as steering:
+    with _steering(named) as steering:
         steering.resume()
     echo("resume requested")
 
 
 @takes(RunOptions)
 def stop(
-    job: RunOptions,
+    named: RunOptions,
     now: Annotated[bool, typer.Option("--now", help="Kill it; updates since the last checkpoint are lost.")] = False,
     address: AddressOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
@@ -175,21 +172,21 @@ def stop(
 
     Example: [cyan]distrl stop runs/first[/]
     """
-    submitted = job.job(address)
+    submitted = named.job(address)
     if submitted is None and now:
         from distrl.apps.jobs.finding import as_job
 
-        if job.path is None:
+        if named.path is None:
             raise ConfigError("--now kills processes, which --redis-url does not name; name the run's directory")
-        submitted = as_job(job.path)
+        submitted = as_job(named.path)
     if submitted is not None:
         run_id = submitted.run_id
         with answering(submitted.target):
-            told = _stop_job(submitted, job.path, now=now)
+            told = _stop_job(submitted, named.path, now=now)
     else:
-        target = job.target()
-        run_id, told = target.run_id, None
-        with attach.steering(target, "command line") as steering:
+        found = named.find()
+        run_id, told = found.record.run_id, None
+        with found.steering("command line") as steering:
             steering.stop()
     done = told or ("killed" if now else "stop requested")
     echo(json.dumps({"run_id": run_id, "now": now, "did": done}) if as_json else done)
@@ -206,28 +203,28 @@ def _stop_job(job: "JobRecord", run_dir: Path | None, *, now: bool) -> str | Non
 
 
 @takes(RunOptions)
-def checkpoint(job: RunOptions) -> None:
+def checkpoint(named: RunOptions) -> None:
     """Save what is learned now, and say when it is there.
 
     Example: [cyan]distrl checkpoint[/]
     """
-    _run_errand("checkpoint", lambda steering: steering.checkpoint(), job)
+    _run_errand("checkpoint", lambda steering: steering.checkpoint(), named)
     echo("a checkpoint holds all updates up to your request")
 
 
 @takes(RunOptions)
-def evaluate_now(job: RunOptions) -> None:
+def evaluate_now(named: RunOptions) -> None:
     """Evaluate the newest weights now, and say when that is done.
 
     Example: [cyan]distrl evaluate-now[/] (a run that has ended: [cyan]distrl evaluate DIR[/])
     """
-    _run_errand("evaluation", lambda steering: steering.evaluate(), job)
+    _run_errand("evaluation", lambda steering: steering.evaluate(), named)
     echo("evaluated; distrl status and logs/events.log show the result")
 
 
 @takes(RunOptions)
 def set_parameters(
-    job: RunOptions,
+    named: RunOptions,
     run: Annotated[
         list[str] | None,
         typer.Argument(
@@ -245,9 +242,9 @@ def set_parameters(
     A run whose name holds an equals sign is named by --run.
     """
     assignments = (parse_assignment(text, "distrl set") for text in run or () if "=" in text)
-    job = replace(job, run=_run_among(run or ()))
+    named = replace(named, run=_run_among(run or ()))
     settings = {".".join(path): value for path, value in assignments}
-    with _steering(job) as steering:
+    with _steering(named) as steering:
         if settings:
             steering.change(settings)
         now = steering.steerable()
@@ -270,20 +267,20 @@ def _run_among(arguments: Sequence[str]) -> str | None:
     return runs[0] if runs else None
 
 
-def _steering(job: RunOptions) -> "AbstractContextManager[Steering]":
-    return attach.steering(job.target(), "command line")
+def _steering(named: RunOptions) -> "AbstractContextManager[Steering]":
+    return named.find().steering("command line")
 
 
 def _run_errand(
     errand: "Errand",
     ask: "Callable[[Steering], int]",
-    job: RunOptions,
+    named: RunOptions,
 ) -> None:
     """Request an errand, and wait until it is done."""
     # Imported here: rich costs time that other commands need not pay.
     from rich.console import Console
 
-    with _steering(job) as steering:
+    with _steering(named) as steering:
         number = ask(steering)
         with Console(stderr=True).status(f"{errand} requested; waiting for it (after Ctrl-C the run still does it) …"):
             while not steering.is_done(errand, number):

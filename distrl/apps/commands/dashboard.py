@@ -74,7 +74,7 @@ def dashboard(
     # Imported here: other commands need no web server.
     from distrl.apps.dashboard.alert_settings import AlertSettings, read_alert_settings
     from distrl.apps.dashboard.beside import listen, url_of
-    from distrl.apps.dashboard.jobs import check_reachable
+    from distrl.apps.dashboard.live_runs import check_reachable
     from distrl.apps.dashboard.server import make_server
 
     all_rights = _token(token_file, "--token-file", TOKEN_VARIABLE)

@@ -11,7 +11,6 @@ from distrl.apps.commands.help import takes
 from distrl.apps.commands.options import RunOptions, run_argument
 from distrl.apps.commands.printing import echo
 from distrl.errors import ConfigError, MemoryBackendError, OutageError, printable
-from distrl.launch.attach import find_target, open_backend
 from distrl.memory_backend.credentials import url_of_environment
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ _WIDTH = 20
 
 @takes(RunOptions)
 def doctor(
-    job: RunOptions,
+    named: RunOptions,
     run: Annotated[
         str | None,
         run_argument("A run's directory, or its id under runs/: look at that run. [dim]Default: this machine.[/]"),
@@ -45,7 +44,7 @@ def doctor(
     [cyan]distrl doctor --redis-url redis://host:6379[/]
     """
     found = []
-    for finding in _findings(job.path if job.name is not None else None, job.redis_url, job.run_id):
+    for finding in _findings(named):
         found.append(finding)
         if not as_json:
             _print(finding)
@@ -57,40 +56,42 @@ def doctor(
     raise typer.Exit(1 if errors else 0)
 
 
-def _findings(run: Path | None, redis_url: str | None, run_id: str | None) -> "Iterator[Finding]":
+def _findings(named: RunOptions) -> "Iterator[Finding]":
     from distrl.apps.doctor.machine import examine_machine
     from distrl.apps.doctor.redis import examine_redis
 
-    if run is not None or run_id is not None:
-        yield from _of_run(run, redis_url, run_id)
+    if named.name is not None or named.run_id is not None:
+        yield from _of_run(named)
         return
     yield from examine_machine(Path("runs"))
-    yield from examine_redis(redis_url or url_of_environment())
+    yield from examine_redis(named.redis_url or url_of_environment())
 
 
-def _of_run(run: Path | None, redis_url: str | None, run_id: str | None) -> "Iterator[Finding]":
+def _of_run(named: RunOptions) -> "Iterator[Finding]":
     from distrl.apps.doctor.findings import Finding
     from distrl.apps.doctor.redis import examine_redis
     from distrl.apps.doctor.run import ended, examine_run, in_one_process
 
     try:
-        target = find_target(run, redis_url, run_id)
+        run = named.find()
     except ConfigError as error:
-        if run is None or redis_url or run_id or not (run / "run.json").is_file():
+        if named.redis_url or named.run_id or named.path is None or not (named.path / "run.json").is_file():
             raise  # wrong words
         yield Finding("error", "run", str(error))
         return
-    if target.summary is not None:
-        yield ended(target.summary, str(target.run_dir))
+    if run.summary is not None:
+        yield ended(run.summary, str(run.path))
         return
-    if target.redis_url is None:
-        assert target.run_dir is not None  # other runs are found by their Redis
-        yield in_one_process(target.run_dir)
+    if run.state == "gone":
+        yield Finding("error", "run", run.gone_words)
         return
-    yield from examine_redis(target.redis_url)
+    if run.record.redis_url is None:
+        yield in_one_process(run.path)
+        return
+    yield from examine_redis(run.record.redis_url)
     try:
-        with open_backend(target) as backend:
-            yield from examine_run(backend, target.run_id)
+        with run.backend() as backend:
+            yield from examine_run(backend, run.record.run_id)
     except OutageError as error:
         yield Finding("error", "run", str(error), "the run ends by itself, and its learner saves what it has")
     except MemoryBackendError as error:

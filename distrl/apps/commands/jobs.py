@@ -17,6 +17,7 @@ from distrl.apps.commands.printing import echo
 from distrl.apps.commands.runs import warn
 from distrl.config.stores import is_store_url
 from distrl.errors import ConfigError, printable
+from distrl.runs.directories import run_directory
 
 if TYPE_CHECKING:
     from distrl.apps.jobs.target import LogLine
@@ -89,7 +90,7 @@ def logs(
 
     [cyan]distrl logs s3://bucket/runs/pong-7f3a[/]
     """
-    from distrl.apps.jobs.finding import as_job, at_address, run_directory
+    from distrl.apps.jobs.finding import as_job, at_address
     from distrl.apps.jobs.stored_jobs import stored_log
     from distrl.apps.jobs.watching import job_words, state_of, watch
 

@@ -195,11 +195,11 @@ for _command in (
     control.checkpoint,
     control.evaluate_now,
 ):
-    app.command(rich_help_panel="A running job")(_command)
+    app.command(rich_help_panel="A live run")(_command)
 
-app.command("set", rich_help_panel="A running job")(control.set_parameters)
-app.command(rich_help_panel="A running job")(dashboard.dashboard)
-app.command(rich_help_panel="A running job")(chaos.chaos)
+app.command("set", rich_help_panel="A live run")(control.set_parameters)
+app.command(rich_help_panel="A live run")(dashboard.dashboard)
+app.command(rich_help_panel="A live run")(chaos.chaos)
 
 
 @app.command(rich_help_panel="Look")

@@ -14,10 +14,10 @@ from distrl.config.load import LoadedConfig
 from distrl.config.secrets import refuse_password, split_password
 from distrl.errors import ConfigError
 from distrl.memory_backend.credentials import URL_VARIABLE
+from distrl.runs.directories import Run, run_directory
 
 if TYPE_CHECKING:
     from distrl.apps.jobs.record import JobRecord
-    from distrl.launch.attach import Target
 
 
 def run_argument(text: str) -> Any:
@@ -246,21 +246,18 @@ class RunOptions:
     @property
     def path(self) -> Path | None:
         """The run's directory; None for a run that Redis has."""
-        from distrl.apps.jobs.finding import run_directory
-
         in_redis = self.redis_url is not None or self.run_id is not None
         return None if self.name is None and in_redis else run_directory(self.name)
 
-    def target(self) -> "Target":
-        """Find the run, which is running or has left a summary."""
+    def find(self) -> Run:
+        """Return the run, as `Run.find`."""
         from distrl.apps.jobs.finding import job_in
-        from distrl.launch.attach import find_target
 
         path = self.path
         job = None if path is None else job_in(path)
         if path is not None and job is not None and not (path / "run.json").exists():
             raise ConfigError(f"{job.run_id} on {job.target} has not begun, or not on this host: distrl status {path}")
-        return find_target(path, self.redis_url, self.run_id)
+        return Run.find(self.name, self.redis_url, self.run_id)
 
     def job(self, address: str | None) -> "JobRecord | None":
         """Return the submitted job that is named, or is the newest; None for a run that `distrl train` began.

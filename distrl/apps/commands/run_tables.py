@@ -62,7 +62,7 @@ def runs_table(entries: Sequence[Entry], now: float, width: int | None = None) -
 
 
 def stored_runs_table(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Format one line per run in Redis; `runs` are the fields of `distrl.launch.stored_runs.StoredRun`."""
+    """Format one line per run in Redis; `runs` are the fields of `distrl.launch.stored_runs.RunInRedis`."""
     headings = (
         "run",
         "namespace",

@@ -8,24 +8,18 @@ from rich.table import Table
 from rich.text import Text
 
 from distrl.errors import printable
-from distrl.memory_backend.ledger import LedgerCounts
-from distrl.memory_backend.records import SILENT_S, Control, RoleStatus, SupervisorStatus, blocked_share
+from distrl.memory_backend.records import RoleStatus
 from distrl.metrics.phrases import NO_EPISODE, UNKNOWN, lost_words, return_words, used_words, waiting_words
 from distrl.metrics.snapshot import Snapshot, amount, number
+from distrl.runs.reading import SILENT_S, Reading
 from distrl.runs.summary import duration
 
 _ORDER = ("learner", "actor", "evaluator")
 
 
-def print_status(
-    run_id: str,
-    control: Control,
-    aged: Sequence[tuple[RoleStatus, float]],
-    counts: LedgerCounts,
-    snapshot: Snapshot,
-    supervisor: SupervisorStatus | None = None,
-) -> None:
-    """Print a running job: requests of operators, progress, roles with the ages of their heartbeats, all unrolls."""
+def print_status(run_id: str, found: Reading) -> None:
+    """Print a live run: requests of operators, progress, roles with the ages of their heartbeats, all unrolls."""
+    control, counts, supervisor, snapshot = found.control, found.counts, found.supervisor, found.latest
     console = Console(highlight=False)
     asked = f"stopping ({control.stop})" if control.stop is not None else "paused" if control.paused else "running"
     autoscales = supervisor is not None and supervisor.autoscales
@@ -35,11 +29,11 @@ def print_status(
     if not snapshot:
         console.print("no update yet")
     else:
-        console.print(Text(printable(_progress(snapshot, blocked_share([role for role, _ in aged])))))
+        console.print(Text(printable(_progress(snapshot))))
     if supervisor is not None and supervisor.actors_wanted is not None:
         console.print(Text(printable(f"actors wanted: {supervisor.actors_wanted} ({supervisor.wanted_because})")))
-    if aged:
-        console.print(_roles(aged))
+    if found.roles:
+        console.print(_roles([*zip(found.roles, found.ages_s, strict=True)]))
     dropped = sum(counts.dropped.values())
     console.print(
         f"unrolls: {counts.produced + counts.foreign:,} produced, {used_words(counts.trained, counts.stored)}, "
@@ -73,13 +67,13 @@ def print_bench(report: Mapping[str, Any]) -> None:
     console.print(f"verdict   bottleneck: {report['verdict']}")
 
 
-def _progress(snapshot: Snapshot, blocked: float | None) -> str:
+def _progress(snapshot: Snapshot) -> str:
     value = number(snapshot.get("mean_return_100"))
     count = {name: amount(snapshot, name) for name in ("env_steps", "env_steps_per_s", "updates")}
     told = NO_EPISODE if value is None else f"return {return_words(value)}"
     greedy = number(snapshot.get("evaluation_mean_return"))
     told += "" if greedy is None else f" · greedy {return_words(greedy)}"
-    waits = waiting_words(number(snapshot.get("learner_wait_share")), blocked)
+    waits = waiting_words(*(number(snapshot.get(name)) for name in ("learner_wait_share", "actors_blocked_share")))
     return (
         f"steps {count['env_steps']:,.0f} · {count['env_steps_per_s']:,.0f}/s · updates {count['updates']:,.0f} "
         f"· {told} · bottleneck {snapshot.get('bottleneck') or '-'}" + (f" · waits: {waits}" if waits else "")

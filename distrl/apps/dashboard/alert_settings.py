@@ -15,19 +15,10 @@ from distrl.config.secrets import MASK, check_private
 from distrl.config.section import Section
 from distrl.errors import ConfigError
 from distrl.files import read_small
-from distrl.memory_backend.records import SILENT_S
+from distrl.runs.reading import SILENT_FOR_S, STALLED_S
 
 TOKEN_VARIABLE = "DISTRL_ALERTS_TOKEN"
 OFF = "off"
-STALLED_S = 120.0
-"""A run without new environment steps for that long is stalled.
-
-The list and the page of the run count seconds of training; alerts count the dashboard's own clock, and `FIRST_STEPS`
-times as long before the first step.
-One large update, or a checkpoint on a slow disk, may take a minute, and an alert should not come for it.
-"""
-SILENT_FOR_S = 3.0 * SILENT_S
-"""A run with a role without a heartbeat for that long is stalled."""
 RULES: Mapping[str, Severity] = {
     "failed": "bad",
     "non_finite": "bad",

@@ -11,13 +11,14 @@ from distrl.apps.dashboard import files
 from distrl.apps.dashboard.alert_rules import Alerts, Seen
 from distrl.apps.dashboard.alert_settings import AlertSettings
 from distrl.apps.dashboard.index import Entry
-from distrl.apps.dashboard.jobs import ODD, Look
+from distrl.apps.dashboard.live_runs import ODD
 from distrl.apps.dashboard.payloads import Json, Runs
 from distrl.apps.dashboard.webhook import Webhook
 from distrl.config.secrets import masked_text
 from distrl.errors import one_line
 from distrl.memory_backend.records import AWAITS_EVALUATION
 from distrl.metrics.snapshot import amount
+from distrl.runs.reading import Reading
 
 LOOK_S = 5.0
 WAIT_S = 2.0
@@ -45,7 +46,7 @@ class AlertWatch:
         return self._alerts is not None
 
     def look(self) -> None:
-        """Look at all runs; called every `LOOK_S` by one thread at a time."""
+        """Reading at all runs; called every `LOOK_S` by one thread at a time."""
         if self._alerts is None:
             return
         entries = self._runs.index.entries()
@@ -71,7 +72,7 @@ class AlertWatch:
         if self._webhook is not None:
             self._webhook.close()
 
-    def _seen(self, entry: Entry, look: Look | None) -> Seen:
+    def _seen(self, entry: Entry, look: Reading | None) -> Seen:
         known: dict[str, Any] = {"id": entry.id, "state": entry.state, "started": entry.started}
         known["name"] = _shown(entry.name)  # of a directory: also line breaks and escape sequences
         known["problem"] = None if entry.problem is None else _shown(entry.problem)
@@ -87,13 +88,13 @@ class AlertWatch:
             return Seen(**known | {"problem": f"its Redis holds something odd ({error!r})"})
 
 
-def _live(look: Look) -> dict[str, Any]:
+def _live(look: Reading) -> dict[str, Any]:
     stops = look.control.stop is not None or any(role.state == AWAITS_EVALUATION for role in look.roles)
     restarts = max(int(amount(look.latest, "restarts")), sum(max(role.incarnation - 1, 0) for role in look.roles))
     return {
         "snapshot": _texts_shown(look.latest),
         "paused": look.control.paused or stops,
-        "ages_s": {role.name: look.seen_s.get((role.role, role.id), 0.0) for role in look.roles},
+        "ages_s": dict(zip((role.name for role in look.roles), look.ages_s, strict=True)),
         "restarts": restarts,
         "problem": None if look.problem is None else _shown(look.problem),
     }

@@ -25,7 +25,7 @@ from distrl.apps.dashboard.background import Background
 from distrl.apps.dashboard.bodies import TooLateError
 from distrl.apps.dashboard.changes import Watches
 from distrl.apps.dashboard.files import NotThereError
-from distrl.apps.dashboard.jobs import SCAN_S
+from distrl.apps.dashboard.live_runs import SCAN_S
 from distrl.apps.dashboard.payloads import Answer, Runs
 from distrl.apps.dashboard.starts import Starts
 from distrl.errors import ConfigError, MemoryBackendError, one_line
@@ -134,11 +134,11 @@ def _work(runs: Runs, redis_urls: Sequence[str], alerts: AlertWatch) -> dict[str
     """Return what the dashboard repeats, by name; each call returns the seconds until the next one."""
 
     def let_go() -> float:
-        runs.jobs.let_go()
+        runs.live.let_go()
         return SWEEP_S
 
     def scan() -> float:
-        runs.jobs.scan()
+        runs.live.scan()
         return SCAN_S
 
     def read_settings() -> float:

@@ -13,10 +13,10 @@ from typing import Any
 
 from distrl.apps.dashboard import details, files
 from distrl.apps.dashboard.index import Entry
-from distrl.apps.dashboard.jobs import Look
 from distrl.apps.dashboard.list_view import View
 from distrl.apps.dashboard.payloads import Json, Runs, live_part
 from distrl.errors import ConfigError, one_line
+from distrl.runs.reading import Reading
 
 MOST_WATCHES = 256
 """Most pages whose last answer is remembered; another page gets the whole state again."""
@@ -69,7 +69,7 @@ class RunWatch(_Watch):
             found += self._news("live", live_part(look), look.at)
         return found + self._news("events", {"events": [event._asdict() for event in events]}, events)
 
-    def _state(self, entry: Entry, look: Look | None) -> Json:
+    def _state(self, entry: Entry, look: Reading | None) -> Json:
         words = self._runs.row_of(entry, look)["words"]
         return {"state": entry.state, "started": entry.started, "words": words}
 

@@ -1,4 +1,4 @@
-"""Control requests of pages, and how they are applied to a running job through its `Steering`."""
+"""Control requests of pages, and how they are applied to a live run through its `Steering`."""
 
 import json
 import time

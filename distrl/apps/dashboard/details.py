@@ -8,11 +8,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from distrl.apps.dashboard import files, log_search
-from distrl.apps.dashboard.attention import present_rate, trouble_of
 from distrl.apps.dashboard.files import Event
 from distrl.apps.dashboard.headline import Facts, Headline, first_log, headline
 from distrl.apps.dashboard.index import Entry
-from distrl.apps.dashboard.jobs import Look, host_loads, role_rows
+from distrl.apps.dashboard.live_runs import host_loads, role_rows
 from distrl.apps.dashboard.log_search import LEVELS, Level
 from distrl.apps.dashboard.payloads import Json, Runs
 from distrl.config.secrets import masked_text
@@ -22,6 +21,7 @@ from distrl.errors import ConfigError
 from distrl.metrics.snapshot import Snapshot, number
 from distrl.runs.evaluations import EVALUATIONS, RecordedEvaluation, best, read_evaluations
 from distrl.runs.progress import History
+from distrl.runs.reading import Reading
 from distrl.runs.saved_checkpoints import commands, own_checkpoints, saved_checkpoints
 
 FAILURE_LINES = 12
@@ -47,7 +47,7 @@ def described(runs: Runs, run_id: str) -> Json:
     return {**told, "head": head, "first_log": first_log(found, rows, names)}
 
 
-def head(runs: Runs, entry: Entry, look: Look | None, snapshot: Snapshot, events: Sequence[Event]) -> Json:
+def head(runs: Runs, entry: Entry, look: Reading | None, snapshot: Snapshot, events: Sequence[Event]) -> Json:
     """Return the head of a run's page, without lines of logs."""
     return asdict(_headline(runs, entry, look, snapshot, events))
 
@@ -123,7 +123,7 @@ def paused_since(events: Sequence[Event]) -> str:
     return ""
 
 
-def _headline(runs: Runs, entry: Entry, look: Look | None, snapshot: Snapshot, events: Sequence[Event]) -> Headline:
+def _headline(runs: Runs, entry: Entry, look: Reading | None, snapshot: Snapshot, events: Sequence[Event]) -> Headline:
     folder = runs.index.directory(entry)
     known: dict[str, Any] = {"state": entry.state, "snapshot": snapshot, "stop": _stop(runs, entry)}
     known |= {"problem": entry.problem, "evaluation_std": _evaluation_std(folder, snapshot)}
@@ -138,7 +138,7 @@ def _headline(runs: Runs, entry: Entry, look: Look | None, snapshot: Snapshot, e
         if record is not None and record.redis_url is None:  # one process, of which files alone tell
             known |= {"problem": None, "note": look.problem or ""}
         has_redis = record is not None and record.redis_url is not None
-        known["trouble"], known["because"] = trouble_of(look, has_redis=has_redis)
+        known["trouble"], known["because"] = look.verdict(has_redis=has_redis)
     found = headline(Facts(**known))
     return replace(found, sentence=_shown(found.sentence), details=tuple(map(_shown, found.details)))
 
@@ -156,14 +156,14 @@ def _shown(text: str) -> str:
     return files.shown(masked_text(text))
 
 
-def _live(look: Look) -> dict[str, Any]:
+def _live(look: Reading) -> dict[str, Any]:
     history = History()
     for _, snapshot in look.snapshots:
         history.add(snapshot)
     supervisor = look.supervisor
     known = {
         "history": history,
-        "steps_per_s": present_rate(look),
+        "steps_per_s": look.present_rate,
         "roles": role_rows(look),
         "problem": look.problem,
         "paused": look.control.paused,

@@ -1,4 +1,4 @@
-"""/metrics: numbers of running jobs and of the dashboard as Prometheus' text, named as in metrics/snapshot.py."""
+"""/metrics: numbers of live runs and of the dashboard as Prometheus' text, named as in metrics/snapshot.py."""
 
 import logging
 import re
@@ -10,9 +10,10 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from distrl.apps.dashboard.jobs import ODD, Look, host_loads
+from distrl.apps.dashboard.live_runs import ODD, host_loads
 from distrl.apps.dashboard.payloads import UNROLLS, Runs
 from distrl.metrics.snapshot import REPORTED_ONCE, Snapshot, meaning_of
+from distrl.runs.reading import Reading
 
 MEDIA_TYPE = CONTENT_TYPE_LATEST
 ROLE_NUMBERS = {
@@ -48,7 +49,7 @@ _OWN = {
 
 
 class Sample(NamedTuple):
-    """One number of a running job."""
+    """One number of a live run."""
 
     name: str
     meaning: str
@@ -56,8 +57,8 @@ class Sample(NamedTuple):
     value: float
 
 
-class _Jobs(Collector):
-    """Gauges of every running job."""
+class _Gauges(Collector):
+    """Gauges of every live run."""
 
     def __init__(self, samples: Iterable[Sample]) -> None:
         self._samples = [*samples]
@@ -98,7 +99,7 @@ def exposition(runs: Runs, failures: Mapping[str, int]) -> bytes:
         meaning = "failures of what the dashboard does on its own, since it began"
         samples["dashboard_failures", work] = Sample("dashboard_failures", meaning, {"work": work}, float(count))
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Jobs(samples.values()))
+    registry.register(_Gauges(samples.values()))
     return generate_latest(registry)
 
 
@@ -109,7 +110,7 @@ def _of_snapshot(snapshot: Snapshot, labels: Mapping[str, str]) -> Iterator[Samp
         yield Sample(name, meaning_of(name), labels, float(value))
 
 
-def _of_unrolls(look: Look, labels: Mapping[str, str]) -> Iterator[Sample]:
+def _of_unrolls(look: Reading, labels: Mapping[str, str]) -> Iterator[Sample]:
     told = asdict(look.counts)
     for where in UNROLLS:
         if where in ("dropped", "failovers"):  # a series for each reason; no unrolls
@@ -120,14 +121,14 @@ def _of_unrolls(look: Look, labels: Mapping[str, str]) -> Iterator[Sample]:
         yield Sample("dropped_unrolls", "unrolls dropped, by reason", {**labels, "reason": reason}, float(count))
 
 
-def _of_roles(look: Look, labels: Mapping[str, str]) -> Iterator[Sample]:
+def _of_roles(look: Reading, labels: Mapping[str, str]) -> Iterator[Sample]:
     for role in look.roles:
         whose = {**labels, "role": role.role, "id": str(role.id), "host": role.host}
         for name, meaning in ROLE_NUMBERS.items():
             yield Sample(f"role_{name}", meaning, whose, float(getattr(role, name)))
 
 
-def _of_hosts(look: Look, labels: Mapping[str, str]) -> Iterator[Sample]:
+def _of_hosts(look: Reading, labels: Mapping[str, str]) -> Iterator[Sample]:
     for host, load in host_loads(look.roles).items():
         where = {**labels, "host": host}
         for name, meaning in HOST_NUMBERS.items():

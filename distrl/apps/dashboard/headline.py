@@ -20,7 +20,7 @@ _SOLVED = {"mean_return": "return", "evaluation_return": "evaluation", "metrics"
 """Stop reasons that mean success -> name of the goal that was reached; "": one of `stop.metrics`."""
 _ROLE = re.compile(r"(learner|evaluator|actor)\b(?: (\d+))?")
 _LEADS = {"stalled": "Stalled", "slow": "Slow"}
-"""Trouble of a running run -> first word of the sentence."""
+"""Verdict on a running run that is in trouble -> first word of the sentence."""
 _MOST_ROLES = 3
 """Most silent roles that are named."""
 
@@ -49,7 +49,7 @@ class Facts:
         actors_wanted: Number that the run's own measurements ask for; None: unknown, or part of the algorithm.
         training_s: Seconds of training over all launches.
         resume: Command that resumes the run; "": it has no checkpoint.
-        trouble: "stalled", "slow" or "", for a run that runs.
+        trouble: The word of the verdict on a run that runs.
         because: The numbers that say so, if they are not in the other facts.
         steps_per_s: Present environment steps per second of all actors; None: not known yet.
         full: Which cores are busy, in words, if no host of the actors has room for another one; "": one has.
@@ -127,7 +127,7 @@ def _running(facts: Facts) -> Headline:
         return Headline("warn", "paused", f"Paused{since}{told}", details)
     if facts.stopping:
         return Headline("plain", "stopping", "Stopping: it saves a checkpoint and writes its summary", trouble)
-    tone: Tone = "warn" if trouble or facts.trouble else "busy"
+    tone: Tone = "warn" if trouble or facts.trouble in _LEADS else "busy"
     if not facts.snapshot:
         lead = _LEADS.get(facts.trouble, "Starting")
         return Headline(tone, lead.lower(), f"{lead}: {role_states(facts.roles)}", trouble)

@@ -12,19 +12,20 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from distrl.apps.dashboard.files import NotThereError, id_of, inside
 from distrl.apps.dashboard.index_store import Kept, Store
-from distrl.apps.dashboard.jobs import Found
+from distrl.apps.dashboard.live_runs import Found
 from distrl.config.settings import Leaves, Setting, Settings, read_leaves, read_settings
 from distrl.errors import ConfigError, one_line
 from distrl.memory_backend.keys import DEFAULT_NAMESPACE, split_namespace
 from distrl.runs.directories import (
     Manifest,
     RunRecord,
+    State,
     distinct_ends,
     is_alive,
     open_run,
@@ -56,7 +57,6 @@ _FILES = ("run.json", "summary.json", "manifest.json", "config.yaml", LABELS)
 _LONGEST_PROBLEM = 500
 _LOG = logging.getLogger(__name__)
 
-State = Literal["running", "ended", "gone", "damaged"]
 Numbers = dict[str, float | int | str | None]
 LISTED = (
     *("env_steps", "updates", "episodes", "mean_return_100", "best_mean_return_100", "evaluation_mean_return"),

@@ -14,8 +14,8 @@ from distrl.apps.dashboard import files, lines, marks
 from distrl.apps.dashboard.attention import words_of
 from distrl.apps.dashboard.edits import Edits
 from distrl.apps.dashboard.index import LISTED, Entry, Index
-from distrl.apps.dashboard.jobs import ODD, Jobs, Look, host_loads, role_rows
 from distrl.apps.dashboard.list_view import Lists, View
+from distrl.apps.dashboard.live_runs import ODD, LiveRuns, host_loads, role_rows
 from distrl.apps.dashboard.metrics_cache import Edition, Tables
 from distrl.apps.dashboard.settings_table import SettingsTable
 from distrl.apps.dashboard.sparks import Spark, Sparks
@@ -27,11 +27,12 @@ from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.records import time_shares
 from distrl.metrics.snapshot import MEANINGS, METRICS, Snapshot, meaning_of, tag_of
 from distrl.runs.metrics_csv import Table, table_of_snapshots
+from distrl.runs.reading import Reading
 from distrl.runs.summary import Summary
 
 Json = dict[str, Any]
 LIVE_NUMBERS = (*LISTED, "training_s", "actors_up")
-"""Numbers of a running job in the list."""
+"""Numbers of a live run in the list."""
 UNROLLS = tuple(field.name for field in fields(LedgerCounts) if field.name in Summary.model_fields)
 """Counts of the ledger that a summary has, too."""
 LIST_WAIT_S = 0.5
@@ -48,8 +49,8 @@ class Runs:
     """The runs below a directory and in Redis servers, with their live state and metrics."""
 
     def __init__(self, root: Path, redis_urls: Sequence[str] = ()) -> None:
-        self.jobs = Jobs(redis_urls)
-        self.index = Index(root, self.jobs.found)
+        self.live = LiveRuns(redis_urls)
+        self.index = Index(root, self.live.found)
         self.tables = Tables()
         self.settings = SettingsTable(self.index)
         self.lists = Lists(self.settings)
@@ -61,7 +62,7 @@ class Runs:
     def close(self) -> None:
         """Close all connections and the index."""
         self.sparks.close()
-        self.jobs.close()
+        self.live.close()
         self.index.close()
 
     def listed(self) -> list[Json]:
@@ -106,19 +107,19 @@ class Runs:
             return False
         return self.settings.fill(self.index.entries(), READ_S) > 0
 
-    def look(self, entry: Entry) -> Look | None:
-        """Return the live state of a running job; None for other runs."""
+    def look(self, entry: Entry) -> Reading | None:
+        """Return the live state of a live run; None for other runs."""
         return self.looks([entry]).get(entry.id)
 
-    def looks(self, entries: Sequence[Entry], wait_s: float | None = None) -> dict[str, Look]:
+    def looks(self, entries: Sequence[Entry], wait_s: float | None = None) -> dict[str, Reading]:
         """Return id -> look of the running ones; wait at most `RUN_WAIT_S` for all of them together."""
         up = [entry for entry in entries if entry.state == "running"]
         running = {entry.id: record for entry in up if (record := self.index.running(entry)) is not None}
         limit_s = RUN_WAIT_S if wait_s is None else wait_s
-        return dict(zip(running, self.jobs.looks([*running.values()], limit_s), strict=True))
+        return dict(zip(running, self.live.looks([*running.values()], limit_s), strict=True))
 
-    def latest(self, entry: Entry, look: Look | None) -> Snapshot:
-        """Return the newest numbers: those of metrics.csv, updated by the running job or by the summary.
+    def latest(self, entry: Entry, look: Reading | None) -> Snapshot:
+        """Return the newest numbers: those of metrics.csv, updated by the live run or by the summary.
 
         `training_s` is the training time over all resumptions. `wall_s` is the same while a run lasts, and the time
         from launch to end, as in its summary, once it has ended.
@@ -207,7 +208,7 @@ class Runs:
         return {"values": [{"path": path, **one._asdict(), "text": words(one.value)} for path, one in found.items()]}
 
     def fleet(self) -> Json:
-        """Return hosts with their roles, and the Redis of every running job."""
+        """Return hosts with their roles, and the Redis of every live run."""
         hosts: dict[str, list[Json]] = {}
         loads: Json = {}
         redis = []
@@ -229,7 +230,7 @@ class Runs:
         told = [{"host": host, "roles": roles, "load": loads.get(host)} for host, roles in sorted(hosts.items())]
         return {"hosts": told, "redis": redis}
 
-    def row_of(self, entry: Entry, look: Look | None) -> Json:
+    def row_of(self, entry: Entry, look: Reading | None) -> Json:
         """Return a run as a row of the list."""
         row = entry.model_dump()
         if look is not None:
@@ -245,7 +246,7 @@ class Runs:
         row["words"] = words_of(entry.state, row["numbers"], look, has_redis=has_redis)
         return row
 
-    def _ledger(self, entry: Entry, look: Look | None) -> Json | None:
+    def _ledger(self, entry: Entry, look: Reading | None) -> Json | None:
         """Return the counts of unrolls, live or final; None for a run that is gone."""
         if look is not None:
             return _unrolls(look.counts)
@@ -283,8 +284,8 @@ def _timed(snapshot: Snapshot) -> Snapshot:
     return {**snapshot, "training_s": snapshot["wall_s"]} if "wall_s" in snapshot else snapshot
 
 
-def live_part(look: Look) -> Json:
-    """Return the live state of a running job, without its numbers."""
+def live_part(look: Reading) -> Json:
+    """Return the live state of a live run, without its numbers."""
     return {
         "at": look.at,
         "problem": look.problem,

@@ -1,4 +1,4 @@
-"""The newest numbers of every role of a running job, one row for each look that pages made necessary."""
+"""The newest numbers of every role of a live run, one row for each look that pages made necessary."""
 
 from collections import deque
 from collections.abc import Sequence

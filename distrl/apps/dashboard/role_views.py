@@ -1,4 +1,4 @@
-"""Addresses of one role of a running job: its newest numbers over time, and the stacks of its threads."""
+"""Addresses of one role of a live run: its newest numbers over time, and the stacks of its threads."""
 
 import re
 import time
@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from distrl.apps.dashboard.authentication import read_body
 from distrl.apps.dashboard.files import NotThereError
-from distrl.apps.dashboard.jobs import Job
+from distrl.apps.dashboard.live_runs import LiveRun
 from distrl.apps.dashboard.payloads import Answer, Runs
 from distrl.errors import ConfigError
 
@@ -21,19 +21,19 @@ _NUMBER = re.compile(r"[0-9]{1,19}")
 
 def history(request: Request) -> Response:
     """Return the role's numbers at the newest looks of pages at the run, see `RoleHistory.of`."""
-    return Answer(_job(request).history.of(_key(request)))
+    return Answer(_run(request).history.of(_key(request)))
 
 
 async def stacks(request: Request) -> Response:
     """Have the role's heartbeat tell the stacks of its threads, and return them."""
     await read_body(request)  # bounded, and of no meaning
-    key, job = _key(request), _job(request)
-    return Answer({"stacks": await run_in_threadpool(_stacks, job, key)})
+    key, run = _key(request), _run(request)
+    return Answer({"stacks": await run_in_threadpool(_stacks, run, key)})
 
 
-def _stacks(job: Job, key: str) -> str:
+def _stacks(run: LiveRun, key: str) -> str:
     try:
-        with job.backend() as backend:
+        with run.backend() as backend:
             before = {role.key: role.at for role in backend.registry.roles()}
             if key not in before:
                 raise NotThereError(f"the run has no {key.replace(':', ' ')}, or it has not reported yet")
@@ -41,23 +41,23 @@ def _stacks(job: Job, key: str) -> str:
         until = time.monotonic() + STACKS_S
         while time.monotonic() < until:
             time.sleep(POLL_S)  # without the connection, which the run's page needs meanwhile
-            with job.backend() as backend:
+            with run.backend() as backend:
                 found = [role for role in backend.registry.roles() if role.key == key and role.stacks]
             if found and found[0].at > before[key]:
                 return found[0].stacks
     finally:
-        with job.backend() as backend:
+        with run.backend() as backend:
             backend.registry.set_control(stacks="")
     raise ConfigError(f"{key.replace(':', ' ')} has sent no heartbeat with stacks within {STACKS_S:g} s; it may hang")
 
 
-def _job(request: Request) -> Job:
+def _run(request: Request) -> LiveRun:
     runs: Runs = request.app.state.runs
     entry = runs.index.entry(request.path_params["id"])
     record = runs.index.running(entry)
     if record is None:
         raise ConfigError(f"{entry.name} does not run")
-    return runs.jobs.of(record)
+    return runs.live.of(record)
 
 
 def _key(request: Request) -> str:

@@ -196,7 +196,7 @@ def film(request: Request) -> Response:
 
 
 def fleet(request: Request) -> Response:
-    """Return hosts, and the Redis of every running job."""
+    """Return hosts, and the Redis of every live run."""
     return Answer(_runs(request).fleet())
 
 
@@ -206,7 +206,7 @@ def settable(request: Request) -> Response:
     record = runs.index.running(runs.index.entry(request.path_params["id"]))
     if record is None:
         return Answer({"settings": []})
-    with runs.jobs.of(record).backend() as backend:
+    with runs.live.of(record).backend() as backend:
         return Answer({"settings": [asdict(parameter) for parameter in Steering(backend, "dashboard").steerable()]})
 
 
@@ -226,7 +226,7 @@ def alerts(request: Request) -> Response:
 
 
 async def act(request: Request) -> Response:
-    """Control a running job: {"action": …, "value": …}."""
+    """Control a live run: {"action": …, "value": …}."""
     asked = control.Request.read(await read_body(request))
     by = f"{client_of(request)}, dashboard"
     told = await run_in_threadpool(_act, _runs(request), request.path_params["id"], asked, by)
@@ -253,7 +253,7 @@ def _act(runs: Runs, run_id: str, asked: control.Request, by: str) -> str:
     record = runs.index.running(entry)
     if record is None:
         raise ConfigError(f"{entry.name} does not run")
-    with runs.jobs.of(record).backend() as backend:
+    with runs.live.of(record).backend() as backend:
         return control.apply(asked, Steering(backend, by))
 
 

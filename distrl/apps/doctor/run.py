@@ -3,27 +3,22 @@
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from distrl.apps.doctor.findings import Finding, Health
 from distrl.data_store.saved_elsewhere import newest_resumable
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.ledger import LedgerCounts
-from distrl.memory_backend.records import Control, RoleStatus, SupervisorStatus
+from distrl.memory_backend.records import Control, RoleStatus
 from distrl.metrics.phrases import lost_words, role_states, used_words, verdict
-from distrl.metrics.snapshot import Snapshot
 from distrl.roles.description import RunDescription
 from distrl.roles.join import HEARTBEAT_S
 from distrl.roles.plan import Role
+from distrl.runs.reading import SILENT_S, STALLED_S, Reading
 from distrl.runs.summary import Summary, duration, outcome
 
-QUIET_S = 60.0
-"""Age of the numbers of a run in one process beyond which it may hang."""
-SUPERVISOR_SILENT_S = 10.0
-"""Age of the supervisor's heartbeat beyond which something holds it; waiting for actors that end takes it 5 s."""
 BETWEEN_S = 3.5 * HEARTBEAT_S
-"""Seconds between two looks; a role without a heartbeat in between is silent."""
+"""Seconds between two readings, in which unrolls are to be used."""
 DROPPED = {
     "stale": "their weights were too old: fewer actors, shorter unrolls, or a larger max_staleness_updates",
     "duplicate": "pushed twice over a broken connection, or after a roll-back; used once",
@@ -38,31 +33,6 @@ ADVICE = {
 }
 
 
-@dataclass(frozen=True)
-class Look:
-    """The state of a running job at one moment.
-
-    Attributes:
-        clock: By `Registry.clock`.
-    """
-
-    control: Control
-    roles: Sequence[RoleStatus]
-    counts: LedgerCounts
-    snapshot: Snapshot
-    supervisor: SupervisorStatus | None
-    clock: float
-
-    @staticmethod
-    def at(backend: Backend) -> "Look":
-        """Return the state now."""
-        snapshots = backend.registry.snapshots("0")
-        registry = backend.registry
-        newest = snapshots[-1][1] if snapshots else {}
-        control, roles, counts = registry.control(), registry.roles(), backend.ledger.counts()
-        return Look(control, roles, counts, newest, registry.supervisor(), registry.clock())
-
-
 def examine_run(backend: Backend, run_id: str) -> Iterator[Finding]:
     """Compare two looks at a run, some seconds apart.
 
@@ -70,13 +40,15 @@ def examine_run(backend: Backend, run_id: str) -> Iterator[Finding]:
         MemoryBackendError: There is no such run, another version of distrl describes it, or Redis cannot be reached.
     """
     description = RunDescription.read(backend.config_json(), run_id, backend.distrl_version())
-    before = Look.at(backend)
+    before = Reading.of(backend)
     time.sleep(BETWEEN_S)
     config = description.config
-    yield from compared(before, Look.at(backend), config.learner.stall_timeout_s, joined=not config.launch.start_actors)
+    yield from compared(
+        before, Reading.of(backend), config.learner.stall_timeout_s, joined=not config.launch.start_actors
+    )
 
 
-def compared(before: Look, now: Look, stall_timeout_s: float, *, joined: bool = False) -> Iterator[Finding]:
+def compared(before: Reading, now: Reading, stall_timeout_s: float, *, joined: bool = False) -> Iterator[Finding]:
     """Yield findings from two looks at the same run.
 
     Args:
@@ -85,7 +57,7 @@ def compared(before: Look, now: Look, stall_timeout_s: float, *, joined: bool = 
     yield _asked(now.control)
     awaits_actors = joined and now.control.stop is None and not any(role.role == "actor" for role in now.roles)
     yield from _of_supervisor(now)
-    yield from _of_roles(before, now, awaits_actors=awaits_actors)
+    yield from _of_roles(now, awaits_actors=awaits_actors)
     yield from _of_unrolls(now.counts)
     if not awaits_actors:  # that time is no stall
         yield _progress(before, now, stall_timeout_s)
@@ -102,11 +74,11 @@ def ended(summary: Summary, run_dir: str) -> Finding:
 
 
 def in_one_process(run_dir: Path) -> Finding:
-    """Return the finding about a running job without roles, by the age of its numbers."""
+    """Return the finding about a live run without roles, by the age of its numbers."""
     written = [path.stat().st_mtime for name in ("run.json", "metrics.csv") if (path := run_dir / name).exists()]
     silent_s = time.time() - max(written, default=math.inf)
     told = "running, in one process without Redis (actors.count: 0)"
-    if silent_s <= QUIET_S:
+    if silent_s < STALLED_S:
         return Finding("ok", "run", told)
     return Finding(
         "warning",
@@ -125,13 +97,10 @@ def _asked(control: Control) -> Finding:
     return Finding("ok", "run", "running")
 
 
-def _of_supervisor(now: Look) -> Iterator[Finding]:
-    """Report a supervisor without a heartbeat; at the end of a run it sends none."""
-    supervisor = now.supervisor
-    if supervisor is None or now.control.stop is not None:
-        return
-    silent_s = now.clock - supervisor.at
-    if silent_s > SUPERVISOR_SILENT_S:
+def _of_supervisor(now: Reading) -> Iterator[Finding]:
+    """Report a supervisor without a heartbeat."""
+    supervisor, silent_s = now.supervisor, now.supervisor_age_s
+    if supervisor is not None and silent_s is not None and now.supervisor_is_silent:
         told = f"silent for {duration(silent_s)}: process {supervisor.pid} on {supervisor.host}"
         advice = (
             "a callback, a terminal that is held (Ctrl-Q frees it), a disk or SIGSTOP holds it, and no role is watched "
@@ -140,8 +109,8 @@ def _of_supervisor(now: Look) -> Iterator[Finding]:
         yield Finding("error", "supervisor", told, advice)
 
 
-def _of_roles(before: Look, now: Look, *, awaits_actors: bool) -> Iterator[Finding]:
-    """Check learner and actors, and roles without a heartbeat between the two looks."""
+def _of_roles(now: Reading, *, awaits_actors: bool) -> Iterator[Finding]:
+    """Check learner and actors, and the ages of heartbeats."""
     learners = [role for role in now.roles if role.role == "learner"]
     actors = [role for role in now.roles if role.role == "actor"]
     if not learners:
@@ -166,12 +135,11 @@ def _of_roles(before: Look, now: Look, *, awaits_actors: bool) -> Iterator[Findi
         yield Finding("warning", "actors", told, "they come one after the other")
     else:
         yield Finding("ok", "actors", role_states(_rows(actors)))
-    earlier = {(role.role, role.id): (role.incarnation, role.beat) for role in before.roles}
-    for role in now.roles:
-        if earlier.get((role.role, role.id)) == (role.incarnation, role.beat):
-            told = f"silent for {BETWEEN_S:g} s: process {role.pid} on {role.host}"
+    for role, age_s in zip(now.roles, now.ages_s, strict=True):
+        if age_s > SILENT_S:
+            told = f"silent for {duration(age_s)}: process {role.pid} on {role.host}"
             advice = f"the run's own command, if it still runs, starts it again; see logs/{Role.of(role).log_name}"
-            yield Finding("error", Role.of(role).name, told, advice)
+            yield Finding("error", role.name, told, advice)
 
 
 def _rows(roles: Sequence[RoleStatus]) -> list[dict[str, str]]:
@@ -199,13 +167,13 @@ def _of_unrolls(counts: LedgerCounts) -> Iterator[Finding]:
         yield Finding("warning", "unrolls", lost_words(counts.lost, to_failover), advice)
 
 
-def _progress(before: Look, now: Look, stall_timeout_s: float) -> Finding:
+def _progress(before: Reading, now: Reading, stall_timeout_s: float) -> Finding:
     """Check that the run learned between the looks; if not, report what it waits for."""
     moved = now.counts.used - before.counts.used
-    bottleneck = str(now.snapshot.get("bottleneck"))
+    bottleneck = str(now.latest.get("bottleneck"))
     if moved:
         rate = moved / BETWEEN_S
-        return Finding("ok", "progress", f"{rate:,.1f} unrolls/s; {verdict(now.snapshot)}", ADVICE.get(bottleneck, ""))
+        return Finding("ok", "progress", f"{rate:,.1f} unrolls/s; {verdict(now.latest)}", ADVICE.get(bottleneck, ""))
     if now.control.paused or now.control.stop is not None:
         return Finding("ok", "progress", "none, as asked")
     age_s = max((role.last_step_age_s for role in now.roles if role.role == "learner"), default=0.0)

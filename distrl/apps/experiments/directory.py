@@ -12,7 +12,7 @@ import json
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -29,6 +29,7 @@ from distrl.data_store.saved_elsewhere import newest_resumable
 from distrl.errors import ConfigError, DistrlError, printable
 from distrl.files import read_end, read_given
 from distrl.metrics.phrases import return_words
+from distrl.metrics.snapshot import Value
 from distrl.runs.last_row import last_row
 from distrl.runs.summary import REASONS, Summary
 from distrl.runs.sweeps import read_index
@@ -207,12 +208,16 @@ class SweepDirectory:
         errors = [printable(line.partition("error: ")[2]) for line in lines if "error: " in line]
         return errors[-1] if errors else f"exit code {code}; its output is in {self.log(planned)}"
 
+    def row(self, planned: Planned) -> Mapping[str, Value]:
+        """Return the newest row of a run's metrics.csv; empty before the first, and while the file is being written."""
+        try:
+            return last_row(self.run(planned) / "metrics.csv")
+        except (ConfigError, OSError):
+            return {}
+
     def progress(self, planned: Planned) -> str:
         """Return 'at 12,300 steps, mean return 45.1' of a run that trains; 'beginning' before its first numbers."""
-        try:
-            row = last_row(self.run(planned) / "metrics.csv")
-        except (ConfigError, OSError):
-            return "beginning"
+        row = self.row(planned)
         steps, mean = row.get("env_steps"), row.get("mean_return_100")
         if not isinstance(steps, int | float):
             return "beginning"

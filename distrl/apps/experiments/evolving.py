@@ -29,12 +29,11 @@ from distrl.data_store.atomic import put_file, remove_temporaries
 from distrl.data_store.checkpoints import newest_first
 from distrl.errors import EXIT_OK, ConfigError, DistrlError, MemoryBackendError
 from distrl.interrupt import Interrupt, interruptible
-from distrl.launch.attach import find_target, steering
 from distrl.memory_backend.records import Errand
 from distrl.memory_backend.steering import Steering
 from distrl.metrics.phrases import return_words
 from distrl.metrics.snapshot import Value
-from distrl.runs.last_row import last_row
+from distrl.runs.directories import open_run
 
 _POLL_S = 0.5
 FRUITLESS = 3
@@ -131,11 +130,9 @@ class _Evolution:
 
     def _look(self, name: str) -> Mapping[str, Value]:
         """Read a member's steps and score; return its newest row of metrics.csv, empty before the first."""
-        member = self._record.members[name]
-        try:
-            row = last_row(self._directory.run(self._planned(name)) / "metrics.csv")
-        except ConfigError:  # it is being written
-            return {}
+        member, row = self._record.members[name], self._directory.row(self._planned(name))
+        if not row:
+            return row
         member.env_steps = int(row.get("env_steps") or 0)
         score = score_of(row, member.taken, evaluates=self._evaluates)
         if score is not None:
@@ -226,7 +223,7 @@ class _Evolution:
         return True
 
     def _steering(self, name: str) -> AbstractContextManager[Steering]:
-        return steering(find_target(self._directory.run(self._planned(name)), None, None), "population")
+        return open_run(self._directory.run(self._planned(name))).steering("population")
 
     def _note_end(self, name: str, code: int) -> None:
         """Note that a member has ended; one that failed goes on from its last checkpoint."""

@@ -35,7 +35,6 @@ from distrl.data_store.atomic import file, put_file
 from distrl.errors import EXIT_OK, ConfigError, DistrlError, one_line, require
 from distrl.interrupt import Interrupt, interruptible
 from distrl.metrics.phrases import return_words
-from distrl.runs.last_row import last_row
 
 Say = Callable[[str], None]
 _POLL_S = 0.2
@@ -330,10 +329,7 @@ class _Worker:
 
     def _report(self, running: _Running) -> None:
         """Tell the study a new evaluation, and stop the trial if it is to be pruned."""
-        try:
-            row = last_row(self._directory.run(running.planned) / "metrics.csv")
-        except ConfigError:  # half written, or of a run that begins
-            return
+        row = self._directory.row(running.planned)
         steps, mean = row.get("evaluation_env_steps"), row.get("evaluation_mean_return")
         if self._every_steps is None or not isinstance(steps, int | float) or not isinstance(mean, int | float):
             return

@@ -17,12 +17,11 @@ from distrl.apps.jobs.run_files import EXIT_FILE, ended_with, exit_code, run_of
 from distrl.apps.jobs.target import OVER, JobState, LogLine, Plan, Report
 from distrl.data_store.opening import open_objects, require_usable, usable_store
 from distrl.errors import ConfigError
-from distrl.launch.attach import find_target, steering
 from distrl.launch.start import require_weights
 from distrl.roles.framework import require_framework
 from distrl.roles.machine import cores, gpu_models, memory_bytes
 from distrl.roles.plan import role_needs
-from distrl.runs.directories import RunRecord, is_alive, process_mark
+from distrl.runs.directories import RunRecord, is_alive, open_run, process_mark
 from distrl.runs.summary import outcome
 
 if TYPE_CHECKING:
@@ -134,7 +133,7 @@ class Here:
         _require_this_host(record)
         run = run_of(record)
         if run is not None and run.record.redis_url is not None and not now:
-            with steering(find_target(run.path, None, None), "command line") as steered:
+            with run.steering("command line") as steered:
                 steered.stop()
             return
         number = signal.SIGKILL if now else signal.SIGTERM
@@ -190,4 +189,4 @@ def _steered(record: JobRecord) -> AbstractContextManager["Steering"]:
         if not _handle_is_alive(record):
             raise _over(record)
         raise ConfigError(f"{record.run_id} has not begun to train; repeat the command in a few seconds")
-    return steering(find_target(Path(record.run_dir), None, None), "command line")
+    return open_run(Path(record.run_dir)).steering("command line")

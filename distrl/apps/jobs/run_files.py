@@ -8,7 +8,6 @@ from distrl.errors import EXIT_INTERRUPTED
 from distrl.files import open_regular, read_small
 from distrl.launch.fleet import last_error
 from distrl.runs.directories import Run, open_run
-from distrl.runs.summary import outcome
 
 EXIT_FILE = "job.exit"
 """Name of the file in logs/ that has the exit code of the job's `distrl train`."""
@@ -31,9 +30,9 @@ def exit_code(record: JobRecord) -> int | None:
 
 def ended_with(record: JobRecord, code: int, run: Run | None) -> JobState:
     """Return the state of a job that has ended with an exit code, by what its run has left."""
-    state: State = "failed" if code else "ended"
     if run is not None and run.summary is not None and run.summary.exit_code == code:
-        return JobState(state, run.summary.error or outcome(run.summary), code)
+        return JobState.of(run.summary)
+    state: State = "failed" if code else "ended"
     if code == EXIT_INTERRUPTED:
         return JobState(state, "it was stopped before it began to train", code)
     return JobState(state, _last_error(record) or f"it has ended with {code} and has left no summary", code)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from distrl.errors import ConfigError, DistrlError
-from distrl.launch.attach import find_target, steering
+from distrl.runs.directories import open_run
 
 REFUSED = "refused: "
 """Begins the line with the error."""
@@ -25,7 +25,7 @@ def send(run_dir: Path, request: str, arguments: Sequence[str]) -> None:
     if not (run_dir / "run.json").exists():
         raise ConfigError("it has not begun to train; repeat the command in a few seconds")
     given = [None if word == "-" else int(word) for word in arguments]
-    with steering(find_target(run_dir, None, None), "command line") as run:
+    with open_run(run_dir).steering("command line") as run:
         match request, given:
             case "scale", [int(actors), int(force)]:
                 run.scale(actors, force=bool(force))

@@ -21,9 +21,9 @@ from distrl.apps.jobs.slurm_scripts import ACTORS_SCRIPT, LEARNER_SCRIPT, STOP_S
 from distrl.apps.jobs.target import OVER, JobState, LogLine, Plan, Report, State
 from distrl.data_store.atomic import put_file
 from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError, MemoryBackendError
-from distrl.launch.attach import find_target, steering
 from distrl.launch.run_to_join import RECLAIMED
 from distrl.roles.plan import ACTORS_ON_CLUSTER
+from distrl.runs.directories import open_run
 
 if TYPE_CHECKING:
     from distrl.memory_backend.steering import Steering
@@ -202,7 +202,7 @@ class SlurmJobs:
     def _steered(self, record: JobRecord) -> AbstractContextManager["Steering"]:
         if not _trains(record):
             raise ConfigError(f"{record.run_id} does not train yet; distrl status {record.run_dir} shows why")
-        return steering(find_target(Path(record.run_dir), None, None), "command line")
+        return open_run(Path(record.run_dir)).steering("command line")
 
 
 def _trains(record: JobRecord) -> bool:

@@ -13,7 +13,7 @@ from distrl.data_store.opening import open_objects
 from distrl.data_store.stored_run import StoredRun
 from distrl.errors import ConfigError, StoreError
 from distrl.memory_backend.keys import checked_run_id
-from distrl.runs.summary import Summary, outcome
+from distrl.runs.summary import Summary
 
 _FILES = (JOB_FILE, "summary.json", "manifest.json")
 
@@ -94,11 +94,9 @@ def _state(folder: Path) -> JobState:
     if not path.exists():
         return JobState("unknown", "the store has no summary: it trains, or was killed, or its machine is gone")
     try:
-        summary = Summary.read(path)
+        return JobState.of(Summary.read(path))
     except ConfigError as error:
         return JobState("unknown", str(error).replace(f"{folder}/", ""))
-    code = summary.exit_code
-    return JobState("failed" if code else "ended", summary.error or outcome(summary), code)
 
 
 def stored_log(url: str) -> Iterator[LogLine]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from distrl.apps.jobs.finding import directory_of_id, job_in
+from distrl.apps.jobs.finding import job_in
 from distrl.apps.jobs.record import CONFIG_FILE, JOB_FILE, Job, JobRecord, OpenRecord, or_no_job, submitting
 from distrl.apps.jobs.stored_jobs import require_free_in_store, store_record
 from distrl.apps.jobs.target import NoAnswerError, Report, Target
@@ -16,6 +16,7 @@ from distrl.apps.jobs.watching import state_of
 from distrl.config import RunConfig
 from distrl.data_store.atomic import TEMPORARY, put_file
 from distrl.errors import ConfigError, DistrlError, StoreError
+from distrl.runs.directories import directory_of_id
 
 UNDECIDED = "xxxxxx"
 """Stands for the random end of a run id in a dry run, whose output is the same at every call."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from distrl.apps.jobs.record import Job, JobRecord, OpenRecord
 from distrl.errors import ConfigError
+from distrl.runs.summary import Summary, outcome
 
 if TYPE_CHECKING:  # the plan of roles brings NumPy, which the command line's help does not need
     from distrl.roles.plan import RoleNeed
@@ -71,6 +72,12 @@ class JobState:
     exit_code: int | None = None
     silent: bool = False
     may_have_begun: bool = field(default=False, compare=False)
+
+    @classmethod
+    def of(cls, summary: Summary) -> "JobState":
+        """Return how a job has ended by the summary of its run."""
+        code = summary.exit_code
+        return cls("failed" if code else "ended", summary.error or outcome(summary), code)
 
 
 @dataclass(frozen=True)

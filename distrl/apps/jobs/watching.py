@@ -11,12 +11,11 @@ from typing import Any
 
 from distrl.apps.jobs import run_logs
 from distrl.apps.jobs.record import JobRecord
+from distrl.apps.jobs.run_files import run_of
 from distrl.apps.jobs.stored_jobs import stored_log
 from distrl.apps.jobs.target import JobState, LogLine, NoAnswerError, Report, State, Target
 from distrl.apps.jobs.targets import open_target
 from distrl.errors import ConfigError, DistrlError, printable
-from distrl.runs.directories import open_run
-from distrl.runs.summary import outcome
 
 WAIT_POLL_S = 1.0
 SILENT_S = 20.0
@@ -90,17 +89,15 @@ def _asked(record: JobRecord) -> JobState:
 
 def _by_summary(record: JobRecord, state: JobState) -> JobState:
     """Return how the job has ended, if its target cannot be asked and its summary is on this host."""
-    folder = Path(record.run_dir)
-    if state.state != "unknown" or not (folder / "run.json").exists():
+    if state.state != "unknown":
         return state
     try:
-        run = open_run(folder)
+        run = run_of(record)
     except ConfigError:
         return state
-    if run.summary is None or run.record.run_id != record.run_id:
+    if run is None or run.summary is None or run.record.run_id != record.run_id:
         return state
-    code = run.summary.exit_code
-    return JobState("failed" if code else "ended", run.summary.error or outcome(run.summary), code)
+    return JobState.of(run.summary)
 
 
 def job_words(record: JobRecord, state: JobState) -> str:

@@ -12,10 +12,11 @@ from distrl.apps.jobs.target import JobState
 from distrl.apps.jobs.targets import TARGETS
 from distrl.config import RunConfig
 from distrl.errors import ConfigError, OutageError
-from distrl.launch import attach, wanted_follower
+from distrl.launch import wanted_follower
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.records import SupervisorStatus
 from distrl.memory_backend.stream import QueueCaps
+from distrl.runs.directories import Run
 
 SUPERVISOR = SupervisorStatus("h", 1, 1, 3, True, 4, "the learner waits")
 
@@ -32,10 +33,10 @@ def backend(tmp_path, monkeypatch):
     twin.registry.beat_supervisor(SUPERVISOR)
 
     @contextmanager
-    def open_backend(target):
+    def opened_backend(found):
         yield twin
 
-    monkeypatch.setattr(attach, "open_backend", open_backend)
+    monkeypatch.setattr(Run, "backend", opened_backend)
     return twin
 
 

@@ -4,7 +4,6 @@ from contextlib import contextmanager
 
 import pytest
 
-from distrl.apps.commands import chaos as cli_chaos
 from distrl.apps.commands import main
 from distrl.errors import MemoryBackendError
 from distrl.launch import chaos
@@ -12,6 +11,7 @@ from distrl.launch.chaos import Kill
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.ledger import Ledger
 from distrl.memory_backend.stream import QueueCaps
+from distrl.runs.directories import Run
 
 
 @pytest.fixture
@@ -22,10 +22,10 @@ def run_dir(tmp_path, monkeypatch):
     twin.create("{}")
 
     @contextmanager
-    def open_backend(target):
+    def opened_backend(found):
         yield twin
 
-    monkeypatch.setattr(cli_chaos, "open_backend", open_backend)
+    monkeypatch.setattr(Run, "backend", opened_backend)
     (tmp_path / "run.json").write_text(json.dumps({"run_id": "r1", "redis_url": "redis://h:1/0", "pid": os.getpid()}))
     return str(tmp_path)
 

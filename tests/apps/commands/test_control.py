@@ -13,11 +13,11 @@ import distrl
 from distrl.apps.commands import main
 from distrl.config import RunConfig
 from distrl.errors import ConfigError, MemoryBackendError
-from distrl.launch import attach
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
 from distrl.memory_backend.records import Control, Demand, RoleStatus, SupervisorStatus
 from distrl.memory_backend.stream import QueueCaps
+from distrl.runs.directories import Run
 from distrl.types import UnrollHeader
 from tests.run_folders import summary
 from tests.waiting import wait_until
@@ -64,13 +64,13 @@ def backend(monkeypatch):
     opened = []
 
     @contextmanager
-    def open_backend(target):
-        opened.append(target)
+    def opened_backend(found):
+        opened.append(found)
         yield twin
 
-    monkeypatch.setattr(attach, "open_backend", open_backend)
+    monkeypatch.setattr(Run, "backend", opened_backend)
     yield twin
-    assert all(target.run_id == "r1" for target in opened)
+    assert all(found.record.run_id == "r1" for found in opened)
 
 
 @pytest.mark.parametrize(
@@ -298,14 +298,14 @@ def test_the_newest_run_is_the_default(workplace):
         path = make_run(workplace / "runs" / name, run_id=name) / "run.json"
         os.utime(path, (1000 - age, 1000 - age))
     (workplace / "runs" / "bare").mkdir()
-    assert attach.find_target(None, None, None).run_id == "new"
+    assert Run.find(None).record.run_id == "new"
 
 
 def test_runs_by_id(monkeypatch):
-    target = attach.find_target(None, "redis://h", "r9")
-    assert (target.run_id, target.redis_url, target.summary) == ("r9", "redis://h", None)
+    found = Run.find(None, "redis://h", "r9")
+    assert (found.record.run_id, found.record.redis_url, found.summary) == ("r9", "redis://h", None)
     monkeypatch.setenv("DISTRL_REDIS_URL", "redis://me:secret@env")
-    assert attach.find_target(None, None, "r9").redis_url == "redis://me@env"
+    assert Run.find(None, None, "r9").record.redis_url == "redis://me@env"
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_runs_that_cannot_be_found(workplace, arguments, message):
     (workplace / "damaged" / "run.json").write_text('{"run_id": 3')
     run, url, run_id = arguments
     with pytest.raises(ConfigError) as caught:
-        attach.find_target(run and workplace / run, url, run_id)
+        Run.find(run and str(workplace / run), url, run_id)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 

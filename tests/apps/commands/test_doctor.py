@@ -7,13 +7,14 @@ from contextlib import contextmanager
 import pytest
 
 from distrl import __version__
-from distrl.apps.commands import doctor, main
+from distrl.apps.commands import main
 from distrl.apps.doctor import machine as machine_doctor
 from distrl.apps.doctor import redis
 from distrl.apps.doctor import run as run_doctor
 from distrl.apps.doctor.findings import Finding
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.keys import RunKeys
+from distrl.runs.directories import Run
 from tests.run_folders import summary
 
 GOOD = Finding("ok", "cores", "8")
@@ -102,11 +103,11 @@ def test_a_running_job_is_looked_at_with_its_redis(machine, capsys, monkeypatch,
     opened = []
 
     @contextmanager
-    def open_backend(target):
-        opened.append(target.run_id)
+    def opened_backend(found):
+        opened.append(found.record.run_id)
         yield "backend"
 
-    monkeypatch.setattr(doctor, "open_backend", open_backend)
+    monkeypatch.setattr(Run, "backend", opened_backend)
     monkeypatch.setattr(
         run_doctor, "examine_run", lambda backend, run_id: iter([Finding("ok", "run", f"{run_id} of {backend}")])
     )

@@ -14,10 +14,10 @@ from distrl.memory_backend.stream import QueueCaps
 def runs(root, monkeypatch):
     monkeypatch.setattr("distrl.apps.dashboard.index.FRESH_S", 0.0)
     monkeypatch.setattr("distrl.apps.dashboard.index.RESTS", 0.0)
-    monkeypatch.setattr("distrl.apps.dashboard.jobs.LOOK_S", 0.0)
+    monkeypatch.setattr("distrl.apps.dashboard.live_runs.LOOK_S", 0.0)
     made = Runs(root)
     yield made
-    made.jobs.let_go(0.0)
+    made.live.let_go(0.0)
     made.index.close()
 
 

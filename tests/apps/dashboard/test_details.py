@@ -103,7 +103,7 @@ def test_the_head_of_a_running_job(runs, make_run, alive, redis_url):
     assert told["live"]["roles"][0]["cpu_share"] == 0.75
     backend.registry.set_control(paused=True)
     (folder / "logs" / "events.log").write_text("2026-01-02 03:04:05 asked: pause (by me)\n")
-    runs.jobs.let_go(0.0)
+    runs.live.let_go(0.0)
     assert details.described(runs, id_of("job"))["head"]["sentence"].startswith(
         "Paused since 2026-01-02 03:04:05, 80 %"
     )

@@ -39,7 +39,7 @@ def told(root, make_run, alive, redis_url):
     runs = Runs(root)
     text = exposition(runs, {}).decode()
     counts = backend.ledger.counts()
-    runs.jobs.let_go(0.0)
+    runs.live.let_go(0.0)
     runs.index.close()
     backend.delete()
     backend.close()
@@ -98,7 +98,7 @@ def test_roles(told):
 
 
 def test_a_job_whose_redis_is_gone_is_down(root, make_run, alive, tmp_path, monkeypatch):
-    monkeypatch.setattr("distrl.apps.dashboard.jobs.GIVE_UP_S", 0.01)
+    monkeypatch.setattr("distrl.apps.dashboard.live_runs.GIVE_UP_S", 0.01)
     make_run("job", ended=False, pid=alive, redis_url=f"unix://{tmp_path}/none")
     runs = Runs(root)
     text = exposition(runs, {}).decode()
@@ -124,7 +124,7 @@ def test_no_series_is_there_twice(root, make_run, alive, redis_url):
     assert {sample.labels["run"] for family in families for sample in family.samples} == {"lr1/seed1", "lr2/seed1"}
     assert len({family.name for family in families}) == len(families)
     assert {sample.value for family in families for sample in family.samples if sample.name == "distrl_run_up"} == {1.0}
-    runs.jobs.let_go(0.0)
+    runs.live.let_go(0.0)
     runs.index.close()
     for backend in backends:
         backend.delete()

@@ -99,7 +99,7 @@ def test_the_configuration_is_masked(runs, make_run):
 
 
 def test_a_run_whose_redis_is_gone(runs, make_run, alive, tmp_path, monkeypatch):
-    monkeypatch.setattr("distrl.apps.dashboard.jobs.GIVE_UP_S", 0.01)
+    monkeypatch.setattr("distrl.apps.dashboard.live_runs.GIVE_UP_S", 0.01)
     make_run("a", ended=False, pid=alive, redis_url=f"unix://{tmp_path}/none")
     (row,) = runs.listed()
     assert (row["state"], row["numbers"]) == ("running", {})

@@ -108,8 +108,9 @@ def launch(tmp_path, monkeypatch):
             place.create(search, load(sets=[*sets]))
         monkeypatch.setattr(evolving, "Pool", trained)
         monkeypatch.setattr(evolving, "_POLL_S", 0.0)
-        monkeypatch.setattr(evolving, "find_target", lambda run, url, run_id: run)
-        monkeypatch.setattr(evolving, "steering", trained.steering)
+        monkeypatch.setattr(
+            evolving, "open_run", lambda run: SimpleNamespace(steering=lambda by: trained.steering(run, by))
+        )
         said = []
         run.search = search
         code = evolve(search, place, said.append)

@@ -3,9 +3,10 @@ import os
 
 import pytest
 
-from distrl.apps.jobs.finding import as_job, directory_of_id, known_jobs, run_directory
+from distrl.apps.jobs.finding import as_job, known_jobs
 from distrl.apps.jobs.record import JobRecord
 from distrl.errors import ConfigError
+from distrl.runs.directories import directory_of_id, run_directory
 
 
 def record(run_id="pong", **changes):

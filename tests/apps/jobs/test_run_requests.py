@@ -6,6 +6,7 @@ import pytest
 
 from distrl.apps.jobs import run_requests
 from distrl.errors import ConfigError
+from distrl.runs.directories import Run
 
 
 @pytest.fixture
@@ -18,12 +19,11 @@ def sent(tmp_path, monkeypatch):
             return lambda *given, **named: calls.append((name, *given, *named.values()))
 
     @contextmanager
-    def steering(target, by):
+    def steering(run, by):
         yield Recorder()
 
-    monkeypatch.setattr(run_requests, "find_target", lambda *where: where)
-    monkeypatch.setattr(run_requests, "steering", steering)
-    (tmp_path / "run.json").touch()
+    monkeypatch.setattr(Run, "steering", steering)
+    (tmp_path / "run.json").write_text('{"run_id": "r1", "redis_url": null, "pid": 0}')
     return calls
 
 

@@ -1,4 +1,4 @@
-"""Running jobs in Redis: found by scans of its servers, read and steered over one connection each.
+"""Live runs in Redis: found by scans of its servers, read and steered over one connection each.
 
 A Redis that is unreachable or holds unexpected data is a `problem` to show, not an error of the page.
 """
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any, NamedTuple
 
 from distrl.apps.dashboard.role_history import RoleHistory
@@ -22,25 +22,15 @@ from distrl.errors import ConfigError, DistrlError, one_line
 from distrl.memory_backend.backend import Backend, connect, connect_engine
 from distrl.memory_backend.engine import Engine, RunStore
 from distrl.memory_backend.keys import RunKeys, run_of, runs_pattern, split_namespace, with_namespace
-from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.local import PREFIX as LOCAL
 from distrl.memory_backend.meter import Meter
-from distrl.memory_backend.records import (
-    SILENT_S,
-    Control,
-    RoleStatus,
-    SupervisorStatus,
-    blocked_share,
-    heartbeat_ages_s,
-    rates_while_paused,
-)
+from distrl.memory_backend.records import RoleStatus
 from distrl.metrics.snapshot import Snapshot, Value, amount
 from distrl.runs.directories import RunRecord
+from distrl.runs.reading import NOT_YET, SILENT_FOR_S, SILENT_S, Reading
 
 SCAN_S = 2.0
 """Seconds between two scans."""
-GONE_S = 15.0
-"""A remote run without any heartbeat for that long is no longer shown."""
 LOOK_S = 0.9
 """How long a look is reused: a little less than the second between polls of a page."""
 FIRST_RETRY_S, LONGEST_RETRY_S = 2.0, 30.0
@@ -54,7 +44,6 @@ MOST_S = 5.0
 """Time-out of one look or one action."""
 AT_ONCE = 8
 """Threads that read; a Redis that hangs blocks one of them for at most `MOST_S`."""
-NOT_YET = "its Redis has not answered yet"
 
 ODD = (DistrlError, ArithmeticError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """Errors of reading a Redis: unreachable, or bytes that this version of distrl has not written."""
@@ -84,49 +73,15 @@ class _Reads:
         return first
 
 
-@dataclass(frozen=True)
-class Look:
-    """One read of a run's state.
-
-    Attributes:
-        at: Time of the read, in seconds since 1970.
-        snapshots: (id, snapshot), oldest first.
-        seen_s: (role, id) -> age of its newest heartbeat by the clock of Redis.
-        redis: used_bytes, peak_bytes, limit_bytes (0: none), clients, version, url.
-        problem: Reason why this is out of date; None if it is not.
-    """
-
-    at: float = 0.0
-    snapshots: tuple[tuple[str, Snapshot], ...] = ()
-    roles: tuple[RoleStatus, ...] = ()
-    seen_s: Mapping[tuple[str, int], float] = field(default_factory=dict)
-    control: Control = field(default_factory=Control)
-    counts: LedgerCounts = field(default_factory=LedgerCounts)
-    redis: Mapping[str, Any] = field(default_factory=dict)
-    supervisor: SupervisorStatus | None = None
-    problem: str | None = None
-
-    @property
-    def latest(self) -> Snapshot:
-        """The newest snapshot with the supervisor's numbers; empty before the first."""
-        if not self.snapshots:
-            return {}
-        actors = sum(role.role == "actor" for role in self.roles)
-        fleet = {"actors_up": actors, "actors_blocked_share": blocked_share(self.roles)}
-        if self.supervisor is not None:
-            fleet["actors_wanted"] = self.supervisor.actors_wanted
-        return {**self.snapshots[-1][1], **fleet, **rates_while_paused(self.roles)}
-
-
-class Job:
-    """One running job. Safe for several threads."""
+class LiveRun:
+    """One live run. Safe for several threads."""
 
     def __init__(self, record: RunRecord, clock: Callable[[], float] = time.monotonic) -> None:
         self.record = record
         self._clock = clock
         self._lock = threading.Lock()
         self._backend: Backend | None = None
-        self._look = Look(problem=NOT_YET)
+        self._look = Reading(problem=NOT_YET)
         self._meter = Meter(MOST_BYTES, MOST_S)
         self._kept: deque[tuple[str, Snapshot]] = deque(maxlen=KEPT)
         self._reads = _Reads(clock)
@@ -134,7 +89,7 @@ class Job:
         self.asked = clock()
 
     @property
-    def newest(self) -> Look:
+    def newest(self) -> Reading:
         """The newest look, without waiting."""
         return self._look
 
@@ -143,7 +98,7 @@ class Job:
         """Whether the newest look is too old."""
         return self._reads.are_due
 
-    def look(self) -> Look:
+    def look(self) -> Reading:
         """Return a look at most `LOOK_S` old; while Redis is unreachable, the last one with the problem."""
         self.asked = self._clock()
         with self._lock:
@@ -178,30 +133,16 @@ class Job:
         else:
             self._reads.succeeded(LOOK_S)
 
-    def _taken(self, backend: Backend) -> Look:
-        registry = backend.registry
+    def _taken(self, backend: Backend) -> Reading:
         backend.config_json()
-        after = self._kept[-1][0] if self._kept else "0"
-        self._kept.extend((entry, finite(snapshot)) for entry, snapshot in registry.snapshots(after))
-        roles, now = tuple(registry.roles()), registry.clock()
-        self.history.add(time.time(), roles)
+        found = Reading.of(backend, self._kept[-1][0] if self._kept else "0")
+        self._kept.extend((entry, finite(snapshot)) for entry, snapshot in found.snapshots)
+        self.history.add(found.at, found.roles)
         info = backend.engine.call("INFO")
-        redis = {"url": backend.engine.url, "version": str(info["redis_version"])}
         sizes = {"used_bytes": "used_memory", "peak_bytes": "used_memory_peak", "limit_bytes": "maxmemory"}
-        return Look(
-            at=time.time(),
-            snapshots=tuple(self._kept),
-            roles=roles,
-            seen_s=dict(zip(((role.role, role.id) for role in roles), heartbeat_ages_s(now, roles), strict=True)),
-            control=registry.control(),
-            supervisor=registry.supervisor(),
-            counts=backend.ledger.counts(),
-            redis={
-                **redis,
-                **{name: int(info.get(key, 0)) for name, key in sizes.items()},
-                "clients": int(info.get("connected_clients", 0)),
-            },
-        )
+        numbers = {name: int(info.get(key, 0)) for name, key in (sizes | {"clients": "connected_clients"}).items()}
+        redis = {"url": backend.engine.url, "version": str(info["redis_version"]), **numbers}
+        return replace(found, snapshots=tuple(self._kept), redis=redis)
 
     def _connected(self) -> Backend:
         if self._backend is None:
@@ -226,56 +167,56 @@ class Found(NamedTuple):
     leaves: Leaves
 
 
-class Jobs:
-    """The running jobs that pages show, read by separate threads, and the runs that `scan` finds in some servers."""
+class LiveRuns:
+    """The live runs that pages show, read by separate threads, and the runs that `scan` finds in some servers."""
 
     def __init__(self, urls: Sequence[str] = (), clock: Callable[[], float] = time.monotonic) -> None:
-        self._jobs: dict[tuple[str | None, str], Job] = {}  # (Redis with the namespace, run id) -> job
-        self._looking: dict[Job, Future[Look]] = {}
+        self._live: dict[tuple[str | None, str], LiveRun] = {}  # (Redis with the namespace, run id) -> run
+        self._looking: dict[LiveRun, Future[Reading]] = {}
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(AT_ONCE, "look")
         self._servers = [_Server(url, clock) for url in urls]
         self._scanning = threading.Lock()
         self._found: Sequence[Found] = ()
 
-    def of(self, record: RunRecord) -> Job:
+    def of(self, record: RunRecord) -> LiveRun:
         """Return the one connection to this launch of a run."""
         name = record.redis_url, record.run_id
         with self._lock:
-            job = self._jobs.get(name)
-            if job is None or job.record != record:
-                if job is not None:  # launched again under the same id
-                    self._threads.submit(job.close)
-                job = self._jobs[name] = Job(record)
-            return job
+            run = self._live.get(name)
+            if run is None or run.record != record:
+                if run is not None:  # launched again under the same id
+                    self._threads.submit(run.close)
+                run = self._live[name] = LiveRun(record)
+            return run
 
-    def looks(self, records: Sequence[RunRecord], wait_s: float) -> list[Look]:
+    def looks(self, records: Sequence[RunRecord], wait_s: float) -> list[Reading]:
         """Return one look each, read in parallel; after `wait_s` in all, the last looks of those without an answer."""
-        jobs = [self.of(record) for record in records]
-        wait([future for job in jobs if (future := self._refreshed(job)) is not None], wait_s)
-        return [job.newest for job in jobs]
+        runs = [self.of(record) for record in records]
+        wait([future for run in runs if (future := self._refreshed(run)) is not None], wait_s)
+        return [run.newest for run in runs]
 
-    def _refreshed(self, job: Job) -> "Future[Look] | None":
-        """Start to read the job unless a thread does so; None: the last look is recent enough."""
-        job.asked = time.monotonic()
+    def _refreshed(self, run: LiveRun) -> "Future[Reading] | None":
+        """Start to read the run unless a thread does so; None: the last look is recent enough."""
+        run.asked = time.monotonic()
         with self._lock:
-            looking = self._looking.get(job)
+            looking = self._looking.get(run)
             if looking is not None and not looking.done():
                 return looking
-            self._looking.pop(job, None)
-            if job.is_due:
-                self._looking[job] = self._threads.submit(job.look)
-            return self._looking.get(job)
+            self._looking.pop(run, None)
+            if run.is_due:
+                self._looking[run] = self._threads.submit(run.look)
+            return self._looking.get(run)
 
     def let_go(self, idle_s: float = IDLE_S) -> None:
         """Close the connections to runs that no page shows."""
         with self._lock:
-            idle = [name for name, job in self._jobs.items() if time.monotonic() - job.asked >= idle_s]
-            gone = [self._jobs.pop(name) for name in idle]
-            for job in gone:
-                self._looking.pop(job, None)
-        for job in gone:
-            job.close()
+            idle = [name for name, run in self._live.items() if time.monotonic() - run.asked >= idle_s]
+            gone = [self._live.pop(name) for name in idle]
+            for run in gone:
+                self._looking.pop(run, None)
+        for run in gone:
+            run.close()
 
     def found(self) -> Sequence[Found]:
         """Return the runs of the newest `scan`, without waiting; an unreachable Redis keeps its last result."""
@@ -362,7 +303,7 @@ class _Server:
         if before != beats:
             since = self._clock()
         self._beats[name] = (beats, since)
-        if self._clock() - since >= GONE_S:
+        if self._clock() - since >= SILENT_FOR_S:
             return None
         url = with_namespace(self._url, namespace)
         record = RunRecord(run_id=run_id, redis_url=url, pid=0, started=_started(run_id))
@@ -393,10 +334,10 @@ def finite(snapshot: Mapping[str, Any]) -> dict[str, Value]:
 _SHOWN = [field.name for field in fields(RoleStatus) if field.name not in ("stacks", "machine")]
 
 
-def role_rows(look: Look) -> list[dict[str, Any]]:
+def role_rows(look: Reading) -> list[dict[str, Any]]:
     """Return the heartbeats as pages show them."""
     newest = int(amount(look.latest, "weights_version"))
-    return [_role_row(role, look.seen_s.get((role.role, role.id), 0.0), newest) for role in look.roles]
+    return [_role_row(role, age_s, newest) for role, age_s in zip(look.roles, look.ages_s, strict=True)]
 
 
 def _role_row(role: RoleStatus, seen_s: float, newest: int) -> dict[str, Any]:

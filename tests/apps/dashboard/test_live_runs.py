@@ -5,13 +5,14 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from distrl.apps.dashboard import jobs as module
-from distrl.apps.dashboard.jobs import FIRST_RETRY_S, LOOK_S, Job, Jobs, Look, finite, host_loads, role_rows
+from distrl.apps.dashboard import live_runs as module
+from distrl.apps.dashboard.live_runs import FIRST_RETRY_S, LOOK_S, LiveRun, LiveRuns, finite, host_loads, role_rows
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.memory_backend.backend import connect
-from distrl.memory_backend.records import SILENT_S, GpuLoad, HostLoad, RoleStatus, SupervisorStatus
+from distrl.memory_backend.records import GpuLoad, HostLoad, RoleStatus, SupervisorStatus
 from distrl.memory_backend.stream import QueueCaps
 from distrl.runs.directories import RunRecord
+from distrl.runs.reading import SILENT_S, Reading
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
@@ -49,7 +50,7 @@ def clock():
 
 @pytest.fixture
 def run(job, clock):
-    seen = Job(job.record, clock)
+    seen = LiveRun(job.record, clock)
     yield seen
     seen.close()
 
@@ -101,15 +102,12 @@ def test_when_a_role_was_last_heard_of(job, run, clock):
     job.registry.beat(actor(1, beat=1))
     late = {role.id: job.registry.clock() - role.at for role in job.registry.roles()}
     look = run.look()
-    assert {name: age_s >= late[name[1]] for name, age_s in look.seen_s.items()} == {
-        ("actor", 0): True,
-        ("actor", 1): True,
-    }
-    assert [row["seen_s"] for row in role_rows(look)] == [*look.seen_s.values()]
+    assert [age_s >= late[role.id] for role, age_s in zip(look.roles, look.ages_s, strict=True)] == [True, True]
+    assert [row["seen_s"] for row in role_rows(look)] == look.ages_s
 
 
 def test_a_role_that_is_silent_says_so(job, run):
-    look = Look(roles=(actor(0), actor(1)), seen_s={("actor", 0): SILENT_S + 0.1, ("actor", 1): SILENT_S})
+    look = Reading(roles=(actor(0), actor(1, at=0.5)), clock=SILENT_S + 0.5)
     assert [row["silent"] for row in role_rows(look)] == [True, False]
 
 
@@ -131,7 +129,7 @@ def test_a_run_that_is_gone_from_redis_is_told_and_its_last_numbers_stay(job, ru
 def test_a_redis_that_is_not_there_is_asked_less_and_less_often(clock, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(module, "connect", lambda *_, **__: asked.append(clock.now) or _unreachable())
-    run = Job(RunRecord(run_id="r", redis_url=f"unix://{tmp_path}/none", pid=1), clock)
+    run = LiveRun(RunRecord(run_id="r", redis_url=f"unix://{tmp_path}/none", pid=1), clock)
     for _ in range(100):
         assert run.look().problem == "unreachable"
         clock.now += 1.0
@@ -144,7 +142,7 @@ def _unreachable():
 
 def test_a_redis_that_nobody_listens_at(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "GIVE_UP_S", 0.01)
-    look = Job(RunRecord(run_id="r", redis_url=f"unix://{tmp_path}/none", pid=1)).look()
+    look = LiveRun(RunRecord(run_id="r", redis_url=f"unix://{tmp_path}/none", pid=1)).look()
     assert "is unreachable" in look.problem
 
 
@@ -214,7 +212,7 @@ def odd(request):
 )
 def test_a_redis_that_answers_without_end_is_not_read_to_the_end(odd, monkeypatch):
     monkeypatch.setattr(module, "MOST_BYTES", 2**20)
-    look = Job(RunRecord(run_id="r", redis_url=odd.url, pid=1)).look()
+    look = LiveRun(RunRecord(run_id="r", redis_url=odd.url, pid=1)).look()
     assert "answers with more than 1,048,576 bytes" in look.problem
     assert odd.sent < 2**25  # what the kernel keeps for both ends comes on top
 
@@ -223,14 +221,14 @@ def test_a_redis_that_answers_without_end_is_not_read_to_the_end(odd, monkeypatc
     "odd", [b"*1\r\n" * 2**14, b":" + b"9" * 10**4 + b"\r\n", b"$-9\r\n", b"\xff\r\n"], indirect=True
 )
 def test_what_is_no_answer_is_a_problem(odd):
-    assert Job(RunRecord(run_id="r", redis_url=odd.url, pid=1)).look().problem
+    assert LiveRun(RunRecord(run_id="r", redis_url=odd.url, pid=1)).look().problem
 
 
 @pytest.mark.parametrize("odd", [b""], indirect=True)
 def test_a_redis_that_says_nothing_keeps_no_reader_of_the_list(odd, monkeypatch):
     """The looks are on threads of their own: what is asked for is answered before Redis is."""
     monkeypatch.setattr(module, "MOST_S", 1.0)
-    runs = Jobs()
+    runs = LiveRuns()
     records = [RunRecord(run_id=f"r{n}", redis_url=odd.url, pid=1) for n in range(20)]
     assert {look.problem for look in runs.looks(records, 0.1)} == {module.NOT_YET}
     assert len(odd.clients) <= module.AT_ONCE
@@ -241,12 +239,12 @@ def test_a_redis_that_says_nothing_keeps_no_reader_of_the_list(odd, monkeypatch)
 @pytest.mark.parametrize("odd", [b""], indirect=True)
 def test_a_redis_that_says_nothing_is_given_up(odd, monkeypatch):
     monkeypatch.setattr(module, "MOST_S", 0.2)
-    look = Job(RunRecord(run_id="r", redis_url=odd.url, pid=1)).look()
+    look = LiveRun(RunRecord(run_id="r", redis_url=odd.url, pid=1)).look()
     assert look.problem == "Redis has not answered within 0.2 s; check that it runs and the URL"
 
 
 def test_without_redis():
-    run = Job(RunRecord(run_id="r", redis_url=None, pid=1))
+    run = LiveRun(RunRecord(run_id="r", redis_url=None, pid=1))
     assert run.look().problem == "one process without Redis (actors.count: 0); see its files"
     with pytest.raises(ConfigError, match="one process"), run.backend():
         pass
@@ -262,7 +260,7 @@ def test_acting_wants_a_run_that_is_there(job, run):
 
 
 def test_one_connection_a_run_let_go_of_when_nobody_asks(job):
-    runs = Jobs()
+    runs = LiveRuns()
     assert runs.of(job.record) is runs.of(job.record)
     assert [look.problem for look in runs.looks([job.record, job.record], 60.0)] == [None, None]
 
@@ -287,7 +285,7 @@ def test_numbers_that_json_cannot_say():
 
 
 def test_before_the_first_snapshot():
-    assert Look().latest == {}
+    assert Reading().latest == {}
 
 
 def test_a_paused_run_has_no_rate_though_its_last_snapshot_had_one():
@@ -296,7 +294,7 @@ def test_a_paused_run_has_no_rate_though_its_last_snapshot_had_one():
     paused = (actor(0, state="paused"), actor(1, state="paused"))
 
     def rates(*roles):
-        latest = Look(snapshots=snapshots, roles=roles).latest
+        latest = Reading(snapshots=snapshots, roles=roles).latest
         return latest["env_steps_per_s"], latest["updates_per_s"]
 
     assert rates(*paused, learner) == (0.0, 0.0)
@@ -315,4 +313,4 @@ def test_a_host_is_as_its_learner_measures_it_which_may_have_gpus():
         RoleStatus("learner", 0, 1, "hera", 5, "training", machine=full),
     ]
     assert host_loads(roles) == {"hera": asdict(full), "zeus": asdict(plain)}
-    assert "machine" not in role_rows(Look(roles=tuple(roles)))[0]
+    assert "machine" not in role_rows(Reading(roles=tuple(roles)))[0]

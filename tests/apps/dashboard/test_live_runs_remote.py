@@ -11,13 +11,14 @@ from distrl.apps.config.configuration import Configuration, load_text
 from distrl.apps.dashboard import drafts
 from distrl.apps.dashboard.access import Access
 from distrl.apps.dashboard.app import make_app
-from distrl.apps.dashboard.jobs import GONE_S, SCAN_S, Jobs, check_reachable
+from distrl.apps.dashboard.live_runs import SCAN_S, LiveRuns, check_reachable
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.memory_backend.backend import connect, connect_engine
 from distrl.memory_backend.records import RoleStatus
 from distrl.memory_backend.redis_client import RedisClient
 from distrl.memory_backend.stream import QueueCaps
 from distrl.roles.description import RunDescription
+from distrl.runs.reading import SILENT_FOR_S
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 
 pytestmark = pytest.mark.redis
@@ -55,7 +56,7 @@ def clock():
 
 @pytest.fixture
 def remote_runs(redis_url, clock):
-    made = Jobs([redis_url], clock)
+    made = LiveRuns([redis_url], clock)
     yield made
     made.close()
 
@@ -96,7 +97,7 @@ def test_a_run_is_found_when_it_has_given_a_sign_of_life(job, remote_runs, clock
 def test_it_is_not_there_when_it_is_silent_and_back_when_it_is_not(job, remote_runs, clock):
     looked(remote_runs)
     beat(job, 2)
-    for later, there in ((SCAN_S, True), (GONE_S - 0.1, True), (SCAN_S, False)):
+    for later, there in ((SCAN_S, True), (SILENT_FOR_S - 0.1, True), (SCAN_S, False)):
         clock.now += later
         assert (RUN in looked(remote_runs)) is there
     beat(job, 3)
@@ -171,8 +172,8 @@ def test_a_redis_that_is_not_there_is_asked_again_ever_more_rarely(clock, monkey
         asked.append(clock.now)
         raise MemoryBackendError("unreachable")
 
-    monkeypatch.setattr("distrl.apps.dashboard.jobs.connect_engine", refuse)
-    remote_runs = Jobs(["redis://127.0.0.1:1"], clock)
+    monkeypatch.setattr("distrl.apps.dashboard.live_runs.connect_engine", refuse)
+    remote_runs = LiveRuns(["redis://127.0.0.1:1"], clock)
     for later in (0.0, 1.9, 0.2, 3.9, 0.2):
         clock.now += later
         assert looked(remote_runs) == {}
@@ -183,18 +184,18 @@ def test_a_redis_that_is_not_there_is_asked_again_ever_more_rarely(clock, monkey
 def client(root, redis_url, monkeypatch):
     monkeypatch.setattr("distrl.apps.dashboard.index.FRESH_S", 0.0)
     monkeypatch.setattr("distrl.apps.dashboard.index.RESTS", 0.0)
-    monkeypatch.setattr("distrl.apps.dashboard.jobs.LOOK_S", 0.0)
+    monkeypatch.setattr("distrl.apps.dashboard.live_runs.LOOK_S", 0.0)
     app = make_app(root, Access("127.0.0.1"), redis_urls=[redis_url])
     with TestClient(app, base_url="http://127.0.0.1:8720") as made:
-        made.jobs = app.state.runs.jobs
+        made.live = app.state.runs.live
         yield made
 
 
 def listed(client, job):
     """As it is after two looks, between which the job's learner has given a sign of life."""
-    client.jobs.scan()
+    client.live.scan()
     beat(job, time.monotonic_ns())
-    client.jobs.scan()
+    client.live.scan()
     return {row["name"]: row for row in client.get("/api/runs").json()["runs"]}
 
 
@@ -253,7 +254,7 @@ def test_runs_of_two_namespaces_with_one_id_are_two_runs(job, client, redis_url)
     other.create(DESCRIPTION)
     try:
         other.registry.beat(LEARNER)
-        client.jobs.scan()
+        client.live.scan()
         other.registry.beat(replace(LEARNER, beat=2))
         job.registry.add_snapshot({"updates": 1})
         other.registry.add_snapshot({"updates": 2})
@@ -278,6 +279,6 @@ def test_a_directory_here_is_not_the_run_of_another_namespace(job, client, make_
 def test_it_is_no_longer_listed_when_redis_has_forgotten_it(job, client):
     row = listed(client, job)[RUN]
     job.delete()
-    client.jobs.scan()
+    client.live.scan()
     assert client.get("/api/runs").json()["runs"] == []
     assert client.get(f"/api/runs/{row['id']}").status_code == 404
