@@ -1,12 +1,12 @@
 """The roles of a run, as data, and checks of what they need. Launchers turn each into a process or a Ray actor."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from distrl.config import RunConfig
 from distrl.errors import ConfigError
 from distrl.learner.replay_set_up import fitting_replay, unroll_schema
-from distrl.memory_backend.records import RoleStatus, role_name
+from distrl.memory_backend.records import RoleStatus
+from distrl.role_kinds import role_name
 from distrl.roles.machine import cores
 from distrl.types import EnvSpec
 
@@ -15,12 +15,17 @@ from distrl.types import EnvSpec
 class Role:
     """One role of a run; `name` is its log's name, its process title and what messages call it."""
 
-    kind: Literal["learner", "actor", "evaluator"]
+    kind: str
     id: int = 0
 
     @classmethod
     def of(cls, status: RoleStatus) -> "Role":
         return cls(status.role, status.id)
+
+    @property
+    def key(self) -> str:
+        """Name of the role in the registry, as `RoleStatus.key`."""
+        return f"{self.kind}:{self.id}"
 
     @property
     def name(self) -> str:

@@ -61,11 +61,11 @@ def test_an_id_whose_claim_a_fail_over_has_lost_is_not_given_again_to_another(ba
     assert backend.registry.claim_actor() == 10_002
 
 
-def test_heartbeats_of_some_actors_are_read_alone(backend):
+def test_heartbeats_of_some_roles_are_read_alone(backend):
     for actor in (1, 2, 3):
         backend.registry.beat(replace(ACTOR, id=actor))
-    assert [status.id for status in backend.registry.actors([3, 9, 1])] == [3, 1]
-    assert backend.registry.actors([]) == []
+    assert [status.id for status in backend.registry.heartbeats(["actor:3", "actor:9", "actor:1"])] == [3, 1]
+    assert backend.registry.heartbeats([]) == []
 
 
 @pytest.mark.parametrize("actor", [-1, 10**18, 2**63, 10**23])

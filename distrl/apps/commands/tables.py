@@ -12,9 +12,10 @@ from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.records import SILENT_S, Control, RoleStatus, SupervisorStatus, blocked_share
 from distrl.metrics.phrases import NO_EPISODE, UNKNOWN, lost_words, return_words, used_words, waiting_words
 from distrl.metrics.snapshot import Snapshot, amount, number
+from distrl.role_kinds import KINDS
 from distrl.runs.summary import duration
 
-_ORDER = ("learner", "actor", "evaluator")
+_ORDER = [*KINDS]
 
 
 def print_status(

@@ -15,7 +15,7 @@ from distrl.apps.jobs.record import CONFIG_FILE, Job
 from distrl.config.document import parse_mapping
 from distrl.environments.extras import extras_of
 from distrl.errors import ConfigError
-from distrl.memory_backend.access import Role, user_name
+from distrl.memory_backend.access import user_name
 from distrl.memory_backend.keys import with_namespace
 from distrl.memory_backend.redis_address import parse_address, with_user
 from distrl.roles.plan import role_needs
@@ -154,7 +154,7 @@ def _redis_urls(url: str, namespace: str) -> dict[str, str]:
     the namespace, so the other URLs do."""
     user = parse_address(url).user
 
-    def of(role: Role) -> str:
+    def of(role: str) -> str:
         return with_namespace(url if user is None else with_user(url, user_name(namespace, role)), namespace)
 
     return {"url": url, "actorUrl": of("actor"), "dashboardUrl": of("operator")}
