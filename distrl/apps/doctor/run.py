@@ -15,7 +15,6 @@ from distrl.metrics.phrases import lost_words, role_states, used_words, verdict
 from distrl.metrics.snapshot import Snapshot
 from distrl.roles.description import RunDescription
 from distrl.roles.join import HEARTBEAT_S
-from distrl.roles.plan import Role
 from distrl.runs.summary import Summary, duration, outcome
 
 QUIET_S = 60.0
@@ -170,8 +169,8 @@ def _of_roles(before: Look, now: Look, *, awaits_actors: bool) -> Iterator[Findi
     for role in now.roles:
         if earlier.get((role.role, role.id)) == (role.incarnation, role.beat):
             told = f"silent for {BETWEEN_S:g} s: process {role.pid} on {role.host}"
-            advice = f"the run's own command, if it still runs, starts it again; see logs/{Role.of(role).log_name}"
-            yield Finding("error", Role.of(role).name, told, advice)
+            advice = f"the run's own command, if it still runs, starts it again; see logs/{role.log}.log"
+            yield Finding("error", role.name, told, advice)
 
 
 def _rows(roles: Sequence[RoleStatus]) -> list[dict[str, str]]:

@@ -18,7 +18,7 @@ from distrl.errors import ConfigError
 from distrl.memory_backend.access import user_name
 from distrl.memory_backend.keys import with_namespace
 from distrl.memory_backend.redis_address import parse_address, with_user
-from distrl.roles.plan import role_needs
+from distrl.roles.plan import cores_beside_actors, role_needs
 
 LONGEST_ID = 53
 """Longest name of a Helm release."""
@@ -106,7 +106,7 @@ def _derived(job: Job, *, secrets: bool) -> dict[str, Any]:
     settings = config.kubernetes
     per_pod = settings.per_pod
     needs = role_needs(config)
-    in_learner = math.ceil(sum(need.count * need.cpus for need in needs if need.role != "actor"))
+    in_learner = cores_beside_actors(config)
     follows = bool(at(settings.values, "autoscaling.enabled", False))
     values: dict[str, Any] = {
         "run": {"config": _run_config(job, follows=follows, secrets=secrets)},
