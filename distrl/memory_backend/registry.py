@@ -112,12 +112,10 @@ class Registry:
         Raises:
             ConfigError: The id is not allowed.
         """
-        return self._register(checked_actor(actor))
+        return self.register(checked_actor(actor))
 
-    def register_evaluator(self) -> int:
-        return self._register("evaluator")
-
-    def _register(self, role: int | str) -> int:
+    def register(self, role: int | str) -> int:
+        """Return the new incarnation of an actor, or of another role by its name."""
         incarnation = int(self._run.write_one("HINCRBY", self._keys.incarnations, role, 1))
         self._run.confirm("the registration of this role")
         return incarnation
