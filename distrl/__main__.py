@@ -12,18 +12,17 @@ from types import FrameType
 
 from distrl.errors import EXIT_INTERRUPTED, ConfigError
 from distrl.health import quick_probe
+from distrl.role_kinds import KINDS
 from distrl.shadows import shadow
-
-ROLES = ("actor", "learner", "evaluator")
-"""Commands that a supervisor starts. It assumes that a role which SIGTERM has ended had nothing to save yet."""
 
 
 def main() -> int:
     """Run this process's command line and return the exit code.
 
-    A signal that arrives while the command is being imported ends the process with 130: nothing has been launched.
+    A signal that arrives while the command is being imported ends the process with 130: nothing has been launched. A
+    role's supervisor expects that SIGTERM ends it as a signal: then it had nothing to save yet.
     """
-    numbers = [signal.SIGINT] if sys.argv[1:2] and sys.argv[1] in ROLES else [signal.SIGINT, signal.SIGTERM]
+    numbers = [signal.SIGINT] if sys.argv[1:2] and sys.argv[1] in KINDS else [signal.SIGINT, signal.SIGTERM]
     if len(numbers) > 1 and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # ignored after nohup
         numbers.append(signal.SIGHUP)
     for number in numbers:

@@ -14,17 +14,16 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal, get_args
 
+from distrl import role_kinds
 from distrl.errors import ConfigError
 
 DIRECTORY_VARIABLE = "DISTRL_HEALTH_DIR"
 BEAT_S = 1.0
 WITHIN_S = 30.0
 """Default of the greatest age of a heartbeat."""
-Kind = Literal["supervisor", "learner", "actors", "actor", "evaluator", "dashboard"]
-"""Kind of a process: that of `distrl train`, `learner`, `actors`, `actor`, `evaluator` or `dashboard`."""
-KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS = ("supervisor", *role_kinds.KINDS, "actors", "dashboard")
+"""Kinds of processes: that of `distrl train`, roles, and those of `distrl actors` and `distrl dashboard`."""
 _DIGITS = 24
 log = logging.getLogger(__name__)
 
@@ -32,7 +31,7 @@ log = logging.getLogger(__name__)
 class Beats:
     """The heartbeats of this process; `beat` writes one."""
 
-    def __init__(self, directory: Path, kind: Kind) -> None:
+    def __init__(self, directory: Path, kind: str) -> None:
         """Write the first heartbeat.
 
         Raises:
@@ -66,7 +65,7 @@ class Beats:
 
 
 @contextmanager
-def opened(kind: Kind) -> Iterator[Beats | None]:
+def opened(kind: str) -> Iterator[Beats | None]:
     """Yield the heartbeats of this process, or None where no probe reads them."""
     directory = os.environ.get(DIRECTORY_VARIABLE)
     if not directory:
@@ -80,7 +79,7 @@ def opened(kind: Kind) -> Iterator[Beats | None]:
 
 
 @contextmanager
-def beating(kind: Kind) -> Iterator[None]:
+def beating(kind: str) -> Iterator[None]:
     """While inside, write heartbeats from a thread of their own: neither Redis nor a long step delays them."""
     with opened(kind) as beats:
         if beats is None:
@@ -101,7 +100,7 @@ def beating(kind: Kind) -> Iterator[None]:
             thread.join()
 
 
-def ages_s(directory: Path) -> dict[Kind, float]:
+def ages_s(directory: Path) -> dict[str, float]:
     """Return for each kind of process here the age in seconds of its newest heartbeat.
 
     Files of processes that have ended are ignored: their parent starts them again, or ends as well.
@@ -109,7 +108,7 @@ def ages_s(directory: Path) -> dict[Kind, float]:
     Raises:
         OSError: The directory exists, and cannot be read.
     """
-    ages: dict[Kind, float] = {}
+    ages: dict[str, float] = {}
     for path in sorted(directory.iterdir()) if directory.exists() else ():
         kind = next((kind for kind in KINDS if path.name.partition(".")[0] == kind), None)
         with suppress(OSError, ValueError):  # it has ended just now, or is no file of ours
@@ -129,7 +128,7 @@ def _text_if_held(path: Path) -> str | None:
     return None
 
 
-def judge(directory: Path, wanted: Kind | None, within_s: float) -> tuple[bool, str]:
+def judge(directory: Path, wanted: str | None, within_s: float) -> tuple[bool, str]:
     """Return whether the processes here are alive, and one line that says why.
 
     Args:
@@ -149,7 +148,7 @@ def judge(directory: Path, wanted: Kind | None, within_s: float) -> tuple[bool, 
     return not late, f"no heartbeat within {within_s:g} s: {line}" if late else f"heartbeats: {line}"
 
 
-def probe(wanted: Kind | None, within_s: float) -> int:
+def probe(wanted: str | None, within_s: float) -> int:
     """Print the judgement on the directory that the environment names; return 0 if all is well, else 1.
 
     Raises:

@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOUNDATION = {
     "types",
     "version",
+    "role_kinds",
     "unroll_schema",
     "errors",
     "nest",

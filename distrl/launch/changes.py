@@ -7,7 +7,6 @@ from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.records import Evaluation, RoleStatus
 from distrl.metrics.phrases import return_words
 from distrl.metrics.snapshot import Snapshot
-from distrl.roles.plan import Role
 
 
 class Changes:
@@ -52,7 +51,7 @@ class Changes:
     def of_roles(self, roles: Sequence[RoleStatus]) -> list[str]:
         """Return lines on problems with which roles go on."""
         before = dict(self._problems)
-        self._problems |= {Role.of(role).name: role.problem for role in roles}
+        self._problems |= {role.name: role.problem for role in roles}
         return [
             f"{name}: {problem}" for name, problem in self._problems.items() if problem and problem != before.get(name)
         ]

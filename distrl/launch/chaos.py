@@ -68,7 +68,7 @@ class Chaos:
         return self._choice.choice(found)
 
     def _kill(self, victim: RoleStatus, tell: Callable[[str], None]) -> Kill:
-        name, began = Role.of(victim).name, time.monotonic()
+        name, began = victim.name, time.monotonic()
         tell(f"killing {name} (process {victim.pid})")
         try:
             os.kill(victim.pid, signal.SIGKILL)

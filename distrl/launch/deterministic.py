@@ -158,7 +158,7 @@ def run_deterministic(
             apart = VectorEnvironment(config.environment, config.evaluation.environments_used)
             cleanup.callback(apart.close)
             others = make_others(config, apart.spec, VectorEnvironment, cleanup)
-            evaluated, incarnation = parts.state.evaluation_env_steps or 0, backend.registry.register_evaluator()
+            evaluated, incarnation = parts.state.evaluation_env_steps or 0, backend.registry.register("evaluator")
             films = None
             if config.evaluation.films.used:
                 directory = Path(description.run_dir) / "films"

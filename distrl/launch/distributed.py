@@ -6,7 +6,6 @@ import shlex
 import socket
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Literal
 
 from distrl.config.secrets import split_password_file
 from distrl.data_store.atomic import put_file, remove_temporaries
@@ -89,7 +88,7 @@ def _tell_how_to_join(run: Run, redis: RunRedis, monitor: Monitor) -> None:
         monitor.event(f"no evaluator here; on a host with the environment, {how}")
 
 
-def _how_to_join(run: Run, redis: RunRedis, role: Literal["actor", "evaluator"], command: str) -> str:
+def _how_to_join(run: Run, redis: RunRedis, role: str, command: str) -> str:
     """Return what another host needs for a role, and the command; the learner's user of Redis is not for it."""
     url = split_password_file(redis.elsewhere)[0]
     namespace = split_namespace(url)[1] or DEFAULT_NAMESPACE

@@ -75,7 +75,7 @@ def head_start(config: "RunConfig") -> Iterator[HeadStart | None]:
     if config.deterministic or config.launch.launcher != "process":
         yield None
         return
-    started = HeadStart(config.learner.backend, role_variables("learner", config.learner.threads, {}))
+    started = HeadStart(config.learner.backend, role_variables(config.learner.threads, {}))
     try:
         yield started
     finally:

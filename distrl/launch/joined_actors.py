@@ -169,7 +169,7 @@ class JoinedActors:
         try:
             stop = self._registry.control().stop
             self._backend.check_launch()
-            self._statuses = self._registry.actors([member.role.id for member in self._fleet.actors])
+            self._statuses = self._registry.heartbeats([member.role.key for member in self._fleet.actors])
         except OutageError as error:
             return self._wait_for_redis(error, began)
         except MissingRunError as error:
@@ -220,7 +220,7 @@ class JoinedActors:
     def _let_go(self, role: Role) -> None:
         """Give back the ticket of an actor that has ended, and ignore the heartbeat that it left."""
         with suppress(OutageError):  # then the supervisor does so, once it misses the heartbeat
-            for status in self._registry.actors([role.id]):
+            for status in self._registry.heartbeats([role.key]):
                 self._backend.tickets.reclaim((status.id, status.incarnation))
                 self._watch.ended(status)
 

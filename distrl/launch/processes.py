@@ -13,6 +13,7 @@ from distrl.launch.fleet import last_error
 from distrl.launch.head_start import HeadStart
 from distrl.memory_backend.host_weights import HOST_WEIGHTS_VARIABLE, SharedDirectory
 from distrl.process_group import end_group, has_ended
+from distrl.role_kinds import KINDS
 from distrl.roles.description import Run
 from distrl.roles.lifeline import LIFELINE_VARIABLE, Lifeline
 from distrl.roles.plan import Role
@@ -89,10 +90,10 @@ class ProcessLauncher:
         address = self._run.address
         command = [sys.executable, "-P", "-m", "distrl", role.kind]
         command += ["--redis-url", address.redis_url, "--run-id", address.run_id]
-        if role.kind == "actor":
+        if KINDS[role.kind].numbered:
             command += ["--id", str(role.id)]
-            for name in sorted(self._run.address.trust.allowed):
-                command += ["--allow", name]
+        for name in sorted(self._run.address.trust.allowed):
+            command += ["--allow", name]
         process = subprocess.Popen(  # our own interpreter and arguments
             command,
             stdin=subprocess.DEVNULL,

@@ -27,6 +27,7 @@ from distrl.launch.ray_cluster import shortened
 from distrl.memory_backend.credentials import carried
 from distrl.memory_backend.host_weights import sharing_weights
 from distrl.memory_backend.private_directory import make_private_directory
+from distrl.role_kinds import KINDS
 from distrl.roles.description import Run, RunAddress
 from distrl.roles.join import give_way
 from distrl.roles.log_lines import RoleLines, moment
@@ -257,11 +258,11 @@ class RayLauncher:
         return RayHandle(role, actor, place, words, log, run.address, self._show)
 
     def _gpus(self, role: Role) -> dict[str, int]:
-        """Return the GPUs of the learner: one for each replica, if some node has them beside its cores."""
+        """Return the GPUs of a role that computes on some, if some node has them beside its cores."""
         config = self._run.config
-        if role.kind != "learner" or config.device == "cpu":
+        needs = {"GPU": KINDS[role.kind].gpus(config), "CPU": self._run.threads(role)}
+        if not needs["GPU"] or config.device == "cpu":
             return {}
-        needs = {"GPU": config.learner.replicas, "CPU": config.learner.threads}
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         fits = any(all(node.get(kind, 0) >= count for kind, count in needs.items()) for node in nodes)
         return {"GPU": needs["GPU"]} if fits or config.device == "gpu" else {}

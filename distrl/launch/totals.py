@@ -3,7 +3,6 @@
 from distrl.metrics.snapshot import Snapshot
 from distrl.observers.fleet_state import FleetState
 from distrl.observers.observer import Observer
-from distrl.roles.plan import Role
 
 
 class Totals(Observer):
@@ -25,7 +24,7 @@ class Totals(Observer):
 
     def roles(self, fleet: FleetState) -> None:
         for role in fleet.roles:
-            name = Role.of(role).name
+            name = role.name
             self.peak_rss_mb[name] = max(self.peak_rss_mb.get(name, 0.0), role.peak_rss_mb)
 
     def rate(self, name: str) -> float:

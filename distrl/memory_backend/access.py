@@ -8,54 +8,48 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Literal, get_args
 
 from distrl.memory_backend.keys import TABLE, namespace_pattern, row_pattern
+from distrl.role_kinds import KINDS
 
-Role = Literal["learner", "actor", "evaluator", "operator", "viewer"]
-"""The learner with its supervisor; an operator steers and removes runs; a viewer reads them."""
 Server = Literal["6.2", "7"]
 """Oldest version whose rules are understood: 7 can limit each command to certain keys."""
 
-ROLES: Sequence[Role] = get_args(Role)
+ROLES = (*KINDS, "operator", "viewer")
+"""The learner with its supervisor; an operator steers and removes runs; a viewer reads them."""
 SERVERS: Sequence[Server] = get_args(Server)
 
-INCLUDED: Mapping[Role, Sequence[Role]] = {
-    "learner": ("learner", "actor", "evaluator"),  # `distrl train` starts all three with its own user
+INCLUDED: Mapping[str, Sequence[str]] = {
+    "learner": (*KINDS,),  # `distrl train` starts all of them with its own user
     "operator": ("operator", "viewer"),
 }
 """User -> roles that log in as that user; a role that is not here has a user of its own."""
 
-WITHOUT_KEY: Mapping[Role, str] = {
-    "learner": "CLIENT|SETNAME EXEC INFO MULTI PING SELECT TIME UNWATCH WAIT",
-    "actor": "CLIENT|SETNAME EXEC INFO MULTI PING SELECT TIME UNWATCH WAIT",
-    "evaluator": "CLIENT|SETNAME EXEC INFO MULTI PING SELECT TIME UNWATCH WAIT",
+WITHOUT_KEY: Mapping[str, str] = {
+    **dict.fromkeys(KINDS, "CLIENT|SETNAME EXEC INFO MULTI PING SELECT TIME UNWATCH WAIT"),
     "operator": "UNWATCH",
     "viewer": "CLIENT|SETNAME EXEC INFO MULTI PING SCAN SELECT TIME",
 }
 """Role -> commands that name no key."""
 
-COMMANDS: Mapping[str, Mapping[Role, str]] = {
+COMMANDS: Mapping[str, Mapping[str, str]] = {
     "run": {
+        **dict.fromkeys(KINDS, "HGET HMGET WATCH"),
         "learner": "EXISTS EXPIRE HGET HINCRBY HMGET HSET UNLINK WATCH",
-        "actor": "HGET HMGET WATCH",
-        "evaluator": "HGET HMGET WATCH",
         "operator": "HGET UNLINK WATCH",
         "viewer": "HGET HMGET TTL",
     },
     "applied": {
+        **dict.fromkeys(KINDS, "HGET HSET"),
         "learner": "EXPIRE HGET HSET UNLINK",
-        "actor": "HGET HSET",
-        "evaluator": "HGET HSET",
         "operator": "UNLINK",
     },
     "bundle": {
+        **dict.fromkeys(KINDS, "HEXISTS HMGET"),
         "learner": "EXPIRE HEXISTS HSET UNLINK",
-        "actor": "HEXISTS HMGET",
-        "evaluator": "HEXISTS HMGET",
         "operator": "UNLINK",
     },
     "weights": {
+        **dict.fromkeys(KINDS, "HGET HMGET"),
         "learner": "EXPIRE HGET HMGET HSET UNLINK",
-        "actor": "HGET HMGET",
-        "evaluator": "HGET HMGET",
         "operator": "UNLINK",
     },
     "unrolls:0": {
@@ -68,6 +62,7 @@ COMMANDS: Mapping[str, Mapping[Role, str]] = {
     "suspects": {"learner": "EXPIRE HDEL HGET HSET UNLINK", "operator": "UNLINK"},
     "dead": {"learner": "EXPIRE UNLINK XADD", "operator": "UNLINK"},
     "actors": {
+        **dict.fromkeys(KINDS, "HMGET HSET"),
         "learner": "EXPIRE HDEL HGET HGETALL HSET UNLINK",
         "actor": "HDEL HEXISTS HMGET HSET",
         "evaluator": "HSET",
@@ -75,12 +70,13 @@ COMMANDS: Mapping[str, Mapping[Role, str]] = {
         "viewer": "HGET HGETALL",
     },
     "incarnations": {
+        **dict.fromkeys(KINDS, "HINCRBY"),
         "learner": "EXPIRE HGET HGETALL HINCRBY HMGET UNLINK",
-        "actor": "HINCRBY",
         "evaluator": "HGET HINCRBY HSET WATCH",
         "operator": "HGETALL UNLINK",
     },
     "control": {
+        **dict.fromkeys(KINDS, "HGETALL"),
         "learner": "EXPIRE HGETALL HSET UNLINK",
         "actor": "HGETALL HMGET",
         "evaluator": "HGETALL HSET",
@@ -105,10 +101,10 @@ COMMANDS: Mapping[str, Mapping[Role, str]] = {
     "evaluations": {"learner": "EXPIRE UNLINK XRANGE", "evaluator": "XADD", "operator": "UNLINK"},
     "evaluated": {"learner": "EXPIRE HMGET HSET UNLINK", "evaluator": "HGET HMGET HSET", "operator": "UNLINK"},
 }
-"""Name of a row of `keys.TABLE` -> role -> the commands that the role sends with such a key."""
+"""Name of a row of `keys.TABLE` -> role -> the commands that it sends with such a key. `KINDS`: what any kind sends."""
 
 
-def users(namespace: str, server: Server) -> dict[Role, str]:
+def users(namespace: str, server: Server) -> dict[str, str]:
     """Return the line of an ACL file for each role's user, which has no password and so cannot log in yet.
 
     Raises:
@@ -117,12 +113,12 @@ def users(namespace: str, server: Server) -> dict[Role, str]:
     return {role: f"user {user_name(namespace, role)} {_rules(role, namespace, server)}" for role in ROLES}
 
 
-def user_name(namespace: str, role: Role) -> str:
+def user_name(namespace: str, role: str) -> str:
     """Return the name of a role's user."""
     return f"distrl-{namespace}-{role}"
 
 
-def _rules(user: Role, namespace: str, server: Server) -> str:
+def _rules(user: str, namespace: str, server: Server) -> str:
     """Return the rules of a user, which begin with none.
 
     A selector, in parentheses, grants commands with certain keys alone. Redis 6.2 has none: there, the user may use all
@@ -147,7 +143,7 @@ def _patterns(rows: Set[str], namespace: str) -> list[str]:
     return [f"~{row_pattern(row, namespace)}" for row in TABLE if row.name in rows]
 
 
-def _granted(user: Role) -> dict[str, set[str]]:
+def _granted(user: str) -> dict[str, set[str]]:
     """Return command -> names of the rows whose keys the user may name in it."""
     granted: dict[str, set[str]] = {}
     for row, of_roles in COMMANDS.items():
@@ -157,7 +153,7 @@ def _granted(user: Role) -> dict[str, set[str]]:
     return dict(sorted(granted.items()))
 
 
-def _without_key(user: Role) -> list[str]:
+def _without_key(user: str) -> list[str]:
     return sorted({command for role in INCLUDED.get(user, (user,)) for command in WITHOUT_KEY[role].split()})
 
 

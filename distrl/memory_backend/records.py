@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from distrl.config.curriculum import RETURN, SUCCESS
 from distrl.config.live_settings import Value
+from distrl.role_kinds import role_name
 
 Producer = tuple[int, int]
 WORDS = frozenset({"bottleneck", "missing_workers", "unsaved", "unstored", "unreported", "origin", "stop_reason"})
@@ -110,7 +111,7 @@ class HostLoad:
 class RoleStatus:
     """One role's heartbeat; `beat` increases with every one."""
 
-    role: Literal["actor", "learner", "evaluator"]
+    role: str  # one of `KINDS`
     id: int
     incarnation: int
     host: str
@@ -145,11 +146,6 @@ class RoleStatus:
     def log(self) -> str:
         """Name of its log in logs/, without the ending: "actor-3", "learner"."""
         return self.name.replace(" ", "-")
-
-
-def role_name(kind: str, number: int) -> str:
-    """Return what messages call a role; actors alone are numbered."""
-    return f"actor {number}" if kind == "actor" else kind
 
 
 @dataclass(frozen=True, slots=True)

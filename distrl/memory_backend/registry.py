@@ -36,6 +36,7 @@ from distrl.memory_backend.records import (
     RoleStatus,
     SupervisorStatus,
 )
+from distrl.role_kinds import KINDS
 
 # One snapshot a second: enough to draw the last minutes; `metrics.csv` has the whole history. A longer stream would
 # make Redis grow for the first half hour of every run, by a kilobyte each.
@@ -111,12 +112,10 @@ class Registry:
         Raises:
             ConfigError: The id is not allowed.
         """
-        return self._register(checked_actor(actor))
+        return self.register(checked_actor(actor))
 
-    def register_evaluator(self) -> int:
-        return self._register("evaluator")
-
-    def _register(self, role: int | str) -> int:
+    def register(self, role: int | str) -> int:
+        """Return the new incarnation of an actor, or of another role by its name."""
         incarnation = int(self._run.write_one("HINCRBY", self._keys.incarnations, role, 1))
         self._run.confirm("the registration of this role")
         return incarnation
@@ -181,11 +180,10 @@ class Registry:
         known = [status for status in statuses.values() if status is not None]
         return sorted(known, key=lambda status: (status.role, status.id))
 
-    def actors(self, ids: Sequence[int]) -> list[RoleStatus]:
-        """Return the newest heartbeats of these actors, without those that have sent none."""
-        names = [f"actor:{actor}".encode() for actor in ids]
-        beats = self._engine.call("HMGET", self._keys.actors, *names) if names else []
-        known = [_status(name, beat) for name, beat in zip(names, beats, strict=True) if beat is not None]
+    def heartbeats(self, keys: Sequence[str]) -> list[RoleStatus]:
+        """Return the newest heartbeats of the roles with these `RoleStatus.key`, without those that have sent none."""
+        beats = self._engine.call("HMGET", self._keys.actors, *keys) if keys else []
+        known = [_status(key.encode(), beat) for key, beat in zip(keys, beats, strict=True) if beat is not None]
         return [status for status in known if status is not None]
 
     def forget_actor(self, actor: int) -> None:
@@ -366,7 +364,8 @@ def _status(field: bytes, text: bytes) -> RoleStatus | None:
         status = _STATUS.validate_json(text)
     except ValidationError:
         return None
-    numbered = status.id == 0 if status.role != "actor" else 0 <= status.id <= HIGHEST_NUMBER
+    kind = KINDS.get(status.role)
+    numbered = kind is not None and 0 <= status.id <= (HIGHEST_NUMBER if kind.numbered else 0)
     plain = all(map(_is_plain, (*status.waits.values(), *_values(status, _OWN_FIELDS), *_load_values(status.machine))))
     if not (numbered and plain and field == status.key.encode()):
         return None

@@ -1,9 +1,11 @@
 """Phrases for terminal, report and dashboard: states of roles, the bottleneck, returns."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from distrl.metrics.snapshot import Snapshot, amount, number
+from distrl.role_kinds import KINDS
 
 NO_EPISODE = "no episode finished yet"
 UNKNOWN = "\u2013"  # an en dash in place of a number
@@ -18,11 +20,9 @@ def role_states(roles: Sequence[RoleRow]) -> str:
     """Return 'learner starting, 2 actors acting', for the time before the first update."""
     if not roles:
         return "no role has reported yet"
-    told = [f"{row['role']} {row['state']}" for row in roles if row["role"] in ("learner", "evaluator")]
-    states = [row["state"] for row in roles if row["role"] == "actor"]
-    for state in dict.fromkeys(states):
-        count = states.count(state)
-        told.append(f"{count} {'actor' if count == 1 else 'actors'} {state}")
+    told = [f"{row['role']} {row['state']}" for row in roles if not KINDS[row["role"]].numbered]
+    several = Counter((row["role"], row["state"]) for row in roles if KINDS[row["role"]].numbered)
+    told += [f"{count} {role}{'' if count == 1 else 's'} {state}" for (role, state), count in several.items()]
     return ", ".join(told)
 
 

@@ -12,6 +12,7 @@ from distrl.errors import MemoryBackendError
 from distrl.memory_backend.backend import Backend, connect, new_launch
 from distrl.memory_backend.redis_address import public_url
 from distrl.memory_backend.stream import QueueCaps
+from distrl.role_kinds import KINDS
 from distrl.roles.framework import role_variables
 from distrl.roles.plan import Role
 from distrl.roles.trust import Trust
@@ -107,11 +108,12 @@ class Run:
 
     def threads(self, role: Role) -> int:
         """Numeric threads of a role."""
-        return self.config.learner.threads if role.kind == "learner" else 1
+        return KINDS[role.kind].threads(self.config)
 
     def variables(self, role: Role) -> dict[str, str]:
         """Environment variables of the role's process."""
-        return role_variables(role.kind, self.threads(role), self.config.environment.variables)
+        environment = self.config.environment.variables if KINDS[role.kind].steps_environments else {}
+        return role_variables(self.threads(role), environment)
 
     def open_backend(self, name: str, *, give_up_s: float | None = None) -> Backend:
         """Open one more connection for one more thread; it gives up after `memory.give_up_s` by default.

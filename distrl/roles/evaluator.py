@@ -33,7 +33,7 @@ class EvaluatorRole(JoinedRole):
         super().__init__(role, address, stop)
         if self._run.config.evaluation.every_env_steps is None:
             raise ConfigError(f"run {address.run_id} has no evaluation.every_env_steps: nothing to evaluate")
-        self._incarnation = self._backend.registry.register_evaluator()
+        self._incarnation = self._backend.registry.register(role.name)
         self._evaluator: PublishedEvaluator | None = None
         self._problem = ""
 

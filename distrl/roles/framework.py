@@ -45,16 +45,16 @@ def import_framework(backend: str) -> None:
         import_keras(backend)
 
 
-def role_variables(kind: str, threads: int, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return environment variables that bound a role's numeric threads, and those of a process that steps environments.
+def role_variables(threads: int, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return environment variables of a role: those that bound its numeric threads, and those of its environments.
 
     GPUs are not hidden from roles: an environment may need one. A role's own networks are kept off them by
     `configure(device="cpu")` and ONNX Runtime's CPU provider.
 
     Args:
-        environment: `EnvironmentConfig.variables`.
+        environment: `EnvironmentConfig.variables` if it steps environments, else none.
     """
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     variables = dict.fromkeys(names, str(threads))
     variables["TF_CPP_MIN_LOG_LEVEL"] = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2")
-    return variables if kind == "learner" else {**variables, **environment}
+    return {**variables, **environment}

@@ -25,6 +25,7 @@ from distrl.errors import ConfigError, EnvironmentFailedError, MemoryBackendErro
 from distrl.memory_backend.backend import Backend, connect
 from distrl.memory_backend.host_weights import HOST_WEIGHTS_VARIABLE
 from distrl.memory_backend.records import ALL_ROLES, Control, RoleStatus
+from distrl.role_kinds import KINDS
 from distrl.roles.description import Run, RunAddress, RunDescription
 from distrl.roles.host_load import HostMeter
 from distrl.roles.lifeline import watch_lifeline
@@ -239,7 +240,7 @@ class Heartbeat:
         self._beat = 0
         self._with_stacks = False
         self._cpu = (time.monotonic(), time.process_time())
-        self._host, self._key = HostMeter(gpus=status().role == "learner"), status().key
+        self._host, self._key = HostMeter(gpus=KINDS[status().role].gpus(config) > 0), status().key
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 

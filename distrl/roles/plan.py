@@ -1,12 +1,13 @@
 """The roles of a run, as data, and checks of what they need. Launchers turn each into a process or a Ray actor."""
 
+import math
 from dataclasses import dataclass
-from typing import Literal
 
 from distrl.config import RunConfig
 from distrl.errors import ConfigError
 from distrl.learner.replay_set_up import fitting_replay, unroll_schema
-from distrl.memory_backend.records import RoleStatus, role_name
+from distrl.memory_backend.records import RoleStatus
+from distrl.role_kinds import TABLE, role_name
 from distrl.roles.machine import cores
 from distrl.types import EnvSpec
 
@@ -15,12 +16,17 @@ from distrl.types import EnvSpec
 class Role:
     """One role of a run; `name` is its log's name, its process title and what messages call it."""
 
-    kind: Literal["learner", "actor", "evaluator"]
+    kind: str
     id: int = 0
 
     @classmethod
     def of(cls, status: RoleStatus) -> "Role":
         return cls(status.role, status.id)
+
+    @property
+    def key(self) -> str:
+        """Name of the role in the registry, as `RoleStatus.key`."""
+        return f"{self.kind}:{self.id}"
 
     @property
     def name(self) -> str:
@@ -35,12 +41,8 @@ LEARNER = Role("learner")
 
 
 def roles_beside_actors(config: RunConfig) -> list[Role]:
-    """Return the learner, and an evaluator if there is one; the supervisor adds actors.
-
-    Where this host has no environment, an evaluator of another host joins.
-    """
-    evaluates = config.evaluation.every_env_steps is not None and config.environment.spec_file is None
-    return [LEARNER, *([Role("evaluator")] if evaluates else [])]
+    """Return the roles with which the supervisor begins; it adds actors, whose number changes."""
+    return [Role(kind.name, id) for kind in TABLE if kind.name != "actor" for id in range(kind.number(config))]
 
 
 @dataclass(frozen=True)
@@ -54,17 +56,20 @@ class RoleNeed:
 
 
 def role_needs(config: RunConfig) -> list[RoleNeed]:
-    """Return the needs of the learner, of the actors that the run starts, and of the evaluator if there is one.
+    """Return the needs of the roles that the run starts, the learner's first.
 
-    A learner with device "auto" takes a GPU where it finds one, and needs none.
+    With device "auto" a role takes a GPU where it finds one, and needs none.
     """
-    gpus = config.learner.replicas if config.device == "gpu" else 0
-    learner = RoleNeed("learner", 1, config.learner.threads, gpus)
-    if config.deterministic:
-        return [learner]
-    beside = [RoleNeed(role.kind, 1, 1) for role in roles_beside_actors(config) if role.kind != "learner"]
-    actors = [RoleNeed("actor", config.started_actors, 1)] if config.started_actors else []
-    return [learner, *actors, *beside]
+    on_gpu = config.device == "gpu"
+    needs = (
+        RoleNeed(kind.name, kind.number(config), kind.threads(config), on_gpu * kind.gpus(config)) for kind in TABLE
+    )
+    return [need for need in needs if need.count]
+
+
+def cores_beside_actors(config: RunConfig) -> int:
+    """Return the cores of all roles but the actors, which a job starts in one place."""
+    return math.ceil(sum(need.count * need.cpus for need in role_needs(config) if need.role != "actor"))
 
 
 ACTORS_PER_CORE = 4
@@ -89,14 +94,14 @@ def oversubscription_warning(config: RunConfig) -> str | None:
     """
     if config.launch.ray_address is not None:
         return None
-    evaluates = len(roles_beside_actors(config)) > 1 and not config.deterministic
-    threads = config.learner.threads + config.started_actors + evaluates
+    needs = role_needs(config)
+    threads = sum(round(need.count * need.cpus) for need in needs)
     if threads <= cores() + 1:
         return None
-    evaluator = " + the evaluator" if evaluates else ""
+    others = "".join(f" + the {need.role}" for need in needs if need.role not in ("learner", "actor"))
     return (
         f"{threads} numeric roles on {cores()} cores (learner.threads {config.learner.threads} + actors.count "
-        f"{config.started_actors}{evaluator}): they will take turns; fewer actors are likely to be faster"
+        f"{config.started_actors}{others}): they will take turns; fewer actors are likely to be faster"
     )
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from distrl.memory_backend.records import RoleStatus, SupervisorStatus
 from distrl.memory_backend.registry import Registry
 from distrl.roles.join import HEARTBEAT_S
-from distrl.roles.plan import Role
 
 LOOK_S = 2 * HEARTBEAT_S + 0.5
 """Time in which a process that lives has sent a heartbeat. Not judged by a heartbeat's age: clocks may jump."""
@@ -53,4 +52,4 @@ def _beats(statuses: Sequence[Status]) -> dict[str, tuple[int, int]]:
 
 
 def _name(status: Status) -> str:
-    return "supervisor" if isinstance(status, SupervisorStatus) else Role.of(status).name
+    return "supervisor" if isinstance(status, SupervisorStatus) else status.name

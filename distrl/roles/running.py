@@ -4,13 +4,13 @@ import os
 import threading
 from collections.abc import Iterable
 from contextlib import closing
+from importlib import import_module
 
 from distrl.errors import ConfigError, DistrlError, ExitError, MissingRunError, bounded, one_line
 from distrl.health import beating
 from distrl.memory_backend.keys import checked_actor
-from distrl.memory_backend.records import RoleStatus
-from distrl.memory_backend.registry import Registry
 from distrl.networks.framework.lean_import import collector_at_rest
+from distrl.role_kinds import KINDS
 from distrl.roles.description import RunAddress
 from distrl.roles.join import JoinedRole, be_done, become, give_way, join, log
 from distrl.roles.lifeline import LIFELINE_VARIABLE
@@ -46,18 +46,10 @@ def run_role(role: Role, address: RunAddress, stop: threading.Event) -> int:
 
 
 def _make_role(role: Role, address: RunAddress, stop: threading.Event) -> JoinedRole:
-    # Imported here: no role needs another one's modules.
-    if role.kind == "actor":
-        with collector_at_rest():
-            from distrl.roles.actor import ActorRole
-        return ActorRole(role, address, stop)
-    if role.kind == "evaluator":
-        with collector_at_rest():
-            from distrl.roles.evaluator import EvaluatorRole
-        return EvaluatorRole(role, address, stop)
-    from distrl.roles.learner import LearnerRole
-
-    return LearnerRole(role, address, stop)
+    module, _, name = KINDS[role.kind].entry.partition(":")
+    with collector_at_rest():  # imported here: no role needs another one's modules
+        kind: type[JoinedRole] = getattr(import_module(module), name)
+    return kind(role, address, stop)
 
 
 def run_here(role: Role, *, redis_url: str, run_id: str, allowed: Iterable[str] = ()) -> int:
@@ -87,14 +79,8 @@ def run_here(role: Role, *, redis_url: str, run_id: str, allowed: Iterable[str] 
 def refuse_second(role: Role, address: RunAddress) -> None:
     """Raise ConfigError if another process sends heartbeats as this role."""
     with closing(join(address, role)[0]) as backend:
-        alive = living(lambda: _heartbeats(backend.registry, role))
+        alive = living(lambda: backend.registry.heartbeats([role.key]))
     if alive is None:
         return
     remedy = "choose another --id, or use distrl actors" if role.kind == "actor" else "stop it first"
     raise ConfigError(f"run {address.run_id} has {alive}; {remedy}")
-
-
-def _heartbeats(registry: Registry, role: Role) -> list[RoleStatus]:
-    """Return the newest heartbeat of this role; without any there is none."""
-    beats = registry.actors([role.id]) if role.kind == "actor" else registry.roles()  # an actor may not read all
-    return [status for status in beats if Role.of(status) == role]

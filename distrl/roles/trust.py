@@ -18,6 +18,7 @@ from distrl.config import RunConfig
 from distrl.config.algorithms import ExternalAlgorithmParameters
 from distrl.config.secrets import read_secret
 from distrl.errors import ConfigError, RunKeyError
+from distrl.role_kinds import KINDS
 
 KEY_VARIABLE = "DISTRL_RUN_KEY"
 KEY_FILE_VARIABLE = "DISTRL_RUN_KEY_FILE"
@@ -109,21 +110,17 @@ class Trust:
         )
 
     def check_code(self, run_id: str, config: RunConfig, role: str) -> None:
-        """Without a key, refuse a description that names code which the operator has not named.
-
-        Args:
-            role: actor, evaluator or learner. A learner always needs the key: it writes into the directory that the
-                description names.
+        """Without a key, refuse a kind of role that needs one, and code that the operator has not named.
 
         Raises:
-            ConfigError: The description names such code.
+            ConfigError: There is no key, and the role needs it or the description names such code.
         """
         if self.key is not None:
             return
         get_it = f"set {KEY_VARIABLE} to what {KEY_FILE} in the run directory holds"
-        if role == "learner":
+        if KINDS[role].needs_key:
             raise ConfigError(
-                f"a learner of run {run_id} needs the run's key; {get_it}, or {KEY_FILE_VARIABLE} to its path"
+                f"a {role} of run {run_id} needs the run's key; {get_it}, or {KEY_FILE_VARIABLE} to its path"
             )
         for place, name in code_named(config, role):
             if name not in self.allowed:

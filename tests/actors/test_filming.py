@@ -42,7 +42,7 @@ class Filmed(World):
         if self.config.evaluation.films.used:
             films = Films(self.config.evaluation, self.config.environment, self.directory, self.reports.append)
         environment = VectorEnvironment(self.config.environment, self.config.evaluation.environments_used)
-        incarnation = self.backend.registry.register_evaluator()
+        incarnation = self.backend.registry.register("evaluator")
         return PublishedEvaluator(self.config, self.backend, self.policy, environment, after, incarnation, films)
 
     def evaluate(self, evaluator, *told):

@@ -58,7 +58,7 @@ class World:
     def evaluator(self, after=0):
         environment = VectorEnvironment(self.config.environment, self.config.evaluation.environments_used)
         others = make_others(self.config, environment.spec, VectorEnvironment, ExitStack())
-        incarnation = self.backend.registry.register_evaluator()
+        incarnation = self.backend.registry.register("evaluator")
         return PublishedEvaluator(self.config, self.backend, self.policy, environment, after, incarnation, None, others)
 
     def publish(self, env_steps, arm=2):

@@ -276,7 +276,7 @@ def provoke_refusal(server, actor, ledger, monkeypatch):
 
 def provoke_evaluator(evaluator, look, monkeypatch):
     """Lose the reply to an evaluation."""
-    incarnation = evaluator.registry.register_evaluator()
+    incarnation = evaluator.registry.register("evaluator")
     uncertain(evaluator, monkeypatch)
     evaluator.registry.add_evaluation(Evaluation(1, 8, 1, 1.0, 0.0, 1.0, 1.0, 8.0, 0.1), b"weights", incarnation)
     assert len(look.registry.evaluations("0")) == 1

@@ -117,10 +117,10 @@ def test_states_are_reported_with_a_rate_if_there_is_one(joined, rate, told):
 
 
 def test_an_outage_of_a_redis_that_the_run_has_left_is_not_waited_for(joined, monkeypatch):
-    def away(_ids):
+    def away(_keys):
         raise OutageError("unreachable")
 
-    monkeypatch.setattr(joined.backend.registry, "actors", away)
+    monkeypatch.setattr(joined.backend.registry, "heartbeats", away)
     joined.to_join = SimpleNamespace(moved=lambda: False, launch_ended=lambda: "solved")
     assert joined.outcome(nothing, patient=True) == Outcome(0, "solved")
     assert joined.told[0] == "the launch has ended: solved"

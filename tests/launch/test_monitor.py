@@ -251,7 +251,7 @@ def test_metrics_that_no_info_has_are_told_once(make_monitor, backend, view):
 def test_every_evaluation_is_told_once(make_monitor, backend, tmp_path, view):
     monitor = make_monitor()
     found = Evaluation(3, 100_290, 20, 478.25, 12.5, 440.0, 500.0, 478.25, 1.5, metrics={"x": 0.75, "y": None})
-    evaluator = backend.registry.register_evaluator()
+    evaluator = backend.registry.register("evaluator")
     backend.registry.add_evaluation(found, b"", evaluator)
     monitor.update(backend, [])
     monitor.update(backend, [])
@@ -273,7 +273,7 @@ def test_an_evaluation_is_told_with_its_results_in_other_environments(make_monit
     own = Evaluation(3, 100, 20, 9.0, 0.0, 9.0, 9.0, 9.0, 1.5)
     hard = Evaluation(3, 100, 20, 4.0, 0.5, 3.5, 4.5, 9.0, 1.5, success_rate=0.25, metrics={"x": 2.0}, cut_episodes=2)
     found = replace(own, others={"hard": hard, "far": own})
-    backend.registry.add_evaluation(found, b"", backend.registry.register_evaluator())
+    backend.registry.add_evaluation(found, b"", backend.registry.register("evaluator"))
     monitor.update(backend, [])
     there = "return 4.00 ± 0.50 over 20 episodes, 25.0% of them successful, x 2.00"
     there += ", 2 of them cut short at evaluation.max_episode_steps"

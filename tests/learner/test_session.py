@@ -769,7 +769,7 @@ def test_evaluations_of_a_role_reach_state_snapshots_and_the_best_checkpoint(tra
         checkpoint__every_updates=8,
     )
     registry, weights = training.made.backend.registry, training.made.backend.weights
-    incarnation, blobs = registry.register_evaluator(), {}
+    incarnation, blobs = registry.register("evaluator"), {}
     # At the update before; of weights that are older by then.
     told = {2: evaluation(5, 1.0, 2), 4: evaluation(10, 0.5, 3), 7: evaluation(15, 2.0, 4)}
     report = training.session.reporter._publish
@@ -798,7 +798,7 @@ def test_evaluations_of_a_role_reach_state_snapshots_and_the_best_checkpoint(tra
 def test_the_best_of_two_evaluations_that_are_found_at_once_is_kept(train, tmp_path):
     training = train(stop__updates=1, evaluation__every_env_steps=5, evaluation__last_within_s=0)
     registry = training.made.backend.registry
-    incarnation = registry.register_evaluator()
+    incarnation = registry.register("evaluator")
     training.state.best_score = training.state.best_saved_evaluation = 60.0
     for version, value in ((3, 90.0), (4, 50.0)):
         blob = encode_weights(Weights(version, {}))
@@ -813,7 +813,7 @@ def test_the_best_weights_are_those_of_the_metric_that_is_named(train, tmp_path)
     named = {"environment__metrics": {"goals": "sum"}, "evaluation__best_by": "goals"}
     training = train(stop__updates=1, evaluation__every_env_steps=5, evaluation__last_within_s=0, **named)
     registry = training.made.backend.registry
-    incarnation = registry.register_evaluator()
+    incarnation = registry.register("evaluator")
     for version, value, goals in ((3, 90.0, 1.0), (4, 50.0, 2.0), (5, 70.0, None)):
         told = replace(evaluation(5 * version, value, version), metrics={"goals": goals}, best_by="goals")
         registry.add_evaluation(told, encode_weights(Weights(version, {})), incarnation)
@@ -827,7 +827,7 @@ def test_the_best_weights_are_those_of_the_metric_that_is_named(train, tmp_path)
 def test_the_last_weights_are_evaluated_before_the_last_checkpoint(train, tmp_path):
     training = train(stop__updates=3, evaluation__every_env_steps=10**6)
     backend, asked, saved_then = training.made.backend, [], []
-    incarnation = backend.registry.register_evaluator()
+    incarnation = backend.registry.register("evaluator")
 
     def answer():  # as the evaluator's role does
         demand = backend.registry.control().evaluation
@@ -861,7 +861,7 @@ def test_an_evaluation_that_is_good_enough_ends_training(train, monkeypatch):
     monkeypatch.setattr("distrl.learner.attendants.evaluations.EVERY_S", 0.0)
     training = train(stop__evaluation_return=475.0, stop__updates=50, evaluation__every_env_steps=5)
     registry = training.made.backend.registry
-    incarnation = registry.register_evaluator()
+    incarnation = registry.register("evaluator")
     for env_steps, value in ((5, 474.0), (10, 476.0)):
         registry.add_evaluation(evaluation(env_steps, value), encode_weights(Weights(1, {})), incarnation)
     assert training.run() == "evaluation_return"
@@ -940,7 +940,7 @@ def test_a_best_evaluation_that_the_disk_refuses_ends_no_training(train, tmp_pat
     (tmp_path / "policy" / "best.msgpack").mkdir()
     registry = training.made.backend.registry
     blob = encode_weights(Weights(1, {}))
-    registry.add_evaluation(evaluation(8, 1.0), blob, registry.register_evaluator())
+    registry.add_evaluation(evaluation(8, 1.0), blob, registry.register("evaluator"))
     assert training.run() == "updates"
     assert "the weights of the best evaluation cannot be kept: [Errno 21] Is a directory" in caplog.text
 

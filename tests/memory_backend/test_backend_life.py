@@ -48,7 +48,7 @@ def use_every_noun(backend):
     backend.registry.set_control(paused=True, stop="x", target_actors=1)
     backend.registry.add_request(Request("ada, test", "pause"))
     backend.registry.add_snapshot({"updates": 1})
-    evaluator = backend.registry.register_evaluator()
+    evaluator = backend.registry.register("evaluator")
     backend.registry.add_evaluation(Evaluation(1, 100, 20, 1.0, 0.0, 1.0, 1.0, 1.0, 0.5), b"w", evaluator)
     backend.weights.put_bundle(PolicyBundle(b"g", "{}"))
     learner.weights.publish(1, b"w", Progress())
@@ -148,7 +148,7 @@ def late_writes(backend, learner):
         lambda: backend.registry.beat(RoleStatus("actor", 0, 1, "host", 1, "acting")),
         lambda: backend.registry.register_actor(0),
         lambda: backend.registry.forget_actor(0),
-        lambda: backend.registry.register_evaluator(),
+        lambda: backend.registry.register("evaluator"),
         lambda: backend.registry.add_snapshot({"updates": 2}),
         lambda: backend.registry.set_control(stop="updates"),
         lambda: backend.weights.put_bundle(PolicyBundle(b"g", "{}")),
@@ -322,7 +322,7 @@ def test_a_replica_confirms_what_a_fail_over_must_not_take_away(run, monkeypatch
         lambda: backend.create("{}"),
         backend.become_learner,
         lambda: backend.registry.register_actor(0),
-        backend.registry.register_evaluator,
+        lambda: backend.registry.register("evaluator"),
         lambda: backend.registry.fulfil("checkpoint", 1),
     ):
         caplog.clear()

@@ -61,11 +61,11 @@ def test_an_id_whose_claim_a_fail_over_has_lost_is_not_given_again_to_another(ba
     assert backend.registry.claim_actor() == 10_002
 
 
-def test_heartbeats_of_some_actors_are_read_alone(backend):
+def test_heartbeats_of_some_roles_are_read_alone(backend):
     for actor in (1, 2, 3):
         backend.registry.beat(replace(ACTOR, id=actor))
-    assert [status.id for status in backend.registry.actors([3, 9, 1])] == [3, 1]
-    assert backend.registry.actors([]) == []
+    assert [status.id for status in backend.registry.heartbeats(["actor:3", "actor:9", "actor:1"])] == [3, 1]
+    assert backend.registry.heartbeats([]) == []
 
 
 @pytest.mark.parametrize("actor", [-1, 10**18, 2**63, 10**23])
@@ -106,7 +106,7 @@ def test_a_retired_actor_is_forgotten_and_its_incarnations_are_not(backend):
 
 
 def test_an_evaluators_incarnations_are_its_own(backend):
-    assert [backend.registry.register_evaluator() for _ in range(3)] == [1, 2, 3]
+    assert [backend.registry.register("evaluator") for _ in range(3)] == [1, 2, 3]
     assert backend.registry.register_actor(0) == 1
     assert not backend.registry.is_registered((0, 2))
 
@@ -116,7 +116,7 @@ def test_evaluations_are_read_from_where_one_stopped(run):
     assert registry.evaluations("0") == []
     early = Evaluation(7, 100_290, 20, 478.25, 12.5, 440.0, 500.0, 478.25, 1.5)
     late = replace(early, weights_version=9, env_steps=200_000, mean_return=-1.0)
-    incarnation = registry.register_evaluator()
+    incarnation = registry.register("evaluator")
     assert registry.best_evaluation() is None
     registry.add_evaluation(early, b"seven", incarnation)
     registry.add_evaluation(late, b"nine", incarnation)
@@ -130,7 +130,7 @@ def test_an_evaluation_has_its_results_in_other_environments(run):
     registry = run.backend.registry
     there = Evaluation(7, 100, 20, -3.0, 12.5, 440.0, 500.0, 478.25, 1.5, metrics={"x": None})
     own = replace(there, mean_return=5.0, others={"hard": there, "far": there})
-    registry.add_evaluation(own, b"seven", registry.register_evaluator())
+    registry.add_evaluation(own, b"seven", registry.register("evaluator"))
     ((_, found),) = run.connect().registry.evaluations("0")
     assert found == own
     assert registry.best_evaluation() == BestEvaluation(own, b"seven")
@@ -139,7 +139,7 @@ def test_an_evaluation_has_its_results_in_other_environments(run):
 
 def test_the_weights_of_the_best_evaluation_are_kept(run):
     registry = run.backend.registry
-    incarnation = registry.register_evaluator()
+    incarnation = registry.register("evaluator")
     told = [Evaluation(v, 10 * v, 20, value, 0.0, value, value, 1.0, 0.1) for v, value in enumerate((0.1, 0.3, 0.2))]
     for one in (*told, replace(told[1], weights_version=5)):  # as good is not better
         registry.add_evaluation(one, b"%d" % one.weights_version, incarnation)
@@ -148,7 +148,7 @@ def test_the_weights_of_the_best_evaluation_are_kept(run):
 
 def test_the_best_evaluation_may_be_judged_by_a_metric(run):
     registry = run.backend.registry
-    incarnation = registry.register_evaluator()
+    incarnation = registry.register("evaluator")
     told = [
         Evaluation(v, 10 * v, 20, ret, 0.0, ret, ret, 1.0, 0.1, metrics={"goals": goals}, best_by="goals")
         for v, (ret, goals) in enumerate([(9.0, None), (1.0, 2.0), (7.0, 1.0), (0.0, 3.0), (8.0, 3.0)])
@@ -163,7 +163,7 @@ def test_the_best_evaluation_may_be_judged_by_a_metric(run):
 
 def test_an_evaluator_that_another_has_followed_tells_nothing(run):
     old, new = run.backend.registry, run.connect().registry
-    first, second = old.register_evaluator(), new.register_evaluator()
+    first, second = old.register("evaluator"), new.register("evaluator")
     assert (first, second) == (1, 2)
     old.check_evaluator(second)
     with pytest.raises(FencedError, match=r"another evaluator has taken over \(incarnation 2, ours 1\)"):
@@ -181,7 +181,7 @@ def test_how_far_a_training_was_evaluated_outlives_a_launch(run):
     registry.restore_evaluated(250)
     assert run.connect().registry.evaluated_env_steps() == 250
     assert registry.best_score() is None
-    registry.add_evaluation(Evaluation(1, 300, 1, 0.0, 0.0, 0.0, 0.0, 1.0, 0.1), b"", registry.register_evaluator())
+    registry.add_evaluation(Evaluation(1, 300, 1, 0.0, 0.0, 0.0, 0.0, 1.0, 0.1), b"", registry.register("evaluator"))
     assert registry.evaluated_env_steps() == 300
     assert registry.best_score() == 0.0
     registry.restore_evaluated(250, 0.25)  # a learner that starts again
@@ -349,7 +349,7 @@ def test_an_entry_that_distrl_has_not_written_is_ignored_and_counted_once(redis_
         client.xadd(f"{redis_run.prefix}{stream}", fields)
     registry.add_snapshot({"updates": 1})
     registry.add_request(Request("ada", "pause"))
-    registry.add_evaluation(Evaluation(1, 1, 1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0), b"", registry.register_evaluator())
+    registry.add_evaluation(Evaluation(1, 1, 1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0), b"", registry.register("evaluator"))
     for _ in range(3):
         ((_, _),) = read("0")  # what distrl has written
     assert registry.ignored == {what: 1}
@@ -409,7 +409,7 @@ def test_a_best_evaluation_that_distrl_has_not_written_is_ignored(redis_run):
     assert [registry.best_evaluation() for _ in range(2)] == [None, None]
     assert (registry.evaluated_env_steps(), registry.ignored) == (0, {"the best evaluation": 1})
     told = Evaluation(1, 10, 1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
-    registry.add_evaluation(told, b"w", registry.register_evaluator())
+    registry.add_evaluation(told, b"w", registry.register("evaluator"))
     assert registry.best_evaluation() == BestEvaluation(told, b"w")
 
 
@@ -463,11 +463,11 @@ def test_producers_that_redis_has_forgotten_are_registered_again(backend):
 
 def test_an_evaluator_that_redis_has_forgotten_stays_the_evaluator(backend):
     registry, replica = backend.registry, replica_of(backend)
-    incarnation = registry.register_evaluator()
+    incarnation = registry.register("evaluator")
     promote(replica, [backend])
     registry.check_evaluator(incarnation)
     registry.add_evaluation(Evaluation(1, 1, 1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0), b"w", incarnation)
-    assert registry.register_evaluator() == incarnation + 1
+    assert registry.register("evaluator") == incarnation + 1
     with pytest.raises(FencedError):
         registry.check_evaluator(incarnation)
 

@@ -229,7 +229,7 @@ def test_an_entry_without_payload_has_an_empty_one(run):
 
 def test_foreign_entries_give_back_no_bytes(run):
     backend = run.backend
-    backend.registry.register_evaluator()  # no producer, among the incarnations of those who are
+    backend.registry.register("evaluator")  # no producer, among the incarnations of those who are
     learner = backend.become_learner()
     assert backend.registry.register_actor(0) == 1
     push(backend, 0, payload=b"x" * 30)

@@ -53,8 +53,8 @@ def test_of_a_run_its_supervisor_and_its_learner_count(backend, looks):
     backend.registry.beat(actor)
     looks += [lambda: backend.registry.beat(replace(actor, beat=2))] * 2
     assert living(lambda: leaders(backend.registry)) is None
-    assert living(lambda: backend.registry.actors([3, 4])) is None
+    assert living(lambda: backend.registry.heartbeats(["actor:3", "actor:4"])) is None
     looks += [lambda: backend.registry.beat(replace(actor, beat=3))]
-    assert living(lambda: backend.registry.actors([3, 4])) == "actor 3, process 42 on host a"
+    assert living(lambda: backend.registry.heartbeats(["actor:3", "actor:4"])) == "actor 3, process 42 on host a"
     looks += [lambda: backend.registry.beat_supervisor(replace(SUPERVISOR, beat=3))]
     assert living(lambda: leaders(backend.registry)) == "supervisor, process 7 on host b"

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from distrl.apps.commands.evaluate import AllowOption
-from distrl.apps.commands.options import redis_url_option
+from distrl.apps.commands.options import AllowOption, redis_url_option
 from distrl.apps.commands.printing import echo
 from distrl.errors import ConfigError, printable
 from distrl.health import beating

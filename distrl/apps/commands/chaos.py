@@ -10,11 +10,10 @@ from distrl.apps.commands.help import takes
 from distrl.apps.commands.options import NamedRunArgument, RunOptions
 from distrl.apps.commands.printing import echo
 from distrl.errors import ConfigError, MemoryBackendError
+from distrl.role_kinds import KINDS
 
 if TYPE_CHECKING:
     from distrl.memory_backend.backend import Backend
-
-KINDS = ("actor", "learner", "evaluator")
 
 
 @takes(RunOptions)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from distrl.apps.commands.options import JoinedRedisOption, WeightsOfRunArgument, WeightsOption, set_option
+from distrl.apps.commands.options import WeightsOfRunArgument, WeightsOption, set_option
 from distrl.apps.commands.printing import echo
 from distrl.apps.commands.stored import with_weights
 from distrl.apps.config.configuration import load
@@ -26,13 +26,6 @@ from distrl.metrics.phrases import known, return_words
 if TYPE_CHECKING:
     from distrl.serving.evaluation import Episode, Subject
 
-AllowOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="module:Class",
-        help="Without the run's key: code that the run may name, like its environment; repeatable.",
-    ),
-]
 EpsilonOption = Annotated[
     float | None,
     typer.Option(min=0.0, max=1.0, metavar="E", help="Probability of a random action; else the run's, 0: greedy."),
@@ -127,21 +120,6 @@ def evaluate(
     echo(json.dumps(report, indent=2) if as_json else _text(subject, report, video if ended else None))
     if interrupted and episodes:
         raise typer.Exit(EXIT_INTERRUPTED)
-
-
-def evaluator(
-    run_id: Annotated[str, typer.Option(metavar="ID", help="The run to join.")],
-    redis_url: JoinedRedisOption,
-    allow: AllowOption = None,
-) -> None:
-    """Join a run that has `evaluation.every_env_steps` as its evaluator; its key as for `distrl actor`.
-
-    [cyan]distrl evaluator --redis-url redis://host:6379 --run-id 20260101-120000-abcdef[/]
-    """
-    from distrl.roles.plan import Role
-    from distrl.roles.running import run_here
-
-    raise typer.Exit(run_here(Role("evaluator"), redis_url=redis_url, run_id=run_id, allowed=allow or ()))
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from typing import Annotated
 import typer
 
 from distrl import health as files
-from distrl.health import Kind
+from distrl.errors import ConfigError
 
 
 def health(
     role: Annotated[
-        Kind | None,
+        str | None,
         typer.Option(metavar="KIND", help=f"Judge these alone: {', '.join(files.KINDS)}. [dim]Default: all.[/]"),
     ] = None,
     within: Annotated[float, typer.Option(min=0.1, metavar="S", help="Greatest age of a heartbeat.")] = files.WITHIN_S,
@@ -27,4 +27,6 @@ def health(
     Exit code: 0 every kind of process that is here has a new heartbeat; 1 one has none, or there is no process; 2
     usage.
     """
+    if role not in (None, *files.KINDS):
+        raise ConfigError(f"--role {role}: name {', '.join(files.KINDS)}")
     raise typer.Exit(files.probe(role, within))

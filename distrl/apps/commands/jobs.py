@@ -17,13 +17,14 @@ from distrl.apps.commands.printing import echo
 from distrl.apps.commands.runs import warn
 from distrl.config.stores import is_store_url
 from distrl.errors import ConfigError, printable
+from distrl.role_kinds import TABLE
 from distrl.runs.directories import run_directory
 
 if TYPE_CHECKING:
     from distrl.apps.jobs.target import LogLine
 
-KINDS = ("job", "learner", "evaluator", "actor", "actors")
-"""Roles with a log: the training's own output, roles, and parents of actors."""
+_LOGS = {"job": False, **{kind.name: kind.numbered for kind in TABLE}, "actors": True}
+"""Writers of logs, the training itself and parents of actors among them -> whether there may be several."""
 _ROLE = re.compile(r"([a-z]+)(?::(\d+))?")
 _COLORS = (typer.colors.CYAN, typer.colors.YELLOW, typer.colors.BLUE, typer.colors.MAGENTA)
 _WIDTH = 9
@@ -127,8 +128,8 @@ def logs(
 def role_name(text: str) -> str:
     """Return the role that "actor:3", "actor" or "learner" names, as logs call it."""
     found = _ROLE.fullmatch(text)
-    if found is None or found[1] not in KINDS or (found[2] is not None and not found[1].startswith("actor")):
-        raise ConfigError(f"--role {text}: name {', '.join(KINDS)}, or one actor as actor:3")
+    if found is None or found[1] not in _LOGS or (found[2] is not None and not _LOGS[found[1]]):
+        raise ConfigError(f"--role {text}: name {', '.join(_LOGS)}, or one actor as actor:3")
     return found[1] if found[2] is None else f"{found[1]} {int(found[2])}"
 
 

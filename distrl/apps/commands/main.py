@@ -37,19 +37,21 @@ from distrl.apps.commands import (
     plot,
     presets,
     redis,
+    roles,
     runs,
     submit,
     sweep,
     tune,
 )
 from distrl.apps.commands.help import App, takes
-from distrl.apps.commands.options import JoinedRedisOption, Layers, RunDirOption, RunOrConfigArgument
+from distrl.apps.commands.options import Layers, RunDirOption, RunOrConfigArgument
 from distrl.apps.commands.printing import echo
 from distrl.apps.commands.stored import stored_configuration
 from distrl.apps.dashboard.beside import dashboard_beside
 from distrl.config.load import LoadedConfig
 from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError, failure, one_line, printable
 from distrl.health import beating
+from distrl.role_kinds import TABLE
 from distrl.shadows import shadow
 from distrl.user_classes import hide_arguments
 from distrl.version import __version__
@@ -143,43 +145,12 @@ def train(
     _end(_train(loaded, run_dir, resume, run_id, plain=plain, quiet=quiet, dated=dated, dashboard=dashboard))
 
 
-@app.command(rich_help_panel="Train")
-def actor(
-    run_id: Annotated[str, typer.Option(metavar="ID", help="The run to join.")],
-    redis_url: JoinedRedisOption,
-    number: Annotated[int, typer.Option("--id", min=0, metavar="N", help="The actor's number in the run, from 0.")],
-    allow: evaluate.AllowOption = None,
-) -> None:
-    """Join a run as one of its actors. Set DISTRL_RUN_KEY to the key in the run directory's file run.key.
-
-    [cyan]distrl actor --redis-url redis://host:6379 --run-id 20260101-120000-abcdef --id 7[/]
-    """
-    from distrl.roles.plan import Role
-    from distrl.roles.running import run_here
-
-    raise typer.Exit(run_here(Role("actor", number), redis_url=redis_url, run_id=run_id, allowed=allow or ()))
-
-
-@app.command(rich_help_panel="Train")
-def learner(
-    run_id: Annotated[str, typer.Option(metavar="ID", help="The run to join.")],
-    redis_url: JoinedRedisOption,
-) -> None:
-    """Join a run whose learner is gone as its learner. Set DISTRL_RUN_KEY as for [cyan]distrl actor[/].
-
-    [cyan]distrl learner --redis-url redis://host:6379 --run-id 20260101-120000-abcdef[/]
-    """
-    from distrl.roles.plan import Role
-    from distrl.roles.running import run_here
-
-    raise typer.Exit(run_here(Role("learner"), redis_url=redis_url, run_id=run_id))
-
-
 app.command(rich_help_panel="Train")(sweep.sweep)
 app.command(rich_help_panel="Train")(tune.tune)
 app.command(rich_help_panel="Train")(submit.submit)
 app.command(rich_help_panel="Train")(actors.actors)
-app.command(rich_help_panel="Train")(evaluate.evaluator)
+for _kind in TABLE:
+    app.command(_kind.name, rich_help_panel="Train", help=roles.help_of(_kind))(roles.command(_kind))
 app.command(rich_help_panel="Look")(evaluate.evaluate)
 app.command("serve-env", rich_help_panel="Environments")(env.serve_env)
 

@@ -53,6 +53,13 @@ def redis_url_option(text: str, *, of_environment: bool = True) -> Any:
 
 
 JoinedRedisOption = Annotated[str, redis_url_option("Redis of the run.")]
+AllowOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="module:Class",
+        help="Without the run's key: code that the run may name, like its environment; repeatable.",
+    ),
+]
 RunOrConfigArgument = Annotated[
     Path | None,
     typer.Argument(

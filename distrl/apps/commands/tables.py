@@ -11,10 +11,11 @@ from distrl.errors import printable
 from distrl.memory_backend.records import RoleStatus
 from distrl.metrics.phrases import NO_EPISODE, UNKNOWN, lost_words, return_words, used_words, waiting_words
 from distrl.metrics.snapshot import Snapshot, amount, number
+from distrl.role_kinds import KINDS
 from distrl.runs.reading import SILENT_S, Reading
 from distrl.runs.summary import duration
 
-_ORDER = ("learner", "actor", "evaluator")
+_ORDER = [*KINDS]
 
 
 def print_status(run_id: str, found: Reading) -> None:

@@ -114,7 +114,7 @@ def headline(facts: Facts) -> Headline:
 
 def first_log(headline: Headline, roles: Sequence[RoleRow], names: Sequence[str]) -> str:
     """Return the name of the log to show first: of the role that failed, of a silent one, the learner's; "": none."""
-    silent = [_log_name(row) for row in roles if row.get("silent")]
+    silent = [row["log"] for row in roles if row.get("silent")]
     return next((name for name in (headline.role, *silent, "learner", *names) if name in names), "")
 
 
@@ -193,14 +193,14 @@ def _trouble(facts: Facts) -> tuple[str, ...]:
     told = [facts.problem] if facts.problem else []
     silent = [row for row in facts.roles if row.get("silent")]
     told += [
-        f"{_role_name(row)} has been silent for {duration(row.get('seen_s') or 0.0)} (was {row['state']})"
+        f"{row['name']} has been silent for {duration(row.get('seen_s') or 0.0)} (was {row['state']})"
         for row in silent[:_MOST_ROLES]
     ]
     told += [f"{len(silent) - _MOST_ROLES} more roles are silent"] if len(silent) > _MOST_ROLES else []
     present = sum(row["role"] == "actor" for row in facts.roles)
     if facts.actors is not None and 0 < present < facts.actors and facts.snapshot:
         told.append(f"{present} of {facts.actors} actors are there")
-    told += [f"{_role_name(row)}: {row['problem']}" for row in facts.roles if row.get("problem")]
+    told += [f"{row['name']}: {row['problem']}" for row in facts.roles if row.get("problem")]
     return tuple(told)
 
 
@@ -312,11 +312,3 @@ def _gone(facts: Facts) -> Headline:
     how = "resume it from its newest checkpoint" if facts.resume else "it has no checkpoint to resume from"
     told = f"Its process is gone{reached}, without a summary; {how}"
     return Headline("warn", "gone", told, (facts.problem,) if facts.problem else (), command=facts.resume)
-
-
-def _role_name(row: RoleRow) -> str:
-    return f"actor {row['id']}" if row["role"] == "actor" else str(row["role"])
-
-
-def _log_name(row: RoleRow) -> str:
-    return f"actor-{row['id']}" if row["role"] == "actor" else str(row["role"])

@@ -342,7 +342,7 @@ def role_rows(look: Reading) -> list[dict[str, Any]]:
 
 def _role_row(role: RoleStatus, seen_s: float, newest: int) -> dict[str, Any]:
     row = {name: getattr(role, name) for name in _SHOWN}  # asdict copies deeply, which takes ten times as long
-    row |= {"seen_s": seen_s, "silent": seen_s > SILENT_S, "log": role.log}
+    row |= {"seen_s": seen_s, "silent": seen_s > SILENT_S, "name": role.name, "log": role.log}
     return {**row, "restarts": max(role.incarnation - 1, 0), "behind": newest - role.weights_version}
 
 

@@ -12,6 +12,7 @@ from distrl.apps.dashboard.files import NotThereError
 from distrl.apps.dashboard.live_runs import LiveRun
 from distrl.apps.dashboard.payloads import Answer, Runs
 from distrl.errors import ConfigError
+from distrl.role_kinds import KINDS
 
 STACKS_S = 4.0
 """Time for the role to send its stacks, which it does with the next but one of its heartbeats."""
@@ -62,6 +63,6 @@ def _run(request: Request) -> LiveRun:
 
 def _key(request: Request) -> str:
     role, number = request.path_params["role"], request.path_params["number"]
-    if role not in ("actor", "learner", "evaluator") or not _NUMBER.fullmatch(number):
-        raise NotThereError("a role is actor, learner or evaluator, and a number")
+    if role not in KINDS or not _NUMBER.fullmatch(number):
+        raise NotThereError(f"a role is one of {', '.join(KINDS)}, and a number")
     return f"{role}:{int(number)}"

@@ -13,7 +13,6 @@ from distrl.memory_backend.records import Control, RoleStatus
 from distrl.metrics.phrases import lost_words, role_states, used_words, verdict
 from distrl.roles.description import RunDescription
 from distrl.roles.join import HEARTBEAT_S
-from distrl.roles.plan import Role
 from distrl.runs.reading import SILENT_S, STALLED_S, Reading
 from distrl.runs.summary import Summary, duration, outcome
 
@@ -138,7 +137,7 @@ def _of_roles(now: Reading, *, awaits_actors: bool) -> Iterator[Finding]:
     for role, age_s in zip(now.roles, now.ages_s, strict=True):
         if age_s > SILENT_S:
             told = f"silent for {duration(age_s)}: process {role.pid} on {role.host}"
-            advice = f"the run's own command, if it still runs, starts it again; see logs/{Role.of(role).log_name}"
+            advice = f"the run's own command, if it still runs, starts it again; see logs/{role.log}.log"
             yield Finding("error", role.name, told, advice)
 
 

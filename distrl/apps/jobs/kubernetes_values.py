@@ -15,10 +15,10 @@ from distrl.apps.jobs.record import CONFIG_FILE, Job
 from distrl.config.document import parse_mapping
 from distrl.environments.extras import extras_of
 from distrl.errors import ConfigError
-from distrl.memory_backend.access import Role, user_name
+from distrl.memory_backend.access import user_name
 from distrl.memory_backend.keys import with_namespace
 from distrl.memory_backend.redis_address import parse_address, with_user
-from distrl.roles.plan import role_needs
+from distrl.roles.plan import cores_beside_actors, role_needs
 
 LONGEST_ID = 53
 """Longest name of a Helm release."""
@@ -106,7 +106,7 @@ def _derived(job: Job, *, secrets: bool) -> dict[str, Any]:
     settings = config.kubernetes
     per_pod = settings.per_pod
     needs = role_needs(config)
-    in_learner = math.ceil(sum(need.count * need.cpus for need in needs if need.role != "actor"))
+    in_learner = cores_beside_actors(config)
     follows = bool(at(settings.values, "autoscaling.enabled", False))
     values: dict[str, Any] = {
         "run": {"config": _run_config(job, follows=follows, secrets=secrets)},
@@ -154,7 +154,7 @@ def _redis_urls(url: str, namespace: str) -> dict[str, str]:
     the namespace, so the other URLs do."""
     user = parse_address(url).user
 
-    def of(role: Role) -> str:
+    def of(role: str) -> str:
         return with_namespace(url if user is None else with_user(url, user_name(namespace, role)), namespace)
 
     return {"url": url, "actorUrl": of("actor"), "dashboardUrl": of("operator")}

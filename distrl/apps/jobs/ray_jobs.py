@@ -26,6 +26,7 @@ from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig
 from distrl.errors import ConfigError, MemoryBackendError, one_line
 from distrl.launch.ray_cluster import Node, shortage
+from distrl.role_kinds import KINDS
 from distrl.roles.plan import role_needs
 from distrl.roles.trust import code_named
 
@@ -212,7 +213,7 @@ def _on_cluster(job: Job) -> LoadedConfig:
 
 def _package(config: RunConfig) -> CodePackage | None:
     """Return the code of the working directory, if the configuration names classes that are not distrl's."""
-    named = [name for role in ("learner", "actor", "evaluator") for _, name in code_named(config, role)]
+    named = [name for role in KINDS for _, name in code_named(config, role)]
     if not any(":" in name and "://" not in name for name in named):
         return None
     package = code_in(Path.cwd())

@@ -8,8 +8,9 @@ from distrl.apps.jobs.ray_client import RayClient
 from distrl.apps.jobs.run_logs import parsed
 from distrl.apps.jobs.target import LogLine
 from distrl.errors import ConfigError
+from distrl.role_kinds import TABLE
 
-_OF_ROLE = re.compile(r"(learner|evaluator|actor \d+) ")
+_OF_ROLE = re.compile("(" + "|".join(kind.name + r" \d+" * kind.numbered for kind in TABLE) + ") ")
 RECONNECTS = 5
 """Broken connections in a row, without a line in between, after which following ends with the error."""
 PAUSE_S = 3.0

@@ -1,6 +1,5 @@
 """From a job to its batch scripts, with a check that Slurm's partitions can ever have room for it."""
 
-import math
 import os
 import re
 import shutil
@@ -22,7 +21,7 @@ from distrl.launch.start import require_weights
 from distrl.memory_backend.credentials import SENTINEL_FILE_VARIABLE, password, sentinel_password
 from distrl.memory_backend.redis_address import parse_address
 from distrl.roles.framework import require_framework
-from distrl.roles.plan import RoleNeed, role_needs
+from distrl.roles.plan import RoleNeed, cores_beside_actors, role_needs
 
 _PLAIN_PATH = re.compile(r"[\w./+@=,:~-]+")
 """In other paths of its output, sbatch would put something else for % and \\, or see several words."""
@@ -82,13 +81,12 @@ def made_scripts(job: Job) -> Scripts:
         )
     if config.slurm.python is None:
         require_framework(config.learner.backend)
-    beside = math.ceil(sum(need.cpus for need in role_needs(config) if need.role == "evaluator"))
     scripts = Scripts(
         run_id=job.run_id,
         run_dir=job.run_dir,
         folder=Path.cwd(),
         slurm=config.slurm,
-        learner_cpus=config.learner.threads + beside,
+        learner_cpus=cores_beside_actors(config),
         gpus=max(need.gpus for need in role_needs(config)),
         alone=config.deterministic,
         listen=not config.memory.reachable,

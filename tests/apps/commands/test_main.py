@@ -509,7 +509,7 @@ def test_roles_by_hand_return_their_exit_code(capsys, monkeypatch):
     assert run(capsys, "learner", "--run-id", "r", "--redis-url", "redis://h")[0] == 0
     assert calls == [
         (Role("actor", 7), {"redis_url": "unix:///x", "run_id": "r", "allowed": ["mine:Env"]}),
-        (Role("learner"), {"redis_url": "redis://h", "run_id": "r"}),
+        (Role("learner"), {"redis_url": "redis://h", "run_id": "r", "allowed": ()}),
     ]
     monkeypatch.delenv("DISTRL_REDIS_URL")
     assert "Missing option '--redis-url'" in refused(capsys, "actor", "--run-id", "r", "--id", "7")

@@ -6,8 +6,19 @@ from distrl.runs.progress import History
 from tests.run_folders import summary
 
 ACTORS = {"bottleneck": "actors", "learner_wait_share": 0.41}
-ROLES = [{"role": "learner", "id": 0, "state": "training"}, {"role": "actor", "id": 0, "state": "acting"}]
-SILENT = {"role": "actor", "id": 1, "state": "acting", "silent": True, "seen_s": 12.0}
+ROLES = [
+    {"role": "learner", "id": 0, "name": "learner", "state": "training"},
+    {"role": "actor", "id": 0, "name": "actor 0", "state": "acting"},
+]
+SILENT = {
+    "role": "actor",
+    "id": 1,
+    "name": "actor 1",
+    "log": "actor-1",
+    "state": "acting",
+    "silent": True,
+    "seen_s": 12.0,
+}
 
 
 def rising():
@@ -101,7 +112,7 @@ def test_a_step_is_offered_where_the_measured_number_of_actors_differs(facts, st
     ],
 )
 def test_what_one_more_actor_would_bring(snapshot, rate, words):
-    roles = [{"role": "actor", "id": at, "state": "acting", "silent": at == 2, "seen_s": 9.0} for at in range(3)]
+    roles = [{**SILENT, "name": f"actor {at}", "silent": at == 2, "seen_s": 9.0} for at in range(3)]
     known = {"roles": roles, "steps_per_s": rate}
     found = [one for one in running(snapshot, **known, actors=3).details if "ore actor" in one]
     assert len(found) == bool(words)

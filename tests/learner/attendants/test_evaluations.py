@@ -31,7 +31,7 @@ def evaluation(env_steps):
 def registry():
     backend = connect("local:", "r", QueueCaps(8, 2**20), name="test", give_up_s=1.0)
     backend.create("{}")
-    assert backend.registry.register_evaluator() == 1
+    assert backend.registry.register("evaluator") == 1
     return backend.registry
 
 

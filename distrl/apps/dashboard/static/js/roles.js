@@ -7,7 +7,7 @@ import { stateWords } from "./states.js";
 const actor = (role) => role.role === "actor";
 // text, class, (role) -> [text, value to sort by]
 const COLUMNS = [
-  ["Role", "", (role) => [roleName(role), `${role.role} ${String(role.id).padStart(6, "0")}`]],
+  ["Role", "", (role) => [role.name, `${role.role} ${String(role.id).padStart(6, "0")}`]],
   ["Host", "", (role) => [`${role.host} (${role.pid})`, role.host]],
   ["State", "", (role) => [stateWords(role), stateWords(role)]],
   ["Steps/s", "n", (role) => [role.silent ? UNKNOWN : whole(role.env_steps_per_s), role.env_steps_per_s]],
@@ -22,8 +22,6 @@ const COLUMNS = [
   ["Restarts", "n", (role) => [whole(role.restarts), role.restarts]],
 ];
 const HINTS = { CPU: "Share of one core since the heartbeat before; above 100 % with several threads", Behind: "Versions of the weights behind the newest", Waiting: "Share of the time spent waiting for the learner" };
-
-export const roleName = (role) => (actor(role) ? `actor ${role.id}` : role.role);
 
 export function rolesPanel() {
   const body = h("tbody"), none = h("p", { class: "empty" });
