@@ -59,7 +59,7 @@ class JobState:
     """How a job is doing.
 
     Attributes:
-        reason: Why it waits, or how it has ended; "" while it runs.
+        reason: Why it waits or how it has ended; while it runs, why parts of it wait, "" if none does.
         exit_code: That of `distrl train`; None until it has ended, or where the target cannot say.
         silent: Whether the state is unknown because the target's address does not answer.
         may_have_begun: Whether a job that waits or is gone may have trained before, and `withdraw` would delete what it
@@ -109,7 +109,7 @@ class Target(Protocol):
         """Return the plan, and change nothing; each query of the target takes at most 10 s.
 
         Raises:
-            ConfigError: The job can never run there: the message has the numbers.
+            ConfigError: The target refuses the job, or it cannot run there.
         """
 
     def submit(self, job: Job, record: OpenRecord, report: Report) -> None:
