@@ -37,7 +37,6 @@ class Plan:
         unprotected: One line for each protection that the job does not have.
         files: Name -> text of what is submitted, as --dry-run prints it: without secrets, the same at every call. The
             verb adds job.yaml.
-        unchecked: One line for each thing that was not checked, as the target did not answer.
         notes: One line for each thing that may be forgotten, by the configuration alone.
         run_dir: Path of the run's directory at the target, as in the record; "": that of the one on this host.
         disk: Disk of the run's directory, in words; "" where the path alone says it.
@@ -48,7 +47,6 @@ class Plan:
     code: str = ""
     unprotected: Sequence[str] = ()
     files: Mapping[str, str] = field(default_factory=dict)
-    unchecked: Sequence[str] = ()
     notes: Sequence[str] = ()
     run_dir: str = ""
     disk: str = ""
