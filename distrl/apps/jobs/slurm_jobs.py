@@ -212,8 +212,11 @@ def _trains(record: JobRecord) -> bool:
 
 
 def _add(run_dir: Path, learner: str, indices: Sequence[int]) -> str:
-    """Submit actors as tasks with these indices; return the number of the job array."""
-    options = [f"--array={','.join(map(str, indices))}"]
+    """Submit actors as tasks with these indices; return the number of the job array.
+
+    They start after the learner: otherwise they could take the room that it waits for.
+    """
+    options = [f"--array={','.join(map(str, indices))}", f"--dependency=after:{learner}"]
     return slurm.submit(run_dir / ACTORS_SCRIPT, learner, options=options)
 
 

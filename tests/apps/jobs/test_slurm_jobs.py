@@ -120,7 +120,7 @@ def queue(tasks=TASKS):
     ("actors", "asked"),
     [
         (3, []),
-        (4, ["sbatch --parsable --array=4 {run_dir}/actors.sbatch 12"]),
+        (4, ["sbatch --parsable --array=4 --dependency=after:12 {run_dir}/actors.sbatch 12"]),
         (2, ["scancel --quiet 14_3"]),  # what waits, first
         (1, ["scancel --quiet 13_1 14_3"]),  # and then the newest
     ],
