@@ -37,7 +37,8 @@ class Places:
             status = RoleStatus(role.kind, role.id, 0, "-", 0, f"waiting: place, needs {needs}", self._beats)
             self._registry.beat(status)
             if role not in self._without:
-                self._report(f"no place for {role.name}: needs {needs}")
+                remedy = "lower learner.threads" if role == LEARNER else "distrl scale takes fewer"
+                self._report(f"no place for {role.name}: needs {needs}; add nodes, or {remedy}")
         for role in self._without.keys() - waiting.keys():
             if role in self._fleet.members:
                 self._report(f"{role.name} waits for a place no longer")

@@ -156,10 +156,13 @@ class RayHandle:
 
     @property
     def waits_for(self) -> str | None:
-        """Resources that no node has free; None once the role has its place."""
+        """Resources that no node has free, or has at all by Ray's word; None once the role has its place."""
         if self._needs is not None and (self._code is not None or self._place.wait(0)):
             self._needs = None
-        return self._needs
+        if self._needs is None:
+            return None
+        state = ray.util.placement_group_table(self._place)["stats"]["scheduling_state"]
+        return f"{self._needs}, which no node has" if state == "INFEASIBLE" else self._needs
 
     def terminate(self) -> None:
         if self._code is None:

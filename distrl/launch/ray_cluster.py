@@ -64,12 +64,14 @@ def check_cluster(config: RunConfig) -> None:
         )
 
 
-def shortage(needs: Sequence[RoleNeed], nodes: Sequence[Node], place: str = "the cluster") -> str | None:
+def shortage(needs: Sequence[RoleNeed], nodes: Sequence[Node]) -> str | None:
     """Return what the cluster lacks, with numbers, if it could not run all roles even when idle; None if it could.
+
+    Ray refuses nothing: what it can never place waits for ever, and what does not fit together waits as on a busy
+    cluster.
 
     Args:
         needs: The largest role first. All others need one core for each role.
-        place: Name of the cluster, or of the part of one that has the nodes.
     """
     largest, total = needs[0], sum(need.count * need.cpus for need in needs)
     whole = [(math.floor(node.cpus), math.floor(node.gpus)) for node in nodes]
@@ -77,7 +79,7 @@ def shortage(needs: Sequence[RoleNeed], nodes: Sequence[Node], place: str = "the
     if fits_one and sum(cpus for cpus, _ in whole) >= total:
         return None
     parts = ", ".join(_words(need) for need in needs)
-    has = f"{place} has {sum(cpus for cpus, _ in whole)}, its largest node {max((c for c, _ in whole), default=0)}"
+    has = f"the cluster has {sum(cpus for cpus, _ in whole)}, its largest node {max((c for c, _ in whole), default=0)}"
     if largest.gpus:
         with_gpus = max((gpus for _, gpus in whole), default=0)
         has += f", and at most {with_gpus} GPU on a node"

@@ -18,7 +18,6 @@ from distrl.apps.jobs.watching import state_of, watch
 from distrl.data_store.opening import open_objects
 from distrl.errors import ConfigError
 from tests.cluster.test_jobs import RUN_ID, Bed
-from tests.faults.kube_api import ROOM
 from tests.faults.kube_tools import programs
 
 pytestmark = [pytest.mark.cluster, pytest.mark.row("S17")]
@@ -48,9 +47,15 @@ def submitted(tmp_path, *sets, **given):
 
 def refused(tmp_path, *sets, **given):
     """Return the line with which a job is refused, of which nothing is left."""
-    with pytest.raises(ConfigError) as caught:
+
+    def plan_and_submit():
         KubernetesJobs().plan(job(tmp_path, *sets, **given))
+        submitted(tmp_path, *sets, **given)
+
+    with pytest.raises(ConfigError) as caught:
+        plan_and_submit()
     (line,) = str(caught.value).splitlines()
+    assert not (tmp_path / "runs" / RUN_ID).exists()
     return line
 
 
@@ -91,7 +96,9 @@ def test_a_job_is_submitted_with_a_secret_and_waits(api, bed):
     unplaced = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes\nhave room"}
     put_pod(api, "learner", "job-learner-1", {"phase": "Pending", "conditions": [unplaced]})
     status = bed.run("status", RUN_ID)
-    assert status.stdout == f"{RUN_ID} on kubernetes waits: Unschedulable: 0/3 nodes have room\n"
+    assert status.stdout.startswith(
+        f"{RUN_ID} on kubernetes waits: Unschedulable: 0/3 nodes have room; add nodes, take"
+    )
     early = bed.run("stop", RUN_ID, "--address", "other")
     assert (early.returncode, early.stderr.count("\n")) == (2, 1)
     assert "other" in early.stderr
@@ -169,11 +176,11 @@ def test_a_job_waits_fails_and_goes_on_as_kubernetes_says(api, tmp_path):
     event = {"involvedObject": {"name": learner["metadata"]["name"]}, "type": "Warning"}
     words = {"reason": "FailedCreate", "message": "exceeded quota: team"}
     api.put("events", {"metadata": {"name": "e1"}, **event, **words}, "team")
-    assert target.state(record).reason == "FailedCreate: exceeded quota: team"
+    assert target.state(record).reason.startswith("FailedCreate: exceeded quota: team; have the quota raised, ")
     waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
     status = {"phase": "Pending", "containerStatuses": [{"name": "learner", "state": {"waiting": waiting}}]}
     put_pod(api, "learner", "job-learner-1", status)
-    assert target.state(record).reason == "ImagePullBackOff: no such image"
+    assert target.state(record).reason.startswith("ImagePullBackOff: no such image; set kubernetes.values.images")
     put_pod(api, "learner", "job-learner-1", ended(4, "x\ndistrl: error: no update for 300 s\n"))
     state = target.state(record)
     assert (state.state, state.reason) == ("waiting", "to start again after exit code 4: no update for 300 s")
@@ -393,26 +400,22 @@ def test_a_release_of_another_user_is_left_alone(api, tmp_path, monkeypatch):
     assert {*api.objects} == there
 
 
-def test_room_is_checked_where_nodes_may_be_seen(api, tmp_path):
-    for name, unschedulable in (("node", False), ("b", True)):
-        status = {"allocatable": {"cpu": "3900m", "nvidia.com/gpu": "1", **ROOM}}
-        api.put("nodes", {"metadata": {"name": name}, "spec": {"unschedulable": unschedulable}, "status": status})
+def test_a_job_that_runs_names_the_pods_that_have_no_place(api, bed):
+    bed.submit("--env", "CartPole-v1", "--actors", "2")
+    put_pod(api, "learner", "job-learner-1", {"phase": "Running"})
+    assert bed.run("status", RUN_ID).stdout == f"{RUN_ID} on kubernetes runs\n"
+    unplaced = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "1 Insufficient cpu."}
+    put_pod(api, "actor", "job-actors-1", {"phase": "Pending", "conditions": [unplaced]})
+    told = f"{RUN_ID} on kubernetes runs: job-actors-1: Unschedulable: 1 Insufficient cpu.; add nodes, take fewer"
+    assert bed.run("status", RUN_ID).stdout.startswith(told)
+
+
+def test_the_plan_counts_the_pods_of_the_release(api, tmp_path):
     plan = KubernetesJobs().plan(job(tmp_path))
-    assert plan.available == "3.9 CPU, 64 GiB, 1 GPU on 1 node"
     assert {need.role: (need.count, need.cpus) for need in plan.roles} == {
         **{"learner": (1, 1.0), "actor": (2, 1.0), "redis": (1, 0.5), "dashboard": (1, 0.1)}
     }
-    line = refused(tmp_path, "actors.count=3")
-    assert "all Pods request 4.6 CPU (learner 1 × (1 CPU, 4 GiB), actor 3 × (1 CPU, 1 GiB), " in line
-    assert "1 node with 3.9 CPU may run them" in line
-    assert KubernetesJobs().plan(job(tmp_path, "actors.count=4", wait=True)).roles[1].count == 4
-    small = "kubernetes.values.actors.resources.requests.cpu=100m"
-    assert KubernetesJobs().plan(job(tmp_path, "actors.count=20", small)).roles[1].count == 20
-    line = refused(tmp_path, "kubernetes.values.learner.resources={requests: {cpu: '64'}, limits: {cpu: '64'}}")
-    assert "a Pod of learner requests 64 CPU, 4 GiB; of 1 node" in line
-    assert "a Pod of learner requests" in refused(tmp_path, "kubernetes.values.learner.nodeSelector={pool: gpu}")
-    api.forbidden |= {("GET", "nodes"), ("GET", "namespaces")}
-    assert KubernetesJobs().plan(job(tmp_path, "actors.count=4")).available == ""
+    assert not api.requests
 
 
 @pytest.mark.long
@@ -467,37 +470,39 @@ def test_a_dry_run_needs_no_cluster(api, bed, tmp_path):
     api.close()
     without = bed.run(*dry)
     assert (without.returncode, without.stdout) == (0, with_cluster.stdout)
-    assert "note: namespace and room were not checked: kubectl at context lab: " in without.stderr
     assert bed.run(*dry, "--json").stdout == facts
     with pytest.raises(NoAnswerError):
-        KubernetesJobs().plan(job(tmp_path))
+        submitted(tmp_path)
     (tmp_path / "kubeconfig").write_text("{}")
     nowhere = bed.run(*dry)
     assert (nowhere.returncode, "kind: Job" in nowhere.stdout) == (0, True)
-    assert "note: kubectl has no current context: namespace and room were not checked" in nowhere.stderr
 
 
 def test_what_the_cluster_lacks_is_one_line(api, tmp_path, monkeypatch):
-    assert "there is no namespace lost at context lab; kubectl create namespace lost" in refused(
-        tmp_path, "kubernetes.namespace=lost"
-    )
+    for own in ((), ("kubernetes.values.secret={existing: mine}",)):
+        line = refused(tmp_path, "kubernetes.namespace=lost", *own)
+        assert line.endswith('namespaces "lost" not found; make it, or set kubernetes.namespace')
+    for run_id in ("Pong", "a" * 54):
+        assert refused(tmp_path, run_id=run_id).startswith(f"helm refuses the run id {run_id} or kubernetes.values: ")
+    assert "'2048' does not match pattern" in refused(tmp_path, run_id="2048")
     assert "kubectl knows no context 'mars'" in refused(tmp_path, address="mars")
     line = refused(tmp_path, "kubernetes.values={actors: {perPods: 2}}")
-    assert line.startswith("the chart refuses kubernetes.values: ")
+    assert line.startswith(f"helm refuses the run id {RUN_ID} or kubernetes.values: ")
     assert "'/actors': additional properties 'perPods' not allowed" in line
     line = refused(tmp_path, "kubernetes.values.autoscaling.enabled=true")
-    assert line.startswith(
-        "the chart refuses kubernetes.values: autoscaling.enabled needs autoscaling.prometheusAddress"
-    )
+    assert "kubernetes.values: autoscaling.enabled needs autoscaling.prometheusAddress" in line
+    assert "sigterm_exit_code is set by the chart: leave it" in refused(tmp_path, "launch.sigterm_exit_code=7")
     assert "debug" not in line
     api.close()
     assert "127.0.0.1" in (line := refused(tmp_path))
     assert line.startswith("kubectl at context lab: ")
-    (tmp_path / "kubeconfig").write_text("{}")
-    assert "kubectl has no current context" in refused(tmp_path)
     for program, there in (("kubectl", "helm"), ("helm", "kubectl")):
         folder = tmp_path / there
         folder.mkdir()
         (folder / there).symlink_to(programs() / there)
-        monkeypatch.setenv("PATH", str(folder))
-        assert refused(tmp_path) == f"--on kubernetes needs {program}, which is not on PATH; install it on this host"
+        with monkeypatch.context() as lacking:
+            lacking.setenv("PATH", str(folder))
+            line = refused(tmp_path)
+        assert line == f"--on kubernetes needs {program}, which is not on PATH; install it on this host"
+    (tmp_path / "kubeconfig").write_text("{}")
+    assert "kubectl has no current context" in refused(tmp_path)

@@ -232,6 +232,17 @@ def test_a_job_that_waits_says_why_and_is_stopped(bed, cluster):
     assert len(cluster.queue()) == 1
 
 
+def test_actors_without_a_place_are_told_with_the_reason_of_slurm(start, cluster):
+    urgent = cluster.occupy("main", 10, 600)
+    run = start("--actors", "3")
+    run.wait_for_updates(1)
+    told = f"2 of 3 actors wait: Resources; distrl scale 1 {RUN_ID} gives them up"
+    wait_until(lambda: run.bed.job["reason"] == told, "two actors wait")
+    assert run.bed.job["state"] == "running"
+    cluster.ask("scancel", urgent)
+    run.stop_and_check(resumed=0)
+
+
 def test_another_user_neither_reads_the_password_nor_connects(start, tmp_path):
     run = start("--actors", "1")
     run.wait_for_updates(1)
@@ -258,11 +269,12 @@ def test_another_user_neither_reads_the_password_nor_connects(start, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (sets("slurm.learner_options=[--partition=mian]"), "Slurm has no partition 'mian': "),
+        (sets("slurm.learner_options=[--partition=mian]"), "sbatch: invalid partition specified: mian; "),
         (sets("slurm.learner_options=[--frobnicate]"), "sbatch: unrecognized option '--frobnicate'"),
         (sets("slurm.actor_options=[--gres=gpu:1]"), "sbatch: Invalid generic resource (gres) specification"),
         (sets("slurm.actor_options=[--mem=1T]"), "sbatch: "),
-        (["--actors", "12"], "it needs 13 CPU (learner 1, 12 actors of 1), partition main has 12, its largest node 4"),
+        (["--set", "learner.threads=5"], "sbatch: allocation failure: Requested node configuration is not available"),
+        (["--actors", "100000"], "sbatch: allocation failure: Invalid job array specification"),
         (["--run-id", "taken"], "the run id taken is taken: your job "),
     ],
 )
@@ -280,7 +292,7 @@ def test_a_dry_run_is_the_same_at_every_call_and_submits_nothing(bed, cluster, t
     assert {done.returncode for done in dry} == {0}
     assert dry[0].stdout == dry[1].stdout
     assert "# ---- learner.sbatch\n#!/bin/bash\n" in dry[0].stdout
-    assert "there: partition main, 12 CPU on 3 nodes, 12 CPU idle" in dry[0].stderr
+    assert re.search(r"there: learner to start at \S+ using 1 processors on nodes n1 in partition main", dry[0].stderr)
     assert not cluster.queue()
     assert not (tmp_path / "runs").exists()
 

@@ -24,7 +24,6 @@ Object = dict[str, Any]
 KINDS: dict[str, dict[str, str]] = {  # group and version -> plural -> kind
     "v1": {
         "namespaces": "Namespace",
-        "nodes": "Node",
         "secrets": "Secret",
         "configmaps": "ConfigMap",
         "services": "Service",
@@ -39,9 +38,7 @@ KINDS: dict[str, dict[str, str]] = {  # group and version -> plural -> kind
     "networking.k8s.io/v1": {"networkpolicies": "NetworkPolicy"},
     "keda.sh/v1alpha1": {"scaledobjects": "ScaledObject"},
 }
-ROOM = {"memory": "64Gi", "pods": "110"}
-"""Further resources of a node that has room."""
-_OF_CLUSTER = ("namespaces", "nodes")
+_OF_CLUSTER = ("namespaces",)
 _PATH = re.compile(
     r"/(?:api|apis)/(?P<group>[^/]+/v1(?:alpha1)?|v1)(?:/namespaces/(?P<namespace>[^/]+))?/(?P<plural>[a-z]+)(?:/(?P<name>[^/]+))?"
     r"(?:/(?P<part>scale|log|exec|status))?"
@@ -85,7 +82,6 @@ class KubeApi:
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         self.put("namespaces", {"metadata": {"name": "team"}})
-        self.put("nodes", {"metadata": {"name": "node"}, "status": {"allocatable": {"cpu": "16", **ROOM}}})
 
     def close(self) -> None:
         """Answer no more."""

@@ -347,7 +347,7 @@ def test_a_role_without_a_place_is_shown_so_and_not_as_acting(world, monkeypatch
     )
     assert outcome.exit_code == 0
     assert shown == [{"waiting: place, needs 1 CPU"}]
-    assert "no place for actor 0: needs 1 CPU" in world.view.events
+    assert "no place for actor 0: needs 1 CPU; add nodes, or distrl scale takes fewer" in world.view.events
     assert "actor 0 waits for a place no longer" in world.view.events
 
 
@@ -381,7 +381,7 @@ def test_actors_wait_until_the_learner_has_its_place_and_make_room_for_it(world,
     )
     assert outcome.exit_code == 0
     assert up == [[0], [0, 1]]
-    assert "no place for learner: needs 2 CPU" in world.view.events
+    assert "no place for learner: needs 2 CPU; add nodes, or lower learner.threads" in world.view.events
     assert "actor 1 ended (signal 9: it makes room for the learner); starting again in 0.0 s" in world.view.events
 
 

@@ -111,7 +111,7 @@ def _job(
 def _print_files(texts: dict[str, str], facts: "dict[str, object] | None") -> None:
     """Print what would be submitted; only what is the same at every call, whether or not the target answers."""
     if facts is not None:
-        del facts["available"], facts["unchecked"]
+        del facts["available"]
         echo(json.dumps({**facts, "files": texts}, indent=2))
         return
     for name, text in texts.items():

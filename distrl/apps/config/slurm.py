@@ -44,6 +44,13 @@ class SlurmConfig(Section):
     """The interpreter on the nodes, which has distrl installed; null: the one by which you submit, by its path.
     `python` is that of the environment that `set_up` activates."""
 
+    @field_validator("actor_options")
+    @classmethod
+    def _starts_after_the_learner(cls, options: tuple[str, ...]) -> tuple[str, ...]:
+        if any(option.startswith("--dep") for option in options):
+            raise ValueError("--dependency is not yours to set: actors start after the learner; leave it out")
+        return options
+
     @field_validator("learner_options", "actor_options")
     @classmethod
     def _can_be_handed_on(cls, options: tuple[str, ...]) -> tuple[str, ...]:

@@ -63,10 +63,6 @@ def _check_redis(config: Configuration, url: str) -> None:
 
 
 def _check_launch(config: Configuration) -> None:
-    if config.launch.is_changed("sigterm_exit_code"):
-        raise ConfigError(
-            "launch.sigterm_exit_code has no use with --on kubernetes, whose chart sets it to 143; leave it out"
-        )
     waits = at(config.kubernetes.values, "learner.waitSeconds")
     if config.launch.wait_s and waits is not None:
         raise ConfigError(

@@ -5,7 +5,6 @@ kubectl is mostly a client of single requests (`--raw`), which needs no discover
 
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ _LABEL = re.compile(r"^(?:Error: |error: |INSTALLATION FAILED: |execution error 
 _IN_USE = re.compile(r"cannot re-?use a name that is still in use")
 _ANSWERED = re.compile(r"Error from server|\(Unauthorized\)")
 _NO_RELEASE = "release: not found"
+_NO_NAMESPACE = re.compile(r'namespaces "[^"]*" not found$')
 _NOT_FOUND = "(NotFound)"
 
 Object = dict[str, Any]
@@ -38,13 +38,6 @@ class Namespace:
 
     context: str
     name: str
-
-
-def require_programs() -> None:
-    """Raise ConfigError unless helm and kubectl are on PATH."""
-    for program in ("helm", "kubectl"):
-        if shutil.which(program) is None:
-            raise ConfigError(f"--on kubernetes needs {program}, which is not on PATH; install it on this host")
 
 
 def namespace_of(context: str | None, name: str | None) -> Namespace:
@@ -157,10 +150,10 @@ def rendered(place: Namespace, release: str, values: Mapping[str, Any]) -> str:
     """Return the chart's manifests with these values; the cluster is not asked.
 
     Raises:
-        ConfigError: The chart refuses a value.
+        ConfigError: helm refuses the name of the release, or the chart a value.
     """
     done = _helm(place, "template", release, str(CHART.resolve()), "--values=-", text=json.dumps(values))
-    _require_success(done, "the chart refuses kubernetes.values")
+    _require_success(done, f"helm refuses the run id {release} or kubernetes.values")
     return done.stdout
 
 
@@ -224,6 +217,8 @@ def _run(
         )
     except subprocess.TimeoutExpired as error:
         raise NoAnswerError(f"{program} {words[0]} has had no answer of Kubernetes for {limit_s:g} s") from error
+    except FileNotFoundError as error:
+        raise ConfigError(f"--on kubernetes needs {program}, which is not on PATH; install it on this host") from error
     except OSError as error:
         raise ConfigError(f"{program} cannot be run: {error.strerror}") from error
 
@@ -240,4 +235,6 @@ def _words(done: "subprocess.CompletedProcess[str]") -> str:
     lines = [line.strip() for line in done.stderr.splitlines()]
     kept = [line for line in lines if line and not _LOGGED.match(line)]
     text = "; ".join(_LABEL.sub("", line) for line in kept)
+    if _NO_NAMESPACE.search(text):
+        text = f"{text}; make it, or set kubernetes.namespace"
     return text[:500] or f"it has ended with {done.returncode}"

@@ -14,7 +14,15 @@ from distrl.apps.jobs.kubernetes_checks import pods_for
 from distrl.apps.jobs.kubernetes_commands import COMPONENT, INSTANCE, Namespace, Object, of_release
 from distrl.apps.jobs.kubernetes_log import PodLogs
 from distrl.apps.jobs.kubernetes_plan import plan_of
-from distrl.apps.jobs.kubernetes_state import LEARNER, STOPPED, event_words, may_have_begun, state_of, stopped_words
+from distrl.apps.jobs.kubernetes_state import (
+    LEARNER,
+    STOPPED,
+    event_words,
+    lacking,
+    may_have_begun,
+    state_of,
+    stopped_words,
+)
 from distrl.apps.jobs.kubernetes_values import Release, release_of, run_dir_of
 from distrl.apps.jobs.record import Job, JobRecord, OpenRecord
 from distrl.apps.jobs.target import OVER, JobState, LogLine, Plan, Report, State
@@ -40,7 +48,7 @@ class KubernetesJobs:
     logs: tuple[str, ...] | None = ("job", "actor", "actors")
 
     def plan(self, job: Job) -> Plan:
-        """Return the plan: what the nodes have, values and manifests."""
+        """Return the plan: values and manifests."""
         return plan_of(job)
 
     def submit(self, job: Job, record: OpenRecord, report: Report) -> None:
@@ -86,6 +94,10 @@ class KubernetesJobs:
             return event_words(kubernetes.listed(place, _CORE, "events", fieldSelector=chosen))
 
         found = replace(state_of(job, pods, warning), may_have_begun=_may_have_begun(record, job, pods))
+        if found.state == "running":
+            chosen = {"labelSelector": of_release(record.run_id)}
+            everything = kubernetes.listed(place, _CORE, "pods", **chosen)
+            return replace(found, reason=lacking(everything, kubernetes.listed(place, _APPS, "deployments", **chosen)))
         if job is None or found.state not in OVER:
             return found
         return replace(found, reason="; ".join(part for part in (found.reason, _left(record)) if part))

@@ -13,6 +13,14 @@ LEARNER = "learner"
 _ERROR = "distrl: error: "
 _HARMLESS = ("PodInitializing", "ContainerCreating")
 """Reasons of a container that waits which say nothing; the events may."""
+_LESS = "take fewer actors (distrl scale), or lower the requests in kubernetes.values and submit it again"
+_IMAGE = "set kubernetes.values.images, and submit it again"
+_REMEDIES = {
+    "Unschedulable": f"add nodes, {_LESS}",
+    "FailedCreate": f"have the quota raised, {_LESS}",
+    **dict.fromkeys(("ErrImagePull", "ImagePullBackOff", "InvalidImageName"), _IMAGE),
+}
+"""Reason of Kubernetes for what does not start -> remedy."""
 STOPPED = "distrl/stopped"
 """Annotation of a learner's Job that `distrl stop` has suspended between two starts, or where it may have begun."""
 _LATE_S = 60.0
@@ -57,6 +65,20 @@ def state_of(job: Object | None, pods: Sequence[Object], warning: Callable[[str]
         return JobState("waiting", f"to start again after {how}{f': {told}' if told else ''}")
     again = "to go on: " if _has_begun(job, pods) else "to begin or to go on: " if may_have_begun(job, pods) else ""
     return JobState("waiting", f"{again}{_why(newest) or warning(newest['metadata']['name']) or 'its Pod is prepared'}")
+
+
+def lacking(pods: Sequence[Object], deployments: Sequence[Object]) -> str:
+    """Return which Pods beside the learner's do not start, and why; "" if all do or are about to."""
+    why: dict[str, list[str]] = {}
+    for pod in pods:
+        if _status(pod).get("phase") == "Pending" and (reason := _why(pod)):
+            why.setdefault(reason, []).append(pod["metadata"]["name"])
+    for found in deployments:
+        for each in _status(found).get("conditions", ()):
+            if each["type"] == "ReplicaFailure" and each["status"] == "True":
+                why.setdefault(_words(each), []).append(found["metadata"]["name"])
+    more = {reason: f" and {len(names) - 1} more" if len(names) > 1 else "" for reason, names in why.items()}
+    return "; ".join(f"{names[0]}{more[reason]}: {reason}" for reason, names in why.items())
 
 
 def may_have_begun(job: Object, pods: Sequence[Object]) -> bool:
@@ -119,8 +141,9 @@ def _status(item: Object) -> dict[str, Any]:
 
 
 def _words(cause: Object) -> str:
-    """Return reason and message of a condition, a state or an event in one line."""
-    return ": ".join(one_line(cause[key]) for key in ("reason", "message") if cause.get(key))
+    """Return reason and message of a condition, a state or an event in one line, and what to do."""
+    told = ": ".join(one_line(cause[key]) for key in ("reason", "message") if cause.get(key))
+    return "; ".join(filter(None, (told, _REMEDIES.get(cause.get("reason", "")))))
 
 
 def event_words(events: Sequence[Object]) -> str:

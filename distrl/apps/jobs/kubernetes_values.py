@@ -3,14 +3,13 @@
 import functools
 import hashlib
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from distrl.apps.config.kubernetes import at
 from distrl.apps.jobs.kubernetes_checks import check_config, pod_bounds
-from distrl.apps.jobs.kubernetes_commands import CHART, Namespace, namespace_of, require_programs
+from distrl.apps.jobs.kubernetes_commands import CHART, Namespace, namespace_of
 from distrl.apps.jobs.record import CONFIG_FILE, Job
 from distrl.config.document import parse_mapping
 from distrl.environments.extras import extras_of
@@ -20,13 +19,10 @@ from distrl.memory_backend.keys import with_namespace
 from distrl.memory_backend.redis_address import parse_address, with_user
 from distrl.roles.plan import cores_beside_actors, role_needs
 
-LONGEST_ID = 53
-"""Longest name of a Helm release."""
 LONGEST_NAME = 30
 """Longest name that the chart takes for its objects, to which it appends the part of the run."""
 IN_ENVIRONMENTS_IMAGE = {"atari", "box2d", "image", "mujoco"}
 """Extras for environments that distrl/actor lacks, and that distrl/actor-environments and the learner's images have."""
-_ID = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -51,13 +47,7 @@ def release_of(job: Job, *, secrets: bool = True) -> Release:
     Raises:
         ConfigError: The job cannot run on Kubernetes, or there is no such context.
     """
-    if len(job.run_id) > LONGEST_ID or not _ID.fullmatch(job.run_id):
-        raise ConfigError(
-            f"the run id {job.run_id} is no name for Kubernetes: use at most {LONGEST_ID} small letters, digits and "
-            "'-', with a letter first; choose another --run-id"
-        )
     check_config(job.config)
-    require_programs()
     settings = job.config.kubernetes
     name = object_name(job.run_id)
     existing = at(settings.values, "secret.existing")

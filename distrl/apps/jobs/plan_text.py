@@ -17,7 +17,7 @@ def plan_text(job: Job, target: str, plan: Plan) -> str:
         " · ".join([f"needs {needs}", *([f"there: {plan.available}"] if plan.available else [])]),
         " · ".join([_directory(job, plan), *_store(job), *_code(plan)]),
         *(f"not protected: {text}" for text in plan.unprotected),
-        *(f"note: {text}" for text in (*plan.unchecked, *plan.notes)),
+        *(f"note: {text}" for text in plan.notes),
     ]
     return "\n".join([f"plan  {lines[0]}", *(f"      {line}" for line in lines[1:])])
 
@@ -35,7 +35,6 @@ def plan_json(job: Job, target: str, plan: Plan) -> dict[str, Any]:
         "available": plan.available,
         "code": plan.code,
         "unprotected": [*plan.unprotected],
-        "unchecked": [*plan.unchecked],
         "notes": [*plan.notes],
     }
 

@@ -1,4 +1,4 @@
-"""Slurm by its commands: sbatch, squeue, sinfo, scancel, scontrol. No accounting database is needed."""
+"""Slurm by its commands: sbatch, squeue, scancel, scontrol. No accounting database is needed."""
 
 import os
 import re
@@ -10,16 +10,13 @@ from pathlib import Path
 from distrl.apps.jobs.target import NoAnswerError
 from distrl.config.secrets import is_secret
 from distrl.errors import ConfigError, DistrlError
-from distrl.launch.ray_cluster import Node
 
 QUERY_LIMIT_S = 8.0
 CHANGE_LIMIT_S = 60.0
-NEEDED = ("sbatch", "squeue", "sinfo", "scancel", "scontrol")
 _UNKNOWN_JOB = "Invalid job id"
 _NO_TIME = ("", "N/A", "NONE", "Unknown")
-_GPUS = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)")
-_DOWN = ("down", "fail", "unk")
-_LABEL = re.compile(r"^(?:sbatch|squeue|sinfo|scancel|scontrol)(?:: error)?: |^slurm_\w+ error: ", re.MULTILINE)
+_TRIAL = "--test-only"
+_LABEL = re.compile(r"^(?:sbatch|squeue|scancel|scontrol)(?:: error)?: (?:Job \d+ (?=to start))?|^slurm_\w+ error: ")
 _CHANGING = ("SBATCH_", "SQUEUE_", "SINFO_", "SCANCEL_", "SLURM_TIME_FORMAT", "SLURM_RESTART_COUNT")
 """Variables by which users change what the commands do or print, and one that a job leaves to those it submits."""
 _SECRETS = ("DISTRL_REDIS_PASSWORD", "DISTRL_REDIS_URL", "DISTRL_SENTINEL_PASSWORD", "DISTRL_RUN_KEY")
@@ -47,63 +44,31 @@ class ActorTask:
 
     Attributes:
         state: Slurm's word, such as "RUNNING".
+        reason: Slurm's word for why it waits, such as "Resources".
     """
 
     job: int
     index: int
     state: str
+    reason: str
 
     @property
     def name(self) -> str:
         return f"{self.job}_{self.index}"
 
 
-@dataclass(frozen=True)
-class Partition:
-    """A part of the cluster, and its nodes, also those that are down.
-
-    Attributes:
-        idle_cpus: Cores that no job has, of nodes that are up.
-        is_default: Jobs that name none get this one.
-    """
-
-    name: str
-    nodes: tuple[Node, ...]
-    idle_cpus: int
-    is_default: bool
-
-
-def require_slurm() -> None:
-    """Raise ConfigError if a command of Slurm's is not on PATH."""
-    places = os.get_exec_path()
-    for command in NEEDED:
-        if not any(os.access(Path(place) / command, os.X_OK) for place in places):
-            raise ConfigError(
-                f"{command} is not on PATH: --on slurm needs Slurm's commands; submit from a login node of the cluster"
-            )
-
-
-def partitions() -> dict[str, Partition]:
-    """Return the cluster's partitions by their names.
+def start_of(role: str, script: str, *options: str) -> str:
+    """Return when and where Slurm would start the script of a role, in its words. Nothing is submitted.
 
     Raises:
-        ConfigError: Slurm does not answer.
+        ConfigError: Slurm would not start it, or does not answer.
     """
-    return parsed_partitions(_output("sinfo", "--noheader", "--exact", "--format=%P|%c|%C|%D|%G|%t"))
-
-
-def parsed_partitions(text: str) -> dict[str, Partition]:
-    """Parse lines of sinfo: partition|cores of a node|allocated/idle/other/all|nodes|gres|state."""
-    found: dict[str, Partition] = {}
-    for line in text.splitlines():
-        name, cpus, used, count, gres, state = line.strip().split("|")
-        gpus = sum(map(int, _GPUS.findall(gres)))
-        is_default, name = name.endswith("*"), name.removesuffix("*")
-        idle = 0 if state.startswith(_DOWN) else int(used.split("/")[1])
-        before = found.get(name, Partition(name, (), 0, is_default))
-        nodes = (*before.nodes, *[Node(int(cpus), gpus, "", {})] * int(count))
-        found[name] = Partition(name, nodes, before.idle_cpus + idle, is_default)
-    return found
+    done = _run("sbatch", _TRIAL, *options, text=script)
+    if done.returncode:
+        raise ConfigError(
+            f"sbatch: {_words(done)}; change slurm.{role}_options, or add --wait to submit the job all the same"
+        )
+    return _words(done)
 
 
 def submit(script: Path, *words: str, options: Sequence[str] = ()) -> str:
@@ -146,14 +111,14 @@ def numbers_of(*names: str) -> list[str]:
 
 def tasks_of(name: str) -> list[ActorTask]:
     """Return the tasks of this user's job arrays of that name which are not over, by their indices."""
-    text = _output("squeue", "--noheader", "--array", f"--user={os.getuid()}", f"--name={name}", "--format=%F|%K|%T")
+    text = _output("squeue", "--noheader", "--array", f"--user={os.getuid()}", f"--name={name}", "--format=%F|%K|%T|%r")
     return parsed_tasks(text)
 
 
 def parsed_tasks(text: str) -> list[ActorTask]:
-    """Parse lines of squeue: job|index|state."""
-    lines = (line.strip().split("|") for line in text.splitlines())
-    tasks = [ActorTask(int(job), int(index), state) for job, index, state in lines if index.isdecimal()]
+    """Parse lines of squeue: job|index|state|reason."""
+    lines = (line.strip().split("|", 3) for line in text.splitlines())
+    tasks = [ActorTask(int(job), int(index), *rest) for job, index, *rest in lines if index.isdecimal()]
     return sorted(tasks, key=lambda task: task.index)
 
 
@@ -187,13 +152,13 @@ def _kept() -> dict[str, str]:
     }
 
 
-def _run(command: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    limit_s = QUERY_LIMIT_S if command in ("sinfo", "squeue") else CHANGE_LIMIT_S
+def _run(command: str, *arguments: str, text: str = "") -> "subprocess.CompletedProcess[str]":
+    limit_s = QUERY_LIMIT_S if command == "squeue" or _TRIAL in arguments else CHANGE_LIMIT_S
     try:
         return subprocess.run(
             [command, *arguments],
             env=_kept(),
-            stdin=subprocess.DEVNULL,
+            input=text,
             capture_output=True,
             text=True,
             errors="replace",
@@ -202,6 +167,10 @@ def _run(command: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
         )
     except subprocess.TimeoutExpired as error:
         raise NoAnswerError(f"{command} does not answer within {limit_s:g} s; is slurmctld up?") from error
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"{command} is not on PATH: --on slurm needs Slurm's commands; submit from a login node of the cluster"
+        ) from error
     except OSError as error:
         raise ConfigError(f"{command} cannot be run: {error.strerror}") from error
 

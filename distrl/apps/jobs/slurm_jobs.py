@@ -38,6 +38,9 @@ _STATES: Mapping[str, State] = {
     **dict.fromkeys(("COMPLETING", "STAGE_OUT"), "stopping"),
 }
 """Slurm's state -> that of the job; all others are ends."""
+_PASSING = ("Resources", "Priority", "BeginTime", "Dependency", "JobHeldUser")
+"""Reasons to wait that pass by themselves."""
+_REMEDY = "if it stays so: distrl stop {}, change slurm.learner_options, and submit it again"
 
 
 class SlurmJobs:
@@ -48,7 +51,7 @@ class SlurmJobs:
     logs: tuple[str, ...] | None = None
 
     def __init__(self) -> None:
-        self._answers: dict[str, tuple[float, SlurmJob | None]] = {}
+        self._answers: dict[str, tuple[float, SlurmJob | None, str]] = {}
 
     def plan(self, job: Job) -> Plan:
         """Return the plan: what the partitions have, and the scripts."""
@@ -56,7 +59,6 @@ class SlurmJobs:
 
     def submit(self, job: Job, record: OpenRecord, report: Report) -> None:
         """Submit the learner on hold, then its actors, and let both start."""
-        slurm.require_slurm()
         scripts, config = made_scripts(job), job.config
         actors = actors_name(job.run_id)
         if holders := slurm.numbers_of(job.run_id, actors):
@@ -84,19 +86,18 @@ class SlurmJobs:
 
     def withdraw(self, record: JobRecord) -> None:
         """Kill the job."""
-        slurm.require_slurm()
         slurm.cancel(slurm.numbers_of(record.run_id, actors_name(record.run_id)))
 
     def state(self, record: JobRecord) -> JobState:
         """Return the state by the exit code that the learner's script has left, else by Slurm's queue."""
         if (code := exit_code(record)) is not None:
             return ended_with(record, code, run_of(record))
-        job = self._learner(record)
+        job, lacking = self._asked(record)
         state: State = "gone" if job is None else _STATES.get(job.state, "gone")
         if job is not None and state == "waiting":
             return JobState(state, _why(job, record))
         if state in ("running", "stopping"):
-            return JobState(state)
+            return JobState(state, lacking)
         run = run_of(record)
         if (code := exit_code(record)) is not None:  # written between the two looks
             return ended_with(record, code, run)
@@ -164,22 +165,21 @@ class SlurmJobs:
         except (ConfigError, MemoryBackendError):  # not begun, without Redis, or out of reach from here
             slurm.cancel([learner], f"--signal={STOP_SIGNAL}", "--batch")
 
-    def _learner(self, record: JobRecord) -> SlurmJob | None:
-        """Return the learner's job as Slurm had it some seconds ago at most.
+    def _asked(self, record: JobRecord) -> tuple[SlurmJob | None, str]:
+        """Return the learner's job, and why actors of one that runs wait, as Slurm had them some seconds ago at most.
 
         A submission that was killed may have left one, on hold, whose number is not in the record.
         """
         if _NAME in record.handles:
-            slurm.require_slurm()
             found = slurm.numbers_of(record.handles[_NAME])
-            return slurm.job_of(found[0]) if found else None
+            return (slurm.job_of(found[0]) if found else None), ""
         number = self._number(record)
-        asked_at, job = self._answers.get(number, (float("-inf"), None))
+        asked_at, job, lacking = self._answers.get(number, (float("-inf"), None, ""))
         if time.monotonic() - asked_at >= QUERY_EVERY_S:
-            slurm.require_slurm()
             job = slurm.job_of(number)
-            self._answers[number] = time.monotonic(), job
-        return job
+            lacking = _lacking(record) if job is not None and _STATES.get(job.state) == "running" else ""
+            self._answers[number] = time.monotonic(), job, lacking
+        return job, lacking
 
     def _number(self, record: JobRecord) -> str:
         number = record.handle(_LEARNER)
@@ -212,8 +212,11 @@ def _trains(record: JobRecord) -> bool:
 
 
 def _add(run_dir: Path, learner: str, indices: Sequence[int]) -> str:
-    """Submit actors as tasks with these indices; return the number of the job array."""
-    options = [f"--array={','.join(map(str, indices))}"]
+    """Submit actors as tasks with these indices; return the number of the job array.
+
+    They start after the learner: otherwise they could take the room that it waits for.
+    """
+    options = [f"--array={','.join(map(str, indices))}", f"--dependency=after:{learner}"]
     return slurm.submit(run_dir / ACTORS_SCRIPT, learner, options=options)
 
 
@@ -227,7 +230,19 @@ def _why(job: SlurmJob, record: JobRecord) -> str:
     """Return why a job waits, and until when, as far as Slurm knows."""
     begun = "to go on: " if (Path(record.run_dir) / "run.json").exists() else ""
     until = f", expected to start at {job.start}" if job.start and job.state == "PENDING" else ""
-    return f"{begun}{job.reason or _words(job.state)}{until}"
+    remedy = "" if not job.reason or job.reason in _PASSING else f"; {_REMEDY.format(record.run_id)}"
+    return f"{begun}{job.reason or _words(job.state)}{until}{remedy}"
+
+
+def _lacking(record: JobRecord) -> str:
+    """Return how many actors wait, and why; "" if none does."""
+    tasks = slurm.tasks_of(actors_name(record.run_id))
+    waiting = [task for task in tasks if task.state == "PENDING" and task.reason != "None"]  # Slurm has looked at them
+    if not waiting:
+        return ""
+    reasons = ", ".join(sorted({task.reason for task in waiting}))
+    others = len(tasks) - len(waiting)
+    return f"{len(waiting)} of {len(tasks)} actors wait: {reasons}; distrl scale {others} {record.run_id} gives them up"
 
 
 def _words(state: str) -> str:

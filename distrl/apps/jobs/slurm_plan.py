@@ -1,27 +1,25 @@
-"""From a job to its batch scripts, with a check that Slurm's partitions can ever have room for it."""
+"""From a job to its batch scripts, which Slurm tries before anything is submitted."""
 
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from distrl.apps.jobs.protection import unprotected
 from distrl.apps.jobs.record import Job
-from distrl.apps.jobs.slurm_commands import Partition, handed_secrets, partitions, require_slurm
+from distrl.apps.jobs.slurm_commands import handed_secrets, start_of
 from distrl.apps.jobs.slurm_scripts import ACTORS_SCRIPT, LEARNER_SCRIPT, Scripts
 from distrl.apps.jobs.target import Plan
 from distrl.config import RunConfig
-from distrl.config.presets import nearest
 from distrl.config.secrets import PASSWORD_FILE_VARIABLE, split_password_file
 from distrl.errors import ConfigError
-from distrl.launch.ray_cluster import shortage
 from distrl.launch.start import require_weights
 from distrl.memory_backend.credentials import SENTINEL_FILE_VARIABLE, password, sentinel_password
 from distrl.memory_backend.redis_address import parse_address
 from distrl.roles.framework import require_framework
-from distrl.roles.plan import RoleNeed, cores_beside_actors, role_needs
+from distrl.roles.plan import cores_beside_actors, role_needs
 
 _PLAIN_PATH = re.compile(r"[\w./+@=,:~-]+")
 """In other paths of its output, sbatch would put something else for % and \\, or see several words."""
@@ -29,25 +27,17 @@ _FILE_VARIABLES = (PASSWORD_FILE_VARIABLE, SENTINEL_FILE_VARIABLE)
 
 
 def plan_of(job: Job) -> Plan:
-    """Return the plan: what the partitions have, and the scripts.
+    """Return the plan: when Slurm would start the parts of the job, and the scripts.
 
     Raises:
-        ConfigError: Slurm is not here, has no such partition or never room for the job, or the job cannot run there.
+        ConfigError: Slurm is not here or would never start a part, or the job cannot run there.
     """
-    require_slurm()
     scripts = made_scripts(job)
     config = job.config
     require_weights(config)
-    known = partitions()
-    learner = RoleNeed("learner", 1, scripts.learner_cpus, scripts.gpus)
-    actors = RoleNeed("actor", config.started_actors, 1)
-    places = [chosen(known, config.slurm.learner_options), chosen(known, config.slurm.actor_options)]
-    if not job.wait:
-        _check_room(learner, actors, *places)
-    used = places if config.started_actors and places[0] != places[1] else places[:1]
     return Plan(
         role_needs(config),
-        available="; ".join(_has(place) for place in used),
+        available="" if job.wait else "; ".join(_starts(scripts, config.started_actors)),
         code=f"{Path.cwd()}, in place",
         unprotected=[*unprotected(_on_cluster(config, job)), *_handed()],
         files={
@@ -55,6 +45,19 @@ def plan_of(job: Job) -> Plan:
             **({} if config.deterministic else {ACTORS_SCRIPT: scripts.actors}),
         },
     )
+
+
+def _starts(scripts: Scripts, actors: int) -> Iterator[str]:
+    """Yield when and where Slurm would start the learner and the first actor, in its words.
+
+    sbatch itself would take a learner that fits no node, as it is submitted on hold.
+
+    Raises:
+        ConfigError: Slurm would never start one of them.
+    """
+    parts = [("learner", scripts.learner, ()), ("actor", scripts.actors, (f"--array=0-{actors - 1}",))]
+    for role, script, options in parts if actors else parts[:1]:
+        yield f"{role} {start_of(role, script, *options)}"
 
 
 def _handed() -> Iterator[str]:
@@ -97,27 +100,6 @@ def made_scripts(job: Job) -> Scripts:
     return scripts
 
 
-def chosen(known: Mapping[str, Partition], options: Sequence[str]) -> tuple[Partition, ...]:
-    """Return the partitions that options of sbatch name, or else the default one.
-
-    Raises:
-        ConfigError: There is none of that name, or no default.
-    """
-    named = [option.partition("=")[2] for option in options if option.startswith("--partition=")]
-    if not named:
-        default = tuple(each for each in known.values() if each.is_default)
-        if not default:
-            raise ConfigError(
-                "Slurm has no default partition here; name one in slurm.learner_options and slurm.actor_options: "
-                f"--partition={'|'.join(known)}"
-            )
-        return default
-    for name in (names := named[-1].split(",")):
-        if name not in known:
-            raise ConfigError(f"Slurm has no partition {name!r}: {nearest(name, [*known])}")
-    return tuple(known[name] for name in names)
-
-
 def _on_cluster(config: RunConfig, job: Job) -> RunConfig:
     """Return the configuration with which the job trains there.
 
@@ -148,22 +130,6 @@ def _on_cluster(config: RunConfig, job: Job) -> RunConfig:
     return job.loaded.with_values({"launch": {"start_actors": False}}, "--on slurm").config
 
 
-def _check_room(
-    learner: RoleNeed, actors: RoleNeed, for_learner: tuple[Partition, ...], for_actors: tuple[Partition, ...]
-) -> None:
-    """Raise ConfigError if the partitions could never run all roles at once."""
-    apart = for_learner != for_actors
-    parts = [([learner], for_learner), ([actors], for_actors)] if apart else [([learner, actors], for_learner)]
-    for needs, place in parts:
-        wanted = [need for need in needs if need.count]
-        nodes = [node for partition in place for node in partition.nodes]
-        if wanted and (short := shortage(wanted, nodes, _name(place))):
-            raise ConfigError(
-                f"Slurm can never run all roles at once: {short}; lower --actors or learner.threads, choose another "
-                "partition, or add --wait if it grows"
-            )
-
-
 def _check_set_up(scripts: Scripts) -> None:
     """Raise ConfigError if the lines of `slurm.set_up` are no bash, or leave something open."""
     if (bash := shutil.which("bash")) is None or not scripts.slurm.set_up:
@@ -171,16 +137,3 @@ def _check_set_up(scripts: Scripts) -> None:
     done = subprocess.run([bash, "-n"], input=scripts.set_up, capture_output=True, text=True)
     if done.returncode or done.stderr:
         raise ConfigError(f"slurm.set_up is not right for bash: {' '.join(done.stderr.split())[:300]}")
-
-
-def _has(place: Iterable[Partition]) -> str:
-    nodes = [node for partition in place for node in partition.nodes]
-    count = "1 node" if len(nodes) == 1 else f"{len(nodes)} nodes"
-    gpus = sum(node.gpus for node in nodes)
-    idle = sum(partition.idle_cpus for partition in place)
-    some = f", {gpus:g} GPU" if gpus else ""
-    return f"{_name(place)}, {sum(node.cpus for node in nodes):g} CPU{some} on {count}, {idle} CPU idle"
-
-
-def _name(place: Iterable[Partition]) -> str:
-    return "partition " + ",".join(partition.name for partition in place)

@@ -38,7 +38,6 @@ class Plan:
         unprotected: One line for each protection that the job does not have.
         files: Name -> text of what is submitted, as --dry-run prints it: without secrets, the same at every call. The
             verb adds job.yaml.
-        unchecked: One line for each thing that was not checked, as the target did not answer.
         notes: One line for each thing that may be forgotten, by the configuration alone.
         run_dir: Path of the run's directory at the target, as in the record; "": that of the one on this host.
         disk: Disk of the run's directory, in words; "" where the path alone says it.
@@ -49,7 +48,6 @@ class Plan:
     code: str = ""
     unprotected: Sequence[str] = ()
     files: Mapping[str, str] = field(default_factory=dict)
-    unchecked: Sequence[str] = ()
     notes: Sequence[str] = ()
     run_dir: str = ""
     disk: str = ""
@@ -60,7 +58,7 @@ class JobState:
     """How a job is doing.
 
     Attributes:
-        reason: Why it waits, or how it has ended; "" while it runs.
+        reason: Why it waits or how it has ended; while it runs, why parts of it wait, "" if none does.
         exit_code: That of `distrl train`; None until it has ended, or where the target cannot say.
         silent: Whether the state is unknown because the target's address does not answer.
         may_have_begun: Whether a job that waits or is gone may have trained before, and `withdraw` would delete what it
@@ -116,7 +114,7 @@ class Target(Protocol):
         """Return the plan, and change nothing; each query of the target takes at most 10 s.
 
         Raises:
-            ConfigError: The job can never run there: the message has the numbers.
+            ConfigError: The target refuses the job, or it cannot run there.
         """
 
     def submit(self, job: Job, record: OpenRecord, report: Report) -> None:

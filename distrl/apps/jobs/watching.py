@@ -18,6 +18,8 @@ from distrl.apps.jobs.targets import open_target
 from distrl.errors import ConfigError, DistrlError, printable
 
 WAIT_POLL_S = 1.0
+REASON_EVERY_S = 20.0
+"""Least time between two questions for parts of a followed job that wait."""
 SILENT_S = 20.0
 """Longest wait for the next of many answers; a target asks its address a few times, each for 10 s at most."""
 _WORDS: Mapping[State, str] = {
@@ -118,7 +120,8 @@ def watch(record: JobRecord, run_dir: Path, *, follow: bool, report: Report) -> 
     Args:
         run_dir: The run's directory on this host.
         follow: Go on until the job has ended.
-        report: Takes a line that says why the job waits, each time that this changes, or why its target is not asked.
+        report: Takes a line that says why the job or parts of it wait, each time that this changes, or why its target
+            is not asked.
 
     Raises:
         ConfigError: Nothing is left of its log; or the target cannot be asked, which only `follow` needs.
@@ -132,7 +135,25 @@ def watch(record: JobRecord, run_dir: Path, *, follow: bool, report: Report) -> 
             raise
         report(job_words(record, JobState("unknown", str(error))))
         found = None
-    yield from _left(record, run_dir, report) if found is None else found
+    if found is None:
+        yield from _left(record, run_dir, report)
+    else:
+        yield from _with_reasons(found, target, record, report) if follow else found
+
+
+def _with_reasons(lines: Iterator[LogLine], target: Target, record: JobRecord, report: Report) -> Iterator[LogLine]:
+    """Yield lines, and report why parts of the job wait while it runs, each time that this changes."""
+    told, ask_at = "", 0.0
+    for line in lines:
+        yield line
+        if time.monotonic() < ask_at:
+            continue
+        ask_at = time.monotonic() + REASON_EVERY_S
+        with suppress(DistrlError):  # the log goes on while the target does not answer
+            state = target.state(record)
+            if state.state == "running" and state.reason not in ("", told):
+                report(job_words(record, state))
+            told = state.reason
 
 
 def _await_start(target: Target, record: JobRecord, *, follow: bool, report: Report) -> None:

@@ -39,6 +39,12 @@ def test_an_option_of_the_scripts_own_is_refused_with_the_reason(option, reason)
         SlurmConfig(learner_options=[option])
 
 
+def test_actors_start_after_the_learner_alone():
+    assert SlurmConfig(learner_options=["--dependency=afterok:12"])
+    with pytest.raises(ValidationError, match="--dependency is not yours to set: actors start after the learner"):
+        SlurmConfig(actor_options=["--dependency=afterok:12"])
+
+
 def test_options_whose_names_only_begin_alike_are_taken():
     assert SlurmConfig(learner_options=["--wait-all-nodes=1", "--nodelist=n1", "--ntasks-per-core=1"])
 

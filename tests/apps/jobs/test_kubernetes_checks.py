@@ -23,10 +23,6 @@ TO_STORE = "kubernetes.values.networkPolicy.extraEgress=[{ports: [{port: 443}]}]
         ),
         (["memory.namespace=team"], "memory.namespace has no use with --on kubernetes, whose chart has"),
         (
-            ["launch.sigterm_exit_code=7"],
-            "launch.sigterm_exit_code has no use with --on kubernetes, whose chart sets it",
-        ),
-        (
             ["launch.wait_s=9", "memory.url=redis://r", "kubernetes.values.learner={waitSeconds: 5}"],
             "launch.wait_s: 9 and kubernetes.values.learner.waitSeconds: 5 are the same setting",
         ),

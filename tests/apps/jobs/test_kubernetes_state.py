@@ -1,9 +1,10 @@
 import pytest
 
-from distrl.apps.jobs.kubernetes_state import STOPPED, event_words, may_have_begun, state_of, stopped_words
+from distrl.apps.jobs.kubernetes_state import STOPPED, event_words, lacking, may_have_begun, state_of, stopped_words
 from distrl.apps.jobs.target import JobState
 
 JOB = {"metadata": {"name": "pong-learner-1", "creationTimestamp": "2026-11-25T10:01:00Z"}}
+IMAGES = "; set kubernetes.values.images, and submit it again"
 STOPPED_EARLY = "stopped between two starts of its learner, or before the first"
 STOPPED_JOB = {"metadata": {**JOB["metadata"], "annotations": {STOPPED: "true"}}}
 
@@ -33,7 +34,11 @@ PULLS = container(waiting={"reason": "ErrImagePull", "message": "denied\nby regi
         (None, [], JobState("gone", "Kubernetes does not know it any more")),
         (JOB, [], JobState("waiting", "warning about pong-learner-1")),
         (JOB, [pod("Pending")], JobState("waiting", "warning about pod-1")),
-        (JOB, [pod("Pending", containerStatuses=PULLS)], JobState("waiting", "ErrImagePull: denied by registry")),
+        (
+            JOB,
+            [pod("Pending", containerStatuses=PULLS)],
+            JobState("waiting", f"ErrImagePull: denied by registry{IMAGES}"),
+        ),
         (JOB, [pod("Running")], JobState("running")),
         (JOB, [pod("Running", "2"), pod("Failed", "1")], JobState("running")),
         (JOB, [pod("Pending", "2"), pod("Failed", "1")], JobState("waiting", "to go on: warning about pod-2")),
@@ -71,6 +76,19 @@ PULLS = container(waiting={"reason": "ErrImagePull", "message": "denied\nby regi
 )
 def test_the_state_follows_from_job_and_pods(job, pods, expected):
     assert state_of(job, pods, lambda name: f"warning about {name}") == expected
+
+
+def test_pods_that_do_not_start_are_named_with_the_reason_and_what_to_do():
+    unplaced = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}]
+    exceeded = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"}
+    actors = {"metadata": {"name": "pong-actors"}, "status": {"conditions": [exceeded]}}
+    pods = [pod("Running", "1"), pod("Pending", "2"), *(pod("Pending", made, conditions=unplaced) for made in "34")]
+    less = "take fewer actors (distrl scale), or lower the requests in kubernetes.values and submit it again"
+    assert lacking(pods, [actors]) == (
+        f"pod-3 and 1 more: Unschedulable: 0/3 nodes; add nodes, {less}; "
+        f"pong-actors: FailedCreate: exceeded quota; have the quota raised, {less}"
+    )
+    assert lacking(pods[:2], [{**actors, "status": {}}]) == ""
 
 
 @pytest.mark.parametrize(

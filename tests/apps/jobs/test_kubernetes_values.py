@@ -11,7 +11,6 @@ from distrl.apps.jobs.kubernetes_checks import LONGEST_GIVE_UP_S
 from distrl.apps.jobs.kubernetes_commands import CHART, Namespace
 from distrl.apps.jobs.kubernetes_values import merged, object_name, release_of
 from distrl.apps.jobs.record import Job
-from distrl.errors import ConfigError
 
 USERS = {"actor": "actor", "dashboard": "operator"}
 OWN_SECRET = "kubernetes.values.secret={existing: mine}"
@@ -19,7 +18,6 @@ OWN_SECRET = "kubernetes.values.secret={existing: mine}"
 
 @pytest.fixture(autouse=True)
 def _context(monkeypatch):
-    monkeypatch.setattr(kubernetes_values, "require_programs", lambda: None)
     monkeypatch.setattr(
         kubernetes_values, "namespace_of", lambda context, name: Namespace(context or "lab", name or "n")
     )
@@ -106,12 +104,6 @@ def test_actors_have_the_image_with_their_environment():
     own = "kubernetes.values.images={actor: {repository: mine}, registry: r}"
     assert release_of(job(pong, own)).values["images"] == {"actor": {"repository": "mine"}, "registry": "r"}
     assert "images" not in release_of(job("environment.id=CartPole-v1")).values
-
-
-@pytest.mark.parametrize("run_id", ["Pong", "pong_1", "2048-impala-a1b2c3", "pong-", "a" * 54, "pong.1"])
-def test_an_id_that_is_no_name_for_kubernetes_is_refused(run_id):
-    with pytest.raises(ConfigError, match=f"the run id {run_id} is no name for Kubernetes: use at most 53 small"):
-        release_of(job(run_id=run_id))
 
 
 def test_long_ids_have_short_names_which_differ():

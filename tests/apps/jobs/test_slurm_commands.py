@@ -5,34 +5,18 @@ import stat
 import pytest
 
 from distrl.apps.jobs import slurm_commands
-from distrl.apps.jobs.slurm_commands import ActorTask, SlurmJob, parsed_partitions, parsed_tasks
+from distrl.apps.jobs.slurm_commands import ActorTask, SlurmJob, parsed_tasks
 from distrl.errors import ConfigError, DistrlError
 
 pytestmark = pytest.mark.row("S23")
 
 
-def test_partitions_have_nodes_of_several_sizes_and_states():
-    found = parsed_partitions(
-        "main*|8|4/12/0/16|2|(null)|mix\n"
-        "main*|64|0/0/64/64|1|(null)|down*\n"
-        "gpu|32|0/64/0/64|2|gpu:a100:4(S:0-1),gpu:t4:1,nic:2|idle\n"
-    )
-    assert [*found] == ["main", "gpu"]
-    main, gpu = found.values()
-    assert (main.is_default, gpu.is_default) == (True, False)
-    assert [node.cpus for node in main.nodes] == [8, 8, 64]
-    assert (main.idle_cpus, gpu.idle_cpus) == (12, 64)
-    assert [node.gpus for node in gpu.nodes] == [5, 5]
-    assert [node.gpus for node in main.nodes] == [0, 0, 0]
-    assert parsed_partitions("p|4|0/4/0/4|1|gpu:2|idle")["p"].nodes[0].gpus == 2
-
-
 def test_tasks_are_sorted_and_a_job_without_tasks_is_none():
-    assert parsed_tasks("12|3|RUNNING\n9|0|PENDING\n13|N/A|RUNNING\n") == [
-        ActorTask(9, 0, "PENDING"),
-        ActorTask(12, 3, "RUNNING"),
+    assert parsed_tasks("12|3|RUNNING|None\n9|0|PENDING|Resources\n13|N/A|RUNNING|None\n") == [
+        ActorTask(9, 0, "PENDING", "Resources"),
+        ActorTask(12, 3, "RUNNING", "None"),
     ]
-    assert ActorTask(12, 3, "RUNNING").name == "12_3"
+    assert ActorTask(12, 3, "RUNNING", "None").name == "12_3"
 
 
 @pytest.fixture
@@ -88,9 +72,9 @@ def test_errors_of_several_lines_are_one_line(answer, tmp_path):
 
 def test_a_command_that_hangs_is_given_up(answer, monkeypatch):
     monkeypatch.setattr(slurm_commands, "QUERY_LIMIT_S", 0.2)
-    answer("sinfo", "exec sleep 60")
-    with pytest.raises(ConfigError, match=r"^sinfo does not answer within 0.2 s; is slurmctld up\?$"):
-        slurm_commands.partitions()
+    answer("sbatch", "exec sleep 60")
+    with pytest.raises(ConfigError, match=r"^sbatch does not answer within 0.2 s; is slurmctld up\?$"):
+        slurm_commands.start_of("learner", "#!/bin/sh")
 
 
 def test_neither_secrets_nor_the_users_own_defaults_come_to_the_commands(answer, tmp_path, monkeypatch):
@@ -107,4 +91,4 @@ def test_neither_secrets_nor_the_users_own_defaults_come_to_the_commands(answer,
 def test_without_slurm_there_is_one_line(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match=r"^sbatch is not on PATH: --on slurm needs Slurm's commands; submit from"):
-        slurm_commands.require_slurm()
+        slurm_commands.start_of("learner", "#!/bin/sh")

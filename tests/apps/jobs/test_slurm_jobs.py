@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from distrl.apps.jobs.record import JobRecord
-from distrl.apps.jobs.slurm_commands import NEEDED
 from distrl.apps.jobs.slurm_jobs import SlurmJobs
 from distrl.apps.jobs.target import JobState
 from distrl.errors import ConfigError, DistrlError
@@ -28,7 +27,7 @@ def slurm(tmp_path, monkeypatch):
     called = tmp_path / "called"
 
     def put(queue):
-        for command in NEEDED:
+        for command in ("sbatch", "squeue", "scancel", "scontrol"):
             text = queue if command == "squeue" else f'echo "{command} $*" >> {called}; echo 13'
             (tools / command).write_text(f"#!/bin/sh\n{text}\n")
             (tools / command).chmod(0o755)
@@ -52,8 +51,12 @@ def record(tmp_path):
     [
         ("PENDING|2026-11-25T14:05:00|Resources", "waiting", "Resources, expected to start at 2026-11-25 14:05:00"),
         ("PENDING|N/A|Priority", "waiting", "Priority"),
+        (
+            "PENDING|N/A|PartitionTimeLimit",
+            "waiting",
+            "PartitionTimeLimit; if it stays so: distrl stop r1, change slurm.learner_options, and submit it again",
+        ),
         ("SUSPENDED|2026-11-25T14:05:00|None", "waiting", "suspended"),
-        ("RUNNING|2026-11-25T14:05:00|None", "running", ""),
         ("COMPLETING|2026-11-25T14:05:00|None", "stopping", ""),
         ("OUT_OF_MEMORY|N/A|None", "gone", "Slurm has ended it: out of memory; it has left no exit code"),
         ("CANCELLED|N/A|None", "gone", "Slurm has ended it: cancelled; it has left no exit code"),
@@ -106,7 +109,7 @@ def test_a_damaged_record_is_one_line(record, number):
         SlurmJobs().state(damaged)
 
 
-TASKS = "echo '13|0|RUNNING\n13|1|RUNNING\n13|2|COMPLETING\n14|3|PENDING'"
+TASKS = "echo '13|0|RUNNING|None\n13|1|RUNNING|None\n13|2|COMPLETING|None\n14|3|PENDING|Resources'"
 
 
 def queue(tasks=TASKS):
@@ -117,7 +120,7 @@ def queue(tasks=TASKS):
     ("actors", "asked"),
     [
         (3, []),
-        (4, ["sbatch --parsable --array=4 {run_dir}/actors.sbatch 12"]),
+        (4, ["sbatch --parsable --array=4 --dependency=after:12 {run_dir}/actors.sbatch 12"]),
         (2, ["scancel --quiet 14_3"]),  # what waits, first
         (1, ["scancel --quiet 13_1 14_3"]),  # and then the newest
     ],
@@ -145,11 +148,14 @@ def test_one_process_has_no_actors(slurm, record, tmp_path):
         SlurmJobs().scale(record, 2, force=False)
 
 
-def test_a_job_is_asked_for_once_in_some_seconds(slurm, record, tmp_path):
-    slurm(f"echo asked >> {tmp_path}/asked; echo 'RUNNING|N/A|None'")
+def test_a_job_that_runs_says_why_actors_wait_and_is_asked_for_once_in_some_seconds(slurm, record, tmp_path):
+    slurm(f"echo asked >> {tmp_path}/asked; {queue()}")
     jobs = SlurmJobs()
-    assert [jobs.state(record).state for _ in range(5)] == ["running"] * 5
-    assert (tmp_path / "asked").read_text() == "asked\n"
+    told = "1 of 4 actors wait: Resources; distrl scale 3 r1 gives them up"
+    assert [jobs.state(record) for _ in range(5)] == [JobState("running", told)] * 5
+    assert (tmp_path / "asked").read_text() == "asked\n" * 2
+    slurm(queue("true"))
+    assert SlurmJobs().state(record) == JobState("running")
 
 
 def test_what_a_killed_learner_has_left_is_cancelled_by_stop(slurm, record):

@@ -55,6 +55,14 @@ def test_before_the_start_the_reason_is_told_each_time_that_it_changes(watched):
     assert told == ["pong on place waits: Resources", "pong on place waits: Priority"]
 
 
+def test_while_it_is_followed_a_job_says_why_parts_of_it_wait(watched, monkeypatch):
+    monkeypatch.setattr("distrl.apps.jobs.watching.REASON_EVERY_S", 0.0)
+    runs = [JobState("running", reason) for reason in ("", "", "2 wait", "2 wait", "1 waits", "")]
+    told = []
+    assert watched(Place(*runs, lines=LINES * 3), follow=True, report=told.append) == LINES * 3
+    assert told == ["pong on place runs: 2 wait", "pong on place runs: 1 waits"]
+
+
 def test_without_following_a_job_that_waits_is_not_waited_for(watched):
     place, told = Place(JobState("waiting", "Resources"), lines=[]), []
     assert watched(place, follow=False, report=told.append) == []
