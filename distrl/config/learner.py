@@ -33,9 +33,10 @@ class LearnerConfig(Section):
     directory, a file of `distrl export`, or a run's policy/. A path on the learner's host; a relative one is made
     absolute where the configuration is loaded. Resumed launches do not use it again. null: fresh weights."""
     stall_timeout_s: float = Field(300.0, gt=0.0)
-    """After so long without an update, the run ends with exit code 4. A role that takes longer than half of it, and
-    than `environment.step_timeout_s`, to import and make its environment is killed, counted and replaced, and the
-    trial before the launch fails then."""
+    """After so long without an update, the run ends with exit code 4; the compilation of the first update may take
+    ten times as long and does not count. A role that takes longer than half of it, and than
+    `environment.step_timeout_s`, to import and make its environment is killed, counted and replaced, and the trial
+    before the launch fails then."""
 
     @field_validator("init_from")
     @classmethod

@@ -10,11 +10,13 @@ from distrl.launch.outcome import Outcome
 from distrl.launch.stall_report import stall_report
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.records import RoleStatus
-from distrl.metrics.phrases import role_states
+from distrl.metrics.phrases import COMPILING, role_states
 from distrl.roles.suspend_clock import AwakeClock
 
 QUIET_S = 15.0
 """Longest time without an update before the states of roles are reported; where updates take long, three of them."""
+
+COMPILING_TIMEOUTS = 10
 
 
 class StallWatch:
@@ -59,6 +61,9 @@ class StallWatch:
     def check(self, statuses: Sequence[RoleStatus], *, learner_trains: bool, paused: bool) -> Outcome | None:
         """Report that nothing is learned, and that it is again; return the outcome at the time-out.
 
+        The time in which the learner compiles does not count, up to `COMPILING_TIMEOUTS` time-outs: what never ends is
+        no compilation.
+
         Args:
             statuses: Heartbeats of the roles that are up.
             paused: Whether nothing is to be learned now.
@@ -68,7 +73,9 @@ class StallWatch:
         ready = self._is_first_start and learner_trains  # the start and the first update have a clock each
         if ready or any(self.reached):
             self._is_first_start = False
-        if paused or ready or self.reached != before:
+        longest_s = COMPILING_TIMEOUTS * self._timeout_s
+        compiling = any(one.state.startswith(COMPILING) and one.last_step_age_s <= longest_s for one in statuses)
+        if paused or ready or compiling or self.reached != before:
             self._newest = (self.reached, self._awake.look())
             if self._quiet and not paused:
                 self._monitor.event(f"learning again after {age_s:.0f} s")

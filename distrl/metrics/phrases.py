@@ -8,6 +8,8 @@ from distrl.metrics.snapshot import Snapshot, amount, number
 from distrl.role_kinds import KINDS
 
 NO_EPISODE = "no episode finished yet"
+COMPILING = "compiling the update"
+"""Beginning of the learner's state while its first update takes long."""
 UNKNOWN = "\u2013"  # an en dash in place of a number
 HUGE = 1e15
 """Size from which on a number has few digits."""

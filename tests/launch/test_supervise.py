@@ -6,6 +6,7 @@ from distrl.errors import MemoryBackendError
 from distrl.launch import places, scaling, supervise
 from distrl.memory_backend.ledger import EntryOutcome
 from distrl.memory_backend.records import AWAITS_EVALUATION, RoleStatus
+from distrl.metrics.phrases import COMPILING
 from distrl.roles.plan import Role
 from distrl.roles.suspend_clock import AwakeClock
 from distrl.types import UnrollHeader
@@ -692,6 +693,13 @@ def test_a_learner_that_waits_for_the_last_evaluation_is_not_stalled(world, pass
     nap = (nothing, passes, passes, nothing)
     rest = (waits(2), *nap, waits(3), *nap, world.asks(stop="asked"))
     assert world.run(world.learns(1), waits(1), *nap, *rest, learner={"stall_timeout_s": 3}).exit_code == 0
+
+
+@pytest.mark.parametrize(("age_s", "stalls"), [(29.0, False), (31.0, True)])
+def test_the_time_in_which_the_first_update_is_compiled_is_no_stall(world, passes, age_s, stalls):
+    compiles = world.beats(LEARNER, state=f"{COMPILING}, {age_s:.0f} s", last_step_age_s=age_s)
+    script = [compiles, nothing, passes, passes, nothing, *([] if stalls else [world.asks(stop="asked")])]
+    assert world.run(*script, learner={"stall_timeout_s": 3}).exit_code == (4 if stalls else 0)
 
 
 def test_a_run_that_starts_no_actors_waits_for_them_and_is_not_stalled_meanwhile(world, passes):

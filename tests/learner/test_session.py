@@ -148,6 +148,23 @@ def test_what_only_snapshots_need_takes_its_share_of_time_and_no_more(train, mon
     assert (len(looked), len(training.snapshots)) == (looks, 7)
 
 
+def test_a_first_update_that_takes_long_is_reported_as_one_that_is_compiled(train, monkeypatch):
+    training = train(stop__updates=2)
+    session, shown = training.session, []
+    update, clock = training.made.algorithm.update, iter([0.4, 25.2, 99.0, 99.0])
+
+    def slow(*arguments):
+        monkeypatch.setattr(session.waits, "under_way_s", {"update": next(clock)}.get)
+        shown.append(session.activity)
+        monkeypatch.setattr(session.waits, "under_way_s", {"update": next(clock)}.get)
+        shown.append(session.activity)
+        return update(*arguments)
+
+    monkeypatch.setattr(training.made.algorithm, "update", slow)
+    assert training.run() == "updates"
+    assert shown == ["training", "compiling the update, 25 s", "training", "training"]
+
+
 def test_trains_reports_and_saves_until_a_condition_holds(train, tmp_path, monkeypatch):
     look_at_every_snapshot(monkeypatch)
     training = train(stop__updates=11, checkpoint__every_updates=4)

@@ -104,6 +104,11 @@ class Reporter(Attendant):
             self._first_update_unix_s = time.time()
 
     @property
+    def has_updated(self) -> bool:
+        """Whether this launch has made an update."""
+        return self._first_update_unix_s is not None
+
+    @property
     def due(self) -> bool:
         """Whether a snapshot is due; the first one follows the first update."""
         since_s = self._last[0]
