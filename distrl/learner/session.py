@@ -12,10 +12,6 @@ from distrl.learner.batches import Trained
 from distrl.learner.prefetch import Ahead
 from distrl.learner.preparation import Parts
 from distrl.learner.stop_conditions import ASKED, StopConditions
-from distrl.metrics.phrases import COMPILING
-
-COMPILES_FROM_S = 1.0
-"""Seconds from which on the first update is reported as one that is compiled."""
 
 
 class Session:
@@ -65,10 +61,7 @@ class Session:
     @property
     def activity(self) -> str:
         """The learner's activity, for heartbeats."""
-        compiling_s = 0.0 if self.reporter.has_updated else self.waits.under_way_s("update")
-        if compiling_s >= COMPILES_FROM_S:
-            return f"{COMPILING}, {compiling_s:.0f} s"
-        return self.reporter.activity or self._batches.activity
+        return self.reporter.activity or self.reporter.compiling or self._batches.activity
 
     @property
     def progressed_at(self) -> float:

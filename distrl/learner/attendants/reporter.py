@@ -15,12 +15,15 @@ from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.stream import QueueCaps
 from distrl.metrics.counters import IntervalStatistics, LagHistogram, Waits
+from distrl.metrics.phrases import COMPILING
 from distrl.metrics.snapshot import RELU_ZEROS, TIME, curriculum_column, evaluation_info_column, info_column
 from distrl.replay.memory import Replay
 
 Snapshot = dict[str, float | int | str | None]
 EVERY_S = 1.0
 EVERY_UPDATES = 10  # deterministic mode: by updates, so that two runs report at the same moments
+COMPILES_FROM_S = 1.0
+"""Seconds from which on the first update is reported as one that is compiled."""
 IDLE = 0.2  # of the learner's time waiting for unrolls, from here on: faster or more actors would pay
 BUSY = 0.05  # up to here it always finds the next batch ready, so that actors wait for room
 
@@ -104,9 +107,10 @@ class Reporter(Attendant):
             self._first_update_unix_s = time.time()
 
     @property
-    def has_updated(self) -> bool:
-        """Whether this launch has made an update."""
-        return self._first_update_unix_s is not None
+    def compiling(self) -> str:
+        """The activity of a learner whose first update takes long; "" later."""
+        since_s = 0.0 if self._first_update_unix_s is not None else self._waits.under_way_s("update")
+        return f"{COMPILING}, {since_s:.0f} s" if since_s >= COMPILES_FROM_S else ""
 
     @property
     def due(self) -> bool:
