@@ -32,7 +32,7 @@ from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
 from distrl.memory_backend.ledger import EntryOutcome
 from distrl.memory_backend.stream import Entry as StreamEntry
-from distrl.roles.description import Run, RunAddress, RunDescription
+from distrl.roles.description import LaunchedRun, RunAddress, RunDescription
 from distrl.roles.framework import select_framework
 from distrl.roles.plan import Role
 from distrl.roles.trust import Trust, new_key, signature
@@ -130,7 +130,7 @@ def configured(actors: int) -> RunConfig:
 
 
 @contextmanager
-def actor_processes(run: Run) -> Iterator[None]:
+def actor_processes(run: LaunchedRun) -> Iterator[None]:
     """Start all actors of a run; they end with the block."""
     run.log_dir.mkdir(exist_ok=True)
     launcher = ProcessLauncher(run)
@@ -162,7 +162,7 @@ def measure(name: str, publications: int) -> Entry:
         description = RunDescription(
             run_id="broadcast", run_dir=str(folder), config=config, spec=probe(config.environment)
         )
-        run = Run(RunAddress(url, "broadcast", Trust(KEY)), description)
+        run = LaunchedRun(RunAddress(url, "broadcast", Trust(KEY)), description)
         backend = run.open_backend("learner")
         cleanup.callback(backend.close)
         text = description.published()

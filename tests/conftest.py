@@ -21,7 +21,7 @@ from distrl.environments.probe import probe
 from distrl.errors import ConfigError
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
-from distrl.roles.description import Run, RunAddress, RunDescription
+from distrl.roles.description import LaunchedRun, RunAddress, RunDescription
 from distrl.roles.trust import Trust, new_key, signature
 from tests.helm.rendering import UnavailableError, helm_program
 
@@ -169,7 +169,7 @@ def described_run(redis_url, run_key, tmp_path) -> Iterator[Callable[..., Backen
         config = RunConfig.model_validate({"actors": {"count": 1, "environments": 4}, **sections})
         spec = probe(config.environment)
         description = RunDescription(run_id=tmp_path.name, run_dir=str(tmp_path), config=config, spec=spec)
-        run = Run(RunAddress(redis_url, tmp_path.name, Trust(run_key)), description)
+        run = LaunchedRun(RunAddress(redis_url, tmp_path.name, Trust(run_key)), description)
         opened.append(run.open_backend("test"))
         published = description.published()
         opened[-1].create(published, signature(run_key, published))

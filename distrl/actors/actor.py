@@ -12,7 +12,7 @@ import numpy as np
 from distrl.actors.acting import Acting
 from distrl.actors.admission import ActorProgress, Gate
 from distrl.actors.exploring import Exploration
-from distrl.actors.exploring.explorers import Rows
+from distrl.actors.exploring.explorers import ActorRows
 from distrl.actors.extras import make_extras
 from distrl.actors.shipping import Shipper, UnrollShipper
 from distrl.actors.unroll import UnrollBuilder, restarted
@@ -46,7 +46,7 @@ class Actor:
         self._config = self._steered = config
         self._backend, self._policy, self._environment = backend, policy, environment
         self._producer, self._sequence = producer, 0
-        rows = Rows(producer[0], max(config.actors.count, 1), environment.rows)
+        rows = ActorRows(producer[0], max(config.actors.count, 1), environment.rows)
         self._exploration = Exploration(policy.exploration, policy.distributions, environment.spec.actions, rows)
         self._unroll = UnrollBuilder(
             environment.spec,

@@ -10,7 +10,7 @@ import numpy as np
 
 from distrl import frames
 from distrl.environments.random_actions import require_a_choice
-from distrl.environments.vector import Step
+from distrl.environments.vector import EnvironmentStep
 from distrl.errors import EnvironmentFailedError
 from distrl.types import (
     EPISODE_FIELDS,
@@ -30,7 +30,7 @@ from distrl.types import (
 _DTYPES = {
     entry.name: np.dtype(entry.dtype) for entry in (*STEP_FIELDS, StepField("raw_rewards"), StepField("ended", "bool"))
 }
-_OF_STEP = Step._fields[1:]  # all but the observations
+_OF_STEP = EnvironmentStep._fields[1:]  # all but the observations
 _LARGEST = float(np.finfo(np.float32).max)
 _RETURNS = {"episode_returns": "return", "episode_discounted_returns": "discounted return"}
 _OF_EPISODE = ("episode_returns", "episode_lengths_steps", "episode_discounted_returns")
@@ -109,7 +109,7 @@ class UnrollBuilder:
         self,
         actions: Mapping[str, Array],
         log_probabilities: FloatArray,
-        step: Step,
+        step: EnvironmentStep,
         recurrent_state: dict[str, Array],
     ) -> None:
         """Record one row.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from distrl.data_store import atomic, checkpoints
-from distrl.data_store.stored_run import FOLDER, REPLAY, Listing, Position, StoredRun
+from distrl.data_store.stored_run import FOLDER, REPLAY, CheckpointPosition, Listing, StoredRun
 from distrl.errors import CheckpointError
 from distrl.files import read_small
 
@@ -41,8 +41,8 @@ class Fetched:
     """
 
     writer: int
-    position: Position | None = None
-    held: Position | None = None
+    position: CheckpointPosition | None = None
+    held: CheckpointPosition | None = None
     rejected: list[tuple[str, str]] = field(default_factory=list)
 
     @property
@@ -92,7 +92,7 @@ def fetch_newest(run: StoredRun, run_dir: Path, files: Collection[str], report: 
         return fetched
 
 
-def own_position(run_dir: Path, run_id: str) -> Position | None:
+def own_position(run_dir: Path, run_id: str) -> CheckpointPosition | None:
     """Return the position of a directory's newest valid checkpoint; None without one, or if it is of another run."""
     try:
         loaded = checkpoints.load_newest(run_dir / FOLDER)
@@ -101,7 +101,7 @@ def own_position(run_dir: Path, run_id: str) -> Position | None:
     if loaded is None:
         return None
     written_by, writer = written(run_dir)
-    return None if written_by not in ("", run_id) else Position(writer, loaded.step)
+    return None if written_by not in ("", run_id) else CheckpointPosition(writer, loaded.step)
 
 
 def written(run_dir: Path) -> tuple[str, int]:
@@ -135,7 +135,7 @@ def fetch_files(run: StoredRun, directory: Path, files: Collection[str]) -> None
 
 
 def fetch_checkpoint(
-    run: StoredRun, position: Position, folder: Path, report: Report, groups: Collection[str] | None = None
+    run: StoredRun, position: CheckpointPosition, folder: Path, report: Report, groups: Collection[str] | None = None
 ) -> Path:
     """Fetch one checkpoint into a folder of checkpoints, which has none of its step; return its directory.
 
@@ -154,7 +154,7 @@ def fetch_checkpoint(
 
 def _fetch(
     run: StoredRun,
-    position: Position,
+    position: CheckpointPosition,
     listing: Listing,
     folder: Path,
     report: Report,
@@ -195,7 +195,9 @@ def _fetch_file(run: StoredRun, name: str, size_bytes: int, path: Path, progress
             progress.add(len(block))
 
 
-def _settle(run: StoredRun, run_dir: Path, place: Path, position: Position, own: Position | None) -> None:
+def _settle(
+    run: StoredRun, run_dir: Path, place: Path, position: CheckpointPosition, own: CheckpointPosition | None
+) -> None:
     """Make a fetched checkpoint the newest one of the directory."""
     folder = run_dir / FOLDER
     if any(checkpoints.step_of(path) >= position.step for path in checkpoints.newest_first(folder)):
@@ -219,7 +221,7 @@ def _free(folder: Path, name: str) -> Path:
 
 
 def _fetch_best(
-    run: StoredRun, listing: Listing, run_dir: Path, newest: Position, report: Report
+    run: StoredRun, listing: Listing, run_dir: Path, newest: CheckpointPosition, report: Report
 ) -> tuple[str, str] | None:
     """Fetch and mark the best checkpoint; return its URL and the reason if it is not valid."""
     best = run.best(listing)

@@ -46,7 +46,7 @@ _CHECKPOINT = re.compile(_POSITION.pattern + "/(.+)")
 _CLAIM = re.compile(r"writer-(\d{6,})")
 
 
-class Position(NamedTuple):
+class CheckpointPosition(NamedTuple):
     """A checkpoint's place in the order of a run's checkpoints: the number of its writer, then its step."""
 
     writer: int
@@ -67,7 +67,7 @@ class GoingBack(NamedTuple):
     """
 
     after: int
-    to: Position
+    to: CheckpointPosition
 
 
 @dataclass(frozen=True)
@@ -82,14 +82,14 @@ class Listing:
         has_best: Whether a checkpoint is marked as the best.
     """
 
-    complete: Mapping[Position, Mapping[str, int]]
+    complete: Mapping[CheckpointPosition, Mapping[str, int]]
     writer: int
     is_begun: bool
-    all: Mapping[Position, Mapping[str, int]]
+    all: Mapping[CheckpointPosition, Mapping[str, int]]
     has_best: bool
 
     @property
-    def newest(self) -> Position | None:
+    def newest(self) -> CheckpointPosition | None:
         return next(iter(self.complete), None)
 
 
@@ -117,14 +117,14 @@ class StoredRun:
         Raises:
             StoreError: The store does not answer, or a claim is damaged.
         """
-        claims, has_best, found = set[int](), False, dict[Position, dict[str, int]]()
+        claims, has_best, found = set[int](), False, dict[CheckpointPosition, dict[str, int]]()
         prefix = f"{self.run_id}/{FOLDER}/"
         for path, size_bytes in self.objects.sizes(f"{self.run_id}/{FOLDER}").items():
             name = path.removeprefix(prefix)
             if (claim := _CLAIM.fullmatch(name)) is not None:
                 claims.add(int(claim[1]))
             elif (part := _CHECKPOINT.fullmatch(name)) is not None:
-                found.setdefault(Position(int(part[1]), int(part[2])), {})[part[3]] = size_bytes
+                found.setdefault(CheckpointPosition(int(part[1]), int(part[2])), {})[part[3]] = size_bytes
             elif name == _BEST:
                 has_best = True
         complete = [position for position in sorted(found, reverse=True) if _MANIFEST in found[position]]
@@ -132,9 +132,9 @@ class StoredRun:
         counting = {position: found[position] for position in self._counting(complete, writer)}
         return Listing(counting, writer, bool(claims), found, has_best)
 
-    def _counting(self, complete: list[Position], highest: int) -> Iterator[Position]:
+    def _counting(self, complete: list[CheckpointPosition], highest: int) -> Iterator[CheckpointPosition]:
         """Yield the checkpoints that are no newer than the one from which the next writer goes on."""
-        bound, number = Position(highest + 1, 0), highest
+        bound, number = CheckpointPosition(highest + 1, 0), highest
         if self._back is not None and self._back.after == highest:
             bound = self._back.to
         for position in complete:
@@ -143,14 +143,14 @@ class StoredRun:
             if position <= bound:
                 yield position
 
-    def _base(self, number: int) -> Position:
+    def _base(self, number: int) -> CheckpointPosition:
         base = self.claim(number).get("base")
         if base is None:
-            return Position(0, 0)
+            return CheckpointPosition(0, 0)
         found = _POSITION.fullmatch(str(base))
         if found is None:
             raise StoreError(f"{self.url}: the claim {_claim(number)} is damaged: base {base!r}")
-        return Position(int(found[1]), int(found[2]))
+        return CheckpointPosition(int(found[1]), int(found[2]))
 
     def claim(self, number: int) -> Mapping[str, Any]:
         """Return a claim: `base`, the name of a checkpoint or None, and `launch`, the token of the launch."""
@@ -166,13 +166,13 @@ class StoredRun:
             self._claims[number] = found
         return self._claims[number]
 
-    def best(self, listing: Listing) -> Position | None:
+    def best(self, listing: Listing) -> CheckpointPosition | None:
         """Return the best checkpoint that still exists."""
         content = self.objects.get(f"{self.run_id}/{FOLDER}/{_BEST}") if listing.has_best else None
         name = (content or b"").decode(errors="replace").strip()
         return next((position for position in listing.complete if position.name == name), None)
 
-    def manifest(self, position: Position) -> bytes | None:
+    def manifest(self, position: CheckpointPosition) -> bytes | None:
         """Return the manifest of a checkpoint; None if it is gone."""
         return self.objects.get(f"{self.run_id}/{FOLDER}/{position.name}/{_MANIFEST}")
 
@@ -206,7 +206,7 @@ class Writer:
 
     @classmethod
     def claim(
-        cls, run: StoredRun, after: int, launch: str, base: Position | None = None, token: str | None = None
+        cls, run: StoredRun, after: int, launch: str, base: CheckpointPosition | None = None, token: str | None = None
     ) -> "Writer":
         """Claim the number after the highest known one.
 
@@ -244,7 +244,7 @@ class Writer:
             FileNotFoundError: The checkpoint has been removed before it was opened.
             CheckpointError: It is not as its manifest says, so that readers pass over it.
         """
-        folder = f"{self.run.run_id}/{FOLDER}/{Position(self.number, step).name}"
+        folder = f"{self.run.run_id}/{FOLDER}/{CheckpointPosition(self.number, step).name}"
         with ExitStack() as opened:
             manifest = opened.enter_context(open_regular(path / _MANIFEST, links=False)).read()
             files = {name: opened.enter_context(open_regular(path / name, links=False)) for name in _named_files(path)}
@@ -259,7 +259,7 @@ class Writer:
                 self.run.objects.put_stream(f"{folder}/{REPLAY}", memory)
             self.require_own()
             self.run.objects.put(f"{folder}/{_MANIFEST}", manifest)
-        self._tidy(Position(self.number, step), best=best, keep=keep)
+        self._tidy(CheckpointPosition(self.number, step), best=best, keep=keep)
 
     def require_own(self) -> Listing:
         """Return a look at the checkpoints.
@@ -278,7 +278,7 @@ class Writer:
             )
         return listing
 
-    def _tidy(self, position: Position, *, best: bool, keep: int) -> None:
+    def _tidy(self, position: CheckpointPosition, *, best: bool, keep: int) -> None:
         """Move the mark of the best, and remove what is not kept; folders without a manifest are remains of crashes."""
         listing = self.require_own()
         if best:

@@ -46,7 +46,7 @@ class Stage(Section):
     doing: str
 
 
-class Spaces(Section):
+class CheckedSpaces(Section):
     """The environment could be made: its spec, and the back end that `vectorization` selects.
 
     Attributes:
@@ -87,7 +87,7 @@ class Processed(Section):
     observations: dict[str, ArraySpec]
 
 
-class Seen(Section):
+class FirstObservation(Section):
     """The first observation of that name: as text, or in a file on request."""
 
     kind: Literal["seen"] = "seen"
@@ -106,7 +106,7 @@ _ENDS: dict[tuple[bool, bool], End] = {
 }
 
 
-class Episode(Section):
+class CheckedEpisode(Section):
     """One episode with random actions.
 
     Attributes:
@@ -131,11 +131,14 @@ class Speed(Section):
     reason: str = ""
 
 
-Finding = Annotated[Stage | Spaces | Notice | Infos | Processed | Seen | Episode | Speed, Discriminator("kind")]
+Finding = Annotated[
+    Stage | CheckedSpaces | Notice | Infos | Processed | FirstObservation | CheckedEpisode | Speed,
+    Discriminator("kind"),
+]
 FINDING: TypeAdapter[Finding] = TypeAdapter(Finding)
 
 
-class Request(Section):
+class CheckRequest(Section):
     """The task of one child.
 
     Attributes:
@@ -169,7 +172,7 @@ def check_environment(
         pictures: Directory of image files, which are named after the environment; None: no files.
         timeout_s: Longest time of one stage, such as a reset or an episode; then its process is killed.
         progress: Takes the name of a stage that takes longer than two seconds, once.
-        action_mask: As `Request.action_mask`.
+        action_mask: As `CheckRequest.action_mask`.
 
     Raises:
         ConfigError: The environment cannot be made.
@@ -178,9 +181,11 @@ def check_environment(
     name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in config.id)
     prefix = None if pictures is None else pictures / name
 
-    def request(vectorization: str, count: int | None) -> Request:
+    def request(vectorization: str, count: int | None) -> CheckRequest:
         chosen = config.model_copy(update={"vectorization": vectorization})
-        return Request(config=chosen, action_mask=action_mask, count=count, pictures=prefix, stage_timeout_s=timeout_s)
+        return CheckRequest(
+            config=chosen, action_mask=action_mask, count=count, pictures=prefix, stage_timeout_s=timeout_s
+        )
 
     yield from _findings(request(config.vectorization, None), progress)
     for back_end in BACK_ENDS if environments is not None else ():
@@ -190,13 +195,13 @@ def check_environment(
             yield Speed(vectorization=back_end, reason=str(error).removeprefix(f"environment {config.id}: "))
 
 
-def _findings(request: Request, progress: Callable[[str], None]) -> Iterator[Finding]:
+def _findings(request: CheckRequest, progress: Callable[[str], None]) -> Iterator[Finding]:
     function, variables = "distrl.environments.check:examine", request.config.variables
     with Child(function, request.model_dump(mode="json"), timeout_s=START_S, variables=variables) as child:
         yield from _watch(request, child, progress)
 
 
-def _watch(request: Request, child: Child, progress: Callable[[str], None]) -> Iterator[Finding]:
+def _watch(request: CheckRequest, child: Child, progress: Callable[[str], None]) -> Iterator[Finding]:
     stage, since, reported, made, limit_s = "starting", time.monotonic(), False, False, START_S
     while True:
         exit_code = child.wait(0.0)  # before its messages are read: so none that it wrote is missed
@@ -227,8 +232,8 @@ def _failed(message: str, detail: str, cannot_be_made: bool) -> DistrlError:
 
 
 def examine(request: dict[str, Any], parent: Parent) -> None:
-    """Do what a `Request` says; runs in the child."""
-    asked = Request.model_validate(request)
+    """Do what a `CheckRequest` says; runs in the child."""
+    asked = CheckRequest.model_validate(request)
     half_s = asked.stage_timeout_s / 2
     if asked.count is None:
         findings = look(asked.config, asked.pictures, min(EPISODE_S, half_s), asked.action_mask)
@@ -273,7 +278,7 @@ def look(
     yield Stage(doing="making the environment")
     environment = VectorEnvironment(config, 1)
     mask = mask_of(environment.spec, action_mask)
-    yield Spaces(spec=environment.spec, vectorization=environment.vectorization, mask=mask)
+    yield CheckedSpaces(spec=environment.spec, vectorization=environment.vectorization, mask=mask)
     for text in environment.notices:
         yield Notice(text=text)
     if environment.spec.unprocessed is not None:
@@ -332,7 +337,7 @@ def _episode(
     draw: "RandomActions",
     observations: dict[str, Array],
     longest_s: float,
-) -> tuple[Episode, dict[str, Array]]:
+) -> tuple[CheckedEpisode, dict[str, Array]]:
     """Play one episode from `observations`; the step that resets is not counted. Return the last observations too."""
     length_steps, total, odd = 0, 0.0, set[str]()
     end: End = "cut short"
@@ -348,7 +353,7 @@ def _episode(
         if step.terminated[0] or step.truncated[0]:
             end = _ENDS[bool(step.terminated[0]), bool(step.truncated[0])]
             break
-    return Episode(length_steps=length_steps, total=total, end=end, odd=tuple(sorted(odd))), observations
+    return CheckedEpisode(length_steps=length_steps, total=total, end=end, odd=tuple(sorted(odd))), observations
 
 
 def _odd(spec: EnvSpec, observations: dict[str, Array]) -> Iterator[str]:
@@ -358,18 +363,18 @@ def _odd(spec: EnvSpec, observations: dict[str, Array]) -> Iterator[str]:
             yield f"observation '{name}' leaves its bounds {low} … {high}"
 
 
-def _seen(name: str, spec: ArraySpec, observation: Array, pictures: Path | None) -> Seen:
+def _seen(name: str, spec: ArraySpec, observation: Array, pictures: Path | None) -> FirstObservation:
     from distrl.environments.pictures import bars, picture, write_png
 
     image = picture(spec, observation)
     if image is None:
-        return Seen(name=name, text=bars(observation))
+        return FirstObservation(name=name, text=bars(observation))
     if pictures is None:
         height, width = image.shape[:2]
-        return Seen(name=name, text=f"an image of {width} x {height}; --pictures DIR saves it")
+        return FirstObservation(name=name, text=f"an image of {width} x {height}; --pictures DIR saves it")
     path = pictures.with_name(f"{pictures.name}-{name.replace('/', '-')}.png")
     try:
         write_png(path, image)
     except MissingExtraError as error:
-        return Seen(name=name, text=f"no image: {error}")
-    return Seen(name=name, path=path)
+        return FirstObservation(name=name, text=f"no image: {error}")
+    return FirstObservation(name=name, path=path)

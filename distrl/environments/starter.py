@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from distrl.config.environment import EnvironmentConfig, info_word
-from distrl.environments.check import Episode, Finding, Infos, Spaces
+from distrl.environments.check import CheckedEpisode, CheckedSpaces, Finding, Infos
 from distrl.types import ArraySpec, EnvSpec
 
 ALGORITHM = "ppo"
@@ -26,14 +26,14 @@ def starter(config: EnvironmentConfig, findings: Iterable[Finding]) -> str:
     """
     tree: dict[str, Any] = {"environment": {"id": config.id, **config.model_dump(mode="json", exclude_defaults=True)}}
     tree["algorithm"], tree["network"], tree["stop"] = {"name": ALGORITHM}, {}, {"env_steps": _BUDGET_ENV_STEPS}
-    episodes: list[Episode] = []
+    episodes: list[CheckedEpisode] = []
     why = [f"A first configuration for {config.id}, from three episodes with random actions: distrl train FILE"]
     for finding in findings:
-        if isinstance(finding, Spaces):
+        if isinstance(finding, CheckedSpaces):
             why += _from_spaces(tree, finding)
         elif isinstance(finding, Infos):
             why += _from_infos(tree, finding)
-        elif isinstance(finding, Episode):
+        elif isinstance(finding, CheckedEpisode):
             episodes.append(finding)
     why += _from_episodes(tree, episodes)
     text: str = yaml.safe_dump(
@@ -42,7 +42,7 @@ def starter(config: EnvironmentConfig, findings: Iterable[Finding]) -> str:
     return "".join(f"# {line}\n" for line in why) + text
 
 
-def _from_spaces(tree: dict[str, Any], found: Spaces) -> Iterable[str]:
+def _from_spaces(tree: dict[str, Any], found: CheckedSpaces) -> Iterable[str]:
     wide = [name for name, array in found.spec.observations.items() if name != found.mask and _is_wide(array)]
     if wide:
         tree["network"]["input_embedders_parameters"] = {name: {"normalize": True} for name in wide}
@@ -73,7 +73,7 @@ def _from_infos(tree: dict[str, Any], found: Infos) -> Iterable[str]:
         yield "metrics: numbers of info, of each episode's last step; sum, mean, max and min are the other ways"
 
 
-def _from_episodes(tree: dict[str, Any], episodes: list[Episode]) -> Iterable[str]:
+def _from_episodes(tree: dict[str, Any], episodes: list[CheckedEpisode]) -> Iterable[str]:
     steps = sum(episode.length_steps for episode in episodes)
     size = sum(abs(episode.total) for episode in episodes) / max(steps, 1)
     if size > _LARGE_REWARD:

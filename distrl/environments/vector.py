@@ -25,7 +25,7 @@ _ERRORS = (Exception, SystemExit)
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-class Step(NamedTuple):
+class EnvironmentStep(NamedTuple):
     """The result of B actions. All arrays are fresh: they stay as they are when the environments step on.
 
     Attributes:
@@ -165,7 +165,7 @@ class VectorEnvironment:
         self._ended, self._lengths = np.zeros_like(self._ended), np.zeros_like(self._lengths)
         return observations
 
-    def step(self, actions: Mapping[str, Array]) -> Step:
+    def step(self, actions: Mapping[str, Array]) -> EnvironmentStep:
         """Act once in every row; errors as `reset`.
 
         Args:
@@ -201,7 +201,7 @@ class VectorEnvironment:
         self.succeeded = gym_adapter.succeeded(info, self.rows)
         if atari.LIFE_LOST in info:
             terminated |= info[atari.LIFE_LOST]
-        return Step(observations, rewards, terminated, truncated, valid, paid, self._ended)
+        return EnvironmentStep(observations, rewards, terminated, truncated, valid, paid, self._ended)
 
     def close(self) -> None:
         """Free the environments' resources; errors as `step`."""

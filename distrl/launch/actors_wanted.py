@@ -105,7 +105,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Trial:
+class Rise:
     """The newest rise, until it is judged: the number of actors before, and their steps per second."""
 
     actors: int
@@ -139,7 +139,7 @@ class Wanted:
     because: str = "nothing is measured yet"
     disturbed: str = ""
     window: Window = Window()
-    trial: Trial | None = None
+    trial: Rise | None = None
     most: Hold | None = None
     fell: Hold | None = None
     least: Hold | None = None
@@ -217,10 +217,10 @@ def _rise(wanted: Wanted, mean: Seen, bounds: Bounds) -> Wanted:
     goal = min(goal, math.ceil(RISE * present), most)
     if goal <= wanted.actors:
         return wanted
-    return replace(wanted, actors=goal, trial=Trial(wanted.actors, mean.steps_per_s))
+    return replace(wanted, actors=goal, trial=Rise(wanted.actors, mean.steps_per_s))
 
 
-def _useful(trial: Trial, actors: int, steps_per_s: float) -> int:
+def _useful(trial: Rise, actors: int, steps_per_s: float) -> int:
     """Return how many actors make as many steps as these do if each added one is worth as much as each one before.
 
     If the added ones brought enough, that is as many as there are.

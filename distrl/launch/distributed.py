@@ -28,7 +28,7 @@ from distrl.memory_backend.credentials import password
 from distrl.memory_backend.keys import DEFAULT_NAMESPACE, split_namespace
 from distrl.memory_backend.records import SupervisorStatus
 from distrl.memory_backend.redis_address import parse_address, with_user
-from distrl.roles.description import Run, RunAddress, RunDescription
+from distrl.roles.description import LaunchedRun, RunAddress, RunDescription
 from distrl.roles.trust import KEY_FILE, Trust, given_key, new_key, signature
 from distrl.runs.run_directory import usable, write_run_json
 
@@ -46,7 +46,7 @@ def train_with_roles(
     with ExitStack() as cleanup:
         redis = open_redis(config.memory, run_dir, cleanup)
         url = redis.here if config.launch.ray_address is None else redis.of_any_host
-        run = Run(RunAddress(url, description.run_id, Trust(given_key() or new_key())), description)
+        run = LaunchedRun(RunAddress(url, description.run_id, Trust(given_key() or new_key())), description)
         at = url, description.run_id, description.run_dir
         earlier = None if config.memory.url is None else dead_launch(*at)
         backend = run.open_backend("supervisor")
@@ -78,7 +78,7 @@ def _remove_unfinished_films(run_dir: Path, monitor: Monitor) -> None:
         monitor.event(f"an unfinished film cannot be removed: {error}")
 
 
-def _tell_how_to_join(run: Run, redis: RunRedis, monitor: Monitor) -> None:
+def _tell_how_to_join(run: LaunchedRun, redis: RunRedis, monitor: Monitor) -> None:
     """Print the commands by which other hosts bring actors, and an evaluator where this one has no environment."""
     monitor.event(f"no actors here; on their hosts, {_how_to_join(run, redis, 'actor', 'distrl actors')}")
     run_dir = Path(run.description.run_dir)
@@ -88,7 +88,7 @@ def _tell_how_to_join(run: Run, redis: RunRedis, monitor: Monitor) -> None:
         monitor.event(f"no evaluator here; on a host with the environment, {how}")
 
 
-def _how_to_join(run: Run, redis: RunRedis, role: str, command: str) -> str:
+def _how_to_join(run: LaunchedRun, redis: RunRedis, role: str, command: str) -> str:
     """Return what another host needs for a role, and the command; the learner's user of Redis is not for it."""
     url = split_password_file(redis.elsewhere)[0]
     namespace = split_namespace(url)[1] or DEFAULT_NAMESPACE
@@ -109,7 +109,7 @@ def _how_to_join(run: Run, redis: RunRedis, role: str, command: str) -> str:
     return f"{' and '.join(needs)}: {command} --redis-url {shlex.quote(url)} --run-id {run.address.run_id}"
 
 
-def _publish(run: Run, backend: Backend, earlier: str | None) -> None:
+def _publish(run: LaunchedRun, backend: Backend, earlier: str | None) -> None:
     """Write the signed description to Redis in place of an earlier launch's keys, and the key to the run directory."""
     key, published = run.address.trust.key, run.description.published()
     assert key is not None
@@ -120,7 +120,7 @@ def _publish(run: Run, backend: Backend, earlier: str | None) -> None:
     backend.registry.beat_supervisor(SupervisorStatus(socket.gethostname(), os.getpid(), 0))
 
 
-def _last_look(run: Run, monitor: Monitor) -> None:
+def _last_look(run: LaunchedRun, monitor: Monitor) -> None:
     """Read the last numbers, then remove the run's keys, also where they can no longer be read."""
     try:
         with closing(run.open_backend("supervisor", give_up_s=LAST_LOOK_S)) as backend:
@@ -135,7 +135,7 @@ def _last_look(run: Run, monitor: Monitor) -> None:
         monitor.event(f"the numbers are those of the last look, and keys may be left behind: {error}")
 
 
-def _make_launcher(run: Run, head_start: HeadStart | None, monitor: Monitor) -> Launcher:
+def _make_launcher(run: LaunchedRun, head_start: HeadStart | None, monitor: Monitor) -> Launcher:
     config = run.config
     if config.launch.launcher == "ray":
         if config.launch.ray_address is None:

@@ -56,7 +56,7 @@ BUSY = (MAKING, "starting", "acting", "evaluating")
 
 
 @dataclass
-class Member:
+class FleetMember:
     """One role of the plan over all its incarnations."""
 
     role: Role
@@ -98,17 +98,17 @@ class Fleet:
         self._launcher = launcher
         self.budget = restart_budget
         self._clock = clock
-        self.members: dict[Role, Member] = {}
+        self.members: dict[Role, FleetMember] = {}
         self.restarts = 0  # of all roles, retired ones included
 
     def add(self, role: Role) -> None:
-        self.members[role] = Member(role, self._launcher.start(role), started_at=self._clock())
+        self.members[role] = FleetMember(role, self._launcher.start(role), started_at=self._clock())
 
     @property
-    def actors(self) -> list[Member]:
+    def actors(self) -> list[FleetMember]:
         return [member for role, member in sorted(self.members.items()) if role.kind == "actor"]
 
-    def dead(self) -> list[Member]:
+    def dead(self) -> list[FleetMember]:
         """Return members that have ended since the last call; they stay down until `restart_later`."""
         found = []
         for member in self.members.values():
@@ -120,7 +120,7 @@ class Fleet:
                 found.append(member)
         return found
 
-    def restart_later(self, member: Member, *, outage: bool = False) -> float | None:
+    def restart_later(self, member: FleetMember, *, outage: bool = False) -> float | None:
         """Schedule a restart; return the delay in seconds, None when the budget is spent.
 
         Args:
@@ -142,7 +142,7 @@ class Fleet:
         member.start_at = now + delay
         return delay
 
-    def start_due(self, most: int, *, learner_alone: bool = False) -> list[Member]:
+    def start_due(self, most: int, *, learner_alone: bool = False) -> list[FleetMember]:
         """Start at most `most` members whose back-off is over; with `learner_alone` only the learner."""
         may = [m for role, m in self.members.items() if role.kind == "learner" or not learner_alone]
         due = [m for m in may if m.handle is None and self._clock() >= m.start_at][:most]
@@ -152,7 +152,7 @@ class Fleet:
             self.restarts += 1
         return due
 
-    def retire(self, role: Role) -> Member:
+    def retire(self, role: Role) -> FleetMember:
         """Ask a role to end and forget it; the caller waits with `end`."""
         member = self.members.pop(role)
         if member.handle is not None:
@@ -211,7 +211,7 @@ class HangWatch:
             self._ended[role] = status
 
 
-def end(members: Iterable[Member], grace_s: float) -> None:
+def end(members: Iterable[FleetMember], grace_s: float) -> None:
     """Ask members to end, wait up to `grace_s` seconds for all of them together, then kill."""
     up = [member.handle for member in members if member.handle is not None]
     for handle in up:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from distrl.errors import FencedError, MemoryBackendError, MissingRunError, OutageError, RunKeyError
 from distrl.interrupt import Interrupt
-from distrl.launch.fleet import Fleet, HangWatch, Launcher, Member, end
+from distrl.launch.fleet import Fleet, FleetMember, HangWatch, Launcher, end
 from distrl.launch.outcome import Outcome
 from distrl.launch.processes import ProcessLauncher
 from distrl.launch.restarts import fatal_end, restart
@@ -19,7 +19,7 @@ from distrl.launch.run_to_join import KEYS_REMOVED, RunToJoin
 from distrl.memory_backend.backend import Backend, connect
 from distrl.memory_backend.records import RoleStatus
 from distrl.metrics.phrases import role_states
-from distrl.roles.description import Run, RunAddress
+from distrl.roles.description import LaunchedRun, RunAddress
 from distrl.roles.join import join
 from distrl.roles.machine import cores
 from distrl.roles.plan import Role
@@ -75,7 +75,7 @@ def join_actors(
     return Outcome(interrupt.code, interrupt.name)
 
 
-def _found(to_join: RunToJoin) -> Run:
+def _found(to_join: RunToJoin) -> LaunchedRun:
     redis_url, run_id = to_join.address()
     with closing(connect(redis_url, run_id, name="actors", give_up_s=PIECE_S)) as backend:
         backend.config_json()  # raises if there is no such run, before the key is read
@@ -85,7 +85,14 @@ def _found(to_join: RunToJoin) -> Run:
 
 
 def _stay(
-    run: Run, count: int, interrupt: Interrupt, report: Report, log_dir: Path, to_join: RunToJoin, *, patient: bool
+    run: LaunchedRun,
+    count: int,
+    interrupt: Interrupt,
+    report: Report,
+    log_dir: Path,
+    to_join: RunToJoin,
+    *,
+    patient: bool,
 ) -> Outcome:
     with suppress(OSError):  # the launcher says which logs it cannot open
         log_dir.mkdir(parents=True, exist_ok=True)
@@ -109,7 +116,7 @@ class JoinedActors:
 
     def __init__(
         self,
-        run: Run,
+        run: LaunchedRun,
         backend: Backend,
         launcher: Launcher,
         count: int,
@@ -209,7 +216,7 @@ class JoinedActors:
             raise error
         return None
 
-    def _bury(self, member: Member) -> Outcome | None:
+    def _bury(self, member: FleetMember) -> Outcome | None:
         """Handle the end of an actor: schedule another start, or return the outcome if it failed for good."""
         if (outcome := fatal_end(member)) is not None:
             return outcome

@@ -50,7 +50,7 @@ def _exported(network: "Network") -> str:
     return "Export to ONNX: tried, and right"
 
 
-class Line(NamedTuple):
+class NetworkLine(NamedTuple):
     """One line of the tree; `depth` is 0 for the network, 1 for its parts, 2 for their layers."""
 
     depth: int
@@ -75,24 +75,24 @@ def tree(network: "Network") -> str:
     )
 
 
-def _lines(network: "Network") -> Iterator[Line]:
+def _lines(network: "Network") -> Iterator[NetworkLine]:
     model = network.model
-    yield Line(0, network.name, "network", None, model.count_params())
-    yield Line(1, "inputs", "", None, None)
+    yield NetworkLine(0, network.name, "network", None, model.count_params())
+    yield NetworkLine(1, "inputs", "", None, None)
     for name, tensor in model.input.items():
         kind = "recurrent state" if name in network.recurrent_state else str(tensor.dtype)
-        yield Line(2, name, kind, tuple(tensor.shape[1:]), None)
+        yield NetworkLine(2, name, kind, tuple(tensor.shape[1:]), None)
     parts: dict[str, list[Any]] = {}  # Keras' order alternates between the layers of several inputs
     for layer in model.layers:
         if type(layer).__name__ != "InputLayer":
             parts.setdefault(_part(layer.name, network), []).append(layer)
     for part, layers in parts.items():
-        yield Line(1, part, "", None, None)
+        yield NetworkLine(1, part, "", None, None)
         for layer in layers:
-            yield Line(2, layer.name, _kind(layer, network), _shape(layer.output), layer.count_params())
-    yield Line(1, "outputs", "", None, None)
+            yield NetworkLine(2, layer.name, _kind(layer, network), _shape(layer.output), layer.count_params())
+    yield NetworkLine(1, "outputs", "", None, None)
     for name, tensor in model.output.items():
-        yield Line(2, name, str(tensor.dtype), tuple(tensor.shape[1:]), None)
+        yield NetworkLine(2, name, str(tensor.dtype), tuple(tensor.shape[1:]), None)
 
 
 def _kind(layer: Any, network: "Network") -> str:

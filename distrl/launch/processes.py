@@ -14,7 +14,7 @@ from distrl.launch.head_start import HeadStart
 from distrl.memory_backend.host_weights import HOST_WEIGHTS_VARIABLE, SharedDirectory
 from distrl.process_group import end_group, has_ended
 from distrl.role_kinds import KINDS
-from distrl.roles.description import Run
+from distrl.roles.description import LaunchedRun
 from distrl.roles.lifeline import LIFELINE_VARIABLE, Lifeline
 from distrl.roles.plan import Role
 from distrl.roles.trust import KEY_VARIABLE
@@ -68,7 +68,7 @@ class ProcessLauncher:
 
     def __init__(
         self,
-        run: Run,
+        run: LaunchedRun,
         head_start: HeadStart | None = None,
         report: Callable[[str], None] = lambda text: None,
         log_dir: Path | None = None,

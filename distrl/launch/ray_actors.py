@@ -28,7 +28,7 @@ from distrl.memory_backend.credentials import carried
 from distrl.memory_backend.host_weights import sharing_weights
 from distrl.memory_backend.private_directory import make_private_directory
 from distrl.role_kinds import KINDS
-from distrl.roles.description import Run, RunAddress
+from distrl.roles.description import LaunchedRun, RunAddress
 from distrl.roles.join import give_way
 from distrl.roles.log_lines import RoleLines, moment
 from distrl.roles.plan import Role
@@ -227,7 +227,7 @@ class RayLauncher:
         show: Takes each line that a role logs; used with `launch.print_logs`.
     """
 
-    def __init__(self, run: Run, address: str | None, show: Callable[[str], None] = print) -> None:
+    def __init__(self, run: LaunchedRun, address: str | None, show: Callable[[str], None] = print) -> None:
         self._run = run
         self._show = show if run.config.launch.print_logs else None
         self._directory: Path | None = None

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 from distrl.errors import EnvironmentFailedError, MemoryBackendError
-from distrl.launch.fleet import SAME_ERROR, Fleet, Member, how_it_ended
+from distrl.launch.fleet import SAME_ERROR, Fleet, FleetMember, how_it_ended
 from distrl.launch.outcome import ENDS, UNKNOWN, Outcome
 
 
-def fatal_end(member: Member) -> Outcome | None:
+def fatal_end(member: FleetMember) -> Outcome | None:
     """Return the outcome if no other start of this role would help, by the exit code with which it ended."""
     role, code = member.role, _code(member)
     end = ENDS.get(code, UNKNOWN)
@@ -17,7 +17,12 @@ def fatal_end(member: Member) -> Outcome | None:
 
 
 def restart(
-    fleet: Fleet, member: Member, reached: tuple[int, ...], report: Callable[[str], None], *, may_pass: bool = False
+    fleet: Fleet,
+    member: FleetMember,
+    reached: tuple[int, ...],
+    report: Callable[[str], None],
+    *,
+    may_pass: bool = False,
 ) -> Outcome | None:
     """Schedule another start, or return the outcome if it would be in vain or the budget is spent.
 
@@ -40,6 +45,6 @@ def restart(
     return None
 
 
-def _code(member: Member) -> int:
+def _code(member: FleetMember) -> int:
     assert member.last_code is not None  # it is among the dead
     return member.last_code

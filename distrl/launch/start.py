@@ -40,7 +40,7 @@ from distrl.data_store.fetching import RUN_FILES, fetch_newest
 from distrl.data_store.named_checkpoints import parse
 from distrl.data_store.opening import open_objects, require_usable, usable_store
 from distrl.data_store.start_plan import Kind, StartPlan
-from distrl.data_store.stored_run import GoingBack, Position, StoredRun
+from distrl.data_store.stored_run import CheckpointPosition, GoingBack, StoredRun
 from distrl.errors import CheckpointError, ConfigError, DistrlError, StoreError
 from distrl.files import open_regular, read_small
 from distrl.launch.checks import Checked
@@ -295,7 +295,7 @@ def going_back(run: StoredRun, chosen: Path) -> GoingBack:
             for position in listing.complete
             if position.step == step_of(chosen) and run.manifest(position) == manifest
         )
-        return GoingBack(listing.writer, next(same, Position(0, step_of(chosen))))
+        return GoingBack(listing.writer, next(same, CheckpointPosition(0, step_of(chosen))))
 
 
 @contextmanager

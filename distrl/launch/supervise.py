@@ -8,7 +8,7 @@ from pathlib import Path
 from distrl.config import RunConfig
 from distrl.errors import EnvironmentFailedError, MemoryBackendError
 from distrl.interrupt import Interrupt
-from distrl.launch.fleet import Fleet, Handle, HangWatch, Launcher, Member, end, have_ended
+from distrl.launch.fleet import Fleet, FleetMember, Handle, HangWatch, Launcher, end, have_ended
 from distrl.launch.monitor import Monitor
 from distrl.launch.outcome import Outcome
 from distrl.launch.places import Places
@@ -153,7 +153,7 @@ class Supervisor:
         self._backend.registry.set_control(stop=reason)
         return Outcome(code, reason)
 
-    def _bury(self, member: Member) -> Outcome | None:
+    def _bury(self, member: FleetMember) -> Outcome | None:
         """Handle the end of a role: return the run's outcome if it is over, else schedule another start."""
         role = member.role
         if role.kind == "learner" and (outcome := self._learner_is_done(member)) is not None:
@@ -173,7 +173,7 @@ class Supervisor:
             self.fleet, member, (*self._stall_watch.reached, produced), self._monitor.event, may_pass=may_pass
         )
 
-    def _learner_is_done(self, member: Member) -> Outcome | None:
+    def _learner_is_done(self, member: FleetMember) -> Outcome | None:
         """Return the outcome if the learner has ended as asked, or has failed when it had reached its end."""
         code = member.last_code
         if code == 0 and (stop := self._backend.registry.control().stop) is not None:

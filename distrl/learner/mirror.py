@@ -16,7 +16,7 @@ from pathlib import Path
 from distrl.data_store import checkpoints
 from distrl.data_store.checkpoints import step_of
 from distrl.data_store.fetching import write_writer
-from distrl.data_store.stored_run import Position, StoredRun, Writer
+from distrl.data_store.stored_run import CheckpointPosition, StoredRun, Writer
 from distrl.errors import CheckpointError, FencedError, StoreError
 from distrl.files import MOST_BYTES, open_regular, read_regular
 
@@ -51,7 +51,7 @@ class Mirror:
         run_dir: Path,
         *,
         after: int,
-        base: Position | None = None,
+        base: CheckpointPosition | None = None,
         launch: str,
         keep: int,
         give_up_s: float,

@@ -17,7 +17,7 @@ from distrl.config.checkpoint import CheckpointConfig
 from distrl.data_store.checkpoints import LoadedCheckpoint, load_newest, newest_first
 from distrl.data_store.fetching import fetch_newest, own_position, written
 from distrl.data_store.opening import open_objects
-from distrl.data_store.stored_run import GoingBack, Position, StoredRun
+from distrl.data_store.stored_run import CheckpointPosition, GoingBack, StoredRun
 from distrl.errors import CheckpointError, DecodeError, StoreError
 from distrl.learner.mirror import Mirror
 from distrl.learner.state import LearnerState
@@ -194,7 +194,7 @@ class Stored(NamedTuple):
 
     run: StoredRun
     after: int
-    held: Position | None
+    held: CheckpointPosition | None
     place: Place
     note: str | None
 

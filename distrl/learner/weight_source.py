@@ -32,7 +32,7 @@ _MOST_LAYERS = 6
 
 
 @dataclass(frozen=True)
-class Source:
+class WeightSource:
     """Weights to begin with.
 
     Attributes:
@@ -67,7 +67,7 @@ def settled_name(name: str) -> str:
     return str(CheckpointName(named.run, _loaded(named).step))
 
 
-def read_source(name: str) -> Source:
+def read_source(name: str) -> WeightSource:
     """Read weights: a run (RUN, RUN@STEP, RUN@best), a checkpoint's directory, an exported policy, or a policy/.
 
     Raises:
@@ -103,7 +103,7 @@ def begin_with_named(networks: "Networks", name: str) -> str:
         raise ConfigError(f"learner.init_from: {error}") from error
 
 
-def begin_with(networks: "Networks", source: Source) -> str:
+def begin_with(networks: "Networks", source: WeightSource) -> str:
     """Set all copies of `networks` to the weights; return a line on what was taken and what was not.
 
     Raises:
@@ -151,7 +151,7 @@ def _loaded(named: CheckpointName) -> LoadedCheckpoint:
     return load(named.find()) if loaded is None else loaded  # without any, `find` says so
 
 
-def _of_checkpoint(name: str, loaded: LoadedCheckpoint) -> Source:
+def _of_checkpoint(name: str, loaded: LoadedCheckpoint) -> WeightSource:
     weights: dict[str, Mapping[str, Array]] = {}
     rows: dict[str, dict[str, float]] = {}
     for key, arrays in loaded.arrays.items():
@@ -161,10 +161,10 @@ def _of_checkpoint(name: str, loaded: LoadedCheckpoint) -> Source:
         if group == "statistics":
             counts = {each.removesuffix("/count"): array for each, array in arrays.items() if each.endswith("/count")}
             rows[network] = {each: float(array) for each, array in counts.items()}
-    return Source(name, weights, rows)
+    return WeightSource(name, weights, rows)
 
 
-def _of_export(path: Path) -> Source:
+def _of_export(path: Path) -> WeightSource:
     require("onnx", "onnx, which reads exported policies,", "cpu")
     from distrl.networks.policy import onnx_graph
 
@@ -175,17 +175,17 @@ def _of_export(path: Path) -> Source:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except DistrlError as error:
         raise CheckpointError(f"{path} is no policy that can be read: {error}") from error
-    return Source(str(path), {_ACTING: arrays}, policy_rows=_known_rows(exported.env_steps))
+    return WeightSource(str(path), {_ACTING: arrays}, policy_rows=_known_rows(exported.env_steps))
 
 
-def _of_policy(directory: Path) -> Source:
+def _of_policy(directory: Path) -> WeightSource:
     path = directory / "weights.msgpack"
     try:
         weights = decode_weights(read_small(path, MOST_POLICY_BYTES))
     except (OSError, DistrlError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
     steps = env_steps_of(directory.parent / "checkpoints", weights.version)
-    return Source(str(directory), {_ACTING: weights.arrays}, policy_rows=_known_rows(steps))
+    return WeightSource(str(directory), {_ACTING: weights.arrays}, policy_rows=_known_rows(steps))
 
 
 def _known_rows(env_steps: int | None) -> float:

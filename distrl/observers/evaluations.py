@@ -7,7 +7,7 @@ from distrl.observers.observer import ObservedRun, Observer
 from distrl.runs.evaluations import EVALUATIONS, write_evaluation
 
 
-class Evaluations(Observer):
+class EvaluationsFile(Observer):
     """Appends every evaluation."""
 
     writes = EVALUATIONS

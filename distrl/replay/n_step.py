@@ -7,7 +7,7 @@ import numpy as np
 from distrl.types import BoolArray, FloatArray, IntArray
 
 
-class Transitions(NamedTuple):
+class NStepTransitions(NamedTuple):
     """Transitions from every row of an unroll over k steps; each [T, B], undefined where the row is not valid.
 
     Attributes:
@@ -31,7 +31,7 @@ def n_step_transitions(
     *,
     discount: float,
     steps: int,
-) -> Transitions:
+) -> NStepTransitions:
     """Sum the first `steps` rewards after every row, discounted (Sutton and Barto 2018, equation 7.1, without V).
 
     There are fewer rewards if the episode or the unroll ends before. The row after an episode's end holds its true
@@ -58,4 +58,4 @@ def n_step_transitions(
         terminates[rows] |= going & terminated[then]
         truncates[rows] |= going & truncated[then]
         going = going & ~ends[then]
-    return Transitions(sums.astype(np.float32), terminates, truncates, counts)
+    return NStepTransitions(sums.astype(np.float32), terminates, truncates, counts)

@@ -91,7 +91,7 @@ class RunAddress:
 
 
 @dataclass(frozen=True)
-class Run:
+class LaunchedRun:
     """A run that exists: the one object from which launchers and roles take what they need."""
 
     address: RunAddress

@@ -26,7 +26,7 @@ from distrl.memory_backend.backend import Backend, connect
 from distrl.memory_backend.host_weights import HOST_WEIGHTS_VARIABLE
 from distrl.memory_backend.records import ALL_ROLES, Control, RoleStatus
 from distrl.role_kinds import KINDS
-from distrl.roles.description import Run, RunAddress, RunDescription
+from distrl.roles.description import LaunchedRun, RunAddress, RunDescription
 from distrl.roles.host_load import HostMeter
 from distrl.roles.lifeline import watch_lifeline
 from distrl.roles.log_lines import RoleLines
@@ -44,7 +44,7 @@ NICENESS = 10
 log = logging.getLogger("distrl")
 
 
-def join(address: RunAddress, role: Role) -> tuple[Backend, Run]:
+def join(address: RunAddress, role: Role) -> tuple[Backend, LaunchedRun]:
     """Open the backend of a run that exists, with the bounds that its configuration gives.
 
     Raises:
@@ -65,7 +65,7 @@ def join(address: RunAddress, role: Role) -> tuple[Backend, Run]:
     trust.check_code(run_id, description.config, role.kind)
     if version != __version__:
         log.warning("run %s is of distrl %s, this is distrl %s", run_id, version, __version__)
-    run = Run(address, description)
+    run = LaunchedRun(address, description)
     backend = run.open_backend(role.name)
     if directory := os.environ.get(HOST_WEIGHTS_VARIABLE):
         backend.share_weights(Path(directory))

@@ -43,7 +43,7 @@ _NUMBERS = (
 
 
 @dataclass(frozen=True)
-class Entry:
+class ListedRun:
     """One run of a list. None: not known, or not yet.
 
     Attributes:
@@ -102,14 +102,14 @@ class Entry:
         return kinds
 
 
-def entry(run: Run, name: str) -> Entry:
+def entry(run: Run, name: str) -> ListedRun:
     """Return the entry of a run, from its summary if it has ended, else from the last row of its metrics."""
     if run.state == "damaged":
         return _damaged(run, name)
     return _unfinished(run, name) if run.summary is None else _finished(run, name, run.summary)
 
 
-def listed(run: Run, name: str) -> Entry:
+def listed(run: Run, name: str) -> ListedRun:
     """Return the entry of a run; one whose files are damaged is an entry that says so."""
     try:
         return entry(run, name)
@@ -126,13 +126,13 @@ def entry_name(path: Path, places: Iterable[Path]) -> str:
 
 
 def selected(
-    entries: Iterable[Entry],
+    entries: Iterable[ListedRun],
     env: str | None = None,
     algorithm: str | None = None,
     kind: str | None = None,
     *,
     archived: bool = False,
-) -> Iterator[Entry]:
+) -> Iterator[ListedRun]:
     """Yield the entries that match all filters: patterns with * and ?, and one of `KINDS`; archived ones on request."""
     if kind is not None and kind not in KINDS:
         raise ConfigError(f"unknown state {kind!r}; {nearest(kind, [*KINDS])}")
@@ -147,7 +147,7 @@ def selected(
             yield one
 
 
-def ordered(entries: Iterable[Entry], by: str = "started") -> list[Entry]:
+def ordered(entries: Iterable[ListedRun], by: str = "started") -> list[ListedRun]:
     """Return the entries by a key of `SORTS`: newest, most and best first, names ascending, unknown values last."""
     if by not in SORTS:
         raise ConfigError(f"runs cannot be sorted by {by!r}; {nearest(by, [*SORTS])}")
@@ -158,13 +158,13 @@ def ordered(entries: Iterable[Entry], by: str = "started") -> list[Entry]:
     return sorted(having, key=value, reverse=by not in _ASCENDING) + lacking
 
 
-def _entry(run: Run, name: str, numbers: Snapshot, **facts: Any) -> Entry:
+def _entry(run: Run, name: str, numbers: Snapshot, **facts: Any) -> ListedRun:
     """Return an entry with a snapshot's numbers; NaN and infinity count as unknown where a whole number is meant."""
     bottleneck = numbers.get("bottleneck")
     columns: dict[str, Any] = {column: _whole(numbers.get(column)) for column in ("env_steps", "updates", "episodes")}
     columns |= {column: number(numbers.get(column)) for column in _NUMBERS}
     labels = Labels() if run.state == "damaged" else Labels.read(run.path)
-    return Entry(
+    return ListedRun(
         name=name,
         path=str(run.path),
         state=run.state,
@@ -179,7 +179,7 @@ def _entry(run: Run, name: str, numbers: Snapshot, **facts: Any) -> Entry:
     )
 
 
-def _finished(run: Run, name: str, summary: Summary) -> Entry:
+def _finished(run: Run, name: str, summary: Summary) -> ListedRun:
     wall_s = summary.resumed_wall_s + summary.wall_s
     return _entry(
         run,
@@ -195,7 +195,7 @@ def _finished(run: Run, name: str, summary: Summary) -> Entry:
     )
 
 
-def _unfinished(run: Run, name: str) -> Entry:
+def _unfinished(run: Run, name: str) -> ListedRun:
     row = dict(last_row(run.path / "metrics.csv"))
     if run.state != "running":
         row.pop("env_steps_per_s", None)
@@ -211,7 +211,7 @@ def _unfinished(run: Run, name: str) -> Entry:
     )
 
 
-def _damaged(run: Run, name: str) -> Entry:
+def _damaged(run: Run, name: str) -> ListedRun:
     return _entry(run, name, {}, outcome=run.state, env=None, algorithm=None, seed=None)
 
 
@@ -220,7 +220,7 @@ def _whole(value: Value) -> int | None:
     return int(found) if found is not None and math.isfinite(found) else None
 
 
-class Line(NamedTuple):
+class Quantity(NamedTuple):
     """One quantity of every run."""
 
     name: str
@@ -231,22 +231,22 @@ class Line(NamedTuple):
 class Comparison:
     """At least two runs, and their settings in the same order; none of one whose configuration is damaged."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[ListedRun, ...]
     settings: tuple[Settings, ...]
 
     @property
-    def differences(self) -> list[Line]:
+    def differences(self) -> list[Quantity]:
         """The settings that differ between the runs."""
         rows = [{path: setting for path, setting in _rows(settings)} for settings in self.settings]
         return [
-            Line(path, tuple(each[path].text if path in each else UNKNOWN for each in rows))
+            Quantity(path, tuple(each[path].text if path in each else UNKNOWN for each in rows))
             for path in different([*filter(None, rows)])
         ]
 
     @property
-    def outcomes(self) -> list[Line]:
+    def outcomes(self) -> list[Quantity]:
         """Outcomes of the runs."""
-        return [Line(name, tuple(map(cell, self.entries))) for name, cell in _OUTCOMES]
+        return [Quantity(name, tuple(map(cell, self.entries))) for name, cell in _OUTCOMES]
 
     def json(self) -> dict[str, Any]:
         """Return plain data; a setting that a run lacks is absent from it."""
@@ -285,17 +285,17 @@ def compare_runs(runs: Sequence[Run]) -> Comparison:
     return Comparison(tuple(entries), tuple(settings))
 
 
-def _exit(one: Entry) -> str:
+def _exit(one: ListedRun) -> str:
     return one.words if one.exit_code in (None, 0) else f"{one.words} (exit code {one.exit_code})"
 
 
-def _lag(one: Entry) -> str:
+def _lag(one: ListedRun) -> str:
     if one.policy_lag_mean is None or one.policy_lag_max is None:
         return UNKNOWN
     return f"{one.policy_lag_mean:.1f}, max {one.policy_lag_max:,.0f}"
 
 
-_OUTCOMES: tuple[tuple[str, Callable[[Entry], str]], ...] = (
+_OUTCOMES: tuple[tuple[str, Callable[[ListedRun], str]], ...] = (
     ("end", _exit),
     ("environment", lambda one: one.env or UNKNOWN),
     ("algorithm", lambda one: one.algorithm or UNKNOWN),

@@ -21,7 +21,7 @@ MOST_BYTES = {INDEX: 8 * 2**20, SWEEP: 2**18, SEARCH: 2**18, POPULATION: 8 * 2**
 Kind = Literal["sweep", "search", "population"]
 
 
-class Planned(BaseModel):
+class PlannedRecord(BaseModel):
     """A run in sweep.json."""
 
     model_config = ConfigDict(frozen=True)
@@ -33,15 +33,15 @@ class Planned(BaseModel):
     error: str | None = None
 
 
-class Index(BaseModel):
+class SweepFile(BaseModel):
     """The content of sweep.json."""
 
-    runs: tuple[Planned, ...] = ()
+    runs: tuple[PlannedRecord, ...] = ()
     minutes: float = Field(0.0, ge=0.0, allow_inf_nan=False)
     planned: int | None = Field(None, ge=0)
 
 
-class Lesson(BaseModel):
+class LessonRecord(BaseModel):
     """A member of a population takes the networks and settings of another one, at a number of its own steps."""
 
     model_config = ConfigDict(frozen=True)
@@ -55,10 +55,10 @@ class Lesson(BaseModel):
 
 class _Population(BaseModel):
     members: dict[str, Any] = {}
-    lessons: tuple[Lesson, ...] = ()
+    lessons: tuple[LessonRecord, ...] = ()
 
 
-class Sweep(NamedTuple):
+class SweepFiles(NamedTuple):
     """Content of the files of a sweep.
 
     Attributes:
@@ -73,11 +73,11 @@ class Sweep(NamedTuple):
     varied: tuple[str, ...]
     planned: int | None
     minutes: float | None
-    runs: tuple[Planned, ...] = ()
-    lessons: tuple[Lesson, ...] = ()
+    runs: tuple[PlannedRecord, ...] = ()
+    lessons: tuple[LessonRecord, ...] = ()
 
 
-def read_index(folder: Path) -> Index:
+def read_index(folder: Path) -> SweepFile:
     """Read the sweep.json of a directory.
 
     Raises:
@@ -86,7 +86,7 @@ def read_index(folder: Path) -> Index:
     """
     path = folder / INDEX
     try:
-        return _read(Index, {INDEX: read_small(path, MOST_BYTES[INDEX])}, INDEX)
+        return _read(SweepFile, {INDEX: read_small(path, MOST_BYTES[INDEX])}, INDEX)
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -95,7 +95,7 @@ def read_index(folder: Path) -> Index:
         raise ConfigError(f"{path}: {error}; restore it, or remove it: the runs stay") from error
 
 
-def sweep_of(files: Mapping[str, bytes]) -> Sweep | None:
+def sweep_of(files: Mapping[str, bytes]) -> SweepFiles | None:
     """Return what the files of a directory say; None if it is not that of a sweep.
 
     Args:
@@ -109,14 +109,14 @@ def sweep_of(files: Mapping[str, bytes]) -> Sweep | None:
     described = _mapping(files, SWEEP if SWEEP in files else SEARCH)
     vary = described.get("vary")
     varied = tuple(map(str, vary)) if isinstance(vary, dict) else ()
-    index = _read(Index, files, INDEX)
+    index = _read(SweepFile, files, INDEX)
     if POPULATION in files:
         population = _read(_Population, files, POPULATION)
-        return Sweep("population", varied, len(population.members), index.minutes, index.runs, population.lessons)
+        return SweepFiles("population", varied, len(population.members), index.minutes, index.runs, population.lessons)
     if SWEEP in files:
-        return Sweep("sweep", varied, index.planned, index.minutes, index.runs)
+        return SweepFiles("sweep", varied, index.planned, index.minutes, index.runs)
     trials = described.get("trials", _USUAL_TRIALS)
-    return Sweep("search", varied, trials if type(trials) is int else None, None)
+    return SweepFiles("search", varied, trials if type(trials) is int else None, None)
 
 
 _USUAL_TRIALS = 30

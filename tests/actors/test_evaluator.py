@@ -22,7 +22,7 @@ from distrl.actors.evaluator import (
     with_epsilon,
 )
 from distrl.config.environment import EnvironmentConfig
-from distrl.environments.vector import Step, VectorEnvironment
+from distrl.environments.vector import EnvironmentStep, VectorEnvironment
 from distrl.networks.actions.categorical import CategoricalSpec
 from distrl.networks.actions.gaussian import GaussianSpec
 from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec
@@ -83,7 +83,7 @@ class Scripted:
         if self.metrics:  # the last reward, unless it is 0
             self.episode_metrics = np.where(rewards == 0, np.nan, rewards)[:, None].astype(np.float32)
         none = np.zeros(self.rows, np.bool_)
-        return Step(self._observations(), 100 * rewards, ended, none, valid, rewards, ended)
+        return EnvironmentStep(self._observations(), 100 * rewards, ended, none, valid, rewards, ended)
 
     def _observations(self):
         return {"observation": np.array([[done] for _, done in self._at], np.float32)}

@@ -5,7 +5,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from distrl.actors.exploring import Exploration
-from distrl.actors.exploring.explorers import Rows
+from distrl.actors.exploring.explorers import ActorRows
 from distrl.config.exploration import ExplorationParameters
 from distrl.config.schedules import Progress
 from distrl.networks.actions.bernoulli import BernoulliSpec
@@ -49,7 +49,7 @@ def constant(value):
 
 def exploration(given, names=("turn",), environments=ROWS):
     specs, actions = {name: SPECS[name] for name in names}, {name: ACTIONS[name] for name in names}
-    return Exploration(None if given is None else read(given), specs, actions, Rows(0, 1, environments))
+    return Exploration(None if given is None else read(given), specs, actions, ActorRows(0, 1, environments))
 
 
 def output(name):

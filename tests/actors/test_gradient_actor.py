@@ -12,7 +12,7 @@ from distrl.actors.unroll import UnrollBuilder
 from distrl.config import RunConfig
 from distrl.config.live_settings import steered
 from distrl.config.schedules import Progress
-from distrl.environments.vector import Step, VectorEnvironment
+from distrl.environments.vector import EnvironmentStep, VectorEnvironment
 from distrl.errors import ConfigError
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.codec import encode_weights, stack
@@ -130,7 +130,7 @@ def test_a_gradient_is_of_the_stacks_that_were_acted_on():
     for row, stacked in enumerate(seen[1:]):
         ended, valid = np.array([row == 1]), np.array([row != 2])
         paid = np.float32([row + 1.0]) * valid
-        step = Step({"observation": stacked}, paid, ended, false, valid, paid, ended)
+        step = EnvironmentStep({"observation": stacked}, paid, ended, false, valid, paid, ended)
         builder.add({"action": np.int32([row % 2])}, zeros, step, {})
     unroll = builder.close((0, 1), 0, 1)
     assert unroll.observations["observation"][:, 0, 0].tolist() == [0.0, 0.5, 1.5, -1.0, 2.0]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrl.actors.unroll import UnrollBuilder, restarted
-from distrl.environments.vector import Step
+from distrl.environments.vector import EnvironmentStep
 from distrl.errors import EnvironmentFailedError
 from distrl.types import (
     STEP_FIELDS,
@@ -26,10 +26,10 @@ def observe(*values: float) -> dict[str, np.ndarray]:
     return {"observation": np.array(values, np.float32)[:, None]}
 
 
-def a_step(observations, rewards, ended=(), valid=None, raw_rewards=None, life_lost=False) -> Step:
+def a_step(observations, rewards, ended=(), valid=None, raw_rewards=None, life_lost=False) -> EnvironmentStep:
     count = len(rewards)
     terminated = np.isin(np.arange(count), ended)
-    return Step(
+    return EnvironmentStep(
         observe(*observations),
         np.array(rewards, np.float32),
         terminated,
@@ -40,7 +40,9 @@ def a_step(observations, rewards, ended=(), valid=None, raw_rewards=None, life_l
     )
 
 
-def fill(builder: UnrollBuilder, steps: list[Step], states: list[dict[str, np.ndarray]] | None = None) -> None:
+def fill(
+    builder: UnrollBuilder, steps: list[EnvironmentStep], states: list[dict[str, np.ndarray]] | None = None
+) -> None:
     """`states`: after each step."""
     for row, step in enumerate(steps):
         count = len(step.rewards)
@@ -68,7 +70,7 @@ def test_rows_hold_what_happened():
 
 
 def test_every_field_of_an_unroll_is_one_that_the_actor_records():
-    recorded = {*Step._fields, "behaviour_log_probabilities"}
+    recorded = {*EnvironmentStep._fields, "behaviour_log_probabilities"}
     assert {entry.name for entry in STEP_FIELDS} <= recorded
 
 
@@ -279,7 +281,7 @@ def test_of_stacks_the_newest_frame_travels_and_the_older_ones_once():
     unrolls = []
     for stack in [(8, 9, 10), (9, 10, 11), (10, 11, 12), (20, 20, 20)]:
         never, paid = np.zeros(1, bool), np.zeros(1, np.float32)
-        step = Step(see(*stack), paid, never, never, np.ones(1, bool), paid, never)
+        step = EnvironmentStep(see(*stack), paid, never, never, np.ones(1, bool), paid, never)
         builder.add({"action": np.int32([0])}, np.float32([0]), step, {})
         if builder.full:
             unrolls.append(builder.close((0, 1), len(unrolls), 1))
@@ -324,7 +326,7 @@ def test_episode_statistics_equal_the_slow_walk(data):
     collected: list[Unroll] = []
     for time in range(total):
         paid = rewards[time]
-        step = Step(
+        step = EnvironmentStep(
             observe(*np.zeros(count)), paid / 8, ended[time], ended[time] & False, valid[time], paid, ended[time]
         )
         builder.add({"action": np.zeros(count, np.int32)}, np.zeros(count, np.float32), step, {})

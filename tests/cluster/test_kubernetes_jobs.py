@@ -209,7 +209,7 @@ def test_a_job_that_has_not_begun_is_removed_by_stop(api, tmp_path):
 @pytest.mark.long
 def test_the_secret_is_deleted_also_when_the_release_is_gone(api, tmp_path):
     target, record = KubernetesJobs(), submitted(tmp_path)
-    assert kubernetes_commands.uninstall(kubernetes_commands.Namespace("lab", "team"), RUN_ID)
+    assert kubernetes_commands.uninstall(kubernetes_commands.ClusterNamespace("lab", "team"), RUN_ID)
     assert api.names("secrets") == [RUN_ID]
     with pytest.raises(ConfigError, match="does not run: there is no release"):
         target.stop(record, now=True)

@@ -15,7 +15,7 @@ import pytest
 from distrl.data_store import checkpoints
 from distrl.data_store.fetching import fetch_newest
 from distrl.data_store.opening import open_objects
-from distrl.data_store.stored_run import Position, StoredRun, Writer
+from distrl.data_store.stored_run import CheckpointPosition, StoredRun, Writer
 from distrl.errors import FencedError
 from distrl.learner.mirror import Mirror
 from distrl.runs.summary import Summary
@@ -381,7 +381,7 @@ def test_the_newest_is_damaged_in_the_bucket(client, tmp_path):
             run.objects.put(path, harmed)
             here = tmp_path / f"here-{number}-{len(harmed)}"
             fetched = fetch_newest(run, here, (), lambda line: None)
-            assert fetched.position == Position(1, 1)
+            assert fetched.position == CheckpointPosition(1, 1)
             assert held(here) == 1.0
             assert "000001-000000000002" in fetched.notes[0]
         run.objects.put(path, whole)

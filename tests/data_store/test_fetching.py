@@ -5,7 +5,7 @@ import pytest
 
 from distrl.data_store import checkpoints, fetching
 from distrl.data_store.fetching import fetch_files, fetch_newest, own_position, write_writer, written
-from distrl.data_store.stored_run import Position, StoredRun
+from distrl.data_store.stored_run import CheckpointPosition, StoredRun
 from distrl.errors import CheckpointError
 from tests.data_store.stores import KINDS, held, make_store, saved, store_steps
 
@@ -33,7 +33,7 @@ def test_into_an_empty_directory(run, here, tmp_path):
     run.objects.put("r/metrics.csv", b"rows")
     run.objects.put("r/policy/weights.msgpack", b"w")
     fetched = fetch(run, here, ("metrics.csv", "policy/", "none.txt", "nothing/"))
-    assert (fetched.position, fetched.writer, fetched.rejected) == (Position(1, 4), 1, [])
+    assert (fetched.position, fetched.writer, fetched.rejected) == (CheckpointPosition(1, 4), 1, [])
     assert held(here) == 4.0
     assert checkpoints.best_path(here / "checkpoints").name == "ckpt-000000000003"
     assert written(here) == ("r", 1)
@@ -81,7 +81,7 @@ def test_a_damaged_newest_is_passed_over(run, here, tmp_path, name, harm):
     else:
         run.objects.put(path, content)
     fetched = fetch(run, here)
-    assert fetched.position == Position(1, 1)
+    assert fetched.position == CheckpointPosition(1, 1)
     assert held(here) == 1.0
     unfinished = name == "manifest.json" and content is None  # no checkpoint at all
     assert len(fetched.rejected) == (0 if unfinished else 1)
@@ -107,9 +107,9 @@ def test_a_branch_that_another_writer_has_overtaken_is_moved_aside(run, here, tm
     saved(here, 99)  # never stored, before the other host took over
     write_writer(here, "r", 1)
     store_steps(run, tmp_path / "other", 20)
-    assert fetch(run, here).position == Position(2, 20)
+    assert fetch(run, here).position == CheckpointPosition(2, 20)
     assert held(here) == 20.0
-    assert own_position(here, "r") == Position(2, 20)
+    assert own_position(here, "r") == CheckpointPosition(2, 20)
     aside = here / "checkpoints.of-writer-1"
     assert [path.name for path in checkpoints.newest_first(aside)] == ["ckpt-000000000099", "ckpt-000000000010"]
 
@@ -118,7 +118,7 @@ def test_checkpoints_of_another_run_do_not_count(run, here, tmp_path):
     store_steps(run, tmp_path / "other", 10)
     saved(here, 500)
     write_writer(here, "another", 9)
-    assert fetch(run, here).position == Position(1, 10)
+    assert fetch(run, here).position == CheckpointPosition(1, 10)
     assert held(here) == 10.0
 
 
@@ -134,7 +134,7 @@ def test_a_checkpoint_that_goes_while_it_is_read(run, here, tmp_path, monkeypatc
         return load(path, groups)
 
     monkeypatch.setattr(checkpoints, "load", load_late)
-    assert fetch(run, here).position == Position(1, 5)
+    assert fetch(run, here).position == CheckpointPosition(1, 5)
 
 
 def with_memory(run, folder, *steps, damage=None):
@@ -163,7 +163,7 @@ def test_a_replay_memory_comes_along(run, here, tmp_path):
 def test_a_checkpoint_with_a_damaged_memory_is_passed_over(run, here, tmp_path, damage):
     with_memory(run, tmp_path / "other", 1, 2, damage=damage)
     fetched = fetch(run, here)
-    assert fetched.position == Position(1, 1)
+    assert fetched.position == CheckpointPosition(1, 1)
     assert [reason.rpartition("npz ")[2] for _, reason in fetched.rejected] == [
         "is not the one that the checkpoint's manifest names"
     ]
@@ -181,7 +181,7 @@ def test_a_memory_that_an_earlier_version_saved_is_left_out(run, here, tmp_path)
     assert run.objects.get(name) is None
     run.objects.put(name, checkpoints.replay_path(path).read_bytes())  # as that version stored it
     told = []
-    assert fetch_newest(run, here, [], told.append).position == Position(1, 1)
+    assert fetch_newest(run, here, [], told.append).position == CheckpointPosition(1, 1)
     assert told == [
         "checkpoint 000001-000000000001: its replay memory is left out; an earlier version saved it unverified"
     ]

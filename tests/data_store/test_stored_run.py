@@ -2,7 +2,7 @@
 
 import pytest
 
-from distrl.data_store.stored_run import GoingBack, Position, StoredRun, Writer
+from distrl.data_store.stored_run import CheckpointPosition, GoingBack, StoredRun, Writer
 from distrl.errors import FencedError, StoreError
 from tests.data_store.stores import KINDS, Breaking, make_store, saved, store_steps
 
@@ -31,7 +31,7 @@ def test_of_two_launches_of_a_new_run_one_begins_it(run, tmp_path):
     assert not run.objects.sizes("r")
     assert other.begin()
     store_steps(run, tmp_path, 10)  # the first learner
-    assert (run.look().is_begun, run.look().newest, run.begin()) == (True, Position(1, 10), False)
+    assert (run.look().is_begun, run.look().newest, run.begin()) == (True, CheckpointPosition(1, 10), False)
 
 
 def test_a_launch_knows_its_own_claim_again(run, monkeypatch):
@@ -42,16 +42,16 @@ def test_a_launch_knows_its_own_claim_again(run, monkeypatch):
 
 def test_a_return_counts_until_the_next_learner_claims(run, tmp_path):
     store_steps(run, tmp_path, 10, 20, 30)
-    back = StoredRun(run.objects, "r", GoingBack(1, Position(1, 20)))
-    assert (back.look().newest, run.look().newest) == (Position(1, 20), Position(1, 30))
-    Writer.claim(back, 1, "two", Position(1, 20)).store(saved(tmp_path, 25), 25, None, best=False, keep=5)
+    back = StoredRun(run.objects, "r", GoingBack(1, CheckpointPosition(1, 20)))
+    assert (back.look().newest, run.look().newest) == (CheckpointPosition(1, 20), CheckpointPosition(1, 30))
+    Writer.claim(back, 1, "two", CheckpointPosition(1, 20)).store(saved(tmp_path, 25), 25, None, best=False, keep=5)
     assert names(back) == names(run) == ["000002-000000000025", "000001-000000000020", "000001-000000000010"]
 
 
 def test_newest_first_by_writer_and_step(run, tmp_path):
     store_steps(run, tmp_path, 10, 20)
     store_steps(run, tmp_path, 30)
-    assert run.look().newest == Position(2, 30)
+    assert run.look().newest == CheckpointPosition(2, 30)
     assert names(run) == ["000002-000000000030", "000001-000000000020", "000001-000000000010"]
 
 
@@ -61,10 +61,10 @@ def test_of_two_writers_the_earlier_is_fenced_and_never_the_newest(run, tmp_path
     newer = store_steps(run, tmp_path / "b")
     with pytest.raises(FencedError, match=r"another learner has taken over the run in .*writer 2"):
         stale.store(saved(tmp_path / "a", 30), 30, None, best=True, keep=1)
-    assert run.look().newest == Position(1, 20)
+    assert run.look().newest == CheckpointPosition(1, 20)
     assert run.best(run.look()) is None
     newer.store(saved(tmp_path / "b", 25), 25, None, best=False, keep=5)
-    assert run.look().newest == Position(2, 25)
+    assert run.look().newest == CheckpointPosition(2, 25)
 
 
 @pytest.mark.row("D63", "T08")
@@ -74,21 +74,21 @@ def test_a_manifest_that_a_stale_writer_writes_after_its_last_look_does_not_coun
     newer = store_steps(run, tmp_path / "b")
     stale.store(saved(tmp_path / "a", 30), 30, None, best=False, keep=1)
     assert "000001-000000000030" not in names(run)
-    assert run.look().newest == Position(1, 20)  # which its pruning has left
+    assert run.look().newest == CheckpointPosition(1, 20)  # which its pruning has left
     newer.store(saved(tmp_path / "b", 22), 22, None, best=False, keep=5)
     assert names(run)[:2] == ["000002-000000000022", "000001-000000000020"]
 
 
 def test_what_an_earlier_writer_stored_after_the_base_of_a_claim_does_not_count(run, tmp_path):
     store_steps(run, tmp_path / "a", 10, 20, 30)  # 30 while the other host built its network
-    Writer.claim(run, 1, "b", Position(1, 20))
+    Writer.claim(run, 1, "b", CheckpointPosition(1, 20))
     assert names(run) == ["000001-000000000020", "000001-000000000010"]
     assert run.claim(2)["base"] == "000001-000000000020"
 
 
 def test_a_base_that_only_the_directory_has(run, tmp_path):
     store_steps(run, tmp_path, 10)
-    Writer.claim(run, 1, "b", Position(1, 99))
+    Writer.claim(run, 1, "b", CheckpointPosition(1, 99))
     assert run.claim(2)["base"] == "000001-000000000010"
 
 
@@ -115,7 +115,7 @@ def test_the_newest_and_the_best_are_kept(run, tmp_path):
         writer.store(saved(tmp_path, step), step, None, best=step == 2, keep=3)
     listing = run.look()
     assert [position.step for position in listing.complete] == [7, 6, 5, 2]
-    assert run.best(listing) == Position(1, 2)
+    assert run.best(listing) == CheckpointPosition(1, 2)
     assert listing.all.keys() == listing.complete.keys()  # and nothing of the others is left
 
 

@@ -14,7 +14,17 @@ from gymnasium.spaces import Box, Discrete
 from distrl.child import Child
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments import check
-from distrl.environments.check import FINDING, Episode, Processed, Seen, Spaces, Speed, Stage, look, speed
+from distrl.environments.check import (
+    FINDING,
+    CheckedEpisode,
+    CheckedSpaces,
+    FirstObservation,
+    Processed,
+    Speed,
+    Stage,
+    look,
+    speed,
+)
 from distrl.errors import ConfigError, EnvironmentFailedError
 from distrl.types import OneHot
 
@@ -59,15 +69,15 @@ def test_what_preprocessing_makes_of_it_step_by_step(tmp_path):
         for given in ({}, {"preprocessing": EnvironmentConfig.model_validate({"preprocessing": steps}).preprocessing})
     )
     found = [(finding.step, finding.observations["observation"].shape) for finding in only(Processed, processed)]
-    before = only(Spaces, plain)[0].spec.observations["observation"]
+    before = only(CheckedSpaces, plain)[0].spec.observations["observation"]
     row = before.expanded.shape
     after = (3 * row[0],)
     assert found == [("environment", before.shape), ("one_hot", row), ("stack", after), ("scale", after)]
     assert not only(Processed, plain)
-    assert only(Spaces, processed)[0].spec.observations["observation"].shape == after
+    assert only(CheckedSpaces, processed)[0].spec.observations["observation"].shape == after
     # Returns are the environment's own.
-    assert [episode.total for episode in only(Episode, processed)] == [
-        episode.total for episode in only(Episode, plain)
+    assert [episode.total for episode in only(CheckedEpisode, processed)] == [
+        episode.total for episode in only(CheckedEpisode, plain)
     ]
 
 
@@ -82,37 +92,39 @@ def test_a_look_at_the_chain(tmp_path):
         *("stage", "episode") * 3,
         *("infos", "stage"),
     ]
-    (spaces,) = only(Spaces, findings)
+    (spaces,) = only(CheckedSpaces, findings)
     assert (spaces.spec.max_episode_steps, spaces.vectorization) == (7, "sync")
     assert spaces.spec.observations["observation"].categories == OneHot((), (5,), (0,))
-    (seen,) = only(Seen, findings)
+    (seen,) = only(FirstObservation, findings)
     assert seen.text.split() == ["[0]", "0", "│"]  # state 0
     # 1 + 0 + 2 + 0 + 4 + 2 + 0 by hand
-    assert only(Episode, findings) == [Episode(length_steps=7, total=9.0, end="truncated")] * 3
+    assert only(CheckedEpisode, findings) == [CheckedEpisode(length_steps=7, total=9.0, end="truncated")] * 3
     assert [finding.doing for finding in only(Stage, findings)][2] == (
         "stepping through episode 1 of 3 with random actions"
     )
 
 
 def test_the_other_end(tmp_path):
-    episodes = only(Episode, looked(tmp_path, "Chain", end="termination"))
-    assert episodes == [Episode(length_steps=5, total=7.0, end="terminated")] * 3
+    episodes = only(CheckedEpisode, looked(tmp_path, "Chain", end="termination"))
+    assert episodes == [CheckedEpisode(length_steps=5, total=7.0, end="terminated")] * 3
 
 
 def test_oddities_are_told_and_both_flags_are_one_end(tmp_path):
     odd = "observation 'observation' leaves its bounds -1.0 … 1.0"
-    episodes = only(Episode, looked(tmp_path, "Odd", module=__name__))
-    assert episodes == [Episode(length_steps=4, total=4.0, end="terminated and truncated", odd=(odd,))] * 3
+    episodes = only(CheckedEpisode, looked(tmp_path, "Odd", module=__name__))
+    assert episodes == [CheckedEpisode(length_steps=4, total=4.0, end="terminated and truncated", odd=(odd,))] * 3
 
 
 def test_an_episode_that_does_not_end_is_cut_short(tmp_path):
     findings = looked(tmp_path, "Corridor", length=500, max_episode_steps=None, episode_s=0.02)
-    assert [episode.end for episode in only(Episode, findings)] == ["cut short"] * 3
+    assert [episode.end for episode in only(CheckedEpisode, findings)] == ["cut short"] * 3
 
 
 def test_an_image_is_a_file_of_its_own_name(tmp_path):
     kwargs = {"world": "8x16", "state_representation": "cam", "max_episode_steps": 5}
-    (seen,) = only(Seen, looked(tmp_path, "GridWorld", module="distrl.environments.worlds.grid_world", **kwargs))
+    (seen,) = only(
+        FirstObservation, looked(tmp_path, "GridWorld", module="distrl.environments.worlds.grid_world", **kwargs)
+    )
     assert seen.path == tmp_path / "seen-observation.png"
     image = cv2.imread(str(seen.path))
     assert image.shape == (80, 160, 3)
@@ -139,13 +151,17 @@ def test_speed_counts_steps_and_not_resets(monkeypatch):
 
 
 def test_findings_survive_the_journey_between_the_processes(tmp_path):
-    findings = [*looked(tmp_path, "Chain"), *looked(tmp_path, "Odd", module=__name__), Seen(name="x", path=Path("y"))]
+    findings = [
+        *looked(tmp_path, "Chain"),
+        *looked(tmp_path, "Odd", module=__name__),
+        FirstObservation(name="x", path=Path("y")),
+    ]
     for finding in findings:
         assert FINDING.validate_json(finding.model_dump_json()) == finding
 
 
 def test_processes_leave_nothing_behind(tmp_path, monkeypatch):
-    request = check.Request(
+    request = check.CheckRequest(
         config=config("Chain", vectorization="async"), count=1, pictures=tmp_path / "x", stage_timeout_s=60.0
     )
     with tempfile.TemporaryDirectory(dir="/tmp") as directory:  # a short path, as the names of sockets must be

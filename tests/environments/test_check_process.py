@@ -9,7 +9,15 @@ import pytest
 
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments import check as checking
-from distrl.environments.check import BACK_ENDS, Episode, Infos, Seen, Spaces, Speed, check_environment
+from distrl.environments.check import (
+    BACK_ENDS,
+    CheckedEpisode,
+    CheckedSpaces,
+    FirstObservation,
+    Infos,
+    Speed,
+    check_environment,
+)
 from distrl.errors import ConfigError, EnvironmentFailedError
 from tests.faults.training import alive
 from tests.waiting import wait_until
@@ -62,8 +70,17 @@ def test_every_back_end_of_the_configuration_is_measured():
 
 def test_findings_in_order_and_a_back_end_that_cannot_is_told_with_its_reason(monkeypatch):
     findings = check(back_ends=("own", "sync"), monkeypatch=monkeypatch)
-    assert [type(finding) for finding in findings] == [Spaces, Seen, Episode, Episode, Episode, Infos, Speed, Speed]
-    assert findings[2] == Episode(length_steps=1, total=1.0, end="terminated")
+    assert [type(finding) for finding in findings] == [
+        CheckedSpaces,
+        FirstObservation,
+        CheckedEpisode,
+        CheckedEpisode,
+        CheckedEpisode,
+        Infos,
+        Speed,
+        Speed,
+    ]
+    assert findings[2] == CheckedEpisode(length_steps=1, total=1.0, end="terminated")
     own, sync = findings[-2:]
     assert (own.vectorization, own.steps_per_s) == ("own", None)
     assert own.reason.startswith("environment.vectorization: own is impossible: it has no vector entry point")

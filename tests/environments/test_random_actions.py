@@ -5,7 +5,7 @@ import pytest
 
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.network import NetworkParameters
-from distrl.environments.check import Episode, Seen, look, speed
+from distrl.environments.check import CheckedEpisode, FirstObservation, look, speed
 from distrl.environments.probe import probe
 from distrl.environments.random_actions import RandomActions, require_a_choice
 from distrl.errors import ConfigError
@@ -81,7 +81,7 @@ def test_the_trial_before_launch_chooses_what_is_allowed():
 
 
 def test_the_check_chooses_what_is_allowed():
-    episodes = [found for found in look(masked()) if isinstance(found, Episode)]
+    episodes = [found for found in look(masked()) if isinstance(found, CheckedEpisode)]
     assert [episode.length_steps for episode in episodes] == [8, 8, 8]
     (*_, measured, _) = speed(masked(how="sync"), 3, for_s=0.1)
     assert measured.steps_per_s > 0
@@ -91,7 +91,7 @@ def test_the_check_writes_no_picture_unasked(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     kwargs = {"world": "8x16", "state_representation": "cam", "max_episode_steps": 5}
     world = EnvironmentConfig(id="distrl.environments.worlds.grid_world:GridWorld", kwargs=kwargs)
-    (seen,) = [found for found in look(world) if isinstance(found, Seen)]
+    (seen,) = [found for found in look(world) if isinstance(found, FirstObservation)]
     assert (seen.path, seen.text) == (None, "an image of 160 x 80; --pictures DIR saves it")
     assert list(tmp_path.iterdir()) == []
 

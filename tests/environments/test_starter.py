@@ -10,7 +10,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 from distrl.config.action_masks import unused_mask_note
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.load import load
-from distrl.environments.check import Infos, Spaces, look
+from distrl.environments.check import CheckedSpaces, Infos, look
 from distrl.environments.starter import starter
 
 
@@ -85,7 +85,7 @@ stop:
 def test_a_check_of_an_environment_is_written_as_a_configuration_that_loads(tmp_path: Any) -> None:
     config = EnvironmentConfig(id=SHOP)
     findings = [*look(config)]
-    (spaces,) = (found for found in findings if isinstance(found, Spaces))
+    (spaces,) = (found for found in findings if isinstance(found, CheckedSpaces))
     (infos,) = (found for found in findings if isinstance(found, Infos))
     assert spaces.mask == "action_mask"
     assert infos.numbers == ("days open", "days/open", "is_success", "sold")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments.random_actions import random_actions
-from distrl.environments.vector import Step, VectorEnvironment, environment_seeds
+from distrl.environments.vector import EnvironmentStep, VectorEnvironment, environment_seeds
 from distrl.environments.worlds.toy import StepCounter
 from distrl.errors import ConfigError, EnvironmentFailedError
 from distrl.types import ArraySpec, BoxSpec, DiscreteSpec
@@ -483,7 +483,7 @@ def test_cart_pole_s_own_vectorization_steps_as_sync(kwargs: dict[str, Any]) -> 
     np.testing.assert_array_equal(ends[2, :4], ends[1, :4])
 
 
-def compare(ours: Step, theirs: Step) -> None:
+def compare(ours: EnvironmentStep, theirs: EnvironmentStep) -> None:
     valid = ours.valid
     np.testing.assert_array_equal(valid, theirs.valid)
     np.testing.assert_array_equal(ours.rewards, theirs.rewards)
@@ -582,7 +582,7 @@ WIDE = Box(-np.inf, np.inf, (2,), np.float64)
 HUGE = np.float64([0, -1e300])
 
 
-def strange_step(space: Space, what: Any, *steps: dict[str, Any]) -> Step:
+def strange_step(space: Space, what: Any, *steps: dict[str, Any]) -> EnvironmentStep:
     """The second step, which shows `what`."""
     config = {"id": "Strange-v0", "vectorization": "sync", "kwargs": {"what": what, "space": space}}
     environment = VectorEnvironment(EnvironmentConfig.model_validate({**config, "preprocessing": steps}), 2)

@@ -9,7 +9,7 @@ from distrl.errors import ConfigError, FencedError, MemoryBackendError, OutageEr
 from distrl.launch import earlier_launch
 from distrl.launch.earlier_launch import LivingLaunchError, dead_launch, wait_for_room
 from distrl.memory_backend.records import SupervisorStatus
-from distrl.roles.description import Run
+from distrl.roles.description import LaunchedRun
 from distrl.roles.presence import Status
 from tests.launched_run import run_in
 
@@ -21,7 +21,7 @@ def launch(tmp_path):
     """Makes a launch of run r1 in a directory, and with `create` its keys."""
     with ExitStack() as opened:
 
-        def make(folder=tmp_path, *, create=True) -> Run:
+        def make(folder=tmp_path, *, create=True) -> LaunchedRun:
             folder.mkdir(exist_ok=True)
             run = run_in(folder, f"local:{tmp_path.name}", "key")
             # A store in this process is gone with its last connection.

@@ -17,7 +17,7 @@ from distrl.launch.outcome import Outcome
 from distrl.launch.run_to_join import NamedRun
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.records import RoleStatus
-from distrl.roles.description import Run, RunAddress, RunDescription
+from distrl.roles.description import LaunchedRun, RunAddress, RunDescription
 from distrl.roles.plan import Role
 from distrl.roles.suspend_clock import AwakeClock
 from distrl.roles.trust import Trust, given_key, new_key, signature
@@ -33,7 +33,7 @@ class Joined:
 
     backend: object
     launcher: ScriptedLauncher
-    run: Run
+    run: LaunchedRun
     interrupt: Interrupt = field(default_factory=Interrupt)
     told: list[str] = field(default_factory=list)
     to_join: object = field(default_factory=lambda: NamedRun("redis://host", "r", Trust))
@@ -89,7 +89,7 @@ def joined(backend, launcher, tmp_path, monkeypatch):
     config = RunConfig.model_validate({"actors": {"restart_budget": 2}, "memory": {"url": "redis://host"}})
     spec = EnvSpec("X", {"observation": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(2)})
     description = RunDescription(run_id="r", run_dir=str(tmp_path), config=config, spec=spec)
-    return Joined(backend, launcher, Run(RunAddress("redis://host", "r", Trust()), description))
+    return Joined(backend, launcher, LaunchedRun(RunAddress("redis://host", "r", Trust()), description))
 
 
 def test_ids_come_from_the_run_and_a_run_that_ends_is_0(joined):

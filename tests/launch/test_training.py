@@ -34,7 +34,7 @@ from distrl.memory_backend.records import Request, SupervisorStatus
 from distrl.memory_backend.stream import QueueCaps
 from distrl.observers.fleet_state import FleetState
 from distrl.roles import presence
-from distrl.roles.description import Run, RunAddress, RunDescription
+from distrl.roles.description import LaunchedRun, RunAddress, RunDescription
 from distrl.roles.trust import Trust
 from distrl.runs.run_directory import locked, write_run_json
 from distrl.runs.summary import Summary
@@ -297,7 +297,9 @@ def test_a_class_that_cannot_track_is_refused_before_anything_is_made(tmp_path):
 def test_the_last_look_at_a_redis_that_is_gone_is_told_and_no_error(tmp_path, monkeypatch):
     monkeypatch.setattr(distributed, "LAST_LOOK_S", 0.1)
     told = monitor()
-    distributed._last_look(Run(RunAddress(f"unix://{tmp_path}/gone.sock", "r1", Trust()), description(tmp_path)), told)
+    distributed._last_look(
+        LaunchedRun(RunAddress(f"unix://{tmp_path}/gone.sock", "r1", Trust()), description(tmp_path)), told
+    )
     (event,) = told.events
     assert event.startswith("the numbers are those of the last look, and keys may be left behind: Redis at unix://")
 
@@ -305,7 +307,7 @@ def test_the_last_look_at_a_redis_that_is_gone_is_told_and_no_error(tmp_path, mo
 @pytest.mark.redis
 def test_the_last_look_leaves_a_later_launch_alone(tmp_path, redis_url):
     """A supervisor that was suspended comes back after another launch of its run has begun."""
-    earlier, later = (Run(RunAddress(redis_url, "r1", Trust()), description(tmp_path)) for _ in range(2))
+    earlier, later = (LaunchedRun(RunAddress(redis_url, "r1", Trust()), description(tmp_path)) for _ in range(2))
     with closing(later.open_backend("test")) as backend:
         backend.create("{}")
         backend.registry.register_actor(0)
@@ -340,7 +342,7 @@ def test_a_bad_run_id_is_refused_before_anything_is_made(tmp_path):
 def test_the_last_look_removes_every_key_of_a_run_that_cannot_be_read(tmp_path, redis_url, damaged, how):
     given, (key, prefix) = description(tmp_path), (f"distrl:default:{{r1}}:{damaged}", "distrl:default:{r1}:*")
     (tmp_path / "logs").mkdir()
-    run = Run(RunAddress(redis_url, "r1", Trust()), given)
+    run = LaunchedRun(RunAddress(redis_url, "r1", Trust()), given)
     with closing(run.open_backend("test")) as backend, redis.Redis.from_url(redis_url) as client:
         backend.create("{}", "")
         backend.unrolls.push(UnrollHeader(0, backend.registry.register_actor(0), 0, 1, 1), b"x")

@@ -6,7 +6,7 @@ import pytest
 
 from distrl.data_store.fetching import write_writer, written
 from distrl.data_store.opening import open_objects
-from distrl.data_store.stored_run import Position, StoredRun, Writer
+from distrl.data_store.stored_run import CheckpointPosition, StoredRun, Writer
 from distrl.errors import FencedError, StoreError
 from distrl.learner import mirror as mirror_module
 from distrl.learner.mirror import Mirror
@@ -68,7 +68,7 @@ def test_checkpoints_the_best_and_the_policy(mirrored, run, here):
     mirror.request()
     finish(mirror)
     assert steps(run) == [2, 1]
-    assert run.best(run.look()) == Position(1, 1)
+    assert run.best(run.look()) == CheckpointPosition(1, 1)
     assert run.objects.get("r/policy/weights.msgpack") == b"two"
     assert written(here) == ("r", 1)
     claim = dict(run.claim(1))
@@ -107,7 +107,7 @@ def test_the_same_is_not_stored_twice(mirrored, run, here, objects):
     objects.writes = 0
     finish(mirrored(after=1))
     assert objects.writes == 1  # the claim
-    assert run.look().newest == Position(1, 5)
+    assert run.look().newest == CheckpointPosition(1, 5)
 
 
 def test_a_checkpoint_that_only_the_directory_has_is_stored_at_the_start(mirrored, run, here):
@@ -115,7 +115,7 @@ def test_a_checkpoint_that_only_the_directory_has_is_stored_at_the_start(mirrore
     finish(mirrored())
     saved(here, 9)
     finish(mirrored(after=1))
-    assert run.look().newest == Position(2, 9)
+    assert run.look().newest == CheckpointPosition(2, 9)
 
 
 @pytest.mark.row("T08")
@@ -130,7 +130,7 @@ def test_a_fenced_writer_stops_and_its_checkpoint_is_never_the_newest(mirrored, 
         finish(mirror)
     with pytest.raises(FencedError):
         mirror.check()
-    assert run.look().newest == Position(1, 1)
+    assert run.look().newest == CheckpointPosition(1, 1)
 
 
 def test_a_store_that_is_removed_is_an_outage_and_no_other_learner(mirrored, run, here, tmp_path):
@@ -257,7 +257,7 @@ def test_a_writer_knows_its_own_claim_again(mirrored, run, here, objects, monkey
     mirror = mirrored()
     finish(mirror)
     assert calls
-    assert run.look().newest == Position(1, 1)
+    assert run.look().newest == CheckpointPosition(1, 1)
     mirror.check()
 
 

@@ -11,7 +11,7 @@ from distrl.algorithms import make_algorithm
 from distrl.config import RunConfig
 from distrl.errors import CheckpointError, ConfigError
 from distrl.learner.session import Session
-from distrl.learner.weight_source import Source, begin_with, read_source
+from distrl.learner.weight_source import WeightSource, begin_with, read_source
 from distrl.serving.export import export_run
 from distrl.types import ArraySpec, BoxSpec, EnvSpec
 
@@ -86,7 +86,7 @@ def build(spec=CONTINUOUS, **sections):
 
 def filled(networks, number):
     """The weights of networks, each `number`, as a source."""
-    return Source(
+    return WeightSource(
         "theirs",
         {
             name: {key: np.full_like(array, number) for key, array in network.online.named_weights().items()}
@@ -116,7 +116,7 @@ def test_all_copies_of_all_networks_of_a_checkpoint_and_only_the_acting_one_of_a
     after = [variable.numpy() for variables in networks["main"].beside.values() for variable in variables.values()]
     np.testing.assert_equal(after, before)
 
-    policy = Source("policy", {"main": filled(networks, 5.0).weights["main"]})
+    policy = WeightSource("policy", {"main": filled(networks, 5.0).weights["main"]})
     told = begin_with(networks, policy)
     mine = len(networks["main"].online.weight_names)
     assert told.startswith(f"begins with the weights of policy: took {mine} of {total}; new: critic/")
@@ -166,7 +166,7 @@ def test_another_head_is_new_and_the_report_says_so():
     here = build(algorithm={"name": "ppo"}, network={"middleware_parameters": {"scheme": [4]}})["main"]
     fresh = here.online.named_weights()
     source = filled(others, 2.0)
-    told = begin_with({"main": here}, Source("theirs", {"main": source.weights["main"]}))
+    told = begin_with({"main": here}, WeightSource("theirs", {"main": source.weights["main"]}))
     shared = [name for name in here.online.weight_names if name in source.weights["main"]]
     assert shared
     assert told == (
@@ -190,7 +190,7 @@ def test_another_shape_and_nothing_at_all_are_refused_and_nothing_is_changed():
     with pytest.raises(
         CheckpointError, match=r"theirs has no weight of the same name as this run: there other/a, here main/"
     ):
-        begin_with(here, Source("theirs", {"main": {"other/a/kernel": np.ones(2)}}))
+        begin_with(here, WeightSource("theirs", {"main": {"other/a/kernel": np.ones(2)}}))
     broken = filled(here, 1.0)
     broken.weights["main"]["main/middleware_dense_0/bias"][0] = np.nan
     with pytest.raises(CheckpointError, match="bias: the given values are not finite"):
@@ -205,11 +205,11 @@ def test_statistics_of_observations_come_along_with_their_rows():
     }
     here = build(network=network)["main"]
     source = filled({"main": here}, 2.0)
-    begin_with({"main": here}, Source("theirs", source.weights, {"main": {"observation": 50.0}}))
+    begin_with({"main": here}, WeightSource("theirs", source.weights, {"main": {"observation": 50.0}}))
     (moments,) = here.statistics.moments.values()
     assert (moments.count, set(moments.mean), set(moments.variance)) == (50.0, {2.0}, {2.0})
     plain = build()["main"]
-    begin_with({"main": here}, Source("plain", filled({"main": plain}, 4.0).weights))
+    begin_with({"main": here}, WeightSource("plain", filled({"main": plain}, 4.0).weights))
     assert (moments.count, set(moments.mean)) == (50.0, {2.0})  # the plain network has none to take
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from distrl.actors.exploring.explorers import MemberOfEpisode, Rows, explorer_of, random_of
+from distrl.actors.exploring.explorers import ActorRows, MemberOfEpisode, explorer_of, random_of
 from distrl.config.exploration import MemberParameters, UcbParameters
 from distrl.config.schedules import ConstantSchedule
 from distrl.networks.actions.ensemble import EnsembleSpec, mean_values, upper_bounds, votes
@@ -34,15 +34,15 @@ def test_optimism_prefers_what_members_disagree_about():
     np.testing.assert_allclose(upper_bounds(CHEN, 0.1), [[2.1, 2.0]], rtol=1e-6)
     np.testing.assert_array_equal(mean_values(CHEN), [[2.0, 2.0]])
     spec, rng = EnsembleSpec(2, 2, "q", "mean"), np.random.default_rng(0)
-    explorer = explorer_of(UcbParameters(deviations=0.1, epsilon=NEVER), spec, DiscreteSpec(2), Rows(0, 1, 1))
+    explorer = explorer_of(UcbParameters(deviations=0.1, epsilon=NEVER), spec, DiscreteSpec(2), ActorRows(0, 1, 1))
     assert {int(explorer.sample(flat(CHEN), rng)[0][0]) for _ in range(50)} == {0}
-    even = explorer_of(UcbParameters(deviations=0.0, epsilon=NEVER), spec, DiscreteSpec(2), Rows(0, 1, 1))
+    even = explorer_of(UcbParameters(deviations=0.0, epsilon=NEVER), spec, DiscreteSpec(2), ActorRows(0, 1, 1))
     assert {int(even.sample(flat(CHEN), rng)[0][0]) for _ in range(50)} == {0, 1}  # equal ones share evenly
 
 
 @pytest.mark.row("D82")
 def test_a_member_leads_for_a_whole_episode():
-    rows, rng = Rows(0, 1, 3), np.random.default_rng(0)
+    rows, rng = ActorRows(0, 1, 3), np.random.default_rng(0)
     chooser = MemberOfEpisode(EnsembleSpec(2, 5, "q"), rows)
     values = np.arange(3 * 5 * 2, dtype=np.float32).reshape(3, 5, 2)
     seen = []
@@ -61,7 +61,7 @@ def test_a_member_leads_for_a_whole_episode():
 
 @pytest.mark.row("D82")
 def test_the_leading_member_takes_its_best_choice():
-    spec, rows, rng = EnsembleSpec(3, 2, "q"), Rows(0, 1, 4), np.random.default_rng(1)
+    spec, rows, rng = EnsembleSpec(3, 2, "q"), ActorRows(0, 1, 4), np.random.default_rng(1)
     explorer = explorer_of(MemberParameters(), spec, DiscreteSpec(3), rows)
     values = np.tile(np.array([[[0.0, 5.0, 1.0], [7.0, 0.0, 2.0]]], np.float32), (4, 1, 1))
     taken = set()
@@ -80,7 +80,9 @@ def test_chance_is_drawn_over_the_allowed_choices():
     values[..., 1] -= MASKED
     for explorer in (
         random_of(DiscreteSpec(3), spec),
-        explorer_of(MemberParameters(epsilon=ConstantSchedule(value=1.0)), spec, DiscreteSpec(3), Rows(0, 1, 1000)),
+        explorer_of(
+            MemberParameters(epsilon=ConstantSchedule(value=1.0)), spec, DiscreteSpec(3), ActorRows(0, 1, 1000)
+        ),
     ):
         actions, log_probabilities = explorer.sample(flat(values), rng)
         assert set(actions.tolist()) == {0, 2}

@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from distrl.config import RunConfig
-from distrl.roles.description import Run, RunAddress, RunDescription
+from distrl.roles.description import LaunchedRun, RunAddress, RunDescription
 from distrl.roles.plan import Role
 from distrl.roles.trust import Trust
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
@@ -27,7 +27,7 @@ def test_a_field_of_another_version_is_refused():
 def run(**sections):
     config = RunConfig.model_validate(sections)
     description = RunDescription(run_id="r", run_dir="/x", config=config, spec=SPEC)
-    return Run(RunAddress("unix:///x", "r", Trust()), description)
+    return LaunchedRun(RunAddress("unix:///x", "r", Trust()), description)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from distrl.apps.experiments.directory import Outcome, Run, SweepDirectory
+from distrl.apps.experiments.directory import RunResult, SweepDirectory, SweepRun
 from distrl.apps.experiments.search import Search
 from distrl.apps.experiments.sweep import Planned
 from distrl.errors import ConfigError
@@ -13,7 +13,7 @@ VARY = b"vary:\n  network.learning_rate: [0.001, 0.01]\n"
 
 def test_a_sweep_as_the_command_writes_it(tmp_path):
     place = SweepDirectory(tmp_path)
-    runs = [Run(Planned(1, {"network.learning_rate": 1e-3}, 4), Outcome("failed", error="it broke"))]
+    runs = [SweepRun(Planned(1, {"network.learning_rate": 1e-3}, 4), RunResult("failed", error="it broke"))]
     place.write_index(runs, 1.5, planned=6)
     sweep = sweep_of({SWEEP: VARY, INDEX: (tmp_path / INDEX).read_bytes()})
     assert (sweep.kind, sweep.varied, sweep.planned, sweep.minutes) == ("sweep", ("network.learning_rate",), 6, 1.5)

@@ -10,7 +10,7 @@ import numpy as np
 
 from distrl.actors.acting import Acting
 from distrl.actors.exploring import weight_noise
-from distrl.actors.exploring.explorers import Rows, explorer_of, random_of
+from distrl.actors.exploring.explorers import ActorRows, explorer_of, random_of
 from distrl.config.exploration import ExplorationParameters, NoisyNetworkParameters, ParameterNoiseParameters
 from distrl.config.schedules import Progress
 from distrl.networks.actions import FamilySpec
@@ -27,7 +27,7 @@ class Exploration:
         parameters: ExplorationParameters | None,
         distributions: Mapping[str, FamilySpec],
         actions: Mapping[str, ActionSpec],
-        rows: Rows,
+        rows: ActorRows,
     ) -> None:
         self._distributions, self._actions, self._rows = distributions, actions, rows
         self._make(parameters)

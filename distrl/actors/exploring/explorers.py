@@ -38,7 +38,7 @@ NextEpsilon = Callable[[np.random.Generator], Array]
 
 
 @dataclass
-class Rows:
+class ActorRows:
     """The rows of one actor: their place among those of all actors, and how far they have come.
 
     Attributes:
@@ -74,7 +74,7 @@ class Greedy:
 class Boltzmann:
     """softmax(values / T), and likewise of a policy's logits."""
 
-    def __init__(self, temperature: Schedule, spec: FamilySpec, rows: Rows) -> None:
+    def __init__(self, temperature: Schedule, spec: FamilySpec, rows: ActorRows) -> None:
         self._temperature = temperature
         self._sampler = spec.as_logits().sampler()
         self._rows = rows
@@ -117,7 +117,7 @@ class NoisyAction:
 class OrnsteinUhlenbeck:
     """``x += theta (mean - x) dt + sigma sqrt(dt) N(0, 1)``, from 0 in every episode (Lillicrap et al. 2016)."""
 
-    def __init__(self, parameters: OrnsteinUhlenbeckParameters, size: int, rows: Rows) -> None:
+    def __init__(self, parameters: OrnsteinUhlenbeckParameters, size: int, rows: ActorRows) -> None:
         self._mean = parameters.mean
         self._pull, self._push = parameters.theta * parameters.dt, parameters.sigma * parameters.dt**0.5
         self._rows = rows
@@ -186,7 +186,7 @@ class MemberOfEpisode:
         members: int64 [B]. The member that each row follows.
     """
 
-    def __init__(self, spec: EnsembleSpec, rows: Rows) -> None:
+    def __init__(self, spec: EnsembleSpec, rows: ActorRows) -> None:
         self._count, self._rows = spec.members, rows
         self._episodes = np.full(rows.count, -1, np.int64)
         self.members: IntArray = np.zeros(rows.count, np.int64)
@@ -283,7 +283,7 @@ def uniform_of(action: ActionSpec, spec: FamilySpec) -> UniformChoices | Uniform
     return UniformNumbers(action, spec.edge) if isinstance(action, BoxSpec) else UniformChoices(spec)
 
 
-def explorer_of(parameters: ActionExploration, spec: FamilySpec, action: ActionSpec, rows: Rows) -> Draws:
+def explorer_of(parameters: ActionExploration, spec: FamilySpec, action: ActionSpec, rows: ActorRows) -> Draws:
     """Return the explorer of one action, of any kind but `policy`."""
     match parameters:
         case EpsilonGreedyParameters(epsilon=source) if spec.is_one_choice:
@@ -314,7 +314,9 @@ def _bounds(deviations: float, values: FloatArray, rng: np.random.Generator) -> 
 
 
 def _noise_of(
-    parameters: GaussianNoiseParameters | OrnsteinUhlenbeckParameters | ConstantNoiseParameters, size: int, rows: Rows
+    parameters: GaussianNoiseParameters | OrnsteinUhlenbeckParameters | ConstantNoiseParameters,
+    size: int,
+    rows: ActorRows,
 ) -> Callable[[np.random.Generator], Array]:
     """Return the draw of the next noise; see `NoisyAction`."""
     match parameters:
@@ -326,7 +328,7 @@ def _noise_of(
             return lambda rng: np.array(value)
 
 
-def epsilon_of(source: Epsilon, rows: Rows) -> NextEpsilon:
+def epsilon_of(source: Epsilon, rows: ActorRows) -> NextEpsilon:
     """Return how the next epsilon is found."""
     match source:
         case EpsilonLadder():
@@ -338,7 +340,7 @@ def epsilon_of(source: Epsilon, rows: Rows) -> NextEpsilon:
             return lambda rng: np.array(source.at(rows.progress), np.float32)
 
 
-def ladder(parameters: EpsilonLadder, rows: Rows) -> Array:
+def ladder(parameters: EpsilonLadder, rows: ActorRows) -> Array:
     """Return epsilon of each row of an actor, float64 [B] or []; ids beyond the configured actors begin anew."""
     actor = rows.actor % rows.actors  # as many ids in a row, from any one on, take all steps
     if parameters.over == "actors":

@@ -13,7 +13,7 @@ from distrl.actors.extras.extra import Extra
 from distrl.config import RunConfig
 from distrl.config.algorithms import AlgorithmSection
 from distrl.config.schedules import Progress
-from distrl.environments.vector import Step
+from distrl.environments.vector import EnvironmentStep
 from distrl.errors import ConfigError
 from distrl.networks.actions.categorical import CategoricalSpec
 from distrl.types import CHOICE_PROBABILITIES, FloatArray, Unroll
@@ -43,7 +43,7 @@ class ChoiceProbabilities(Extra):
     def begin(self, config: RunConfig, progress: Progress) -> None:
         self._rows: list[FloatArray] = []
 
-    def add(self, output: PolicyOutput, step: Step) -> None:
+    def add(self, output: PolicyOutput, step: EnvironmentStep) -> None:
         self._rows.append(output.outputs[self._output])
 
     def close(self, unroll: Unroll) -> Unroll:

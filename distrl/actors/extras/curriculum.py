@@ -9,7 +9,7 @@ from distrl.actors.extras.extra import Extra
 from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.schedules import Progress
-from distrl.environments.vector import Step, VectorEnvironment
+from distrl.environments.vector import EnvironmentStep, VectorEnvironment
 from distrl.types import EPISODE_METRICS, FloatArray, Unroll
 
 
@@ -41,7 +41,7 @@ class Curriculum(Extra):
         self._now = np.array(stages, np.float32)
         self._ended: list[FloatArray] = [np.empty((0, len(self._rules)), np.float32)]
 
-    def add(self, output: PolicyOutput, step: Step) -> None:
+    def add(self, output: PolicyOutput, step: EnvironmentStep) -> None:
         if not self._rules:
             return
         if not step.valid.all():

@@ -8,7 +8,7 @@ from distrl.actors.acting import PolicyOutput
 from distrl.actors.extras.extra import Extra
 from distrl.config import RunConfig
 from distrl.config.schedules import Progress
-from distrl.environments.vector import Step, VectorEnvironment
+from distrl.environments.vector import EnvironmentStep, VectorEnvironment
 from distrl.types import EPISODE_METRICS, Array, BoolArray, FloatArray, Unroll
 
 
@@ -23,7 +23,7 @@ class EpisodeInfos(Extra):
         self._succeeded: list[Array | None] = []
         self._metrics: list[FloatArray] = []
 
-    def add(self, output: PolicyOutput, step: Step) -> None:
+    def add(self, output: PolicyOutput, step: EnvironmentStep) -> None:
         environment = self._environment
         self._ended.append(step.ended)
         self._succeeded.append(environment.succeeded)

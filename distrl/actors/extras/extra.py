@@ -6,7 +6,7 @@ from typing import Protocol
 from distrl.actors.acting import PolicyOutput
 from distrl.config import RunConfig
 from distrl.config.schedules import Progress
-from distrl.environments.vector import Step
+from distrl.environments.vector import EnvironmentStep
 from distrl.types import Unroll
 
 
@@ -29,7 +29,7 @@ class Extra(Protocol):
         """Begin an unroll; rows of an abandoned one are forgotten. Arguments as of `reset`."""
         return
 
-    def add(self, output: PolicyOutput, step: Step) -> None:
+    def add(self, output: PolicyOutput, step: EnvironmentStep) -> None:
         """Add one row: the policy's output for its observations, and the step that followed."""
         return
 

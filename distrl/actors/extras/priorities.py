@@ -15,7 +15,7 @@ from distrl.config import RunConfig
 from distrl.config.algorithms import AlgorithmSection
 from distrl.config.algorithms.q_learning import RESCALING
 from distrl.config.schedules import Progress
-from distrl.environments.vector import Step
+from distrl.environments.vector import EnvironmentStep
 from distrl.errors import ConfigError
 from distrl.networks.actions.values import choices_made, valued, values_of_choices
 from distrl.types import PRIORITIES, Array, BoolArray, FloatArray, Unroll
@@ -46,7 +46,7 @@ class FirstPriorities(Extra):
     def begin(self, config: RunConfig, progress: Progress) -> None:
         self._rows: list[list[FloatArray]] = []
 
-    def add(self, output: PolicyOutput, step: Step) -> None:
+    def add(self, output: PolicyOutput, step: EnvironmentStep) -> None:
         self._rows.append(values_of_choices(output.outputs, self._specs))
         self._newest = output, step
 

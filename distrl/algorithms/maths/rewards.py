@@ -3,7 +3,7 @@
 from keras import ops
 
 from distrl.config.algorithms import AlgorithmSection
-from distrl.config.algorithms.policy_gradients import PolicySection, RewardClipping
+from distrl.config.algorithms.policy_gradients import RewardClipping, UnrollPolicySection
 from distrl.networks.actions.family import Tensor
 from distrl.types import Batch
 
@@ -37,6 +37,6 @@ def learned_rewards(batch: Batch, parameters: AlgorithmSection) -> Tensor:
     Returns:
         float32 [T, N]; 0 where not valid.
     """
-    clipping = parameters.reward_clipping if isinstance(parameters, PolicySection) else None
+    clipping = parameters.reward_clipping if isinstance(parameters, UnrollPolicySection) else None
     rewards = parameters.reward_scale * clipped(batch.rewards, clipping)
     return rewards if batch.bonus is None else rewards + batch.bonus

@@ -21,7 +21,7 @@ from distrl.errors import ConfigError
 from distrl.files import read_small
 
 if TYPE_CHECKING:
-    from distrl.apps.config.reference import Setting
+    from distrl.apps.config.reference import SettingRow
 
 app = App(help="Look at configurations.")
 
@@ -107,9 +107,9 @@ def _paths(key: str) -> list[str]:
     return found
 
 
-def _explained(path: str, settings: "Iterable[Setting]", kind: str | None) -> list[str]:
+def _explained(path: str, settings: "Iterable[SettingRow]", kind: str | None) -> list[str]:
     """Return lines about a setting. Kinds of a section with the same setting share them."""
-    same: dict[tuple[str, str, str], list[Setting]] = {}
+    same: dict[tuple[str, str, str], list[SettingRow]] = {}
     for setting in settings:
         same.setdefault((setting.values, setting.default, setting.meaning), []).append(setting)
     lines = []
@@ -123,7 +123,7 @@ def _explained(path: str, settings: "Iterable[Setting]", kind: str | None) -> li
     return lines
 
 
-def _inner(path: str, setting: "Setting", kind: str | None) -> list[str]:
+def _inner(path: str, setting: "SettingRow", kind: str | None) -> list[str]:
     """Return the settings of a section, one line each; of several kinds, those of one, or the names of all.
 
     Raises:
@@ -131,7 +131,7 @@ def _inner(path: str, setting: "Setting", kind: str | None) -> list[str]:
     """
     from distrl.apps.config import reference
 
-    kinds: dict[str, list[Setting]] = {}
+    kinds: dict[str, list[SettingRow]] = {}
     for found in reference.settings_of(setting.schema):
         kinds.setdefault(found.kind, []).append(found)
     names = {key.partition(": ")[2]: key for key in kinds if key}

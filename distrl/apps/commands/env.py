@@ -13,7 +13,15 @@ from distrl.apps.config.configuration import load
 from distrl.errors import ConfigError, printable
 
 if TYPE_CHECKING:
-    from distrl.environments.check import Episode, Finding, Infos, Processed, Seen, Spaces, Speed
+    from distrl.environments.check import (
+        CheckedEpisode,
+        CheckedSpaces,
+        Finding,
+        FirstObservation,
+        Infos,
+        Processed,
+        Speed,
+    )
     from distrl.types import ActionSpec, ArraySpec, EnvSpec
 
 
@@ -103,7 +111,7 @@ def print_findings(findings: "Iterable[Finding]", environments: int) -> None:
         "infos": _print_infos,
         "speed": lambda found: _print_speed(found, chosen),
     }
-    episodes: list[Episode] = []
+    episodes: list[CheckedEpisode] = []
     chosen = ""
     for finding in findings:
         if finding.kind == "spaces":
@@ -133,7 +141,7 @@ def _distinguish(what: str | None, env: str | None) -> tuple[Path | None, str | 
     return None, what
 
 
-def _print_spaces(found: "Spaces") -> None:
+def _print_spaces(found: "CheckedSpaces") -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -203,7 +211,7 @@ def _print_processed(found: "Processed") -> None:
     _say(f"  {found.step:<14}{', '.join(shapes)}")
 
 
-def _print_seen(found: "Seen") -> None:
+def _print_seen(found: "FirstObservation") -> None:
     if found.path is not None:
         _say(f"  {found.name}: {found.path}")
         return
@@ -212,7 +220,7 @@ def _print_seen(found: "Seen") -> None:
         _say(f"  {line}")
 
 
-def _print_episode(episode: "Episode", number: int) -> None:
+def _print_episode(episode: "CheckedEpisode", number: int) -> None:
     _say(f"  {number}   {episode.length_steps:,} steps   return {_plain(episode.total)}   {episode.end}")
     for odd in episode.odd:
         _say(f"      {odd}")
@@ -224,7 +232,7 @@ def _print_infos(found: "Infos") -> None:
         _say(f"  others: {', '.join(found.others)}")
 
 
-def _print_totals(episodes: "list[Episode]") -> None:
+def _print_totals(episodes: "list[CheckedEpisode]") -> None:
     ends: dict[Any, int] = dict.fromkeys(("terminated", "truncated", "cut short"), 0)
     for episode in episodes:
         for end in ends:

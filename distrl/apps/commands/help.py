@@ -19,7 +19,7 @@ class Command(TyperCommand):
         return _readable(super().get_params(ctx))
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """A group of commands whose help shows no Python types."""
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -41,7 +41,7 @@ class App(typer.Typer):
     """A group of commands with readable help."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(cls=Group, rich_markup_mode="rich", no_args_is_help=True, **options)
+        super().__init__(cls=CommandGroup, rich_markup_mode="rich", no_args_is_help=True, **options)
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Function], Function]:
         """Register a command, as typer does."""

@@ -18,7 +18,7 @@ from distrl.metrics.snapshot import X_AXES
 from distrl.runs.directories import find_runs, open_run
 
 if TYPE_CHECKING:
-    from distrl.apps.experiments.results import Bounds
+    from distrl.apps.experiments.results import ReturnScale
     from distrl.apps.reports.curves import Statistic
 
 FORMS = {".png": "png", ".svg": "svg"}
@@ -169,8 +169,8 @@ def _report_sweep(sweep: Path, path: Path, figures: Path | None, normalise: Sequ
         echo(f"{figures}: {', '.join(file.name for file in files)}")
 
 
-def _bounds(text: str) -> "tuple[str, Bounds]":
-    from distrl.apps.experiments.results import Bounds
+def _bounds(text: str) -> "tuple[str, ReturnScale]":
+    from distrl.apps.experiments.results import ReturnScale
 
     environment, _, interval = text.rpartition("=")
     try:
@@ -179,7 +179,7 @@ def _bounds(text: str) -> "tuple[str, Bounds]":
         low, high = math.nan, math.nan
     if not environment or not low < high or math.isinf(high - low):
         raise ConfigError(f"--normalise {text}: write ENV=LOW:HIGH, with LOW less than HIGH")
-    return environment, Bounds(low, high)
+    return environment, ReturnScale(low, high)
 
 
 def check_output(path: Path, force: bool) -> None:

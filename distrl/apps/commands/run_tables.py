@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from distrl.errors import one_line, printable
 from distrl.metrics.phrases import UNKNOWN, count_words, known, return_words
-from distrl.runs.listing import Comparison, Entry
+from distrl.runs.listing import Comparison, ListedRun
 from distrl.runs.summary import duration
 
 GAP = "  "
@@ -18,33 +18,35 @@ LEAST = 12
 _HEARTBEATS = ("supervisor_age_s", "learner_age_s")
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """One column: its heading, its cells, and how readily it is left out where the terminal is narrow: 0 never."""
 
     heading: str
-    cell: Callable[[Entry, float], str]
+    cell: Callable[[ListedRun, float], str]
     leave: int = 0
     right: bool = True
 
 
 COLUMNS = (
-    Column("name", lambda one, now: printable(f"{one.name} ({one.title})" if one.title else one.name), right=False),
-    Column("state", lambda one, now: printable(one.words), right=False),
-    Column("environment", lambda one, now: printable(one.env or UNKNOWN), 2, right=False),
-    Column("algorithm", lambda one, now: printable(one.algorithm or UNKNOWN), 3, right=False),
-    Column("seed", lambda one, now: known(one.seed, str), 6),
-    Column("steps", lambda one, now: known(one.env_steps, count_words)),
-    Column("return", lambda one, now: known(one.mean_return_100, return_words)),
-    Column("best", lambda one, now: known(one.best_mean_return_100, return_words), 5),
-    Column("steps/s", lambda one, now: known(one.env_steps_per_s, count_words), 1),
-    Column("wall", lambda one, now: known(one.wall_s, duration), 4),
-    Column("started", lambda one, now: known(one.started, _when), 7),
-    Column("tags", lambda one, now: printable(" ".join(one.tags)), 8, right=False),
-    Column("age", lambda one, now: known(one.started, lambda started: age(now - started))),
+    TableColumn(
+        "name", lambda one, now: printable(f"{one.name} ({one.title})" if one.title else one.name), right=False
+    ),
+    TableColumn("state", lambda one, now: printable(one.words), right=False),
+    TableColumn("environment", lambda one, now: printable(one.env or UNKNOWN), 2, right=False),
+    TableColumn("algorithm", lambda one, now: printable(one.algorithm or UNKNOWN), 3, right=False),
+    TableColumn("seed", lambda one, now: known(one.seed, str), 6),
+    TableColumn("steps", lambda one, now: known(one.env_steps, count_words)),
+    TableColumn("return", lambda one, now: known(one.mean_return_100, return_words)),
+    TableColumn("best", lambda one, now: known(one.best_mean_return_100, return_words), 5),
+    TableColumn("steps/s", lambda one, now: known(one.env_steps_per_s, count_words), 1),
+    TableColumn("wall", lambda one, now: known(one.wall_s, duration), 4),
+    TableColumn("started", lambda one, now: known(one.started, _when), 7),
+    TableColumn("tags", lambda one, now: printable(" ".join(one.tags)), 8, right=False),
+    TableColumn("age", lambda one, now: known(one.started, lambda started: age(now - started))),
 )
 
 
-def runs_table(entries: Sequence[Entry], now: float, width: int | None = None) -> str:
+def runs_table(entries: Sequence[ListedRun], now: float, width: int | None = None) -> str:
     """Format one line per run under a line of headings, in the terminal's width or without a limit."""
     columns = {column: [column.cell(one, now) for one in entries] for column in COLUMNS}
     if not any(one.tags for one in entries):
@@ -138,7 +140,7 @@ def age(seconds: float) -> str:
     return f"{max(seconds, 0.0):.0f} s"
 
 
-def _fitting(widths: dict[Column, int], width: int) -> list[Column]:
+def _fitting(widths: dict[TableColumn, int], width: int) -> list[TableColumn]:
     """Return the columns that fit, in order; some are never left out."""
     shown = [*widths]
     for column in sorted((each for each in shown if each.leave), key=lambda each: -each.leave):

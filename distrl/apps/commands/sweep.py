@@ -18,7 +18,7 @@ from distrl.apps.commands.printing import echo
 from distrl.apps.commands.run_tables import aligned
 from distrl.apps.commands.sweep_jobs import JobOptions, runs_as_jobs
 from distrl.apps.config.configuration import load
-from distrl.apps.experiments.directory import Run, SweepDirectory, read_file
+from distrl.apps.experiments.directory import SweepDirectory, SweepRun, read_file
 from distrl.apps.experiments.running import check_runs, run_sweep
 from distrl.apps.experiments.sweep import Sweep, every_run, number_of_runs, planned_runs
 from distrl.config.load import LoadedConfig, validated
@@ -26,7 +26,7 @@ from distrl.errors import ConfigError
 from distrl.metrics.phrases import return_words
 
 if TYPE_CHECKING:
-    from distrl.apps.experiments.runs_here import Runs
+    from distrl.apps.experiments.runs_here import ConcurrentRuns
     from distrl.apps.reports.intervals import Interval
 
 ParallelOption = Annotated[
@@ -116,7 +116,12 @@ def train_seeds(
 
 
 def _train(
-    described: Sweep, place: SweepDirectory, parallel: int, *, again: bool = False, elsewhere: "Runs | None" = None
+    described: Sweep,
+    place: SweepDirectory,
+    parallel: int,
+    *,
+    again: bool = False,
+    elsewhere: "ConcurrentRuns | None" = None,
 ) -> int:
     """Train the runs, print how it goes and the outcome, and return the exit code."""
     say(f"sweep in {place.path}")
@@ -137,7 +142,7 @@ def _with_budget(described: Sweep, changed: Mapping[str, Any]) -> Sweep:
     return validated(Sweep, tree, {f"budget.{name}": f"flag --{name}" for name in changed})
 
 
-def standings(runs: Sequence[Run]) -> str:
+def standings(runs: Sequence[SweepRun]) -> str:
     """Return the combinations by the interquartile means of their seeds' returns, the best first."""
     from distrl.apps.reports.intervals import interval  # brings NumPy
 

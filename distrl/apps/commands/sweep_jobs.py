@@ -17,7 +17,7 @@ from distrl.config.load import LoadedConfig, dump_given
 from distrl.errors import ConfigError, printable
 
 if TYPE_CHECKING:
-    from distrl.apps.experiments.runs_as_jobs import Place, RunsAsJobs
+    from distrl.apps.experiments.runs_as_jobs import JobsTarget, RunsAsJobs
 
 ON = ("here", "ray", "slurm")
 """Targets whose jobs write a directory that this host shares."""
@@ -56,7 +56,7 @@ def runs_as_jobs(
     Raises:
         ConfigError: The target cannot run them, the sweep's jobs are elsewhere, or there is no consent.
     """
-    from distrl.apps.experiments.runs_as_jobs import Place, RunsAsJobs, place_of
+    from distrl.apps.experiments.runs_as_jobs import JobsTarget, RunsAsJobs, place_of
 
     before = place_of(directory)
     if before is None and options.on is None:
@@ -70,7 +70,7 @@ def runs_as_jobs(
         raise ConfigError(f"--on {printable(on)}: a sweep reads the directories of its runs, as with {', '.join(ON)}")
     if before is not None and options.address is not None and address is None:
         raise ConfigError(f"--address {options.address}: the jobs of {directory.path} are on {on}; leave it out")
-    place = Place(on, options.address or address, open_target(on))
+    place = JobsTarget(on, options.address or address, open_target(on))
     if before is None:
         _show(place, options, directory, sweep, base)
         if not (options.yes or dry):
@@ -78,7 +78,9 @@ def runs_as_jobs(
     return RunsAsJobs(directory, most, place, lambda line: echo(line, err=True))
 
 
-def _show(place: "Place", options: JobOptions, directory: SweepDirectory, sweep: Sweep, base: LoadedConfig) -> None:
+def _show(
+    place: "JobsTarget", options: JobOptions, directory: SweepDirectory, sweep: Sweep, base: LoadedConfig
+) -> None:
     """Show the plan of the first run."""
     from distrl.apps.experiments.runs_as_jobs import job_of
     from distrl.apps.jobs.plan_text import plan_text

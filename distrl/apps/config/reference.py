@@ -25,7 +25,7 @@ _FILLED_IN = "declared"
 """The section that distrl itself writes for an algorithm of the user's own."""
 
 
-class Setting(NamedTuple):
+class SettingRow(NamedTuple):
     """One setting of one section.
 
     Attributes:
@@ -52,7 +52,7 @@ class SectionReference(NamedTuple):
     kind: str
     paths: list[str]
     meaning: str
-    settings: list[Setting]
+    settings: list[SettingRow]
 
 
 @cache
@@ -90,23 +90,23 @@ def sections() -> list[SectionReference]:
     return [*found.values()]
 
 
-def find(dotted: str) -> list[Setting]:
+def find(dotted: str) -> list[SettingRow]:
     """Return the setting at a path: one for each kind of section that has it; empty for an unknown path.
 
     The user's own names (of observations, for example) may be anything; positions in lists are numbers.
     """
-    nodes: list[tuple[Schema, Setting | None]] = [({"$ref": f"{_DEFINITIONS}Configuration"}, None)]
+    nodes: list[tuple[Schema, SettingRow | None]] = [({"$ref": f"{_DEFINITIONS}Configuration"}, None)]
     for key in dotted.split("."):
         nodes = [after for node, _ in nodes for after in _step(node, key)]
     return [setting for _, setting in nodes if setting is not None]
 
 
-def settings_of(value: Schema) -> list[Setting]:
+def settings_of(value: Schema) -> list[SettingRow]:
     """Return the settings of the sections that a value may be."""
     return [setting for name, below in _sections_in(value) if not below for setting in _settings(name)]
 
 
-def _step(node: Schema, key: str) -> Iterator[tuple[Schema, Setting | None]]:
+def _step(node: Schema, key: str) -> Iterator[tuple[Schema, SettingRow | None]]:
     """Yield the schemas of the values that a key may have, each with its setting if it is one."""
     for each in _alternatives(node):
         if "$ref" in each:
@@ -118,7 +118,7 @@ def _step(node: Schema, key: str) -> Iterator[tuple[Schema, Setting | None]]:
             yield each["items"], None
 
 
-def _settings(name: str) -> Iterator[Setting]:
+def _settings(name: str) -> Iterator[SettingRow]:
     definition = _definition(name)
     required = definition.get("required", ())
     for key, value in definition.get("properties", {}).items():
@@ -129,7 +129,7 @@ def _settings(name: str) -> Iterator[Setting]:
         # A single section describes itself.
         of_section = _definition(inner[0][0]).get("description", "") if len(inner) == 1 else ""
         meaning = value.get("description") or of_section
-        yield Setting(key, name, _kind(definition), _values(value), default, one_line(meaning), value)
+        yield SettingRow(key, name, _kind(definition), _values(value), default, one_line(meaning), value)
 
 
 def _default(value: Schema) -> str:

@@ -29,12 +29,12 @@ _SOLVED = ("mean_return", "evaluation_return", "metrics")
 
 
 @dataclass(frozen=True)
-class Seen:
+class RunReading:
     """One look at one run.
 
     Attributes:
         id: Id of the run in addresses.
-        state: As `dashboard.index.Entry.state`.
+        state: As `dashboard.index.IndexedRun.state`.
         started: Launch, in seconds since 1970.
         ended: End of a run that has ended, in seconds since 1970; the launch of other runs.
         snapshot: Newest numbers of a running run; those of the summary of one that has ended.
@@ -89,7 +89,7 @@ class _Progress:
     starved_at: float | None = None
     answered_at: float = 0.0
 
-    def note(self, seen: Seen, settings: AlertSettings, now: float) -> None:
+    def note(self, seen: RunReading, settings: AlertSettings, now: float) -> None:
         steps = number(seen.snapshot.get("env_steps"))
         if steps != self.steps or seen.paused:
             self.steps, self.steps_at = steps, now
@@ -129,7 +129,7 @@ class Alerts:
         """All alerts that are kept."""
         return [*reversed(self._alerts.values())]
 
-    def look(self, runs: Sequence[Seen], now: float, at: float) -> list[Change]:
+    def look(self, runs: Sequence[RunReading], now: float, at: float) -> list[Change]:
         """Take a look at all runs and return the changes.
 
         Args:
@@ -153,7 +153,7 @@ class Alerts:
         self._first = False
         return changes
 
-    def _reasons(self, seen: Seen, now: float, at: float) -> dict[str, str]:
+    def _reasons(self, seen: RunReading, now: float, at: float) -> dict[str, str]:
         if seen.state == "running":
             progress = self._progress.get(seen.id)
             if progress is None or progress.started != seen.started:
@@ -168,7 +168,7 @@ class Alerts:
             self._ends[seen.id] = (seen.started, is_told)
         return final_reasons(seen) if is_told else {}
 
-    def _fire(self, seen: Seen, rule: str, text: str, at: float) -> list[Change]:
+    def _fire(self, seen: RunReading, rule: str, text: str, at: float) -> list[Change]:
         key, changes = (seen.id, rule), []
         standing = self._standing.get(key)
         if standing is not None and standing.started == seen.started:
@@ -210,7 +210,7 @@ class Alerts:
             self._alerts[alert.id] = alert
 
 
-def running_reasons(seen: Seen, progress: _Progress, settings: AlertSettings, now: float) -> dict[str, str]:
+def running_reasons(seen: RunReading, progress: _Progress, settings: AlertSettings, now: float) -> dict[str, str]:
     """Return rule -> reason, of a run that runs."""
     if now - progress.answered_at >= settings.silent_s:
         return {"unreachable": seen.problem or "its Redis does not answer"}
@@ -220,7 +220,7 @@ def running_reasons(seen: Seen, progress: _Progress, settings: AlertSettings, no
     return found if seen.paused else found | _stillness(seen.snapshot, progress, settings, now)
 
 
-def _roles_and_files(seen: Seen, settings: AlertSettings) -> dict[str, str]:
+def _roles_and_files(seen: RunReading, settings: AlertSettings) -> dict[str, str]:
     found = {}
     silent = [name for name, age_s in seen.ages_s.items() if age_s >= settings.silent_s]
     if silent:
@@ -249,7 +249,7 @@ def _stillness(snapshot: Snapshot, progress: _Progress, settings: AlertSettings,
     return found
 
 
-def final_reasons(seen: Seen) -> dict[str, str]:
+def final_reasons(seen: RunReading) -> dict[str, str]:
     """Return rule -> reason, of a run that does not run."""
     if seen.state == "damaged":
         return {"damaged": f"its files are damaged: {seen.problem or 'they cannot be read'}"}

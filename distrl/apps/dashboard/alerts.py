@@ -8,9 +8,9 @@ from dataclasses import asdict
 from typing import Any
 
 from distrl.apps.dashboard import files
-from distrl.apps.dashboard.alert_rules import Alerts, Seen
+from distrl.apps.dashboard.alert_rules import Alerts, RunReading
 from distrl.apps.dashboard.alert_settings import AlertSettings
-from distrl.apps.dashboard.index import Entry
+from distrl.apps.dashboard.index import IndexedRun
 from distrl.apps.dashboard.live_runs import ODD
 from distrl.apps.dashboard.payloads import Json, Runs
 from distrl.apps.dashboard.webhook import Webhook
@@ -72,20 +72,20 @@ class AlertWatch:
         if self._webhook is not None:
             self._webhook.close()
 
-    def _seen(self, entry: Entry, look: Reading | None) -> Seen:
+    def _seen(self, entry: IndexedRun, look: Reading | None) -> RunReading:
         known: dict[str, Any] = {"id": entry.id, "state": entry.state, "started": entry.started}
         known["name"] = _shown(entry.name)  # of a directory: also line breaks and escape sequences
         known["problem"] = None if entry.problem is None else _shown(entry.problem)
         if entry.state != "running":
             known["ended"] = entry.started + amount(entry.numbers, "wall_s")
-            return Seen(**known, snapshot=_texts_shown(entry.numbers))
+            return RunReading(**known, snapshot=_texts_shown(entry.numbers))
         record = self._runs.index.running(entry)
         if look is None or record is None or record.redis_url is None:  # one process, of which files alone tell
-            return Seen(**known | {"problem": None}, snapshot=_texts_shown(self._runs.latest(entry, None)))
+            return RunReading(**known | {"problem": None}, snapshot=_texts_shown(self._runs.latest(entry, None)))
         try:
-            return Seen(**known | _live(look))
+            return RunReading(**known | _live(look))
         except ODD as error:
-            return Seen(**known | {"problem": f"its Redis holds something odd ({error!r})"})
+            return RunReading(**known | {"problem": f"its Redis holds something odd ({error!r})"})
 
 
 def _live(look: Reading) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from collections import OrderedDict
 from typing import Any
 
 from distrl.apps.dashboard import details, files
-from distrl.apps.dashboard.index import Entry
-from distrl.apps.dashboard.list_view import View
+from distrl.apps.dashboard.index import IndexedRun
+from distrl.apps.dashboard.list_view import ListView
 from distrl.apps.dashboard.payloads import Json, Runs, live_part
 from distrl.errors import ConfigError, one_line
 from distrl.runs.reading import Reading
@@ -30,7 +30,7 @@ Message = tuple[str, Json]
 class _Watch(ABC):
     """The last answer to one page, which shows a run or a view of the list."""
 
-    def __init__(self, runs: Runs, shown: str | View) -> None:
+    def __init__(self, runs: Runs, shown: str | ListView) -> None:
         self._runs = runs
         self.shown = shown
         self.answers = 0
@@ -69,7 +69,7 @@ class RunWatch(_Watch):
             found += self._news("live", live_part(look), look.at)
         return found + self._news("events", {"events": [event._asdict() for event in events]}, events)
 
-    def _state(self, entry: Entry, look: Reading | None) -> Json:
+    def _state(self, entry: IndexedRun, look: Reading | None) -> Json:
         words = self._runs.row_of(entry, look)["words"]
         return {"state": entry.state, "started": entry.started, "words": words}
 
@@ -86,7 +86,7 @@ class RunWatch(_Watch):
 class ListWatch(_Watch):
     """Changes of one page of the list since the last call."""
 
-    def __init__(self, runs: Runs, view: View) -> None:
+    def __init__(self, runs: Runs, view: ListView) -> None:
         super().__init__(runs, view)
         self._view = view
         self._problem: str | None = None
@@ -125,7 +125,7 @@ class Watches:
         self._kept: OrderedDict[str, _Watch] = OrderedDict()
         self._lock = threading.Lock()
 
-    def changes(self, shown: str | View, since: str) -> Json:
+    def changes(self, shown: str | ListView, since: str) -> Json:
         """Return the changes of a run, or of a list, since the answer marked `since`; all if it was not the last."""
         name, _, answers = since.partition(".")
         with self._lock:
@@ -147,8 +147,8 @@ class Watches:
                 rows -= self._kept.popitem(last=False)[1].rows
         return answer
 
-    def _watch(self, shown: str | View) -> _Watch:
-        if isinstance(shown, View):
+    def _watch(self, shown: str | ListView) -> _Watch:
+        if isinstance(shown, ListView):
             return ListWatch(self._runs, shown)
         self._runs.index.entry(shown)  # raises if there is none
         return RunWatch(self._runs, shown)

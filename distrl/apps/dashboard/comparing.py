@@ -10,10 +10,10 @@ import numpy as np
 
 from distrl.apps.dashboard.files import NotThereError
 from distrl.apps.dashboard.importance import ENOUGH, importances
-from distrl.apps.dashboard.index import Entry
+from distrl.apps.dashboard.index import IndexedRun
 from distrl.apps.dashboard.outcomes import Centre, Group, best_words, grouped
 from distrl.apps.dashboard.payloads import Json, Runs, coordinates, numbers, words
-from distrl.apps.dashboard.sweeps import Found, described, find_sweep, sweeps_of
+from distrl.apps.dashboard.sweeps import FoundSweep, described, find_sweep, sweeps_of
 from distrl.apps.reports.curves import Band, Curve, Statistic, band, by_number, curve, smoothed, thinned
 from distrl.config.settings import Setting, Settings, different, short_names
 from distrl.errors import ConfigError
@@ -61,7 +61,7 @@ class Compared:
 
     def __init__(self, runs: Runs, asked: Asked) -> None:
         self.runs, self.statistic = runs, asked.statistic
-        self.sweep: Found | None = find_sweep(runs.index, asked.sweep) if asked.sweep else None
+        self.sweep: FoundSweep | None = find_sweep(runs.index, asked.sweep) if asked.sweep else None
         self.entries, self.without = _chosen(runs, asked, self.sweep)
         self.rows = [runs.row_of(entry, None) for entry in self.entries]
         self.settings = [runs.settings_of(entry) for entry in self.entries]
@@ -250,7 +250,7 @@ class Compared:
         return " ".join(told)
 
 
-def _chosen(runs: Runs, asked: Asked, sweep: Found | None) -> tuple[list[Entry], int]:
+def _chosen(runs: Runs, asked: Asked, sweep: FoundSweep | None) -> tuple[list[IndexedRun], int]:
     """Return the runs, and how many others are left out: those that are gone, or beyond `MOST_RUNS` of a sweep."""
     ids = dict.fromkeys(asked.ids)
     if sweep is None:
@@ -291,7 +291,7 @@ def _outcome(row: Json, name: str) -> float | None:
     return float(value)
 
 
-def _curve(runs: Runs, entry: Entry, name: str, over: str, window: int) -> Curve:
+def _curve(runs: Runs, entry: IndexedRun, name: str, over: str, window: int) -> Curve:
     try:
         table = runs.table_of(entry, [X_AXES[over], name])
     except (ConfigError, OSError):  # the run's page shows the error

@@ -15,7 +15,7 @@ MOST_ACTORS = 10_000
 Action = Literal["pause", "resume", "stop", "scale", "checkpoint", "evaluate", "set"]
 
 
-class Request(BaseModel):
+class ControlRequest(BaseModel):
     """The body of a control request.
 
     Attributes:
@@ -30,12 +30,12 @@ class Request(BaseModel):
     deadline: float | None = Field(None, allow_inf_nan=False)
 
     @classmethod
-    def read(cls, body: bytes) -> "Request":
+    def read(cls, body: bytes) -> "ControlRequest":
         """Parse a request in JSON, or raise ConfigError."""
         return parsed(cls, body, "; send {action, value} in JSON")
 
 
-def apply(request: Request, hands: Steering, now: Callable[[], float] = time.time) -> str:
+def apply(request: ControlRequest, hands: Steering, now: Callable[[], float] = time.time) -> str:
     """Carry out a request, unless its deadline has passed; return a line that confirms it."""
     require_in_time(request.deadline, now())
     if request.action == "scale":

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from distrl.apps.dashboard import files, log_search
 from distrl.apps.dashboard.files import Event
 from distrl.apps.dashboard.headline import Facts, Headline, first_log, headline
-from distrl.apps.dashboard.index import Entry
+from distrl.apps.dashboard.index import IndexedRun
 from distrl.apps.dashboard.live_runs import host_loads, role_rows
 from distrl.apps.dashboard.log_search import LEVELS, Level
 from distrl.apps.dashboard.payloads import Json, Runs
@@ -47,7 +47,7 @@ def described(runs: Runs, run_id: str) -> Json:
     return {**told, "head": head, "first_log": first_log(found, rows, names)}
 
 
-def head(runs: Runs, entry: Entry, look: Reading | None, snapshot: Snapshot, events: Sequence[Event]) -> Json:
+def head(runs: Runs, entry: IndexedRun, look: Reading | None, snapshot: Snapshot, events: Sequence[Event]) -> Json:
     """Return the head of a run's page, without lines of logs."""
     return asdict(_headline(runs, entry, look, snapshot, events))
 
@@ -123,7 +123,9 @@ def paused_since(events: Sequence[Event]) -> str:
     return ""
 
 
-def _headline(runs: Runs, entry: Entry, look: Reading | None, snapshot: Snapshot, events: Sequence[Event]) -> Headline:
+def _headline(
+    runs: Runs, entry: IndexedRun, look: Reading | None, snapshot: Snapshot, events: Sequence[Event]
+) -> Headline:
     folder = runs.index.directory(entry)
     known: dict[str, Any] = {"state": entry.state, "snapshot": snapshot, "stop": _stop(runs, entry)}
     known |= {"problem": entry.problem, "evaluation_std": _evaluation_std(folder, snapshot)}
@@ -186,7 +188,7 @@ def full_hosts(loads: Mapping[str, Mapping[str, Any]], hosts: Collection[str]) -
     return f"the {cores:g} {'core' if cores == 1 else 'cores'} of {host} are {100 * busy:.0f} % busy"
 
 
-def _stop(runs: Runs, entry: Entry) -> StopConfig:
+def _stop(runs: Runs, entry: IndexedRun) -> StopConfig:
     try:
         return stop_of(runs.index.configuration(entry))
     except ConfigError:  # told where the configuration is shown

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from distrl.apps.dashboard.index import Entry, Index
+from distrl.apps.dashboard.index import Index, IndexedRun
 from distrl.errors import ConfigError, one_line
 from distrl.runs.labels import Labels
 from distrl.runs.removal import remove_run_directory
@@ -61,7 +61,7 @@ class Edits:
             by: Who asks, for the log.
         """
 
-        def change(entry: Entry) -> None:
+        def change(entry: IndexedRun) -> None:
             folder = self._index.directory(entry)
             if not (folder / "run.json").is_file():
                 raise ConfigError("it has no directory here, and so no place for labels")
@@ -79,7 +79,7 @@ class Edits:
     def remove(self, removal: Removal, by: str) -> dict[str, Any]:
         """Delete the directories of runs that do not run; `by` as in `label`."""
 
-        def change(entry: Entry) -> None:
+        def change(entry: IndexedRun) -> None:
             if entry.state == "running" or self._index.running(entry) is not None:
                 raise ConfigError("it runs; stop it first")
             folder = self._index.directory(entry)
@@ -89,7 +89,7 @@ class Edits:
 
         return self._each(removal.ids, change, f"deleted by {by}")
 
-    def _each(self, ids: Sequence[str], change: Callable[[Entry], None], what: str) -> dict[str, Any]:
+    def _each(self, ids: Sequence[str], change: Callable[[IndexedRun], None], what: str) -> dict[str, Any]:
         """Return the ids that were changed, and id -> problem of the others.
 
         Args:

@@ -48,7 +48,7 @@ _OWN = {
 }
 
 
-class Sample(NamedTuple):
+class MetricSample(NamedTuple):
     """One number of a live run."""
 
     name: str
@@ -60,7 +60,7 @@ class Sample(NamedTuple):
 class _Gauges(Collector):
     """Gauges of every live run."""
 
-    def __init__(self, samples: Iterable[Sample]) -> None:
+    def __init__(self, samples: Iterable[MetricSample]) -> None:
         self._samples = [*samples]
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
@@ -81,12 +81,12 @@ def exposition(runs: Runs, failures: Mapping[str, int]) -> bytes:
     Args:
         failures: The dashboard's own work -> number of its failures.
     """
-    samples: dict[tuple[str, ...], Sample] = {}
+    samples: dict[tuple[str, ...], MetricSample] = {}
     entries = runs.index.entries()
     looks = runs.looks(entries)
     for entry, look in ((entry, looks[entry.id]) for entry in entries if entry.id in looks):
         labels = {"run": entry.name, "env": entry.env, "algorithm": entry.algorithm}
-        up = Sample("run_up", "1 if the run's Redis answers", labels, look.problem is None)
+        up = MetricSample("run_up", "1 if the run's Redis answers", labels, look.problem is None)
         try:
             found = [up, *_of_roles(look, labels), *_of_hosts(look, labels), *_of_unrolls(look, labels)]
             found += _of_snapshot(runs.latest(entry, look), labels)
@@ -97,43 +97,45 @@ def exposition(runs: Runs, failures: Mapping[str, int]) -> bytes:
             samples.setdefault((sample.name, *sample.labels.values()), sample)
     for work, count in failures.items():
         meaning = "failures of what the dashboard does on its own, since it began"
-        samples["dashboard_failures", work] = Sample("dashboard_failures", meaning, {"work": work}, float(count))
+        samples["dashboard_failures", work] = MetricSample("dashboard_failures", meaning, {"work": work}, float(count))
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Gauges(samples.values()))
     return generate_latest(registry)
 
 
-def _of_snapshot(snapshot: Snapshot, labels: Mapping[str, str]) -> Iterator[Sample]:
+def _of_snapshot(snapshot: Snapshot, labels: Mapping[str, str]) -> Iterator[MetricSample]:
     for name, value in snapshot.items():
         if name in REPORTED_ONCE | _OWN | _TWICE or not _NAME.fullmatch(name) or not isinstance(value, int | float):
             continue
-        yield Sample(name, meaning_of(name), labels, float(value))
+        yield MetricSample(name, meaning_of(name), labels, float(value))
 
 
-def _of_unrolls(look: Reading, labels: Mapping[str, str]) -> Iterator[Sample]:
+def _of_unrolls(look: Reading, labels: Mapping[str, str]) -> Iterator[MetricSample]:
     told = asdict(look.counts)
     for where in UNROLLS:
         if where in ("dropped", "failovers"):  # a series for each reason; no unrolls
             continue
-        yield Sample("unrolls", "unrolls by where they are", {**labels, "where": where}, float(told[where]))
-    yield Sample("redis_failovers", "fail-overs of Redis that the learner has seen", labels, float(told["failovers"]))
+        yield MetricSample("unrolls", "unrolls by where they are", {**labels, "where": where}, float(told[where]))
+    yield MetricSample(
+        "redis_failovers", "fail-overs of Redis that the learner has seen", labels, float(told["failovers"])
+    )
     for reason, count in told["dropped"].items():
-        yield Sample("dropped_unrolls", "unrolls dropped, by reason", {**labels, "reason": reason}, float(count))
+        yield MetricSample("dropped_unrolls", "unrolls dropped, by reason", {**labels, "reason": reason}, float(count))
 
 
-def _of_roles(look: Reading, labels: Mapping[str, str]) -> Iterator[Sample]:
+def _of_roles(look: Reading, labels: Mapping[str, str]) -> Iterator[MetricSample]:
     for role in look.roles:
         whose = {**labels, "role": role.role, "id": str(role.id), "host": role.host}
         for name, meaning in ROLE_NUMBERS.items():
-            yield Sample(f"role_{name}", meaning, whose, float(getattr(role, name)))
+            yield MetricSample(f"role_{name}", meaning, whose, float(getattr(role, name)))
 
 
-def _of_hosts(look: Reading, labels: Mapping[str, str]) -> Iterator[Sample]:
+def _of_hosts(look: Reading, labels: Mapping[str, str]) -> Iterator[MetricSample]:
     for host, load in host_loads(look.roles).items():
         where = {**labels, "host": host}
         for name, meaning in HOST_NUMBERS.items():
-            yield Sample(f"host_{name}", meaning, where, float(load[name]))
+            yield MetricSample(f"host_{name}", meaning, where, float(load[name]))
         for number, gpu in enumerate(load["gpus"]):
             which = {**where, "gpu": str(number), "model": gpu["name"]}
             for name, meaning in GPU_NUMBERS.items():
-                yield Sample(f"gpu_{name}", meaning, which, float(gpu[name]))
+                yield MetricSample(f"gpu_{name}", meaning, which, float(gpu[name]))

@@ -32,7 +32,7 @@ class NotThereError(ConfigError):
     """A file or run that does not exist, or lies outside the run's directory."""
 
 
-class Piece(NamedTuple):
+class LogPart(NamedTuple):
     """Part of a log, and the first byte of the next part."""
 
     text: str
@@ -105,7 +105,7 @@ def require_log_name(role: str) -> None:
         raise NotThereError("no role has a log of that name")
 
 
-def log_piece(run_dir: Path, role: str, after: int | None) -> Piece:
+def log_piece(run_dir: Path, role: str, after: int | None) -> LogPart:
     """Return a role's log from `after` to the last whole line; None: the end of its log."""
     require_log_name(role)
     path = inside(run_dir, "logs", f"{role}.log")
@@ -120,7 +120,7 @@ def log_piece(run_dir: Path, role: str, after: int | None) -> Piece:
         torn = read.find(b"\n") + 1
         begin, read = begin + (torn or len(read)), read[torn:] if torn else b""
     whole = read.rfind(b"\n") + 1 or len(read)
-    return Piece(shown(masked_text(read[:whole].decode(errors="replace"))), begin + whole)
+    return LogPart(shown(masked_text(read[:whole].decode(errors="replace"))), begin + whole)
 
 
 def events(run_dir: Path) -> list[Event]:

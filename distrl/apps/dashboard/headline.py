@@ -26,7 +26,7 @@ _MOST_ROLES = 3
 
 
 @dataclass(frozen=True)
-class Step:
+class SuggestedRequest:
     """A request of an operator that may help: `action` and `value` as the dashboard's control requests have them."""
 
     label: str
@@ -39,7 +39,7 @@ class Facts:
     """Everything that is known of a run.
 
     Attributes:
-        state: As `dashboard.index.Entry.state`.
+        state: As `dashboard.index.IndexedRun.state`.
         roles: Heartbeats; `silent`: the newest is old, `seen_s`: its age in seconds.
         problem: Why this is out of date, or the damage.
         note: A remark that is no trouble.
@@ -96,7 +96,7 @@ class Headline:
     sentence: str
     details: tuple[str, ...] = ()
     fraction: float | None = None
-    step: Step | None = None
+    step: SuggestedRequest | None = None
     command: str = ""
     role: str = ""
 
@@ -204,7 +204,7 @@ def _trouble(facts: Facts) -> tuple[str, ...]:
     return tuple(told)
 
 
-def _advice(facts: Facts) -> tuple[str, Step | None]:
+def _advice(facts: Facts) -> tuple[str, SuggestedRequest | None]:
     """Return what limits the run, and the request that the measured number of wanted actors supports."""
     if facts.snapshot.get("bottleneck") is None:
         return "", None
@@ -219,9 +219,9 @@ def _advice(facts: Facts) -> tuple[str, Step | None]:
         told = f"{told}; {wanted} actors would serve it{because}"
         if facts.full:
             return f"{told}, but {facts.full}: start them on another host", None
-        return told, Step("Add an actor", "scale", now + 1)
+        return told, SuggestedRequest("Add an actor", "scale", now + 1)
     told = f"{told}; {wanted} {'actor is' if wanted == 1 else 'actors are'} enough{because}"
-    return told, Step("Remove an actor", "scale", now - 1)
+    return told, SuggestedRequest("Remove an actor", "scale", now - 1)
 
 
 def _one_more(facts: Facts) -> str:

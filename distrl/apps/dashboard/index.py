@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from distrl.apps.dashboard.files import NotThereError, id_of, inside
 from distrl.apps.dashboard.index_store import Kept, Store
-from distrl.apps.dashboard.live_runs import Found
+from distrl.apps.dashboard.live_runs import FoundRun
 from distrl.config.settings import Leaves, Setting, Settings, read_leaves, read_settings
 from distrl.errors import ConfigError, one_line
 from distrl.memory_backend.keys import DEFAULT_NAMESPACE, split_namespace
@@ -67,7 +67,7 @@ SUMMARISED = (*LISTED, "wall_s", "stop_reason", "exit_code", "error")
 """Numbers of a finished run in the list."""
 
 
-class Entry(BaseModel):
+class IndexedRun(BaseModel):
     """One run of the list.
 
     Attributes:
@@ -105,7 +105,7 @@ class Entry(BaseModel):
 class Index:
     """The runs below a folder, or of one run's directory, and remote runs. Safe for several threads."""
 
-    def __init__(self, root: Path, remote_runs: Callable[[], Sequence[Found]] = tuple) -> None:
+    def __init__(self, root: Path, remote_runs: Callable[[], Sequence[FoundRun]] = tuple) -> None:
         self.root = root
         self._has_root = False  # whether it was ever there: a dashboard of runs in Redis needs no folder
         self._remote_runs = remote_runs
@@ -117,15 +117,15 @@ class Index:
         self._configurations: OrderedDict[str, tuple[str, Settings | ConfigError]] = OrderedDict()
         self._unsaved: list[Kept] = []  # parsed configurations, which the next scan writes at once
         self._folders: dict[str, Path] = {}
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, IndexedRun] = {}
         self._running: dict[str, RunRecord] = {}
-        self._of_redis: dict[str, Found] = {}  # runs that have no directory here
+        self._of_redis: dict[str, FoundRun] = {}  # runs that have no directory here
         self._due = float("-inf")
         self._took_s = 0.0  # of the processor; a disk may make it last longer
         self._lasted_s = 0.0
         self._sought: set[str] = set()  # since the last scan that was due
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[IndexedRun]:
         """Return every run, the newest first, at most `FRESH_S` old, or older if there are very many."""
         if self._is_due:
             if self._took_s <= QUICK_S:
@@ -178,14 +178,14 @@ class Index:
                     del known[name], folders[name]
             self._take(known, folders)
 
-    def entry(self, run: str) -> Entry:
+    def entry(self, run: str) -> IndexedRun:
         """Return the run with an id."""
         found = self.some([run])
         if not found:
             raise NotThereError("no run has that id; it may have been removed")
         return found[0]
 
-    def some(self, runs: Collection[str]) -> list[Entry]:
+    def some(self, runs: Collection[str]) -> list[IndexedRun]:
         """Return those of the runs with these ids that are there, in this order."""
         self.entries()
         if missing := set(runs) - self._entries.keys():
@@ -193,17 +193,17 @@ class Index:
         with self._lock:
             return [self._entries[run] for run in runs if run in self._entries]
 
-    def directory(self, entry: Entry) -> Path:
+    def directory(self, entry: IndexedRun) -> Path:
         """Return the run's directory, which a remote run may lack."""
         with self._lock:
             return self._folders.get(entry.id, self.root / entry.path)
 
-    def running(self, entry: Entry) -> RunRecord | None:
+    def running(self, entry: IndexedRun) -> RunRecord | None:
         """Return the record of a run that is running, as of the last scan."""
         with self._lock:
             return self._running.get(entry.id)
 
-    def configuration(self, entry: Entry) -> Settings:
+    def configuration(self, entry: IndexedRun) -> Settings:
         """Return the run's configuration, with secrets masked."""
         with self._lock:
             if entry.id in self._of_redis:
@@ -225,13 +225,13 @@ class Index:
             raise kept[1]
         return kept[1]
 
-    def leaves(self, entry: Entry) -> Leaves:
+    def leaves(self, entry: IndexedRun) -> Leaves:
         """Return the run's configuration by keys, with secrets masked."""
         with self._lock:
             remote = self._of_redis.get(entry.id)
         return read_leaves(inside(self.directory(entry), "config.yaml")) if remote is None else remote.leaves
 
-    def configuration_stamp(self, entry: Entry) -> str:
+    def configuration_stamp(self, entry: IndexedRun) -> str:
         """Return a stamp that changes with the run's config.yaml, as of the last scan."""
         with self._lock:
             known = self._known.get(entry.id)
@@ -302,13 +302,13 @@ class Index:
         sweeps = {parent for parent in parents if any(os.path.lexists(f"{parent}/{name}") for name in SWEEP_FILES)}
         return {run: readable(folder.parent.name) for run, folder in folders.items() if folder.parent in sweeps}
 
-    def _told_apart(self, entries: dict[str, Entry], sweeps: Mapping[str, str]) -> dict[str, Entry]:
+    def _told_apart(self, entries: dict[str, IndexedRun], sweeps: Mapping[str, str]) -> dict[str, IndexedRun]:
         """Give runs distinct names; an entry whose name stays is the same object as before.
 
         Args:
             sweeps: Run -> the name of its sweep.
         """
-        same: dict[str, list[Entry]] = {}
+        same: dict[str, list[IndexedRun]] = {}
         for entry in entries.values():
             own = f"{sweeps[entry.id]}/{entry.name}" if entry.id in sweeps else entry.name
             same.setdefault(entry.title or own, []).append(entry)
@@ -325,7 +325,7 @@ class Index:
                     entries[entry.id] = before if before == renamed and before is not None else renamed
         return entries
 
-    def _add_remote(self, entries: dict[str, Entry]) -> tuple[dict[str, Found], dict[str, RunRecord]]:
+    def _add_remote(self, entries: dict[str, IndexedRun]) -> tuple[dict[str, FoundRun], dict[str, RunRecord]]:
         """Add remote runs, and mark runs as running that look gone from here but run on another machine."""
         here = {(entry.namespace, entry.run_id): entry for entry in entries.values()}
         added, running = {}, {}
@@ -337,7 +337,7 @@ class Index:
                 basics: dict[str, Any] = {"id": id_of(path), "path": path, "name": run_id, "run_id": run_id}
                 basics["has_directory"] = False
                 basics |= {"state": "running", "started": found.record.started, "namespace": namespace}
-                entry = Entry(**basics, **_configured(found.settings))
+                entry = IndexedRun(**basics, **_configured(found.settings))
                 added[entry.id] = found
             elif entry.state == "gone":
                 entry = entry.model_copy(update={"state": "running"})
@@ -352,13 +352,13 @@ class _Known(NamedTuple):
     """A run as its files were read; `record` is None for one that has ended or is damaged."""
 
     stamp: str
-    entry: Entry
+    entry: IndexedRun
     record: RunRecord | None = None
 
 
 def _of_store(store: Store) -> dict[str, _Known]:
     try:
-        return {row.run: _Known(row.stamp, Entry.model_validate_json(row.text)) for row in store.rows("entries")}
+        return {row.run: _Known(row.stamp, IndexedRun.model_validate_json(row.text)) for row in store.rows("entries")}
     except ValidationError as error:
         _LOG.warning("the index of runs is made anew: %s: %s", store.file, error)
         return {}
@@ -396,9 +396,9 @@ def _read(folder: Path, path: str, stamp: str) -> _Known:
         if run.record.redis_url is not None:
             basics["namespace"] = split_namespace(run.record.redis_url)[1] or DEFAULT_NAMESPACE
         if run.summary is not None:
-            return _Known(stamp, Entry(**_facts(run.summary, folder), **basics))
+            return _Known(stamp, IndexedRun(**_facts(run.summary, folder), **basics))
         basics["state"] = "running" if run.state == "running" and _runs(folder, run.record) else "gone"
-        return _Known(stamp, Entry(**_announced(folder) | basics), run.record)
+        return _Known(stamp, IndexedRun(**_announced(folder) | basics), run.record)
     except ConfigError as error:
         problem = str(error)
     except OSError as error:
@@ -407,7 +407,7 @@ def _read(folder: Path, path: str, stamp: str) -> _Known:
     except Exception as error:
         _LOG.exception("a run cannot be listed: %s", folder)
         problem = f"its files hold something odd ({error!r})"
-    return _Known(stamp, Entry(**basics | {"state": "damaged", "problem": _shown(problem, folder)}))
+    return _Known(stamp, IndexedRun(**basics | {"state": "damaged", "problem": _shown(problem, folder)}))
 
 
 def _labelled(folder: Path) -> dict[str, Any]:

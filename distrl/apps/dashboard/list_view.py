@@ -43,7 +43,7 @@ _WORDS = ("name", "path", "env", "algorithm", "run_id", "state", "note")
 
 
 @dataclass(frozen=True)
-class View:
+class ListView:
     """Query, order, columns and groups of a list, and the part of it that a page shows.
 
     Attributes:
@@ -69,7 +69,7 @@ class View:
 
 
 class RunFacts:
-    """`distrl.apps.dashboard.query.Facts` of rows of the list."""
+    """`distrl.apps.dashboard.query.QueriedRuns` of rows of the list."""
 
     numbers: Collection[str] = NUMBERS
 
@@ -146,14 +146,14 @@ class Lists:
         self._table = table
         self._kept: dict[str, tuple[Json, str]] = {}
         self._usual: tuple[Any, list[str]] | None = None
-        self._pages: dict[View, tuple[Sequence[Json], int, Json]] = {}
+        self._pages: dict[ListView, tuple[Sequence[Json], int, Json]] = {}
         self._lock = threading.Lock()
 
     def select(self, rows: Sequence[Json], query: str) -> list[Json]:
         """Return the rows that a query selects, in their order."""
         return [*self._selected(rows, query).rows]
 
-    def page(self, rows: Sequence[Json], view: View) -> Json:
+    def page(self, rows: Sequence[Json], view: ListView) -> Json:
         """Return the lines of one page, their rows, and numbers about all of the list.
 
         Args:
@@ -175,7 +175,7 @@ class Lists:
                 del self._pages[next(iter(self._pages))]
         return page
 
-    def _made(self, rows: Sequence[Json], view: View) -> Json:
+    def _made(self, rows: Sequence[Json], view: ListView) -> Json:
         facts = self._sorted(self._selected(rows, view.query), view.sort)
         columns = self._columns(facts, view)
         groups = self._groups(facts, view)
@@ -230,7 +230,7 @@ class Lists:
         # Unknown values come last in both orders.
         return facts.only([*known, *(at for at, value in enumerate(values) if value is None)])
 
-    def _columns(self, facts: RunFacts, view: View) -> list[Json]:
+    def _columns(self, facts: RunFacts, view: ListView) -> list[Json]:
         if view.columns is None:
             paths = self._usual_settings(facts)
             return _columns_of((*USUAL_NUMBERS, *paths), facts.settings)
@@ -243,7 +243,7 @@ class Lists:
             self._usual = key, self._table.distinguishing(facts.ids, MOST_SETTINGS)
         return self._usual[1]
 
-    def _groups(self, facts: RunFacts, view: View) -> Groups | None:
+    def _groups(self, facts: RunFacts, view: ListView) -> Groups | None:
         """Return the groups in order; None without grouping."""
         if not view.group:
             return None
@@ -269,7 +269,7 @@ class Lists:
         return sorted(labels, key=median)
 
 
-def _lines(facts: RunFacts, groups: Groups | None, view: View) -> list[Json]:
+def _lines(facts: RunFacts, groups: Groups | None, view: ListView) -> list[Json]:
     """Return a line per run, or per group and per run of the groups that are open."""
     if groups is None:
         return [{"at": at} for at in range(len(facts.rows))]

@@ -158,7 +158,7 @@ class LiveRun:
         self._backend = None
 
 
-class Found(NamedTuple):
+class FoundRun(NamedTuple):
     """A run in Redis whose roles send heartbeats, and its configuration, secrets masked, without origins."""
 
     record: RunRecord
@@ -177,7 +177,7 @@ class LiveRuns:
         self._threads = ThreadPoolExecutor(AT_ONCE, "look")
         self._servers = [_Server(url, clock) for url in urls]
         self._scanning = threading.Lock()
-        self._found: Sequence[Found] = ()
+        self._found: Sequence[FoundRun] = ()
 
     def of(self, record: RunRecord) -> LiveRun:
         """Return the one connection to this launch of a run."""
@@ -218,7 +218,7 @@ class LiveRuns:
         for run in gone:
             run.close()
 
-    def found(self) -> Sequence[Found]:
+    def found(self) -> Sequence[FoundRun]:
         """Return the runs of the newest `scan`, without waiting; an unreachable Redis keeps its last result."""
         return self._found
 
@@ -256,12 +256,12 @@ class _Server:
         self._url, self._namespace = split_namespace(url)
         self._clock = clock
         self._client: Engine | None = None
-        self._found: Sequence[Found] = ()
+        self._found: Sequence[FoundRun] = ()
         self._settings: dict[tuple[str, str], tuple[str, Leaves]] = {}  # by namespace and run id: of which launch
         self._beats: dict[tuple[str, str], tuple[object, float]] = {}  # the roles' beats, and since when
         self._reads = _Reads(clock)
 
-    def runs(self) -> Sequence[Found]:
+    def runs(self) -> Sequence[FoundRun]:
         if not self._reads.are_due:
             return self._found
         try:
@@ -284,7 +284,7 @@ class _Server:
             self._client.close()
         self._client = None
 
-    def _run(self, namespace: str, run_id: str) -> Found | None:
+    def _run(self, namespace: str, run_id: str) -> FoundRun | None:
         """Return None for a run without heartbeats, or one that this version of distrl has not written."""
         assert self._client is not None
         name = namespace, run_id
@@ -307,7 +307,7 @@ class _Server:
             return None
         url = with_namespace(self._url, namespace)
         record = RunRecord(run_id=run_id, redis_url=url, pid=0, started=_started(run_id))
-        return Found(record, namespace, by_path(leaves), leaves)
+        return FoundRun(record, namespace, by_path(leaves), leaves)
 
 
 def _read_settings(description: str) -> Leaves:

@@ -24,7 +24,7 @@ _BY_WORD: dict[str, Level] = {
 }
 
 
-class Line(NamedTuple):
+class SearchLine(NamedTuple):
     """A line of a log; `level` is "" where it continues a line that is not known."""
 
     level: Level | Literal[""]
@@ -41,21 +41,21 @@ class Matches(NamedTuple):
         size_bytes: Size of the log.
     """
 
-    lines: Sequence[Line]
+    lines: Sequence[SearchLine]
     found: int
     scanned_bytes: int
     size_bytes: int
 
 
-def levelled(text: str) -> list[Line]:
+def levelled(text: str) -> list[SearchLine]:
     """Return the lines with their levels; a line without one has that of the line before."""
-    lines: list[Line] = []
+    lines: list[SearchLine] = []
     level: Level | Literal[""] = ""
     for line in text.splitlines():
         found = _ROLE_LINE.match(line) or _OTHER_LINE.match(line)
         if found is not None:
             level = _BY_WORD[next(filter(None, found.groups()))]
-        lines.append(Line(level, line))
+        lines.append(SearchLine(level, line))
     return lines
 
 
@@ -86,7 +86,7 @@ def whole(run_dir: Path, role: str) -> Iterator[str]:
     return _pieces(run_dir, role, size)
 
 
-def tail(run_dir: Path, role: str, lines: int) -> list[Line]:
+def tail(run_dir: Path, role: str, lines: int) -> list[SearchLine]:
     """Return the last lines of a role's log."""
     return levelled(log_piece(run_dir, role, None).text)[-lines:]
 

@@ -13,8 +13,8 @@ from starlette.responses import JSONResponse
 from distrl.apps.dashboard import files, lines, marks
 from distrl.apps.dashboard.attention import words_of
 from distrl.apps.dashboard.edits import Edits
-from distrl.apps.dashboard.index import LISTED, Entry, Index
-from distrl.apps.dashboard.list_view import Lists, View
+from distrl.apps.dashboard.index import LISTED, Index, IndexedRun
+from distrl.apps.dashboard.list_view import Lists, ListView
 from distrl.apps.dashboard.live_runs import ODD, LiveRuns, host_loads, role_rows
 from distrl.apps.dashboard.metrics_cache import Edition, Tables
 from distrl.apps.dashboard.settings_table import SettingsTable
@@ -57,7 +57,7 @@ class Runs:
         self.sparks = Sparks(self.index, self.tables)
         self.edits = Edits(self.index)
         self._asked = float("-inf")
-        self._kept_rows: dict[str, tuple[Entry, Json]] = {}
+        self._kept_rows: dict[str, tuple[IndexedRun, Json]] = {}
 
     def close(self) -> None:
         """Close all connections and the index."""
@@ -80,7 +80,7 @@ class Runs:
         self._kept_rows = kept_rows
         return rows
 
-    def page(self, view: View) -> Json:
+    def page(self, view: ListView) -> Json:
         """Return one page of the list, see `Lists.page`; `unread` runs are those whose settings are not read yet."""
         self._asked = time.monotonic()
         unread = self.settings.fill(self.index.entries(), FILL_S)
@@ -107,18 +107,18 @@ class Runs:
             return False
         return self.settings.fill(self.index.entries(), READ_S) > 0
 
-    def look(self, entry: Entry) -> Reading | None:
+    def look(self, entry: IndexedRun) -> Reading | None:
         """Return the live state of a live run; None for other runs."""
         return self.looks([entry]).get(entry.id)
 
-    def looks(self, entries: Sequence[Entry], wait_s: float | None = None) -> dict[str, Reading]:
+    def looks(self, entries: Sequence[IndexedRun], wait_s: float | None = None) -> dict[str, Reading]:
         """Return id -> look of the running ones; wait at most `RUN_WAIT_S` for all of them together."""
         up = [entry for entry in entries if entry.state == "running"]
         running = {entry.id: record for entry in up if (record := self.index.running(entry)) is not None}
         limit_s = RUN_WAIT_S if wait_s is None else wait_s
         return dict(zip(running, self.live.looks([*running.values()], limit_s), strict=True))
 
-    def latest(self, entry: Entry, look: Reading | None) -> Snapshot:
+    def latest(self, entry: IndexedRun, look: Reading | None) -> Snapshot:
         """Return the newest numbers: those of metrics.csv, updated by the live run or by the summary.
 
         `training_s` is the training time over all resumptions. `wall_s` is the same while a run lasts, and the time
@@ -131,13 +131,13 @@ class Runs:
         row |= look.latest if look is not None else {}
         return {**_timed(row), **(self._final(entry) if entry.state == "ended" else {})}
 
-    def _final(self, entry: Entry) -> Snapshot:
+    def _final(self, entry: IndexedRun) -> Snapshot:
         try:
             return self.summary(entry).snapshot()
         except (ConfigError, OSError):  # gone or replaced since the last look
             return {}
 
-    def summary(self, entry: Entry) -> Summary:
+    def summary(self, entry: IndexedRun) -> Summary:
         """Return the summary of a run that has ended."""
         return Summary.read(files.inside(self.index.directory(entry), "summary.json"))
 
@@ -230,7 +230,7 @@ class Runs:
         told = [{"host": host, "roles": roles, "load": loads.get(host)} for host, roles in sorted(hosts.items())]
         return {"hosts": told, "redis": redis}
 
-    def row_of(self, entry: Entry, look: Reading | None) -> Json:
+    def row_of(self, entry: IndexedRun, look: Reading | None) -> Json:
         """Return a run as a row of the list."""
         row = entry.model_dump()
         if look is not None:
@@ -246,7 +246,7 @@ class Runs:
         row["words"] = words_of(entry.state, row["numbers"], look, has_redis=has_redis)
         return row
 
-    def _ledger(self, entry: Entry, look: Reading | None) -> Json | None:
+    def _ledger(self, entry: IndexedRun, look: Reading | None) -> Json | None:
         """Return the counts of unrolls, live or final; None for a run that is gone."""
         if look is not None:
             return _unrolls(look.counts)
@@ -255,24 +255,24 @@ class Runs:
         summary = self.summary(entry)
         return {**{name: getattr(summary, name) for name in UNROLLS}, "imbalance": summary.imbalance}
 
-    def table_of(self, entry: Entry, names: Sequence[str]) -> Table:
+    def table_of(self, entry: IndexedRun, names: Sequence[str]) -> Table:
         """Return columns of metrics.csv or, without such a file, those of the last minutes in the run's Redis."""
         return self._edition_of(entry, names).table
 
-    def _edition_of(self, entry: Entry, names: Sequence[str]) -> Edition:
+    def _edition_of(self, entry: IndexedRun, names: Sequence[str]) -> Edition:
         folder = self.index.directory(entry)
         if self.tables.names(folder) or (look := self.look(entry)) is None:
             return self.tables.edition(folder, names)
         return Edition(0, table_of_snapshots([snapshot for _, snapshot in look.snapshots]))
 
-    def columns_of(self, entry: Entry) -> list[str]:
+    def columns_of(self, entry: IndexedRun) -> list[str]:
         """Return the names of the numbers that a run records."""
         try:
             return self.tables.names(self.index.directory(entry)) or [*self.table_of(entry, ())]
         except (ConfigError, OSError):  # told where curves are asked for
             return []
 
-    def settings_of(self, entry: Entry) -> Settings:
+    def settings_of(self, entry: IndexedRun) -> Settings:
         """Return the configuration of a run, secrets masked; empty if it cannot be read."""
         try:
             return self.index.configuration(entry)

@@ -74,7 +74,7 @@ class Term:
     negated: bool = False
 
 
-class Facts(Protocol):
+class QueriedRuns(Protocol):
     """The runs that a query selects from, as columns of equal length."""
 
     def __len__(self) -> int:
@@ -113,7 +113,7 @@ def parse(text: str) -> list[Term]:
     return [_term(found[0]) for found in _TOKEN.finditer(text)]
 
 
-def select(terms: Sequence[Term], facts: Facts) -> list[int]:
+def select(terms: Sequence[Term], facts: QueriedRuns) -> list[int]:
     """Return the positions of the runs for which every term holds; archived ones only if a term names `archived`.
 
     A run without the value of a comparison does not satisfy it, and satisfies its negation.
@@ -173,7 +173,7 @@ def _check_field(name: str, operator: str, value: str) -> None:
         raise ConfigError(f"{name} is one of {', '.join(allowed)}, not {value!r}")
 
 
-def _condition(term: Term, facts: Facts) -> Callable[[int], bool]:
+def _condition(term: Term, facts: QueriedRuns) -> Callable[[int], bool]:
     wanted = term.value.lower()
     if not term.name:
         texts = facts.texts()
@@ -193,7 +193,7 @@ def _condition(term: Term, facts: Facts) -> Callable[[int], bool]:
     return lambda at: equal(values[at])
 
 
-def _field_condition(field: str, operator: str, wanted: str, facts: Facts) -> Callable[[int], bool]:
+def _field_condition(field: str, operator: str, wanted: str, facts: QueriedRuns) -> Callable[[int], bool]:
     if field == "archived" and wanted == "any":
         return lambda at: True
     values = facts.field(field)

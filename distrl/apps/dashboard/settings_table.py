@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distrl.apps.dashboard.index import Entry, Index
+from distrl.apps.dashboard.index import Index, IndexedRun
 from distrl.config.secrets import MASK
 from distrl.config.settings import Settings
 from distrl.errors import ConfigError
@@ -40,7 +40,7 @@ class SettingsTable:
         self._codes: Codes = np.full((0, 0), MISSING, np.int32)
         self._rows: dict[str, int] = {}
         self._free: list[int] = []
-        self._read: dict[str, tuple[Entry, str]] = {}  # id -> of which entry and which config.yaml
+        self._read: dict[str, tuple[IndexedRun, str]] = {}  # id -> of which entry and which config.yaml
         self._values: list[Any] = []
         self._code_of: dict[Any, int] = {}
         self.changes = 0
@@ -52,7 +52,7 @@ class SettingsTable:
         with self._lock:
             return [*self._columns]
 
-    def fill(self, entries: Sequence[Entry], budget_s: float) -> int:
+    def fill(self, entries: Sequence[IndexedRun], budget_s: float) -> int:
         """Read settings for at most that long, and return the number of runs whose settings are not read yet."""
         unread = [entry for entry in entries if self._is_unread(entry)]
         if not self._filling.acquire(blocking=False):
@@ -130,11 +130,11 @@ class SettingsTable:
             found: list[int] = self._codes[:, column].tolist()
             return [MISSING if (row := self._rows.get(run)) is None else found[row] for run in runs]
 
-    def _is_unread(self, entry: Entry) -> bool:
+    def _is_unread(self, entry: IndexedRun) -> bool:
         read = self._read.get(entry.id)
         return read is None or (read[0] is not entry and read[1] != self._index.configuration_stamp(entry))
 
-    def _forget(self, entries: Sequence[Entry]) -> None:
+    def _forget(self, entries: Sequence[IndexedRun]) -> None:
         gone = self._read.keys() - {entry.id for entry in entries}
         if not gone:
             return
@@ -144,7 +144,7 @@ class SettingsTable:
                 self._free.append(self._rows.pop(run))
             self.changes += 1
 
-    def _fill_in(self, entry: Entry) -> None:
+    def _fill_in(self, entry: IndexedRun) -> None:
         stamp = self._index.configuration_stamp(entry)
         stored = self._index.stored_configuration(entry.id) if stamp else None
         try:

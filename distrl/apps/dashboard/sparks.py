@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from distrl.apps.dashboard.files import own_file
-from distrl.apps.dashboard.index import Entry, Index
+from distrl.apps.dashboard.index import Index, IndexedRun
 from distrl.apps.dashboard.index_store import Kept
 from distrl.apps.dashboard.metrics_cache import Tables
 from distrl.apps.reports.curves import curve, thinned
@@ -39,7 +39,7 @@ class Sparks:
         self._reading: dict[str, Future[None]] = {}
         self._thread = ThreadPoolExecutor(1, "sparks")
 
-    def of(self, entries: Sequence[Entry]) -> dict[str, Spark]:
+    def of(self, entries: Sequence[IndexedRun]) -> dict[str, Spark]:
         """Return id -> curve of those runs whose curve is known within `WAIT_S`."""
         wait([future for entry in entries if (future := self._wanted(entry)) is not None], WAIT_S)
         with self._lock:
@@ -49,7 +49,7 @@ class Sparks:
         """End the thread after the table that it reads."""
         self._thread.shutdown(cancel_futures=True)
 
-    def _wanted(self, entry: Entry) -> "Future[None] | None":
+    def _wanted(self, entry: IndexedRun) -> "Future[None] | None":
         with self._lock:
             known, reading = self._known.get(entry.id), self._reading.get(entry.id)
             if reading is not None:
@@ -59,7 +59,7 @@ class Sparks:
             self._reading[entry.id] = future = self._thread.submit(self._read, entry)
             return None if known is not None else future
 
-    def _read(self, entry: Entry) -> None:
+    def _read(self, entry: IndexedRun) -> None:
         stamp = "-"
         try:
             stamp = self._stamp(entry)
@@ -76,14 +76,14 @@ class Sparks:
                 del self._known[next(iter(self._known))]
             self._reading.pop(entry.id, None)
 
-    def _stamp(self, entry: Entry) -> str:
+    def _stamp(self, entry: IndexedRun) -> str:
         path = own_file(self._index.directory(entry), "metrics.csv")
         if path is None:
             return "-"
         found = path.stat()
         return f"{found.st_mtime_ns}.{found.st_size}.{found.st_ino}"
 
-    def _made(self, entry: Entry, stamp: str) -> Spark:
+    def _made(self, entry: IndexedRun, stamp: str) -> Spark:
         over = entry.state == "ended"
         row = self._index.store.row("sparks", entry.id) if over else None
         if row is not None and row.stamp == stamp:

@@ -26,7 +26,7 @@ from distrl.apps.dashboard.access import READ_ONLY_TOKEN_VARIABLE, TOKEN_VARIABL
 from distrl.apps.dashboard.alert_settings import TOKEN_VARIABLE as ALERTS_TOKEN_VARIABLE
 from distrl.apps.dashboard.bodies import require_in_time
 from distrl.apps.dashboard.files import NotThereError, id_of
-from distrl.apps.dashboard.index import Entry, Index
+from distrl.apps.dashboard.index import Index, IndexedRun
 from distrl.config.secrets import masked_text
 from distrl.errors import ConfigError
 from distrl.files import read_end
@@ -53,7 +53,7 @@ class Draft(BaseModel):
     Attributes:
         name: Name of the new run directory.
         config: The configuration in YAML.
-        deadline: As in `control.Request`.
+        deadline: As in `control.ControlRequest`.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -169,7 +169,7 @@ class Starts:
                 raise NotThereError("no training with that id was started here")
             return {"id": start.id, "name": start.name, "state": start.state, "problem": start.problem}
 
-    def _resumable(self, entry: Entry) -> Path:
+    def _resumable(self, entry: IndexedRun) -> Path:
         """Return the resolved directory of a run that may be resumed, if its files lead nowhere else."""
         folder = self._index.directory(entry)
         if entry.state not in ("ended", "gone") or self._index.running(entry) is not None:
@@ -250,7 +250,7 @@ def _end(process: subprocess.Popen[bytes]) -> int:
         return process.wait()
 
 
-def _require_own(entry: Entry, reason: str | None) -> None:
+def _require_own(entry: IndexedRun, reason: str | None) -> None:
     """Refuse a run that is not to be trained in from the page, if there is a reason.
 
     Its configuration names code that runs as this user, and a training writes through links.

@@ -4,18 +4,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from distrl.apps.dashboard.files import NotThereError, id_of, own_file, shown
-from distrl.apps.dashboard.index import Entry, Index
+from distrl.apps.dashboard.index import Index, IndexedRun
 from distrl.config.secrets import masked_text
 from distrl.errors import ConfigError, one_line
 from distrl.files import read_small
 from distrl.runs.directories import readable
 from distrl.runs.summary import REASONS
-from distrl.runs.sweeps import FILES, MOST_BYTES, Sweep, sweep_of
+from distrl.runs.sweeps import FILES, MOST_BYTES, SweepFiles, sweep_of
 
 Json = dict[str, Any]
 
 
-class Found(NamedTuple):
+class FoundSweep(NamedTuple):
     """A sweep and those of its runs that have a directory, by name.
 
     Attributes:
@@ -25,18 +25,18 @@ class Found(NamedTuple):
 
     id: str
     name: str
-    sweep: Sweep | None
-    entries: tuple[Entry, ...]
+    sweep: SweepFiles | None
+    entries: tuple[IndexedRun, ...]
     problem: str = ""
 
 
-def find_sweeps(index: Index) -> list[Found]:
+def find_sweeps(index: Index) -> list[FoundSweep]:
     """Return every sweep that has begun a run, by name."""
     found = [_opened(index, folder, entries) for folder, entries in _folders(index).items()]
     return sorted([one for one in found if one is not None], key=lambda one: one.name)
 
 
-def find_sweep(index: Index, wanted: str) -> Found:
+def find_sweep(index: Index, wanted: str) -> FoundSweep:
     """Return the sweep with an id."""
     if (found := _sweep(index, wanted)) is None:
         index.seek(wanted)
@@ -46,19 +46,19 @@ def find_sweep(index: Index, wanted: str) -> Found:
     return found
 
 
-def _sweep(index: Index, wanted: str) -> Found | None:
+def _sweep(index: Index, wanted: str) -> FoundSweep | None:
     found = (_opened(index, folder, of) for folder, of in _folders(index).items() if _id(index, folder) == wanted)
     return next(found, None)
 
 
-def sweeps_of(index: Index, entries: list[Entry]) -> list[Json]:
+def sweeps_of(index: Index, entries: list[IndexedRun]) -> list[Json]:
     """Return the sweeps that have some of these runs: {id, name, runs}."""
     parents = {index.directory(entry).parent for entry in entries}
     found = [_opened(index, folder, of) for folder, of in _folders(index).items() if folder in parents]
     return [{"id": one.id, "name": one.name, "runs": len(one.entries)} for one in found if one is not None]
 
 
-def described(found: Found) -> Json:
+def described(found: FoundSweep) -> Json:
     """Return the state of a sweep: its kind, what varies, and how many runs are done, failed, running or left."""
     sweep = found.sweep
     counts = dict.fromkeys(("done", "failed", "running", "interrupted"), 0)
@@ -88,7 +88,7 @@ def _shown(error: str) -> str:
     return shown(masked_text(error))[:500]
 
 
-def _state(entry: Entry) -> str:
+def _state(entry: IndexedRun) -> str:
     if entry.state == "running":
         return "running"
     if entry.state != "ended":
@@ -98,9 +98,9 @@ def _state(entry: Entry) -> str:
     return "done" if entry.numbers.get("stop_reason") in REASONS else "interrupted"
 
 
-def _folders(index: Index) -> dict[Path, list[Entry]]:
+def _folders(index: Index) -> dict[Path, list[IndexedRun]]:
     """Return folder -> the runs directly in it, by name."""
-    found: dict[Path, list[Entry]] = {}
+    found: dict[Path, list[IndexedRun]] = {}
     for entry in sorted(index.entries(), key=lambda entry: entry.path):
         if entry.path:  # the folder of runs may be a run itself; nothing above it is read
             found.setdefault(index.directory(entry).parent, []).append(entry)
@@ -111,7 +111,7 @@ def _id(index: Index, folder: Path) -> str:
     return id_of("" if folder == index.root else folder.relative_to(index.root).as_posix())
 
 
-def _opened(index: Index, folder: Path, entries: list[Entry]) -> Found | None:
+def _opened(index: Index, folder: Path, entries: list[IndexedRun]) -> FoundSweep | None:
     if not folder.is_relative_to(index.root):
         return None
     paths = {name: path for name in FILES if (path := own_file(folder, name)) is not None}
@@ -120,5 +120,5 @@ def _opened(index: Index, folder: Path, entries: list[Entry]) -> Found | None:
         sweep = sweep_of({name: read_small(path, MOST_BYTES[name]) for name, path in paths.items()})
     except (ConfigError, OSError) as error:
         problem = readable(one_line(str(error).replace(f"{folder.resolve()}/", "")))[:500]
-        return Found(_id(index, folder), name, None, tuple(entries), problem)
-    return None if sweep is None else Found(_id(index, folder), name, sweep, tuple(entries))
+        return FoundSweep(_id(index, folder), name, None, tuple(entries), problem)
+    return None if sweep is None else FoundSweep(_id(index, folder), name, sweep, tuple(entries))

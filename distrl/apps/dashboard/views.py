@@ -16,7 +16,7 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from distrl.apps.dashboard import comparing, control, details, edits, exposition, files, histograms, log_search
 from distrl.apps.dashboard.authentication import client_of, read_body
 from distrl.apps.dashboard.bodies import parsed
-from distrl.apps.dashboard.list_view import MOST_COLUMNS, MOST_OPEN, MOST_ROWS, USUAL_ROWS, View
+from distrl.apps.dashboard.list_view import MOST_COLUMNS, MOST_OPEN, MOST_ROWS, USUAL_ROWS, ListView
 from distrl.apps.dashboard.payloads import Answer, Runs, metric_rows
 from distrl.apps.dashboard.sweeps import described as sweep_state
 from distrl.apps.dashboard.sweeps import find_sweeps
@@ -227,7 +227,7 @@ def alerts(request: Request) -> Response:
 
 async def act(request: Request) -> Response:
     """Control a live run: {"action": …, "value": …}."""
-    asked = control.Request.read(await read_body(request))
+    asked = control.ControlRequest.read(await read_body(request))
     by = f"{client_of(request)}, dashboard"
     told = await run_in_threadpool(_act, _runs(request), request.path_params["id"], asked, by)
     return Answer({"message": told})
@@ -248,7 +248,7 @@ def healthy(request: Request) -> Response:
         return Answer({"ok": False}, 503)
 
 
-def _act(runs: Runs, run_id: str, asked: control.Request, by: str) -> str:
+def _act(runs: Runs, run_id: str, asked: control.ControlRequest, by: str) -> str:
     entry = runs.index.entry(run_id)
     record = runs.index.running(entry)
     if record is None:
@@ -267,9 +267,9 @@ def _folder(request: Request) -> Path:
     return index.directory(index.entry(request.path_params["id"]))
 
 
-def _view(request: Request) -> View:
+def _view(request: Request) -> ListView:
     names = request.query_params
-    return View(
+    return ListView(
         query=_text(request, "query", "", MOST_QUERY),
         sort=_text(request, "sort", "-started"),
         offset=_whole(request, "offset", 0, 0, 10**9),

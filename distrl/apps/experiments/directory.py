@@ -44,7 +44,7 @@ State = Literal["waiting", "running", "done", "failed", "interrupted"]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunResult:
     """A run of a sweep, as its directory shows it.
 
     Attributes:
@@ -66,11 +66,11 @@ class Outcome:
         return self.state in ("done", "failed")
 
 
-class Run(NamedTuple):
+class SweepRun(NamedTuple):
     """A run of a sweep, and what has become of it."""
 
     planned: Planned
-    outcome: Outcome
+    outcome: RunResult
 
 
 Described = TypeVar("Described", bound=Varying)
@@ -160,14 +160,14 @@ class SweepDirectory:
                     f"cp -r {shlex.quote(str(newest))}/checkpoints {shlex.quote(str(run_dir))}"
                 )
 
-    def outcome(self, planned: Planned) -> Outcome:
+    def outcome(self, planned: Planned) -> RunResult:
         """Return the outcome of a run; waiting before its first launch."""
         if not self.run(planned).is_dir():
-            return Outcome()
+            return RunResult()
         try:
             summary = Summary.read(self.run(planned) / "summary.json")
         except (ConfigError, FileNotFoundError):
-            return Outcome("interrupted")
+            return RunResult("interrupted")
         evaluated = summary.evaluation_mean_return
         mean = summary.mean_return_100 if evaluated is None else evaluated
         wall_s = summary.resumed_wall_s + summary.wall_s
@@ -177,7 +177,7 @@ class SweepDirectory:
         elif summary.exit_code == 130:
             state = "interrupted"
         why = {"failed": summary.error, "interrupted": summary.stop_reason}.get(state)
-        return Outcome(state, summary.env_steps, wall_s, mean, why, is_evaluated=evaluated is not None)
+        return RunResult(state, summary.env_steps, wall_s, mean, why, is_evaluated=evaluated is not None)
 
     def train_arguments(self, planned: Planned) -> list[str]:
         """Return the arguments of `distrl` that train a run, or go on with it."""
@@ -224,7 +224,7 @@ class SweepDirectory:
         told = f", mean return {return_words(mean)}" if isinstance(mean, int | float) else ""
         return f"at {steps:,.0f} steps{told}"
 
-    def write_index(self, runs: Iterable[Run], minutes: float, planned: int | None = None) -> None:
+    def write_index(self, runs: Iterable[SweepRun], minutes: float, planned: int | None = None) -> None:
         """Write sweep.json.
 
         Args:
@@ -258,7 +258,7 @@ class SweepDirectory:
                 f"distrl sweep {self.path}"
             ) from error
 
-    def index(self, planned: Iterable[Planned] = ()) -> tuple[list[Run], float]:
+    def index(self, planned: Iterable[Planned] = ()) -> tuple[list[SweepRun], float]:
         """Return the runs that earlier launches have begun, as they are now, and the minutes of all launches.
 
         A run that failed before it left a summary is still a failed one.
@@ -274,14 +274,14 @@ class SweepDirectory:
         except FileNotFoundError:
             numbers = [int(path.name) for path in self.path.glob("[0-9]*") if path.name.isdecimal() and path.is_dir()]
             begun = islice(planned, max(numbers, default=0))
-            return [Run(each, self.outcome(each)) for each in begun if self.run(each).is_dir()], 0.0
+            return [SweepRun(each, self.outcome(each)) for each in begun if self.run(each).is_dir()], 0.0
         runs = []
         for entry in tree.runs:
             each = Planned(int(entry.run), entry.settings, entry.seed)
             outcome = self.outcome(each)
             if entry.state == "failed" and not outcome.has_ended:
-                outcome = Outcome("failed", error=entry.error)
-            runs.append(Run(each, outcome))
+                outcome = RunResult("failed", error=entry.error)
+            runs.append(SweepRun(each, outcome))
         return runs, tree.minutes
 
 

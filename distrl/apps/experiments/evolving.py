@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from distrl.apps.config.configuration import Configuration, load
-from distrl.apps.experiments.directory import Outcome, Run, SweepDirectory
+from distrl.apps.experiments.directory import RunResult, SweepDirectory, SweepRun
 from distrl.apps.experiments.pool import Pool
 from distrl.apps.experiments.population import Taken, explored, score_of, teacher_of
 from distrl.apps.experiments.population_record import FILE, Lesson, Record, open_record, read_record
@@ -95,7 +95,7 @@ class _Evolution:
         self._record = open_record(search, directory)
         _, self._minutes_before = directory.index()
         self._attended: dict[str, Generator[None]] = {}
-        self._failed: dict[str, Outcome] = {}
+        self._failed: dict[str, RunResult] = {}
         self._furthest: dict[str, int] = {}
         self._fruitless: dict[str, int] = {}
         self._began, self._stopping = time.monotonic(), False
@@ -266,13 +266,13 @@ class _Evolution:
 
     def _write(self) -> None:
         self._record.write(self._directory)
-        runs = [Run(self._planned(name), self._outcome(name)) for name in self._record.members]
+        runs = [SweepRun(self._planned(name), self._outcome(name)) for name in self._record.members]
         self._directory.write_index(runs, self._minutes_before + (time.monotonic() - self._began) / 60.0)
 
-    def _outcome(self, name: str) -> Outcome:
+    def _outcome(self, name: str) -> RunResult:
         if name in self._runs.running:
             member = self._record.members[name]
-            return Outcome("running", member.env_steps, mean_return=member.proven_score)
+            return RunResult("running", member.env_steps, mean_return=member.proven_score)
         return self._failed.get(name) or self._directory.outcome(self._planned(name))
 
 

@@ -13,11 +13,11 @@ import yaml
 
 from distrl.apps.config.configuration import load
 from distrl.apps.experiments import tables
-from distrl.apps.experiments.directory import Run, SweepDirectory, read_file
+from distrl.apps.experiments.directory import SweepDirectory, SweepRun, read_file
 from distrl.apps.experiments.results import (
-    Bounds,
     Combination,
-    Comparison,
+    Ranking,
+    ReturnScale,
     Wording,
     comparisons,
     each_over_each,
@@ -29,7 +29,7 @@ from distrl.apps.reports.curves import Band
 from distrl.apps.reports.intervals import Interval, performance_profile
 from distrl.apps.reports.page import LINES, element, table, whole_page
 from distrl.apps.reports.pictures import band_picture, interval_picture
-from distrl.apps.reports.plots import LIGHT, CurveOptions, Group, Source, draw_groups
+from distrl.apps.reports.plots import LIGHT, CurveOptions, PlotGroup, PlottedRun, draw_groups
 from distrl.apps.reports.report import PALETTE, drawing, key, machine_rows
 from distrl.config.document import parse_mapping
 from distrl.config.load import LoadedConfig, dump_given
@@ -64,7 +64,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Material:
+class SweepMaterial:
     """The files of a sweep, read.
 
     Attributes:
@@ -77,7 +77,7 @@ class Material:
     place: SweepDirectory
     sweep: Sweep
     base: LoadedConfig
-    runs: tuple[Run, ...]
+    runs: tuple[SweepRun, ...]
     minutes: float
     left: int | None
     under_way: frozenset[str]
@@ -95,7 +95,7 @@ class Report:
         ConfigError: No run is done yet, the bounds do not fit, or a file is damaged.
     """
 
-    def __init__(self, place: SweepDirectory, bounds: Mapping[str, Bounds]) -> None:
+    def __init__(self, place: SweepDirectory, bounds: Mapping[str, ReturnScale]) -> None:
         self._found = _material(place)
         if not any(map(has_score, self._found.runs)):
             raise ConfigError(f"no run in {place.path} is done and has a return; see: distrl runs {place.path}")
@@ -128,7 +128,7 @@ class Report:
             made[f"table{end}.csv"] = partial(tables.comma_separated, comparison, self._wording)
         return made
 
-    def _section(self, comparison: Comparison, figures: Sequence[Figure]) -> Iterator[Element]:
+    def _section(self, comparison: Ranking, figures: Sequence[Figure]) -> Iterator[Element]:
         title = "All environments, normalised" if comparison.environment is None else comparison.environment
         yield element("h2", f"Results: {title}")
         yield table(*tables.cells(comparison, self._wording), tall=True)
@@ -148,7 +148,7 @@ class Report:
         if 2 < len(comparison.scored) <= MOST_IN_MATRIX:
             yield from _matrix(comparison)
 
-    def _drawn(self, comparison: Comparison) -> Iterator[Figure]:
+    def _drawn(self, comparison: Ranking) -> Iterator[Figure]:
         shown = comparison.scored[:LINES]
         if comparison.environment is not None and shown:
             metric, groups = _curves(self._found, shown)
@@ -179,7 +179,7 @@ class Report:
             )
 
 
-def _material(place: SweepDirectory) -> Material:
+def _material(place: SweepDirectory) -> SweepMaterial:
     sweep, _ = read_file(place.file, Sweep)
     runs, minutes = place.index(every_run(sweep))
     total = number_of_runs(sweep)
@@ -192,7 +192,7 @@ def _material(place: SweepDirectory) -> Material:
                 manifests.append(manifest)
         except ConfigError as error:
             passed_over.append(str(error))
-    return Material(
+    return SweepMaterial(
         place=place,
         sweep=sweep,
         base=load(file=place.base),
@@ -205,15 +205,15 @@ def _material(place: SweepDirectory) -> Material:
     )
 
 
-def _curves(found: Material, shown: Sequence[Combination]) -> tuple[str, tuple[Group, ...]]:
+def _curves(found: SweepMaterial, shown: Sequence[Combination]) -> tuple[str, tuple[PlotGroup, ...]]:
     """Return the metric of the learning curves, and the curves; empty where no run has one."""
-    sources: dict[str, list[Source]] = {}
+    sources: dict[str, list[PlottedRun]] = {}
     for one in shown:
         for run in filter(has_score, one.runs):
             path = found.place.run(run.planned)
             try:
                 sources.setdefault(one.label, []).append(
-                    Source(run.planned.name, path, read_table(path / "metrics.csv"))
+                    PlottedRun(run.planned.name, path, read_table(path / "metrics.csv"))
                 )
             except ConfigError as error:
                 found.passed_over.append(str(error))
@@ -226,18 +226,20 @@ def _curves(found: Material, shown: Sequence[Combination]) -> tuple[str, tuple[G
             nothing = np.empty(0)
             empty = Band(nothing, nothing, nothing, nothing)
             # Every combination keeps its place, and so its colour.
-            return metric, tuple(drawn.get(one.label, Group(one.label, (), empty)) for one in shown)
+            return metric, tuple(drawn.get(one.label, PlotGroup(one.label, (), empty)) for one in shown)
     return "", ()
 
 
-def _profiles(shown: Sequence[Combination]) -> tuple[Group, ...]:
+def _profiles(shown: Sequence[Combination]) -> tuple[PlotGroup, ...]:
     scores = np.concatenate([np.asarray(scores) for one in shown for scores in one.scores])
     margin = 0.03 * (scores.max() - scores.min()) or 0.5
     thresholds = np.linspace(scores.min() - margin, scores.max() + margin, THRESHOLDS)
-    return tuple(Group(one.label, (), Band(thresholds, *performance_profile(one.scores, thresholds))) for one in shown)
+    return tuple(
+        PlotGroup(one.label, (), Band(thresholds, *performance_profile(one.scores, thresholds))) for one in shown
+    )
 
 
-def _header(found: Material, compared: Sequence[Comparison]) -> Iterator[Element]:
+def _header(found: SweepMaterial, compared: Sequence[Ranking]) -> Iterator[Element]:
     states = Counter(run.outcome.state for run in found.runs)
     steps = sum(run.outcome.env_steps for run in found.runs)
     interrupted = states["interrupted"] - len(found.under_way)
@@ -267,7 +269,7 @@ def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def _varied(found: Material) -> Iterator[Element]:
+def _varied(found: SweepMaterial) -> Iterator[Element]:
     yield element("h2", "What varied")
     rows = []
     for path, varied in found.sweep.vary.items():
@@ -281,7 +283,7 @@ def _varied(found: Material) -> Iterator[Element]:
     yield table(("setting", "values"), rows)
 
 
-def _score(found: Material, bounds: Mapping[str, Bounds]) -> Iterator[Element]:
+def _score(found: SweepMaterial, bounds: Mapping[str, ReturnScale]) -> Iterator[Element]:
     """Tell what a score is, and what the numbers leave out."""
     scored = [run for run in found.runs if has_score(run)]
     evaluated = sum(run.outcome.is_evaluated for run in scored)
@@ -317,7 +319,7 @@ def _score(found: Material, bounds: Mapping[str, Bounds]) -> Iterator[Element]:
         yield element("p", f"Passed over: {line}", kind="bad")
 
 
-def _matrix(comparison: Comparison) -> Iterator[Element]:
+def _matrix(comparison: Ranking) -> Iterator[Element]:
     yield element("p", "Probability that a run of the row scores more than one of the column, with its 95 % interval:")
     found = each_over_each(comparison)
     labels = [one.label for one in comparison.scored]
@@ -331,7 +333,7 @@ def _probability(found: Interval) -> str:
     return f"{found.centre:.2f} ({found.low:.2f} … {found.high:.2f})"
 
 
-def _runs(found: Material) -> Iterator[Element]:
+def _runs(found: SweepMaterial) -> Iterator[Element]:
     failed = [run for run in found.runs if run.outcome.state == "failed"]
     if failed:
         yield element("h2", "Failed runs")
@@ -355,7 +357,7 @@ def _words(planned: Planned) -> str:
     return " ".join([*settings, f"seed {planned.seed}"])
 
 
-def _machine(found: Material) -> Iterator[Element]:
+def _machine(found: SweepMaterial) -> Iterator[Element]:
     if not found.manifests:
         return
     yield element("h2", "Machine and versions")
@@ -368,7 +370,7 @@ def _machine(found: Material) -> Iterator[Element]:
     yield table((), [(name, " | ".join(different)) for name, different in values.items()])
 
 
-def _reproduction(found: Material, bounds: Mapping[str, Bounds]) -> Iterator[Element]:
+def _reproduction(found: SweepMaterial, bounds: Mapping[str, ReturnScale]) -> Iterator[Element]:
     path = found.place.path
     yield element("h2", "How to reproduce")
     yield element("p", "Save this as again.yaml; secrets are masked in it:")
@@ -393,7 +395,7 @@ def sweep_file(sweep: Sweep, base: LoadedConfig) -> str:
     return text
 
 
-def _ending(comparison: Comparison, number: int) -> str:
+def _ending(comparison: Ranking, number: int) -> str:
     """Return the end of the names of files, before the dot."""
     if number == 1:
         return ""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from distrl.apps.experiments.directory import Run
+from distrl.apps.experiments.directory import SweepRun
 from distrl.apps.reports.intervals import Interval, improvement, interval
 from distrl.config.presets import nearest
 from distrl.config.secrets import masked
@@ -20,7 +20,7 @@ EVERY_SEED = "every seed"
 """Label of the only combination where only seeds vary."""
 
 
-class Bounds(NamedTuple):
+class ReturnScale(NamedTuple):
     """Returns that count as 0 and as 1."""
 
     low: float
@@ -40,7 +40,7 @@ class Combination:
 
     values: Mapping[str, Any]
     label: str
-    runs: tuple[Run, ...]
+    runs: tuple[SweepRun, ...]
     scores: tuple[tuple[float, ...], ...]
     score: Interval | None
 
@@ -66,7 +66,7 @@ class Combination:
         return sum(times) / len(times) / 60.0 if times else None
 
 
-class Comparison(NamedTuple):
+class Ranking(NamedTuple):
     """The combinations of one environment, or of all of them together, the best first.
 
     Attributes:
@@ -81,7 +81,7 @@ class Comparison(NamedTuple):
         return tuple(one for one in self.combinations if one.score is not None)
 
 
-def has_score(run: Run) -> bool:
+def has_score(run: SweepRun) -> bool:
     """Return whether a run is done and has a return."""
     return run.outcome.state == "done" and run.outcome.mean_return is not None
 
@@ -96,7 +96,7 @@ class Wording:
         names: Dotted path -> the shortest end that tells it from the others.
     """
 
-    def __init__(self, runs: Sequence[Run], among: Collection[str] = ()) -> None:
+    def __init__(self, runs: Sequence[SweepRun], among: Collection[str] = ()) -> None:
         paths = [*dict.fromkeys(path for run in runs for path in run.planned.values if path != ENVIRONMENT)]
         self.names = short_names(paths, among)
         self._digits = {
@@ -119,8 +119,8 @@ class Wording:
 
 
 def comparisons(
-    runs: Sequence[Run], shared: str, bounds: Mapping[str, Bounds], among: Collection[str] = ()
-) -> list[Comparison]:
+    runs: Sequence[SweepRun], shared: str, bounds: Mapping[str, ReturnScale], among: Collection[str] = ()
+) -> list[Ranking]:
     """Return the comparison of each environment; before them that of all, if there are bounds.
 
     Args:
@@ -131,15 +131,16 @@ def comparisons(
     Raises:
         ConfigError: There are bounds for one environment alone, for an unknown one, or not for all.
     """
-    found: dict[str, dict[str, list[Run]]] = {}
+    found: dict[str, dict[str, list[SweepRun]]] = {}
     for run in runs:
         of_environment = found.setdefault(str(run.planned.values.get(ENVIRONMENT, shared)), {})
         of_environment.setdefault(json.dumps(_apart(run)), []).append(run)
     _check(bounds, [*found])
     wording = Wording(runs, among)
     each = [
-        Comparison(
-            environment, _ordered([_combination([members], wording, [Bounds(0.0, 1.0)]) for members in of.values()])
+        Ranking(
+            environment,
+            _ordered([_combination([members], wording, [ReturnScale(0.0, 1.0)]) for members in of.values()]),
         )
         for environment, of in found.items()
     ]
@@ -152,10 +153,10 @@ def comparisons(
     ]
     limits = [bounds[environment] for environment in found]
     pooled = [_combination([of[key] for of in found.values()], wording, limits) for key in everywhere]
-    return [Comparison(None, _ordered(pooled)), *each]
+    return [Ranking(None, _ordered(pooled)), *each]
 
 
-def over_the_best(comparison: Comparison) -> dict[str, Interval]:
+def over_the_best(comparison: Ranking) -> dict[str, Interval]:
     """Return, for each other combination with a score, the probability that a run of it beats one of the best."""
     if not comparison.scored:
         return {}
@@ -163,7 +164,7 @@ def over_the_best(comparison: Comparison) -> dict[str, Interval]:
     return {one.label: improvement(one.scores, best.scores) for one in others}
 
 
-def each_over_each(comparison: Comparison) -> dict[tuple[str, str], Interval]:
+def each_over_each(comparison: Ranking) -> dict[tuple[str, str], Interval]:
     """Return the probability of improvement of every ordered pair of combinations with a score."""
     found = {}
     for place, one in enumerate(comparison.scored):
@@ -173,12 +174,12 @@ def each_over_each(comparison: Comparison) -> dict[tuple[str, str], Interval]:
     return found
 
 
-def _apart(run: Run) -> dict[str, Any]:
+def _apart(run: SweepRun) -> dict[str, Any]:
     """Return the values of a run apart from its environment."""
     return {path: value for path, value in run.planned.values.items() if path != ENVIRONMENT}
 
 
-def _combination(members: Sequence[Sequence[Run]], wording: Wording, limits: Sequence[Bounds]) -> Combination:
+def _combination(members: Sequence[Sequence[SweepRun]], wording: Wording, limits: Sequence[ReturnScale]) -> Combination:
     """Return the combination of the runs of each environment; without a score if there is none in one of them."""
     scores = tuple(
         tuple(
@@ -211,7 +212,7 @@ def _ordered(combinations: Sequence[Combination]) -> tuple[Combination, ...]:
     return tuple(found)
 
 
-def _check(bounds: Mapping[str, Bounds], environments: list[str]) -> None:
+def _check(bounds: Mapping[str, ReturnScale], environments: list[str]) -> None:
     if not bounds:
         return
     if len(environments) == 1:

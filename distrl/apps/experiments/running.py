@@ -9,8 +9,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from distrl.apps.config.configuration import load
-from distrl.apps.experiments.directory import Outcome, Run, SweepDirectory
-from distrl.apps.experiments.runs_here import Runs, runs_here
+from distrl.apps.experiments.directory import RunResult, SweepDirectory, SweepRun
+from distrl.apps.experiments.runs_here import ConcurrentRuns, runs_here
 from distrl.apps.experiments.sweep import Planned, Sweep, every_run, number_of_runs, planned_runs
 from distrl.config.document import parse_mapping
 from distrl.config.load import LoadedConfig, dump_given
@@ -30,7 +30,7 @@ _IN_ORDER = " after a last checkpoint"
 Say = Callable[[str], None]
 
 
-class Ending(NamedTuple):
+class LaunchEnd(NamedTuple):
     """The end of a launch of a sweep.
 
     Attributes:
@@ -39,7 +39,7 @@ class Ending(NamedTuple):
         exit_code: 0; 1 if runs have failed; 130 after Ctrl-C.
     """
 
-    runs: list[Run]
+    runs: list[SweepRun]
     left: int | None
     exit_code: int
 
@@ -71,8 +71,8 @@ def run_sweep(
     say: Say,
     *,
     again: bool = False,
-    elsewhere: Runs | None = None,
-) -> Ending:
+    elsewhere: ConcurrentRuns | None = None,
+) -> LaunchEnd:
     """Train every run that has not ended yet. A run that fails ends nothing but itself.
 
     Args:
@@ -95,7 +95,7 @@ class _Launch:
         self,
         sweep: Sweep,
         directory: SweepDirectory,
-        runs_under_way: Runs,
+        runs_under_way: ConcurrentRuns,
         parallel: int,
         interrupt: Interrupt,
         say: Say,
@@ -111,9 +111,9 @@ class _Launch:
         self._told = time.monotonic()
         for name, run in self._runs.items():
             if not run.outcome.has_ended and runs_under_way.take_up(run.planned):
-                self._runs[name] = Run(run.planned, Outcome("running"))
+                self._runs[name] = SweepRun(run.planned, RunResult("running"))
 
-    def run(self) -> Ending:
+    def run(self) -> LaunchEnd:
         if ended := sum(run.outcome.has_ended for run in self._runs.values()):
             self._say(f"{_runs(ended)} ended already")
         waiting = (planned for planned in planned_runs(self._sweep) if self._is_open(planned))
@@ -133,10 +133,10 @@ class _Launch:
         self._write()
         failed = any(run.outcome.state == "failed" for run in self._runs.values())
         code = int(failed) if self._interrupt.code is None else self._interrupt.code
-        return Ending(self._in_order, self._left, code)
+        return LaunchEnd(self._in_order, self._left, code)
 
     @property
-    def _in_order(self) -> list[Run]:
+    def _in_order(self) -> list[SweepRun]:
         return sorted(self._runs.values(), key=lambda run: run.planned.number)
 
     def _is_open(self, planned: Planned) -> bool:
@@ -153,7 +153,7 @@ class _Launch:
         return self._stopping or self._steps_are_spent or (self._total is None and self._barren >= BARREN)
 
     def _start(self, planned: Planned) -> None:
-        self._runs[planned.name] = Run(planned, Outcome("running"))
+        self._runs[planned.name] = SweepRun(planned, RunResult("running"))
         self._write()
         goes_on = self._under_way.start(planned)
         self._tell(f"{self._heading(planned)}{' goes on' if goes_on else ''} …")
@@ -164,13 +164,13 @@ class _Launch:
             outcome = replace(outcome, state="failed", error=self._under_way.cause(planned, code))
         failed_at_once = outcome.state == "failed" and not outcome.env_steps
         self._barren = self._barren + 1 if failed_at_once else 0
-        self._runs[planned.name] = Run(planned, outcome)
+        self._runs[planned.name] = SweepRun(planned, outcome)
         self._write()
         self._tell(f"{self._heading(planned)}: {self._words_of(outcome)}{self._time_left()}")
         if self._total is None and self._barren == BARREN:
             self._tell(f"the last {BARREN} runs failed before their first step, so no further one begins")
 
-    def _words_of(self, outcome: Outcome) -> str:
+    def _words_of(self, outcome: RunResult) -> str:
         if outcome.state == "interrupted":
             how = "begins anew" if self._under_way.outlive else "goes on"
             return f"stopped ({outcome.error or 'killed'}); it {how} with the next launch"
@@ -233,7 +233,7 @@ class _Launch:
         self._directory.write_index(self._in_order, self._minutes, self._total)
 
 
-def _unchanged(begun: Sequence[Run], sweep: Sweep, directory: SweepDirectory) -> Sequence[Run]:
+def _unchanged(begun: Sequence[SweepRun], sweep: Sweep, directory: SweepDirectory) -> Sequence[SweepRun]:
     """Return the runs that have begun.
 
     Raises:
@@ -255,7 +255,7 @@ def _runs(count: int) -> str:
     return "1 run" if count == 1 else f"{count} runs"
 
 
-def _outcome_words(outcome: Outcome) -> str:
+def _outcome_words(outcome: RunResult) -> str:
     if outcome.state == "failed":
         return f"FAILED: {outcome.error}"
     mean = "no episode finished" if outcome.mean_return is None else f"mean return {return_words(outcome.mean_return)}"

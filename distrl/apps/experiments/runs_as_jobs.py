@@ -26,7 +26,7 @@ LOOK_S = 2.0
 
 
 @dataclass(frozen=True)
-class Place:
+class JobsTarget:
     """The target of a sweep's jobs.
 
     Attributes:
@@ -76,7 +76,7 @@ class RunsAsJobs:
 
     outlive = True
 
-    def __init__(self, directory: SweepDirectory, most: int, place: Place, say: Callable[[str], None]) -> None:
+    def __init__(self, directory: SweepDirectory, most: int, place: JobsTarget, say: Callable[[str], None]) -> None:
         self._directory, self._most, self._place, self._say = directory, most, place, say
         self._records: dict[str, JobRecord] = {}
         self._last: dict[str, JobState] = {}

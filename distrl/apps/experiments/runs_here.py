@@ -11,7 +11,7 @@ from distrl.apps.experiments.sweep import Planned
 from distrl.errors import DistrlError
 
 
-class Runs(Protocol):
+class ConcurrentRuns(Protocol):
     """Runs that train at the same time.
 
     Attributes:

@@ -125,7 +125,7 @@ def _written_short(value: Any) -> Any:
     return {"values": value} if isinstance(value, list | tuple) else value
 
 
-class Budget(Section):
+class SweepBudget(Section):
     """Limits of the whole sweep; null: none."""
 
     runs: int | None = Field(None, ge=1)
@@ -179,7 +179,7 @@ class Sweep(Varying):
     """A run for each, of every combination: a list, or 1..5."""
     draw_seed: int = Field(0, ge=0)
     """Seed of the combinations that random draws."""
-    budget: Budget = Budget()
+    budget: SweepBudget = SweepBudget()
 
     @model_validator(mode="after")
     def _compares(self) -> "Sweep":

@@ -5,7 +5,7 @@ import io
 import re
 from collections.abc import Sequence
 
-from distrl.apps.experiments.results import Combination, Comparison, Wording, over_the_best
+from distrl.apps.experiments.results import Combination, Ranking, Wording, over_the_best
 from distrl.config.secrets import masked
 from distrl.errors import one_line
 from distrl.metrics.phrases import UNKNOWN, count_words, known, return_words
@@ -18,7 +18,7 @@ _LATEX = {
 _HEADS = ("runs", "mean return", "95 % interval", "steps", "minutes per run", "failed", "not done")
 
 
-def cells(comparison: Comparison, wording: Wording) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def cells(comparison: Ranking, wording: Wording) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return headings and rows, a column for each setting that varies."""
     mean = "mean score" if comparison.environment is None else "mean return"
     heads = tuple(mean if head == "mean return" else head for head in _HEADS)
@@ -27,7 +27,7 @@ def cells(comparison: Comparison, wording: Wording) -> tuple[tuple[str, ...], li
     ]
 
 
-def latex(comparison: Comparison, wording: Wording) -> bytes:
+def latex(comparison: Ranking, wording: Wording) -> bytes:
     """Return a tabular for the package booktabs, UTF-8."""
     heads, rows = cells(comparison, wording)
     lines = [" & ".join(map(_escaped, row)) + r" \\" for row in (heads, *rows)]
@@ -48,7 +48,7 @@ def latex(comparison: Comparison, wording: Wording) -> bytes:
     return text.encode()
 
 
-def comma_separated(comparison: Comparison, wording: Wording) -> bytes:
+def comma_separated(comparison: Ranking, wording: Wording) -> bytes:
     """Return a row for each combination, numbers in full, with the probability of improvement over the best; UTF-8."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")

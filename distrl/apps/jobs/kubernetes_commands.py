@@ -33,14 +33,14 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Namespace:
+class ClusterNamespace:
     """A namespace of a cluster, which a context of the user's kubeconfig reaches; "": none does."""
 
     context: str
     name: str
 
 
-def namespace_of(context: str | None, name: str | None) -> Namespace:
+def namespace_of(context: str | None, name: str | None) -> ClusterNamespace:
     """Return a namespace, by default that of the context; and the context, by default the current one.
 
     Raises:
@@ -53,10 +53,10 @@ def namespace_of(context: str | None, name: str | None) -> Namespace:
     if done.returncode:
         raise ConfigError(f"kubectl knows no context {context!r}; `kubectl config get-contexts` lists them")
     found = json.loads(done.stdout)["contexts"][0]
-    return Namespace(found["name"], name or found["context"].get("namespace") or "default")
+    return ClusterNamespace(found["name"], name or found["context"].get("namespace") or "default")
 
 
-def read(place: Namespace, path: str, **query: str) -> Object | None:
+def read(place: ClusterNamespace, path: str, **query: str) -> Object | None:
     """Return what the API has at a path; None if there is no such object.
 
     Raises:
@@ -73,7 +73,7 @@ def read(place: Namespace, path: str, **query: str) -> Object | None:
     return found
 
 
-def listed(place: Namespace, group: str, kind: str, **query: str) -> list[Object]:
+def listed(place: ClusterNamespace, group: str, kind: str, **query: str) -> list[Object]:
     """Return the objects of a kind in a namespace.
 
     Args:
@@ -89,7 +89,7 @@ def of_release(release: str, component: str | None = None) -> str:
     return f"{INSTANCE}={release}" + (f",{COMPONENT}={component}" if component else "")
 
 
-def create(place: Namespace, path: str, content: Object) -> bool:
+def create(place: ClusterNamespace, path: str, content: Object) -> bool:
     """Create an object; return False if there is one of this name.
 
     Raises:
@@ -102,26 +102,26 @@ def create(place: Namespace, path: str, content: Object) -> bool:
     return True
 
 
-def delete(place: Namespace, path: str) -> None:
+def delete(place: ClusterNamespace, path: str) -> None:
     """Delete an object, if it is there."""
     done = _kubectl(place, "delete", f"--raw={path}", changes=True)
     if done.returncode and _NOT_FOUND not in done.stderr:
         _require_success(done, "kubectl delete")
 
 
-def scale(place: Namespace, deployment: str, replicas: int) -> None:
+def scale(place: ClusterNamespace, deployment: str, replicas: int) -> None:
     """Set the number of Pods of a Deployment."""
     words = ("scale", "deployment", deployment, f"--replicas={replicas}")
     _require_success(_kubectl(place, *words, changes=True), "kubectl scale")
 
 
-def change(place: Namespace, kind: str, name: str, content: Object) -> None:
+def change(place: ClusterNamespace, kind: str, name: str, content: Object) -> None:
     """Merge fields into an object."""
     words = ("patch", kind, name, "--type=merge", f"--patch={json.dumps(content)}")
     _require_success(_kubectl(place, *words, changes=True), "kubectl patch")
 
 
-def execute(place: Namespace, pod: str, container: str, command: Sequence[str]) -> None:
+def execute(place: ClusterNamespace, pod: str, container: str, command: Sequence[str]) -> None:
     """Run a command in a Pod.
 
     Raises:
@@ -133,7 +133,7 @@ def execute(place: Namespace, pod: str, container: str, command: Sequence[str]) 
         raise ConfigError(told[-1].removeprefix("distrl: error: ") if told else _words(done))
 
 
-def log_of(place: Namespace, selector: str, since: str | None) -> str:
+def log_of(place: ClusterNamespace, selector: str, since: str | None) -> str:
     """Return the lines of the Pods that a selector names, each with its Pod and time.
 
     Args:
@@ -146,7 +146,7 @@ def log_of(place: Namespace, selector: str, since: str | None) -> str:
     return done.stdout
 
 
-def rendered(place: Namespace, release: str, values: Mapping[str, Any]) -> str:
+def rendered(place: ClusterNamespace, release: str, values: Mapping[str, Any]) -> str:
     """Return the chart's manifests with these values; the cluster is not asked.
 
     Raises:
@@ -157,7 +157,7 @@ def rendered(place: Namespace, release: str, values: Mapping[str, Any]) -> str:
     return done.stdout
 
 
-def is_installed(place: Namespace, release: str) -> bool:
+def is_installed(place: ClusterNamespace, release: str) -> bool:
     """Whether there is a release of this name, also one whose installation has failed."""
     done = _helm(place, "status", release)
     if done.returncode and _NO_RELEASE in done.stderr:
@@ -166,7 +166,7 @@ def is_installed(place: Namespace, release: str) -> bool:
     return True
 
 
-def install(place: Namespace, release: str, values: Mapping[str, Any]) -> bool:
+def install(place: ClusterNamespace, release: str, values: Mapping[str, Any]) -> bool:
     """Install the chart; return False if there is a release of this name. What is made before an error is left.
 
     Raises:
@@ -180,7 +180,7 @@ def install(place: Namespace, release: str, values: Mapping[str, Any]) -> bool:
     return True
 
 
-def uninstall(place: Namespace, release: str) -> bool:
+def uninstall(place: ClusterNamespace, release: str) -> bool:
     """Remove a release; return False if there is none of this name. What the chart keeps (claims) stays."""
     done = _helm(place, "uninstall", release)
     if done.returncode and _NO_RELEASE in done.stderr:
@@ -190,14 +190,14 @@ def uninstall(place: Namespace, release: str) -> bool:
 
 
 def _kubectl(
-    place: Namespace, *words: str, text: str | None = None, changes: bool = False
+    place: ClusterNamespace, *words: str, text: str | None = None, changes: bool = False
 ) -> "subprocess.CompletedProcess[str]":
     where = (f"--context={place.context}", f"--namespace={place.name}")
     first, *rest = words  # before a `--` that ends the options
     return _run("kubectl", first, *where, *rest, text=text, limit_s=CHANGE_LIMIT_S if changes else QUERY_LIMIT_S)
 
 
-def _helm(place: Namespace, *words: str, text: str | None = None) -> "subprocess.CompletedProcess[str]":
+def _helm(place: ClusterNamespace, *words: str, text: str | None = None) -> "subprocess.CompletedProcess[str]":
     where = (*([f"--kube-context={place.context}"] if place.context else []), f"--namespace={place.name}")
     return _run("helm", *words, *where, text=text, limit_s=CHANGE_LIMIT_S)
 

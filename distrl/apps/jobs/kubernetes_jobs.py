@@ -11,7 +11,7 @@ from dataclasses import replace
 from distrl.apps.config.kubernetes import at
 from distrl.apps.jobs import kubernetes_commands as kubernetes
 from distrl.apps.jobs.kubernetes_checks import pods_for
-from distrl.apps.jobs.kubernetes_commands import COMPONENT, INSTANCE, Namespace, Object, of_release
+from distrl.apps.jobs.kubernetes_commands import COMPONENT, INSTANCE, ClusterNamespace, Object, of_release
 from distrl.apps.jobs.kubernetes_log import PodLogs
 from distrl.apps.jobs.kubernetes_plan import plan_of
 from distrl.apps.jobs.kubernetes_state import (
@@ -225,13 +225,13 @@ def _left(record: JobRecord) -> str:
     return f"distrl stop {record.run_id} --now removes what is left of its release"
 
 
-def _place(record: JobRecord) -> Namespace:
+def _place(record: JobRecord) -> ClusterNamespace:
     if record.address is None:
         raise ConfigError(f"the record of {record.run_id} is damaged: it has no address")
-    return Namespace(record.address, record.handle(_NAMESPACE))
+    return ClusterNamespace(record.address, record.handle(_NAMESPACE))
 
 
-def _claims(place: Namespace, run_id: str) -> list[str]:
+def _claims(place: ClusterNamespace, run_id: str) -> list[str]:
     """Return the names of the claims of releases of this name, which outlive them."""
     found = kubernetes.listed(place, _CORE, "persistentvolumeclaims", labelSelector=of_release(run_id))
     return [claim["metadata"]["name"] for claim in found]
@@ -259,7 +259,9 @@ def _make_secret(job: Job, release: Release) -> None:
         raise _taken(job.run_id, f"the Secret {release.secret} of namespace {release.place.name} exists")
 
 
-def _undo(place: Namespace, run_id: str, secret: str | None, claims: Sequence[str], error: BaseException) -> None:
+def _undo(
+    place: ClusterNamespace, run_id: str, secret: str | None, claims: Sequence[str], error: BaseException
+) -> None:
     """Remove what an installation has made before it failed.
 
     Args:
@@ -274,7 +276,7 @@ def _undo(place: Namespace, run_id: str, secret: str | None, claims: Sequence[st
         raise ConfigError(f"{error}; its parts may be left (helm uninstall {run_id}): {left}") from error
 
 
-def _remove(place: Namespace, run_id: str, secret: str | None, claims: Sequence[str]) -> None:
+def _remove(place: ClusterNamespace, run_id: str, secret: str | None, claims: Sequence[str]) -> None:
     """Remove a release, its Secret and its claims but those that were there before."""
     kubernetes.uninstall(place, run_id)
     for claim in _claims(place, run_id):
@@ -283,13 +285,13 @@ def _remove(place: Namespace, run_id: str, secret: str | None, claims: Sequence[
     _delete_secret(place, secret)
 
 
-def _delete_secret(place: Namespace, name: str | None) -> None:
+def _delete_secret(place: ClusterNamespace, name: str | None) -> None:
     """Delete the Secret that distrl has made; none if there is no name."""
     if name:
         kubernetes.delete(place, f"{_secrets(place)}/{name}")
 
 
-def _secrets(place: Namespace) -> str:
+def _secrets(place: ClusterNamespace) -> str:
     return f"/{_CORE}/namespaces/{place.name}/secrets"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from distrl.apps.config.kubernetes import at
 from distrl.apps.jobs.kubernetes_checks import check_config, pod_bounds
-from distrl.apps.jobs.kubernetes_commands import CHART, Namespace, namespace_of
+from distrl.apps.jobs.kubernetes_commands import CHART, ClusterNamespace, namespace_of
 from distrl.apps.jobs.record import CONFIG_FILE, Job
 from distrl.config.document import parse_mapping
 from distrl.environments.extras import extras_of
@@ -35,7 +35,7 @@ class Release:
         secret: Name of the Secret that distrl makes for it; None: it names one that exists.
     """
 
-    place: Namespace
+    place: ClusterNamespace
     name: str
     values: dict[str, Any]
     secret: str | None
@@ -56,13 +56,13 @@ def release_of(job: Job, *, secrets: bool = True) -> Release:
     return Release(_place(job), name, values, None if existing else name)
 
 
-def _place(job: Job) -> Namespace:
+def _place(job: Job) -> ClusterNamespace:
     name = job.config.kubernetes.namespace
     try:
         return namespace_of(job.address, name)
     except ConfigError:
         if job.dry and job.address is None:
-            return Namespace("", name or "default")
+            return ClusterNamespace("", name or "default")
         raise
 
 

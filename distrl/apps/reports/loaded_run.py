@@ -56,7 +56,7 @@ class LoadedRun:
         if over not in X_AXES:
             raise ConfigError(f"over {over!r}: {nearest(over, [*X_AXES])}")
         name = self.path.resolve().name
-        sources = {name: [plots.Source(name, self.path, self.metrics)]}
+        sources = {name: [plots.PlottedRun(name, self.path, self.metrics)]}
         options = plots.CurveOptions(over)
         return Picture(pictures.picture([plots.panel(sources, metric, None, options)], "png", options))
 

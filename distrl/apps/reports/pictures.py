@@ -19,7 +19,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from distrl.apps.reports.curves import Curve, Statistic
 from distrl.apps.reports.intervals import Interval
-from distrl.apps.reports.plots import LIGHT, CurveOptions, Group, Palette, Panel
+from distrl.apps.reports.plots import LIGHT, CurveOptions, Palette, Panel, PlotGroup
 from distrl.errors import one_line
 from distrl.metrics.snapshot import MEANINGS, METRICS
 
@@ -61,7 +61,7 @@ def picture(
         return _rendered(figure, form)
 
 
-def small_picture(groups: Sequence[Group], over: str, palette: Palette, *, from_zero: bool) -> str:
+def small_picture(groups: Sequence[PlotGroup], over: str, palette: Palette, *, from_zero: bool) -> str:
     """Draw one panel as SVG, without texts except at its axes; the y axis begins at 0 or at the least value."""
     with _style(palette):
         figure, axes = _one_panel((5.2, 2.5), transparent=True)
@@ -129,7 +129,7 @@ def tracks_picture(panels: Sequence[Tracks], note: str) -> bytes:
 
 
 def band_picture(
-    groups: Sequence[Group], x_label: str, y_label: str, form: str, palette: Palette, *, in_page: bool
+    groups: Sequence[PlotGroup], x_label: str, y_label: str, form: str, palette: Palette, *, in_page: bool
 ) -> bytes:
     """Draw the bands of groups, or the curve of a group without one.
 
@@ -189,7 +189,7 @@ def _one_panel(size: tuple[float, float], *, transparent: bool) -> tuple[Figure,
     return figure, axes
 
 
-def _looks(groups: Sequence[Group], palette: Palette) -> dict[str, dict[str, Any]]:
+def _looks(groups: Sequence[PlotGroup], palette: Palette) -> dict[str, dict[str, Any]]:
     return {group.label: _look(place, palette) for place, group in enumerate(groups)}
 
 
@@ -210,7 +210,9 @@ def _draw_panel(axes: Axes, panel: Panel, looks: Mapping[str, dict[str, Any]]) -
     axes.set_title(f"{panel.metric} and {panel.second}")
 
 
-def _draw(axes: Axes, groups: Sequence[Group], looks: Mapping[str, dict[str, Any]], style: Any | None = None) -> None:
+def _draw(
+    axes: Axes, groups: Sequence[PlotGroup], looks: Mapping[str, dict[str, Any]], style: Any | None = None
+) -> None:
     """Draw every run, thinly if there is a band, with the centre of the band in front."""
     for group in groups:
         look = looks[group.label] | ({} if style is None else {"linestyle": style})

@@ -47,7 +47,7 @@ FOLDER = "folder"
 
 
 @dataclass(frozen=True)
-class Source:
+class PlottedRun:
     """A run's numbers and name."""
 
     name: str
@@ -56,7 +56,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Group:
+class PlotGroup:
     """Runs that are drawn together: a line for each, and a band for several that have common x."""
 
     label: str
@@ -69,9 +69,9 @@ class Panel:
     """One pair of axes: a metric of every group, and optionally another one on a second y axis."""
 
     metric: str
-    groups: tuple[Group, ...]
+    groups: tuple[PlotGroup, ...]
     second: str | None = None
-    second_groups: tuple[Group, ...] = ()
+    second_groups: tuple[PlotGroup, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class CurveOptions:
     statistic: Statistic = "mean"
 
 
-def read_sources(paths: Sequence[Path], trouble: Callable[[str], None]) -> list[Source]:
+def read_sources(paths: Sequence[Path], trouble: Callable[[str], None]) -> list[PlottedRun]:
     """Read the numbers of runs; `trouble` gets a line for each that is skipped, damaged or without a row yet."""
     sources, reasons = [], []
     for name, path in zip(short_names(paths), paths, strict=True):
@@ -98,7 +98,7 @@ def read_sources(paths: Sequence[Path], trouble: Callable[[str], None]) -> list[
             reasons.append(str(error))
             continue
         if any(map(len, table.values())):
-            sources.append(Source(name, path, table))
+            sources.append(PlottedRun(name, path, table))
         else:
             reasons.append(f"{path} has no numbers yet; wait for its first updates")
     if not sources:
@@ -108,7 +108,7 @@ def read_sources(paths: Sequence[Path], trouble: Callable[[str], None]) -> list[
     return sources
 
 
-def group_sources(sources: Sequence[Source], by: str | None) -> dict[str, list[Source]]:
+def group_sources(sources: Sequence[PlottedRun], by: str | None) -> dict[str, list[PlottedRun]]:
     """Group runs by label.
 
     Args:
@@ -121,19 +121,21 @@ def group_sources(sources: Sequence[Source], by: str | None) -> dict[str, list[S
         labels = short_names([source.path.resolve().parent for source in sources])
     else:
         labels = [value_of(read_settings(source.path / "config.yaml"), by) for source in sources]
-    groups: dict[str, list[Source]] = {}
+    groups: dict[str, list[PlottedRun]] = {}
     for label, source in sorted(zip(labels, sources, strict=True), key=lambda pair: by_number(pair[0])):
         groups.setdefault(label, []).append(source)
     return groups
 
 
-def panel(groups: Mapping[str, Sequence[Source]], metric: str, second: str | None, options: CurveOptions) -> Panel:
+def panel(groups: Mapping[str, Sequence[PlottedRun]], metric: str, second: str | None, options: CurveOptions) -> Panel:
     """Make one pair of axes."""
     shown = draw_groups(groups, metric, options)
     return Panel(metric, shown, second, () if second is None else draw_groups(groups, second, options))
 
 
-def draw_groups(groups: Mapping[str, Sequence[Source]], metric: str, options: CurveOptions) -> tuple[Group, ...]:
+def draw_groups(
+    groups: Mapping[str, Sequence[PlottedRun]], metric: str, options: CurveOptions
+) -> tuple[PlotGroup, ...]:
     """Return curves and bands of one metric, without the runs and groups that have no number of it."""
     tables = [source.table for sources in groups.values() for source in sources]
     known = dict.fromkeys(name for table in tables for name in table)
@@ -150,8 +152,8 @@ def draw_groups(groups: Mapping[str, Sequence[Source]], metric: str, options: Cu
     return tuple(shown)
 
 
-def _group(label: str, found: Sequence[Curve], options: CurveOptions) -> Group:
+def _group(label: str, found: Sequence[Curve], options: CurveOptions) -> PlotGroup:
     smooth = [Curve(each.x, smoothed(each.y, options.window)) for each in found]
     around = band(smooth, options.statistic) if len(smooth) > 1 else None
     lines = tuple(thinned(each, MOST_POINTS) for each in smooth)
-    return Group(label, lines, around if around is not None and len(around.x) else None)
+    return PlotGroup(label, lines, around if around is not None and len(around.x) else None)

@@ -12,14 +12,14 @@ from xml.etree.ElementTree import Element
 from distrl.apps.reports.curves import Curve, curve, thinned
 from distrl.apps.reports.page import LINES, element, inline_svg, table, whole_page
 from distrl.apps.reports.pictures import small_picture
-from distrl.apps.reports.plots import Group, Palette
+from distrl.apps.reports.plots import Palette, PlotGroup
 from distrl.config.settings import Settings, read_settings
 from distrl.errors import EXIT_OK, ConfigError
 from distrl.files import read_end, read_small
 from distrl.metrics.phrases import NO_EPISODE, count_words, known, return_words, waiting_words
 from distrl.metrics.snapshot import MEANINGS, is_other_return
 from distrl.runs.directories import Manifest, Run
-from distrl.runs.listing import Entry, entry
+from distrl.runs.listing import ListedRun, entry
 from distrl.runs.metrics_csv import Table, read_table
 from distrl.runs.summary import conservation, duration, outcome
 
@@ -28,11 +28,11 @@ MOST_EVENT_BYTES, MOST_DESCRIPTION_BYTES = 2**20, 2**24
 
 
 @dataclass(frozen=True)
-class Material:
+class RunMaterial:
     """The files of a run, read."""
 
     run: Run
-    entry: Entry
+    entry: ListedRun
     table: Table
     settings: Settings
     manifest: Manifest | None
@@ -51,10 +51,10 @@ def report(run: Run) -> bytes:
     return whole_page(f"{found.entry.name} · distrl", element("main", *sections))
 
 
-def _material(run: Run) -> Material:
+def _material(run: Run) -> RunMaterial:
     log = run.path / "logs" / "events.log"
     events = read_end(log, MOST_EVENT_BYTES).decode(errors="replace").splitlines() if log.is_file() else []
-    return Material(
+    return RunMaterial(
         run=run,
         entry=entry(run, run.path.resolve().name),
         table=read_table(run.path / "metrics.csv"),
@@ -76,7 +76,7 @@ def _described_environment(path: Path) -> dict[str, Any]:
     return described if isinstance(described, dict) else {}
 
 
-def _header(found: Material) -> Iterator[Element]:
+def _header(found: RunMaterial) -> Iterator[Element]:
     one, summary = found.entry, found.run.summary
     yield element("h1", one.name)
     facts = [f"{one.algorithm or found.settings['algorithm.name'].text}", one.env or "", f"seed {one.seed}"]
@@ -94,7 +94,7 @@ def _header(found: Material) -> Iterator[Element]:
     )
 
 
-def _tiles(one: Entry) -> list[tuple[str, str]]:
+def _tiles(one: ListedRun) -> list[tuple[str, str]]:
     tiles = [
         ("return, last 100 episodes", known(one.mean_return_100, return_words, NO_EPISODE)),
         ("best return", known(one.best_mean_return_100, return_words)),
@@ -110,12 +110,12 @@ def _tiles(one: Entry) -> list[tuple[str, str]]:
     return tiles
 
 
-def _figures(found: Material) -> Iterator[Element]:
+def _figures(found: RunMaterial) -> Iterator[Element]:
     yield element("h2", "Curves")
     yield element("div", *figures(found.table), kind="figures")
 
 
-def _accounting(found: Material) -> Iterator[Element]:
+def _accounting(found: RunMaterial) -> Iterator[Element]:
     summary = found.run.summary
     if summary is None:
         return
@@ -131,19 +131,19 @@ def _accounting(found: Material) -> Iterator[Element]:
     yield table((), rows)
 
 
-def _configuration(found: Material) -> Iterator[Element]:
+def _configuration(found: RunMaterial) -> Iterator[Element]:
     given = [(path, each.text, each.origin) for path, each in found.settings.items() if each.origin != "default"]
     yield element("h2", "What was set")
     yield table(("setting", "value", "origin"), given)
 
 
-def _whole_configuration(found: Material) -> Iterator[Element]:
+def _whole_configuration(found: RunMaterial) -> Iterator[Element]:
     yield element("h2", "The whole configuration")
     rows = [(path, each.text, each.origin) for path, each in found.settings.items()]
     yield table(("setting", "value", "origin"), rows, [origin == "default" for _, _, origin in rows])
 
 
-def _environment(found: Material) -> Iterator[Element]:
+def _environment(found: RunMaterial) -> Iterator[Element]:
     if not found.environment:
         return
     yield element("h2", "Environment")
@@ -157,7 +157,7 @@ def _environment(found: Material) -> Iterator[Element]:
     yield table((), rows)
 
 
-def _machine(found: Material) -> Iterator[Element]:
+def _machine(found: RunMaterial) -> Iterator[Element]:
     yield element("h2", "Machine and versions")
     told = found.manifest
     if told is None:
@@ -180,7 +180,7 @@ def machine_rows(told: Manifest) -> list[tuple[str, str]]:
     ]
 
 
-def _reproduction(found: Material) -> Iterator[Element]:
+def _reproduction(found: RunMaterial) -> Iterator[Element]:
     path, told = found.run.path, found.manifest
     yield element("h2", "How to reproduce")
     if told is not None:
@@ -198,7 +198,7 @@ def _reproduction(found: Material) -> Iterator[Element]:
     yield element("p", note if exact else many, kind="dim")
 
 
-def _events(found: Material) -> Iterator[Element]:
+def _events(found: RunMaterial) -> Iterator[Element]:
     if not found.events:
         return
     yield element("h2", "Events")
@@ -246,7 +246,7 @@ def _figure(table: Table, caption: str, names: Sequence[str], from_zero: bool) -
     curves = {name: thinned(points, MOST_POINTS) for name, points in curves.items() if len(points.x)}
     if not curves:
         return None
-    groups = [Group(name, (points,), None) for name, points in curves.items()]
+    groups = [PlotGroup(name, (points,), None) for name, points in curves.items()]
     svg = small_picture(groups, "steps", PALETTE, from_zero=from_zero)
     label = "; ".join(f"{MEANINGS.get(name, name)}: {_told(points)}" for name, points in curves.items())
     keys = [element("small", " ", key(place, name), kind="dim") for place, name in enumerate(curves)]

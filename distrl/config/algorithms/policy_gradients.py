@@ -10,7 +10,7 @@ from distrl.config.algorithms.section import AlgorithmContext, AlgorithmSection,
 RewardClipping = Literal["clamp_one", "soft_asymmetric"]
 
 
-class PolicySection(AlgorithmSection):
+class UnrollPolicySection(AlgorithmSection):
     """Fields of algorithms that learn a policy from whole unrolls with single rewards."""
 
     live: ClassVar[Mapping[str, str]] = {"entropy_weight": "weight of the entropy that the loss rewards"}
@@ -26,7 +26,7 @@ class PolicySection(AlgorithmSection):
         return "policy"
 
 
-class PolicyGradientSection(PolicySection):
+class PolicyGradientSection(UnrollPolicySection):
     """Fields of those whose policy and value are one loss."""
 
     value_loss_weight: float = Field(0.5, ge=0.0)

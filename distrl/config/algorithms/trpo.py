@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from distrl.config.algorithms.policy_gradients import (
-    PolicySection,
+    UnrollPolicySection,
     check_minibatches,
     check_normalized,
     items_of_epochs,
@@ -14,7 +14,7 @@ from distrl.config.algorithms.policy_gradients import (
 from distrl.config.algorithms.section import AlgorithmContext
 
 
-class TrpoParameters(PolicySection):
+class TrpoParameters(UnrollPolicySection):
     """TRPO (Schulman et al. 2015, arXiv:1502.05477): natural gradient steps of the policy, of bounded divergence.
 
     The optimizer of section `network` moves the value function alone, so that needs a network of its own:
@@ -26,7 +26,7 @@ class TrpoParameters(PolicySection):
     implementation: ClassVar[str] = "distrl.algorithms.trpo:Trpo"
     batch_size: ClassVar[int] = 2
     live: ClassVar[Mapping[str, str]] = {
-        **PolicySection.live,
+        **UnrollPolicySection.live,
         "max_kl": "largest mean KL(old || new) of an update, in nats",
     }
 

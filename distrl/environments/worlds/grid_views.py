@@ -43,7 +43,7 @@ _AGENT_SIGNS = "^>v<"
 _PIXELS_PER_FIELD = 32
 
 
-class Place(NamedTuple):
+class Pose(NamedTuple):
     """Where the agent is: `orientation` counts quarter turns to the right from up."""
 
     position: Position
@@ -54,7 +54,7 @@ class StateView(NamedTuple):
     """One state representation: the space of what the agent sees at a place, and the function that returns it."""
 
     space: Space[Any]
-    observe: Callable[[Place], Any]
+    observe: Callable[[Pose], Any]
 
 
 def state_view(grid: GridMap, representation: str, *, turns: bool) -> StateView:
@@ -65,31 +65,31 @@ def state_view(grid: GridMap, representation: str, *, turns: bool) -> StateView:
     return makers[representation](grid, turns)
 
 
-def discrete_state(grid: GridMap, place: Place, *, turns: bool) -> int:
+def discrete_state(grid: GridMap, place: Pose, *, turns: bool) -> int:
     """The field's number, and with an orientation ``4 · number + orientation``."""
     number = grid.number(place.position)
     return 4 * number + place.orientation if turns else number
 
 
-def place_of(grid: GridMap, state: int, *, turns: bool) -> Place:
+def place_of(grid: GridMap, state: int, *, turns: bool) -> Pose:
     """The inverse of `discrete_state`."""
     number, orientation = divmod(int(state), 4) if turns else (int(state), 0)
-    return Place(grid.position(number), orientation)
+    return Pose(grid.position(number), orientation)
 
 
-def camera_image(grid: GridMap, place: Place) -> Image:
+def camera_image(grid: GridMap, place: Pose) -> Image:
     """uint8 [rows, columns, 3], red first: one pixel per field, the agent's over its field's."""
     image = np.array([[COLOURS[field] for field in line] for line in grid.lines], np.uint8)
     image[place.position.y, place.position.x] = AGENT_COLOURS[place.orientation]
     return image
 
 
-def large_image(grid: GridMap, place: Place) -> Image:
+def large_image(grid: GridMap, place: Pose) -> Image:
     """The camera's image for people: uint8 [32 · rows, 32 · columns, 3]."""
     return camera_image(grid, place).repeat(_PIXELS_PER_FIELD, axis=0).repeat(_PIXELS_PER_FIELD, axis=1)
 
 
-def text_image(grid: GridMap, place: Place, *, turns: bool) -> str:
+def text_image(grid: GridMap, place: Pose, *, turns: bool) -> str:
     """The map's rows, with the agent as X, or as an arrow where it has an orientation."""
     x, y = place.position
     sign = _AGENT_SIGNS[place.orientation] if turns else "X"
@@ -107,7 +107,7 @@ def _coordinates(grid: GridMap, turns: bool) -> StateView:
     low = [0, 0, *([-1, -1] if turns else [])]
     high = [grid.columns - 1, grid.rows - 1, *([1, 1] if turns else [])]
 
-    def observe(place: Place) -> NDArray[np.float32]:
+    def observe(place: Pose) -> NDArray[np.float32]:
         direction = DIRECTIONS[place.orientation] if turns else ()
         return np.array([*place.position, *direction], np.float32)
 

@@ -17,7 +17,7 @@ from distrl.environments.worlds.grid_maps import ENDS, FIRE, FREE, REWARDS, STAR
 from distrl.environments.worlds.grid_views import (
     DIRECTIONS,
     Image,
-    Place,
+    Pose,
     discrete_state,
     large_image,
     place_of,
@@ -78,7 +78,7 @@ class GridWorld(gymnasium.Env[Any, Any]):
             for x, field in enumerate(line)
             if field in (FREE, START)
         ]
-        self._place = Place(self.grid.start)
+        self._place = Pose(self.grid.start)
         self._steps = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -89,10 +89,10 @@ class GridWorld(gymnasium.Env[Any, Any]):
         """
         super().reset(seed=seed, options=options)
         self._steps = 0
-        self._place = Place(self.grid.start)
+        self._place = Pose(self.grid.start)
         if (options or {}).get("randomize", self._randomize_start):
             position = self._starts[self.np_random.integers(len(self._starts))]
-            self._place = Place(position, int(self.np_random.integers(4)) if self._turns else 0)
+            self._place = Pose(position, int(self.np_random.integers(4)) if self._turns else 0)
         return self._view.observe(self._place), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -140,13 +140,13 @@ class GridWorld(gymnasium.Env[Any, Any]):
             return large_image(self.grid, self._place)
         return text_image(self.grid, self._place, turns=self._turns) if self.render_mode == "ansi" else None
 
-    def _after(self, place: Place, action: Any) -> Place:
+    def _after(self, place: Pose, action: Any) -> Pose:
         if not self._turns:
-            return Place(self.grid.moved(place.position, DIRECTIONS[int(action)], 1))
+            return Pose(self.grid.moved(place.position, DIRECTIONS[int(action)], 1))
         moves: Mapping[str, int] = {name: int(value) for name, value in action.items()}
         orientation = (place.orientation + moves["turn"]) % 4
         fields = 2 if moves["jump"] else moves["forward"]
-        return Place(self.grid.moved(place.position, DIRECTIONS[orientation], fields), orientation)
+        return Pose(self.grid.moved(place.position, DIRECTIONS[orientation], fields), orientation)
 
 
 _PASSABLE = frozenset({START, FREE, FIRE})

@@ -5,7 +5,16 @@ from typing import Literal
 
 import numpy as np
 
-from distrl.networks.actions.family import ActionFamily, Distribution, Sampler, Seed, Tensor, check_ranks, ops, random
+from distrl.networks.actions.family import (
+    ActionFamily,
+    ActionSampler,
+    Distribution,
+    Seed,
+    Tensor,
+    check_ranks,
+    ops,
+    random,
+)
 from distrl.types import ActionSpec, Array, FloatArray, MultiBinarySpec
 
 
@@ -23,7 +32,7 @@ class BernoulliSpec(ActionFamily):
     def fits(self, action: ActionSpec) -> bool:
         return isinstance(action, MultiBinarySpec) and self.n == action.n
 
-    def sampler(self) -> Sampler:
+    def sampler(self) -> ActionSampler:
         return BernoulliSampler()
 
     def distribution(self) -> "Bernoulli":

@@ -16,7 +16,16 @@ from distrl.networks.actions.bounded import (
     tensor_fraction_of,
     tensor_scaled,
 )
-from distrl.networks.actions.family import HALF_LOG_2PI, Distribution, Sampler, Seed, Tensor, check_ranks, ops, random
+from distrl.networks.actions.family import (
+    HALF_LOG_2PI,
+    ActionSampler,
+    Distribution,
+    Seed,
+    Tensor,
+    check_ranks,
+    ops,
+    random,
+)
 from distrl.types import Array, FloatArray
 
 RAW_HIGH = 1000.0
@@ -30,7 +39,7 @@ class BetaSpec(BoundedFamily):
 
     kind: Literal["beta"] = "beta"
 
-    def sampler(self) -> Sampler:
+    def sampler(self) -> ActionSampler:
         return BetaSampler(self)
 
     def distribution(self) -> "Beta":

@@ -11,8 +11,8 @@ import numpy as np
 
 from distrl.networks.actions.family import (
     ActionFamily,
+    ActionSampler,
     Distribution,
-    Sampler,
     Seed,
     Tensor,
     check_ranks,
@@ -40,7 +40,7 @@ class CategoricalSpec(ActionFamily):
     def fits(self, action: ActionSpec) -> bool:
         return isinstance(action, DiscreteSpec) and self.n == action.n
 
-    def sampler(self) -> Sampler:
+    def sampler(self) -> ActionSampler:
         return CategoricalSampler()
 
     def distribution(self) -> "Categorical":
@@ -67,7 +67,7 @@ class MultiCategoricalSpec(ActionFamily):
     def fits(self, action: ActionSpec) -> bool:
         return isinstance(action, MultiDiscreteSpec) and self.choices == action.choices
 
-    def sampler(self) -> Sampler:
+    def sampler(self) -> ActionSampler:
         return MultiCategoricalSampler(self)
 
     def distribution(self) -> "MultiCategorical":

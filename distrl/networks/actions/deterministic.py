@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from distrl.networks.actions.bounded import BoundedFamily
-from distrl.networks.actions.family import ModeSampler, Sampler, UndrawnFamily
+from distrl.networks.actions.family import ActionSampler, ModeSampler, UndrawnFamily
 from distrl.types import Array, FloatArray
 
 
@@ -24,7 +24,7 @@ class DeterministicSpec(UndrawnFamily, BoundedFamily):
     def parameters_size(self) -> int:
         return len(self.low)
 
-    def sampler(self) -> Sampler:
+    def sampler(self) -> ActionSampler:
         return DeterministicSampler(self)
 
 

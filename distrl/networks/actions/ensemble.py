@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from distrl.networks.actions.categorical import greedy
-from distrl.networks.actions.family import ModeSampler, Sampler, UndrawnFamily
+from distrl.networks.actions.family import ActionSampler, ModeSampler, UndrawnFamily
 from distrl.networks.actions.values import ValuesSpec
 from distrl.types import ActionSpec, Array, DiscreteSpec, FloatArray, IntArray
 
@@ -48,7 +48,7 @@ class EnsembleSpec(UndrawnFamily):
     def fits(self, action: ActionSpec) -> bool:
         return isinstance(action, DiscreteSpec) and self.n == action.n
 
-    def sampler(self) -> Sampler:
+    def sampler(self) -> ActionSampler:
         return EnsembleSampler(self)
 
     def of_members(self, parameters: FloatArray) -> FloatArray:

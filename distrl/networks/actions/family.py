@@ -2,7 +2,7 @@
 
 A policy puts out one flat float32 array [..., P] per action, named by `policy_output`. The table in
 `networks/actions/__init__.py` says what the numbers mean. The learner reads them by the family's `Distribution`, the
-actor by its `Sampler`; tests hold the two together. Both stand in the family's file, although actors never import
+actor by its `ActionSampler`; tests hold the two together. Both stand in the family's file, although actors never import
 Keras: `ops` and `random` import it when a distribution first computes something.
 """
 
@@ -31,7 +31,7 @@ is finite, and equal on both sides, however saturated the policy is. tanh u come
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
-class Sampler(Protocol):
+class ActionSampler(Protocol):
     """How an actor takes one action, given its parameters, float32 [B, P].
 
     A log-probability is that of the action as it travels, rounded and clipped: the learner sees nothing else.
@@ -52,7 +52,7 @@ class ModeSampler(ABC):
 
     @abstractmethod
     def mode(self, parameters: FloatArray) -> Array:
-        """See `Sampler.mode`."""
+        """See `ActionSampler.mode`."""
 
     def sample(self, parameters: FloatArray, rng: np.random.Generator) -> tuple[Array, FloatArray]:
         return self.mode(parameters), np.zeros(len(parameters), np.float32)
@@ -132,7 +132,7 @@ class ActionFamily(ABC):
         """Whether the environment takes such actions."""
 
     @abstractmethod
-    def sampler(self) -> Sampler:
+    def sampler(self) -> ActionSampler:
         """How actors take the action."""
 
     @abstractmethod

@@ -8,8 +8,8 @@ import numpy as np
 from distrl.networks.actions.family import (
     HALF_LOG_2PI,
     ActionFamily,
+    ActionSampler,
     Distribution,
-    Sampler,
     Seed,
     Tensor,
     check_ranks,
@@ -37,7 +37,7 @@ class GaussianSpec(ActionFamily):
     def fits(self, action: ActionSpec) -> bool:
         return isinstance(action, BoxSpec) and self.n == action.n
 
-    def sampler(self) -> Sampler:
+    def sampler(self) -> ActionSampler:
         return GaussianSampler()
 
     def distribution(self) -> "Gaussian":

@@ -13,7 +13,7 @@ from distrl.networks.actions.bounded import (
     tensor_fraction_of,
     tensor_scaled,
 )
-from distrl.networks.actions.family import Sampler, Seed, Tensor, check_ranks, ops
+from distrl.networks.actions.family import ActionSampler, Seed, Tensor, check_ranks, ops
 from distrl.networks.actions.gaussian import Gaussian, mean_and_log_stddev, normal_log_density, tensor_log_density
 from distrl.types import Array, FloatArray
 
@@ -30,7 +30,7 @@ class SquashedGaussianSpec(BoundedFamily):
     kind: Literal["squashed_gaussian"] = "squashed_gaussian"
     log_sigma: ClassVar[Literal["state_independent", "state_dependent"] | None] = "state_dependent"
 
-    def sampler(self) -> Sampler:
+    def sampler(self) -> ActionSampler:
         return SquashedGaussianSampler(self)
 
     def distribution(self) -> "SquashedGaussian":

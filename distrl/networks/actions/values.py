@@ -8,7 +8,7 @@ import numpy as np
 
 from distrl.errors import ConfigError
 from distrl.networks.actions.categorical import CategoricalSpec, MultiCategoricalSpec, greedy
-from distrl.networks.actions.family import ModeSampler, Sampler, UndrawnFamily, slices
+from distrl.networks.actions.family import ActionSampler, ModeSampler, UndrawnFamily, slices
 from distrl.types import (
     ActionSpec,
     Array,
@@ -52,7 +52,7 @@ class ValuesSpec(_Values):
     def fits(self, action: ActionSpec) -> bool:
         return isinstance(action, DiscreteSpec) and self.n == action.n
 
-    def sampler(self) -> Sampler:
+    def sampler(self) -> ActionSampler:
         return ValuesSampler()
 
     def as_logits(self) -> CategoricalSpec:
@@ -89,7 +89,7 @@ class MultiValuesSpec(_Values):
             return self.choices == (2,) * action.n
         return isinstance(action, MultiDiscreteSpec) and self.choices == action.choices
 
-    def sampler(self) -> Sampler:
+    def sampler(self) -> ActionSampler:
         return MultiValuesSampler(self)
 
     def as_logits(self) -> MultiCategoricalSpec:

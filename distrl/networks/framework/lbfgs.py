@@ -23,7 +23,7 @@ def minimise(
     *,
     max_iterations: int,
     tolerance: float = 1e-7,
-) -> tuple[list[Array], "Search"]:
+) -> tuple[list[Array], "LbfgsSearch"]:
     """Minimise a deterministic loss by L-BFGS-B without bounds (Byrd, Lu, Nocedal, Zhu 1995), memory of 10 steps.
 
     The search is in float64 on one flat vector; the loss function sees weights of the given shapes and dtypes. Each
@@ -44,7 +44,7 @@ def minimise(
     require("scipy", "SciPy (for optimizer_type LBFGS)", "cpu")
     from scipy.optimize import minimize  # type: ignore[import-untyped]
 
-    search = Search(loss_and_gradients, weights)
+    search = LbfgsSearch(loss_and_gradients, weights)
     options = {"maxiter": max_iterations, "maxcor": 10, "ftol": tolerance, "gtol": tolerance}
     try:
         minimize(search.evaluate, search.accepted, jac=True, method="L-BFGS-B", callback=search.accept, options=options)
@@ -53,7 +53,7 @@ def minimise(
     return search.arrays(search.accepted), search
 
 
-class Search:
+class LbfgsSearch:
     """The loss over a flat vector, and the last accepted point of the search.
 
     Attributes:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrl.actors.exploring.explorers import Rows, epsilon_of, explorer_of, ladder, uniform_of
+from distrl.actors.exploring.explorers import ActorRows, epsilon_of, explorer_of, ladder, uniform_of
 from distrl.config.exploration import EpsilonByEpisode, EpsilonGreedyParameters, EpsilonLadder
 from distrl.config.schedules import ConstantSchedule, LinearSchedule, Progress
 from distrl.networks.actions.bernoulli import BernoulliSpec
@@ -34,7 +34,7 @@ KINDS = {
 }
 
 
-MANY = Rows(0, 1, ROWS)
+MANY = ActorRows(0, 1, ROWS)
 
 
 def explorer(epsilon, name="best", rows=MANY):
@@ -173,7 +173,7 @@ def test_only_the_best_values_are_taken_and_their_probabilities_add_up(rows, see
 
 @pytest.mark.row("D85")
 def test_epsilon_moves_with_environment_steps_and_begins_anew():
-    rows, rng = Rows(0, 1, 2), np.random.default_rng(0)
+    rows, rng = ActorRows(0, 1, 2), np.random.default_rng(0)
     epsilon = epsilon_of(LinearSchedule(start=0.5, end=0.01, steps=50_000), rows)
     for env_steps, expected in ((0, 0.5), (25_000, 0.255), (50_000, 0.01), (60_000, 0.01)):
         rows.progress = Progress(env_steps)
@@ -189,28 +189,28 @@ LADDER = [0.4, 0.16, 0.064, 0.0256, 0.01024, 0.004096, 0.0016384, 0.00065536]
 @pytest.mark.parametrize("actors", [1, 2, 4, 8])
 def test_every_environment_stands_on_a_step_of_one_ladder(actors):
     each = 8 // actors
-    steps = [ladder(EpsilonLadder(), Rows(actor, actors, each)) for actor in range(actors)]
+    steps = [ladder(EpsilonLadder(), ActorRows(actor, actors, each)) for actor in range(actors)]
     np.testing.assert_allclose(np.concatenate(steps), LADDER, rtol=1e-12)
 
 
 @pytest.mark.row("K11")
 def test_every_actor_stands_on_a_step():
     parameters = EpsilonLadder(over="actors")
-    assert [float(ladder(parameters, Rows(actor, 8, 64))) for actor in range(8)] == pytest.approx(LADDER)
+    assert [float(ladder(parameters, ActorRows(actor, 8, 64))) for actor in range(8)] == pytest.approx(LADDER)
     # Actors that came in addition are the least random ones.
-    joined = [float(ladder(parameters, Rows(actor, 8, 64))) for actor in range(10_000, 10_008)]
+    joined = [float(ladder(parameters, ActorRows(actor, 8, 64))) for actor in range(10_000, 10_008)]
     assert sorted(joined, reverse=True) == pytest.approx(LADDER)
 
 
 @pytest.mark.row("K11", "T15")
 def test_one_alone_is_no_division_by_zero():
     with np.errstate(all="raise"):
-        assert ladder(EpsilonLadder(), Rows(0, 1, 1)).tolist() == [0.4]
-        assert float(ladder(EpsilonLadder(over="actors"), Rows(0, 1, 64))) == 0.4
+        assert ladder(EpsilonLadder(), ActorRows(0, 1, 1)).tolist() == [0.4]
+        assert float(ladder(EpsilonLadder(over="actors"), ActorRows(0, 1, 64))) == 0.4
 
 
 def test_environments_explore_as_often_as_their_step_says():
-    rows, rng = Rows(0, 1, 4), np.random.default_rng(0)
+    rows, rng = ActorRows(0, 1, 4), np.random.default_rng(0)
     epsilon = epsilon_of(EpsilonLadder(exponent=1.0), rows)(rng)
     assert epsilon == pytest.approx([0.4 ** (1 + i / 3) for i in range(4)])
     chooser = explorer(EpsilonLadder(exponent=1.0), rows=rows)
@@ -224,7 +224,7 @@ def test_environments_explore_as_often_as_their_step_says():
 
 @pytest.mark.row("K08", "T22")
 def test_epsilon_by_episode_is_random_below_one_in_so_many_episodes():
-    rows, rng = Rows(0, 1, 2), np.random.default_rng(0)
+    rows, rng = ActorRows(0, 1, 2), np.random.default_rng(0)
     rows.episodes += (4, 0)
     epsilon = epsilon_of(EpsilonByEpisode(), rows)
     fourth, first = np.array([epsilon(rng) for _ in range(2000)]).T

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from distrl.actors.exploring.explorers import OrnsteinUhlenbeck, Rows, explorer_of
+from distrl.actors.exploring.explorers import ActorRows, OrnsteinUhlenbeck, explorer_of
 from distrl.config.exploration import ActionExploration, OrnsteinUhlenbeckParameters
 from distrl.config.schedules import Progress
 from distrl.networks.actions.beta import BetaSpec
@@ -21,7 +21,7 @@ UNBOUNDED = BoxSpec((1,), (None,), (None,))
 
 
 def noisy(given, action=UNIT, spec=None, rows=ROWS):
-    rows = rows if isinstance(rows, Rows) else Rows(0, 1, rows)
+    rows = rows if isinstance(rows, ActorRows) else ActorRows(0, 1, rows)
     return explorer_of(read(given), spec or GaussianSpec(action.n), action, rows)
 
 
@@ -46,7 +46,7 @@ def test_gaussian_noise_is_scaled_by_the_range():
 
 @pytest.mark.row("D80")
 def test_gaussian_noise_by_default_is_a_tenth_of_the_range_for_good():
-    rows = Rows(0, 1, 50_000)
+    rows = ActorRows(0, 1, 50_000)
     explorer = noisy({"kind": "gaussian_noise"}, BoxSpec((2,), (-2.0, 0.0), (2.0, 1.0)), rows=rows)
     rows.progress = Progress(10**6)
     actions, _ = explorer.sample(means(0.5, 50_000, 2), np.random.default_rng(0))
@@ -77,7 +77,7 @@ def test_truncated_noise_has_the_density_of_its_definition(mean, stddev):
 
 @pytest.mark.row("D89")
 def test_truncated_noise_is_in_units_of_the_range_and_on_a_schedule():
-    rows = Rows(0, 1, 50_000)
+    rows = ActorRows(0, 1, 50_000)
     schedule = {"kind": "linear", "start": 0.02, "end": 0.01, "steps": 100, "counts": "updates"}
     explorer = noisy(
         {"kind": "truncated_gaussian_noise", "stddev": schedule}, BoxSpec((2,), (-2.0, 0.0), (2.0, 1.0)), rows=rows
@@ -144,7 +144,7 @@ def test_gaussian_noise_in_the_actions_own_unit():
 
 def test_the_strength_moves_with_what_its_schedule_counts():
     stddev = {"kind": "linear", "start": 0.1, "end": 0.02, "steps": 100, "counts": "episodes"}
-    rows = Rows(0, 1, ROWS)
+    rows = ActorRows(0, 1, ROWS)
     explorer = noisy({"kind": "gaussian_noise", "stddev": stddev}, rows=rows)
     for episodes, expected in ((0, 0.2), (50, 0.12), (100, 0.04)):
         rows.progress = Progress(10**6, episodes)
@@ -209,7 +209,7 @@ def test_noise_on_a_deterministic_action_reaches_the_bounds(noise, action):
     ],
 )
 def test_the_process_is_drawn_to_its_mean(parameters, expected):
-    process = OrnsteinUhlenbeck(OrnsteinUhlenbeckParameters(**parameters), 3, Rows(0, 1, 2))
+    process = OrnsteinUhlenbeck(OrnsteinUhlenbeckParameters(**parameters), 3, ActorRows(0, 1, 2))
     process.state += 1.0
     np.testing.assert_allclose(process.draw(np.random.default_rng(0)), np.full((2, 3), expected), rtol=1e-12)
 
@@ -217,7 +217,7 @@ def test_the_process_is_drawn_to_its_mean(parameters, expected):
 @pytest.mark.row("D87", "K09")
 def test_the_process_is_that_of_its_equation():
     parameters = OrnsteinUhlenbeckParameters(sigma=0.3, theta=0.15, dt=0.25, mean=0.5)
-    process = OrnsteinUhlenbeck(parameters, 1, Rows(0, 1, 2))
+    process = OrnsteinUhlenbeck(parameters, 1, ActorRows(0, 1, 2))
     rng, twin_rng, x = np.random.default_rng(7), np.random.default_rng(7), np.zeros((2, 1))
     for _ in range(20):
         x = x + 0.15 * (0.5 - x) * 0.25 + 0.3 * 0.5 * twin_rng.standard_normal((2, 1))
@@ -226,7 +226,7 @@ def test_the_process_is_that_of_its_equation():
 
 def test_the_process_settles_at_its_stationary_deviation():
     """x' = (1 - a) x + s N: variance s^2 / (1 - (1 - a)^2)."""
-    process = OrnsteinUhlenbeck(OrnsteinUhlenbeckParameters(sigma=0.2, dt=1.0), 1, Rows(0, 1, 20_000))
+    process = OrnsteinUhlenbeck(OrnsteinUhlenbeckParameters(sigma=0.2, dt=1.0), 1, ActorRows(0, 1, 20_000))
     rng = np.random.default_rng(0)
     for _ in range(60):
         state = process.draw(rng)
@@ -235,7 +235,7 @@ def test_the_process_settles_at_its_stationary_deviation():
 
 @pytest.mark.row("D87", "K09")
 def test_the_process_begins_anew_with_every_episode_of_its_environment():
-    rows = Rows(0, 1, 3)
+    rows = ActorRows(0, 1, 3)
     explorer = noisy({"kind": "ornstein_uhlenbeck", "sigma": 1.0, "dt": 1.0}, UNBOUNDED, rows=rows)
     rng, twin_rng = np.random.default_rng(0), np.random.default_rng(0)
     before = explorer.sample(means(0.0, 3), rng)[0]

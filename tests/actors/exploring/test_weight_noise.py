@@ -8,7 +8,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from distrl.actors.exploring import Exploration
-from distrl.actors.exploring.explorers import Rows
+from distrl.actors.exploring.explorers import ActorRows
 from distrl.actors.exploring.weight_noise import factorised, independent
 from distrl.actors.policy import Policy
 from distrl.config.exploration import ExplorationParameters, NoisyNetworkParameters, PolicySamplingParameters
@@ -132,7 +132,7 @@ def test_noise_on_all_trained_weights_has_the_strength_of_its_schedule(noisy):
     arrays = {spec.name: np.ones((300, 300), np.float32) for spec in description.weights}
     schedule = {"kind": "linear", "start": 0.0, "end": 0.2, "steps": 10, "counts": "episodes"}
     parameters = TypeAdapter(ExplorationParameters).validate_python({"kind": "parameter_noise", "stddev": schedule})
-    exploration = Exploration(parameters, {"action": CategoricalSpec(2)}, SPEC.actions, Rows(0, 1, 5))
+    exploration = Exploration(parameters, {"action": CategoricalSpec(2)}, SPEC.actions, ActorRows(0, 1, 5))
     acting = []
     policy = SimpleNamespace(perturb=lambda perturb: acting.append(perturb(description, arrays)))
     exploration.perturb(policy, np.random.default_rng(0))
@@ -170,5 +170,5 @@ def test_a_network_without_noisy_layers_is_refused(tmp_path):
 
 @pytest.mark.parametrize("parameters", [None, PolicySamplingParameters()])
 def test_other_explorations_leave_weights_alone(parameters):
-    exploration = Exploration(parameters, {"action": CategoricalSpec(2)}, SPEC.actions, Rows(0, 1, 5))
+    exploration = Exploration(parameters, {"action": CategoricalSpec(2)}, SPEC.actions, ActorRows(0, 1, 5))
     exploration.perturb(None, np.random.default_rng(0))  # no policy is reached

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from distrl.apps.commands import main
-from distrl.environments.check import Episode, Infos, Notice, Processed, Seen, Spaces, Speed
+from distrl.environments.check import CheckedEpisode, CheckedSpaces, FirstObservation, Infos, Notice, Processed, Speed
 from distrl.errors import EnvironmentFailedError
 from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec, MultiDiscreteSpec
 
@@ -23,15 +23,17 @@ SPEC = EnvSpec(
 )
 
 FOUND = (
-    Spaces(spec=SPEC, vectorization="sync", mask="legal"),
+    CheckedSpaces(spec=SPEC, vectorization="sync", mask="legal"),
     Notice(text="environment Mine-v0 is stepped by sync"),
     Processed(step="environment", observations={"camera": ArraySpec((16, 16, 3), "uint8")}),
     Processed(step="resize", observations=SPEC.observations),
-    Seen(name="camera", path=Path("here/Mine-v0-camera.png")),
-    Seen(name="joints", text="  [0]  1 │█\n  [1]  2 │██"),
-    Episode(length_steps=1200, total=1200.5, end="truncated"),
-    Episode(length_steps=3, total=3.0, end="terminated", odd=("observation 'joints' leaves its bounds -1.0 … 1.0",)),
-    Episode(length_steps=9, total=-9.0, end="terminated and truncated"),
+    FirstObservation(name="camera", path=Path("here/Mine-v0-camera.png")),
+    FirstObservation(name="joints", text="  [0]  1 │█\n  [1]  2 │██"),
+    CheckedEpisode(length_steps=1200, total=1200.5, end="truncated"),
+    CheckedEpisode(
+        length_steps=3, total=3.0, end="terminated", odd=("observation 'joints' leaves its bounds -1.0 … 1.0",)
+    ),
+    CheckedEpisode(length_steps=9, total=-9.0, end="terminated and truncated"),
     Infos(numbers=("at", "speed"), others=("camera",)),
     Speed(vectorization="own", reason="it has none"),
     Speed(vectorization="sync", steps_per_s=12345.6),
@@ -125,10 +127,10 @@ def test_what_an_environment_names_commands_no_terminal(capsys, asked):
     name = "a\x1b[31m\x07\u202eb"
     array = ArraySpec((2,), "float32")
     asked.found = (
-        Spaces(spec=EnvSpec(name, {name: array}, {name: DiscreteSpec(2)}), vectorization="sync", mask=name),
+        CheckedSpaces(spec=EnvSpec(name, {name: array}, {name: DiscreteSpec(2)}), vectorization="sync", mask=name),
         Processed(step="environment", observations={name: array}),
-        Seen(name=name, text=name),
-        Episode(length_steps=1, total=1.0, end="terminated", odd=(name,)),
+        FirstObservation(name=name, text=name),
+        CheckedEpisode(length_steps=1, total=1.0, end="terminated", odd=(name,)),
         Infos(numbers=(name,), others=(name,)),
         Speed(vectorization="own", reason=name),
     )

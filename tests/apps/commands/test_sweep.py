@@ -4,8 +4,8 @@ import pytest
 
 from distrl.apps.commands import sweep as module
 from distrl.apps.commands.main import main
-from distrl.apps.experiments.directory import Outcome, Run, SweepDirectory, read_file
-from distrl.apps.experiments.running import Ending
+from distrl.apps.experiments.directory import RunResult, SweepDirectory, SweepRun, read_file
+from distrl.apps.experiments.running import LaunchEnd
 from distrl.apps.experiments.sweep import Planned, Sweep
 
 SWEEP = """\
@@ -32,13 +32,13 @@ def launches(monkeypatch):
         assert elsewhere is None
         calls.append((sweep, place, parallel, again))
         runs = [
-            Run(Planned(1, {"a": 1}, 1), Outcome("done", 100, 1.0, 7.0)),
-            Run(Planned(2, {"a": 1}, 2), Outcome("done", 100, 1.0, 9.0)),
-            Run(Planned(3, {"a": 2}, 1), Outcome("done", 100, 1.0, 8.5)),
-            Run(Planned(4, {"a": 2}, 2), Outcome("failed", 10, 1.0, 1.0, "broken")),
-            Run(Planned(5, {"a": 3}, 1), Outcome("interrupted")),
+            SweepRun(Planned(1, {"a": 1}, 1), RunResult("done", 100, 1.0, 7.0)),
+            SweepRun(Planned(2, {"a": 1}, 2), RunResult("done", 100, 1.0, 9.0)),
+            SweepRun(Planned(3, {"a": 2}, 1), RunResult("done", 100, 1.0, 8.5)),
+            SweepRun(Planned(4, {"a": 2}, 2), RunResult("failed", 10, 1.0, 1.0, "broken")),
+            SweepRun(Planned(5, {"a": 3}, 1), RunResult("interrupted")),
         ]
-        return Ending(runs, 1, 1)
+        return LaunchEnd(runs, 1, 1)
 
     monkeypatch.setattr(module, "run_sweep", run_sweep)
     return calls
@@ -89,7 +89,9 @@ def test_a_dry_run_lists_the_runs_and_writes_nothing(file, launches, capsys):
     assert not launches
 
     main(["sweep", str(file), "--dir", "rates"])
-    place.write_index([Run(Planned(1, {"network.learning_rate": 1e-3}, 1), Outcome("failed", error="broken"))], 0.0)
+    place.write_index(
+        [SweepRun(Planned(1, {"network.learning_rate": 1e-3}, 1), RunResult("failed", error="broken"))], 0.0
+    )
     capsys.readouterr()
     main(["sweep", "rates", "--dry-run"])
     states = [line.split()[-1] for line in capsys.readouterr().out.splitlines()[1:-1]]
@@ -153,12 +155,14 @@ def test_train_with_seeds_is_a_sweep_of_one_configuration(file, launches, capsys
 def test_only_seeds_are_one_line_of_the_table():
     """The interquartile mean of 1, 2 and 6: (1/4 + 2 + 6/4) / 1.5."""
     returns = {1: 1.0, 2: 2.0, 3: 6.0}
-    runs = [Run(Planned(seed, {}, seed), Outcome("done", 1, 1.0, mean)) for seed, mean in returns.items()]
+    runs = [SweepRun(Planned(seed, {}, seed), RunResult("done", 1, 1.0, mean)) for seed, mean in returns.items()]
     assert module.standings(runs).splitlines()[1] == "every seed  3     2.50         1.00 … 6.00    1.00   6.00"
 
 
 def test_a_long_table_is_cut():
-    runs = [Run(Planned(number, {"a": number}, 1), Outcome("done", 1, 1.0, float(number))) for number in range(1, 26)]
+    runs = [
+        SweepRun(Planned(number, {"a": number}, 1), RunResult("done", 1, 1.0, float(number))) for number in range(1, 26)
+    ]
     lines = module.standings(runs).splitlines()
     assert lines[1].startswith("a=25 ")
     assert lines[-2].startswith("a=6 ")

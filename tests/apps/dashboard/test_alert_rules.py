@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from distrl.apps.dashboard.alert_rules import AGAIN_S, CLEAR_S, LATELY_S, MOST_ALERTS, Alerts, Seen
+from distrl.apps.dashboard.alert_rules import AGAIN_S, CLEAR_S, LATELY_S, MOST_ALERTS, Alerts, RunReading
 from distrl.apps.dashboard.alert_settings import AlertSettings
 
 AT = 1_000_000.0
@@ -25,12 +25,14 @@ class Story:
 
 def running(steps=100, **changes):
     snapshot = {"env_steps": steps, **changes.pop("numbers", {})}
-    return Seen(**{"id": "a", "name": "first", "state": "running", "started": 10.0, "snapshot": snapshot, **changes})
+    return RunReading(
+        **{"id": "a", "name": "first", "state": "running", "started": 10.0, "snapshot": snapshot, **changes}
+    )
 
 
 def ended(state="ended", **changes):
     numbers = {"exit_code": 0, "stop_reason": "env_steps", "error": None, **changes.pop("numbers", {})}
-    return Seen(
+    return RunReading(
         **{"id": "a", "name": "first", "state": state, "started": 10.0, "ended": AT, "snapshot": numbers, **changes}
     )
 

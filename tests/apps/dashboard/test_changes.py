@@ -3,7 +3,7 @@ import pytest
 from distrl.apps.dashboard import changes as module
 from distrl.apps.dashboard.changes import ListWatch, RunWatch, Watches
 from distrl.apps.dashboard.files import NotThereError, id_of
-from distrl.apps.dashboard.list_view import View
+from distrl.apps.dashboard.list_view import ListView
 from distrl.apps.dashboard.payloads import Runs
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.records import RoleStatus
@@ -58,7 +58,7 @@ def test_a_run_that_is_removed(runs, make_run):
 
 def test_the_list_tells_what_has_changed(runs, make_run):
     make_run("a")
-    watch = ListWatch(runs, View(limit=10))
+    watch = ListWatch(runs, ListView(limit=10))
     first = dict(watch.changes())
     assert first["query"] == {"problem": None}
     assert [row["name"] for row in first["rows"]["changed"]] == ["a"]
@@ -77,7 +77,7 @@ def test_the_list_tells_what_has_changed(runs, make_run):
 def test_a_list_tells_only_what_it_shows(runs, make_run):
     for number in range(4):
         make_run(f"run {number}", started=float(number))
-    watch = ListWatch(runs, View(limit=1, offset=1))
+    watch = ListWatch(runs, ListView(limit=1, offset=1))
     assert [row["name"] for row in dict(watch.changes())["rows"]["changed"]] == ["run 2"]
     make_run("run 4", ended=False)
     told = dict(watch.changes())
@@ -87,7 +87,7 @@ def test_a_list_tells_only_what_it_shows(runs, make_run):
 
 def test_a_query_that_cannot_be_answered_is_one_line_until_it_can(runs, make_run):
     make_run("a", config="seed: 1\n")
-    watch = ListWatch(runs, View(query="lr>0", limit=10))
+    watch = ListWatch(runs, ListView(query="lr>0", limit=10))
     ((name, told),) = watch.changes()
     assert (name, told["problem"][:35]) == ("query", "no number or setting is named 'lr';")
     assert watch.changes() == []
@@ -114,7 +114,7 @@ def test_a_page_gets_what_it_has_not_got(runs, make_run):
     assert watches.changes(id_of("a"), again["mark"])["fresh"] is False
     # Another server, or another question.
     assert Watches(runs).changes(id_of("a"), again["mark"])["fresh"] is True
-    assert watches.changes(View(), again["mark"])["changes"][0][0] == "query"
+    assert watches.changes(ListView(), again["mark"])["changes"][0][0] == "query"
     with pytest.raises(NotThereError):
         watches.changes("none", "")
 
@@ -136,8 +136,12 @@ def test_what_an_error_has_kept_from_a_page_is_told_again(runs, make_run, make_s
 def test_pages_that_are_remembered_are_bounded(runs, monkeypatch):
     monkeypatch.setattr(module, "MOST_WATCHES", 2)
     watches = Watches(runs)
-    marks = [watches.changes(View(), "")["mark"] for _ in range(3)]
-    assert [watches.changes(View(), mark)["fresh"] for mark in (marks[2], marks[1], marks[0])] == [False, False, True]
+    marks = [watches.changes(ListView(), "")["mark"] for _ in range(3)]
+    assert [watches.changes(ListView(), mark)["fresh"] for mark in (marks[2], marks[1], marks[0])] == [
+        False,
+        False,
+        True,
+    ]
 
 
 def test_over_http(page, make_run):
@@ -155,10 +159,10 @@ def test_rows_that_are_remembered_are_bounded(runs, make_run, monkeypatch):
         make_run(name)
     monkeypatch.setattr(module, "MOST_ROWS", 10)
     watches = Watches(runs)
-    marks = [watches.changes(View(sort=sort), "")["mark"] for sort in ("started", "-started", "name")]
+    marks = [watches.changes(ListView(sort=sort), "")["mark"] for sort in ("started", "-started", "name")]
     fresh = [
-        watches.changes(View(sort=sort), mark)["fresh"]
+        watches.changes(ListView(sort=sort), mark)["fresh"]
         for sort, mark in zip(("-started", "name"), marks[1:], strict=True)
     ]
     assert fresh == [False, False]
-    assert watches.changes(View(sort="started"), marks[0])["fresh"] is True
+    assert watches.changes(ListView(sort="started"), marks[0])["fresh"] is True

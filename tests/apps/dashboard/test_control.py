@@ -4,7 +4,7 @@ from dataclasses import asdict
 import pytest
 
 from distrl.apps.dashboard.bodies import TooLateError
-from distrl.apps.dashboard.control import Request, apply
+from distrl.apps.dashboard.control import ControlRequest, apply
 from distrl.config import RunConfig
 from distrl.errors import ConfigError
 from distrl.memory_backend.backend import connect
@@ -46,7 +46,7 @@ class Hands:
 )
 def test_actions(body, call, words):
     hands = Hands()
-    assert apply(Request.read(body.encode()), hands) == words
+    assert apply(ControlRequest.read(body.encode()), hands) == words
     assert hands.told == [call]
 
 
@@ -64,37 +64,37 @@ def test_actions(body, call, words):
 )
 def test_bodies_that_are_none(body, problem):
     with pytest.raises(ConfigError, match=problem):
-        Request.read(body)
+        ControlRequest.read(body)
 
 
 @pytest.mark.parametrize("value", ["null", "0", "-1", "10001", "{}"])
 def test_numbers_of_actors(value):
     with pytest.raises(ConfigError, match="scale wants a number of actors from 1 to 10,000"):
-        apply(Request.read(f'{{"action": "scale", "value": {value}}}'.encode()), Hands())
+        apply(ControlRequest.read(f'{{"action": "scale", "value": {value}}}'.encode()), Hands())
 
 
 @pytest.mark.parametrize("value", ["null", "3", "{}", '{"path": 1, "value": 2}', '{"path": "a"}'])
 def test_assignments(value):
     with pytest.raises(ConfigError, match="set wants a path and its value"):
-        apply(Request.read(f'{{"action": "set", "value": {value}}}'.encode()), Hands())
+        apply(ControlRequest.read(f'{{"action": "set", "value": {value}}}'.encode()), Hands())
 
 
 @pytest.mark.parametrize("value", ["null", "[1]", "{}"])
 def test_values_that_no_parameter_has(value):
     with pytest.raises(ConfigError, match="a wants a number or a word"):
-        apply(Request.read(f'{{"action": "set", "value": {{"path": "a", "value": {value}}}}}'.encode()), Hands())
+        apply(ControlRequest.read(f'{{"action": "set", "value": {{"path": "a", "value": {value}}}}}'.encode()), Hands())
 
 
 def test_a_request_after_its_deadline_is_not_carried_out():
     hands = Hands()
-    late = Request.read(b'{"action": "pause", "deadline": 1000.5}')
+    late = ControlRequest.read(b'{"action": "pause", "deadline": 1000.5}')
     with pytest.raises(TooLateError, match="came 40 s too late and was not carried out; repeat it"):
         apply(late, hands, lambda: 1040.5)
     assert hands.told == []
     assert apply(late, hands, lambda: 1000.0) == "pause requested"
     for odd in (b"NaN", b"1e999", b'"soon"', b"true"):
         with pytest.raises(ConfigError, match=r"deadline|Invalid JSON"):
-            Request.read(b'{"action": "pause", "deadline": ' + odd + b"}")
+            ControlRequest.read(b'{"action": "pause", "deadline": ' + odd + b"}")
 
 
 def test_through_the_registry():
@@ -102,9 +102,9 @@ def test_through_the_registry():
     backend.create(json.dumps({"config": RunConfig().model_dump(mode="json")}))
     hands = Steering(backend, "ada, a test")
     for body in ('{"action": "scale", "value": 3}', '{"action": "checkpoint"}', '{"action": "pause"}'):
-        apply(Request.read(body.encode()), hands)
+        apply(ControlRequest.read(body.encode()), hands)
     change = b'{"action": "set", "value": {"path": "network.learning_rate", "value": 0.125}}'
-    apply(Request.read(change), hands)
+    apply(ControlRequest.read(change), hands)
     control = backend.registry.control()
     assert (control.paused, control.target_actors, control.checkpoint.asked) == (True, 3, 1)
     assert control.settings == {"network.learning_rate": 0.125}
@@ -112,5 +112,5 @@ def test_through_the_registry():
     assert {"path": "network.learning_rate", "kind": "number", "value": 0.125}.items() <= first.items()
     for refused in ('{"action": "evaluate"}', change.decode().replace("0.125", "-1")):
         with pytest.raises(ConfigError):
-            apply(Request.read(refused.encode()), hands)
+            apply(ControlRequest.read(refused.encode()), hands)
     assert [request.by for _, request in backend.registry.requests("0")] == ["ada, a test"] * 4

@@ -5,8 +5,8 @@ import pytest
 
 from distrl.apps.dashboard.files import (
     PIECE_BYTES,
+    LogPart,
     NotThereError,
-    Piece,
     events,
     film,
     films,
@@ -88,11 +88,11 @@ def test_a_log_is_followed_by_whole_lines(run_dir):
     path = run_dir / "logs" / "learner.log"
     path.write_text("one\ntwo\nthr")
     first = log_piece(run_dir, "learner", None)
-    assert first == Piece("one\ntwo\n", 8)
-    assert log_piece(run_dir, "learner", 8) == Piece("thr", 11)  # nothing but a torn line: it may stay one
+    assert first == LogPart("one\ntwo\n", 8)
+    assert log_piece(run_dir, "learner", 8) == LogPart("thr", 11)  # nothing but a torn line: it may stay one
     path.write_text("one\ntwo\nthree\nfour\n")
-    assert log_piece(run_dir, "learner", 8) == Piece("three\nfour\n", 19)
-    assert log_piece(run_dir, "learner", 19) == Piece("", 19)
+    assert log_piece(run_dir, "learner", 8) == LogPart("three\nfour\n", 19)
+    assert log_piece(run_dir, "learner", 19) == LogPart("", 19)
 
 
 def test_of_a_long_log_the_end(run_dir):
@@ -107,7 +107,7 @@ def test_of_a_long_log_the_end(run_dir):
 
 def test_a_log_that_has_begun_anew(run_dir):
     (run_dir / "logs" / "learner.log").write_text("new\n")
-    assert log_piece(run_dir, "learner", 1000) == Piece("new\n", 4)
+    assert log_piece(run_dir, "learner", 1000) == LogPart("new\n", 4)
 
 
 def test_passwords_in_logs_and_events(run_dir):

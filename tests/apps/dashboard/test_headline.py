@@ -1,6 +1,6 @@
 import pytest
 
-from distrl.apps.dashboard.headline import Facts, Step, first_log, headline
+from distrl.apps.dashboard.headline import Facts, SuggestedRequest, first_log, headline
 from distrl.config.stop import StopConfig
 from distrl.runs.progress import History
 from tests.run_folders import summary
@@ -80,10 +80,10 @@ def test_before_the_first_update_there_is_no_number():
     [
         (
             {"actors": 2, "actors_wanted": 4, "wanted_because": "why"},
-            Step("Add an actor", "scale", 3),
+            SuggestedRequest("Add an actor", "scale", 3),
             "4 actors would",
         ),
-        ({"actors": 4, "actors_wanted": 1}, Step("Remove an actor", "scale", 3), "1 actor is enough"),
+        ({"actors": 4, "actors_wanted": 1}, SuggestedRequest("Remove an actor", "scale", 3), "1 actor is enough"),
         ({"actors": 2, "actors_wanted": 2}, None, "41%"),
         ({"actors": 2, "actors_wanted": 4, "autoscales": True}, None, "chooses its number of actors itself"),
         ({"actors": 2}, None, "41%"),
@@ -131,7 +131,7 @@ def test_no_actor_is_advised_on_a_full_host():
     assert told.details[-1].endswith(
         "4 actors would serve it, but the 2 cores of hera are 100 % busy: start them on another host"
     )
-    assert running(ACTORS, **known, actors=4, actors_wanted=2).step == Step("Remove an actor", "scale", 3)
+    assert running(ACTORS, **known, actors=4, actors_wanted=2).step == SuggestedRequest("Remove an actor", "scale", 3)
 
 
 def test_a_stalled_run_offers_no_actors_and_estimates_no_end():

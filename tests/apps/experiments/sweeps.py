@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from distrl.apps.config.configuration import load
-from distrl.apps.experiments.directory import Outcome, Run, SweepDirectory
+from distrl.apps.experiments.directory import RunResult, SweepDirectory, SweepRun
 from distrl.apps.experiments.sweep import Planned, Sweep, planned_runs
 from distrl.runs.summary import Summary
 from tests.run_folders import ENDED, make_run
@@ -40,8 +40,8 @@ def make_sweep(
     index = []
     for planned in islice(planned_runs(sweep), runs):
         end = ends(planned)
-        outcome = Outcome("failed", error=end) if isinstance(end, str) else Outcome("running")
-        index.append(Run(planned, outcome))
+        outcome = RunResult("failed", error=end) if isinstance(end, str) else RunResult("running")
+        index.append(SweepRun(planned, outcome))
         if isinstance(end, str):
             continue
         shutil.copytree(model, place.run(planned))

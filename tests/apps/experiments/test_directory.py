@@ -7,7 +7,7 @@ import pytest
 
 from distrl.apps.config.configuration import load
 from distrl.apps.experiments import directory as module
-from distrl.apps.experiments.directory import Outcome, Run, SweepDirectory, read_file
+from distrl.apps.experiments.directory import RunResult, SweepDirectory, SweepRun, read_file
 from distrl.apps.experiments.sweep import Planned, Sweep
 from distrl.errors import ConfigError, DistrlError
 from distrl.runs.summary import Summary
@@ -38,14 +38,14 @@ def finish(place, **changes):
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({}, Outcome("done", 500, 4.0, 12.5)),
-        ({"evaluation_mean_return": 14.0, "resumed_wall_s": 3.0}, Outcome("done", 500, 7.0, 14.0, is_evaluated=True)),
-        ({"stop_reason": "asked"}, Outcome("done", 500, 4.0, 12.5)),
-        ({"stop_reason": "SIGTERM"}, Outcome("interrupted", 500, 4.0, 12.5, "SIGTERM")),
-        ({"stop_reason": "Ctrl-C", "exit_code": 130}, Outcome("interrupted", 500, 4.0, 12.5, "Ctrl-C")),
+        ({}, RunResult("done", 500, 4.0, 12.5)),
+        ({"evaluation_mean_return": 14.0, "resumed_wall_s": 3.0}, RunResult("done", 500, 7.0, 14.0, is_evaluated=True)),
+        ({"stop_reason": "asked"}, RunResult("done", 500, 4.0, 12.5)),
+        ({"stop_reason": "SIGTERM"}, RunResult("interrupted", 500, 4.0, 12.5, "SIGTERM")),
+        ({"stop_reason": "Ctrl-C", "exit_code": 130}, RunResult("interrupted", 500, 4.0, 12.5, "Ctrl-C")),
         (
             {"stop_reason": "the learner failed", "exit_code": 3, "error": "not finite", "mean_return_100": None},
-            Outcome("failed", 500, 4.0, None, "not finite"),
+            RunResult("failed", 500, 4.0, None, "not finite"),
         ),
     ],
 )
@@ -55,11 +55,11 @@ def test_the_outcome_is_that_of_the_runs_own_summary(place, changes, expected):
 
 
 def test_a_run_without_a_summary_was_interrupted_or_has_not_begun(place):
-    assert place.outcome(PLANNED) == Outcome("waiting")
+    assert place.outcome(PLANNED) == RunResult("waiting")
     place.run(PLANNED).mkdir(parents=True)
-    assert place.outcome(PLANNED) == Outcome("interrupted")
+    assert place.outcome(PLANNED) == RunResult("interrupted")
     (place.run(PLANNED) / "summary.json").write_text("{")
-    assert place.outcome(PLANNED) == Outcome("interrupted")
+    assert place.outcome(PLANNED) == RunResult("interrupted")
 
 
 def test_what_is_created_is_read_back(place):
@@ -104,7 +104,7 @@ def test_the_cause_is_in_the_output_of_this_launch(place):
 def test_the_list_has_every_run_and_the_time(place):
     place.create(SWEEP, load())
     assert place.index() == ([], 0.0)
-    place.write_index([Run(PLANNED, Outcome("failed", 10, 2.04, None, "it broke"))], 1.5)
+    place.write_index([SweepRun(PLANNED, RunResult("failed", 10, 2.04, None, "it broke"))], 1.5)
     tree = json.loads((place.path / "sweep.json").read_text())
     assert tree == {
         "format": 1,
@@ -118,10 +118,10 @@ def test_the_list_has_every_run_and_the_time(place):
         ],
     }
     # It failed before it left a summary, which nothing but the list knows; later its own summary counts.
-    failed = Outcome("failed", error="it broke")
-    assert place.index() == ([Run(PLANNED, failed)], 1.5)
+    failed = RunResult("failed", error="it broke")
+    assert place.index() == ([SweepRun(PLANNED, failed)], 1.5)
     finish(place)
-    assert place.index() == ([Run(PLANNED, Outcome("done", 500, 4.0, 12.5))], 1.5)
+    assert place.index() == ([SweepRun(PLANNED, RunResult("done", 500, 4.0, 12.5))], 1.5)
     (place.path / "sweep.json").write_text("[]")
     with pytest.raises(ConfigError, match=r"sweep\.json is damaged"):
         place.index()
@@ -156,7 +156,7 @@ def test_without_a_list_the_runs_that_have_a_directory_have_begun(place):
     planned = [replace(PLANNED, number=number) for number in (1, 2, 3, 4)]
     (place.path / "0001").mkdir()
     assert place.index(planned) == (
-        [Run(planned[0], Outcome("interrupted")), Run(planned[2], Outcome("done", 500, 4.0, 12.5))],
+        [SweepRun(planned[0], RunResult("interrupted")), SweepRun(planned[2], RunResult("done", 500, 4.0, 12.5))],
         0.0,
     )
 

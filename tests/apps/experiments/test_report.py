@@ -7,7 +7,7 @@ import yaml
 from distrl.apps.config.configuration import load
 from distrl.apps.experiments.directory import SweepDirectory, read_file
 from distrl.apps.experiments.report import Report, sweep_file
-from distrl.apps.experiments.results import Bounds
+from distrl.apps.experiments.results import ReturnScale
 from distrl.apps.experiments.sweep import Sweep, planned_runs
 from distrl.errors import ConfigError
 from tests.apps.experiments.sweeps import make_sweep
@@ -130,7 +130,7 @@ def test_environments_are_sections_and_together_between_bounds(tmp_path):
     assert "Results: CartPole-v1" in text
     assert "Results: Acrobot-v1" in text
     assert "Results: All environments" not in text
-    bounds = {"CartPole-v1": Bounds(0.0, 10.0), "Acrobot-v1": Bounds(0.0, 5.0)}
+    bounds = {"CartPole-v1": ReturnScale(0.0, 10.0), "Acrobot-v1": ReturnScale(0.0, 5.0)}
     made = Report(place, bounds)
     page = Reader(made.page())
     assert "CartPole-v1: 0 is 0, 10 is 1; Acrobot-v1: 0 is 0, 5 is 1" in page.text

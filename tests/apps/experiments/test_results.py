@@ -1,7 +1,7 @@
 import pytest
 
-from distrl.apps.experiments.directory import Outcome, Run
-from distrl.apps.experiments.results import Bounds, Wording, comparisons, each_over_each, over_the_best
+from distrl.apps.experiments.directory import RunResult, SweepRun
+from distrl.apps.experiments.results import ReturnScale, Wording, comparisons, each_over_each, over_the_best
 from distrl.apps.experiments.sweep import Planned
 from distrl.apps.reports.intervals import interval
 from distrl.errors import ConfigError
@@ -9,16 +9,16 @@ from distrl.errors import ConfigError
 
 def done(score, seed=1, steps=100, seconds=60.0, **values):
     dotted = {name.replace("__", "."): value for name, value in values.items()}
-    return Run(Planned(seed, dotted, seed), Outcome("done", steps, seconds, score))
+    return SweepRun(Planned(seed, dotted, seed), RunResult("done", steps, seconds, score))
 
 
 def failed(seed=1, **values):
-    return Run(done(0, seed, **values).planned, Outcome("failed", 10, 1.0, 99.0, "broken"))
+    return SweepRun(done(0, seed, **values).planned, RunResult("failed", 10, 1.0, 99.0, "broken"))
 
 
 def test_combinations_are_ordered_by_the_returns_of_runs_that_are_done():
     runs = [done(1.0, a=1), done(2.0, 2, a=1), failed(a=2), done(5.0, 2, 200, 120.0, a=2), failed(a=3)]
-    runs.append(Run(done(0, 2, a=3).planned, Outcome("interrupted", 10, 1.0, 99.0)))
+    runs.append(SweepRun(done(0, 2, a=3).planned, RunResult("interrupted", 10, 1.0, 99.0)))
     (found,) = comparisons(runs, "E-v0", {})
     assert found.environment == "E-v0"
     assert [(one.label, one.scores, one.score) for one in found.combinations] == [
@@ -52,7 +52,7 @@ def test_all_environments_are_compared_between_their_bounds():
         done(1.0, environment__id="A", x=3),
         failed(environment__id="B", x=3),
     ]
-    together, *each = comparisons(runs, "unused", {"A": Bounds(0.0, 100.0), "B": Bounds(-1.0, 1.0)})
+    together, *each = comparisons(runs, "unused", {"A": ReturnScale(0.0, 100.0), "B": ReturnScale(-1.0, 1.0)})
     assert together.environment is None
     assert [(one.label, one.scores) for one in together.combinations] == [
         ("x=1", ((0.5, 1.0), (0.0, 1.0))),
@@ -67,8 +67,8 @@ def test_all_environments_are_compared_between_their_bounds():
 @pytest.mark.parametrize(
     ("bounds", "told"),
     [
-        ({"A": Bounds(0, 1)}, "--normalise needs bounds of every environment; add --normalise B=LOW:HIGH"),
-        ({"A": Bounds(0, 1), "C": Bounds(0, 1)}, "--normalise C: no run has it; "),
+        ({"A": ReturnScale(0, 1)}, "--normalise needs bounds of every environment; add --normalise B=LOW:HIGH"),
+        ({"A": ReturnScale(0, 1), "C": ReturnScale(0, 1)}, "--normalise C: no run has it; "),
     ],
 )
 def test_bounds_that_do_not_fit(bounds, told):
@@ -79,7 +79,7 @@ def test_bounds_that_do_not_fit(bounds, told):
 
 def test_bounds_of_one_environment():
     with pytest.raises(ConfigError, match="all runs have E-v0; leave it out"):
-        comparisons([done(1.0)], "E-v0", {"E-v0": Bounds(0, 1)})
+        comparisons([done(1.0)], "E-v0", {"E-v0": ReturnScale(0, 1)})
 
 
 def test_improvement_over_the_best_and_over_each():
@@ -116,7 +116,9 @@ def test_improvement_over_the_best_and_over_each():
     ],
 )
 def test_labels_are_short_and_tell_combinations_apart(values, labels):
-    runs = [Run(Planned(place, each, 1), Outcome("done", 1, 1.0, -float(place))) for place, each in enumerate(values)]
+    runs = [
+        SweepRun(Planned(place, each, 1), RunResult("done", 1, 1.0, -float(place))) for place, each in enumerate(values)
+    ]
     wording = Wording(runs)
     found = [
         wording.label({path: value for path, value in each.items() if path != "environment.id"}) for each in values

@@ -11,7 +11,7 @@ from distrl.apps.config.configuration import load
 from distrl.apps.experiments import running, runs_as_jobs
 from distrl.apps.experiments.directory import SweepDirectory
 from distrl.apps.experiments.running import run_sweep
-from distrl.apps.experiments.runs_as_jobs import Place, RunsAsJobs, place_of
+from distrl.apps.experiments.runs_as_jobs import JobsTarget, RunsAsJobs, place_of
 from distrl.apps.experiments.sweep import Sweep
 from distrl.apps.jobs import targets
 from distrl.apps.jobs.record import JobRecord
@@ -77,7 +77,7 @@ def launch(tmp_path, monkeypatch):
         if not directory.exists:
             directory.create(sweep, load())
         said = []
-        jobs = RunsAsJobs(directory, parallel, Place("ray", "there", cluster), said.append)
+        jobs = RunsAsJobs(directory, parallel, JobsTarget("ray", "there", cluster), said.append)
         return run_sweep(sweep, directory, parallel, said.append, again=again, elsewhere=jobs), said
 
     run.directory = directory

@@ -1,14 +1,14 @@
 import csv
 import io
 
-from distrl.apps.experiments.directory import Outcome, Run
-from distrl.apps.experiments.results import Bounds, Wording, comparisons
+from distrl.apps.experiments.directory import RunResult, SweepRun
+from distrl.apps.experiments.results import ReturnScale, Wording, comparisons
 from distrl.apps.experiments.sweep import Planned
 from distrl.apps.experiments.tables import cells, comma_separated, latex
 
 
 def run(score, seed, state="done", steps=1000, **values):
-    return Run(Planned(seed, values, seed), Outcome(state, steps, 90.0, score))
+    return SweepRun(Planned(seed, values, seed), RunResult(state, steps, 90.0, score))
 
 
 RUNS = [
@@ -49,7 +49,7 @@ def test_only_seeds_are_one_row_and_normalised_scores_are_no_returns():
     heads, rows = cells(found, Wording(runs))
     assert (heads[0], rows) == ("", [("every seed", "2", "1.50", "1.00 … 2.00", "1,000 … 3,000", "1.5", "", "")])
     runs = [run(1.0, 1, **{"environment.id": name}) for name in "AB"]
-    found = comparisons(runs, "", {name: Bounds(0.0, 2.0) for name in "AB"})[0]
+    found = comparisons(runs, "", {name: ReturnScale(0.0, 2.0) for name in "AB"})[0]
     heads, rows = cells(found, Wording(runs))
     assert (heads[2], rows[0][:4]) == ("mean score", ("every seed", "2", "0.50", "–"))
 

@@ -8,7 +8,7 @@ import pytest
 from distrl.apps.config.configuration import load
 from distrl.apps.jobs import kubernetes_values
 from distrl.apps.jobs.kubernetes_checks import LONGEST_GIVE_UP_S
-from distrl.apps.jobs.kubernetes_commands import CHART, Namespace
+from distrl.apps.jobs.kubernetes_commands import CHART, ClusterNamespace
 from distrl.apps.jobs.kubernetes_values import merged, object_name, release_of
 from distrl.apps.jobs.record import Job
 
@@ -19,7 +19,7 @@ OWN_SECRET = "kubernetes.values.secret={existing: mine}"
 @pytest.fixture(autouse=True)
 def _context(monkeypatch):
     monkeypatch.setattr(
-        kubernetes_values, "namespace_of", lambda context, name: Namespace(context or "lab", name or "n")
+        kubernetes_values, "namespace_of", lambda context, name: ClusterNamespace(context or "lab", name or "n")
     )
 
 
@@ -30,7 +30,7 @@ def job(*sets, run_id="pong"):
 def test_values_follow_from_the_configuration():
     sets = ["learner.threads=3", "seed=7", "launch.log_level=debug", "kubernetes.namespace=team"]
     release = release_of(job(*sets, "kubernetes.values.actors={perPod: 2, nodeSelector: {pool: cpu}}"))
-    assert (release.place, release.name, release.secret) == (Namespace("lab", "team"), "pong", "pong")
+    assert (release.place, release.name, release.secret) == (ClusterNamespace("lab", "team"), "pong", "pong")
     assert release.values == {
         "fullnameOverride": "pong",
         "secret": {"existing": "pong"},

@@ -17,7 +17,7 @@ from distrl.apps.reports.pictures import (
     small_picture,
     tracks_picture,
 )
-from distrl.apps.reports.plots import DARK, LIGHT, CurveOptions, Group, Panel
+from distrl.apps.reports.plots import DARK, LIGHT, CurveOptions, Panel, PlotGroup
 
 
 def line(*values, begin=0.0, step=100_000.0):
@@ -25,12 +25,12 @@ def line(*values, begin=0.0, step=100_000.0):
 
 
 def alone(label, *values, **where):
-    return Group(label, (line(*values, **where),), None)
+    return PlotGroup(label, (line(*values, **where),), None)
 
 
 def together(label, *seeds):
     curves = tuple(line(*values) for values in seeds)
-    return Group(label, curves, band(curves))
+    return PlotGroup(label, curves, band(curves))
 
 
 def words(svg):

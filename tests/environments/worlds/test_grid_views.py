@@ -8,7 +8,7 @@ from distrl.environments.worlds.grid_views import (
     AGENT_COLOURS,
     COLOURS,
     DIRECTIONS,
-    Place,
+    Pose,
     camera_image,
     discrete_state,
     large_image,
@@ -18,10 +18,10 @@ from distrl.environments.worlds.grid_views import (
 )
 
 
-def places(grid: GridMap, turns: bool) -> list[Place]:
+def places(grid: GridMap, turns: bool) -> list[Pose]:
     """Wherever the agent can be."""
     return [
-        Place(position, orientation)
+        Pose(position, orientation)
         for number in range(grid.rows * grid.columns)
         if grid.at(position := grid.position(number)) != WALL
         for orientation in range(4 if turns else 1)
@@ -45,27 +45,27 @@ def test_the_8x16_map_has_128_states_and_the_last_is_127():
     grid = GridMap.of("8x16")
     view = state_view(grid, "discr", turns=False)
     assert view.space.n == 128
-    assert view.observe(Place(Position(15, 7))) == 127
-    assert view.observe(Place(Position(0, 7))) == 7  # down the columns
-    assert view.observe(Place(Position(1, 0))) == 8
+    assert view.observe(Pose(Position(15, 7))) == 127
+    assert view.observe(Pose(Position(0, 7))) == 7  # down the columns
+    assert view.observe(Pose(Position(1, 0))) == 8
 
 
 def test_numbers_with_an_orientation():
     grid = GridMap.of(["S ", " G", "  "])
     view = state_view(grid, "discr", turns=True)
     assert view.space.n == 24
-    assert view.observe(Place(Position(1, 2), 3)) == 4 * 5 + 3
+    assert view.observe(Pose(Position(1, 2), 3)) == 4 * 5 + 3
     for state in range(24):
         assert discrete_state(grid, place_of(grid, state, turns=True), turns=True) == state
-    assert place_of(grid, 5, turns=False) == Place(Position(1, 2))
+    assert place_of(grid, 5, turns=False) == Pose(Position(1, 2))
 
 
 def test_coordinates():
     grid = GridMap.of("8x16")
     plain, turning = (state_view(grid, "xy", turns=turns) for turns in (False, True))
-    assert plain.observe(Place(Position(15, 7))).tolist() == [15, 7]
+    assert plain.observe(Pose(Position(15, 7))).tolist() == [15, 7]
     assert (plain.space.low.tolist(), plain.space.high.tolist()) == ([0, 0], [15, 7])
-    seen = [turning.observe(Place(Position(2, 3), orientation)).tolist() for orientation in range(4)]
+    seen = [turning.observe(Pose(Position(2, 3), orientation)).tolist() for orientation in range(4)]
     assert seen == [[2, 3, 0, -1], [2, 3, 1, 0], [2, 3, 0, 1], [2, 3, -1, 0]]
     assert (turning.space.low.tolist(), turning.space.high.tolist()) == ([0, 0, -1, -1], [15, 7, 1, 1])
     assert [tuple(direction) for direction in DIRECTIONS] == [(0, -1), (1, 0), (0, 1), (-1, 0)]
@@ -74,7 +74,7 @@ def test_coordinates():
 @pytest.mark.row("M07")
 def test_the_camera_s_colours():
     grid = GridMap.of(["S WH", "F G "])
-    image = camera_image(grid, Place(Position(1, 1)))
+    image = camera_image(grid, Pose(Position(1, 1)))
     assert (image.dtype, image.shape) == (np.uint8, (2, 4, 3))
     free, wall, hole, fire, goal = (COLOURS[field] for field in " WHFG")
     agent = (0, 0, 255)
@@ -85,7 +85,7 @@ def test_the_camera_s_colours():
 
 def test_images_for_people():
     grid = GridMap.of(["S G", " W "])
-    place = Place(Position(1, 0), 3)
+    place = Pose(Position(1, 0), 3)
     large = large_image(grid, place)
     assert large.shape == (64, 96, 3)
     np.testing.assert_array_equal(large[::32, ::32], camera_image(grid, place))
