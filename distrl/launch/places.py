@@ -36,9 +36,8 @@ class Places:
             self._beats += 1
             status = RoleStatus(role.kind, role.id, 0, "-", 0, f"waiting: place, needs {needs}", self._beats)
             self._registry.beat(status)
-            if role not in self._without:
-                remedy = "lower learner.threads" if role == LEARNER else "distrl scale takes fewer"
-                self._report(f"no place for {role.name}: needs {needs}; add nodes, or {remedy}")
+            if self._without.get(role) != needs:
+                self._report(f"no place for {role.name}: needs {needs}; add nodes, or {_remedy(role, needs)}")
         for role in self._without.keys() - waiting.keys():
             if role in self._fleet.members:
                 self._report(f"{role.name} waits for a place no longer")
@@ -54,3 +53,9 @@ class Places:
                 member.killed_for = "it makes room for the learner"
                 member.handle.kill()
                 return
+
+
+def _remedy(role: Role, needs: str) -> str:
+    if role != LEARNER:
+        return "distrl scale takes fewer"
+    return "set learner.device: cpu" if "GPU" in needs else "lower learner.threads"

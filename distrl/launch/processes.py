@@ -92,7 +92,8 @@ class ProcessLauncher:
         command += ["--redis-url", address.redis_url, "--run-id", address.run_id]
         if KINDS[role.kind].numbered:
             command += ["--id", str(role.id)]
-        for name in sorted(self._run.address.trust.allowed):
+        allowed = () if KINDS[role.kind].needs_key else sorted(self._run.address.trust.allowed)
+        for name in allowed:
             command += ["--allow", name]
         process = subprocess.Popen(  # our own interpreter and arguments
             command,

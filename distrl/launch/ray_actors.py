@@ -38,6 +38,7 @@ from distrl.user_classes import hide_arguments
 
 LOCAL_CPUS = 1024  # as a bound on actors; roles are OS processes and share the cores there are
 COLLECT_EVERY_S = 3.0
+VERDICT_EVERY_S = 2.0  # between two questions to Ray whether any node has what a waiting role needs
 """Time between two collections of the lines of a role whose log is on another host."""
 OBJECT_STORE_BYTES = 80 * 1024 * 1024  # Ray's minimum: unrolls travel through Redis, not through Ray
 
@@ -127,6 +128,8 @@ class RayHandle:
         self._actor = actor
         self._place = place
         self._needs: str | None = needs
+        self._nowhere = False
+        self._verdict_at = 0.0
         self._log = log
         self._show = show
         self._lines: Any = None  # the call for new lines that has not been answered
@@ -159,10 +162,11 @@ class RayHandle:
         """Resources that no node has free, or has at all by Ray's word; None once the role has its place."""
         if self._needs is not None and (self._code is not None or self._place.wait(0)):
             self._needs = None
-        if self._needs is None:
-            return None
-        state = ray.util.placement_group_table(self._place)["stats"]["scheduling_state"]
-        return f"{self._needs}, which no node has" if state == "INFEASIBLE" else self._needs
+        if self._needs is not None and time.monotonic() >= self._verdict_at:
+            self._verdict_at = time.monotonic() + VERDICT_EVERY_S
+            told = ray.util.placement_group_table(self._place).get("stats", {})
+            self._nowhere = told.get("scheduling_state") == "INFEASIBLE"
+        return f"{self._needs}, which no node has" if self._needs is not None and self._nowhere else self._needs
 
     def terminate(self) -> None:
         if self._code is None:

@@ -43,6 +43,7 @@ class StallWatch:
         self._is_first_start = True  # no learner has trained yet
         self._newest = ((0, 0), awake.look())  # `reached`, and when it last changed
         self._quiet = False
+        self._compiling = False
         self._usual_s = 0.0  # from the last progress but one to the last
 
     @property
@@ -61,21 +62,21 @@ class StallWatch:
     def check(self, statuses: Sequence[RoleStatus], *, learner_trains: bool, paused: bool) -> Outcome | None:
         """Report that nothing is learned, and that it is again; return the outcome at the time-out.
 
-        The time in which the learner compiles does not count, up to `COMPILING_TIMEOUTS` time-outs: what never ends is
-        no compilation.
+        A compilation does not count. It has a time-out of its own, `COMPILING_TIMEOUTS` times as long.
 
         Args:
             statuses: Heartbeats of the roles that are up.
             paused: Whether nothing is to be learned now.
         """
+        compiling = any(status.state.startswith(COMPILING) for status in statuses)
+        if compiling != self._compiling:
+            self._compiling, self._newest = compiling, (self._newest[0], self._awake.look())
         before, since = self._newest
         age_s = self._awake.age_s(since)
         ready = self._is_first_start and learner_trains  # the start and the first update have a clock each
         if ready or any(self.reached):
             self._is_first_start = False
-        longest_s = COMPILING_TIMEOUTS * self._timeout_s
-        compiling = any(one.state.startswith(COMPILING) and one.last_step_age_s <= longest_s for one in statuses)
-        if paused or ready or compiling or self.reached != before:
+        if paused or ready or self.reached != before:
             self._newest = (self.reached, self._awake.look())
             if self._quiet and not paused:
                 self._monitor.event(f"learning again after {age_s:.0f} s")
@@ -83,10 +84,11 @@ class StallWatch:
                 self._usual_s = age_s
             self._quiet = False
             return None
-        if age_s > max(QUIET_S, 3.0 * self._usual_s) and self._monitor.updates and not self._quiet:
+        usual_s = max(QUIET_S, 3.0 * self._usual_s)
+        if age_s > usual_s and self._monitor.updates and not (self._quiet or compiling):
             self._quiet = True
             self._monitor.event(f"nothing learned for {age_s:.0f} s: {_states(statuses)}")
-        if age_s <= self._timeout_s:
+        if age_s <= self._timeout_s * (COMPILING_TIMEOUTS if compiling else 1):
             return None
         what = f"no update for {age_s:.0f} s (learner.stall_timeout_s)"
         return Outcome.of(StalledError(f"{what}; {self._keep(stall_report(self._backend, what))}"))

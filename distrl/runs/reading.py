@@ -8,7 +8,14 @@ from typing import Any, Literal, NamedTuple
 
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.ledger import LedgerCounts
-from distrl.memory_backend.records import Control, RoleStatus, SupervisorStatus, blocked_share, rates_while_paused
+from distrl.memory_backend.records import (
+    AWAITS_EVALUATION,
+    Control,
+    RoleStatus,
+    SupervisorStatus,
+    blocked_share,
+    rates_while_paused,
+)
 from distrl.metrics.snapshot import Snapshot, number
 from distrl.runs.summary import duration
 
@@ -21,8 +28,7 @@ SILENT_FOR_S = 3.0 * SILENT_S
 STALLED_S = 120.0
 """A run without new environment steps for that long is stalled.
 
-The verdict counts seconds of training; alerts of the dashboard count its clock. One large update, or a checkpoint on a
-slow disk, may take a minute.
+One large update, or a checkpoint on a slow disk, may take a minute.
 """
 SLOW_SHARE = 0.5
 """A run is slow if its rate is below this share of its own earlier median."""
@@ -94,13 +100,18 @@ class Reading:
         """Whether the supervisor sends no heartbeats; at the end of a run it sends none."""
         return self.control.stop is None and (self.supervisor_age_s or 0.0) > SUPERVISOR_SILENT_S
 
+    @property
+    def stops(self) -> bool:
+        """Whether the run is about to end: it is to stop, or waits for its last evaluation."""
+        return self.control.stop is not None or any(role.state == AWAITS_EVALUATION for role in self.roles)
+
     def verdict(self, *, has_redis: bool = True) -> Verdict:
         """Judge the run: it is stalled without new steps, with a silent role, or if its Redis is unreachable.
 
         Args:
             has_redis: Whether the run should be reachable in a Redis.
         """
-        if self.control.paused or self.control.stop is not None:
+        if self.control.paused or self.stops:
             return Verdict("paused" if self.control.paused else "stopping")
         if has_redis and self.problem not in (None, NOT_YET):
             return Verdict("stalled")
@@ -127,11 +138,17 @@ class Reading:
 
     @property
     def _without_steps_s(self) -> float:
-        """Training seconds since the number of environment steps last grew, as far as snapshots tell."""
-        newest = self.snapshots[-1][1] if self.snapshots else {}
+        """Seconds since the number of environment steps last grew: of training, and since the newest snapshot.
+
+        A learner that waits publishes none.
+        """
+        newest_id, newest = self.snapshots[-1] if self.snapshots else ("0", {})
         now = since = number(newest.get("wall_s"))
         for _, snapshot in reversed(self.snapshots):
             if snapshot.get("env_steps") != newest.get("env_steps"):
                 break
             since = number(snapshot.get("wall_s"))
-        return 0.0 if now is None or since is None else now - since
+        if now is None or since is None:
+            return 0.0
+        milliseconds, _, _ = newest_id.partition("-")  # since 1970, by the clock of Redis
+        return now - since + max(self.clock - float(milliseconds) / 1000.0, 0.0)

@@ -339,16 +339,29 @@ def test_a_role_without_a_place_is_shown_so_and_not_as_acting(world, monkeypatch
     def look():
         shown.append({status.state for status in world.backend.registry.roles() if status.role == "actor"})
 
+    def nowhere():
+        world.launcher.of(ACTOR)[-1].waits_for = "1 CPU, which no node has"
+
     def finds_place():
         world.launcher.of(ACTOR)[-1].waits_for = None
 
     begin = (world.beats(), world.dies(ACTOR, -9), nothing, no_place)
     outcome = world.run(
-        *begin, nothing, look, finds_place, nothing, world.beats(incarnation=2), world.asks(stop="asked")
+        *begin,
+        nothing,
+        look,
+        nowhere,
+        nothing,
+        finds_place,
+        nothing,
+        world.beats(incarnation=2),
+        world.asks(stop="asked"),
     )
     assert outcome.exit_code == 0
     assert shown == [{"waiting: place, needs 1 CPU"}]
-    assert "no place for actor 0: needs 1 CPU; add nodes, or distrl scale takes fewer" in world.view.events
+    lacks = [event for event in world.view.events if event.startswith("no place for actor 0: needs 1 CPU")]
+    remedy = "; add nodes, or distrl scale takes fewer"
+    assert lacks == [f"no place for actor 0: needs 1 CPU{where}{remedy}" for where in ("", ", which no node has")]
     assert "actor 0 waits for a place no longer" in world.view.events
 
 
@@ -695,11 +708,16 @@ def test_a_learner_that_waits_for_the_last_evaluation_is_not_stalled(world, pass
     assert world.run(world.learns(1), waits(1), *nap, *rest, learner={"stall_timeout_s": 3}).exit_code == 0
 
 
-@pytest.mark.parametrize(("age_s", "stalls"), [(29.0, False), (31.0, True)])
-def test_the_time_in_which_the_first_update_is_compiled_is_no_stall(world, passes, age_s, stalls):
-    compiles = world.beats(LEARNER, state=f"{COMPILING}, {age_s:.0f} s", last_step_age_s=age_s)
-    script = [compiles, nothing, passes, passes, nothing, *([] if stalls else [world.asks(stop="asked")])]
+@pytest.mark.parametrize(("steps", "stalls"), [(14, False), (16, True)])
+def test_a_compilation_of_the_first_update_has_a_clock_of_its_own(world, passes, steps, stalls):
+    """Which begins with it, however long the run has waited before."""
+    waits = world.beats(LEARNER, state="training", last_step_age_s=4000.0)
+    compiles = world.beats(LEARNER, state=f"{COMPILING}, 25 s", last_step_age_s=4000.0, beat=2)
+    trains = world.beats(LEARNER, state="training", beat=3)
+    after = [] if stalls else [trains, nothing, passes, nothing, world.learns(1), world.asks(stop="asked")]
+    script = [waits, nothing, passes, compiles, nothing, *[passes] * steps, nothing, *after]
     assert world.run(*script, learner={"stall_timeout_s": 3}).exit_code == (4 if stalls else 0)
+    assert world.view.events[:-1] == []
 
 
 def test_a_run_that_starts_no_actors_waits_for_them_and_is_not_stalled_meanwhile(world, passes):

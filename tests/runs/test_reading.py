@@ -4,16 +4,23 @@ from dataclasses import replace
 
 import pytest
 
-from distrl.memory_backend.records import Control, RoleStatus
+from distrl.memory_backend.records import AWAITS_EVALUATION, Control, RoleStatus
 from distrl.runs.reading import NOT_YET, Reading
 
 
-def reading_of(*rows, **facts):
-    return Reading(snapshots=tuple((str(at), row) for at, row in enumerate(rows)), clock=1000.0, **facts)
+def reading_of(*rows, since_s=0.0, **facts):
+    """`since_s`: age of the newest row."""
+    newest_ms = int(1000.0 * (1000.0 - since_s))
+    ids = [f"{newest_ms - 5000 * at}-0" for at in reversed(range(len(rows)))]
+    return Reading(snapshots=tuple(zip(ids, rows, strict=True)), clock=1000.0, **facts)
 
 
 def silent_for(*ages_s):
     return [RoleStatus("actor", at, 1, "h", 5, "acting", at=1000.0 - age_s) for at, age_s in enumerate(ages_s)]
+
+
+def awaiting_evaluation():
+    return [RoleStatus("learner", 0, 1, "h", 5, AWAITS_EVALUATION, at=1000.0)]
 
 
 def steady(rate, count, start=0, steps=100):
@@ -33,6 +40,9 @@ def steady(rate, count, start=0, steps=100):
         (reading_of(*steady(100.0, 3), *steady(100.0, 24, 3, steps=0)), "healthy"),  # 115 s without steps
         (reading_of(*steady(100.0, 3), *steady(100.0, 25, 3, steps=0)), "stalled"),
         (reading_of({"env_steps": 5}), "healthy"),  # without a time
+        (reading_of(*steady(100.0, 3), since_s=119.0), "healthy"),
+        (reading_of(*steady(100.0, 3), since_s=120.0), "stalled"),  # a learner that waits for unrolls
+        (reading_of(*steady(100.0, 3), since_s=500.0, roles=awaiting_evaluation()), "stopping"),
         (reading_of(roles=silent_for(14.0)), "healthy"),
         (reading_of(roles=silent_for(1.0, 16.0)), "stalled"),
         (reading_of(*steady(100.0, 20), *steady(49.0, 5, 20)), "slow"),

@@ -41,7 +41,7 @@ def submit(
         Path | None, typer.Option(metavar="DIR", help="The run's own directory. [dim]Default: runs/ID.[/]")
     ] = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Submit also what the target has no room for now: it may grow.")
+        bool, typer.Option("--wait", help="Ray and Slurm: submit also what the cluster has no room for: it may grow.")
     ] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Do not follow the log.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,

@@ -16,7 +16,6 @@ from distrl.apps.dashboard.payloads import Json, Runs
 from distrl.apps.dashboard.webhook import Webhook
 from distrl.config.secrets import masked_text
 from distrl.errors import one_line
-from distrl.memory_backend.records import AWAITS_EVALUATION
 from distrl.metrics.snapshot import amount
 from distrl.runs.reading import Reading
 
@@ -46,7 +45,7 @@ class AlertWatch:
         return self._alerts is not None
 
     def look(self) -> None:
-        """Reading at all runs; called every `LOOK_S` by one thread at a time."""
+        """Look at all runs; called every `LOOK_S` by one thread at a time."""
         if self._alerts is None:
             return
         entries = self._runs.index.entries()
@@ -89,11 +88,10 @@ class AlertWatch:
 
 
 def _live(look: Reading) -> dict[str, Any]:
-    stops = look.control.stop is not None or any(role.state == AWAITS_EVALUATION for role in look.roles)
     restarts = max(int(amount(look.latest, "restarts")), sum(max(role.incarnation - 1, 0) for role in look.roles))
     return {
         "snapshot": _texts_shown(look.latest),
-        "paused": look.control.paused or stops,
+        "paused": look.control.paused or look.stops,
         "ages_s": dict(zip((role.name for role in look.roles), look.ages_s, strict=True)),
         "restarts": restarts,
         "problem": None if look.problem is None else _shown(look.problem),

@@ -86,7 +86,15 @@ class KubernetesJobs:
         _remove(_place(record), record.run_id, record.handle(_SECRET), before)
 
     def state(self, record: JobRecord) -> JobState:
-        """Return the state by the learner's Job and its Pods."""
+        """Return the state by the learner's Job and its Pods, and why others of a job that runs do not start."""
+        found = self._state_of_learner(record)
+        if found.state != "running":
+            return found
+        place, chosen = _place(record), {"labelSelector": of_release(record.run_id)}
+        pods = kubernetes.listed(place, _CORE, "pods", **chosen)
+        return replace(found, reason=lacking(pods, kubernetes.listed(place, _APPS, "deployments", **chosen)))
+
+    def _state_of_learner(self, record: JobRecord) -> JobState:
         place, (job, pods) = _place(record), _learner(record)
 
         def warning(name: str) -> str:
@@ -94,10 +102,6 @@ class KubernetesJobs:
             return event_words(kubernetes.listed(place, _CORE, "events", fieldSelector=chosen))
 
         found = replace(state_of(job, pods, warning), may_have_begun=_may_have_begun(record, job, pods))
-        if found.state == "running":
-            chosen = {"labelSelector": of_release(record.run_id)}
-            everything = kubernetes.listed(place, _CORE, "pods", **chosen)
-            return replace(found, reason=lacking(everything, kubernetes.listed(place, _APPS, "deployments", **chosen)))
         if job is None or found.state not in OVER:
             return found
         return replace(found, reason="; ".join(part for part in (found.reason, _left(record)) if part))
@@ -194,7 +198,7 @@ class KubernetesJobs:
         Raises:
             ConfigError: The job has ended.
         """
-        state = self.state(record)
+        state = self._state_of_learner(record)
         if state.state in OVER:
             raise ConfigError(f"{record.run_id} does not run: {state.reason}")
         return state.state
@@ -202,7 +206,7 @@ class KubernetesJobs:
     def _is_over(self, record: JobRecord) -> bool:
         """Whether the job has ended; while the API does not answer, it has not."""
         try:
-            return self.state(record).state in OVER
+            return self._state_of_learner(record).state in OVER
         except DistrlError:
             return False
 

@@ -40,6 +40,8 @@ _STATES: Mapping[str, State] = {
 """Slurm's state -> that of the job; all others are ends."""
 _PASSING = ("Resources", "Priority", "BeginTime", "Dependency", "JobHeldUser")
 """Reasons to wait that pass by themselves."""
+_NOT_YET = ("None", "Dependency")
+"""Reasons of a task that Slurm has not looked at since the learner began."""
 _REMEDY = "if it stays so: distrl stop {}, change slurm.learner_options, and submit it again"
 
 
@@ -54,7 +56,7 @@ class SlurmJobs:
         self._answers: dict[str, tuple[float, SlurmJob | None, str]] = {}
 
     def plan(self, job: Job) -> Plan:
-        """Return the plan: what the partitions have, and the scripts."""
+        """Return the plan: when Slurm would start the job, and the scripts."""
         return plan_of(job)
 
     def submit(self, job: Job, record: OpenRecord, report: Report) -> None:
@@ -236,13 +238,14 @@ def _why(job: SlurmJob, record: JobRecord) -> str:
 
 def _lacking(record: JobRecord) -> str:
     """Return how many actors wait, and why; "" if none does."""
-    tasks = slurm.tasks_of(actors_name(record.run_id))
-    waiting = [task for task in tasks if task.state == "PENDING" and task.reason != "None"]  # Slurm has looked at them
+    tasks = [task for task in slurm.tasks_of(actors_name(record.run_id)) if task.state != "COMPLETING"]
+    waiting = [task for task in tasks if task.state == "PENDING" and task.reason not in _NOT_YET]
     if not waiting:
         return ""
     reasons = ", ".join(sorted({task.reason for task in waiting}))
     others = len(tasks) - len(waiting)
-    return f"{len(waiting)} of {len(tasks)} actors wait: {reasons}; distrl scale {others} {record.run_id} gives them up"
+    remedy = f"; distrl scale {others} {record.run_id} gives them up" if others else ""
+    return f"{len(waiting)} of {len(tasks)} actors wait: {reasons}{remedy}"
 
 
 def _words(state: str) -> str:

@@ -151,11 +151,23 @@ def test_one_process_has_no_actors(slurm, record, tmp_path):
 def test_a_job_that_runs_says_why_actors_wait_and_is_asked_for_once_in_some_seconds(slurm, record, tmp_path):
     slurm(f"echo asked >> {tmp_path}/asked; {queue()}")
     jobs = SlurmJobs()
-    told = "1 of 4 actors wait: Resources; distrl scale 3 r1 gives them up"
+    told = "1 of 3 actors wait: Resources; distrl scale 2 r1 gives them up"
     assert [jobs.state(record) for _ in range(5)] == [JobState("running", told)] * 5
     assert (tmp_path / "asked").read_text() == "asked\n" * 2
     slurm(queue("true"))
     assert SlurmJobs().state(record) == JobState("running")
+
+
+@pytest.mark.parametrize(
+    ("tasks", "told"),
+    [
+        ("13|0|PENDING|Dependency\n13|1|PENDING|None", ""),  # Slurm is about to look at them
+        ("13|0|PENDING|Resources\n13|1|PENDING|Priority", "2 of 2 actors wait: Priority, Resources"),  # not to 0
+    ],
+)
+def test_actors_that_all_wait_are_not_given_up(slurm, record, tasks, told):
+    slurm(queue(f"echo '{tasks}'"))
+    assert SlurmJobs().state(record) == JobState("running", told)
 
 
 def test_what_a_killed_learner_has_left_is_cancelled_by_stop(slurm, record):

@@ -1,4 +1,4 @@
-// Controls of a running job: pause, number of actors, checkpoint, evaluation, parameters, stop.
+// Controls of a live run: pause, number of actors, checkpoint, evaluation, parameters, stop.
 import { announce, h, say } from "./dom.js";
 import { act, get } from "./api.js";
 import { whole } from "./format.js";

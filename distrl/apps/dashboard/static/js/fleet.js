@@ -1,4 +1,4 @@
-// Hosts with the roles on them, and the Redis of every running job.
+// Hosts with the roles on them, and the Redis of every live run.
 import { h } from "./dom.js";
 import { get } from "./api.js";
 import { keepAsking } from "./follow.js";
@@ -15,7 +15,7 @@ export async function fleetPage() {
     const nothing = h("div", { class: "card empty" }, h("p", {}, "No run is running."),
       h("p", {}, "Start one: ", h("code", {}, "distrl train --preset cartpole-impala")));
     element.replaceChildren(h("div", { class: "head" }, h("h1", {}, "Fleet"),
-      h("span", { class: "sub" }, `${count(fleet.hosts.length, "host")} · ${count(fleet.redis.length, "running job")}`)),
+      h("span", { class: "sub" }, `${count(fleet.hosts.length, "host")} · ${count(fleet.redis.length, "live run")}`)),
       h("div", { class: "stack" }, fleet.redis.length ? [redisCard(fleet.redis), ...hosts] : nothing));
   };
   const asking = keepAsking(async (signal) => draw(await get("fleet", {}, signal)), EVERY_MS);

@@ -1,4 +1,4 @@
-// The roles of a running job, sorted by any column.
+// The roles of a live run, sorted by any column.
 import { h, say } from "./dom.js";
 import { remember, remembered } from "./address.js";
 import { bytes, duration, percent, UNKNOWN, whole } from "./format.js";
