@@ -93,7 +93,7 @@ def _written(writer: Writer, closed: Any, inputs: Sequence[Value]) -> list[Value
 
 def _dtype(form: Any) -> Any:
     """Return a dtype of NumPy; keys of random numbers, which inference makes and does not use, count as bits."""
-    return np.uint32 if jax.dtypes.issubdtype(form.dtype, jax.dtypes.extended) else form.dtype
+    return np.uint32 if jax.numpy.issubdtype(form.dtype, jax.dtypes.extended) else form.dtype
 
 
 def _results(writer: Writer, operation: Operation) -> list[Value]:
@@ -161,8 +161,7 @@ def _while(writer: Writer, at: Operation) -> list[Value]:
 def _body(body: Writer, inputs: Sequence[Value], results: Sequence[Value]) -> Any:
     """Return the nodes of a loop as a graph."""
     outputs = _named(body, results, [body.new_name() for _ in results])
-    described = [[body.information(value) for value in values] for values in (inputs, outputs)]
-    return helper.make_graph(body.nodes, "body", *described)
+    return body.wrapped(body.nodes, inputs, outputs)
 
 
 _CALLERS = {"cond": _branches, "scan": _scan, "while": _while}

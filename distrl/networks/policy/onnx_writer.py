@@ -52,12 +52,12 @@ class Writer:
 
     def __init__(self, batch: Any, first: str, taken: Sequence[str], outside: "Writer | None" = None) -> None:
         self._batch, self._first, self._taken = batch, first, frozenset(taken)
-        self._root = self if outside is None else outside._root
+        self._root: Writer = self if outside is None else outside._root
         self._count = 0
         self._constants: dict[tuple[Any, ...], Value] = {}
         self._multiples: dict[int, Value] = {}
         self.nodes: list[Any] = []
-        self.place = "" if outside is None else outside.place
+        self.place: str = "" if outside is None else outside.place
 
     def inside(self) -> "Writer":
         """Return a writer for the body of a loop, whose nodes may use this graph's values."""
@@ -200,5 +200,11 @@ class Writer:
             for value in self._constants.values()
             if value.array is not None and value.name in needed
         ]
-        described = [[self.information(value) for value in values] for values in (inputs, outputs)]
-        return helper.make_graph(kept[::-1], "policy", *described, initializer=constants)
+        return self.wrapped(kept[::-1], inputs, outputs, constants)
+
+    def wrapped(
+        self, nodes: Sequence[Any], inputs: Sequence[Value], outputs: Sequence[Value], constants: Any = ()
+    ) -> Any:
+        """Return nodes as a GraphProto."""
+        before, after = ([self.information(value) for value in values] for values in (inputs, outputs))
+        return helper.make_graph(nodes, "policy", before, after, initializer=constants)
