@@ -20,6 +20,7 @@ from distrl.networks.policy.onnx_graph import unknown_operation
 from tests.algorithms.test_backends import run
 
 HERE, NETWORKS = Path(__file__).parent, Path(__file__).parents[1]
+KINDS = f"{HERE / 'test_bundle.py'}::test_every_kind_computes_the_same_under_any_weights"
 LAYERS = f"{HERE / 'test_conversion.py'}::test_layers_that_are_said_to_be_exported_compute_the_same"
 PARTS = ("layers", "embedders", "embedders_tokens", "middlewares_graph", "trunk")
 FORMS = {"x": ((None, 4), "float32"), "kernel": ((4, 3), "float32")}
@@ -87,14 +88,18 @@ def test_an_error_of_the_function_is_one_line():
 @pytest.mark.parametrize(
     "tests",
     [
-        pytest.param([HERE / "test_bundle.py", NETWORKS / "heads" / "test_head.py", LAYERS], id="policies"),
+        pytest.param([KINDS], id="kinds"),
+        pytest.param(
+            [HERE / "test_bundle.py", NETWORKS / "heads" / "test_head.py"], id="heads", marks=pytest.mark.long
+        ),
+        pytest.param([LAYERS], id="layers", marks=pytest.mark.long),
         pytest.param([NETWORKS / "parts" / f"test_{name}.py" for name in PARTS], id="parts", marks=pytest.mark.long),
     ],
 )
 def test_whatever_is_exported_on_tensorflow_is_exported_on_jax(tests):
     """The same tests of networks, heads, layers, memory, normalisation and masks, on Keras' other framework."""
     options = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", "-W", "ignore:Explicitly requested dtype"]
-    result = run(["-m", "pytest", *options, *map(str, tests)], "jax")
+    result = run(["-m", "pytest", *options, *map(str, tests)], "jax", timeout=380)
     assert result.returncode == 0, result.stdout + result.stderr
     assert " passed" in result.stdout
     assert "skipped" not in result.stdout
