@@ -92,11 +92,15 @@ WALLS: Mapping[str, tuple[str, ...]] = {
     "tensorflow": (
         "networks/framework/tensorflow_backend.py",
         "networks/framework/tensorflow_calls.py",
-        "networks/policy/bundle.py",
+        "networks/policy/conversion.py",
     ),
     "tf2onnx": ("networks/policy/conversion.py",),
-    "onnx": ("networks/policy/bundle.py", "networks/policy/onnx_graph.py"),
-    "jax": ("networks/framework/jax_backend.py",),
+    "onnx": (
+        "networks/policy/jax_conversion.py",
+        "networks/policy/onnx_graph.py",
+        "networks/policy/onnx_writer.py",
+    ),
+    "jax": ("networks/framework/jax_backend.py", "networks/policy/jax_conversion.py"),
     "keras": ("networks/", "algorithms/", "coach/"),
     "scipy": ("networks/framework/lbfgs.py",),
     "redis": (
@@ -637,7 +641,7 @@ BAD: list[tuple[str, str, Callable[[list[Module]], Iterator[Violation]], str]] =
         "import keras\nfrom tensorflow import function",
         third_party_walls,
         "distrl/networks/heads.py:2: tensorflow belongs to networks/framework/tensorflow_backend.py, "
-        "networks/framework/tensorflow_calls.py, networks/policy/bundle.py",
+        "networks/framework/tensorflow_calls.py, networks/policy/conversion.py",
     ),
     (
         "memory_backend/a.py",

@@ -30,7 +30,7 @@ LOCKS = {
     | {"tune", "wandb", "mlflow", "dashboard", "dev", "s3", "gcs", "azure"},
 }
 ACCELERATOR = re.compile(r"nvidia|cuda|torch|triton|jax-cuda")
-SELF = {"distrl[cpu]", "distrl[image]", "distrl[plot]"}
+SELF = {"distrl[image]", "distrl[jax]", "distrl[plot]"}
 
 
 def declared() -> list[tuple[str, str]]:
@@ -68,7 +68,7 @@ def test_dependencies_page_is_pyproject():
 
 
 def test_every_extra_that_users_are_promised():
-    promised = {"cpu", "gpu", "jax", "ray", "dashboard", "dev", "s3", "gcs", "azure"}
+    promised = {"cpu", "gpu", "jax", "jax-cuda", "ray", "dashboard", "dev", "s3", "gcs", "azure"}
     promised |= {
         "image",
         "atari",

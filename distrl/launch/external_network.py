@@ -12,7 +12,7 @@ from distrl.config import RunConfig
 from distrl.roles.framework import import_framework
 from distrl.types import EnvSpec
 
-_TIMEOUT_S = 600.0  # nearly all of what it takes is the framework's import, on JAX also TensorFlow's
+_TIMEOUT_S = 600.0  # nearly all of what it takes is the framework's import, on JAX sometimes also TensorFlow's
 
 
 def check_own_layers(

@@ -12,11 +12,9 @@ _one_at_a_time = threading.Lock()
 
 def require_framework(backend: str) -> None:
     """Raise MissingExtraError unless Keras and `backend`, "tensorflow" or "jax", are installed."""
-    if backend == "jax":
-        require("jax", "JAX, the learner's framework (learner.backend: jax),", "jax")
-    else:
-        require("tensorflow", "the learner's framework, TensorFlow,", "cpu")
-    require("keras", "Keras, which networks are made of,", "cpu")
+    name, extra = {"jax": ("JAX", "jax"), "tensorflow": ("TensorFlow", "cpu")}[backend]
+    require(backend, f"{name}, the learner's framework (learner.backend: {backend}),", extra)
+    require("keras", "Keras, which networks are made of,", extra)
 
 
 def select_framework(backend: str) -> None:

@@ -1,4 +1,4 @@
-"""A whole run whose learner is on JAX: it trains, and its policy is exported without TensorFlow in its process."""
+"""A whole run whose learner is on JAX, where TensorFlow is not installed: it trains and exports its policy."""
 
 import os
 from importlib.util import find_spec
@@ -7,13 +7,17 @@ from pathlib import Path
 import pytest
 
 from distrl.data_store.checkpoints import load_newest
-from tests.faults.arguments import sets
+from tests.faults.arguments import environment, sets
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.redis,
     pytest.mark.skipif(find_spec("jax") is None and "CI" not in os.environ, reason="JAX is not installed"),
 ]
+
+
+HIDES = "import sys\nsys.modules.update(dict.fromkeys(('tensorflow', 'tf2onnx')))\n"
+"""In every process of the run, imports of these then fail as if they were not installed."""
 
 
 def libraries(pid: int) -> set[str]:
@@ -24,7 +28,9 @@ def libraries(pid: int) -> set[str]:
 
 def test_a_run_on_jax(start_run, endless, tmp_path, monkeypatch, distrl_command):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # so that the policy is exported
-    run = start_run(*endless, "--actors", "1", *sets("learner.backend=jax", "stop.updates=40"))
+    (tmp_path / "sitecustomize.py").write_text(HIDES)
+    without = environment(PYTHONPATH=os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]]))
+    run = start_run(*endless, "--actors", "1", *sets("learner.backend=jax", "stop.updates=40"), env=without)
     run.wait_for_updates(1)
     assert libraries(run.role("learner").pid) == {"jaxlib"}
     summary = run.finish()

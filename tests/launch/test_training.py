@@ -440,7 +440,7 @@ def test_a_run_is_not_resumed_as_another_task(tmp_path):
 
 def test_without_the_framework_nothing_is_touched(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"TensorFlow, is not installed: pip install '.*\[cpu\]'"):
+    with pytest.raises(MissingExtraError, match=r"tensorflow\), is not installed: pip install '.*\[cpu\]'"):
         train(LoadedConfig.of(RunConfig()), run_dir=tmp_path / "run", resume=None, view=PlainView(print))
     assert not (tmp_path / "run").exists()
 

@@ -70,8 +70,8 @@ def extras(requires: Sequence[str]) -> Finding:
     names = _extras(requires)
     there = [name for name in names if all(_is_there(one, requires) for one in _of_extra(requires, name))]
     missing = [name for name in names if name not in there]
-    if not {"cpu", "gpu"} & set(there):
-        what = "neither cpu nor gpu: this machine can run actors, but no learner"
+    if not {"cpu", "gpu", "jax"} & set(there):
+        what = "neither cpu nor gpu nor jax: this machine can run actors, but no learner"
         return Finding("warning", "extras", what, how_to_install("cpu"))
     return Finding("ok", "extras", ", ".join(there) + (f"; not installed: {', '.join(missing)}" if missing else ""))
 

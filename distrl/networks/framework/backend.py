@@ -1,7 +1,8 @@
 """One interface to both numeric frameworks: set-up, differentiation and compiled functions.
 
 Keras chooses the framework (KERAS_BACKEND, set before Keras is imported). Besides this module only `tensorflow_*.py`
-and `bundle.py` name TensorFlow, and only `jax_backend.py` names JAX. Both have, under the same names:
+and `policy/conversion.py` name TensorFlow, and only `jax_backend.py` and `policy/jax_conversion.py` name JAX. Both
+backends have, under the same names:
 
     configure(device, threads, deterministic, seed)     set the framework up, before anything computes
     fastest_dtype()                                     the meaning of `network.compute_dtype: auto` in this process

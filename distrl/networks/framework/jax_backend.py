@@ -44,7 +44,7 @@ def configure(*, device: str, threads: int, deterministic: bool, seed: int) -> N
     _keep_compiled()
     platform = jax.default_backend()
     if device == "gpu" and platform != "gpu":
-        raise ConfigError("learner.device: gpu, but JAX sees no GPU; use auto or cpu, or install JAX for your GPU")
+        raise ConfigError("learner.device: gpu, but JAX sees no GPU; use auto or cpu, or install distrl[jax-cuda]")
     if device == "cpu" and platform != "cpu":
         logger.warning("learner.device: cpu, but JAX is already running on %s and stays there", platform)
 

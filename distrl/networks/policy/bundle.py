@@ -14,6 +14,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -23,7 +24,7 @@ import numpy as np
 import onnxruntime
 
 from distrl.config.exploration import ExplorationParameters
-from distrl.errors import ConfigError, DistrlError, one_line, require
+from distrl.errors import ConfigError, DistrlError, how_to_install, one_line, require
 from distrl.networks.framework.backend import NAME
 from distrl.networks.framework.cache import cache_directory
 from distrl.networks.network import Network
@@ -77,8 +78,7 @@ def export_bundle(
     path = (cache_directory("bundles") if cache_dir is None else cache_dir) / f"{key}.onnx"
     graph = _read_cached(path, model, weights, spec.observations)
     if graph is None:
-        graph = _graph_of(network, as_inputs)
-        verify_graph(graph, model, weights, spec.observations)
+        graph = _verified_graph(network, as_inputs)
         _write_cached(path, graph)
     description = BundleDescription(
         inputs=spec.observations,
@@ -109,7 +109,7 @@ def are_inputs(shapes: Iterable[tuple[int, ...]], unroll_steps: int) -> bool:
 
 def export_whole(architecture: Network) -> bytes:
     """Return the network as one ONNX model with its weights inside; for errors see `export_graph`."""
-    graph = _graph_of(architecture.in_float32(), as_inputs=True)
+    graph = _verified_graph(architecture.in_float32(), as_inputs=True)
     from distrl.networks.policy import onnx_graph
 
     return onnx_graph.embed(graph, architecture.policy_weights())
@@ -124,38 +124,27 @@ def export_graph(model: Any, weights: Mapping[str, Any] | None = None, *, as_inp
         as_inputs: Weights are inputs of the graph; otherwise they are external initializers.
 
     Raises:
-        ConfigError: ONNX lacks what a layer computes, or a weight reaches no output; names the layer.
-        DistrlError: Outputs were renamed on the way, or Keras does not run on TensorFlow.
-        MissingExtraError: tf2onnx is not installed.
+        ConfigError: A layer cannot be converted, or a weight reaches no output; names the layer.
+        DistrlError: Outputs were renamed on the way.
+        MissingExtraError: Keras runs on TensorFlow, and tf2onnx is not installed.
     """
-    if NAME != "tensorflow":
-        raise DistrlError(f"policy export: the conversion needs Keras on TensorFlow, but Keras runs on {NAME}")
-    require("tf2onnx", "tf2onnx, which exports policies,", "cpu")
-    import tensorflow as tf
-
-    from distrl.networks.policy import conversion, onnx_graph  # tf2onnx and onnx: a start from the cache needs neither
+    convert = _converter()  # tf2onnx and onnx: a start from the cache needs neither
+    from distrl.networks.policy import onnx_graph
 
     weights = _by_path(model) if weights is None else weights
     # Neutral names: tf2onnx rewrites characters such as '/', and fails on some.
     inputs = {f"input_{index}": name for index, name in enumerate(model.input)}
     neutral = {f"weight_{index}": name for index, name in enumerate(weights)}
     outputs = {f"output_{index}": name for index, name in enumerate(model.output)}
-    signature = [
-        tf.TensorSpec(tensor.shape, tensor.dtype, name=name)
-        for name, tensor in zip(inputs, model.input.values(), strict=True)
-    ] + [
-        tf.TensorSpec(variable.shape, variable.dtype, name=name)
-        for name, variable in zip(neutral, weights.values(), strict=True)
-    ]
+    tensors = zip([*inputs, *neutral], [*model.input.values(), *weights.values()], strict=True)
+    forms = {name: (tuple(tensor.shape), str(tensor.dtype)) for name, tensor in tensors}
 
-    def call(*arguments: Any) -> Any:
+    def call(*arguments: Any) -> list[Any]:
         given = dict(zip(model.input, arguments, strict=False))
         computed = _stateless_call(model, given, weights, arguments[len(given) :])
-        # An identity each: an output that is also an input or another output would lose its name.
-        return {key: tf.identity(computed[name]) for key, name in outputs.items()}
+        return [computed[name] for name in model.output]
 
-    function = tf.function(call, input_signature=signature, autograph=False)
-    graph_model, constants = conversion.convert(function, signature, OPSET)
+    graph_model = convert(call, forms, list(outputs), OPSET)
     graph = graph_model.graph
     if (unknown := onnx_graph.unknown_operation(graph)) is not None:
         operation, name = unknown
@@ -163,7 +152,6 @@ def export_graph(model: Any, weights: Mapping[str, Any] | None = None, *, as_inp
             f"policy export: {_where(model, name)} computes {operation}, which cannot be exported to ONNX; "
             "take another layer (docs/networks.md)"
         )
-    onnx_graph.fill(graph, constants)
     if {output.name for output in graph.output} != outputs.keys():
         raise DistrlError(f"policy export: outputs are {[output.name for output in graph.output]}, not {list(outputs)}")
     onnx_graph.rename(graph, {**inputs, **neutral, **outputs})
@@ -216,11 +204,37 @@ def verify_graph(
                 raise DistrlError(f"policy export: output {name!r} differs from the network by {difference:.3g}")
 
 
-def _graph_of(network: Network, as_inputs: bool) -> bytes:
-    """Do `export_graph`, in a child process unless Keras runs on TensorFlow."""
-    if NAME == "tensorflow":
-        return export_graph(network.model, network.policy_variables, as_inputs=as_inputs)
-    return export_in_child(network.parameters, network.head_parameters, network.spec, network.name, as_inputs)
+def _verified_graph(network: Network, as_inputs: bool) -> bytes:
+    """Return the network's graph, which has been compared with Keras; for errors see `export_bundle`.
+
+    TensorFlow, in a child process, does what this module cannot do with JAX, if it is installed.
+    """
+    model, weights, specs = network.model, network.policy_variables, network.spec.observations
+    try:
+        graph = export_graph(model, weights, as_inputs=as_inputs)
+        verify_graph(graph, model, weights, specs)
+    except DistrlError as error:
+        if NAME == "tensorflow":
+            raise
+        if not all(map(find_spec, ("tensorflow", "tf2onnx"))):
+            kind = ConfigError if isinstance(error, ConfigError) else DistrlError
+            raise kind(f"{error}; TensorFlow exports more layers: {how_to_install('cpu')}") from error
+        logger.info("%s; TensorFlow exports the policy instead", error)
+        graph = export_in_child(network.parameters, network.head_parameters, network.spec, network.name, as_inputs)
+        verify_graph(graph, model, weights, specs)
+    return graph
+
+
+def _converter() -> Any:
+    """Return the function that makes a graph of one of Keras' framework."""
+    if NAME == "jax":
+        from distrl.networks.policy.jax_conversion import convert
+
+        return convert
+    require("tf2onnx", "tf2onnx, which exports policies,", "cpu")
+    from distrl.networks.policy import conversion
+
+    return conversion.convert
 
 
 def _by_path(model: Any) -> dict[str, Any]:
@@ -298,7 +312,7 @@ def _weight_specs(weights: Mapping[str, Any]) -> tuple[WeightSpec, ...]:
 def _libraries() -> dict[str, str]:
     from importlib.metadata import version
 
-    return {name: version(name) for name in ("keras", "onnx", "tf2onnx")}
+    return {name: version(name) for name in ("keras", "onnx", {"tensorflow": "tf2onnx"}.get(NAME, NAME))}
 
 
 def _structure_key(architecture: Network, as_inputs: bool) -> str:

@@ -1,4 +1,4 @@
-"""The child process that exports one policy on TensorFlow for a learner on JAX."""
+"""The child process that exports one policy on TensorFlow for a learner on JAX, which cannot export it itself."""
 
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,7 @@
-"""The export of a policy from a process whose Keras runs on JAX: a child process, whose Keras runs on TensorFlow.
+"""The export of a policy from a process whose Keras runs on JAX, in a child process whose Keras runs on TensorFlow.
 
-tf2onnx converts only TensorFlow's graphs. The child is `bundle_export.py`, which writes the graph to a file. So the
-learner itself never imports TensorFlow.
+It is for layers that `jax_conversion.py` cannot write. The child is `bundle_export.py`, which writes the graph to a
+file. So the learner itself never imports TensorFlow.
 """
 
 import tempfile

@@ -11,6 +11,9 @@ from onnx import TensorProto, numpy_helper
 from distrl.errors import DistrlError
 from distrl.types import Array
 
+Forms = Mapping[str, tuple[tuple[int | None, ...], str]]
+"""Name of each input of a graph -> shape, in which None is the batch's size, and dtype."""
+
 
 def rename(graph: Any, names: Mapping[str, str]) -> None:
     """Rename graph inputs and outputs of a GraphProto in place, and their uses in nodes, inside control flow too."""
@@ -39,7 +42,7 @@ def unknown_operation(graph: Any) -> tuple[str, str] | None:
 
 def unused_weight(graph: Any, weights: Sequence[str]) -> str | None:
     """Return the first weight that no node uses, which ONNX Runtime would drop and then not find; None: none."""
-    used = _used_names(graph)
+    used = used_names(graph)
     return next((name for name in weights if name not in used), None)
 
 
@@ -98,10 +101,11 @@ def embedded(graph: bytes, prefix: str) -> dict[str, Array]:
         raise DistrlError(f"its weights cannot be read: {error}") from error
 
 
-def _used_names(graph: Any) -> set[str]:
+def used_names(graph: Any) -> set[str]:
+    """Return the names that nodes of a GraphProto take, inside control flow too."""
     used = {name for node in graph.node for name in node.input}
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.HasField("g"):
-                used |= _used_names(attribute.g)
+                used |= used_names(attribute.g)
     return used

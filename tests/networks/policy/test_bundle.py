@@ -15,7 +15,7 @@ from distrl.actors.policy import Policy
 from distrl.config import heads
 from distrl.config.layers import Activation
 from distrl.config.network import NetworkParameters
-from distrl.errors import DistrlError, MissingExtraError
+from distrl.errors import ConfigError, DistrlError
 from distrl.networks.actions.categorical import CategoricalSpec
 from distrl.networks.network import Network
 from distrl.networks.policy import bundle
@@ -411,7 +411,8 @@ def test_description_holds_what_an_actor_needs(build, tmp_path):
         (path, array.shape, "float32", True) for path, array in network.policy_weights().items()
     ]
     assert description.sha256 == hashlib.sha256(exported.graph).hexdigest()
-    assert {"keras", "onnx", "tf2onnx"} <= description.libraries.keys()
+    converter = {"tensorflow": "tf2onnx", "jax": "jax"}[keras.backend.backend()]
+    assert description.libraries.keys() == {"keras", "onnx", converter}
 
 
 def test_a_wrong_graph_is_refused_and_the_output_named(build):
@@ -480,8 +481,23 @@ def test_a_cache_that_cannot_be_written_costs_a_warning_only(build, tmp_path, ca
     assert "policy graph is not cached" in caplog.text
 
 
-def test_a_missing_converter_names_the_extra(build, monkeypatch):
+def refuse(*_, **__):
+    raise ConfigError("layer x cannot be exported")
+
+
+def test_tensorflow_exports_what_jax_cannot(build, tmp_path, monkeypatch):
     network = build()
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"tf2onnx.*pip install '.*\[cpu\]'"):
-        bundle.export_graph(network.model)
+    graph = bundle.export_graph(network.model, network.policy_variables)
+    monkeypatch.setattr(bundle, "NAME", "jax")
+    monkeypatch.setattr(bundle, "export_graph", refuse)
+    monkeypatch.setattr(bundle, "export_in_child", lambda *_: graph)
+    assert bundle.export_bundle(network, cache_dir=tmp_path).graph == graph
+
+
+def test_without_tensorflow_a_layer_that_jax_cannot_export_names_the_extra(build, tmp_path, monkeypatch):
+    monkeypatch.setattr(bundle, "NAME", "jax")
+    monkeypatch.setattr(bundle, "export_graph", refuse)
+    monkeypatch.setattr(bundle, "find_spec", lambda name: None)
+    told = r"^layer x cannot be exported; TensorFlow exports more layers: pip install '.*\[cpu\]'$"
+    with pytest.raises(ConfigError, match=told):
+        bundle.export_bundle(build(), cache_dir=tmp_path)

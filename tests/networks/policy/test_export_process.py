@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -14,8 +15,7 @@ import distrl
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError, DistrlError, MissingExtraError
-from distrl.networks.network import Network
-from distrl.networks.policy import bundle, export_process
+from distrl.networks.policy import export_process
 from distrl.networks.policy.export_process import ExportRequest, export_in_child
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 
@@ -55,16 +55,17 @@ def verify(**changes):
     bundle.verify_graph(first.graph, made.model, made.policy_variables)
 
 verify()
-for attempt in (
+attempts = [
     lambda: verify(softmax_temperature=3.0),
     lambda: bundle.export_graph(network().model),
     lambda: export_process.export_in_child(network().parameters, (), spec, "main", True),
-):
+]
+for attempt in attempts:
     try:
         attempt()
     except DistrlError as error:
         print(error)
-print(json.dumps([name for name in ("tensorflow", "tf2onnx", "onnx") if name in sys.modules]))
+print(json.dumps([name for name in ("tensorflow", "tf2onnx") if name in sys.modules]))
 """
 
 
@@ -151,21 +152,24 @@ def test_missing_packages_name_the_extra(monkeypatch, missing):
 @pytest.mark.slow
 @pytest.mark.skipif(JAX_MISSING, reason="JAX is not installed")
 @pytest.mark.long
-def test_a_learner_on_jax_exports_verifies_and_reads_the_cache_without_tensorflow(tmp_path, monkeypatch):
+def test_a_learner_on_jax_has_tensorflow_export_what_it_cannot(tmp_path):
     environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
     environment["PYTHONPATH"] = str(Path(distrl.__file__).parents[1])
-    cache = tmp_path / "cache"
-    command = [sys.executable, "-c", LEARNER, str(cache), SPEC.to_json(), json.dumps(SMALL)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    ranks = {"kind": "custom", "layer": "tests.networks.policy.ranks:Ranks"}
+    parameters = SMALL | {"input_embedders_parameters": {"observation": {"scheme": [6, ranks], "normalize": True}}}
+    command = [sys.executable, "-c", LEARNER, str(tmp_path / "cache"), SPEC.to_json(), json.dumps(parameters)]
+    done = subprocess.run(
+        command,
+        env=environment,
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     told = done.stdout.splitlines()
     assert told[0].startswith("policy export: output 'policy/action' differs from the network by")
-    assert told[1] == "policy export: the conversion needs Keras on TensorFlow, but Keras runs on jax"
+    assert re.match(r"policy export: layer \S+ \(Ranks\) computes sort of several arrays, which cannot be", told[1])
     assert told[2].startswith("network.heads_parameters: a network")
     assert told[3] == "[]"
-
-    # A learner on TensorFlow has the same structure's graph from the same cache.
-    monkeypatch.setattr(bundle, "export_graph", lambda *_: pytest.fail("exported once more"))
-    network = Network(NetworkParameters.model_validate(SMALL), SPEC, HEADS, "main", 1)
-    exported = bundle.export_bundle(network, cache_dir=cache)
-    assert [file.read_bytes() for file in cache.iterdir()] == [exported.graph]
