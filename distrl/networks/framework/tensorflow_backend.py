@@ -25,7 +25,6 @@ from distrl.networks.framework.tensorflow_calls import Compiled
 from distrl.types import Array
 
 logger = logging.getLogger(__name__)
-Tensors = tuple[Any, ...]
 CPU_FLAGS = Path("/proc/cpuinfo")  # on Linux; elsewhere the flags are unknown
 
 
@@ -76,12 +75,12 @@ def fastest_dtype() -> Literal["float32", "bfloat16"]:
     return "bfloat16" if flags & {"avx512_bf16", "amx_bf16"} else "float32"
 
 
-def compiled_gradients(loss: PureLoss, clip: Clip) -> Callable[[Any], tuple[Any, dict[str, Any], Tensors, Tensors]]:
+def compiled_gradients(loss: PureLoss, clip: Clip) -> Callable[[Any], tuple[Any, dict[str, Any], list[Any], list[Any]]]:
     """See `backend`."""
 
-    def call(data: Any) -> tuple[Any, dict[str, Any], Tensors, Tensors]:
+    def call(data: Any) -> tuple[Any, dict[str, Any], list[Any], list[Any]]:
         value, named, after, gradients = differentiate(loss, data)
-        return value, named, tuple(map(tf.convert_to_tensor, after)), tuple(clip(gradients))
+        return value, named, [tf.convert_to_tensor(each) for each in after], clip(gradients)
 
     return Compiled(call)
 
@@ -255,7 +254,7 @@ def compiled_mix(mixed: Sequence[Pair], copied: Sequence[Pair]) -> Callable[[flo
 
 def compiled_read(variables: Sequence[Any]) -> Callable[[], list[Array]]:
     """See `backend`."""
-    compiled = Compiled(lambda: tuple(tf.convert_to_tensor(variable.value) for variable in variables))
+    compiled = Compiled(lambda: [tf.convert_to_tensor(variable.value) for variable in variables])
     # numpy() copies, and returns no array for tensors without axes.
     return lambda: [np.asarray(tensor.numpy()) for tensor in compiled()]
 

@@ -45,7 +45,7 @@ def test_trees_go_in_and_come_out(monkeypatch, on_gpu):
 
     def function(pair, scale):
         assert pair.second is None
-        return {name: scale * array for name, array in pair.first.items()}, (tf.reduce_sum(pair.first["b"]), scale)
+        return {name: scale * array for name, array in pair.first.items()}, [tf.reduce_sum(pair.first["b"]), scale]
 
     compiled = Compiled(function)
     for value in (1.0, 2.0):
