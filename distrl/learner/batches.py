@@ -29,7 +29,7 @@ class Receipt(Protocol):
     """
 
     def settle(self, outcome: EntryOutcome = EntryOutcome.TRAINED) -> None:
-        """Record in Redis what has become of the data."""
+        """Record what has become of the data, where an account of them is kept."""
 
     def count(self, state: LearnerState) -> None:
         """Add the data to the learner's counts: they have been trained on, or are in the replay memory."""

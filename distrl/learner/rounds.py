@@ -6,6 +6,7 @@ it answers again: a dead worker costs the run one time-out, not one in every rou
 first gradient may still come too late for its round, and the round after that waits for it.
 
 An actor that joins from another host is expected from its first gradient until it misses a round: it may have left.
+The last gradient of an actor that was retired is used, and no round waits for another one.
 """
 
 import logging
@@ -44,6 +45,7 @@ class Rounds:
         self._clock = clock
         self._initial = workers
         self._own = set(range(workers))
+        self._most = workers  # that the supervisor has started so far
         self._joined: set[int] = set()
         self._absent: set[int] = set()
         self._late: set[int] = set()  # those of them that kept a round waiting in vain
@@ -65,7 +67,7 @@ class Rounds:
         if header.actor not in self._expected:
             self._looked_at = float("-inf")
             self._look()
-        if header.actor not in self._own:
+        if header.actor not in self._own and header.actor >= self._most:
             self._joined.add(header.actor)
         if header.actor in self._absent:
             self._absent.remove(header.actor)
@@ -135,7 +137,7 @@ class Rounds:
         workers = self._initial if asked is None else asked
         # Added actors are expected from their first gradient on; until then they start.
         self._absent |= set(range(workers)) - self._own
-        self._own = set(range(workers))
+        self._own, self._most = set(range(workers)), max(self._most, workers)
         self._absent &= self._own
         self._joined -= self._own
         if control.paused:

@@ -8,6 +8,7 @@ import threading
 from contextlib import ExitStack
 from dataclasses import replace
 
+from distrl.actors.acting import Acting
 from distrl.actors.actor import Actor
 from distrl.actors.admission import FOR_THE_LEARNER
 from distrl.actors.policy import Policy
@@ -94,7 +95,7 @@ class ActorRole(JoinedRole):
         numeric_backend.configure(device="cpu", threads=1, deterministic=False, seed=config.seed)
         return make_shipper(config, environment.spec)
 
-    def _prepare(self, policy: Policy, environment: VectorEnvironment, shipper: Shipper) -> Actor:
+    def _prepare(self, policy: Acting, environment: VectorEnvironment, shipper: Shipper) -> Actor:
         """Make the actor and reset its environments."""
         if policy.spec != environment.spec:
             raise ConfigError(f"the policy was made for {policy.spec}, here the environment is {environment.spec}")

@@ -185,6 +185,10 @@ def test_those_that_are_retired_are_not_waited_for(world):
     world.now += 0.5
     assert world.rounds.is_over()
     assert world.rounds.missing == []
+    take(world, 2)  # its last one, which was under way
+    world.rounds.begin(2)
+    take(world, 0, version=2)
+    assert world.rounds.is_over()
 
 
 def test_a_pause_is_nobodys_fault(world):
