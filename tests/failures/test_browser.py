@@ -164,6 +164,7 @@ class Unavailable(http.server.BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.long
 def test_a_page_outlives_its_server(job, tmp_path, free_port, browser):
     """A server that is frozen, gone, replaced by errors, back, and back with a token: nothing stale looks new."""
     context = browser.new_context()

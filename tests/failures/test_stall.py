@@ -5,6 +5,7 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
 
+@pytest.mark.long
 def test_what_everybody_was_doing_is_told_when_a_run_stalls(start_run, unhurried):
     # The time-out also bounds the start, in which a busy machine imports for longer than the stall would need.
     stuck = ["--env", "tests.faults.environments:Stuck", "--set", "environment.step_timeout_s=100"]

@@ -189,11 +189,12 @@ def with_layer(name, case, called="tried"):
     return model_of(lambda *inputs: case.apply(layer, *inputs), *case.shapes, stem=f"{called}_x")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "names",
     [
         pytest.param([name for name in EXPORTED if not RARE.match(name)], id="others"),
-        pytest.param([name for name in EXPORTED if RARE.match(name)], id="rare", marks=pytest.mark.long),
+        pytest.param([name for name in EXPORTED if RARE.match(name)], id="rare"),
     ],
 )
 def test_layers_that_are_said_to_be_exported_compute_the_same(names):
