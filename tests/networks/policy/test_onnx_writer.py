@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 if os.environ.get("KERAS_BACKEND") != "jax":
-    pytest.skip("test_jax_export.py runs this in a process with JAX", allow_module_level=True)
+    pytest.skip("test_jax_conversion_process.py runs this in a process with JAX", allow_module_level=True)
 
 from jax import export
 
