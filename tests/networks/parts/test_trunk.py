@@ -168,8 +168,8 @@ def test_rows_and_sequences_stay_apart_without_memory(build, batch_for):
     }
     for row in range(4):
         logits, value = network.predict({name: array[row] for name, array in batch.observations.items()})
-        np.testing.assert_allclose(np.asarray(outputs["policy/action"])[row], logits, atol=1e-6)
-        np.testing.assert_allclose(np.asarray(outputs["value"])[row], value, atol=1e-6)
+        np.testing.assert_allclose(np.asarray(outputs["policy/action"])[row], logits, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(np.asarray(outputs["value"])[row], value, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize(
