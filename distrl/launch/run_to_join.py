@@ -8,10 +8,8 @@ from pathlib import Path
 from distrl.errors import EXIT_OK, ConfigError, MissingRunError
 from distrl.roles.trust import KEY_FILE, Trust, key_in, key_may_change
 from distrl.runs.directories import RunRecord
-from distrl.runs.summary import Summary
+from distrl.runs.summary import RECLAIMED, Summary
 
-RECLAIMED = "SIGTERM"
-"""Stop reason of a launch whose host wanted its resources back: the run has not reached its end."""
 KEYS_REMOVED = "its keys are removed"
 """Stop reason that an actors' host gives a launch which has ended before it could read why."""
 

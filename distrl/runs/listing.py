@@ -11,17 +11,17 @@ from typing import Any, Literal, NamedTuple, get_args
 from distrl.config.document import flat
 from distrl.config.presets import nearest
 from distrl.config.settings import Setting, Settings, different, read_settings
-from distrl.errors import EXIT_OK, ConfigError
+from distrl.errors import ConfigError
 from distrl.metrics.phrases import UNKNOWN, count_words, known, return_words
 from distrl.metrics.snapshot import Snapshot, Value, number
 from distrl.runs.directories import Manifest, Run, State, damaged_run, readable, short_names
 from distrl.runs.labels import Labels
 from distrl.runs.last_row import last_row
-from distrl.runs.summary import REASONS, Summary, duration
+from distrl.runs.summary import REASONS, RunEnd, Summary, duration
 
-Kind = Literal["running", "ended", "gone", "damaged", "solved", "failed"]
+Kind = Literal["running", "ended", "gone", "damaged", "solved", "stopped", "interrupted", "failed"]
 KINDS = get_args(Kind)
-"""Filters of the list; solved and failed runs have ended."""
+"""Filters of the list: a state, or how a run has ended."""
 SORTS = {
     "started": "started",
     "name": "name",
@@ -76,6 +76,7 @@ class ListedRun:
     policy_lag_max: float | None
     bottleneck: str | None
     exit_code: int | None = None
+    end: RunEnd | None = None
     time_to_first_update_s: float | None = None
     peak_rss_mb: float | None = None
     title: str = ""
@@ -94,12 +95,7 @@ class ListedRun:
     @property
     def kinds(self) -> set[str]:
         """The members of `KINDS` that apply."""
-        kinds: set[str] = {self.state}
-        if self.outcome == "solved":
-            kinds.add("solved")
-        if self.exit_code not in (None, EXIT_OK):
-            kinds.add("failed")
-        return kinds
+        return {self.state} if self.end is None else {self.state, self.end}
 
 
 def entry(run: Run, name: str) -> ListedRun:
@@ -187,6 +183,7 @@ def _finished(run: Run, name: str, summary: Summary) -> ListedRun:
         {**summary.snapshot(), "wall_s": wall_s},
         outcome=REASONS[summary.stop_reason].short if summary.stop_reason in REASONS else summary.stop_reason,
         exit_code=summary.exit_code,
+        end=summary.end,
         env=summary.env,
         algorithm=summary.algorithm,
         seed=summary.seed,

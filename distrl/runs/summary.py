@@ -3,36 +3,58 @@
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
 from distrl.config.stop import BUDGETS
 from distrl.data_store.atomic import put_file
 from distrl.data_store.saved_elsewhere import newest_resumable
-from distrl.errors import EXIT_OK, printable
+from distrl.errors import EXIT_INTERRUPTED, EXIT_OK, printable
 from distrl.files import read_model
 from distrl.metrics.phrases import lost_words, return_words, used_words, waiting_words
 from distrl.metrics.snapshot import COLUMNS, Snapshot, other_evaluation_column
 
 
+RunEnd = Literal["solved", "ended", "stopped", "interrupted", "failed"]
+"""How a run has ended: at its goal, at the limit of a budget, as asked, from outside, or with an error."""
+RECLAIMED = "SIGTERM"
+"""Stop reason of a run whose host was wanted back."""
+
+
 class Reason(NamedTuple):
-    """A stop reason as lists show it, and as the sentence of the closing lines."""
+    """A stop reason as lists show it, as the sentence of the closing lines, and as an end."""
 
     short: str
     sentence: str
+    end: RunEnd
 
 
 REASONS: Mapping[str, Reason] = {
-    "mean_return": Reason("solved", "solved: the mean return asked for is reached"),
-    "evaluation_return": Reason("solved", "solved: an evaluation reached the mean return asked for"),
-    "metrics": Reason("solved", "solved: a metric of the environment reached the mean asked for"),
-    **{field: Reason(f"{short} spent", f"the budget of {counted} is spent") for field, short, counted in BUDGETS},
-    "minutes": Reason("time up", "the time is up"),
-    "asked": Reason("stopped", "stopped as asked"),
-    "callback": Reason("stopped", "stopped by the callback"),
+    "mean_return": Reason("solved", "solved: the mean return asked for is reached", "solved"),
+    "evaluation_return": Reason("solved", "solved: an evaluation reached the mean return asked for", "solved"),
+    "metrics": Reason("solved", "solved: a metric of the environment reached the mean asked for", "solved"),
+    **{
+        field: Reason(f"{short} spent", f"the budget of {counted} is spent", "ended")
+        for field, short, counted in BUDGETS
+    },
+    "minutes": Reason("time up", "the time is up", "ended"),
+    "asked": Reason("stopped", "stopped as asked", "stopped"),
+    "callback": Reason("stopped", "stopped by the callback", "stopped"),
 }
 """The stop reasons of a run that ended as configured or as asked; others are short sentences already."""
+
+
+def end_of(exit_code: float | None, stop_reason: str) -> RunEnd:
+    """Return how a run has ended, by its summary; None: the summary has no exit code.
+
+    A host that was wanted back interrupts a run with whatever exit code `launch.sigterm_exit_code` asks for.
+    """
+    if exit_code == EXIT_INTERRUPTED or stop_reason == RECLAIMED:
+        return "interrupted"
+    if exit_code:
+        return "failed"
+    return REASONS[stop_reason].end if stop_reason in REASONS else "interrupted"
 
 
 class PolicyLag(BaseModel):
@@ -119,6 +141,11 @@ class Summary(BaseModel):
     other_evaluation_returns: dict[str, float | None] = {}
     stored: int = 0
 
+    @property
+    def end(self) -> RunEnd:
+        """How the run has ended."""
+        return end_of(self.exit_code, self.stop_reason)
+
     @computed_field  # type: ignore[prop-decorator]
     @property
     def imbalance(self) -> int:
@@ -178,7 +205,8 @@ def outcome(summary: Summary) -> str:
 
 
 def _at_goal(summary: Summary) -> bool:
-    return summary.stop_reason in REASONS and summary.stop_reason not in ("asked", "callback")
+    """Whether the training has reached its end, whatever failed after it."""
+    return end_of(EXIT_OK, summary.stop_reason) in ("solved", "ended")
 
 
 def _results(run_dir: Path) -> list[str]:

@@ -52,9 +52,9 @@ def test_a_run_before_its_first_row(tmp_path):
     [
         ({}, "solved", {"ended", "solved"}),
         ({"stop_reason": "env_steps"}, "steps spent", {"ended"}),
-        ({"stop_reason": "asked"}, "stopped", {"ended"}),
+        ({"stop_reason": "asked"}, "stopped", {"ended", "stopped"}),
         ({"stop_reason": "non-finite training", "exit_code": 5}, "non-finite training", {"ended", "failed"}),
-        ({"stop_reason": "Ctrl-C", "exit_code": 130}, "Ctrl-C", {"ended", "failed"}),
+        ({"stop_reason": "Ctrl-C", "exit_code": 130}, "Ctrl-C", {"ended", "interrupted"}),
     ],
 )
 def test_outcomes_in_a_word_or_two(tmp_path, summary, outcome, kinds):
@@ -93,7 +93,7 @@ def names(entries):
         ({"algorithm": "ppo"}, "c"),
         ({"algorithm": "imp*", "env": "C*"}, "b"),
         ({"kind": "ended"}, "bac"),
-        ({"kind": "solved"}, "bac"),
+        ({"kind": "solved"}, "ba"),
         ({"kind": "failed"}, "c"),
         ({"kind": "gone"}, "d"),
         ({"kind": "running"}, ""),

@@ -10,9 +10,9 @@ from typing import Literal, NamedTuple
 
 from distrl.apps.dashboard.alert_settings import RULES, AlertSettings
 from distrl.apps.dashboard.severities import Severity
-from distrl.errors import EXIT_INTERRUPTED, NonFiniteError
+from distrl.errors import NonFiniteError
 from distrl.metrics.snapshot import Snapshot, amount, number
-from distrl.runs.summary import REASONS, duration
+from distrl.runs.summary import REASONS, duration, end_of
 
 CLEAR_S = 30.0
 AGAIN_S = 600.0
@@ -25,7 +25,6 @@ FIRST_STEPS = 5.0
 LONGEST_TEXT = 300
 MOST_ROLES = 3
 """Most silent roles that are named."""
-_SOLVED = ("mean_return", "evaluation_return", "metrics")
 
 
 @dataclass(frozen=True)
@@ -259,10 +258,11 @@ def final_reasons(seen: RunReading) -> dict[str, str]:
     told = str(seen.snapshot.get("error") or reason or "it left no reason")
     if code == NonFiniteError.exit_code:
         return {"non_finite": f"numbers that are not finite: {told}"}
-    if code not in (0, EXIT_INTERRUPTED):
+    end = end_of(code, reason)
+    if end == "failed":
         return {"failed": f"failed: {told}"}
-    if reason in _SOLVED:
+    if end == "solved":
         return {"solved": REASONS[reason].sentence}
-    if code or reason not in REASONS or reason == "asked":
+    if end == "interrupted" or reason == "asked":
         return {}  # an operator ended it
     return {"ended": f"ended: {REASONS[reason].sentence}"}

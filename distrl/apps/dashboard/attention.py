@@ -3,14 +3,11 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from distrl.errors import EXIT_INTERRUPTED
 from distrl.runs.reading import Reading
-from distrl.runs.summary import REASONS
+from distrl.runs.summary import end_of
 
 COUNTED = ("failed", "gone", "stalled", "slow", "solved")
 """Words that are counted at the top of the list."""
-_OWN_WORDS = ("solved", "stopped")
-"""Ends that have a word of their own, see `REASONS`."""
 
 
 def words_of(
@@ -25,10 +22,7 @@ def words_of(
         has_redis: Whether the live run should be reachable in a Redis.
     """
     if state == "ended":
-        code, reason = numbers.get("exit_code"), REASONS.get(str(numbers.get("stop_reason")))
-        if code:
-            return "interrupted" if code == EXIT_INTERRUPTED else "failed", "ended"
-        return (reason.short, "ended") if reason is not None and reason.short in _OWN_WORDS else ("ended",)
+        return tuple(dict.fromkeys((end_of(numbers.get("exit_code"), str(numbers.get("stop_reason"))), "ended")))
     if state != "running" or look is None:
         return (state,)
     word = look.verdict(has_redis=has_redis).word

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from distrl.config.stop import StopConfig
-from distrl.errors import EXIT_INTERRUPTED, EXIT_OK
 from distrl.metrics.phrases import RoleRow, return_words, role_states, verdict
 from distrl.metrics.snapshot import Snapshot, amount, number
 from distrl.runs.progress import Goal, History, goals
@@ -17,7 +16,7 @@ from distrl.runs.summary import REASONS, Summary, duration
 
 Tone = Literal["good", "busy", "plain", "warn", "bad"]
 _SOLVED = {"mean_return": "return", "evaluation_return": "evaluation", "metrics": ""}
-"""Stop reasons that mean success -> name of the goal that was reached; "": one of `stop.metrics`."""
+"""Stop reason of a solved run -> name of the goal that was reached; "": one of `stop.metrics`."""
 _ROLE = re.compile(r"(learner|evaluator|actor)\b(?: (\d+))?")
 _LEADS = {"stalled": "Stalled", "slow": "Slow"}
 """Verdict on a running run that is in trouble -> first word of the sentence."""
@@ -250,12 +249,12 @@ def _ended(facts: Facts, summary: Summary) -> Headline:
     took = f"after {duration(summary.wall_s)}"
     if summary.resumed_updates and facts.training_s is not None:
         took += f", {duration(facts.training_s)} of training with earlier launches"
-    if summary.exit_code == EXIT_INTERRUPTED:
+    if summary.end == "interrupted":
         told = f"Interrupted {took}{_distance(facts)}"
         return Headline("warn", "interrupted", told, command=facts.resume)
-    if summary.exit_code != EXIT_OK:
+    if summary.end == "failed":
         return _failed(facts, summary, took)
-    if summary.stop_reason in _SOLVED:
+    if summary.end == "solved":
         reached = _goal_reached(facts, _SOLVED[summary.stop_reason])
         return Headline("good", "solved", f"Solved {took}{reached}", fraction=1.0 if reached else None)
     why = "stopped as asked" if summary.stop_reason == "asked" else _reason(summary.stop_reason)

@@ -9,7 +9,7 @@ from distrl.config.secrets import masked_text
 from distrl.errors import ConfigError, one_line
 from distrl.files import read_small
 from distrl.runs.directories import readable
-from distrl.runs.summary import REASONS
+from distrl.runs.summary import end_of
 from distrl.runs.sweeps import FILES, MOST_BYTES, SweepFiles, sweep_of
 
 Json = dict[str, Any]
@@ -93,9 +93,8 @@ def _state(entry: IndexedRun) -> str:
         return "running"
     if entry.state != "ended":
         return "failed" if entry.state == "damaged" else "interrupted"
-    if entry.numbers.get("exit_code"):
-        return "interrupted" if entry.numbers["exit_code"] == 130 else "failed"
-    return "done" if entry.numbers.get("stop_reason") in REASONS else "interrupted"
+    end = end_of(entry.numbers.get("exit_code"), str(entry.numbers.get("stop_reason")))
+    return end if end in ("failed", "interrupted") else "done"
 
 
 def _folders(index: Index) -> dict[Path, list[IndexedRun]]:

@@ -64,12 +64,13 @@ def compared(before: Reading, now: Reading, stall_timeout_s: float, *, joined: b
 
 def ended(summary: Summary, run_dir: str) -> Finding:
     """Return the finding about a run that is over."""
-    if summary.exit_code == 0:
+    if summary.end not in ("interrupted", "failed"):
         return Finding("ok", "run", outcome(summary))
     why = f": {summary.error}" if summary.error else ""
     newest = newest_resumable(Path(run_dir))
     goes_on = "" if newest is None else f"; distrl train --resume {newest} goes on"
-    return Finding("error", "run", outcome(summary) + why, f"see {run_dir}/logs/{goes_on}")
+    health: Health = "warning" if summary.end == "interrupted" else "error"
+    return Finding(health, "run", outcome(summary) + why, f"see {run_dir}/logs/{goes_on}")
 
 
 def in_one_process(run_dir: Path) -> Finding:

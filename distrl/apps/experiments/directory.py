@@ -31,7 +31,7 @@ from distrl.files import read_end, read_given
 from distrl.metrics.phrases import return_words
 from distrl.metrics.snapshot import Value
 from distrl.runs.last_row import last_row
-from distrl.runs.summary import REASONS, Summary
+from distrl.runs.summary import Summary
 from distrl.runs.sweeps import read_index
 
 FORMAT = 1
@@ -171,11 +171,8 @@ class SweepDirectory:
         evaluated = summary.evaluation_mean_return
         mean = summary.mean_return_100 if evaluated is None else evaluated
         wall_s = summary.resumed_wall_s + summary.wall_s
-        state: State = "failed"
-        if summary.exit_code == 0:
-            state = "done" if summary.stop_reason in REASONS else "interrupted"
-        elif summary.exit_code == 130:
-            state = "interrupted"
+        end = summary.end
+        state: State = end if end in ("failed", "interrupted") else "done"
         why = {"failed": summary.error, "interrupted": summary.stop_reason}.get(state)
         return RunResult(state, summary.env_steps, wall_s, mean, why, is_evaluated=evaluated is not None)
 

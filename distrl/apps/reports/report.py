@@ -14,7 +14,7 @@ from distrl.apps.reports.page import LINES, element, inline_svg, table, whole_pa
 from distrl.apps.reports.pictures import small_picture
 from distrl.apps.reports.plots import Palette, PlotGroup
 from distrl.config.settings import Settings, read_settings
-from distrl.errors import EXIT_OK, ConfigError
+from distrl.errors import ConfigError
 from distrl.files import read_end, read_small
 from distrl.metrics.phrases import NO_EPISODE, count_words, known, return_words, waiting_words
 from distrl.metrics.snapshot import MEANINGS, is_other_return
@@ -23,6 +23,7 @@ from distrl.runs.listing import ListedRun, entry
 from distrl.runs.metrics_csv import Table, read_table
 from distrl.runs.summary import conservation, duration, outcome
 
+_TONES = {"solved": " good", "failed": " bad"}
 MOST_EVENTS = 500
 MOST_EVENT_BYTES, MOST_DESCRIPTION_BYTES = 2**20, 2**24
 
@@ -86,7 +87,7 @@ def _header(found: RunMaterial) -> Iterator[Element]:
     if summary is None:
         yield element("p", f"{one.outcome}, as of the last row of its metrics", kind="verdict")
     else:
-        yield element("p", outcome(summary), kind=f"verdict {'good' if summary.exit_code == EXIT_OK else 'bad'}")
+        yield element("p", outcome(summary), kind="verdict" + _TONES.get(summary.end, ""))
         if summary.error is not None:
             yield element("p", summary.error, kind="bad")
     yield element(

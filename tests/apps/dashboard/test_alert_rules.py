@@ -80,7 +80,7 @@ def test_what_fires_at_once(seen, rule, severity, text):
         running(200, numbers={"unsaved": "", "unstored": None}),
         ended(numbers={"stop_reason": "asked"}),
         ended(numbers={"exit_code": 130, "stop_reason": "Ctrl-C"}),
-        ended(numbers={"stop_reason": "SIGTERM"}),
+        ended(numbers={"exit_code": 75, "stop_reason": "SIGTERM"}),
     ],
 )
 def test_what_does_not_fire(seen):

@@ -165,6 +165,8 @@ def test_two_looks_at_a_run(monkeypatch):
 def test_how_a_run_has_ended(tmp_path):
     solved = summary()
     assert ended(solved, "runs/x").health == "ok"
+    interrupted = solved.model_copy(update={"exit_code": 130, "stop_reason": "Ctrl-C"})
+    assert ended(interrupted, str(tmp_path)).health == "warning"
     failed = solved.model_copy(update={"exit_code": 4, "stop_reason": "stalled", "error": "no update for 300 s"})
     found = ended(failed, str(tmp_path))
     assert found.health == "error"
