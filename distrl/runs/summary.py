@@ -15,7 +15,6 @@ from distrl.files import read_model
 from distrl.metrics.phrases import lost_words, return_words, used_words, waiting_words
 from distrl.metrics.snapshot import COLUMNS, Snapshot, other_evaluation_column
 
-
 RunEnd = Literal["solved", "ended", "stopped", "interrupted", "failed"]
 """How a run has ended: at its goal, at the limit of a budget, as asked, from outside, or with an error."""
 RECLAIMED = "SIGTERM"
@@ -45,8 +44,8 @@ REASONS: Mapping[str, Reason] = {
 """The stop reasons of a run that ended as configured or as asked; others are short sentences already."""
 
 
-def end_of(exit_code: float | None, stop_reason: str) -> RunEnd:
-    """Return how a run has ended, by its summary; None: the summary has no exit code.
+def end_of(exit_code: float, stop_reason: str) -> RunEnd:
+    """Return how a run has ended, by its summary.
 
     A host that was wanted back interrupts a run with whatever exit code `launch.sigterm_exit_code` asks for.
     """

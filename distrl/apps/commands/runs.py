@@ -36,7 +36,10 @@ def runs(
     ] = None,
     state: Annotated[
         str | None,
-        typer.Option(metavar="STATE", help="running, ended, gone (without a summary), damaged, solved, stopped, interrupted or failed."),
+        typer.Option(
+            metavar="STATE",
+            help="running, ended, gone (without a summary), damaged, solved, stopped, interrupted or failed.",
+        ),
     ] = None,
     sort: Annotated[str, typer.Option(metavar="COLUMN", help=f"{', '.join(SORTS)}.")] = "started",
     archived: Annotated[bool, typer.Option("--archived", help="Also runs that the dashboard has archived.")] = False,

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from distrl.metrics.snapshot import amount
 from distrl.runs.reading import Reading
 from distrl.runs.summary import end_of
 
@@ -22,7 +23,7 @@ def words_of(
         has_redis: Whether the live run should be reachable in a Redis.
     """
     if state == "ended":
-        return tuple(dict.fromkeys((end_of(numbers.get("exit_code"), str(numbers.get("stop_reason"))), "ended")))
+        return tuple(dict.fromkeys((end_of(amount(numbers, "exit_code"), str(numbers.get("stop_reason"))), "ended")))
     if state != "running" or look is None:
         return (state,)
     word = look.verdict(has_redis=has_redis).word

@@ -8,6 +8,7 @@ from distrl.apps.dashboard.index import Index, IndexedRun
 from distrl.config.secrets import masked_text
 from distrl.errors import ConfigError, one_line
 from distrl.files import read_small
+from distrl.metrics.snapshot import amount
 from distrl.runs.directories import readable
 from distrl.runs.summary import end_of
 from distrl.runs.sweeps import FILES, MOST_BYTES, SweepFiles, sweep_of
@@ -93,7 +94,7 @@ def _state(entry: IndexedRun) -> str:
         return "running"
     if entry.state != "ended":
         return "failed" if entry.state == "damaged" else "interrupted"
-    end = end_of(entry.numbers.get("exit_code"), str(entry.numbers.get("stop_reason")))
+    end = end_of(amount(entry.numbers, "exit_code"), str(entry.numbers.get("stop_reason")))
     return end if end in ("failed", "interrupted") else "done"
 
 

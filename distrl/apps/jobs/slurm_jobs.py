@@ -21,9 +21,9 @@ from distrl.apps.jobs.slurm_scripts import ACTORS_SCRIPT, LEARNER_SCRIPT, STOP_S
 from distrl.apps.jobs.target import OVER, JobState, LogLine, Plan, Report, State
 from distrl.data_store.atomic import put_file
 from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError, MemoryBackendError
-from distrl.runs.summary import RECLAIMED
 from distrl.roles.plan import ACTORS_ON_CLUSTER
 from distrl.runs.directories import open_run
+from distrl.runs.summary import RECLAIMED
 
 if TYPE_CHECKING:
     from distrl.memory_backend.steering import Steering
