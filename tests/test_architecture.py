@@ -184,6 +184,7 @@ WRITTEN = {".py", ".md", ".js", ".html", ".css", ".yaml"}
 WHOLE_PROJECT_TESTS = {
     "test_cluster_skips.py",
     "test_architecture.py",
+    "test_bundle.py",
     "test_docs.py",
     "test_earlier_version.py",
     "test_episode_boundaries.py",
