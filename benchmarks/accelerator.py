@@ -29,7 +29,8 @@ from distrl.config import RunConfig
 from distrl.config.load import load
 from distrl.environments.vector import VectorEnvironment
 from distrl.launch.bench import learning, record, seconds_per_call
-from distrl.memory_backend.codec import decode_unroll, encode_unroll, stack
+from distrl.memory_backend.codec import decode_unroll, encode_unroll
+from distrl.memory_backend.joining import stack
 from distrl.memory_backend.layouts import Layouts
 from distrl.roles.framework import select_framework
 from distrl.types import Batch, Unroll, Weights

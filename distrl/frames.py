@@ -63,19 +63,21 @@ def advanced(stacks: Array, frame: Array, begins: BoolArray, frames: int, out: A
     return result
 
 
-def rebuilt(rows: Array, valid: BoolArray, frames: int) -> Array:
+def rebuilt(rows: Array, valid: BoolArray, frames: int, out: Array | None = None) -> Array:
     """Rebuild the stacks of an unroll from its single frames.
 
     Args:
         rows: [T + n, N, ..., C]. The older n - 1 frames of row 0's stack, then the newest frame of every row.
         valid: bool [T, N]. Where ``valid[t]`` is False, an episode begins at row t + 1.
         frames: n.
+        out: [T + 1, N, ..., n * C]. The result, whose every row is contiguous; None: a new array.
 
     Returns:
         [T + 1, N, ..., n * C].
     """
     length = len(valid)
-    stacks = np.empty((length + 1, *rows.shape[1:-1], frames * rows.shape[-1]), rows.dtype)
+    shape = (length + 1, *rows.shape[1:-1], frames * rows.shape[-1])
+    stacks = np.empty(shape, rows.dtype) if out is None else out
     stacks[0] = joined(rows[:frames])
     for row in range(length):
         advanced(stacks[row], rows[frames + row], ~valid[row], frames, out=stacks[row + 1])

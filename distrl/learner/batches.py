@@ -12,8 +12,8 @@ from distrl.errors import NonFiniteError
 from distrl.learner.intake import Intake, Item, Judged
 from distrl.learner.prefetch import Source
 from distrl.learner.state import LearnerState
-from distrl.memory_backend.codec import stack
 from distrl.memory_backend.gradient_codec import GradientSchema
+from distrl.memory_backend.joining import stack
 from distrl.memory_backend.ledger import EntryOutcome
 from distrl.replay.memory import Replay
 from distrl.types import Array, Batch, Contribution, Contributions, FloatArray, Unroll

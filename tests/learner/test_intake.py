@@ -16,8 +16,9 @@ from distrl.learner.batches import REFUSED_GRADIENTS
 from distrl.learner.intake import LARGEST_GAP
 from distrl.learner.rounds import Rounds
 from distrl.learner.state import LearnerState
-from distrl.memory_backend.codec import encode_unroll, stack
+from distrl.memory_backend.codec import encode_unroll
 from distrl.memory_backend.gradient_codec import GradientSchema, encode_contribution
+from distrl.memory_backend.joining import stack
 from distrl.memory_backend.keys import HIGHEST_NUMBER, entry_fields
 from distrl.types import EPISODE_METRICS, Contribution, Differentiated, UnrollHeader
 from distrl.unroll_schema import episode_forms
