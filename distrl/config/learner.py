@@ -28,6 +28,10 @@ class LearnerConfig(Section):
     """Device of the updates; auto: a GPU if the framework finds one."""
     threads: int = Field(1, ge=1)
     """Numeric threads of the learner process."""
+    feed_threads: int | Literal["auto"] = "auto"
+    """Threads that join unrolls to the next batch while the learner makes an update, without a replay memory; auto: as
+    many as cores are left beside the run's actors and `threads`, at most four, and one for small observations.
+    Deterministic mode has one."""
     init_from: str | None = None
     """Weights that a new training begins with: a run (its newest checkpoint), RUN@STEP, RUN@best, a checkpoint's
     directory, a file of `distrl export`, or a run's policy/. A path on the learner's host; a relative one is made
@@ -42,6 +46,13 @@ class LearnerConfig(Section):
     @classmethod
     def _is_absolute(cls, name: str | None) -> str | None:
         return name if name is None or is_store_url(name) else os.path.abspath(name)
+
+    @field_validator("feed_threads")
+    @classmethod
+    def _is_positive(cls, threads: int | str) -> int | str:
+        if isinstance(threads, int) and threads < 1:
+            raise ValueError(f"must be auto or at least 1, not {threads}")
+        return threads
 
     def check(self, network: NetworkParameters) -> None:
         """Refuse a device that contradicts the network."""

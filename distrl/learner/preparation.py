@@ -12,6 +12,7 @@ from distrl.algorithms.algorithm import Algorithm, Networks
 from distrl.config import RunConfig
 from distrl.learner.batches import Batches, Collected, StreamBatches
 from distrl.learner.checkpointing import Checkpointer
+from distrl.learner.feeding import feed_threads
 from distrl.learner.intake import BLOCK_S, Intake
 from distrl.learner.learner import Learner
 from distrl.learner.mirror import Mirror
@@ -105,7 +106,9 @@ class Parts:
             return Arrivals(intake, size, stop)
         if rounds is not None:
             return RoundBatches(intake, rounds, stop)
-        return StreamBatches(intake, size, stop)
+        if isinstance(intake.schema, GradientSchema):
+            return StreamBatches(intake, size, stop)
+        return StreamBatches(intake, size, stop, feed_threads(self.config, intake.schema))
 
     def make_batches(self, source: Ahead[Any], ended: Callable[[], str | None]) -> Batches:
         """Make the learner's side of a source of `make_source`.

@@ -32,3 +32,10 @@ def test_replicas_are_refused_where_nothing_is_shared():
 def test_a_time_out_of_rounds_needs_rounds(algorithm):
     with pytest.raises(ValueError, match=rf"learner\.sync_timeout_s is of workers .* \(a2c\), not of {algorithm}"):
         RunConfig.model_validate({"algorithm": {"name": algorithm}, "learner": {"sync_timeout_s": 5.0}})
+
+
+def test_threads_of_the_feed_are_auto_or_a_number():
+    assert RunConfig().learner.feed_threads == "auto"
+    assert RunConfig(learner={"feed_threads": 3}).learner.feed_threads == 3
+    with pytest.raises(ValueError, match=r"feed_threads\s+Value error, must be auto or at least 1, not 0"):
+        RunConfig(learner={"feed_threads": 0})

@@ -60,6 +60,24 @@ def test_unrolls_become_a_batch_in_order_of_arrival(run):
     assert (run.ledger.in_flight, run.ledger.trained, run.backend.unrolls.highest()) == (0, 3, made.receipts[0].highest)
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_what_is_dropped_takes_no_place_in_the_batch(run, threads):
+    feed = run.feed(batch_size=2, k=1, first_version=3, threads=threads)
+    run.push(0, 0, version=3, tag=10)
+    run.push(0, 1, version=1, tag=20)  # too stale
+    run.push(1, 0, version=3, tag=np.nan)
+    run.push(1, 1, version=3, tag=30)
+    run.push(2, 0, version=3, tag=40)
+    made = feed.collect()
+    assert tags(made) == [10, 30]
+    assert made.receipts[0].highest == {(0, 1): 0, (1, 1): 1}
+    run.use(made)
+    assert feed.collect() is None  # the third unroll alone is no batch
+    run.push(2, 1, version=4, tag=50)
+    assert tags(run.feed(batch_size=2, k=1, first_version=4, threads=threads).collect()) == [40, 50]
+    assert run.dropped == {"stale": 1, "nonfinite": 1}
+
+
 @pytest.mark.row("G26")
 def test_five_unrolls_in_batches_of_two_are_two_updates_and_one_is_left(run):
     for sequence in range(5):
