@@ -6,7 +6,7 @@ trains on the stacks that the actor acted on.
 
 import numpy as np
 
-from distrl.types import Array, BoolArray
+from distrl.types import Array, BoolArray, IntArray
 
 
 def joined(frames: Array) -> Array:
@@ -82,6 +82,24 @@ def rebuilt(rows: Array, valid: BoolArray, frames: int, out: Array | None = None
     for row in range(length):
         advanced(stacks[row], rows[frames + row], ~valid[row], frames, out=stacks[row + 1])
     return stacks
+
+
+def reach(valid: BoolArray, frames: int) -> IntArray:
+    """Return how many rows back the stack of each row reaches, at most n - 1: to the beginning of its episode.
+
+    The oldest frame that it reaches stands in all older places. The stack of row 0 is known, and counts as a whole one.
+
+    Args:
+        valid: bool [T, N], as in `rebuilt`.
+        frames: n.
+
+    Returns:
+        int32 [T + 1, N].
+    """
+    rows = np.full((len(valid) + 1, valid.shape[1]), frames - 1, np.int32)
+    for row, goes_on in enumerate(valid):
+        rows[row + 1] = np.where(goes_on, np.minimum(rows[row] + 1, frames - 1), 0)
+    return rows
 
 
 class FrameStack:

@@ -105,15 +105,24 @@ class StreamBatches:
     Args:
         stop: Called whenever no entry arrives.
         threads: Threads that join unrolls, see `Joining`.
+        place: Copies batches to the device and rebuilds stacks there; None: they stay on the host until their update.
     """
 
-    def __init__(self, intake: Intake, size: int, stop: Callable[[], bool], threads: int = 1) -> None:
+    def __init__(
+        self,
+        intake: Intake,
+        size: int,
+        stop: Callable[[], bool],
+        threads: int = 1,
+        place: Callable[[Batch], Batch] | None = None,
+    ) -> None:
         self._intake = intake
         self._size = size
         self._stop = stop
+        self._place = place
         self._joining: Joining | None = None
         if not isinstance(intake.schema, GradientSchema):
-            self._joining = Joining(size, intake.schema.frames, threads)
+            self._joining = Joining(size, intake.schema.frames if place is None else {}, threads)
         self._refused = 0  # gradients in a row that were not finite
 
     def collect(self) -> LearnerBatch | None:
@@ -158,5 +167,6 @@ class StreamBatches:
 
     def _batch(self, items: list[Item]) -> Batch | Contributions:
         if self._joining is not None:
-            return self._joining.finish()
+            batch = self._joining.finish()
+            return batch if self._place is None else self._place(batch)
         return tuple(item for item in items if isinstance(item, Contribution))

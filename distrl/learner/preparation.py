@@ -34,6 +34,7 @@ from distrl.memory_backend.stream import QueueCaps
 from distrl.metrics.counters import Waits
 from distrl.networks.contributions import contribution_shapes
 from distrl.networks.framework import backend as numeric_backend
+from distrl.networks.framework.placement import placement
 from distrl.networks.policy.bundle import export_bundle
 from distrl.networks.weights import is_mixed
 from distrl.replay.memory import Replay
@@ -108,7 +109,9 @@ class Parts:
             return RoundBatches(intake, rounds, stop)
         if isinstance(intake.schema, GradientSchema):
             return StreamBatches(intake, size, stop)
-        return StreamBatches(intake, size, stop, feed_threads(self.config, intake.schema))
+        threads = feed_threads(self.config, intake.schema)
+        place = placement(self.config.learner.replicas, intake.schema.frames)
+        return StreamBatches(intake, size, stop, threads, place)
 
     def make_batches(self, source: Ahead[Any], ended: Callable[[], str | None]) -> Batches:
         """Make the learner's side of a source of `make_source`.

@@ -117,9 +117,23 @@ class Shards:
         }
         return type(batch)(**placed)
 
+    def split_array(self, array: Array) -> Any:
+        """Copy [T, N, ...], split as in `split`; the copy may still go on. Until its end it refers to `array`."""
+        return jax.device_put(array, None if self.everywhere is None else self._by_column)
+
     def copy(self, values: Any) -> Any:
         """Return copies on every device; values that are there already, as after the first step, are not copied."""
         return values if self.everywhere is None else jax.device_put(values, self.everywhere)
+
+
+def copy_ahead(replicas: int) -> Callable[[Array], Any] | None:
+    """See `backend`. JAX stages the memory of NumPy arrays through page-locked memory of its own."""
+    return None if jax.default_backend() == "cpu" else Shards(replicas).split_array
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """See `backend`."""
+    return jax.jit(function)
 
 
 def compiled_gradients(loss: PureLoss, clip: Clip) -> Callable[[Any], tuple[Any, dict[str, Any], list[Any], list[Any]]]:

@@ -75,6 +75,16 @@ def fastest_dtype() -> Literal["float32", "bfloat16"]:
     return "bfloat16" if flags & {"avx512_bf16", "amx_bf16"} else "float32"
 
 
+def copy_ahead(replicas: int) -> None:
+    """Return None, see `backend`: NumPy code of algorithms cannot read TensorFlow's arrays, which lack its methods."""
+    del replicas
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """See `backend`."""
+    return Compiled(function)
+
+
 def compiled_gradients(loss: PureLoss, clip: Clip) -> Callable[[Any], tuple[Any, dict[str, Any], list[Any], list[Any]]]:
     """See `backend`."""
 
