@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -73,6 +74,16 @@ def fastest_dtype() -> Literal["float32", "bfloat16"]:
         return "float32"
     flags = set(CPU_FLAGS.read_text(encoding="utf-8").split())
     return "bfloat16" if flags & {"avx512_bf16", "amx_bf16"} else "float32"
+
+
+def building() -> AbstractContextManager[None]:
+    """Return a context without effect: variables stay on the device on which they are made."""
+    return nullcontext()
+
+
+def as_one_program(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function as it is: TensorFlow has its operations compiled."""
+    return function
 
 
 def compiled_gradients(loss: PureLoss, clip: Clip) -> Callable[[Any], tuple[Any, dict[str, Any], list[Any], list[Any]]]:

@@ -16,7 +16,7 @@ from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
 from distrl.networks.copies import Copies
-from distrl.networks.framework.backend import Gradients
+from distrl.networks.framework.backend import Gradients, building
 from distrl.networks.objective import over_unrolls
 from distrl.networks.steps import Step
 from distrl.types import ArraySpec, Batch, DiscreteSpec, EnvSpec
@@ -298,6 +298,24 @@ else:
             before = len(compiled)
             step(batch)
         assert len(compiled) == before
+        assert traces(step) == 1
+
+    def test_variables_are_built_on_the_cpu_and_move_to_the_device_of_the_first_step():
+        """The second device stands for a GPU."""
+        device = jax.devices()[1]
+        with jax.default_device(device):
+            with building():
+                network = wrap(**NETWORKS["mlp"])
+                step = network.train_step(loss)
+            weights = network.online.model.trainable_variables
+            assert {weight.value.device for weight in weights} == {jax.devices()[0]}
+            first, *rest = batches(network, 3)
+            step(first)
+            assert {weight.value.device for weight in weights} == {device}
+            count = len(compiled)
+            for batch in rest:
+                step(batch)
+        assert len(compiled) == count
         assert traces(step) == 1
 
     def test_none_of_this_needs_tensorflow():
