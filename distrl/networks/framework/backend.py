@@ -8,7 +8,7 @@ backends have, under the same names:
     fastest_dtype()                                     the meaning of `network.compute_dtype: auto` in this process
     building()                                          context in which variables are made, by few programs of a GPU
     as_one_program(function)                            the function, as one program where each operation is compiled
-    Step, Epochs                                        see `networks.steps.Step`
+    Step, Epochs                                        see `networks.steps.Step`, also for their `compile`
     value_and_gradients(function, values)               while tracing: the scalar, and its gradients by the values
     hessian_product(function, values)                   while tracing: function of (vectors): the Hessian times them
     compiled_gradients, compiled_outputs                see `Gradients`, `Outputs`

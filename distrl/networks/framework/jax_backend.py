@@ -214,6 +214,11 @@ class Step:
         metrics = dict(zip(self.names, np.asarray(scalars).tolist(), strict=True))
         return metrics | {name: np.asarray(array) for name, array in arrays.items()}
 
+    def compile(self, data: Any) -> None:
+        """Compile a call with data of this form."""
+        values, constants = self.shards.copy(_values(self.variables)), self.shards.copy(_values(self.constants))
+        self._compiled.lower(values, constants, self.shards.split(data)).compile()
+
     def _step(self, before: list[Any], constants: list[Any], data: Any) -> tuple[list[Any], Any, dict[str, Any]]:
         after, metrics, arrays, finite = self.advance(before, constants, data)
         kept = [jnp.where(finite, new, old) for new, old in zip(after, before, strict=True)]
@@ -294,6 +299,12 @@ class Epochs:
             variable.assign(value)
         first = dict(zip(self._first_names, np.asarray(scalars).tolist(), strict=True))
         return self._one.names, np.asarray(rows)[np.asarray(evaluated)], int(steps), first
+
+    def compile(self, data: Any, order: Array) -> None:
+        """Compile a call with data and order of this form."""
+        shards = self._one.shards
+        values, constants = (shards.copy(_values(each)) for each in (self._one.variables, self._one.constants))
+        self._compiled.lower(values, constants, shards.copy(data), order).compile()
 
     def _call(
         self, before: list[Any], constants: list[Any], data: Any, order: Any

@@ -300,6 +300,23 @@ else:
         assert len(compiled) == before
         assert traces(step) == 1
 
+    @pytest.mark.parametrize("minibatches", [1, 2])
+    def test_a_step_compiled_ahead_makes_the_same_updates_and_compiles_no_more(minibatches):
+        network, other = wrap(**NETWORKS["mlp"]), wrap(**NETWORKS["mlp"])
+        step, plain = (each.train_step(loss, minibatches=minibatches) for each in (network, other))
+        first, *_ = batches(network, 1)
+        before = state_of(network)
+        step.compile(nest.map(np.zeros_like, first))
+        for path, array in state_of(network).items():
+            np.testing.assert_array_equal(array, before[path], err_msg=path)
+        count = len(compiled)
+        told = [step(batch) for batch in batches(network, 2)]
+        assert len(compiled) == count
+        assert traces(step) == 1
+        assert told == [plain(batch) for batch in batches(network, 2)]
+        for path, array in state_of(other).items():
+            np.testing.assert_array_equal(array, state_of(network)[path], err_msg=path)
+
     def test_variables_are_built_on_the_cpu_and_move_to_the_device_of_the_first_step():
         """The second device stands for a GPU."""
         device = jax.devices()[1]
