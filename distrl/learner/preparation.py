@@ -93,7 +93,7 @@ class Parts:
         intake = Intake(
             Inbox(self.backend, size, BLOCK_S if act is None else 0.0),
             self.backend,
-            self._schema(),
+            self.schema(),
             Tickets(self.backend, self.staleness),
             staleness=self.staleness if rounds is None else StalenessBound(0),
             applied=self.state.applied,
@@ -127,6 +127,7 @@ class Parts:
     def make_learner(self, batches: Batches) -> Learner:
         """Make the learner, which publishes on the connection of its thread."""
         publisher = self.make_publisher()
+        log.info("the network computes in %s", self.networks["main"].online.parameters.compute_dtype)
         return Learner(self.algorithm, self.networks, self.state, batches, publisher, self._weights, self.waits)
 
     def _weights(self) -> dict[str, Array]:
@@ -153,7 +154,7 @@ class Parts:
         trained = {name: dtype for name, variable in variables.items() if is_mixed(variable)}
         return Publisher(self.backend, self.config.batch_size, self.staleness, trained)
 
-    def _schema(self) -> UnrollSchema | GradientSchema:
+    def schema(self) -> UnrollSchema | GradientSchema:
         """Schema of every entry of the stream."""
         network = self.networks["main"].online
         schema = unroll_schema(self.config, self.spec, network.recurrent_state)

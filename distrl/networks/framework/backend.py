@@ -6,7 +6,9 @@ backends have, under the same names:
 
     configure(device, threads, deterministic, seed)     set the framework up, before anything computes
     fastest_dtype()                                     the meaning of `network.compute_dtype: auto` in this process
-    Step, Epochs                                        see `networks.steps.Step`
+    building()                                          context in which variables are made, by few programs of a GPU
+    as_one_program(function)                            the function, as one program where each operation is compiled
+    Step, Epochs                                        see `networks.steps.Step`, also for their `compile`
     value_and_gradients(function, values)               while tracing: the scalar, and its gradients by the values
     hessian_product(function, values)                   while tracing: function of (vectors): the Hessian times them
     compiled_gradients, compiled_outputs                see `Gradients`, `Outputs`
@@ -41,6 +43,7 @@ else:
     from distrl.networks.framework import tensorflow_backend as _framework  # type: ignore[no-redef]
 
 configure, fastest_dtype = _framework.configure, _framework.fastest_dtype
+building, as_one_program = _framework.building, _framework.as_one_program
 CompiledStep, CompiledEpochs = _framework.Step, _framework.Epochs
 compiled_apply, compiled_mix = _framework.compiled_apply, _framework.compiled_mix
 compiled_read, compiled_write = _framework.compiled_read, _framework.compiled_write
