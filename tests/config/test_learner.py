@@ -37,5 +37,9 @@ def test_a_time_out_of_rounds_needs_rounds(algorithm):
 def test_threads_of_the_feed_are_auto_or_a_number():
     assert RunConfig().learner.feed_threads == "auto"
     assert RunConfig(learner={"feed_threads": 3}).learner.feed_threads == 3
-    with pytest.raises(ValueError, match=r"feed_threads\s+Value error, must be auto or at least 1, not 0"):
-        RunConfig(learner={"feed_threads": 0})
+    for wrong in (0, 65, 2.5, True, "many"):
+        with pytest.raises(ValueError, match=f"must be auto or a number from 1 to 64, not {wrong!r}"):
+            RunConfig(learner={"feed_threads": wrong})
+    for algorithm in ("dqn", "a3c"):
+        with pytest.raises(ValueError, match=f"feed_threads join unrolls to batches; {algorithm} makes none"):
+            RunConfig(algorithm={"name": algorithm}, learner={"feed_threads": 3})
