@@ -136,11 +136,15 @@ class SharedPolicy(Acting):
                 server.connect(str(self._path))
                 socket.send_fds(server, [hello.encode()], [self._memory])
                 reply = _receive(server, 0, wait)
-            except (OSError, MessageError):  # there is none, or it ends
+            except (FileNotFoundError, ConnectionError, BlockingIOError, TimeoutError, MessageError):
+                # There is none, or it ends.
                 server.close()
                 wait.look()
                 time.sleep(CONNECT_S)
                 continue
+            except BaseException:
+                server.close()
+                raise
             if reply.answer is Answer.REFUSED:
                 server.close()
                 raise DistrlError(

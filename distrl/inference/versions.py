@@ -48,6 +48,7 @@ class Versions:
         self._fetch, self._directory = fetch, directory
         self._policies: dict[int, tuple[Policy, Progress]] = {}
         self._spare = [self._make()]  # a bad bundle is refused here
+        self._inherited = {*directory.glob("weights-*")}
         self._inherited_until = time.monotonic() + INHERITED_S
         self.newest = 0
 
@@ -85,15 +86,14 @@ class Versions:
         return self._policies[version][0]
 
     def keep(self, used: Collection[int]) -> None:
-        """Forget all versions but these and the newest one."""
+        """Forget all versions but these and the newest one; those of a killed server stay while its actors return."""
         for version in self._policies.keys() - {*used, self.newest}:
             self._spare.append(self._policies.pop(version)[0])
-            self._file(version).unlink(missing_ok=True)
-        if time.monotonic() > self._inherited_until:
-            self._inherited_until = float("inf")
-            for path in self._directory.glob("weights-*"):
-                if path.name not in {self._file(version).name for version in self._policies}:
-                    path.unlink(missing_ok=True)
+        needed = {*map(self._file, self._policies)}
+        if time.monotonic() < self._inherited_until:
+            needed |= self._inherited
+        for path in {*self._directory.glob("weights-*")} - needed:
+            path.unlink(missing_ok=True)
 
     def _load(self, published: Published) -> None:
         policy = self._spare.pop() if self._spare else self._make()

@@ -9,6 +9,7 @@ import numpy as np
 from distrl.algorithms.algorithm import Bootstrap
 from distrl.config import RunConfig
 from distrl.config.schedules import Progress
+from distrl.errors import one_line
 from distrl.learner.attendants.attendant import Attendant
 from distrl.learner.preparation import Parts
 from distrl.memory_backend.joining import stack
@@ -39,7 +40,7 @@ class Compilation(Attendant):
             with parts.waits.measure("update"):
                 parts.algorithm.compile(parts.networks, blank_batch(parts.config, schema, parts.algorithm.bootstrap))
         except (Exception, SystemExit) as error:  # of a user's loss, or of a compiler: the first update raises it again
-            log.info("the first update will compile itself: %s", error)
+            log.info("the first update will compile itself: %s", one_line(error))
         else:
             log.info("the update has been compiled in %.1f s", time.monotonic() - began)
 
