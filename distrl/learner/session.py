@@ -95,9 +95,8 @@ class Session:
         return reason
 
     def _train(self) -> str:
-        if not (self._conditions.reached() or self._stop()):
-            for attendant in self._attendants:
-                attendant.started()
+        for attendant in self._attendants:
+            attendant.started()
         while (reason := self._conditions.reached()) is None and not self._stop():
             trained = self.learner.step()
             if trained is None:
