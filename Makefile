@@ -19,7 +19,7 @@ NEEDS_VENV   := $(PYTHON) lacks its venv module: sudo apt-get install python3-ve
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: types structure one-python again help install train test check fast suite long cluster part pythons format bench learning performance endurance references behaviour algorithms lock pages site image clean
+.PHONY: types structure one-python again help install train test check fast suite long cluster part pythons format bench learning performance endurance references behaviour algorithms lock pages site image bundle clean
 
 help:  ## Lists the targets.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -127,6 +127,7 @@ lock: $(VENV)/installed-dev  ## Writes the locks anew from pyproject.toml; add L
 	$(LOCK) $(LOCK_ARGS) --extra compression $(SELECT) requirements/actor.lock
 	$(LOCK) $(LOCK_ARGS) $(ENVIRONMENTS) $(SELECT) requirements/environments.lock
 	$(LOCK) $(LOCK_ARGS) --extra dashboard $(SELECT) requirements/dashboard.lock
+	$(LOCK) $(LOCK_ARGS) --extra jax-cuda --excludes bundle/excludes.txt --constraints requirements/gpu.lock $(SELECT) requirements/bundle.lock
 	$(COMPILE) $(LOCK_ARGS) --group pyproject.toml:image-build $(SELECT) requirements/build.lock
 	$(LOCK) $(LOCK_ARGS) benchmarks/references/libraries.txt --extra cpu --extra jax --excludes benchmarks/references/excludes.txt --no-emit-package torch $(SELECT) requirements/references.lock
 	printf '%s\n' 'mkdocs-material>=9.8,<10' 'mkdocstrings[python]>=1.0,<2' ruff | $(COMPILE) - $(LOCK_ARGS) $(SELECT) requirements/site.lock
@@ -142,6 +143,12 @@ site: build/mkdocs/installed pages  ## Builds the documentation in build/site: p
 # Debian's buildah and mmdebstrap, and root; packages come through this machine's pip.
 image: install  ## Builds the container images; ARGS="actor" chooses, ARGS="--base NAME" takes another base.
 	$(BIN)/python image/build.py $(ARGS)
+
+# Its packages come through this machine's pip, too.
+BUNDLE_PYTHON ?= 3.12
+
+bundle: install  ## Makes a folder that installs distrl without an index; BUNDLE_PYTHON=3.13 chooses, ARGS=--environments adds.
+	$(BIN)/python -m bundle.build --python $(BUNDLE_PYTHON) $(ARGS)
 
 # checkov pins much that distrl uses in other versions: it has an environment of its own.
 build/checkov/installed: requirements/checkov.lock | $(VENV)/installed-dev

@@ -10,18 +10,18 @@ includes their copy to the device. Operations are counted from the layers: two f
 pass, and twice as many again for the gradients, except those of the pixels. The peak is the rate of one product of two
 large square matrices on the device in the same dtype, as the framework multiplies by default: float32 on many GPUs by
 their TF32 units. The feed is the rate at which one host thread decodes and joins batches, and at which it copies them
-to the device; beside it, the rate of several threads that decode and join batches of their own.
+to the device; beside it, the rate of one that has several threads to write (`benchmarks.feeding`).
 """
 
 import math
 import os
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.feeding import feed
 from benchmarks.publishing import say
 from benchmarks.speed import Entry, chosen, finish, listed, parser, stamp
 from distrl.actors.policy import Policy
@@ -29,10 +29,9 @@ from distrl.config import RunConfig
 from distrl.config.load import load
 from distrl.environments.vector import VectorEnvironment
 from distrl.launch.bench import learning, record, seconds_per_call
-from distrl.memory_backend.codec import decode_unroll, encode_unroll, stack
-from distrl.memory_backend.layouts import Layouts
+from distrl.memory_backend.joining import stack
 from distrl.roles.framework import select_framework
-from distrl.types import Batch, Unroll, Weights
+from distrl.types import Batch, Weights
 from distrl.unroll_schema import UnrollSchema
 
 PRESET = "pong-impala"
@@ -98,7 +97,6 @@ def measure(name: str, backend: str, unrolls: int, seconds: float) -> Entry:
             operations(networks["main"].online.model) * config.actors.unroll_length_steps * config.sequences_per_batch
         )
         schema = UnrollSchema.of(environment.spec, *_shape(config), {})
-        feeds = [_feeding(recorded, schema, frames) for _ in range(max(FEEDING_THREADS))]
         batch_bytes = sum(array.nbytes for array in _arrays(stack(recorded, frames)))
         return {
             "name": ", ".join([name, backend, device_name(backend)]),
@@ -108,8 +106,10 @@ def measure(name: str, backend: str, unrolls: int, seconds: float) -> Entry:
             "flops_per_update": flops,
             "peak_flops_per_s": peak(backend, CASES[name].dtype, seconds),
             "batch_bytes": batch_bytes,
-            "feed_s": seconds_per_call(feeds[0], seconds),
-            "threads_feed_s": {count: _together_s(feeds[:count], seconds) for count in FEEDING_THREADS},
+            "feed_s": seconds_per_call(feed(recorded, schema, frames), seconds),
+            "threads_feed_s": {
+                count: seconds_per_call(feed(recorded, schema, frames, count), seconds) for count in FEEDING_THREADS
+            },
             "copy_s": seconds_per_call(_copying(backend, stack(recorded, frames)), seconds),
         }
     finally:
@@ -168,23 +168,6 @@ def device_name(backend: str) -> str:
 
     found = tf.config.list_physical_devices("GPU")
     return str(tf.config.experimental.get_device_details(found[0])["device_name"]) if found else "cpu"
-
-
-def _feeding(unrolls: list[Unroll], schema: UnrollSchema, frames: Mapping[str, int]) -> Callable[[], object]:
-    """Return a function that decodes a batch's unrolls and joins them."""
-    payloads, layouts = [(unroll.header, encode_unroll(unroll)) for unroll in unrolls], Layouts()
-    return lambda: stack([decode_unroll(header, payload, schema, layouts) for header, payload in payloads], frames)
-
-
-def _together_s(feeds: list[Callable[[], object]], seconds: float) -> float:
-    """Return the seconds per batch of as many threads as functions, each of which makes batches of its own."""
-    with ThreadPoolExecutor(len(feeds)) as threads:
-
-        def one_of_each() -> None:
-            for made in [threads.submit(feed) for feed in feeds]:
-                made.result()
-
-        return seconds_per_call(one_of_each, seconds) / len(feeds)
 
 
 def _copying(backend: str, batch: Batch) -> Callable[[], object]:

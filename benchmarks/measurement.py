@@ -6,9 +6,11 @@ OUT/results/random/<task>.json          the mean return of random actions
 OUT/runs/<row>-seed-<seed>/             the run's directory; an interrupted run starts again
 """
 
+import contextlib
 import csv
 import json
 import math
+import os
 import re
 import shutil
 import subprocess
@@ -25,6 +27,8 @@ from benchmarks.table import EPISODES, Row, evaluation_seed
 CURVE_POINTS = 100
 NO_RESULT = (2, 6, 130)
 """Exit codes without a result: wrong usage, no memory backend, interrupted."""
+ENDS_WITHIN_S = 20.0
+"""What a program may take to end in order after its limit."""
 
 
 class FailedError(Exception):
@@ -212,15 +216,34 @@ def _json(value: Any) -> str:
     return json.dumps(value)
 
 
-def run(arguments: Sequence[str]) -> str:
+def run(arguments: Sequence[str], *, limit_s: float | None = None, variables: Mapping[str, str] | None = None) -> str:
     """Run Python with these arguments; return its output.
 
+    Args:
+        limit_s: A program that takes longer is asked to end, and killed if it does not.
+        variables: Of its environment, beside those of this process.
+
     Raises:
-        FailedError: The program failed.
+        FailedError: The program failed, or took longer.
     """
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+    program = subprocess.Popen(
+        [sys.executable, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **(variables or {})},
+    )
+    with program:
+        try:
+            output, errors = program.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            program.terminate()  # a training ends in order
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                program.communicate(timeout=ENDS_WITHIN_S)
+            program.kill()
+            raise FailedError(f"not done after {limit_s:.0f} s") from None
+    if program.returncode:
+        lines = errors.strip().splitlines() or [f"exit code {program.returncode}"]
         told = [line for line in lines if "error" in line.lower()]
-        raise FailedError((told or lines)[-1], done.returncode)
-    return done.stdout
+        raise FailedError((told or lines)[-1], program.returncode)
+    return output

@@ -24,8 +24,9 @@ from benchmarks.publishing import say
 from benchmarks.speed import Entry, around, chosen, finish, goal, listed, parser, stamp
 from distrl.apps.reports.intervals import median_interval
 from distrl.memory_backend.backend import connect
-from distrl.memory_backend.codec import decode_unroll, encode_unroll, stack
+from distrl.memory_backend.codec import decode_unroll, encode_unroll
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
+from distrl.memory_backend.joining import stack
 from distrl.memory_backend.layouts import Layouts
 from distrl.memory_backend.ledger import EntryOutcome
 from distrl.memory_backend.stream import QueueCaps

@@ -6,7 +6,7 @@ trains on the stacks that the actor acted on.
 
 import numpy as np
 
-from distrl.types import Array, BoolArray
+from distrl.types import Array, BoolArray, IntArray
 
 
 def joined(frames: Array) -> Array:
@@ -63,23 +63,43 @@ def advanced(stacks: Array, frame: Array, begins: BoolArray, frames: int, out: A
     return result
 
 
-def rebuilt(rows: Array, valid: BoolArray, frames: int) -> Array:
+def rebuilt(rows: Array, valid: BoolArray, frames: int, out: Array | None = None) -> Array:
     """Rebuild the stacks of an unroll from its single frames.
 
     Args:
         rows: [T + n, N, ..., C]. The older n - 1 frames of row 0's stack, then the newest frame of every row.
         valid: bool [T, N]. Where ``valid[t]`` is False, an episode begins at row t + 1.
         frames: n.
+        out: [T + 1, N, ..., n * C]. The result, whose every row is contiguous; None: a new array.
 
     Returns:
         [T + 1, N, ..., n * C].
     """
     length = len(valid)
-    stacks = np.empty((length + 1, *rows.shape[1:-1], frames * rows.shape[-1]), rows.dtype)
+    shape = (length + 1, *rows.shape[1:-1], frames * rows.shape[-1])
+    stacks = np.empty(shape, rows.dtype) if out is None else out
     stacks[0] = joined(rows[:frames])
     for row in range(length):
         advanced(stacks[row], rows[frames + row], ~valid[row], frames, out=stacks[row + 1])
     return stacks
+
+
+def reach(valid: BoolArray, frames: int) -> IntArray:
+    """Return how many rows back the stack of each row reaches, at most n - 1: to the beginning of its episode.
+
+    The oldest frame that it reaches stands in all older places. The stack of row 0 is known, and counts as a whole one.
+
+    Args:
+        valid: bool [T, N], as in `rebuilt`.
+        frames: n.
+
+    Returns:
+        int32 [T + 1, N].
+    """
+    rows = np.full((len(valid) + 1, valid.shape[1]), frames - 1, np.int32)
+    for row, goes_on in enumerate(valid):
+        rows[row + 1] = np.where(goes_on, np.minimum(rows[row] + 1, frames - 1), 0)
+    return rows
 
 
 class FrameStack:

@@ -34,6 +34,10 @@ class RoleKind(NamedTuple):
     needs_key: bool = False
 
 
+INFERENCE_THREADS = 2
+"""Numeric threads of an inference server on the CPU."""
+
+
 def _evaluators(config: Any) -> int:
     """Return 0 also where this host has no environment, and an evaluator of another host joins; or with no roles."""
     here = config.environment.spec_file is None and not config.deterministic
@@ -57,6 +61,14 @@ TABLE: tuple[RoleKind, ...] = (
         number=lambda config: config.started_actors,
         numbered=True,
         steps_environments=True,
+    ),
+    RoleKind(
+        "inference",
+        "distrl.roles.inference:InferenceRole",
+        "Join a run that has `actors.inference: host` as the inference server of this host's actors.",
+        number=lambda config: int(config.started_actors > 0 and config.actors.inference == "host"),
+        numbered=True,
+        threads=lambda config: INFERENCE_THREADS,
     ),
     RoleKind(
         "evaluator",

@@ -219,19 +219,18 @@ def download_wheels(target: str) -> Path:
     return wheels
 
 
-def entries_for_linux(lock: str) -> Iterator[str]:
-    """Yield the entries of a lock that some Python 3.11 on Linux needs, without their markers."""
+def entries_for_linux(lock: str, python: str = "3.11") -> Iterator[str]:
+    """Yield the entries of a lock that some patch version of this Python on Linux needs, without their markers."""
     for entry in lock.replace("\n    ", "\0").splitlines():
         requirement, *rest = entry.split("\0")
         pinned, _, marker = requirement.removesuffix(" \\").partition(" ; ")
-        if not marker or any(_holds(marker, patch) for patch in ("3.11.0", "3.11.99")):
+        if not marker or any(_holds(marker, python, patch) for patch in ("0", "99")):
             yield "\n    ".join([f"{pinned} \\", *rest]) + "\n"
 
 
-def _holds(marker: str, patch: str) -> bool:
-    return Marker(marker).evaluate(
-        {"python_full_version": patch, "python_version": "3.11", "sys_platform": "linux", "platform_system": "Linux"}
-    )
+def _holds(marker: str, python: str, patch: str) -> bool:
+    full = {"python_full_version": f"{python}.{patch}", "python_version": python}
+    return Marker(marker).evaluate({**full, "sys_platform": "linux", "platform_system": "Linux"})
 
 
 @contextmanager

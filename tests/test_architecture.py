@@ -54,8 +54,9 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "actors": UP_TO_PARTS | {"algorithms"},
     "learner": UP_TO_PARTS | {"algorithms", "replay"},
     "serving": UP_TO_PARTS | {"actors", "learner"},
-    "roles": UP_TO_PARTS | {"runs", "actors", "learner"},
-    "launch": UP_TO_PARTS | {"algorithms", "runs", "terminal", "observers", "actors", "learner", "roles"},
+    "inference": UP_TO_PARTS | {"actors"},
+    "roles": UP_TO_PARTS | {"runs", "actors", "learner", "inference"},
+    "launch": UP_TO_PARTS | {"algorithms", "runs", "terminal", "observers", "actors", "learner", "inference", "roles"},
     # The wall: below, applications. None of the parts above may name one.
     "apps": set(),
     "apps.config": FOUNDATION | {"config"},
@@ -169,8 +170,8 @@ OTHER_READERS = {
     *("apps/doctor/machine.py", "learner/replay_set_up.py", "networks/framework/tensorflow_backend.py"),
     *("roles/host_load.py", "roles/join.py", "roles/machine.py", "runs/directories.py", "runs/removal.py"),
     *("actors/filming.py", "health.py", "launch/head_start.py", "memory_backend/embedded_redis.py"),
-    *("memory_backend/host_weights.py", "networks/framework/cache.py", "networks/policy/bundle.py"),
-    "networks/policy/export_process.py",
+    *("inference/versions.py", "memory_backend/host_weights.py", "networks/framework/cache.py"),
+    *("networks/policy/bundle.py", "networks/policy/export_process.py"),
 }
 
 # Plain English: two habits of the early code.
@@ -184,6 +185,7 @@ WRITTEN = {".py", ".md", ".js", ".html", ".css", ".yaml"}
 WHOLE_PROJECT_TESTS = {
     "test_cluster_skips.py",
     "test_architecture.py",
+    "test_bundle.py",
     "test_docs.py",
     "test_earlier_version.py",
     "test_episode_boundaries.py",

@@ -14,7 +14,7 @@ from distrl.algorithms.maths.returns import step_discounts, vtrace
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments.random_actions import random_actions
 from distrl.environments.vector import VectorEnvironment
-from distrl.memory_backend.codec import stack
+from distrl.memory_backend.joining import stack
 from distrl.types import Unroll
 
 LENGTH = 40

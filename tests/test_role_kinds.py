@@ -9,9 +9,9 @@ from distrl.role_kinds import KINDS, TABLE, role_name
 from distrl.roles.join import JoinedRole
 
 
-def test_the_learner_comes_first_and_only_actors_have_numbers():
-    assert [*KINDS] == ["learner", "actor", "evaluator"]
-    assert [role_name(kind, 0) for kind in KINDS] == ["learner", "actor 0", "evaluator"]
+def test_the_learner_comes_first_and_kinds_of_which_there_may_be_several_have_numbers():
+    assert [*KINDS] == ["learner", "actor", "inference", "evaluator"]
+    assert [role_name(kind, 0) for kind in KINDS] == ["learner", "actor 0", "inference 0", "evaluator"]
 
 
 @pytest.mark.parametrize("kind", TABLE, ids=lambda kind: kind.name)

@@ -1,15 +1,21 @@
-"""The socket of what makes an actor's decisions: `policy.py` runs an ONNX graph in the actor's process."""
+"""The socket of what makes an actor's decisions: `policy.py` runs an ONNX graph in the actor's process.
+
+`inference/client.py` asks a server that all actors of its host share.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from distrl.config.exploration import ExplorationParameters
+from distrl.config.schedules import Progress
 from distrl.networks.actions import FamilySpec
 from distrl.networks.policy.description import BundleDescription
 from distrl.types import Array, EnvSpec, FloatArray, Weights
 
 Perturb = Callable[[BundleDescription, Mapping[str, Array]], Mapping[str, Array]]
 """Makes the weights to act with from all weights; returned arrays are new or unchanged."""
+Fetch = Callable[[], tuple[Weights, Progress] | None]
+"""Fetches the newest published weights, and the training's progress behind them; None: there are none."""
 
 
 class PolicyOutput(NamedTuple):
@@ -53,19 +59,19 @@ class Acting(Protocol):
             DistrlError: There are no weights yet, the arrays do not fit the network, or it cannot be run.
         """
 
-    def set_weights(self, weights: Weights, rate: float = 1.0) -> None:
-        """Set ``new = rate * given + (1 - rate) * old`` for trainable weights; all others become the given ones.
-
-        The first weights are taken whole, as there is nothing to mix them with. A rate of 0 changes nothing but
-        the version.
+    def follow(self, newest: int, fetch: Fetch, rate: float) -> Progress | None:
+        """Act with the newest published weights from the next step on, which begins an unroll.
 
         Args:
-            weights: Exactly the described names, shapes and dtypes; finite. They are copied. The scales of the noise
-                of noisy layers may be among them.
-            rate: In [0, 1].
+            newest: Their version as the actor knows it, not the one in use; there may be a newer one by now.
+            fetch: Called where the actor's process computes the outputs.
+            rate: Mixing rate in (0, 1], see `Policy.set_weights`.
+
+        Returns:
+            The training's progress behind the weights now in use; None: there are none, and nothing has changed.
 
         Raises:
-            DistrlError: They do not fit. The policy keeps its weights.
+            DistrlError: They do not fit. The ones in use stay.
         """
 
     def forget_weights(self) -> None:

@@ -6,6 +6,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -19,7 +20,6 @@ from distrl.actors.unroll import UnrollBuilder, restarted
 from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.memory_backend.backend import Backend
-from distrl.memory_backend.codec import decode_weights
 from distrl.memory_backend.records import Producer
 from distrl.memory_backend.stream import Admission
 from distrl.metrics.counters import Waits
@@ -31,6 +31,7 @@ class Actor:
     Args:
         producer: (actor id, incarnation).
         shipper: Makes the payloads of the actor; None: unrolls are pushed as they are.
+        progress: Shared with an `Acting` that may wait.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Actor:
         producer: Producer,
         stop: Callable[[], bool],
         shipper: Shipper | None = None,
+        progress: ActorProgress | None = None,
     ) -> None:
         self._config = self._steered = config
         self._backend, self._policy, self._environment = backend, policy, environment
@@ -58,7 +60,7 @@ class Actor:
         )
         self._extras = make_extras(config, policy, environment)
         self._shipper = shipper or UnrollShipper(config)
-        self.progress = ActorProgress()
+        self.progress = progress or ActorProgress()
         self._gate = Gate(config, backend, producer, stop, self.progress)
 
     @property
@@ -139,10 +141,8 @@ class Actor:
         self._shipper.steer(self._config)
 
     def _pull_weights(self, newest: int) -> None:
-        """Apply the newest weights at the mixing rate, unless they are in use."""
-        if newest == self._policy.version or (fetched := self._backend.weights.fetch()) is None:
-            return
+        """Act with the newest weights, at the mixing rate, unless they are in use."""
         rate = self._config.actors.weight_mixing_rate
-        weights = self._shipper.take_weights(decode_weights(fetched.blob), rate)
-        self._policy.set_weights(weights, rate)  # the first ones are taken whole
-        self._exploration.move_to(fetched.progress)
+        fetch = partial(self._shipper.fetch, self._backend.weights, rate)
+        if newest != self._policy.version and (progress := self._policy.follow(newest, fetch, rate)) is not None:
+            self._exploration.move_to(progress)

@@ -15,8 +15,8 @@ from distrl.algorithms import context_of, make_algorithm
 from distrl.algorithms.algorithm import GradientAlgorithm, Networks
 from distrl.config import RunConfig
 from distrl.errors import ConfigError
-from distrl.memory_backend.codec import stack
 from distrl.memory_backend.gradient_codec import encode_contribution
+from distrl.memory_backend.joining import stack
 from distrl.types import EPISODE_FIELDS, EPISODE_METRICS, Contribution, EnvSpec, Unroll, Weights
 
 

@@ -1,16 +1,19 @@
 """Hop 2: the policy in an actor: an ONNX graph from the policy bundle, weights from the learner, one thread.
 
+The inference server of a host runs it with several threads, or on a GPU.
+
 The process needs neither TensorFlow nor the network's Python code. A graph that reads data other than the injected
 weights is refused.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnxruntime
 
-from distrl.actors.acting import Acting, Perturb, PolicyOutput
+from distrl.actors.acting import Acting, Fetch, Perturb, PolicyOutput
+from distrl.config.schedules import Progress
 from distrl.errors import DistrlError
 from distrl.networks.policy.description import BundleDescription, WeightSpec
 from distrl.networks.policy.protobuf import graph_inputs
@@ -18,17 +21,22 @@ from distrl.types import Array, PolicyBundle, Weights
 
 NOWHERE = "/dev/null"
 """Folder in which ONNX Runtime looks for external data that was not injected. It is no folder, so nothing is found."""
+ON_CPU = ("CPUExecutionProvider",)
 
 
 class Policy(Acting):
     """Runs a policy bundle; its weights can be exchanged at any time.
+
+    Args:
+        threads: Numeric threads.
+        providers: What ONNX Runtime computes with, the preferred one first.
 
     Raises:
         DistrlError: The description is not valid, the graph is not the one it describes, or the graph refers to data
             outside the bundle.
     """
 
-    def __init__(self, bundle: PolicyBundle) -> None:
+    def __init__(self, bundle: PolicyBundle, threads: int = 1, providers: Sequence[str] = ON_CPU) -> None:
         self._description = BundleDescription.from_json(bundle.description)
         found = hashlib.sha256(bundle.graph).hexdigest()
         if found != self._description.sha256:
@@ -37,7 +45,7 @@ class Policy(Acting):
         self.distributions = self._description.action_distributions
         self.exploration = self._description.exploration
         self.version = 0
-        self._graph = bundle.graph
+        self._graph, self._threads, self._providers = bundle.graph, threads, providers
         self._arrays: dict[str, Array] = {}
         self._acting: dict[str, Array] = {}  # a session reads this memory, so it must live as long
         self._fed: dict[str, Array] = {}  # the same, if weights are inputs
@@ -47,9 +55,7 @@ class Policy(Acting):
         self._output_names = [*self._outputs, *self._next_state]
         self._feeds = self.weight_names <= _inputs_of(self._graph)
         # With zeros where weights are initializers, so that a bad graph is refused here and not at the first weights.
-        self._session: onnxruntime.InferenceSession | None = _open_session(
-            self._graph, {} if self._feeds else self._zeros()
-        )
+        self._session: onnxruntime.InferenceSession | None = self._open({} if self._feeds else self._zeros())
         self._check_signature(self._session)
 
     @property
@@ -57,7 +63,27 @@ class Policy(Acting):
         """Names of the weights that `set_weights` takes; acting reads no other published weights."""
         return frozenset(spec.name for spec in self._description.weights)
 
+    def follow(self, newest: int, fetch: Fetch, rate: float) -> Progress | None:
+        if (fetched := fetch()) is None:
+            return None
+        weights, progress = fetched
+        self.set_weights(weights, rate)
+        return progress
+
     def set_weights(self, weights: Weights, rate: float = 1.0) -> None:
+        """Set ``new = rate * given + (1 - rate) * old`` for trainable weights; all others become the given ones.
+
+        The first weights are taken whole, as there is nothing to mix them with. A rate of 0 changes nothing but
+        the version.
+
+        Args:
+            weights: Exactly the described names, shapes and dtypes; finite. They are copied. The scales of the noise
+                of noisy layers may be among them.
+            rate: In [0, 1].
+
+        Raises:
+            DistrlError: They do not fit. The policy keeps its weights.
+        """
         if not 0.0 <= rate <= 1.0:
             raise DistrlError(f"weights {weights.version}: rate must be in [0, 1], not {rate}")
         expected = self.weight_names
@@ -87,7 +113,7 @@ class Policy(Acting):
         if not self.version:
             raise DistrlError("the policy has no weights yet")
         if self._session is None:
-            self._session = _open_session(self._graph, self._acting)
+            self._session = self._open(self._acting)
         try:
             outputs = self._session.run(self._output_names, {**observations, **recurrent_state, **self._fed})
         except (onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument, ValueError) as error:
@@ -116,6 +142,20 @@ class Policy(Acting):
             return np.array(given, order="C")
         return np.asarray(rate * given + (1.0 - rate) * old) if spec.mixed and rate > 0.0 else old.copy()
 
+    def _open(self, weights: Mapping[str, Array]) -> onnxruntime.InferenceSession:
+        """Return a session with these weights as initializers."""
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4  # errors are raised; ONNX Runtime need not print them as well
+        options.intra_op_num_threads, options.inter_op_num_threads = self._threads, 1
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", NOWHERE)
+        values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
+        if values:
+            options.add_external_initializers(list(weights), values)
+        try:
+            return onnxruntime.InferenceSession(self._graph, options, providers=[*self._providers])
+        except Exception as error:  # ONNX Runtime's errors have no common ancestor but Exception
+            raise DistrlError(f"policy bundle: ONNX Runtime refuses the graph: {_first_line(error)}") from error
+
     def _zeros(self) -> dict[str, Array]:
         return {spec.name: np.zeros(spec.shape, spec.dtype) for spec in self._description.weights}
 
@@ -134,25 +174,16 @@ class Policy(Acting):
             )
 
 
+def providers_of_gpus() -> tuple[str, ...]:
+    """Return what ONNX Runtime computes with on a GPU: nothing, unless its variant for GPUs is installed."""
+    return tuple({"CUDAExecutionProvider"} & {*onnxruntime.get_available_providers()})
+
+
 def _inputs_of(graph: bytes) -> frozenset[str]:
     try:
         return graph_inputs(graph)
     except DistrlError as error:
         raise DistrlError(f"policy bundle: {error}") from error
-
-
-def _open_session(graph: bytes, weights: Mapping[str, Array]) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # errors are raised; ONNX Runtime need not print them as well
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", NOWHERE)
-    values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
-    if values:
-        options.add_external_initializers(list(weights), values)
-    try:
-        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # ONNX Runtime's errors have no common ancestor but Exception
-        raise DistrlError(f"policy bundle: ONNX Runtime refuses the graph: {_first_line(error)}") from error
 
 
 def _first_line(error: Exception) -> str:

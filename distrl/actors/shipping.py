@@ -7,8 +7,10 @@ import numpy as np
 
 from distrl.actors.admission import ActorProgress
 from distrl.config import RunConfig
-from distrl.memory_backend.codec import encode_unroll
+from distrl.config.schedules import Progress
+from distrl.memory_backend.codec import decode_weights, encode_unroll
 from distrl.memory_backend.compression import compressor
+from distrl.memory_backend.weights import WeightStore
 from distrl.types import Unroll, Weights
 
 
@@ -26,6 +28,12 @@ class Shipper(Protocol):
     def take_weights(self, weights: Weights, rate: float) -> Weights:
         """Take published weights at the mixing rate; return those that act."""
         return weights
+
+    def fetch(self, store: WeightStore, rate: float) -> tuple[Weights, Progress] | None:
+        """Return the newest published weights that act, and the progress behind them; None: there are none."""
+        if (fetched := store.fetch()) is None:
+            return None
+        return self.take_weights(decode_weights(fetched.blob), rate), fetched.progress
 
     @abstractmethod
     def payload(self, unroll: Unroll, progress: ActorProgress) -> bytes:

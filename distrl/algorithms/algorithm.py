@@ -126,6 +126,16 @@ class Algorithm(ABC):
             batch: Unrolls, or gradients if `parameters.ships` is "gradients".
         """
 
+    def compile(self, networks: Networks, batch: Batch) -> None:
+        """Compile `update` for batches of this form, and change nothing.
+
+        The learner calls it while actors start. An algorithm that leaves it out compiles with its first update.
+
+        Args:
+            batch: Its values mean nothing.
+        """
+        return
+
     @property
     def bootstrap(self) -> Bootstrap | None:
         """The ensemble for which the replay memory adds `bootstrap_masks` to batches; None: it adds none.
@@ -244,6 +254,11 @@ class GradientAlgorithm(Algorithm):
         if metrics["finite"]:
             network.statistics.observe(batch)
         return Update(metrics | scale, priorities)
+
+    def compile(self, networks: Networks, batch: Batch) -> None:
+        """Compile the step for batches of this form."""
+        if self._step is not None:
+            self._step.compile(networks["main"].statistics.with_normal_rewards(batch))
 
     def differentiate(self, networks: Networks, batch: Batch) -> Differentiated:
         """Compute the gradient of a gradient actor's own unroll; the online copy's weights stay unchanged.

@@ -98,6 +98,15 @@ class Curious(Algorithm):
         update = self._algorithm.update(self._own(networks), batch._replace(bonus=bonus))
         return Update({**update.metrics, **told}, update.priorities)
 
+    def compile(self, networks: Networks, batch: Batch) -> None:
+        """Compile the predictor's update, and that of the algorithm."""
+        if self._step is None:
+            raise RuntimeError("compile was called before build")
+        rows = self._predictor.rows(batch)
+        self._errors(rows)
+        self._step.compile(rows)
+        self._algorithm.compile(self._own(networks), batch._replace(bonus=np.zeros(batch.valid.shape, np.float32)))
+
     def steer(self, networks: Networks, context: AlgorithmContext) -> None:
         """Apply the algorithm's changed settings, and the weight."""
         self._algorithm.steer(self._own(networks), context)

@@ -117,6 +117,13 @@ class ProximalUpdate:
         number.assign(float(ops.convert_to_numpy(adapted)))
         return metrics | {"kl": kl, "kl_coefficient": coefficient}
 
+    def compile(self, batch: Batch) -> None:
+        """Compile the update for batches of this form; see `TrainStep`."""
+        experience = self._arrange(batch, self._estimates(batch))
+        self._epochs.compile(experience)
+        if self._parameters.kl_penalty is not None:
+            self._kl(experience)
+
     def _order(self, experience: Experience) -> IntArray:
         return shuffled(
             experience.valid.shape[1],

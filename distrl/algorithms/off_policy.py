@@ -229,6 +229,12 @@ class OffPolicyActorCritic(Algorithm):
                 network.statistics.observe(batch)
         return Update(metrics, priorities)
 
+    def compile(self, networks: Networks, batch: Batch) -> None:
+        """Compile the step for batches of this form."""
+        if self._step is None:
+            raise RuntimeError("compile was called before build")
+        self._step.compile(batch)
+
     def objective(self, networks: Networks) -> Objective | None:
         return Objective(self.loss, self._states)
 

@@ -19,6 +19,7 @@ from distrl.config.heads import HeadSection
 from distrl.config.load import LoadedConfig, validated
 from distrl.config.section import Section
 from distrl.errors import ConfigError, DistrlError
+from distrl.networks.framework.backend import building
 from distrl.networks.framework.out_of_memory import no_room
 from distrl.networks.freezing import require_matches
 from distrl.types import EnvSpec
@@ -45,7 +46,8 @@ def built(algorithm: Algorithm, spec: EnvSpec) -> Networks:
             there is no memory for them.
     """
     try:
-        networks = algorithm.build(spec)
+        with building():
+            networks = algorithm.build(spec)
     except Exception as error:
         if (refusal := no_room(str(error))) is None:
             raise

@@ -73,6 +73,10 @@ class TrustRegionUpdate:
         metrics["gradient_norm"] = float(np.hypot(metrics.pop("policy_gradient_norm"), metrics["gradient_norm"]))
         return metrics
 
+    def compile(self, batch: Batch) -> None:
+        """Compile the update for batches of this form; see `TrainStep`."""
+        self._step.compile(batch)
+
     def _order(self, batch: Batch) -> IntArray:
         items = batch.valid.shape[1] if self._network.recurrent_state else batch.valid.size
         return shuffled(

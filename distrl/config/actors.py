@@ -1,10 +1,12 @@
 """ActorsConfig: the fleet of actors, and how many there are."""
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from distrl.config.algorithms import AlgorithmSection
+from distrl.config.exploration import ExplorationParameters
+from distrl.config.launch import LaunchConfig
 from distrl.config.section import Section
 
 
@@ -62,12 +64,15 @@ class ActorsConfig(Section):
     """T: steps of every environment in one unroll."""
     weight_mixing_rate: float = Field(1.0, gt=0.0, le=1.0)
     """rate of set_weights(weights, rate): new = rate * given + (1 - rate) * old."""
+    inference: Literal["auto", "own", "host"] = "auto"
+    """Where the policy is evaluated: by every actor in its own process, or by one inference server for all actors of a
+    host, in batches of their rows. auto: own."""
     restart_budget: int = Field(20, ge=0)
     """Restarts of one role within ten minutes before the run gives up."""
     autoscale: AutoscaleConfig = AutoscaleConfig()
 
-    def check(self, algorithm: AlgorithmSection) -> None:
-        """Refuse settings that contradict each other or the algorithm."""
+    def check(self, algorithm: AlgorithmSection, exploring: ExplorationParameters | None, launch: LaunchConfig) -> None:
+        """Refuse settings that contradict each other, the algorithm, its exploration, or where the roles run."""
         if self.max_count is not None and self.count > self.max_count:
             raise ValueError(
                 f"actors.count: {self.count} is more than actors.max_count: {self.max_count}; set one of them"
@@ -78,4 +83,22 @@ class ActorsConfig(Section):
                 f"actors.weight_mixing_rate < 1 mixes old weights into every policy, which {which} forbids; "
                 "set one of them"
             )
+        if self.inference == "host" and (why := self._why_own(algorithm, exploring, launch)):
+            raise ValueError(f"actors.inference: host shares the policy of a host's actors, but {why}; leave it out")
         self.autoscale.check(algorithm, count=self.count, most=self.max_count)
+
+    def _why_own(
+        self, algorithm: AlgorithmSection, exploring: ExplorationParameters | None, launch: LaunchConfig
+    ) -> str | None:
+        """Return why each actor has to evaluate a policy of its own; None: it need not."""
+        if self.count == 0:
+            return "actors.count: 0 is one process"
+        if launch.launcher == "ray":
+            return "launch.launcher: ray places each actor by itself"
+        if algorithm.ships == "gradients":
+            return f"actors of {algorithm.name} hold the network to differentiate it"
+        if self.weight_mixing_rate < 1.0:
+            return f"actors.weight_mixing_rate: {self.weight_mixing_rate:g} gives each actor weights of its own"
+        if exploring is not None and exploring.kind in ("noisy_network", "parameter_noise"):
+            return f"exploration.kind: {exploring.kind} gives each actor weights of its own"
+        return None

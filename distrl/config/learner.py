@@ -1,7 +1,7 @@
 """LearnerConfig: on what the learner computes, how much at once, and what it begins with."""
 
 import os
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -9,6 +9,8 @@ from distrl.config.algorithms import AlgorithmSection
 from distrl.config.network import NetworkParameters
 from distrl.config.section import Section
 from distrl.config.stores import is_store_url
+
+MOST_FEED_THREADS = 64
 
 
 class LearnerConfig(Section):
@@ -28,6 +30,10 @@ class LearnerConfig(Section):
     """Device of the updates; auto: a GPU if the framework finds one."""
     threads: int = Field(1, ge=1)
     """Numeric threads of the learner process."""
+    feed_threads: int | Literal["auto"] = "auto"
+    """Threads that join unrolls to the next batch while the learner makes an update; only for batches of unrolls,
+    without a replay memory. auto: as many as cores are left beside the run's actors and `threads`, at most four, and
+    one for small observations. Deterministic mode has one."""
     init_from: str | None = None
     """Weights that a new training begins with: a run (its newest checkpoint), RUN@STEP, RUN@best, a checkpoint's
     directory, a file of `distrl export`, or a run's policy/. A path on the learner's host; a relative one is made
@@ -43,6 +49,13 @@ class LearnerConfig(Section):
     def _is_absolute(cls, name: str | None) -> str | None:
         return name if name is None or is_store_url(name) else os.path.abspath(name)
 
+    @field_validator("feed_threads", mode="before")
+    @classmethod
+    def _is_a_number_of_threads(cls, threads: Any) -> Any:
+        if threads != "auto" and not (type(threads) is int and 1 <= threads <= MOST_FEED_THREADS):
+            raise ValueError(f"must be auto or a number from 1 to {MOST_FEED_THREADS}, not {threads!r}")
+        return threads
+
     def check(self, network: NetworkParameters) -> None:
         """Refuse a device that contradicts the network."""
         if network.force_cpu and self.device == "gpu":
@@ -57,6 +70,8 @@ class LearnerConfig(Section):
         if self.replicas > 1:
             self._check_replicas(algorithm, network, sequences)
         self._check_rounds(algorithm)
+        if self.feed_threads != "auto" and (algorithm.ships != "unrolls" or algorithm.replay_parameters is not None):
+            raise ValueError(f"learner.feed_threads join unrolls to batches; {algorithm.name} makes none of them")
 
     def _check_replicas(self, algorithm: AlgorithmSection, network: NetworkParameters, sequences: int) -> None:
         if self.backend != "jax":

@@ -134,7 +134,7 @@ class RunConfig(Section):
     def _combination_is_possible(self) -> Self:
         if not self.undeclared:
             self._check_algorithm()
-        self.actors.check(self.algorithm)
+        self.actors.check(self.algorithm, None if self.undeclared else self.exploring, self.launch)
         self.launch.check(self.memory, self.environment, deterministic=self.deterministic)
         self.memory.check(self.algorithm, deterministic=self.deterministic)
         self.learner.check(self.network)

@@ -28,7 +28,7 @@ from distrl.errors import DistrlError
 from distrl.launch.external_algorithm import settled
 from distrl.launch.one_process import standard_error_in
 from distrl.launch.training import train
-from distrl.memory_backend.codec import stack
+from distrl.memory_backend.joining import stack
 from distrl.networks.actions.joint import ActionSelector
 from distrl.observers.observer import Observer
 from distrl.roles import machine

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any, NamedTuple, Protocol
 
 from distrl.config import RunConfig
+from distrl.inference.states import SERVING
 from distrl.learner.intake import DEATHS
 from distrl.memory_backend.records import RoleStatus
 from distrl.roles.join import MAKING
@@ -51,8 +52,8 @@ class Launcher(Protocol):
 
 SAME_ERROR = DEATHS + 1
 """Equal errors in a row that are hopeless: once more than learners may die of one unroll, which the next one drops."""
-BUSY = (MAKING, "starting", "acting", "evaluating")
-"""States in which a role runs its environment; in all others it waits for another role."""
+BUSY = (MAKING, "starting", "acting", "evaluating", SERVING)
+"""States in which a role runs its environment or computes; in all others it waits for another role."""
 
 
 @dataclass
@@ -190,7 +191,8 @@ class HangWatch:
         if status.state == MAKING:
             why = f"no environment was made in {age_s:.0f} s (half of learner.stall_timeout_s)"
             return Overdue(age_s, why) if age_s > self._making_s else None
-        why = f"no environment step for {age_s:.0f} s (environment.step_timeout_s)"
+        work = "answer" if role.kind == "inference" else "environment step"
+        why = f"no {work} for {age_s:.0f} s (environment.step_timeout_s)"
         return Overdue(age_s, why) if age_s > self._step_s else None
 
     def is_current(self, status: RoleStatus) -> bool:

@@ -1,5 +1,7 @@
 """Actors that join a run from this host: started a few at a time, restarted within the budget, and ended in order.
 
+With `actors.inference: host` they have an inference server of this host beside them.
+
 The supervisor of the run does not know them as its members. Their parent here does what it would do: it ends actors
 that hang, gives back their tickets, and follows the run to its end.
 """
@@ -176,7 +178,7 @@ class JoinedActors:
         try:
             stop = self._registry.control().stop
             self._backend.check_launch()
-            self._statuses = self._registry.heartbeats([member.role.key for member in self._fleet.actors])
+            self._statuses = self._registry.heartbeats([role.key for role in self._fleet.members])
         except OutageError as error:
             return self._wait_for_redis(error, began)
         except MissingRunError as error:
@@ -225,21 +227,28 @@ class JoinedActors:
         return restart(self._fleet, member, (progress,), self._report)
 
     def _let_go(self, role: Role) -> None:
-        """Give back the ticket of an actor that has ended, and ignore the heartbeat that it left."""
+        """Give back the ticket of an actor that has ended, and ignore the heartbeat that a role has left."""
         with suppress(OutageError):  # then the supervisor does so, once it misses the heartbeat
             for status in self._registry.heartbeats([role.key]):
-                self._backend.tickets.reclaim((status.id, status.incarnation))
+                if role.kind == "actor":
+                    self._backend.tickets.reclaim((status.id, status.incarnation))
                 self._watch.ended(status)
 
     def _start_some(self) -> None:
-        """Start actors that are due or missing, not more at a time than there are cores: each imports for seconds."""
+        """Start actors that are due or missing, not more at a time than there are cores: each imports for seconds.
+
+        Before the first one comes the inference server of this host, with its number, if the run has such servers.
+        """
         reported = {status.id for status in self._statuses if self._watch.is_current(status)}
         starting = sum(m.handle is not None and m.role.id not in reported for m in self._fleet.actors)
         room = max(cores() - starting, 0)
         room -= len(self._fleet.start_due(room))
         with suppress(OutageError, MissingRunError, FencedError):  # the next look judges it
-            for _ in range(min(room, self._count - len(self._fleet.members))):
-                self._fleet.add(Role("actor", self._registry.claim_actor()))
+            for _ in range(min(room, self._count - len(self._fleet.actors))):
+                actor = self._registry.claim_actor()
+                if self._run.config.actors.inference == "host" and not self._fleet.members:
+                    self._fleet.add(Role("inference", actor))
+                self._fleet.add(Role("actor", actor))
 
     def _kill_if_hung(self, status: RoleStatus) -> None:
         member = self._fleet.members[Role.of(status)]
@@ -262,14 +271,14 @@ class JoinedActors:
 
     def _leave(self) -> None:
         """End all actors, which deliver their unrolls, and remove their heartbeats from the run."""
-        members = self._fleet.actors
-        end(members, LEAVE_GRACE_S)
+        members = [*self._fleet.members.values()]
+        end(members, LEAVE_GRACE_S)  # an inference server serves until the last actor has left
         with suppress(MemoryBackendError):  # the supervisor forgets them, once it misses their heartbeats
             for member in members:
                 self._let_go(member.role)
-                self._registry.forget_actor(member.role.id)
-        if members:
-            self._report(f"{_actors(len(members))} of this host {'has' if len(members) == 1 else 'have'} left")
+                self._registry.forget(member.role.key)
+        if count := len(self._fleet.actors):
+            self._report(f"{_actors(count)} of this host {'has' if count == 1 else 'have'} left")
 
     def _new_watch(self) -> HangWatch:
         return HangWatch(self._run.config, self._awake)

@@ -123,7 +123,7 @@ class Scaling:
         end(retired, ACTOR_GRACE_S)
         for member in retired:
             self._let_go(member.role)
-            self._registry.forget_actor(member.role.id)
+            self._registry.forget(member.role.key)
 
 
 def _actors(count: int) -> str:

@@ -244,8 +244,8 @@ class Supervisor:
             return
         if member is None:  # joined by hand: it cannot be ended from here, but its tickets go back
             self._let_go(role)
-            if role.kind == "actor":
-                self._backend.registry.forget_actor(role.id)
+            if role.kind != "evaluator":  # the next one has its heartbeat
+                self._backend.registry.forget(role.key)
             self._monitor.event(f"{role.name}, joined by hand, has been silent for {overdue.age_s:.0f} s: forgotten")
         elif member.handle is not None:
             member.killed_for = overdue.why

@@ -9,10 +9,10 @@ from typing import NamedTuple, Protocol
 
 from distrl.algorithms.algorithm import Update
 from distrl.errors import NonFiniteError
+from distrl.learner.feeding import Joining
 from distrl.learner.intake import Intake, Item, Judged
 from distrl.learner.prefetch import Source
 from distrl.learner.state import LearnerState
-from distrl.memory_backend.codec import stack
 from distrl.memory_backend.gradient_codec import GradientSchema
 from distrl.memory_backend.ledger import EntryOutcome
 from distrl.replay.memory import Replay
@@ -100,14 +100,29 @@ class Collected:
 class StreamBatches:
     """Collects `size` items of any actors for each batch; every batch makes one version of the weights.
 
+    Unrolls are joined one by one as they come, while the next ones are awaited.
+
     Args:
         stop: Called whenever no entry arrives.
+        threads: Threads that join unrolls, see `Joining`.
+        place: Copies batches to the device and rebuilds stacks there; None: they stay on the host until their update.
     """
 
-    def __init__(self, intake: Intake, size: int, stop: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        intake: Intake,
+        size: int,
+        stop: Callable[[], bool],
+        threads: int = 1,
+        place: Callable[[Batch], Batch] | None = None,
+    ) -> None:
         self._intake = intake
         self._size = size
         self._stop = stop
+        self._place = place
+        self._joining: Joining | None = None
+        if not isinstance(intake.schema, GradientSchema):
+            self._joining = Joining(size, intake.schema.frames if place is None else {}, threads)
         self._refused = 0  # gradients in a row that were not finite
 
     def collect(self) -> LearnerBatch | None:
@@ -116,12 +131,14 @@ class StreamBatches:
         Raises:
             NonFiniteError: `REFUSED_GRADIENTS` successive gradients were not finite.
         """
+        if self._joining is not None:
+            self._joining.begin()
         taken = self._intake.take_together(self._size, self._stop, self._look)
         if taken is None:
             return None
         items = [judged.item for judged in taken if judged.item is not None]
         made = LearnerBatch(
-            batch=self._joined(items),
+            batch=self._batch(items),
             lags_updates=[self._intake.version - item.header.weights_version for item in items],
             receipts=(self._intake.receipt(taken, items),),
         )
@@ -129,10 +146,18 @@ class StreamBatches:
         return made
 
     def _look(self, judged: Judged) -> None:
-        """Raise NonFiniteError after too many successive gradients that are not finite: no update would change that."""
+        """Join an unroll to those before it.
+
+        Raises:
+            NonFiniteError: Too many successive gradients were not finite: no update would change that.
+        """
+        if self._joining is not None:
+            if isinstance(judged.item, Unroll):
+                self._joining.add(judged.item)
+            return
         if judged.item is not None:
             self._refused = 0
-        if judged.refused is not EntryOutcome.NONFINITE or not isinstance(self._intake.schema, GradientSchema):
+        if judged.refused is not EntryOutcome.NONFINITE:
             return
         self._refused += 1
         if self._refused >= REFUSED_GRADIENTS:
@@ -140,8 +165,8 @@ class StreamBatches:
                 f"{self._refused} gradients one after the other are not finite (version {self._intake.version})"
             )
 
-    def _joined(self, items: list[Item]) -> Batch | Contributions:
-        schema = self._intake.schema
-        if isinstance(schema, GradientSchema):
-            return tuple(item for item in items if isinstance(item, Contribution))
-        return stack([item for item in items if isinstance(item, Unroll)], schema.frames)
+    def _batch(self, items: list[Item]) -> Batch | Contributions:
+        if self._joining is not None:
+            batch = self._joining.finish()
+            return batch if self._place is None else self._place(batch)
+        return tuple(item for item in items if isinstance(item, Contribution))

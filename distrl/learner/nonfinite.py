@@ -37,7 +37,8 @@ def large_numbers(batch: Batch | Contributions) -> str:
     return "".join(parts)
 
 
-def _size(array: Array) -> float:
+def _size(given: Array) -> float:
+    array = np.asarray(given)  # it may be on the device
     return float(np.abs(array).max()) if array.dtype.kind == "f" and array.size else 0.0
 
 

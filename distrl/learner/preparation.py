@@ -12,6 +12,7 @@ from distrl.algorithms.algorithm import Algorithm, Networks
 from distrl.config import RunConfig
 from distrl.learner.batches import Batches, Collected, StreamBatches
 from distrl.learner.checkpointing import Checkpointer
+from distrl.learner.feeding import feed_threads
 from distrl.learner.intake import BLOCK_S, Intake
 from distrl.learner.learner import Learner
 from distrl.learner.mirror import Mirror
@@ -33,6 +34,7 @@ from distrl.memory_backend.stream import QueueCaps
 from distrl.metrics.counters import Waits
 from distrl.networks.contributions import contribution_shapes
 from distrl.networks.framework import backend as numeric_backend
+from distrl.networks.framework.placement import placement
 from distrl.networks.policy.bundle import export_bundle
 from distrl.networks.weights import is_mixed
 from distrl.replay.memory import Replay
@@ -91,7 +93,7 @@ class Parts:
         intake = Intake(
             Inbox(self.backend, size, BLOCK_S if act is None else 0.0),
             self.backend,
-            self._schema(),
+            self.schema(),
             Tickets(self.backend, self.staleness),
             staleness=self.staleness if rounds is None else StalenessBound(0),
             applied=self.state.applied,
@@ -105,7 +107,11 @@ class Parts:
             return Arrivals(intake, size, stop)
         if rounds is not None:
             return RoundBatches(intake, rounds, stop)
-        return StreamBatches(intake, size, stop)
+        if isinstance(intake.schema, GradientSchema):
+            return StreamBatches(intake, size, stop)
+        threads = feed_threads(self.config, intake.schema)
+        place = placement(self.config.learner.replicas, intake.schema.frames)
+        return StreamBatches(intake, size, stop, threads, place)
 
     def make_batches(self, source: Ahead[Any], ended: Callable[[], str | None]) -> Batches:
         """Make the learner's side of a source of `make_source`.
@@ -121,6 +127,7 @@ class Parts:
     def make_learner(self, batches: Batches) -> Learner:
         """Make the learner, which publishes on the connection of its thread."""
         publisher = self.make_publisher()
+        log.info("the network computes in %s", self.networks["main"].online.parameters.compute_dtype)
         return Learner(self.algorithm, self.networks, self.state, batches, publisher, self._weights, self.waits)
 
     def _weights(self) -> dict[str, Array]:
@@ -147,7 +154,7 @@ class Parts:
         trained = {name: dtype for name, variable in variables.items() if is_mixed(variable)}
         return Publisher(self.backend, self.config.batch_size, self.staleness, trained)
 
-    def _schema(self) -> UnrollSchema | GradientSchema:
+    def schema(self) -> UnrollSchema | GradientSchema:
         """Schema of every entry of the stream."""
         network = self.networks["main"].online
         schema = unroll_schema(self.config, self.spec, network.recurrent_state)

@@ -95,6 +95,8 @@ class Session:
         return reason
 
     def _train(self) -> str:
+        for attendant in self._attendants:
+            attendant.started()
         while (reason := self._conditions.reached()) is None and not self._stop():
             trained = self.learner.step()
             if trained is None:

@@ -1,7 +1,5 @@
 """Hop 4: encode an unroll or a version of the weights, and decode it with every array checked against the run's schema.
 
-`stack` joins decoded unrolls to a batch.
-
 Checks run in the order of the ledger's drop reasons: `decode` (bytes), `schema` (names, dtypes, shapes, ranges,
 agreement with the header), `nonfinite` (NaN or infinity). An unroll that leaves `decode_unroll` can be trained on.
 """
@@ -11,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from distrl import frames, nest, wire
+from distrl import wire
 from distrl.errors import DecodeError, NonFiniteError, NonFiniteUnrollError, SchemaError
 from distrl.memory_backend.compression import decompressed
 from distrl.memory_backend.layouts import Layouts
@@ -21,13 +19,12 @@ from distrl.types import (
     EPISODE_METRICS,
     GROUPS,
     Array,
-    Batch,
     Form,
     Unroll,
     UnrollHeader,
     Weights,
 )
-from distrl.unroll_schema import BATCH_EXTRAS, LEAST, UnrollSchema
+from distrl.unroll_schema import LEAST, UnrollSchema
 
 WireDtype = Literal["float32", "float16", "bfloat16"]
 """Data type of weights on the wire. 16 bits halve the bytes, for some loss of precision."""
@@ -73,37 +70,6 @@ def decode_unroll(header: UnrollHeader, payload: bytes, schema: UnrollSchema, la
     _check_unroll_finite(tree, schema)
     extras = {name: tree.pop(name) for name in schema.extras}
     return Unroll(header=header, extras=extras, **tree)  # exactly its fields, checked above
-
-
-def stack(unrolls: Sequence[Unroll], frame_counts: Mapping[str, int]) -> Batch:
-    """Join unrolls along the second axis: [T, B] each -> [T, N]; the state before row 0, [1, B, ...] -> [N, ...].
-
-    Reward moments become arrays [unrolls].
-
-    Args:
-        frame_counts: Observation's name -> n, for stacks of n > 1 frames. They are rebuilt from the single frames that
-            unrolls carry: [T+n, B, ..., C] each -> [T+1, N, ..., n * C].
-    """
-    observations = nest.concatenate([unroll.observations for unroll in unrolls], axis=1)
-    steps = {name: np.concatenate([getattr(unroll, name) for unroll in unrolls], axis=1) for name in ATTRIBUTES}
-    stacks = {name: frames.rebuilt(observations[name], steps["valid"], count) for name, count in frame_counts.items()}
-    return Batch(
-        observations={**observations, **stacks},
-        actions=nest.concatenate([unroll.actions for unroll in unrolls], axis=1),
-        **steps,
-        extras={
-            name: np.concatenate([unroll.extras[name] for unroll in unrolls], axis=1)
-            for name in BATCH_EXTRAS
-            if name in unrolls[0].extras
-        },
-        recurrent_state={
-            name: np.concatenate([unroll.recurrent_state[name][0] for unroll in unrolls])
-            for name in unrolls[0].recurrent_state
-        },
-        reward_moments={
-            name: np.stack([unroll.reward_moments[name] for unroll in unrolls]) for name in unrolls[0].reward_moments
-        },
-    )
 
 
 def encode_weights(weights: Weights, dtypes: Mapping[str, WireDtype] | None = None) -> bytes:

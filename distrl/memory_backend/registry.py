@@ -186,9 +186,9 @@ class Registry:
         known = [_status(key.encode(), beat) for key, beat in zip(keys, beats, strict=True) if beat is not None]
         return [status for status in known if status is not None]
 
-    def forget_actor(self, actor: int) -> None:
-        """Remove a retired actor's heartbeat; its incarnations stay registered."""
-        self._run.write_one("HDEL", self._keys.actors, f"actor:{actor}")
+    def forget(self, role: str) -> None:
+        """Remove the heartbeat of a role that was retired, by its key; its incarnations stay registered."""
+        self._run.write_one("HDEL", self._keys.actors, role)
 
     def control(self) -> Control:
         """Return the operators' requests; fields that `set_control` and `demand` do not write are ignored."""

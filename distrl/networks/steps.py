@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import keras
 import numpy as np
@@ -18,8 +18,15 @@ from distrl.networks.framework.optimizers import create_optimizer, state_variabl
 from distrl.networks.network import Network
 from distrl.types import Batch, IntArray
 
-TrainStep = Callable[[Batch], Metrics]
-"""One update from one batch."""
+
+class TrainStep(Protocol):
+    """One update from one batch."""
+
+    def __call__(self, batch: Batch) -> Metrics:
+        """Make the update; see `Step`."""
+
+    def compile(self, batch: Batch) -> None:
+        """Compile the update for batches of this form; nothing else changes."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,13 @@ class Step:
         numbers = [metrics["loss"], metrics["gradient_norm"], *first.values()]
         metrics["finite"] = bool(np.isfinite(numbers).all())
         return metrics | first
+
+    def compile(self, batch: Any) -> None:
+        """Compile the update for data of this form, such as zeros; no variable changes."""
+        if self._minibatches is None:
+            self._compiled.compile(batch)
+        else:
+            self._compiled.compile(batch, self._minibatches.order(batch))
 
 
 def equal_parts(minibatches: int) -> Minibatches:

@@ -4,23 +4,26 @@ Gradient actors import the numeric framework, on the CPU and on one thread; all 
 the environment alone.
 """
 
+import os
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from distrl.actors.acting import Acting
 from distrl.actors.actor import Actor
-from distrl.actors.admission import FOR_THE_LEARNER
-from distrl.actors.policy import Policy
+from distrl.actors.admission import FOR_THE_LEARNER, ActorProgress
 from distrl.actors.shipping import Shipper, UnrollShipper
 from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError
+from distrl.inference.client import ServerGoneError, SharedPolicy
+from distrl.inference.place import host_directory
 from distrl.memory_backend.records import RoleStatus
-from distrl.roles.description import RunAddress
+from distrl.roles.description import INFERENCE_VARIABLE, RunAddress
 from distrl.roles.framework import import_framework
 from distrl.roles.join import MAKING, JoinedRole, await_bundle, await_weights, log, make_environment
 from distrl.roles.plan import Role
+from distrl.types import PolicyBundle
 
 
 class ActorRole(JoinedRole):
@@ -47,12 +50,15 @@ class ActorRole(JoinedRole):
         if environment.spec.adjustable and not await_weights(self._backend, self._stop):
             return
         self._enter("starting")
-        actor = self._prepare(Policy(bundle), environment, shipper)
+        progress = ActorProgress()
+        acting = self._make_acting(bundle, environment.rows, progress, cleanup)
+        actor = self._prepare(acting, environment, shipper, progress)
         with self._steering:
             self._actor = actor
             actor.steer(self._steered)  # requests that have arrived meanwhile
         log.info("incarnation %d acts in %d rows", self._incarnation, environment.rows)
-        actor.run()
+        with suppress(ServerGoneError):
+            actor.run()
 
     def status(self) -> RoleStatus:
         """The heartbeat; while the environment is made and reset, its age counts as that of a step."""
@@ -95,13 +101,29 @@ class ActorRole(JoinedRole):
         numeric_backend.configure(device="cpu", threads=1, deterministic=False, seed=config.seed)
         return make_shipper(config, environment.spec)
 
-    def _prepare(self, policy: Acting, environment: VectorEnvironment, shipper: Shipper) -> Actor:
+    def _make_acting(self, bundle: PolicyBundle, rows: int, progress: ActorProgress, cleanup: ExitStack) -> Acting:
+        """Make what decides: a policy in this process, or one that asks the inference server of this host."""
+        run, config = self._run, self._run.config
+        if INFERENCE_VARIABLE not in os.environ:
+            # Imported here: with a server, an actor does not carry ONNX Runtime.
+            from distrl.actors.policy import Policy
+
+            return Policy(bundle)
+        directory = cleanup.enter_context(host_directory(run.description.launch))
+        bounded = config.algorithm.max_staleness_updates is not None
+        made = SharedPolicy(bundle.description, rows, directory, self._stop.is_set, progress, newest=bounded)
+        cleanup.callback(made.close)
+        return made
+
+    def _prepare(
+        self, policy: Acting, environment: VectorEnvironment, shipper: Shipper, progress: ActorProgress
+    ) -> Actor:
         """Make the actor and reset its environments."""
         if policy.spec != environment.spec:
             raise ConfigError(f"the policy was made for {policy.spec}, here the environment is {environment.spec}")
         config = self._run.config
         producer = self._role.id, self._incarnation
-        actor = Actor(config, self._backend, policy, environment, producer, self._stop.is_set, shipper)
+        actor = Actor(config, self._backend, policy, environment, producer, self._stop.is_set, shipper, progress)
         if environment.spec.adjustable:  # its first episodes begin with the values in force
             with self._steering:
                 self._steered = self._in_force()

@@ -19,6 +19,8 @@ from distrl.roles.trust import Trust
 from distrl.types import EnvSpec
 from distrl.version import __version__
 
+INFERENCE_VARIABLE = "DISTRL_INFERENCE"
+"""Environment variable of an actor whose parent sees to an inference server on its host."""
 EMBEDDED_GIVE_UP_S = 5.0  # a server of the run's own that has died does not come back
 
 
@@ -113,7 +115,8 @@ class LaunchedRun:
     def variables(self, role: Role) -> dict[str, str]:
         """Environment variables of the role's process."""
         environment = self.config.environment.variables if KINDS[role.kind].steps_environments else {}
-        return role_variables(self.threads(role), environment)
+        served = role.kind == "actor" and self.config.actors.inference == "host"
+        return role_variables(self.threads(role), environment) | ({INFERENCE_VARIABLE: "1"} if served else {})
 
     def open_backend(self, name: str, *, give_up_s: float | None = None) -> Backend:
         """Open one more connection for one more thread; it gives up after `memory.give_up_s` by default.

@@ -39,6 +39,7 @@ class LearnerRole(JoinedRole):
         self._backend.add_lane(self._run.open_backend("learner feed").engine)
         import_framework(description.config.learner.backend)
         # Imported here: the framework takes seconds, which the heartbeat reports.
+        from distrl.learner.attendants.compilation import Compilation
         from distrl.learner.origin import Place
         from distrl.learner.prefetch import Prefetch
         from distrl.learner.preparation import prepare
@@ -52,7 +53,8 @@ class LearnerRole(JoinedRole):
         feed: Prefetch[Any] = Prefetch(parts.make_source(self._stop.is_set), self._stop.is_set)
         cleanup.callback(feed.close)
         cleanup.callback(self._stop.set)  # before the feed is closed, which waits for its thread
-        self._session = Session(parts, feed, self._backend.registry.add_snapshot, self._stop.is_set)
+        beside = [Compilation(parts)]
+        self._session = Session(parts, feed, self._backend.registry.add_snapshot, self._stop.is_set, beside)
         feed.waits_on = self._session.waits_on
         try:
             reason = self._session.run()

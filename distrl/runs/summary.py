@@ -44,12 +44,12 @@ REASONS: Mapping[str, Reason] = {
 """The stop reasons of a run that ended as configured or as asked; others are short sentences already."""
 
 
-def end_of(exit_code: float, stop_reason: str) -> RunEnd:
+def end_of(exit_code: float, stop_reason: str, error: object = None) -> RunEnd:
     """Return how a run has ended, by its summary.
 
     A host that was wanted back interrupts a run with whatever exit code `launch.sigterm_exit_code` asks for.
     """
-    if exit_code == EXIT_INTERRUPTED or stop_reason == RECLAIMED:
+    if exit_code == EXIT_INTERRUPTED or (stop_reason == RECLAIMED and not error):
         return "interrupted"
     if exit_code:
         return "failed"
@@ -143,7 +143,7 @@ class Summary(BaseModel):
     @property
     def end(self) -> RunEnd:
         """How the run has ended."""
-        return end_of(self.exit_code, self.stop_reason)
+        return end_of(self.exit_code, self.stop_reason, self.error)
 
     @computed_field  # type: ignore[prop-decorator]
     @property

@@ -22,7 +22,13 @@ REPLACED = (
     *("logs/events.log", "logs/learner.log", "logs/evaluator.log", "logs/trackers.log"),
 )
 """Files that a launch replaces or removes, as patterns of paths below a run's directory."""
-APPENDED = ("logs/actor-*.log", "tensorboard/events.out.tfevents.*", "checkpoints/*", "policy/.tmp-*")
+APPENDED = (
+    "logs/actor-*.log",
+    "logs/inference-*.log",
+    "tensorboard/events.out.tfevents.*",
+    "checkpoints/*",
+    "policy/.tmp-*",
+)
 """Files that it makes, moves, or appends to; of these there may be many."""
 LATER = ("logs/stall.txt", "logs/nonfinite-batch-*.npz", "films/*")
 """Files that it makes once it has been accepted: one that is new before then is no file of this launch."""

@@ -15,8 +15,9 @@ from distrl.config.schedules import Progress
 from distrl.environments.vector import EnvironmentStep, VectorEnvironment
 from distrl.errors import ConfigError
 from distrl.memory_backend.backend import connect
-from distrl.memory_backend.codec import encode_weights, stack
+from distrl.memory_backend.codec import encode_weights
 from distrl.memory_backend.gradient_codec import GradientSchema, decode_contribution
+from distrl.memory_backend.joining import stack
 from distrl.memory_backend.ledger import EntryOutcome
 from distrl.memory_backend.stream import QueueCaps
 from distrl.networks.contributions import contribution_shapes

@@ -1,6 +1,8 @@
 import itertools
 import json
 import math
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +20,7 @@ from benchmarks.measurement import (
     thinned,
     train_command,
 )
+from tests.waiting import wait_until
 
 EVALUATED = {"mean_return": 480.5, "wall_s": 2.0}
 SUMMARY = {"env_steps": 2100, "updates": 2, "stop_reason": "mean_return", "mean_return_100": 475.0, "wall_s": 10.0}
@@ -170,3 +173,33 @@ def test_what_a_command_prints_or_why_it_failed():
     assert raised.value.code == 2
     with pytest.raises(FailedError, match=r"^exit code 3$"):
         run(["-c", "import sys; sys.exit(3)"])
+
+
+def test_a_program_that_takes_too_long_is_asked_to_end_and_then_killed(tmp_path, monkeypatch):
+    class Started(subprocess.Popen):
+        """A program whose limit is over once it has made its file."""
+
+        def communicate(self, input=None, timeout=None):
+            if timeout == 2.0:
+                wait_until(Path(self.args[-1]).exists, "it is ready")
+                raise subprocess.TimeoutExpired(self.args, timeout)
+            return super().communicate(input, timeout)
+
+    program = f"""
+import signal, sys
+signal.signal(signal.SIGTERM, lambda *_: (open({str(tmp_path / "asked")!r}, "a").write("x"), {{}}))
+open(sys.argv[1], "w")
+while True:
+    signal.pause()
+"""
+    monkeypatch.setattr(measurement.subprocess, "Popen", Started)
+    with pytest.raises(FailedError, match=r"^not done after 2 s$"):
+        run(["-c", program.format("sys.exit()"), str(tmp_path / "first")], limit_s=2.0)
+    monkeypatch.setattr(measurement, "ENDS_WITHIN_S", 0.5)
+    with pytest.raises(FailedError, match=r"^not done after 2 s$"):
+        run(["-c", program.format("None"), str(tmp_path / "second")], limit_s=2.0)
+    assert (tmp_path / "asked").read_text() == "xx"
+
+
+def test_a_program_has_the_variables_that_it_is_given():
+    assert run(["-c", "import os; print(os.environ['GIVEN'])"], variables={"GIVEN": "yes"}) == "yes\n"

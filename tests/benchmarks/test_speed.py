@@ -109,7 +109,7 @@ def test_where_it_was_measured_is_known():
     "name",
     [
         *("throughput", "startup", "solve", "transport", "broadcast", "scaling", "bottleneck", "compression"),
-        *("accelerator", "dashboard", "gpu", "peers"),
+        *("accelerator", "dashboard", "peers"),
     ],
 )
 def test_the_page_says_what_the_committed_report_says(name):

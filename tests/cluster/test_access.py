@@ -244,7 +244,7 @@ def provoke_learner(learner, actor):
     newest.registry.keep_registered([(1, 3)])
     newest.registry.best_evaluation()
     newest.registry.restore_evaluated(8)
-    newest.registry.forget_actor(1)
+    newest.registry.forget("actor:1")
     assert living(lambda: leaders(newest.registry)) is None  # as the next launch asks
     return newest
 

@@ -32,3 +32,14 @@ def test_replicas_are_refused_where_nothing_is_shared():
 def test_a_time_out_of_rounds_needs_rounds(algorithm):
     with pytest.raises(ValueError, match=rf"learner\.sync_timeout_s is of workers .* \(a2c\), not of {algorithm}"):
         RunConfig.model_validate({"algorithm": {"name": algorithm}, "learner": {"sync_timeout_s": 5.0}})
+
+
+def test_threads_of_the_feed_are_auto_or_a_number():
+    assert RunConfig().learner.feed_threads == "auto"
+    assert RunConfig(learner={"feed_threads": 3}).learner.feed_threads == 3
+    for wrong in (0, 65, 2.5, True, "many"):
+        with pytest.raises(ValueError, match=f"must be auto or a number from 1 to 64, not {wrong!r}"):
+            RunConfig(learner={"feed_threads": wrong})
+    for algorithm in ("dqn", "a3c"):
+        with pytest.raises(ValueError, match=f"feed_threads join unrolls to batches; {algorithm} makes none"):
+            RunConfig(algorithm={"name": algorithm}, learner={"feed_threads": 3})

@@ -15,7 +15,8 @@ from distrl.config.environment import EnvironmentConfig
 from distrl.environments import atari
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError
-from distrl.memory_backend.codec import decode_unroll, encode_unroll, stack
+from distrl.memory_backend.codec import decode_unroll, encode_unroll
+from distrl.memory_backend.joining import stack
 from distrl.unroll_schema import UnrollSchema
 
 

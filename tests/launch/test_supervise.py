@@ -739,7 +739,7 @@ def test_a_learner_that_hangs_at_its_end_is_stalled_although_the_actors_of_other
     there = world.beats(Role("actor", 10_000))
 
     def leave():
-        world.backend.registry.forget_actor(10_000)
+        world.backend.registry.forget("actor:10000")
 
     outcome = world.run(there, world.learns(1), world.asks(stop="mean_return"), leave, *[passes] * 4, **joins)
     assert (outcome.exit_code, outcome.stop_reason) == (4, "stalled")

@@ -93,6 +93,7 @@ class SmallRun:
         rounds=None,
         newest_version=None,
         schema=None,
+        threads=1,
     ):
         """The batches, or arrivals, of a learner that has just taken over; with nothing to take, they end at once."""
         self.learner = self.backend.become_learner()
@@ -114,7 +115,7 @@ class SmallRun:
             return Arrivals(intake, batch_size, stop)
         if rounds is not None:
             return RoundBatches(intake, rounds, stop)
-        return StreamBatches(intake, batch_size, stop)
+        return StreamBatches(intake, batch_size, stop, threads)
 
     def use(self, made):
         """Settle a batch as the learner does after its update."""

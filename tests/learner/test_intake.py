@@ -16,8 +16,9 @@ from distrl.learner.batches import REFUSED_GRADIENTS
 from distrl.learner.intake import LARGEST_GAP
 from distrl.learner.rounds import Rounds
 from distrl.learner.state import LearnerState
-from distrl.memory_backend.codec import encode_unroll, stack
+from distrl.memory_backend.codec import encode_unroll
 from distrl.memory_backend.gradient_codec import GradientSchema, encode_contribution
+from distrl.memory_backend.joining import stack
 from distrl.memory_backend.keys import HIGHEST_NUMBER, entry_fields
 from distrl.types import EPISODE_METRICS, Contribution, Differentiated, UnrollHeader
 from distrl.unroll_schema import episode_forms
@@ -57,6 +58,24 @@ def test_unrolls_become_a_batch_in_order_of_arrival(run):
     assert (run.ledger.in_flight, run.ledger.trained) == (3, 0)
     run.use(made)
     assert (run.ledger.in_flight, run.ledger.trained, run.backend.unrolls.highest()) == (0, 3, made.receipts[0].highest)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_what_is_dropped_takes_no_place_in_the_batch(run, threads):
+    feed = run.feed(batch_size=2, k=1, first_version=3, threads=threads)
+    run.push(0, 0, version=3, tag=10)
+    run.push(0, 1, version=1, tag=20)  # too stale
+    run.push(1, 0, version=3, tag=np.nan)
+    run.push(1, 1, version=3, tag=30)
+    run.push(2, 0, version=3, tag=40)
+    made = feed.collect()
+    assert tags(made) == [10, 30]
+    assert made.receipts[0].highest == {(0, 1): 0, (1, 1): 1}
+    run.use(made)
+    assert feed.collect() is None  # the third unroll alone is no batch
+    run.push(2, 1, version=4, tag=50)
+    assert tags(run.feed(batch_size=2, k=1, first_version=4, threads=threads).collect()) == [40, 50]
+    assert run.dropped == {"stale": 1, "nonfinite": 1}
 
 
 @pytest.mark.row("G26")

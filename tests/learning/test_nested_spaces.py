@@ -17,7 +17,8 @@ from distrl.algorithms import make_algorithm
 from distrl.config import RunConfig
 from distrl.environments.text import token
 from distrl.environments.vector import VectorEnvironment
-from distrl.memory_backend.codec import decode_unroll, encode_unroll, stack
+from distrl.memory_backend.codec import decode_unroll, encode_unroll
+from distrl.memory_backend.joining import stack
 from distrl.networks.actions.joint import ActionSelector
 from distrl.networks.policy.bundle import export_bundle, export_whole
 from distrl.types import EnvSpec, Unroll, Weights

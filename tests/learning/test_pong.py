@@ -8,7 +8,7 @@ pytest.importorskip("ale_py")
 from distrl.config.load import load
 from distrl.environments.vector import VectorEnvironment
 from distrl.launch.deterministic import run_deterministic
-from distrl.learner import batches as learner_batches
+from distrl.learner.feeding import Joining
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.stream import QueueCaps
 from distrl.roles.description import RunDescription
@@ -24,7 +24,7 @@ def test_the_preset_learns_from_the_stacks_that_its_actor_saw(tmp_path, monkeypa
     short = {"environment.atari.max_frames_per_episode": 16, "stop.updates": UPDATES, "checkpoint.every_s": "null"}
     config = load(preset="pong-impala", sets=[f"{path}={value}" for path, value in (small | short).items()]).config
     seen, batches = [], []
-    reset, step, stack = VectorEnvironment.reset, VectorEnvironment.step, learner_batches.stack
+    reset, step, finish = VectorEnvironment.reset, VectorEnvironment.step, Joining.finish
 
     def reset_and_note(self, seed):
         seen.append(reset(self, seed)["observation"])
@@ -35,13 +35,13 @@ def test_the_preset_learns_from_the_stacks_that_its_actor_saw(tmp_path, monkeypa
         seen.append(done.observations["observation"])
         return done
 
-    def stack_and_note(unrolls, frame_counts):
-        batches.append(stack(unrolls, frame_counts))
+    def finish_and_note(self):
+        batches.append(finish(self))
         return batches[-1]
 
     monkeypatch.setattr(VectorEnvironment, "reset", reset_and_note)
     monkeypatch.setattr(VectorEnvironment, "step", step_and_note)
-    monkeypatch.setattr(learner_batches, "stack", stack_and_note)
+    monkeypatch.setattr(Joining, "finish", finish_and_note)
     environment = VectorEnvironment(config.environment, 1)
     environment.close()
     description = RunDescription(run_id="pong", run_dir=str(tmp_path), config=config, spec=environment.spec)

@@ -147,7 +147,7 @@ def late_writes(backend, learner):
         lambda: backend.unrolls.admission(),
         lambda: backend.registry.beat(RoleStatus("actor", 0, 1, "host", 1, "acting")),
         lambda: backend.registry.register_actor(0),
-        lambda: backend.registry.forget_actor(0),
+        lambda: backend.registry.forget("actor:0"),
         lambda: backend.registry.register("evaluator"),
         lambda: backend.registry.add_snapshot({"updates": 2}),
         lambda: backend.registry.set_control(stop="updates"),

@@ -98,8 +98,8 @@ def test_a_heartbeat_is_replaced_by_the_next(run):
 def test_a_retired_actor_is_forgotten_and_its_incarnations_are_not(backend):
     incarnation = backend.registry.register_actor(2)
     backend.registry.beat(ACTOR)
-    backend.registry.forget_actor(2)
-    backend.registry.forget_actor(3)
+    backend.registry.forget("actor:2")
+    backend.registry.forget("actor:3")
     assert backend.registry.roles() == []
     assert backend.registry.is_registered((2, incarnation))
     assert backend.registry.register_actor(2) == incarnation + 1

@@ -35,6 +35,8 @@ def print_status(run_id: str, found: Reading) -> None:
         console.print(Text(printable(f"actors wanted: {supervisor.actors_wanted} ({supervisor.wanted_because})")))
     if found.roles:
         console.print(_roles([*zip(found.roles, found.ages_s, strict=True)]))
+    for line in _gpus(found.roles):
+        console.print(Text(line))
     dropped = sum(counts.dropped.values())
     console.print(
         f"unrolls: {counts.produced + counts.foreign:,} produced, {used_words(counts.trained, counts.stored)}, "
@@ -42,6 +44,16 @@ def print_status(run_id: str, found: Reading) -> None:
         f"{lost_words(counts.lost, counts.lost_to_failover)}"
         + (f"; fail-overs of Redis: {counts.failovers:,}" if counts.failovers else "")
     )
+
+
+def _gpus(roles: Sequence[RoleStatus]) -> list[str]:
+    """Return a line for each GPU that a role computes on, with the load of all its users."""
+    loads = [(role, gpu) for role in roles if role.machine is not None for gpu in role.machine.gpus]
+    return [
+        f"GPU of the {role.name}: {printable(gpu.name)}, {gpu.busy_share:.0%} busy, "
+        f"{gpu.memory_used_mb:,.0f} of {gpu.memory_mb:,.0f} MB used"
+        for role, gpu in loads
+    ]
 
 
 def print_bench(report: Mapping[str, Any]) -> None:

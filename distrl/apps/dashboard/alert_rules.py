@@ -258,7 +258,7 @@ def final_reasons(seen: RunReading) -> dict[str, str]:
     told = str(seen.snapshot.get("error") or reason or "it left no reason")
     if code == NonFiniteError.exit_code:
         return {"non_finite": f"numbers that are not finite: {told}"}
-    end = end_of(code, reason)
+    end = end_of(code, reason, seen.snapshot.get("error"))
     if end == "failed":
         return {"failed": f"failed: {told}"}
     if end == "solved":

@@ -23,7 +23,8 @@ def words_of(
         has_redis: Whether the live run should be reachable in a Redis.
     """
     if state == "ended":
-        return tuple(dict.fromkeys((end_of(amount(numbers, "exit_code"), str(numbers.get("stop_reason"))), "ended")))
+        end = end_of(amount(numbers, "exit_code"), str(numbers.get("stop_reason")), numbers.get("error"))
+        return tuple(dict.fromkeys((end, "ended")))
     if state != "running" or look is None:
         return (state,)
     word = look.verdict(has_redis=has_redis).word

@@ -11,13 +11,14 @@ from typing import Literal
 from distrl.config.stop import StopConfig
 from distrl.metrics.phrases import RoleRow, return_words, role_states, verdict
 from distrl.metrics.snapshot import Snapshot, amount, number
+from distrl.role_kinds import KINDS
 from distrl.runs.progress import Goal, History, goals
 from distrl.runs.summary import REASONS, Summary, duration
 
 Tone = Literal["good", "busy", "plain", "warn", "bad"]
 _SOLVED = {"mean_return": "return", "evaluation_return": "evaluation", "metrics": ""}
 """Stop reason of a solved run -> name of the goal that was reached; "": one of `stop.metrics`."""
-_ROLE = re.compile(r"(learner|evaluator|actor)\b(?: (\d+))?")
+_ROLE = re.compile(rf"({'|'.join(KINDS)})\b(?: (\d+))?")
 _LEADS = {"stalled": "Stalled", "slow": "Slow"}
 """Verdict on a running run that is in trouble -> first word of the sentence."""
 _MOST_ROLES = 3

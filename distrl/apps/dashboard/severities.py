@@ -3,10 +3,13 @@
 import re
 from typing import Literal
 
+from distrl.role_kinds import KINDS
+
 Severity = Literal["info", "warning", "bad"]
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "bad")
 
-_ROLE = r"(learner|evaluator|actor \d+)"
+_NAMES = (kind.name + r" \d+" * kind.numbered for kind in KINDS.values())
+_ROLE = f"({'|'.join(_NAMES)})"
 TABLE: tuple[tuple[str, Severity], ...] = (
     (rf"{_ROLE} started again", "warning"),
     (r"(learning again|checkpoints are (written|stored) again|rounds have every worker again)", "info"),

@@ -94,7 +94,7 @@ def _state(entry: IndexedRun) -> str:
         return "running"
     if entry.state != "ended":
         return "failed" if entry.state == "damaged" else "interrupted"
-    end = end_of(amount(entry.numbers, "exit_code"), str(entry.numbers.get("stop_reason")))
+    end = end_of(amount(entry.numbers, "exit_code"), str(entry.numbers.get("stop_reason")), entry.numbers.get("error"))
     return end if end in ("failed", "interrupted") else "done"
 
 

@@ -17,6 +17,10 @@ class Attendant(Protocol):
         """Start, before the first weights are published."""
         return
 
+    def started(self) -> None:
+        """Work once the first weights are published, with which actors begin to act."""
+        return
+
     def steer(self, config: RunConfig) -> None:
         """Use this configuration, which is now in force: called at the beginning and after changes of settings."""
         return

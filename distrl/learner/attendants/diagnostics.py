@@ -93,7 +93,7 @@ class NonFiniteBatches(Attendant):
         if not isinstance(error, NonFiniteBatchError):
             return
         path = self._log_dir / f"nonfinite-batch-{error.number}.npz"
-        arrays = {name.replace("/", "."): array for name, array in nest.leaves(_tree(error.batch))}
+        arrays = {name.replace("/", "."): np.asarray(array) for name, array in nest.leaves(_tree(error.batch))}
         if self._network.rewards is not None:  # the scale that the update saw
             scale = self._network.rewards.published()
             arrays |= {name.replace("/", "."): array for name, array in scale.items()}
@@ -185,7 +185,7 @@ class Histograms:
         has = self._parameters.has
         if has("inputs", "states"):
             for name, rows in batch.observations.items():
-                yield f"states/{name}", rows[:-1][batch.valid]
+                yield f"states/{name}", np.asarray(rows)[:-1][batch.valid]
         if has("inputs", "actions"):
             for name, rows in batch.actions.items():
                 yield f"actions/{name}", rows[batch.valid]

@@ -6,7 +6,9 @@ backends have, under the same names:
 
     configure(device, threads, deterministic, seed)     set the framework up, before anything computes
     fastest_dtype()                                     the meaning of `network.compute_dtype: auto` in this process
-    Step, Epochs                                        see `networks.steps.Step`
+    building()                                          context in which variables are made, by few programs of a GPU
+    as_one_program(function)                            the function, as one program where each operation is compiled
+    Step, Epochs                                        see `networks.steps.Step`, also for their `compile`
     value_and_gradients(function, values)               while tracing: the scalar, and its gradients by the values
     hessian_product(function, values)                   while tracing: function of (vectors): the Hessian times them
     compiled_gradients, compiled_outputs                see `Gradients`, `Outputs`
@@ -15,6 +17,10 @@ backends have, under the same names:
                                                         target`` for pairs; of copied pairs ``target <- source``
     compiled_read(variables)                            function of (): copies of the values, in one call
     compiled_write(groups)                              function of (arrays): one array for each group of variables
+    compiled(function)                                  function of arrays, which reads no variable
+    copy_ahead(replicas)                                function of ([T, N, ...]): the array on the device, or shared
+                                                        among several; the copy may still go on. Functions take it as
+                                                        they take arrays. None: a copy ahead would gain nothing
 
 Arguments are NumPy arrays, which the functions leave as they are.
 """
@@ -37,9 +43,11 @@ else:
     from distrl.networks.framework import tensorflow_backend as _framework  # type: ignore[no-redef]
 
 configure, fastest_dtype = _framework.configure, _framework.fastest_dtype
+building, as_one_program = _framework.building, _framework.as_one_program
 CompiledStep, CompiledEpochs = _framework.Step, _framework.Epochs
 compiled_apply, compiled_mix = _framework.compiled_apply, _framework.compiled_mix
 compiled_read, compiled_write = _framework.compiled_read, _framework.compiled_write
+compiled, copy_ahead = _framework.compiled, _framework.copy_ahead
 value_and_gradients, hessian_product = _framework.value_and_gradients, _framework.hessian_product
 
 Metrics = dict[str, Any]

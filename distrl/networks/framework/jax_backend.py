@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
 import jax
@@ -27,6 +28,9 @@ from distrl.networks.framework.optimizers import global_norm
 from distrl.types import Array
 
 logger = logging.getLogger(__name__)
+_COMPILERS = "--xla_gpu_force_compilation_parallelism"
+"""XLA's flag for the threads that compile for a GPU, which otherwise are as many as compute. All machines have the same
+number: it is part of a cached program's key."""
 
 
 def configure(*, device: str, threads: int, deterministic: bool, seed: int) -> None:
@@ -36,11 +40,14 @@ def configure(*, device: str, threads: int, deterministic: bool, seed: int) -> N
     """
     os.environ["NPROC"] = str(threads)  # the only setting of the size of XLA's thread pools
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # default: three quarters of a GPU's memory
+    flags = os.environ.get("XLA_FLAGS", "")
     if deterministic:
-        # Operations on CPUs are deterministic anyway.
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_deterministic_ops=true".strip()
+        flags += " --xla_gpu_deterministic_ops=true"  # operations on CPUs are deterministic anyway
     if device == "cpu":
         jax.config.update("jax_platforms", "cpu")
+    elif _COMPILERS not in flags:
+        flags += f" {_COMPILERS}=8"
+    os.environ["XLA_FLAGS"] = flags.strip()
     _keep_compiled()
     platform = jax.default_backend()
     if device == "gpu" and platform != "gpu":
@@ -66,6 +73,28 @@ def _keep_compiled() -> None:
 def fastest_dtype() -> Literal["float32", "bfloat16"]:
     """Return float32: on a CPU, XLA took as long for the Nature CNN in bfloat16."""
     return "float32"
+
+
+def building() -> AbstractContextManager[Any]:
+    """Make what is computed inside on the CPU, also beside a GPU, for which initial weights are some fifty programs.
+
+    The first step moves the variables to its device.
+    """
+    cpu = _cpu()
+    return nullcontext() if cpu is None else jax.default_device(cpu)
+
+
+def _cpu() -> Any | None:
+    """Return JAX's CPU; None if JAX_PLATFORMS leaves it out."""
+    try:
+        return jax.devices("cpu")[0]
+    except RuntimeError:
+        return None
+
+
+def as_one_program(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function compiled as a whole; JAX compiles each operation outside of one."""
+    return jax.jit(function)
 
 
 _BY_ROW = ("recurrent_state", "importance_weights")
@@ -117,9 +146,23 @@ class Shards:
         }
         return type(batch)(**placed)
 
+    def split_array(self, array: Array) -> Any:
+        """Copy [T, N, ...], split as in `split`; the copy may still go on. Until its end it refers to `array`."""
+        return jax.device_put(array, None if self.everywhere is None else self._by_column)
+
     def copy(self, values: Any) -> Any:
         """Return copies on every device; values that are there already, as after the first step, are not copied."""
         return values if self.everywhere is None else jax.device_put(values, self.everywhere)
+
+
+def copy_ahead(replicas: int) -> Callable[[Array], Any] | None:
+    """See `backend`. JAX stages the memory of NumPy arrays through page-locked memory of its own."""
+    return None if jax.default_backend() == "cpu" else Shards(replicas).split_array
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """See `backend`."""
+    return jax.jit(function)
 
 
 def compiled_gradients(loss: PureLoss, clip: Clip) -> Callable[[Any], tuple[Any, dict[str, Any], list[Any], list[Any]]]:
@@ -184,6 +227,11 @@ class Step:
             variable.assign(value)
         metrics = dict(zip(self.names, np.asarray(scalars).tolist(), strict=True))
         return metrics | {name: np.asarray(array) for name, array in arrays.items()}
+
+    def compile(self, data: Any) -> None:
+        """Compile a call with data of this form."""
+        values, constants = self.shards.copy(_values(self.variables)), self.shards.copy(_values(self.constants))
+        self._compiled.lower(values, constants, self.shards.split(data)).compile()
 
     def _step(self, before: list[Any], constants: list[Any], data: Any) -> tuple[list[Any], Any, dict[str, Any]]:
         after, metrics, arrays, finite = self.advance(before, constants, data)
@@ -265,6 +313,12 @@ class Epochs:
             variable.assign(value)
         first = dict(zip(self._first_names, np.asarray(scalars).tolist(), strict=True))
         return self._one.names, np.asarray(rows)[np.asarray(evaluated)], int(steps), first
+
+    def compile(self, data: Any, order: Array) -> None:
+        """Compile a call with data and order of this form."""
+        shards = self._one.shards
+        values, constants = (shards.copy(_values(each)) for each in (self._one.variables, self._one.constants))
+        self._compiled.lower(values, constants, shards.copy(data), order).compile()
 
     def _call(
         self, before: list[Any], constants: list[Any], data: Any, order: Any

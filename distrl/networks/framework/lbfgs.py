@@ -142,6 +142,10 @@ class FullBatchStep:
         metrics["finite"] = finite
         return metrics
 
+    def compile(self, batch: Batch) -> None:
+        """Compile the gradient for batches of this form."""
+        self._gradients(batch)
+
 
 def _assign(variables: Sequence[Any], values: Sequence[Any]) -> None:
     for variable, value in zip(variables, values, strict=True):

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -75,6 +76,26 @@ def fastest_dtype() -> Literal["float32", "bfloat16"]:
     return "bfloat16" if flags & {"avx512_bf16", "amx_bf16"} else "float32"
 
 
+def copy_ahead(replicas: int) -> None:
+    """Return None, see `backend`: NumPy code of algorithms cannot read TensorFlow's arrays, which lack its methods."""
+    del replicas
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """See `backend`."""
+    return Compiled(function)
+
+
+def building() -> AbstractContextManager[None]:
+    """Return a context without effect: variables stay on the device on which they are made."""
+    return nullcontext()
+
+
+def as_one_program(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function as it is: TensorFlow has its operations compiled."""
+    return function
+
+
 def compiled_gradients(loss: PureLoss, clip: Clip) -> Callable[[Any], tuple[Any, dict[str, Any], list[Any], list[Any]]]:
     """See `backend`."""
 
@@ -138,6 +159,10 @@ class Step:
         metrics = dict(zip(self.names, scalars.numpy().tolist(), strict=True))
         return metrics | {name: array.numpy() for name, array in arrays.items()}
 
+    def compile(self, data: Any) -> None:
+        """Trace a call with data of this form."""
+        self._compiled.trace(data)
+
     def _step(self, data: Any) -> tuple[Any, dict[str, Any]]:
         scalars, arrays, _ = self.advance(data)
         return scalars, arrays
@@ -191,6 +216,10 @@ class Epochs:
     def __call__(self, data: Any, order: Array) -> tuple[tuple[str, ...], Array, int, dict[str, float]]:
         rows, steps, first = self._compiled(data, order)
         return self._one.names, rows.numpy(), int(steps), {name: float(scalar) for name, scalar in first.items()}
+
+    def compile(self, data: Any, order: Array) -> None:
+        """Trace a call with data and order of this form."""
+        self._compiled.trace(data, order)
 
     def _call(self, data: Any, order: Any) -> tuple[Any, Any, dict[str, Any]]:
         variables = [*self._one.variables, *self._moved]

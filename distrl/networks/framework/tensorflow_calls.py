@@ -38,15 +38,24 @@ class Compiled:
     def __call__(self, *arguments: Any) -> Any:
         """Call the function with trees of dictionaries, tuples and lists of arrays; None has no leaves."""
         leaves: list[Any] = []
-        key = _flatten(arguments, leaves)
-        trace = self._traces.get(key)
-        if trace is None:
-            trace = self._traces[key] = self._traced(arguments, leaves)
+        trace = self._trace_of(arguments, leaves)
         if on_gpu():
             # TensorFlow's own call places arrays if they are on several devices.
             return trace.function(*leaves)
         flat = tf.raw_ops.StatefulPartitionedCall(args=leaves + trace.captured, Tout=trace.dtypes, f=trace.function)
         return _filled(trace.results, flat)
+
+    def trace(self, *arguments: Any) -> None:
+        """Trace the function for arguments like these, and do not run it."""
+        self._trace_of(arguments, [])
+
+    def _trace_of(self, arguments: tuple[Any, ...], leaves: list[Any]) -> _Trace:
+        """Append the arguments' leaves; return the trace for them, made now if it is the first time."""
+        key = _flatten(arguments, leaves)
+        trace = self._traces.get(key)
+        if trace is None:
+            trace = self._traces[key] = self._traced(arguments, leaves)
+        return trace
 
     def _traced(self, arguments: tuple[Any, ...], leaves: list[Any]) -> _Trace:
         # Only the leaves are arguments, so that their order is certain.

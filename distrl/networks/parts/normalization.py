@@ -200,7 +200,7 @@ class Statistics:
     def observe(self, batch: Batch) -> None:
         """Add a batch's valid rows and its reward moments; write the new statistics into every copy."""
         for name in self._writes:
-            rows = batch.observations[name][:-1]  # the last row is the first of the next unroll
+            rows = np.asarray(batch.observations[name])[:-1]  # the last row is the first of the next unroll
             self.moments[name].add(self._observations[name].expand(rows[batch.valid]))
             self._write(name)
         self.observe_rewards(batch.reward_moments)

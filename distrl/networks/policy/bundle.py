@@ -25,7 +25,7 @@ import onnxruntime
 
 from distrl.config.exploration import ExplorationParameters
 from distrl.errors import ConfigError, DistrlError, how_to_install, one_line, require
-from distrl.networks.framework.backend import NAME
+from distrl.networks.framework.backend import NAME, as_one_program, building
 from distrl.networks.framework.cache import cache_directory
 from distrl.networks.network import Network
 from distrl.networks.parts.layers import training_only
@@ -69,7 +69,9 @@ def export_bundle(
         DistrlError: Graph and network compute different outputs; names the output.
         MissingExtraError: tf2onnx is not installed and the cache has no valid graph.
     """
-    network, spec = architecture.in_float32(), architecture.spec
+    spec = architecture.spec
+    with building():
+        network = architecture.in_float32()
     distributions = architecture.actions
     check_exploration(exploration, distributions, spec.actions, has_noisy_layers=bool(architecture.noisy))
     model, weights = network.model, network.policy_variables
@@ -189,12 +191,12 @@ def verify_graph(
     fed = arrays if arrays.keys() <= graph_inputs(graph) else {}
     with _refusals(model):
         session = _open_session(graph, {} if fed else arrays)
+    compute = as_one_program(lambda inputs, values: _stateless_call(model, inputs, weights, values))
     for batch in (1, 5):
         inputs = {name: _random_input(tensor, batch, specs.get(name), rng) for name, tensor in model.input.items()}
         with keras.device("cpu:0"):  # GPUs multiply float32 with fewer bits
             tensors = {name: keras.ops.convert_to_tensor(array) for name, array in inputs.items()}
-            values = [keras.ops.convert_to_tensor(array) for array in arrays.values()]
-            expected = _stateless_call(model, tensors, weights, values)
+            expected = compute(tensors, [keras.ops.convert_to_tensor(array) for array in arrays.values()])
         with _refusals(model):
             outputs = session.run(list(expected), inputs | fed)
         for name, computed in zip(expected, outputs, strict=True):

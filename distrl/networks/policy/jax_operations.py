@@ -245,6 +245,17 @@ def _iota(writer: GraphWriter, at: Operation) -> Value:
     return writer.reshape(writer.cast(numbers, dtype), (size, *after))
 
 
+def _size(writer: GraphWriter, at: Operation) -> Value:
+    """A size that follows the batch's, as a number."""
+    ((_, dtype),) = at.results
+    return writer.cast(writer.reshape(writer.vector((at.parameters["dim"],)), ()), dtype)
+
+
+def _tile(writer: GraphWriter, at: Operation) -> Value:
+    (shape, dtype), times = at.results[0], writer.constant(at.parameters["reps"], np.int64)
+    return writer.emit("Tile", at.whole(writer), times, shape=shape, dtype=dtype)
+
+
 def padded(writer: GraphWriter, x: Value, fill: Value, padding: Sequence[tuple[int, int, int]]) -> Value:
     """Return x with `fill` before, after and between the elements of every axis; negative numbers cut off."""
     for axis, (_, _, between) in enumerate(padding):
@@ -546,6 +557,8 @@ OPERATIONS: dict[str, Callable[[GraphWriter, Operation], Value | list[Value]]] =
     "rev": _reverse,
     "split": _split,
     "iota": _iota,
+    "dim_as_value": _size,
+    "tile": _tile,
     "pad": _pad,
     "reduce_sum": _reduced("ReduceSum", axes_are_input=True),
     "reduce_prod": _reduced("ReduceProd"),

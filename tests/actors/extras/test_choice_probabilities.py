@@ -17,7 +17,8 @@ from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError, NonFiniteUnrollError, SchemaError
 from distrl.learner.replay_set_up import make_replay
 from distrl.memory_backend.backend import connect
-from distrl.memory_backend.codec import decode_unroll, encode_unroll, encode_weights, stack
+from distrl.memory_backend.codec import decode_unroll, encode_unroll, encode_weights
+from distrl.memory_backend.joining import stack
 from distrl.memory_backend.stream import QueueCaps
 from distrl.networks.actions.categorical import CategoricalSpec
 from distrl.networks.actions.values import ValuesSpec

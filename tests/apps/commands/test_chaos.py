@@ -85,8 +85,8 @@ def test_of_a_run_whose_redis_is_gone_the_tally_is_told_all_the_same(run_dir, mo
     ("arguments", "words"),
     [
         ([], "which run?"),
-        (["RUN"], "--kill is missing: name learner, actor, evaluator"),
-        (["RUN", "--kill", "redis"], "--kill redis: name learner, actor, evaluator"),
+        (["RUN"], "--kill is missing: name learner, actor, inference, evaluator"),
+        (["RUN", "--kill", "redis"], "--kill redis: name learner, actor, inference, evaluator"),
     ],
 )
 def test_wrong_words_are_exit_2(run_dir, capsys, arguments, words):

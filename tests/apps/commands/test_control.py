@@ -15,7 +15,7 @@ from distrl.config import RunConfig
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
-from distrl.memory_backend.records import Control, Demand, RoleStatus, SupervisorStatus
+from distrl.memory_backend.records import Control, Demand, GpuLoad, HostLoad, RoleStatus, SupervisorStatus
 from distrl.memory_backend.stream import QueueCaps
 from distrl.runs.directories import Run
 from distrl.types import UnrollHeader
@@ -216,6 +216,15 @@ def test_status_has_the_wanted_number_of_actors_and_its_reason(capsys, backend, 
     out = run(capsys, "status", "first")[1]
     assert out.splitlines()[0] == f"r1  running, {asked}"
     assert "actors wanted: 4 (the learner waits)" in out.splitlines()
+
+
+def test_status_has_the_memory_of_the_learners_gpu(capsys, backend, workplace):
+    make_run(workplace / "first")
+    gpu = GpuLoad("NVIDIA H200", 0.25, memory_mb=150_754.0, memory_used_mb=1_334.4)
+    machine = HostLoad(16.0, 0.5, 128_000.0, 9_000.0, (gpu,))
+    backend.registry.beat(RoleStatus("learner", 0, 1, "box", 11, "training", machine=machine))
+    told = run(capsys, "status", "first")[1].splitlines()
+    assert "GPU of the learner: NVIDIA H200, 25% busy, 1,334 of 150,754 MB used" in told
 
 
 def test_status_before_the_first_update(capsys, backend, workplace):

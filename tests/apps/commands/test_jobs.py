@@ -110,7 +110,7 @@ def test_lines_are_chosen_by_role_and_age(capsys, job, arguments, texts):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--role", "actr"], "--role actr: name job, learner, actor, evaluator, actors"),
+        (["--role", "actr"], "--role actr: name job, learner, actor, inference, evaluator, actors"),
         (["--role", "learner:1"], "--role learner:1: name"),
         (["--role", "actor:x"], "--role actor:x: name"),
         (["--since", "yesterday"], "'yesterday' is not a length of time"),

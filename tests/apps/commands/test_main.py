@@ -133,7 +133,7 @@ def test_the_commands_are_those_that_are_built(capsys):
             "tune",
         ),
         *("autoscale", "health", "set", "checkpoint", "evaluate-now", "submit", "jobs", "logs"),
-        *("bench", "doctor", "presets", "config", "network", "env", "evaluate", "evaluator", "export"),
+        *("bench", "doctor", "presets", "config", "network", "env", "evaluate", "evaluator", "export", "inference"),
         *("runs", "compare", "plot", "report", "redis"),
     }
     code, out, _ = run(capsys, "--help")

@@ -15,6 +15,7 @@ from distrl.runs.reading import SILENT_FOR_S, STALLED_S, Reading
         ({"exit_code": 0, "stop_reason": "metrics"}, ("solved", "ended")),
         ({"exit_code": 130, "stop_reason": "interrupted"}, ("interrupted", "ended")),
         ({"exit_code": 75, "stop_reason": "SIGTERM"}, ("interrupted", "ended")),
+        ({"exit_code": 1, "stop_reason": "SIGTERM", "error": "it was not saved"}, ("failed", "ended")),
         ({"exit_code": 0, "stop_reason": "SIGTERM"}, ("interrupted", "ended")),
         ({"exit_code": 0, "stop_reason": "asked"}, ("stopped", "ended")),
         ({"exit_code": 0, "stop_reason": "minutes"}, ("ended",)),

@@ -16,7 +16,7 @@ from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
 from distrl.networks.copies import Copies
-from distrl.networks.framework.backend import Gradients
+from distrl.networks.framework.backend import Gradients, building
 from distrl.networks.objective import over_unrolls
 from distrl.networks.steps import Step
 from distrl.types import ArraySpec, Batch, DiscreteSpec, EnvSpec
@@ -298,6 +298,41 @@ else:
             before = len(compiled)
             step(batch)
         assert len(compiled) == before
+        assert traces(step) == 1
+
+    @pytest.mark.parametrize("minibatches", [1, 2])
+    def test_a_step_compiled_ahead_makes_the_same_updates_and_compiles_no_more(minibatches):
+        network, other = wrap(**NETWORKS["mlp"]), wrap(**NETWORKS["mlp"])
+        step, plain = (each.train_step(loss, minibatches=minibatches) for each in (network, other))
+        first, *_ = batches(network, 1)
+        before = state_of(network)
+        step.compile(nest.map(np.zeros_like, first))
+        for path, array in state_of(network).items():
+            np.testing.assert_array_equal(array, before[path], err_msg=path)
+        count = len(compiled)
+        told = [step(batch) for batch in batches(network, 2)]
+        assert len(compiled) == count
+        assert traces(step) == 1
+        assert told == [plain(batch) for batch in batches(network, 2)]
+        for path, array in state_of(other).items():
+            np.testing.assert_array_equal(array, state_of(network)[path], err_msg=path)
+
+    def test_variables_are_built_on_the_cpu_and_move_to_the_device_of_the_first_step():
+        """The second device stands for a GPU."""
+        device = jax.devices()[1]
+        with jax.default_device(device):
+            with building():
+                network = wrap(**NETWORKS["mlp"])
+                step = network.train_step(loss)
+            weights = network.online.model.trainable_variables
+            assert {weight.value.device for weight in weights} == {jax.devices()[0]}
+            first, *rest = batches(network, 3)
+            step(first)
+            assert {weight.value.device for weight in weights} == {device}
+            count = len(compiled)
+            for batch in rest:
+                step(batch)
+        assert len(compiled) == count
         assert traces(step) == 1
 
     def test_none_of_this_needs_tensorflow():
