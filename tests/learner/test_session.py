@@ -94,6 +94,9 @@ class Recording(Attendant):
     def begin(self):
         self.calls.append("begin")
 
+    def started(self):
+        self.calls.append("started")
+
     def steer(self, config):
         self.calls.append("steer")
 
@@ -117,8 +120,15 @@ def test_an_attendant_is_called_from_the_beginning_to_the_end(prepared, acting, 
     session = Session(made, acting(made), lambda snapshot: None, lambda: False, [recording])
     session.waits_on()
     assert session.run() == "updates"
-    calls = ["begin", "steer", "attend", "attend", "end updates", "saved 2", "close None"]
+    calls = ["begin", "steer", "started", "attend", "attend", "end updates", "saved 2", "close None"]
     assert recording.calls == ["wait", *calls]
+
+
+def test_nothing_is_started_for_a_run_that_is_resumed_at_its_end(prepared, acting, toy_config):
+    made, recording = prepared(toy_config(stop__updates=2)), Recording()
+    made.state.updates = 2
+    assert Session(made, acting(made), lambda snapshot: None, lambda: False, [recording]).run() == "updates"
+    assert "started" not in recording.calls
 
 
 def test_every_attendant_is_closed_although_another_one_fails(prepared, acting, toy_config):

@@ -9,6 +9,7 @@ backends have, under the same names:
     building()                                          context in which variables are made, by few programs of a GPU
     as_one_program(function)                            the function, as one program where each operation is compiled
     Step, Epochs                                        see `networks.steps.Step`, also for their `compile`
+    COMPILED                                            what `compile` has done to the update, for the log
     value_and_gradients(function, values)               while tracing: the scalar, and its gradients by the values
     hessian_product(function, values)                   while tracing: function of (vectors): the Hessian times them
     compiled_gradients, compiled_outputs                see `Gradients`, `Outputs`
@@ -45,6 +46,7 @@ else:
 configure, fastest_dtype = _framework.configure, _framework.fastest_dtype
 building, as_one_program = _framework.building, _framework.as_one_program
 CompiledStep, CompiledEpochs = _framework.Step, _framework.Epochs
+COMPILED: str = _framework.COMPILED
 compiled_apply, compiled_mix = _framework.compiled_apply, _framework.compiled_mix
 compiled_read, compiled_write = _framework.compiled_read, _framework.compiled_write
 compiled, copy_ahead = _framework.compiled, _framework.copy_ahead

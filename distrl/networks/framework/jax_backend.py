@@ -28,6 +28,7 @@ from distrl.networks.framework.optimizers import global_norm
 from distrl.types import Array
 
 logger = logging.getLogger(__name__)
+COMPILED = "compiled or read from the cache"
 _COMPILERS = "--xla_gpu_force_compilation_parallelism"
 """XLA's flag for the threads that compile for a GPU, which otherwise are as many as compute. All machines have the same
 number: it is part of a cached program's key."""

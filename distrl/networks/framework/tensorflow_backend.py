@@ -27,6 +27,7 @@ from distrl.types import Array
 
 logger = logging.getLogger(__name__)
 CPU_FLAGS = Path("/proc/cpuinfo")  # on Linux; elsewhere the flags are unknown
+COMPILED = "traced"
 
 
 def configure(*, device: str, threads: int, deterministic: bool, seed: int) -> None:
