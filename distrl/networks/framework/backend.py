@@ -6,6 +6,8 @@ backends have, under the same names:
 
     configure(device, threads, deterministic, seed)     set the framework up, before anything computes
     fastest_dtype()                                     the meaning of `network.compute_dtype: auto` in this process
+    loops()                                             whether a loop compiles faster than its steps one by one, and
+                                                        runs as fast
     building()                                          context in which variables are made, by few programs of a GPU
     as_one_program(function)                            the function, as one program where each operation is compiled
     Step, Epochs                                        see `networks.steps.Step`, also for their `compile`
@@ -44,6 +46,7 @@ else:
     from distrl.networks.framework import tensorflow_backend as _framework  # type: ignore[no-redef]
 
 configure, fastest_dtype = _framework.configure, _framework.fastest_dtype
+loops = _framework.loops
 building, as_one_program = _framework.building, _framework.as_one_program
 CompiledStep, CompiledEpochs = _framework.Step, _framework.Epochs
 COMPILED: str = _framework.COMPILED

@@ -76,6 +76,11 @@ def fastest_dtype() -> Literal["float32", "bfloat16"]:
     return "float32"
 
 
+def loops() -> bool:
+    """Return whether the device is a CPU. On a GPU, where each operation of a loop is launched, it is not measured."""
+    return jax.default_backend() == "cpu"
+
+
 def building() -> AbstractContextManager[Any]:
     """Make what is computed inside on the CPU, also beside a GPU, for which initial weights are some fifty programs.
 

@@ -77,6 +77,11 @@ def fastest_dtype() -> Literal["float32", "bfloat16"]:
     return "bfloat16" if flags & {"avx512_bf16", "amx_bf16"} else "float32"
 
 
+def loops() -> bool:
+    """Return False: TensorFlow's loops run slower than their steps one by one."""
+    return False
+
+
 def copy_ahead(replicas: int) -> None:
     """Return None, see `backend`: NumPy code of algorithms cannot read TensorFlow's arrays, which lack its methods."""
     del replicas
