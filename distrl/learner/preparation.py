@@ -35,6 +35,7 @@ from distrl.metrics.counters import Waits
 from distrl.networks.contributions import contribution_shapes
 from distrl.networks.framework import backend as numeric_backend
 from distrl.networks.framework.placement import placement
+from distrl.networks.framework.precision import fastest
 from distrl.networks.policy.bundle import export_bundle
 from distrl.networks.weights import is_mixed
 from distrl.replay.memory import Replay
@@ -127,7 +128,8 @@ class Parts:
     def make_learner(self, batches: Batches) -> Learner:
         """Make the learner, which publishes on the connection of its thread."""
         publisher = self.make_publisher()
-        log.info("the network computes in %s", self.networks["main"].online.parameters.compute_dtype)
+        auto, dtype = self.config.network.compute_dtype == "auto", self.networks["main"].online.parameters.compute_dtype
+        log.info("the network computes in %s: %s", dtype, fastest().why if auto else "network.compute_dtype")
         return Learner(self.algorithm, self.networks, self.state, batches, publisher, self._weights, self.waits)
 
     def _weights(self) -> dict[str, Array]:

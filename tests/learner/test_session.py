@@ -27,6 +27,7 @@ from distrl.memory_backend.codec import decode_unroll, decode_weights, encode_un
 from distrl.memory_backend.records import Evaluation
 from distrl.memory_backend.stream import QueueCaps
 from distrl.metrics.counters import Waits
+from distrl.networks.framework.precision import Precision
 from distrl.networks.policy.description import BundleDescription
 from distrl.types import Weights
 from tests.faults.failover import promote, replica_of
@@ -47,6 +48,18 @@ def test_force_cpu_reaches_the_framework_and_the_variables(prepared, toy_config,
     assert configured[0]["device"] == ("cpu" if force_cpu else "auto")
     variables = made.networks["main"].online.model.variables
     assert all(variable.value.device.endswith("CPU:0") for variable in variables)  # in these tests in any case
+
+
+@pytest.mark.parametrize(
+    ("given", "told"), [("float32", "float32: network.compute_dtype"), ("auto", "bfloat16: the GPU is faster in it")]
+)
+def test_the_data_type_is_logged_with_its_reason(prepared, acting, toy_config, monkeypatch, caplog, given, told):
+    caplog.set_level(logging.INFO)
+    for module in ("networks.network", "learner.preparation"):
+        monkeypatch.setattr(f"distrl.{module}.fastest", lambda: Precision("bfloat16", "the GPU is faster in it"))
+    made = prepared(toy_config(network__compute_dtype=given))
+    made.make_learner(made.make_batches(acting(made), lambda: None))
+    assert f"the network computes in {told}" in caplog.messages
 
 
 # ----------------------------------------------------------------------------------------------------- one training

@@ -5,7 +5,10 @@ and `policy/conversion.py` name TensorFlow, and only `jax_backend.py` and `polic
 backends have, under the same names:
 
     configure(device, threads, deterministic, seed)     set the framework up, before anything computes
-    fastest_dtype()                                     the meaning of `network.compute_dtype: auto` in this process
+    VERSION                                             the framework's version
+    accelerator()                                       name of the device that computes, such as a GPU; None: a CPU
+    on_accelerator()                                    context in which that device computes, also inside of building()
+    cpu_dtype()                                         the faster data type on this CPU, float32 or bfloat16
     loops()                                             whether a loop compiles faster than its steps one by one, and
                                                         runs as fast
     building()                                          context in which variables are made, by few programs of a GPU
@@ -45,8 +48,9 @@ if NAME == "jax":
 else:
     from distrl.networks.framework import tensorflow_backend as _framework  # type: ignore[no-redef]
 
-configure, fastest_dtype = _framework.configure, _framework.fastest_dtype
-loops = _framework.loops
+configure, VERSION = _framework.configure, _framework.VERSION
+accelerator, on_accelerator = _framework.accelerator, _framework.on_accelerator
+cpu_dtype, loops = _framework.cpu_dtype, _framework.loops
 building, as_one_program = _framework.building, _framework.as_one_program
 CompiledStep, CompiledEpochs = _framework.Step, _framework.Epochs
 COMPILED: str = _framework.COMPILED
