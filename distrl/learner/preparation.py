@@ -110,7 +110,8 @@ class Parts:
         if isinstance(intake.schema, GradientSchema):
             return StreamBatches(intake, size, stop)
         threads = feed_threads(self.config, intake.schema)
-        place = placement(self.config.learner.replicas, intake.schema.frames)
+        normalized = {name for network in self.networks.values() for name in network.online.normalized_inputs}
+        place = placement(self.config.learner.replicas, intake.schema.frames, normalized)
         return StreamBatches(intake, size, stop, threads, place)
 
     def make_batches(self, source: Ahead[Any], ended: Callable[[], str | None]) -> Batches:

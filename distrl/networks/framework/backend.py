@@ -17,10 +17,10 @@ backends have, under the same names:
                                                         target`` for pairs; of copied pairs ``target <- source``
     compiled_read(variables)                            function of (): copies of the values, in one call
     compiled_write(groups)                              function of (arrays): one array for each group of variables
-    compiled(function)                                  function of arrays, which reads no variable
     copy_ahead(replicas)                                function of ([T, N, ...]): the array on the device, or shared
                                                         among several; the copy may still go on. Functions take it as
-                                                        they take arrays. None: a copy ahead would gain nothing
+                                                        they take arrays. With it, what compiles a function of such
+                                                        arrays. None: a copy ahead would gain nothing
 
 Arguments are NumPy arrays, which the functions leave as they are.
 """
@@ -47,7 +47,7 @@ building, as_one_program = _framework.building, _framework.as_one_program
 CompiledStep, CompiledEpochs = _framework.Step, _framework.Epochs
 compiled_apply, compiled_mix = _framework.compiled_apply, _framework.compiled_mix
 compiled_read, compiled_write = _framework.compiled_read, _framework.compiled_write
-compiled, copy_ahead = _framework.compiled, _framework.copy_ahead
+copy_ahead = _framework.copy_ahead
 value_and_gradients, hessian_product = _framework.value_and_gradients, _framework.hessian_product
 
 Metrics = dict[str, Any]

@@ -155,14 +155,9 @@ class Shards:
         return values if self.everywhere is None else jax.device_put(values, self.everywhere)
 
 
-def copy_ahead(replicas: int) -> Callable[[Array], Any] | None:
+def copy_ahead(replicas: int) -> tuple[Callable[[Array], Any], Callable[..., Any]] | None:
     """See `backend`. JAX stages the memory of NumPy arrays through page-locked memory of its own."""
-    return None if jax.default_backend() == "cpu" else Shards(replicas).split_array
-
-
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """See `backend`."""
-    return jax.jit(function)
+    return None if jax.default_backend() == "cpu" else (Shards(replicas).split_array, jax.jit)
 
 
 def compiled_gradients(loss: PureLoss, clip: Clip) -> Callable[[Any], tuple[Any, dict[str, Any], list[Any], list[Any]]]:

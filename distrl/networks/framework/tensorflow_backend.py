@@ -81,11 +81,6 @@ def copy_ahead(replicas: int) -> None:
     del replicas
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """See `backend`."""
-    return Compiled(function)
-
-
 def building() -> AbstractContextManager[None]:
     """Return a context without effect: variables stay on the device on which they are made."""
     return nullcontext()
