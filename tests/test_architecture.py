@@ -29,6 +29,8 @@ FOUNDATION = {
     "nest",
     "files",
     "frames",
+    "buffers",
+    "machine",
     "wire",
     "user_classes",
     "shadows",
@@ -168,7 +170,7 @@ OTHER_READERS = {
     "files.py",
     *("config/presets.py", "apps/dashboard/assets.py", "apps/jobs/kubernetes_values.py", "errors.py"),
     *("apps/doctor/machine.py", "learner/replay_set_up.py", "networks/framework/tensorflow_backend.py"),
-    *("roles/host_load.py", "roles/join.py", "roles/machine.py", "runs/directories.py", "runs/removal.py"),
+    *("roles/host_load.py", "roles/join.py", "machine.py", "runs/directories.py", "runs/removal.py"),
     *("actors/filming.py", "health.py", "launch/head_start.py", "memory_backend/embedded_redis.py"),
     *("inference/versions.py", "memory_backend/host_weights.py", "networks/framework/cache.py"),
     *("networks/policy/bundle.py", "networks/policy/export_process.py"),
@@ -719,7 +721,7 @@ BAD: list[tuple[str, str, Callable[[list[Module]], Iterator[Violation]], str]] =
         )
     ),
     *(("learner/a.py", call, readers, "") for call in ("path.open('ab')", "open(path, 'xb')", "os.open(path, 0)")),
-    ("roles/machine.py", "path.read_text()", readers, ""),
+    ("machine.py", "path.read_text()", readers, ""),
     (
         "apps/commands/a.py",
         "typer.echo(x)",

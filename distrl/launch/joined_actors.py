@@ -18,12 +18,12 @@ from distrl.launch.outcome import Outcome
 from distrl.launch.processes import ProcessLauncher
 from distrl.launch.restarts import fatal_end, restart
 from distrl.launch.run_to_join import KEYS_REMOVED, RunToJoin
+from distrl.machine import cores
 from distrl.memory_backend.backend import Backend, connect
 from distrl.memory_backend.records import RoleStatus
 from distrl.metrics.phrases import role_states
 from distrl.roles.description import LaunchedRun, RunAddress
 from distrl.roles.join import join
-from distrl.roles.machine import cores
 from distrl.roles.plan import Role
 from distrl.roles.suspend_clock import AwakeClock
 

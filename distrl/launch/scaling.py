@@ -6,9 +6,9 @@ from distrl.config import RunConfig
 from distrl.launch.autoscaling import Autoscaling
 from distrl.launch.fleet import Fleet, end
 from distrl.launch.monitor import Monitor
+from distrl.machine import cores
 from distrl.memory_backend.records import Control, RoleStatus, SupervisorStatus
 from distrl.memory_backend.registry import Registry
-from distrl.roles.machine import cores
 from distrl.roles.plan import ACTORS_PER_CORE, Role, most_actors
 
 ACTOR_GRACE_S = 5.0

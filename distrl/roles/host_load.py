@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from distrl.machine import cores
 from distrl.memory_backend.records import GpuLoad, HostLoad
-from distrl.roles.machine import cores
 
 _STAT, _MEMORY = Path("/proc/stat"), Path("/proc/meminfo")
 _GROUP = Path("/sys/fs/cgroup")  # of version 2; in a container the files there are its own

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from distrl.config import RunConfig
 from distrl.errors import ConfigError
 from distrl.learner.replay_set_up import fitting_replay, unroll_schema
+from distrl.machine import cores
 from distrl.memory_backend.records import RoleStatus
 from distrl.role_kinds import TABLE, role_name
-from distrl.roles.machine import cores
 from distrl.types import EnvSpec
 
 

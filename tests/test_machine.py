@@ -1,7 +1,7 @@
 import os
 import platform
 
-from distrl.roles import machine
+from distrl import machine
 
 
 def test_the_processor_as_the_kernel_names_it(tmp_path, monkeypatch):
