@@ -239,8 +239,8 @@ class JoinedActors:
 
         Before the first one comes the inference server of this host, with its number, if the run has such servers.
         """
-        reported = {status.id for status in self._statuses if self._watch.is_current(status)}
-        starting = sum(m.handle is not None and m.role.id not in reported for m in self._fleet.actors)
+        reported = {Role.of(status) for status in self._statuses if self._watch.is_current(status)}
+        starting = sum(m.handle is not None and m.role not in reported for m in self._fleet.actors)
         room = max(cores() - starting, 0)
         room -= len(self._fleet.start_due(room))
         with suppress(OutageError, MissingRunError, FencedError):  # the next look judges it

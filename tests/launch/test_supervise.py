@@ -437,6 +437,16 @@ def test_an_environment_that_keeps_hanging_ends_the_run_with_3(world):
     assert "no environment step for 100 s" in outcome.error
 
 
+def test_an_inference_server_that_keeps_hanging_is_no_failure_of_the_environment(world):
+    hangs = world.beats(Role("inference"), state="serving", last_step_age_s=100.0)
+    outcome = world.run(hangs, nothing, nothing, actors={"restart_budget": 0, "inference": "host"})
+    assert (outcome.exit_code, outcome.stop_reason) == (1, "restart budget spent")
+    assert outcome.error == (
+        "inference 0 ended more often than actors.restart_budget 0 allows "
+        "(signal 9: no answer for 100 s (environment.step_timeout_s))"
+    )
+
+
 def test_an_actor_that_waits_is_not_hung_however_long(world):
     outcome = world.run(
         world.beats(state="paused", last_step_age_s=1e6),
