@@ -56,7 +56,7 @@ class RoleNeed:
 
 
 def role_needs(config: RunConfig) -> list[RoleNeed]:
-    """Return the needs of the roles that the run starts, the learner's first.
+    """Return the needs of the roles that the run starts, the learner's first; without those that need no core.
 
     With device "auto" a role takes a GPU where it finds one, and needs none.
     """
@@ -64,7 +64,7 @@ def role_needs(config: RunConfig) -> list[RoleNeed]:
     needs = (
         RoleNeed(kind.name, kind.number(config), kind.threads(config), on_gpu * kind.gpus(config)) for kind in TABLE
     )
-    return [need for need in needs if need.count]
+    return [need for need in needs if need.count and need.cpus]
 
 
 def cores_beside_actors(config: RunConfig) -> int:
