@@ -3,13 +3,15 @@
 The critics learn from the smaller value of both.
 """
 
+from typing import ClassVar
+
 import keras
 from keras import ops
 
 from distrl.algorithms.maths.critic_losses import smallest, smoothed_actions
 from distrl.algorithms.off_policy import DeterministicActorCritic
 from distrl.algorithms.views import StepView
-from distrl.config.algorithms.off_policy import Td3Parameters
+from distrl.config.algorithms.off_policy import Td3Parameters, Td3Section
 from distrl.networks.actions.family import Tensor
 
 
@@ -22,8 +24,8 @@ class Td3(DeterministicActorCritic):
     Targets use the smaller value of both critics (section 4.2). All target copies move when the policy moves.
     """
 
-    Parameters = Td3Parameters
-    parameters: Td3Parameters
+    Parameters: ClassVar[type[Td3Section]] = Td3Parameters
+    parameters: Td3Section
 
     @property
     def policy_period(self) -> int:

@@ -18,7 +18,8 @@ NEEDS = {"jax": ("jax",), "numpy": ("jax", "scipy")}  # Keras' NumPy backend imp
 SUITES = {
     "returns": [HERE / "maths" / f"test_{name}.py" for name in ("returns", "losses", "critic_losses", "td_targets")],
     "estimates": [
-        HERE / "maths" / f"test_{name}.py" for name in ("rewards", "monte_carlo", "trust_region", "curiosity")
+        HERE / "maths" / f"test_{name}.py"
+        for name in ("rewards", "monte_carlo", "trust_region", "curiosity", "offline")
     ],
     "distributions": [NETWORKS / "test_actions_discrete.py", NETWORKS / "test_actions_continuous.py"],
     "heads": [NETWORKS / "heads" / "test_losses.py"],
