@@ -40,6 +40,7 @@ SUITES = {
         HERE / "test_epochs.py",
         HERE / "test_trpo.py",
         HERE / "test_acer.py",
+        *(HERE / f"test_{name}.py" for name in ("imitation", "advantage_weighted", "cql", "discrete_bcq", "dqfd")),
         HERE / "test_selection_frozen.py",
         NETWORKS / "test_freezing.py",
     ],
