@@ -34,7 +34,7 @@ class Cql(Sac):
 
     The sum over actions is one of sampled ones, n each from the uniform distribution and from the policy at o and at
     o', of exp(Q(o, a)) / density(a). With `gap_target` tau, alpha is multiplied by a number lambda that is trained, and
-    the gap is less tau (equation 30): lambda descends -lambda alpha (gap - tau), by its logarithm.
+    the gap is less tau (appendix F): lambda descends -lambda alpha (gap - tau), by its logarithm.
     """
 
     Parameters = CqlParameters

@@ -17,7 +17,7 @@ from distrl.types import Batch
 
 
 class DiscreteBcq(QLearning):
-    """Double DQN whose best choice is one of the likely ones (algorithm 1, equations 3 to 5):
+    """Double DQN whose best choice is one of the likely ones (algorithm 1):
 
         y = r + gamma^n (1 - terminated) Q_target(o', argmax over {a: G(a|o') / max G > tau} of Q(o', a))
         loss = mean of w ((y - Q(o, a))^2 - log G(a|o) + logit_penalty mean_a logit(a|o)^2)

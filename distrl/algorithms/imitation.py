@@ -45,7 +45,7 @@ class Bc(GradientAlgorithm):
 
 
 class Marwil(GradientAlgorithm):
-    """Imitation weighted by exponentials of normalised advantages (Wang et al. 2018, algorithm 1 and equation 6):
+    """Imitation weighted by exponentials of normalised advantages (Wang et al. 2018, algorithm 1):
 
         A_t = R_t - V(o_t),   c^2 <- c^2 + rate (mean A^2 - c^2)
         policy  -mean(exp(beta A / c) log pi(a|o))

@@ -48,7 +48,7 @@ class Td3(DeterministicActorCritic):
 
 
 class Td3Bc(Td3):
-    """TD3 whose policy also stays near recorded actions (Fujimoto and Gu 2021, arXiv:2106.06860, equations 5 and 6):
+    """TD3 whose policy also stays near recorded actions (Fujimoto and Gu 2021, arXiv:2106.06860, equations 3 and 5):
 
         policy   -lambda mean Q_1(o, mu(o)) + mean (mu(o) - a)^2,   lambda = alpha / mean |Q_1(o, mu(o))|
 

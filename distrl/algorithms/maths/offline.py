@@ -26,7 +26,7 @@ def advantage_weights(advantages: Tensor, beta: float, largest: float) -> Tensor
 
 
 def normalized_weights(advantages: Tensor, valid: Tensor, beta: float) -> Tensor:
-    """``exp(beta A)`` divided by its mean over the valid entries (Nair et al. 2020, arXiv:2006.09359, algorithm 1).
+    """``exp(beta A)`` divided by its mean over the valid entries, as the authors of AWAC compute it.
 
     Args:
         advantages: float32 [...].

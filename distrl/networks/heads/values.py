@@ -189,7 +189,7 @@ class ConstrainedQHead(ChoiceHead[ConstrainedQHeadParameters]):
     Outputs `<name>/values`: float32 [batch, A], the value of every choice; `<name>/imitation`: float32 [batch, A], the
     logits of an imitation of recorded choices; and `<name>/q` with `<name>/softmax`, as of other heads: the values,
     lowered by `MASKED` where the imitation's probability is not above `threshold` times its greatest one
-    (arXiv:1910.01708, equation 3). So whatever takes the best of `<name>/q` takes a likely choice, in actors and in
+    (arXiv:1910.01708). So whatever takes the best of `<name>/q` takes a likely choice, in actors and in
     exported policies, too. Choices that `action_mask` forbids are lowered in all three. Imitation and values share the
     trunk.
 
