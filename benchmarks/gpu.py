@@ -8,9 +8,9 @@ Every row is measured in a process of its own with a limit of time, and printed 
 printed in one line, and the next one begins. All ends within `--minutes`: a row for which too little is left is left
 out. So are rows whose cache one that failed was to fill, and, where there is no GPU, rows that say nothing without it.
 
-A training is "cold" if the folder of distrl's caches is empty: it ends with its first update. The others find what
-rows before them have compiled. Rates are of the seconds after the first update. Every core but two has an actor. The
-GPU is asked twice a second how busy it is.
+A training is "cold" if the folder of distrl's caches is empty. Rows of that name empty it, and end with their first
+update. The others find what rows before them have compiled, or say that they found nothing. Rates are of the seconds
+after the first update. Every core but two has an actor. The GPU is asked twice a second how busy it is.
 """
 
 import json
@@ -227,8 +227,19 @@ def measure(name: str, seconds: float, sets: Sequence[str], out: Path, limit_s: 
     report = json.loads((out / name / f"{module}.json").read_text("utf-8"))
     if isinstance(row, Feeding):
         return {"fed_frames_per_s": max(report["results"][0]["frames_per_s"])}
-    kept = ("frames_per_update", "update_s", "flops_per_update", "peak_flops_per_s", "batch_bytes", "feed_s", "copy_s")
-    return {figure: report["results"][0][figure] for figure in kept}
+    return _alone(report["results"][0])
+
+
+def _alone(found: Entry) -> dict[str, Any]:
+    """Return the rates of a learner alone."""
+    frames, update_s = found["frames_per_update"], found["update_s"]
+    return {
+        "frames_per_s": frames / update_s,
+        "flops_per_s": found["flops_per_update"] / update_s,
+        "peak_flops_per_s": found["peak_flops_per_s"],
+        "decoded_frames_per_s": frames / found["feed_s"],
+        "copied_frames_per_s": frames / found["copy_s"],
+    }
 
 
 def _train(name: str, row: Training, seconds: float, sets: Sequence[str], out: Path, limit_s: float) -> dict[str, Any]:
@@ -236,6 +247,7 @@ def _train(name: str, row: Training, seconds: float, sets: Sequence[str], out: P
     if row.cold:
         shutil.rmtree(caches, ignore_errors=True)
     shutil.rmtree(run_dir, ignore_errors=True)
+    cold = not any(caches.rglob("*-cache"))
     actors = max(1, min(row.actors or 10**6, len(os.sched_getaffinity(0)) - SPARE_CORES))
     takes_s = min(row.seconds or seconds, limit_s - LEAST_S / 2)
     end = "stop.updates=1" if row.cold else f"stop.minutes={takes_s / 60.0:g}"
@@ -256,6 +268,7 @@ def _train(name: str, row: Training, seconds: float, sets: Sequence[str], out: P
         "actors": actors,
         "sets": list(sets),
         "first_update_s": round(first_update_s, 1),
+        "cold": cold,
         "programs": len([*caches.rglob("*-cache")]),
         **({} if row.cold else _rates(summary, trained)),
     }
@@ -291,7 +304,9 @@ def _line(entry: Entry) -> list[str]:
 
 
 TEXTS: Mapping[Sequence[str], Callable[[Entry], str]] = {
-    ("first_update_s",): lambda entry: f"first update after {entry['first_update_s']:.1f} s",
+    ("first_update_s",): lambda entry: (
+        f"first update after {entry['first_update_s']:.1f} s{' with an empty cache' if _began_cold(entry) else ''}"
+    ),
     ("env_steps_per_s",): lambda entry: f"{entry['env_steps_per_s']:,.0f} steps/s",
     ("learner_idle_share",): lambda entry: f"learner idle {share(entry['learner_idle_share'])}",
     ("actors_blocked_share",): lambda entry: f"actors blocked {share(entry['actors_blocked_share'])}",
@@ -300,26 +315,32 @@ TEXTS: Mapping[Sequence[str], Callable[[Entry], str]] = {
     ("mean_return_100", "wall_s"): lambda entry: (
         f"return {entry['mean_return_100']:,.0f} after {entry['wall_s']:.0f} s"
     ),
-    ("update_s",): lambda entry: f"{entry['frames_per_update'] / entry['update_s']:,.0f} frames/s",
-    ("update_s", "flops_per_update"): lambda entry: (
-        f"{entry['flops_per_update'] / entry['update_s'] / 1e12:.3g} of {entry['peak_flops_per_s'] / 1e12:.3g} TFLOP/s"
+    ("frames_per_s",): lambda entry: f"{entry['frames_per_s']:,.0f} frames/s",
+    ("flops_per_s", "peak_flops_per_s"): lambda entry: (
+        f"{entry['flops_per_s'] / 1e12:.3g} of {entry['peak_flops_per_s'] / 1e12:.3g} TFLOP/s"
     ),
-    ("feed_s",): lambda entry: f"one thread decodes {entry['frames_per_update'] / entry['feed_s']:,.0f}/s",
-    ("copy_s",): lambda entry: f"copies {entry['frames_per_update'] / entry['copy_s']:,.0f}/s",
+    ("decoded_frames_per_s",): lambda entry: f"one thread decodes {entry['decoded_frames_per_s']:,.0f}/s",
+    ("copied_frames_per_s",): lambda entry: f"copies {entry['copied_frames_per_s']:,.0f}/s",
     ("fed_frames_per_s",): lambda entry: f"{entry['fed_frames_per_s']:,.0f} frames/s",
 }
 """Figures of an entry -> their words, which are left out where one of the figures is unknown."""
+
+
+def _began_cold(entry: Entry) -> bool:
+    """Return whether a row that was to find compiled programs found none, as it was chosen alone."""
+    row = ROWS[entry["name"]]
+    return isinstance(row, Training) and not row.cold and entry.get("cold", False)
 
 
 def _goals(entry: Entry, by_name: Mapping[str, Entry]) -> list[str]:
     found = [
         goal(entry[figure], least, most)
         for figure, least, most in ROWS[entry["name"]].goals
-        if entry.get(figure) is not None
+        if entry.get(figure) is not None and not (figure == "first_update_s" and _began_cold(entry))
     ]
     slower = by_name.get("alone-nature-float32")
     if entry["name"] == "alone-nature-bfloat16" and slower is not None:
-        found.append(f"above float32, {'met' if entry['update_s'] < slower['update_s'] else '**missed**'}")
+        found.append(f"above float32, {'met' if entry['frames_per_s'] > slower['frames_per_s'] else '**missed**'}")
     return found
 
 

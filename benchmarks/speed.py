@@ -137,7 +137,7 @@ def heading(report: Mapping[str, Any]) -> str:
     """Return the line that names command, date, commit, machine and its load."""
     entries = report["results"]
     dates, commits, machines = (", ".join(sorted({entry[key] for entry in entries})) for key in _WHERE)
-    load = max(entry["load_before"] for entry in entries)
+    load = max(entry["load_before"] or 0.0 for entry in entries)  # null: by hand, at an unknown load
     shared = f", which others shared: a load of up to {load:g} before it began" if load >= 1.0 else ""
     return f"`{report['command']}` on {dates}, commit {commits}, {machines}{shared}."
 

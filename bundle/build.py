@@ -3,7 +3,7 @@
     python -m bundle.build --python 3.12
     python -m bundle.build --environments --machine aarch64
 
-build/bundle-3.12/ then has install.sh, wheels of all that distrl needs on a machine with JAX, distrl's own, and
+build/bundle-3.12-x86_64/ then has install.sh, wheels of all that distrl needs on a machine with JAX, distrl's own, and
 `benchmarks.gpu`. Wheels come through this machine's pip, with its settings, and are checked against the locks. They
 are those for glibc 2.28, older than that of clusters in use, whatever this machine has.
 """
@@ -60,7 +60,8 @@ def build(python: str, machine: str, *, environments: bool = False) -> Path:
     Raises:
         ImageError: A step failed; an earlier bundle stays as it was.
     """
-    made, folder = PRODUCTS / f"bundle-{python}.new", PRODUCTS / f"bundle-{python}"
+    folder = PRODUCTS / f"bundle-{python}-{machine}"
+    made = folder.with_name(f"{folder.name}.new")
     shutil.rmtree(made, ignore_errors=True)
     (made / "wheels").mkdir(parents=True)
     entries = requirements(python, environments=environments)

@@ -17,7 +17,9 @@ class RoleKind(NamedTuple):
         summary: First sentence of the command's help.
         number: Roles of this kind that the run starts; operators and autoscaling change that of actors.
         numbered: Whether there may be several; their names have numbers.
-        threads: Numeric threads of each role.
+        label: Its name in sentences, where the command's is none.
+        threads: Numeric threads of each role, which the run needs a core for. 0: those of its host that the learner
+            leaves, as the roles that wait for its results need none meanwhile.
         gpus: GPUs on which each role computes, where `learner.device` lets it.
         steps_environments: Whether its process has the variables of `environment.variables`.
         needs_key: Whether it joins only with the run's key, because it writes into the directory of the description.
@@ -27,15 +29,12 @@ class RoleKind(NamedTuple):
     entry: str
     summary: str
     number: Callable[[Any], int]
+    label: str | None = None
     numbered: bool = False
     threads: Callable[[Any], int] = lambda config: 1
     gpus: Callable[[Any], int] = lambda config: 0
     steps_environments: bool = False
     needs_key: bool = False
-
-
-INFERENCE_THREADS = 2
-"""Numeric threads of an inference server on the CPU."""
 
 
 def _evaluators(config: Any) -> int:
@@ -67,8 +66,9 @@ TABLE: tuple[RoleKind, ...] = (
         "distrl.roles.inference:InferenceRole",
         "Join a run that has `actors.inference: host` as the inference server of this host's actors.",
         number=lambda config: int(config.started_actors > 0 and config.actors.inference == "host"),
+        label="inference server",
         numbered=True,
-        threads=lambda config: INFERENCE_THREADS,
+        threads=lambda config: 0,
     ),
     RoleKind(
         "evaluator",

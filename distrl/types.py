@@ -409,7 +409,7 @@ class Batch(NamedTuple):
     Attributes:
         bootstrap_steps: int32 [T, N]. Steps k between a row and the next one; None: 1, as in unrolls.
         importance_weights: float32 [N]. Factor of each item in the mean of losses; None: 1, as in unrolls.
-        extras: name -> [T, N, ...], as in unrolls; `bootstrap_masks` of a replay memory that makes them.
+        extras: name -> [T, N, ...], as in unrolls; `BOOTSTRAP_MASKS` and `DEMONSTRATIONS` of sources that make them.
         bonus: float32 [T, N]. Intrinsic reward of each step times its weight, 0 where not valid; None: there are none.
             Losses add it to their rewards: see `learned_rewards`.
     """
@@ -460,6 +460,9 @@ CHOICE_PROBABILITIES = "choice_probabilities"
 BOOTSTRAP_MASKS = "bootstrap_masks"
 """Name of the masks of an ensemble's members, float32 [1, N, members], in `Batch.extras` alone: only if the replay
 memory makes them."""
+DEMONSTRATIONS = "demonstrations"
+"""Name of the marks of demonstrated steps, float32 [T, N], 1 or 0, in `Batch.extras` alone: only if the source of
+batches makes them."""
 ATTRIBUTES = tuple(entry.name for entry in STEP_FIELDS if entry.name in Batch._fields)
 EXTRAS = tuple(entry.name for entry in STEP_FIELDS if entry.name not in Batch._fields)
 

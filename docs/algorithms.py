@@ -34,11 +34,11 @@ ACTIONS: dict[str, list[ActionSpec]] = {
     "mixed": [CHOICE, BOUNDED],
 }
 WORDS = {
-    frozenset(ACTIONS): "every kind, also several at once",
-    frozenset({"choice", "multi_discrete", "switches", "choices"}): "choices, one or several at once",
+    frozenset(ACTIONS): "every kind",
+    frozenset({"choice", "multi_discrete", "switches", "choices"}): "choices, one or several",
     frozenset({"choice"}): "one choice",
-    frozenset({"bounded", "several bounded"}): "real numbers within bounds",
-    frozenset({"bounded"}): "one action of real numbers within bounds",
+    frozenset({"bounded", "several bounded"}): "bounded numbers",
+    frozenset({"bounded"}): "one bounded action",
 }
 NETWORKS = {"dense": "fc", "recurrent": "lstm"}
 ITEMS = ("transition", "sequence")
@@ -122,10 +122,7 @@ def learns_from(section: type[AlgorithmSection]) -> str:
     replay = section().replay_parameters
     if replay is None:
         return "unrolls, also slightly old ones" if section().max_staleness_updates is None else "fresh unrolls"
-    sampled = "prioritised " if replay.sampler.kind == "prioritized" else ""
-    name = section.model_fields["name"].default
-    items = [f"{item}s" for item in ITEMS if any(_learns(name, network, item) for network in NETWORKS.values())]
-    return f"{sampled}{' or '.join(items)} of a replay memory"
+    return "prioritised replay" if replay.sampler.kind == "prioritized" else "replay"
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 tests/cluster/test_bundle.py makes a whole one, installs it without a network and trains with it.
 """
 
+import hashlib
 import importlib.util
 import os
 import platform
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import packaging
 import pytest
@@ -136,13 +138,58 @@ def test_an_environment_without_jax_or_with_another_one_is_refused(folder, check
     (folder / "frameworks").mkdir()
     wheel = folder / "frameworks/jax-0.10.2-py3-none-any.whl"
     wheel.touch()
+    sums(wheel)
     assert check.problem(folder) is None
-    wheel.rename(wheel.with_name("jax-0.4.0-py3-none-any.whl"))
+    sums(wheel.rename(wheel.with_name("jax-0.4.0-py3-none-any.whl")))
     (need,) = (need for need in build.needs() if need.startswith("jax>"))
     assert re.fullmatch(
         r"jax 0\.4\.0 is there, and distrl needs jax[<>=.,\d]+: install another version", check.problem(folder)
     )
     assert need.startswith("jax>=0.8")
+
+
+def sums(wheel):
+    """Write SHA256SUMS for one wheel, as `sha256sum *.whl` does."""
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    (wheel.parent / "SHA256SUMS").write_text(f"{digest}  {wheel.name}\n")
+
+
+def test_wheels_of_frameworks_need_their_hashes(folder):
+    wheel = folder / "frameworks/jax-0.10.2-py3-none-any.whl"
+    wheel.parent.mkdir()
+    wheel.write_bytes(b"a wheel")
+    said = "install.sh: error: frameworks/SHA256SUMS does not name jax-0.10.2-py3-none-any.whl: run "
+    told = f"{said}(cd frameworks && sha256sum *.whl > SHA256SUMS) where it was downloaded\n"
+    assert install(folder, sys.executable) == (2, told)
+    sums(wheel)
+    wheel.write_bytes(b"a whee")
+    said = "install.sh: error: frameworks/jax-0.10.2-py3-none-any.whl does not have the hash in SHA256SUMS: "
+    assert install(folder, sys.executable) == (2, f"{said}copy it once more\n")
+
+
+def test_an_interpreter_that_the_system_manages_is_refused(folder, check, tmp_path, monkeypatch):
+    monkeypatch.setattr(check, "driver_cuda", lambda: None)
+    monkeypatch.setattr(check.sysconfig, "get_path", lambda name: str(tmp_path))
+    (tmp_path / "EXTERNALLY-MANAGED").touch()
+    assert check.problem(folder) is None  # an environment of its own
+    monkeypatch.setattr(check.sys, "base_prefix", sys.prefix)
+    said = f"the system's packages manage {sys.executable}: make an environment ({sys.executable} -m venv "
+    assert check.problem(folder) == f"{said}--system-site-packages venv), and name venv/bin/python"
+    monkeypatch.setenv("PIP_BREAK_SYSTEM_PACKAGES", "1")
+    assert check.problem(folder) is None
+
+
+def test_the_folder_is_named_after_python_and_machine(tmp_path, monkeypatch):
+    def wheel(made, step):
+        (made / "wheels/distrl-1.0-py3-none-any.whl").touch()
+        return made / "wheels/distrl-1.0-py3-none-any.whl"
+
+    monkeypatch.setattr(build, "PRODUCTS", tmp_path)
+    monkeypatch.setattr(build, "Step", MagicMock())  # nothing is downloaded
+    monkeypatch.setattr(build, "build_wheel", wheel)
+    for machine in build.MACHINES:
+        assert build.build("3.12", machine) == tmp_path / f"bundle-3.12-{machine}"
+        assert (tmp_path / f"bundle-3.12-{machine}/python.txt").read_text() == f"3.12 on {machine}\n"
 
 
 @pytest.mark.parametrize(

@@ -229,8 +229,7 @@ def test_the_table_of_algorithms_is_made_of_their_sections(monkeypatch):
     monkeypatch.setattr(made, "ALGORITHMS", {"td3": Changed})
     before, after = "Text.\n" + made.BEGIN, made.END + "More.\n"
     row = (
-        "| `td3` | one action of real numbers within bounds | dense or recurrent | "
-        "prioritised transitions or sequences of a replay memory | "
+        "| `td3` | one bounded action | dense or recurrent | prioritised replay | "
         "[One and Two 2021](https://arxiv.org/abs/2101.00001) | as `td3`, changed |\n"
     )
     assert made.page(before + "| old |\n" + after) == before + made.HEADER + row + after

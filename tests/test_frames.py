@@ -14,9 +14,9 @@ CASES = st.fixed_dictionaries(
     {
         "length": st.integers(1, 7),  # T
         "count": st.integers(1, 3),  # N
-        "frames": st.integers(1, 5),  # n, also beyond T
+        "frames": st.sampled_from([1, 2, 3, 4, 5, 8]),  # n, also beyond T
         "shape": st.sampled_from([(1,), (2,), (2, 3, 1), (2, 3, 2)]),
-        "dtype": st.sampled_from(["uint8", "float32", "int64"]),
+        "dtype": st.sampled_from(["uint8", "int8", "float32", "int64"]),
         "ends": st.sampled_from([0.0, 0.2, 0.7]),
         "seed": st.integers(0, 2**32 - 1),
     }

@@ -83,6 +83,7 @@ def test_every_extra_that_users_are_promised():
         "dm-control",
         "minatar",
         "compression",
+        "data",
         "plot",
         "tune",
         "wandb",

@@ -66,7 +66,7 @@ def test_the_ten_hops(environment, open_backend, tmp_path):
     own.create(CONFIG.model_dump_json())
     parts = prepare(CONFIG, environment.spec, Place(tmp_path), "straight", own)
     source = parts.make_source(lambda: True)
-    learner = parts.make_learner(parts.make_batches(source, lambda: None))
+    learner = parts.make_learner(parts.make_batches(source))
     learner.start()
     assert acting.registry.register_actor(TAG[0]) == TAG[1]
     policy = Policy(acting.weights.get_bundle())

@@ -51,6 +51,31 @@ class GreedyPolicy:
         return self._selector.mode(output.outputs), output.recurrent_state
 
 
+class SampledPolicy:
+    """Draws every action from the policy's distribution, without further exploration.
+
+    Attributes:
+        log_probabilities: float32 [B]. Of the newest actions, all actions together.
+    """
+
+    def __init__(self, policy: Acting, rng: np.random.Generator) -> None:
+        self._policy, self._rng = policy, rng
+        self._selector = ActionSelector(policy.distributions)
+        self.log_probabilities = np.zeros(0, np.float32)
+
+    def initial_state(self, batch: int) -> dict[str, Array]:
+        """Return zeros, name -> [batch, ...]."""
+        return self._policy.initial_state(batch)
+
+    def choose(
+        self, observations: Mapping[str, Array], recurrent_state: Mapping[str, Array]
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Return (actions, next recurrent state), name -> [B, ...] each."""
+        output = self._policy.step(observations, recurrent_state)
+        actions, self.log_probabilities = self._selector.sample(output.outputs, self._rng)
+        return actions, output.recurrent_state
+
+
 class EpsilonPolicy:
     """Takes another policy's actions, but in each environment with probability `epsilon` random ones at a step.
 

@@ -29,7 +29,10 @@ class Policy(Acting):
 
     Args:
         threads: Numeric threads.
-        providers: What ONNX Runtime computes with, the preferred one first.
+        providers: What ONNX Runtime is to compute with, the preferred one first.
+
+    Attributes:
+        provider: What it computes with.
 
     Raises:
         DistrlError: The description is not valid, the graph is not the one it describes, or the graph refers to data
@@ -55,8 +58,10 @@ class Policy(Acting):
         self._output_names = [*self._outputs, *self._next_state]
         self._feeds = self.weight_names <= _inputs_of(self._graph)
         # With zeros where weights are initializers, so that a bad graph is refused here and not at the first weights.
-        self._session: onnxruntime.InferenceSession | None = self._open({} if self._feeds else self._zeros())
-        self._check_signature(self._session)
+        session = self._open({} if self._feeds else self._zeros())
+        self._check_signature(session)
+        self.provider: str = session.get_providers()[0]
+        self._session: onnxruntime.InferenceSession | None = session
 
     @property
     def weight_names(self) -> frozenset[str]:
@@ -147,6 +152,7 @@ class Policy(Acting):
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # errors are raised; ONNX Runtime need not print them as well
         options.intra_op_num_threads, options.inter_op_num_threads = self._threads, 1
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # what waits leaves its core to actors
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", NOWHERE)
         values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
         if values:

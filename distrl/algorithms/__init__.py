@@ -10,27 +10,32 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from distrl.algorithms.a3c import ActorCritic
     from distrl.algorithms.acer import Acer
+    from distrl.algorithms.advantage_weighted import Awac, Iql
     from distrl.algorithms.algorithm import Algorithm, GradientAlgorithm, Loss, Networks, Update
     from distrl.algorithms.appo import Appo
     from distrl.algorithms.bootstrapped_dqn import BootstrappedDqn
+    from distrl.algorithms.cql import Cql, DiscreteCql
     from distrl.algorithms.crossq import Crossq
     from distrl.algorithms.ddpg import Ddpg
+    from distrl.algorithms.discrete_bcq import DiscreteBcq
     from distrl.algorithms.discrete_sac import DiscreteSac
     from distrl.algorithms.distributional import C51, QrDqn
+    from distrl.algorithms.dqfd import Dqfd
     from distrl.algorithms.dqn import Dqn
     from distrl.algorithms.epochs import Experience
+    from distrl.algorithms.imitation import Bc, Marwil
     from distrl.algorithms.impala import Impala
     from distrl.algorithms.maths.critic_losses import critic_targets, smallest, smoothed_actions
     from distrl.algorithms.maths.losses import masked_mean, policy_gradient, value_loss
     from distrl.algorithms.maths.returns import Returns, batch_discounts, gae, n_step, step_discounts, vtrace
     from distrl.algorithms.maths.rewards import learned_rewards
     from distrl.algorithms.naf import Naf
-    from distrl.algorithms.off_policy import ActionScale, PolicyTerms
+    from distrl.algorithms.off_policy import ActionScale, CriticTerms, PolicyTerms
     from distrl.algorithms.ppo import Ppo
     from distrl.algorithms.q_learning import TemporalDifferences
     from distrl.algorithms.sac import Sac
     from distrl.algorithms.selection import built, context_of, make_algorithm
-    from distrl.algorithms.td3 import Td3
+    from distrl.algorithms.td3 import Td3, Td3Bc
     from distrl.algorithms.tqc import Tqc
     from distrl.algorithms.trpo import Trpo
     from distrl.algorithms.views import Rows, StepView
@@ -59,18 +64,27 @@ __all__ = [
     "AlgorithmSection",
     "ApexParameters",
     "Appo",
+    "Awac",
     "Batch",
+    "Bc",
     "BootstrappedDqn",
     "Copies",
+    "Cql",
+    "CriticTerms",
     "Crossq",
     "Ddpg",
+    "DiscreteBcq",
+    "DiscreteCql",
     "DiscreteSac",
+    "Dqfd",
     "Dqn",
     "EnvSpec",
     "Experience",
     "GradientAlgorithm",
     "Impala",
+    "Iql",
     "Loss",
+    "Marwil",
     "Naf",
     "Networks",
     "Objective",
@@ -86,6 +100,7 @@ __all__ = [
     "Step",
     "StepView",
     "Td3",
+    "Td3Bc",
     "TemporalDifferences",
     "Tensor",
     "Tqc",
@@ -119,27 +134,32 @@ __all__ = [
 _MODULES = {
     "distrl.algorithms.a3c": {"ActorCritic"},
     "distrl.algorithms.acer": {"Acer"},
+    "distrl.algorithms.advantage_weighted": {"Awac", "Iql"},
     "distrl.algorithms.algorithm": {"Algorithm", "GradientAlgorithm", "Loss", "Networks", "Update"},
     "distrl.algorithms.appo": {"Appo"},
     "distrl.algorithms.bootstrapped_dqn": {"BootstrappedDqn"},
+    "distrl.algorithms.cql": {"Cql", "DiscreteCql"},
     "distrl.algorithms.crossq": {"Crossq"},
     "distrl.algorithms.ddpg": {"Ddpg"},
+    "distrl.algorithms.discrete_bcq": {"DiscreteBcq"},
     "distrl.algorithms.discrete_sac": {"DiscreteSac"},
     "distrl.algorithms.distributional": {"C51", "QrDqn"},
+    "distrl.algorithms.dqfd": {"Dqfd"},
     "distrl.algorithms.dqn": {"Dqn"},
     "distrl.algorithms.epochs": {"Experience"},
+    "distrl.algorithms.imitation": {"Bc", "Marwil"},
     "distrl.algorithms.impala": {"Impala"},
     "distrl.algorithms.maths.critic_losses": {"critic_targets", "smallest", "smoothed_actions"},
     "distrl.algorithms.maths.losses": {"masked_mean", "policy_gradient", "value_loss"},
     "distrl.algorithms.maths.returns": {"Returns", "batch_discounts", "gae", "n_step", "step_discounts", "vtrace"},
     "distrl.algorithms.maths.rewards": {"learned_rewards"},
     "distrl.algorithms.naf": {"Naf"},
-    "distrl.algorithms.off_policy": {"ActionScale", "PolicyTerms"},
+    "distrl.algorithms.off_policy": {"ActionScale", "CriticTerms", "PolicyTerms"},
     "distrl.algorithms.ppo": {"Ppo"},
     "distrl.algorithms.q_learning": {"TemporalDifferences"},
     "distrl.algorithms.sac": {"Sac"},
     "distrl.algorithms.selection": {"built", "context_of", "make_algorithm"},
-    "distrl.algorithms.td3": {"Td3"},
+    "distrl.algorithms.td3": {"Td3", "Td3Bc"},
     "distrl.algorithms.tqc": {"Tqc"},
     "distrl.algorithms.trpo": {"Trpo"},
     "distrl.algorithms.views": {"Rows", "StepView"},

@@ -49,7 +49,8 @@ class Crossq(SoftActorCritic):
         assert isinstance(before, RowView)  # as the section's `check` says
         assert isinstance(after, RowView)
         both = RowView(
-            {name: ops.concatenate([rows, after.observations[name]]) for name, rows in before.observations.items()}
+            ops.concatenate([before.valid, after.valid]),
+            {name: ops.concatenate([rows, after.observations[name]]) for name, rows in before.observations.items()},
         )
         actions = {name: ops.concatenate([rows, drawn[name]]) for name, rows in taken.items()}
         joint = [ops.split(values, 2) for values in self.values(self.critic.online, both, actions, training=True)]

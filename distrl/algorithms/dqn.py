@@ -52,11 +52,15 @@ class Dqn(QLearning):
 
     def temporal_differences(self, outputs: Mapping[str, Tensor], batch: Batch) -> TemporalDifferences:
         """Return the differences of the values of all choices, "<head>/q…", float32 [T+1, N, A]."""
+        return self._differences(outputs, batch, self.parameters.replay.item.n_step)
+
+    def _differences(self, outputs: Mapping[str, Tensor], batch: Batch, n_step: int) -> TemporalDifferences:
+        """Return `temporal_differences`, of sequences with so many rewards before the bootstrap."""
         online, slow = self.choice_values(outputs), self.choice_values(outputs, target=True)
         steps, rescaling = batch.valid.shape, self.parameters.value_rescaling
         best = stated(self, "next_values", self.next_values(outputs), (steps[0] + 1, *steps[1:]))
         rewards = stated(self, "rewards", self.rewards(outputs, batch), steps)
-        targets = self._returns(unscaled(best) if rescaling else best, rewards, batch)
+        targets = self._returns(unscaled(best) if rescaling else best, rewards, batch, n_step)
         targets = rescaled(targets) if rescaling else targets
         made = self.choices_made(batch)
         taken = [chosen_values(values[:-1], choices) for values, choices in zip(online, made, strict=True)]
@@ -105,7 +109,7 @@ class Dqn(QLearning):
         """Return the choices made, int32 [T, N] each, in the order of `choice_values`."""
         return choices_made(batch.actions, self.choices)
 
-    def _returns(self, best: Tensor, rewards: Tensor, batch: Batch) -> Tensor:
+    def _returns(self, best: Tensor, rewards: Tensor, batch: Batch, n_step_rewards: int) -> Tensor:
         """Return targets of all steps from the values of the best choices, float32 [T+1, N] -> [T, N]."""
         parameters = self.parameters
 
@@ -119,7 +123,7 @@ class Dqn(QLearning):
             )
             return returns.value_targets
 
-        targets, share = over(parameters.replay.item.n_step), parameters.monte_carlo_share
+        targets, share = over(n_step_rewards), parameters.monte_carlo_share
         return (1.0 - share) * targets + share * over(batch.rewards.shape[0]) if share else targets
 
     def _lowered(self, targets: Tensor, slow: Tensor, choices: Tensor, batch: Batch) -> Tensor:

@@ -1,7 +1,7 @@
 """Actor-critics from a replay memory: a policy and its critics with target copies, moved by one compiled step."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Self
 
@@ -49,6 +49,10 @@ class ActionScale:
         """Scale actions, float32 [..., n]."""
         return (actions - self.middle) / self.half_width
 
+    def inverse(self, scaled: Tensor) -> Tensor:
+        """Return scaled actions in the environment's scale, float32 [..., n]."""
+        return scaled * self.half_width + self.middle
+
 
 def action_scales(spec: EnvSpec, algorithm: str) -> dict[str, ActionScale]:
     """Return the scale of every action, each a box within bounds.
@@ -82,10 +86,24 @@ class PolicyTerms(NamedTuple):
     metrics: Mapping[str, Tensor] = {}
 
 
+class CriticTerms(NamedTuple):
+    """Terms of the critics' loss beside their errors.
+
+    Attributes:
+        penalty: float32 [N]. Added to the loss of the critics, all together.
+        further, metrics: As of `PolicyTerms`.
+    """
+
+    penalty: Tensor
+    further: Tensor | None = None
+    metrics: Mapping[str, Tensor] = {}
+
+
 class OffPolicyActorCritic(Algorithm):
     """Base of actor-critics from replay: policy and critics learn in one compiled step, with an optimizer each.
 
-        critics  sum over i of mean(`critic_loss`(Q_i(o, a), y)), y = r + gamma^k V(o'); Q and V: `critic_values`
+        critics  sum over i of mean(`critic_loss`(Q_i(o, a), y)), y = r + gamma^k V(o'); Q and V: `critic_values`;
+                 and the mean of a penalty, if the algorithm has one: `critic_terms`
         policy   -mean(`policy_terms`(o)), through critics that are held
 
     Each loss moves only its own variables. "main" is the policy, which actors run. "critic" holds all critics, separate
@@ -107,6 +125,7 @@ class OffPolicyActorCritic(Algorithm):
     scales: dict[str, ActionScale]
     noise: keras.random.SeedGenerator
 
+    _networks: Networks
     _step: Step | None = None
     _states: list[object]
 
@@ -142,6 +161,18 @@ class OffPolicyActorCritic(Algorithm):
             [N]. For distributions: [N, M] atoms each, and [N, K] samples.
         """
 
+    def critic_terms(
+        self, before: StepView, taken: Rows, after: StepView, values: Sequence[Tensor]
+    ) -> CriticTerms | None:
+        """Return what the critics' loss has beside their errors; here nothing.
+
+        Args:
+            before, taken, after: See `critic_values`.
+            values: Every critic's values of the actions taken.
+        """
+        del before, taken, after, values
+        return None
+
     def build(self, spec: EnvSpec) -> Networks:
         """Build the policy, and the critics with a target copy if the section has a rate for it.
 
@@ -169,20 +200,30 @@ class OffPolicyActorCritic(Algorithm):
             name="critic",
             seed=seed,
         )
+        others = self.further_networks(spec)
+        self._networks = {"main": self.main, "critic": self.critic, **others}
         self.add_coefficients(self.main)
         self.noise = keras.random.SeedGenerator(seed)
         self.main.beside = {"noise": {"state": self.noise.state}}
         further = self.further_parts()
-        parts = [self.main.part(self.policy_period), self.critic.part(), *further]
-        others = [*self.main.step_states, *self.critic.step_states, self.noise.state]
+        parts = [self.main.part(self.policy_period), self.critic.part(), *(each.part() for each in others.values())]
+        states = [state for network in self._networks.values() for state in network.step_states]
         count = self.critic.optimizer.iterations
-        self._step = Step(self.loss, parts, others, [count], replicas=self.context.replicas)
-        self._states = [*others, count, *(variable for part in further for variable in part.trainable)]
-        return {"main": self.main, "critic": self.critic}
+        self._step = Step(
+            self.loss, [*parts, *further], [*states, self.noise.state], [count], replicas=self.context.replicas
+        )
+        trained_beside = [variable for part in further for variable in part.trainable]
+        self._states = [*states, self.noise.state, count, *trained_beside]
+        return self._networks
 
     def scales_of(self, spec: EnvSpec) -> dict[str, ActionScale]:
         """Return the scales in which critics get actions; ConfigError if they cannot get them."""
         return action_scales(spec, self.parameters.name)
+
+    def further_networks(self, spec: EnvSpec) -> Networks:
+        """Return networks beside policy and critics, which learn by the terms called `further`; here none."""
+        del spec
+        return {}
 
     def policy_network(self, network: NetworkParameters) -> NetworkParameters:
         """Return the structure and the optimizer of the policy: those of the section `network`."""
@@ -242,15 +283,16 @@ class OffPolicyActorCritic(Algorithm):
         """Set the learning rate of every optimizer that has none of its own, and the coefficients."""
         super().steer(networks, context)
         if self.parameters.critic_learning_rate is not None:
-            networks["critic"].set_learning_rate(self.parameters.critic_learning_rate)
+            for name in self._networks.keys() - {"main"}:
+                networks[name].set_learning_rate(self.parameters.critic_learning_rate)
 
     def loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the sum of all losses, which `Step` differentiates by the variables of each.
 
         Returns:
-            The sum, and policy_loss, critic_loss, those of `policy_terms`, mean_value (of the first critic),
-            mean_target, mean_td_error (absolute), of each of several critics mean_q_<i> and mean_td_error_<i>, i from
-            1, and the priorities: the mean of |y - Q_i| over the critics, of sequences as `item_priorities`.
+            The sum, and policy_loss, critic_loss, those of `policy_terms` and `critic_terms`, mean_value (of the first
+            critic), mean_target, mean_td_error (absolute), of each of several critics mean_q_<i> and mean_td_error_<i>,
+            i from 1, and the priorities: the mean of |y - Q_i| over the critics, of sequences as `item_priorities`.
         """
         parameters = self.parameters
         self._follow()
@@ -259,7 +301,7 @@ class OffPolicyActorCritic(Algorithm):
         taken = self.scaled({name: by_step(rows) for name, rows in steps.actions.items()})
         terms = stated_fields(self, "policy_terms", self.policy_terms(before, taken), PolicyTerms)
         rows = (steps.valid.shape[0] * steps.valid.shape[1],)
-        worth, further, metrics = stated(self, "policy_terms", terms.worth, rows), terms.further, terms.metrics
+        worth, metrics = stated(self, "policy_terms", terms.worth, rows), terms.metrics
         values, next_values = self.critic_values(before, taken, after)
         targets = critic_targets(
             by_step(learned_rewards(steps, parameters)),
@@ -275,10 +317,13 @@ class OffPolicyActorCritic(Algorithm):
         critic_loss = sum(
             mean(stated(self, "critic_loss", self.critic_loss(value, targets), rows), weights) for value in values
         )
+        further = [terms.further]
+        if (beside := self.critic_terms(before, taken, after, values)) is not None:
+            critic_loss = critic_loss + mean(stated(self, "critic_terms", beside.penalty, rows), weights)
+            further, metrics = [*further, beside.further], {**metrics, **beside.metrics}
         total = self.main.online.heads[0].parameters.loss_weight * policy_loss + critic_loss
-        if further is not None:
-            total = total + mean(further, weights)
-        for network in (self.main, self.critic):
+        total = sum((mean(term, weights) for term in further if term is not None), total)
+        for network in self._networks.values():
             total = sum(regularization(network.online), total)
         metrics = {**metrics, **_of_critics(values, targets)}
         errors = ops.reshape(metrics["mean_td_error"], steps.valid.shape)

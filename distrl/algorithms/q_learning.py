@@ -40,7 +40,7 @@ class TemporalDifferences(NamedTuple):
 class QLearning(GradientAlgorithm):
     """Base of algorithms that learn the values of choices from a replay memory, with a target network.
 
-        loss = mean of w l(o_t, a_t), l the `losses` of `temporal_differences`
+        loss = mean of w l(o_t, a_t), l the `losses` of `temporal_differences` and `further_losses`
 
     w are the importance weights of prioritised replay (Schaul et al. 2016).
 
@@ -62,6 +62,14 @@ class QLearning(GradientAlgorithm):
             outputs: Outputs of the head, "<head>…" and "target/<head>…", float32 [T+1, N, …].
             batch: [T, N].
         """
+
+    def further_losses(self, outputs: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        """Return losses of each step beside the temporal difference's, float32 [T, N] by name; here none.
+
+        Their means are added to the loss, and are metrics of these names. For the arguments see `temporal_differences`.
+        """
+        del outputs, batch
+        return {}
 
     def build(self, spec: EnvSpec) -> Networks:
         """Build the Q-network and its target; raise ConfigError if they cannot serve the environment."""
@@ -89,8 +97,8 @@ class QLearning(GradientAlgorithm):
             batch: [T, N].
 
         Returns:
-            The head's loss; td_loss (the same), mean_q (of the choices made), mean_target (of these) and mean_td_error
-            (absolute); with prioritised replay, the items' new priorities.
+            The head's loss; td_loss (the same without further losses), these by name, mean_q (of the choices made),
+            mean_target (of these) and mean_td_error (absolute); with prioritised replay, the items' new priorities.
         """
         found = stated_fields(
             self, "temporal_differences", self.temporal_differences(outputs, batch), TemporalDifferences
@@ -98,16 +106,21 @@ class QLearning(GradientAlgorithm):
         for rows in found:
             stated(self, "temporal_differences", rows, batch.valid.shape)
         weights = 1.0 if batch.importance_weights is None else batch.importance_weights
-        loss = masked_mean(weights * found.losses, batch.valid)
+        further = {
+            name: masked_mean(weights * stated(self, "further_losses", rows, batch.valid.shape), batch.valid)
+            for name, rows in self.further_losses(outputs, batch).items()
+        }
+        td_loss = masked_mean(weights * found.losses, batch.valid)
         metrics = {
-            TD_LOSS: loss,
+            TD_LOSS: td_loss,
+            **further,
             "mean_q": masked_mean(found.values, batch.valid),
             "mean_target": masked_mean(found.targets, batch.valid),
             "mean_td_error": masked_mean(found.errors, batch.valid),
         }
         if self.parameters.prioritized:
             metrics[PRIORITIES] = item_priorities(found.priorities, batch.valid)
-        return Loss({self.heads[0].kind: loss}, metrics)
+        return Loss({self.heads[0].kind: sum(further.values(), td_loss)}, metrics)
 
     def td_loss(self, networks: Networks, batch: Batch) -> FloatArray:
         """Compute the loss of each transition, without importance weights; nothing is updated.

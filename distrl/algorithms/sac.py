@@ -6,6 +6,7 @@ A stochastic policy, two critics, and a temperature that holds the policy's entr
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 from keras import ops
@@ -108,8 +109,8 @@ class SoftActorCritic(EntropyActorCritic):
 class Sac(TargetedActorCritic, SoftActorCritic):
     """Two critics, of which the smaller counts: y = r + gamma^k (min Q'(o', a') - alpha log pi(a'|o'))."""
 
-    Parameters = SacParameters
-    parameters: SacParameters
+    Parameters: ClassVar[type[EntropySection]] = SacParameters
+    parameters: EntropySection
 
     def next_values(self, view: StepView) -> Tensor:
         """Return soft values, each of one action drawn from the policy."""

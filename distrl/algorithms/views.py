@@ -15,8 +15,15 @@ Rows = Mapping[str, Tensor]
 """Name -> [M, ...]."""
 
 
+@dataclass(frozen=True)
 class StepView(ABC):
-    """M observations, with all that a network needs to be called for each of them."""
+    """M observations, with all that a network needs to be called for each of them.
+
+    Attributes:
+        valid: bool [M]. Whether the step from or to each observation counts.
+    """
+
+    valid: Tensor
 
     @abstractmethod
     def outputs(self, copy: Network, actions: Rows, *, training: bool = False) -> dict[str, Tensor]:
@@ -30,7 +37,7 @@ class StepView(ABC):
 
 @dataclass(frozen=True)
 class RowView(StepView):
-    """Observations of transitions, [M, ...] by name."""
+    """Observations of steps that networks without memory see, [M, ...] by name."""
 
     observations: Rows
 
@@ -100,13 +107,14 @@ def steps_of(batch: Batch, burn_in_steps: int, acting: Collection[Network]) -> t
         acting: Copies of the policy, which actors run.
     """
     steps = after_rows(batch, burn_in_steps)
+    valid = by_step(steps.valid)
     if any(copy.recurrent_state for copy in acting):
         known: dict[tuple[int, bool], dict[str, Tensor]] = {}
-        before, after = (SequenceView(batch, burn_in_steps, first, acting, known) for first in (0, 1))
+        before, after = (SequenceView(valid, batch, burn_in_steps, first, acting, known) for first in (0, 1))
         return steps, before, after
 
     def rows(which: slice) -> StepView:
-        return RowView({name: by_step(observed[which]) for name, observed in steps.observations.items()})
+        return RowView(valid, {name: by_step(observed[which]) for name, observed in steps.observations.items()})
 
     return steps, rows(slice(None, -1)), rows(slice(1, None))
 

@@ -64,9 +64,9 @@ class ActorsConfig(Section):
     """T: steps of every environment in one unroll."""
     weight_mixing_rate: float = Field(1.0, gt=0.0, le=1.0)
     """rate of set_weights(weights, rate): new = rate * given + (1 - rate) * old."""
-    inference: Literal["auto", "own", "host"] = "auto"
+    inference: Literal["own", "host"] = "own"
     """Where the policy is evaluated: by every actor in its own process, or by one inference server for all actors of a
-    host, in batches of their rows. auto: own."""
+    host, in batches of their rows. The latter saves memory, and on two cores no time."""
     restart_budget: int = Field(20, ge=0)
     """Restarts of one role within ten minutes before the run gives up."""
     autoscale: AutoscaleConfig = AutoscaleConfig()

@@ -146,6 +146,15 @@ class EnsembleQHeadParameters(ChoiceSection):
         return self
 
 
+class ConstrainedQHeadParameters(ChoiceSection):
+    """One value per choice, and an imitation of recorded choices, which forbids unlikely ones (discrete BCQ)."""
+
+    kind: Literal["constrained_q"] = "constrained_q"
+    threshold: float = Field(0.3, ge=0.0, lt=1.0)
+    """Choices are taken if their probability in the imitation is above so much of the greatest one. 0: all are; near 1:
+    only the likeliest."""
+
+
 class AtomsSection(ChoiceSection):
     """Fields of heads that learn the distribution of returns on fixed atoms."""
 
@@ -251,6 +260,7 @@ HeadParameters = Annotated[
     | QHeadParameters
     | DuelingQHeadParameters
     | EnsembleQHeadParameters
+    | ConstrainedQHeadParameters
     | CategoricalQHeadParameters
     | RainbowQHeadParameters
     | QuantileQHeadParameters

@@ -15,6 +15,9 @@ LOG_LEVELS: tuple[LogLevel, ...] = ("debug", "info", "warning", "error")
 class LaunchConfig(Section):
     """Where roles run, and how they log."""
 
+    mode: Literal["processes", "here"] | None = None
+    """Run learner, actors and evaluator as processes (or as Ray actors), or all of them here, in one deterministic
+    process. null: here if `actors.count` is 0 and the run has no `data`."""
     launcher: Literal["process", "ray"] = "process"
     """Run roles as processes of this machine, or as actors of a Ray cluster."""
     ray_address: str | None = None
@@ -38,8 +41,16 @@ class LaunchConfig(Section):
     """Seconds between two rows of every role in the run directory's roles.csv: steps, speed, memory, shares of a core
     and of waiting. null: no such file."""
 
-    def check(self, memory: MemoryConfig, environment: EnvironmentConfig, *, deterministic: bool) -> None:
-        """Refuse Ray in deterministic mode, a Ray address without Ray, and a run that no actor can join."""
+    def is_here(self, actors: int, *, learns_from_data: bool) -> bool:
+        """Return whether the run is one deterministic process."""
+        return not (actors or learns_from_data) if self.mode is None else self.mode == "here"
+
+    def check(
+        self, memory: MemoryConfig, environment: EnvironmentConfig, actors: int, *, learns_from_data: bool
+    ) -> None:
+        """Refuse what contradicts the mode, a Ray address without Ray, and a run that no actor can join."""
+        deterministic = self.is_here(actors, learns_from_data=learns_from_data)
+        self._check_mode(actors, learns_from_data=learns_from_data)
         if not self.start_actors:
             if deterministic:
                 raise ValueError("launch.start_actors: false needs actors.count >= 1; actors.count: 0 is one process")
@@ -66,3 +77,9 @@ class LaunchConfig(Section):
             raise ValueError(
                 "launch.wait_for_nodes needs launch.ray_address: no autoscaler adds nodes to the run's own"
             )
+
+    def _check_mode(self, actors: int, *, learns_from_data: bool) -> None:
+        if self.mode == "here" and actors:
+            raise ValueError(f"launch.mode: here has an actor of its own; set actors.count: 0, not {actors}")
+        if self.mode == "processes" and not (actors or learns_from_data):
+            raise ValueError("launch.mode: processes needs actors.count >= 1, or data to learn from")

@@ -27,6 +27,7 @@ UNUSED = " (not used by {})"
 FLAGS = {
     "--env": "environment.id",
     "--algorithm": "algorithm.name",
+    "--data": "data.sets",
     "--actors": "actors.count",
     "--no-actors": "launch.start_actors",
     "--launcher": "launch.launcher",

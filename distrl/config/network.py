@@ -192,8 +192,8 @@ class NetworkParameters(OptimizerParameters):
     scale_down_gradients_by_number_of_workers_for_sync_training: bool = True
     """Gradient actors in rounds: apply the mean of their gradients instead of the sum."""
     compute_dtype: Literal["float32", "bfloat16", "auto"] = "float32"
-    """Type of activations while training; weights are always float32. auto: bfloat16 where the learner's CPU has
-    instructions to multiply it."""
+    """Type of activations while training; weights are always float32. auto: bfloat16 where the learner's device is
+    faster in it."""
     wire_dtype: Literal["float32", "float16", "bfloat16"] = "float32"
     """Type of published weights on their way to the actors."""
     model: str | None = Field(None, pattern=r"^[\w.]+:\w+$")

@@ -9,6 +9,7 @@ from distrl.config.actors import ActorsConfig
 from distrl.config.algorithms import AlgorithmContext, AlgorithmParameters, ExternalAlgorithmParameters
 from distrl.config.algorithms.actor_critics import ImpalaParameters
 from distrl.config.checkpoint import CheckpointConfig
+from distrl.config.data import DataConfig
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.evaluation import EvaluationConfig
 from distrl.config.exploration import ExplorationParameters, check_exploration
@@ -38,6 +39,8 @@ class RunConfig(Section):
     actors: ActorsConfig = ActorsConfig()
     memory: MemoryConfig = MemoryConfig()
     learner: LearnerConfig = LearnerConfig()
+    data: DataConfig | None = None
+    """Recorded episodes to learn from in place of actors' unrolls; null: actors act."""
     checkpoint: CheckpointConfig = CheckpointConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     stop: StopConfig = StopConfig()
@@ -47,7 +50,12 @@ class RunConfig(Section):
     @property
     def deterministic(self) -> bool:
         """One process, in-memory backend, no threads, deterministic operations."""
-        return self.actors.count == 0
+        return self.launch.is_here(self.actors.count, learns_from_data=self.learns_from_data)
+
+    @property
+    def learns_from_data(self) -> bool:
+        """Whether recorded episodes take the place of actors."""
+        return self.data is not None
 
     @property
     def applications(self) -> dict[str, Any]:
@@ -135,7 +143,7 @@ class RunConfig(Section):
         if not self.undeclared:
             self._check_algorithm()
         self.actors.check(self.algorithm, None if self.undeclared else self.exploring, self.launch)
-        self.launch.check(self.memory, self.environment, deterministic=self.deterministic)
+        self.launch.check(self.memory, self.environment, self.actors.count, learns_from_data=self.learns_from_data)
         self.memory.check(self.algorithm, deterministic=self.deterministic)
         self.learner.check(self.network)
         if not self.undeclared:
@@ -150,6 +158,8 @@ class RunConfig(Section):
         """Refuse settings that contradict the algorithm."""
         algorithm, actors = self.algorithm, self.actors
         algorithm.check(self.algorithm_context)
+        if self.data is not None:
+            self.data.check(algorithm, self.environment, actors.count)
         self.network.check_gradient_actors(algorithm.name, ships=algorithm.ships, in_rounds=algorithm.rounds)
         if self.exploring is not None:
             # The defaults of distrl's own algorithms fit them.

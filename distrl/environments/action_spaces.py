@@ -56,6 +56,49 @@ def array_writer(space: Space[Any]) -> Writer:
     return lambda actions: actions.astype(dtype).reshape(len(actions), *shape)  # MultiBinary
 
 
+def array_reader(space: Space[Any]) -> Writer:
+    """Return the inverse of `array_writer`: from actions [N, *space.shape] to `ActionSpec.array`, [N, ...].
+
+    It raises ValueError, with the first one, for an action outside the space. What lies beyond a Box's bounds by less
+    than a millionth of their distance is rounding, and is cut to them.
+    """
+    start = getattr(space, "start", None)
+    if isinstance(space, Box):
+        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            margin = np.nan_to_num(1e-6 * (high - low), posinf=0.0)
+
+        def read_numbers(actions: Array) -> Array:
+            given = np.asarray(actions)
+            _require_all(given, (given >= low - margin) & (given <= high + margin), space)
+            cut: Array = np.clip(given, low, high).reshape(len(given), -1).astype(np.float32)
+            return cut
+
+        return read_numbers
+    choices: Any = 2
+    if isinstance(space, Discrete):
+        choices = space.n
+    elif isinstance(space, MultiDiscrete):
+        choices = space.nvec
+
+    def read_choices(actions: Array) -> Array:
+        given = np.asarray(actions)
+        counted = given - (0 if start is None else start)
+        _require_all(given, (counted >= 0) & (counted < choices) & (counted == np.floor(counted)), space)
+        return counted.astype(np.int32).reshape(len(given), *action_spec(space).array.shape)
+
+    return read_choices
+
+
+def _require_all(actions: Array, within: Array, space: Space[Any]) -> None:
+    if actions.shape[1:] != (space.shape or ()):
+        raise ValueError(f"actions have shape {actions.shape[1:]}, not {space.shape or ()}")
+    inside = within.reshape(len(actions), -1).all(axis=1)
+    if not inside.all():
+        step = int(np.flatnonzero(~inside)[0])
+        raise ValueError(f"the action {actions[step].tolist()} of step {step + 1} is outside {space}")
+
+
 def _finite(bounds: Array) -> tuple[float | None, ...]:
     """Flat; None where there is no bound."""
     return tuple(float(bound) if np.isfinite(bound) else None for bound in bounds.flat)

@@ -125,6 +125,33 @@ def action_writer(env_id: str, action_space: Space[Any]) -> Callable[[Mapping[st
     return writer((), action_space)
 
 
+def action_reader(env_id: str, action_space: Space[Any]) -> Callable[[Any], dict[str, Array]]:
+    """Return the inverse of `action_writer`: from N actions as an environment takes them to arrays, name -> [N, ...].
+
+    It raises ValueError, with the name, for what is not in the space.
+    """
+    leaves = [
+        (_name(ACTION, path), path, action_spaces.array_reader(space))
+        for path, space in _leaves(env_id, ACTION, action_space)
+    ]
+
+    def read(raw: Any) -> dict[str, Array]:
+        arrays = {}
+        for name, path, read_array in leaves:
+            part = raw
+            try:
+                for key in path:
+                    part = part[key]
+                arrays[name] = read_array(part)
+            except LookupError as error:
+                raise ValueError(f"action '{name}' is missing") from error
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"action '{name}': {error}") from error
+        return arrays
+
+    return read
+
+
 def _leaves(env_id: str, root: str, space: Space[Any]) -> list[tuple[Path, Space[Any]]]:
     """(path, space) of every space that holds no others, in wire order; `root` is OBSERVATION or ACTION."""
 

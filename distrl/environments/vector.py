@@ -65,14 +65,17 @@ class VectorEnvironment:
             none, and in all other rows; None if M is 0.
     """
 
-    def __init__(self, config: EnvironmentConfig, count: int) -> None:
+    def __init__(self, config: EnvironmentConfig, count: int, made: gym_adapter.Made | None = None) -> None:
         """Make the environments; `reset` comes before the first `step`.
+
+        Args:
+            made: A vector to use, in place of one that the configuration describes.
 
         Raises:
             ConfigError: Unknown name, refused kwargs, unsupported space, a vectorization that cannot step it, a step
                 of preprocessing that does not fit, or a number of rows that is no multiple of `count`.
         """
-        made = vectorizations.make_vector(config, count)
+        made = made or vectorizations.make_vector(config, count)
         self.vector = made.vector
         observation_space = made.vector.single_observation_space
         action_space = made.vector.single_action_space

@@ -8,6 +8,7 @@ from pathlib import Path
 from distrl.memory_backend.private_directory import join_private_directory, leave_private_directory
 
 _SHARED_MEMORY = Path("/dev/shm")
+_WAITING = "waiting.lock"
 
 
 @contextmanager
@@ -46,6 +47,24 @@ def held_alone(directory: Path) -> Iterator[bool]:
             yield False
             return
         yield True
+
+
+@contextmanager
+def waiting_for_place(directory: Path) -> Iterator[None]:
+    """While inside, this process waits to be the server in that directory, which the present one can tell."""
+    with (directory / _WAITING).open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        yield
+
+
+def is_awaited(directory: Path) -> bool:
+    """Return whether another process waits to be the server in that directory."""
+    with (directory / _WAITING).open("ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def socket_path(directory: Path) -> Path:

@@ -28,7 +28,7 @@ from distrl.inference.messages import (
     Reply,
     Request,
 )
-from distrl.inference.place import socket_path
+from distrl.inference.place import is_awaited, socket_path
 from distrl.inference.states import FETCHING, IDLE, SERVING
 from distrl.inference.versions import Versions
 from distrl.networks.policy.description import BundleDescription
@@ -65,7 +65,7 @@ class _Actor:
 
 
 class InferenceServer:
-    """Serves the actors that connect in a directory, until it is stopped and the last one has left.
+    """Serves the actors that connect in a directory, until it is stopped and no longer needed.
 
     Args:
         directory: The host's private directory, in which it is the only server.
@@ -89,10 +89,11 @@ class InferenceServer:
         self.batches, self.batched_rows = 0, 0
         self.actors: set[_Actor] = set()
         self._enter = enter
-        enter(IDLE)
 
     def serve(self, stop: Callable[[], bool]) -> None:
         """Answer requests; once `stop` returns True, only as long as there are actors, which end their unrolls.
+
+        If another server of this host waits, it serves them: actors reconnect, and name their versions.
 
         Raises:
             DistrlError: The run has ended, Redis is away for too long, or published weights do not fit.
@@ -104,8 +105,10 @@ class InferenceServer:
             listener.listen(128)
             listener.setblocking(False)
             self._selector.register(listener, selectors.EVENT_READ)
+            self._enter(IDLE)
             try:
-                while self.actors or not stop():
+                self._round(listener)  # before the first look at `stop`: actors of an earlier server may be there
+                while not stop() or (self.actors and not is_awaited(self._directory)):
                     self._round(listener)
             finally:
                 for actor in [*self.actors]:

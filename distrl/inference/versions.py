@@ -27,9 +27,10 @@ class Versions:
         fetch: Returns the newest published weights; None: there are none.
         directory: The host's private directory.
         threads: Numeric threads of each policy.
-        providers: What ONNX Runtime computes with.
+        providers: What ONNX Runtime is to compute with, the preferred one first.
 
     Attributes:
+        provider: What it computes with.
         newest: The newest version here; 0 before the first.
 
     Raises:
@@ -48,6 +49,7 @@ class Versions:
         self._fetch, self._directory = fetch, directory
         self._policies: dict[int, tuple[Policy, Progress]] = {}
         self._spare = [self._make()]  # a bad bundle is refused here
+        self.provider = self._spare[0].provider
         self._inherited = {*directory.glob("weights-*")}
         self._inherited_until = time.monotonic() + INHERITED_S
         self.newest = 0

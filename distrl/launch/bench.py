@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from distrl import machine
 from distrl.actors.extras import make_extras
 from distrl.actors.policy import Policy
 from distrl.actors.unroll import UnrollBuilder, restarted
@@ -31,7 +32,6 @@ from distrl.launch.training import train
 from distrl.memory_backend.joining import stack
 from distrl.networks.actions.joint import ActionSelector
 from distrl.observers.observer import Observer
-from distrl.roles import machine
 from distrl.roles.framework import select_framework
 from distrl.runs.metrics_csv import read_table
 from distrl.terminal.console import View

@@ -14,6 +14,7 @@ from distrl.launch.earlier_launch import wait_for_room
 from distrl.launch.external_algorithm import settled
 from distrl.launch.external_network import check_own_layers
 from distrl.launch.ray_cluster import check_cluster
+from distrl.launch.recorded_data import fitted
 from distrl.memory_backend.compression import require_library
 from distrl.memory_backend.embedded_redis import find_server
 from distrl.memory_backend.keys import with_namespace
@@ -54,6 +55,8 @@ def check(
     making_s = config.making_timeout_s
     mask, filmed = config.network.action_mask, config.evaluation.films.used
     spec = probe(config.environment, action_mask=mask, making_s=making_s, filmed=filmed, report=report)
+    loaded, data_note = fitted(loaded, spec)
+    config = loaded.config
     config.algorithm.check_actions(spec)
     if (replay := config.algorithm.replay_parameters) is not None:
         replay.check_spec(spec)
@@ -62,6 +65,7 @@ def check(
     check_queue(config, spec)
     _check_other_environments(config, spec, report)
     notes = (
+        data_note,
         oversubscription_warning(config),
         replay_note(config, spec),
         publication_note(config, spec),

@@ -1,4 +1,4 @@
-"""Deterministic mode (`actors.count: 0`): one process, no threads, in-memory backend, deterministic operations.
+"""Deterministic mode (`launch.mode: here`): one process, no threads, in-memory backend, deterministic operations.
 
 A checkpoint abandons open episodes, reseeds environments and sampling from (seed, update), and lets the actor take the
 next weights whole: a run that is resumed from it goes on exactly as one that was not, unless `replay.checkpoint: false`
@@ -18,19 +18,21 @@ from distrl.actors.other_environments import make_others
 from distrl.actors.policy import Policy
 from distrl.actors.published_evaluator import PublishedEvaluator
 from distrl.config import RunConfig
+from distrl.data.filling import recorded
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import DistrlError, StalledError
 from distrl.interrupt import limited
 from distrl.learner.attendants.attendant import Attendant
-from distrl.learner.batches import Trained
+from distrl.learner.batches import Batches, Trained
 from distrl.learner.origin import Place
 from distrl.learner.prefetch import Source, T
-from distrl.learner.preparation import prepare
+from distrl.learner.preparation import Parts, prepare
 from distrl.learner.session import Session
 from distrl.memory_backend.backend import Backend
 from distrl.metrics.counters import Waits
 from distrl.metrics.snapshot import Snapshot
 from distrl.roles.description import RunDescription
+from distrl.types import PolicyBundle
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -139,20 +141,11 @@ def run_deterministic(
     parts = prepare(config, description.spec, place, description.run_id, backend)
     bundle = backend.weights.get_bundle()
     assert bundle is not None  # prepare has just put it
-    producer = (0, backend.registry.register_actor(0))
     with _Closing(notice) as cleanup:
-        environment = VectorEnvironment(config.environment, config.actors.environments)
-        cleanup.callback(environment.close)
-        shipper = make_shipper(config, environment.spec) if config.algorithm.ships == "gradients" else None
-        actor = Actor(config, backend, Policy(bundle), environment, producer, stop, shipper)
-        source: InlineSource[Any] = InlineSource(
-            actor,
-            lambda act: parts.make_source(stop, act),
-            backend,
-            config.learner.stall_timeout_s,
-            parts.state.updates,
-        )
-        own: list[Attendant] = [InlineActor(actor)]
+        if config.data is None:
+            batches, own = _of_actor(parts, backend, bundle, stop, cleanup)
+        else:
+            batches, own = recorded(parts, stop)
         if config.evaluation.every_env_steps is not None:
             # Environments and a policy of its own, so that it changes nothing of the training.
             apart = VectorEnvironment(config.environment, config.evaluation.environments_used)
@@ -168,7 +161,26 @@ def run_deterministic(
                 config, backend, Policy(bundle), apart, evaluated, incarnation, films, others
             )
             own.append(InlineEvaluator(evaluator, stop, config, parts.state.wall_s, parts.waits))
-        return Session(parts, source, report, stop, own).run()
+        return Session(parts, batches, report, stop, own).run()
+
+
+def _of_actor(
+    parts: Parts, backend: Backend, bundle: PolicyBundle, stop: Callable[[], bool], cleanup: ExitStack
+) -> tuple[Batches, list[Attendant]]:
+    """Return batches of an actor in this process, and its attendant."""
+    config, producer = parts.config, (0, backend.registry.register_actor(0))
+    environment = VectorEnvironment(config.environment, config.actors.environments)
+    cleanup.callback(environment.close)
+    shipper = make_shipper(config, environment.spec) if config.algorithm.ships == "gradients" else None
+    actor = Actor(config, backend, Policy(bundle), environment, producer, stop, shipper)
+    source: InlineSource[Any] = InlineSource(
+        actor,
+        lambda act: parts.make_source(stop, act),
+        backend,
+        config.learner.stall_timeout_s,
+        parts.state.updates,
+    )
+    return parts.make_batches(source), [InlineActor(actor)]
 
 
 class _Closing(ExitStack):

@@ -12,6 +12,7 @@ from distrl.config import RunConfig
 from distrl.inference.states import SERVING
 from distrl.learner.intake import DEATHS
 from distrl.memory_backend.records import RoleStatus
+from distrl.role_kinds import KINDS
 from distrl.roles.join import MAKING
 from distrl.roles.plan import Role
 from distrl.roles.suspend_clock import AwakeClock
@@ -179,7 +180,7 @@ class HangWatch:
         self._ended: dict[Role, RoleStatus] = {}
 
     def overdue(self, status: RoleStatus) -> Overdue | None:
-        """Return how long the role has made no environment step or sent no heartbeat if that is too long, else None."""
+        """Return how long the role has done no work or sent no heartbeat if that is too long, else None."""
         role, now = Role.of(status), self._awake.look()
         if not self.is_current(status):
             return None
@@ -187,12 +188,13 @@ class HangWatch:
         if (incarnation, beat) != (status.incarnation, status.beat):
             since = now
             self._seen[role] = (status.incarnation, status.beat, since)
-        age_s = self._awake.age_s(since) + (status.last_step_age_s if status.state in BUSY else 0.0)
+        busy = status.state in BUSY
+        age_s = self._awake.age_s(since) + busy * status.last_step_age_s
         if status.state == MAKING:
             why = f"no environment was made in {age_s:.0f} s (half of learner.stall_timeout_s)"
             return Overdue(age_s, why) if age_s > self._making_s else None
-        work = "answer" if role.kind == "inference" else "environment step"
-        why = f"no {work} for {age_s:.0f} s (environment.step_timeout_s)"
+        work = "environment step" if KINDS[role.kind].steps_environments else "answer"
+        why = f"no {work if busy else 'heartbeat'} for {age_s:.0f} s (environment.step_timeout_s)"
         return Overdue(age_s, why) if age_s > self._step_s else None
 
     def is_current(self, status: RoleStatus) -> bool:

@@ -18,12 +18,12 @@ from distrl.launch.outcome import Outcome
 from distrl.launch.processes import ProcessLauncher
 from distrl.launch.restarts import fatal_end, restart
 from distrl.launch.run_to_join import KEYS_REMOVED, RunToJoin
+from distrl.machine import cores
 from distrl.memory_backend.backend import Backend, connect
 from distrl.memory_backend.records import RoleStatus
 from distrl.metrics.phrases import role_states
 from distrl.roles.description import LaunchedRun, RunAddress
 from distrl.roles.join import join
-from distrl.roles.machine import cores
 from distrl.roles.plan import Role
 from distrl.roles.suspend_clock import AwakeClock
 
@@ -239,8 +239,8 @@ class JoinedActors:
 
         Before the first one comes the inference server of this host, with its number, if the run has such servers.
         """
-        reported = {status.id for status in self._statuses if self._watch.is_current(status)}
-        starting = sum(m.handle is not None and m.role.id not in reported for m in self._fleet.actors)
+        reported = {Role.of(status) for status in self._statuses if self._watch.is_current(status)}
+        starting = sum(m.handle is not None and m.role not in reported for m in self._fleet.actors)
         room = max(cores() - starting, 0)
         room -= len(self._fleet.start_due(room))
         with suppress(OutageError, MissingRunError, FencedError):  # the next look judges it

@@ -9,7 +9,7 @@ from pathlib import Path
 from distrl.config import RunConfig
 from distrl.config.secrets import masked_text
 from distrl.data_store.atomic import put_file
-from distrl.roles.machine import cores, cpu_model, gpu_models, memory_bytes
+from distrl.machine import cores, cpu_model, gpu_models, memory_bytes
 from distrl.runs.directories import Manifest
 from distrl.user_classes import command_line
 from distrl.version import __version__

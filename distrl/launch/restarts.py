@@ -5,6 +5,7 @@ from collections.abc import Callable
 from distrl.errors import EnvironmentFailedError, MemoryBackendError
 from distrl.launch.fleet import SAME_ERROR, Fleet, FleetMember, how_it_ended
 from distrl.launch.outcome import ENDS, UNKNOWN, Outcome
+from distrl.role_kinds import KINDS
 
 
 def fatal_end(member: FleetMember) -> Outcome | None:
@@ -38,7 +39,8 @@ def restart(
     how = how_it_ended(code, error)
     delay = fleet.restart_later(member, outage=code == MemoryBackendError.exit_code)
     if delay is None:
-        final = EnvironmentFailedError.exit_code if member.was_killed else max(code, 1)
+        hung_in_environment = member.was_killed and KINDS[role.kind].steps_environments
+        final = EnvironmentFailedError.exit_code if hung_in_environment else max(code, 1)
         budget = f"more often than actors.restart_budget {fleet.budget} allows"
         return Outcome(final, "restart budget spent", f"{role.name} ended {budget} ({how})")
     report(f"{role.name} ended ({how}); starting again in {delay:.1f} s")

@@ -6,9 +6,9 @@ from distrl.config import RunConfig
 from distrl.launch.autoscaling import Autoscaling
 from distrl.launch.fleet import Fleet, end
 from distrl.launch.monitor import Monitor
+from distrl.machine import cores
 from distrl.memory_backend.records import Control, RoleStatus, SupervisorStatus
 from distrl.memory_backend.registry import Registry
-from distrl.roles.machine import cores
 from distrl.roles.plan import ACTORS_PER_CORE, Role, most_actors
 
 ACTOR_GRACE_S = 5.0
@@ -42,7 +42,7 @@ class Scaling:
             *(host, pid, beat),
             actors=self._target if self._most else None,
             autoscales=self._autoscaling.enabled,
-            actors_wanted=self._autoscaling.wanted,
+            actors_wanted=None if self._config.learns_from_data else self._autoscaling.wanted,
             wanted_because=self._autoscaling.reason,
         )
 

@@ -18,6 +18,7 @@ from distrl.launch.stall_watch import StallWatch
 from distrl.launch.time_limit import TimeLimit
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.records import AWAITS_EVALUATION, RoleStatus
+from distrl.metrics.phrases import COMPILING
 from distrl.roles.plan import LEARNER, Role, roles_beside_actors
 from distrl.roles.suspend_clock import AwakeClock
 
@@ -25,7 +26,7 @@ TICK_S = 0.05
 REGISTRY_EVERY_S = 0.5
 LEARNER_GRACE_S = 30.0
 STARTING_GRACE_S = 2.0
-"""Grace for a learner that is starting. Longer than the time between two heartbeats: it may train by now."""
+"""Grace for a learner that starts or compiles. Longer than the time between two heartbeats: it may train by now."""
 STARTS_PER_ROUND = 2
 """Roles that are started before signals and requests are read again."""
 
@@ -264,6 +265,7 @@ class Supervisor:
         if starting and not have_ended([handle], STARTING_GRACE_S):
             starting = self._learner_is_starting()
         if too_late := not have_ended([handle], 0.0 if starting else self._learner_grace_s):
+            starting = starting or self._learner_is_starting()  # a compilation shows after a second
             handle.kill()
         code = handle.poll() or 0
         if code == 0 or (code < 0 and starting):
@@ -279,13 +281,15 @@ class Supervisor:
         return LEARNER_GRACE_S + (0.0 if checkpoint.store is None else checkpoint.store_give_up_s)
 
     def _learner_is_starting(self) -> bool:
-        """Return whether the learner imports or builds: before it trains, its heartbeat has incarnation 0, or none."""
-        if self._learner_trains:
-            return False
+        """Return whether the learner has nothing to save yet, and cannot end by itself: it imports, builds or compiles.
+
+        Before it compiles, its heartbeat has incarnation 0, or there is none.
+        """
         try:
-            return not any(map(self._is_training, self._backend.registry.roles()))
+            states = [status.state for status in self._backend.registry.roles() if self._is_training(status)]
         except MemoryBackendError:
-            return True  # it did not train when Redis last answered
+            states = []  # as when Redis last answered
+        return states[-1].startswith(COMPILING) if states else not self._learner_trains
 
     def _is_training(self, status: RoleStatus) -> bool:
         return status.role == "learner" and self._watch.is_current(status)

@@ -15,6 +15,7 @@ from distrl.learner.prefetch import Source
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.gradient_codec import GradientSchema
 from distrl.memory_backend.ledger import EntryOutcome
+from distrl.networks.framework.placement import Placement
 from distrl.replay.memory import Replay
 from distrl.types import Array, Batch, Contribution, Contributions, FloatArray, Unroll
 
@@ -114,7 +115,7 @@ class StreamBatches:
         size: int,
         stop: Callable[[], bool],
         threads: int = 1,
-        place: Callable[[Batch], Batch] | None = None,
+        place: Placement | None = None,
     ) -> None:
         self._intake = intake
         self._size = size
@@ -122,7 +123,7 @@ class StreamBatches:
         self._place = place
         self._joining: Joining | None = None
         if not isinstance(intake.schema, GradientSchema):
-            self._joining = Joining(size, intake.schema.frames if place is None else {}, threads)
+            self._joining = Joining(size, intake.schema.frames if place is None else place.frames_on_host, threads)
         self._refused = 0  # gradients in a row that were not finite
 
     def collect(self) -> LearnerBatch | None:

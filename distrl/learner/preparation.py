@@ -24,6 +24,7 @@ from distrl.learner.replay_batches import Arrivals, ReplayBatches
 from distrl.learner.replay_set_up import is_saved, make_replay, restore_replay, unroll_schema
 from distrl.learner.rounds import RoundBatches, Rounds
 from distrl.learner.state import LearnerState, better
+from distrl.learner.stop_conditions import StopConditions
 from distrl.learner.weight_source import begin_with_named
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.gradient_codec import GradientSchema
@@ -35,6 +36,7 @@ from distrl.metrics.counters import Waits
 from distrl.networks.contributions import contribution_shapes
 from distrl.networks.framework import backend as numeric_backend
 from distrl.networks.framework.placement import placement
+from distrl.networks.framework.precision import fastest
 from distrl.networks.policy.bundle import export_bundle
 from distrl.networks.weights import is_mixed
 from distrl.replay.memory import Replay
@@ -54,6 +56,7 @@ class Parts:
         failed_over: Whether Redis has failed over, and no learner has recovered from that.
         mirror: Stores checkpoints and policy in the data store; None without one.
         waits: Measures where the learner's time goes.
+        conditions: When the training is over.
     """
 
     config: RunConfig
@@ -69,6 +72,7 @@ class Parts:
     failed_over: bool
     mirror: Mirror | None
     waits: Waits
+    conditions: StopConditions
 
     @property
     def state(self) -> LearnerState:
@@ -110,24 +114,28 @@ class Parts:
         if isinstance(intake.schema, GradientSchema):
             return StreamBatches(intake, size, stop)
         threads = feed_threads(self.config, intake.schema)
-        place = placement(self.config.learner.replicas, intake.schema.frames)
+        normalized = {name for network in self.networks.values() for name in network.online.normalized_inputs}
+        place = placement(self.config.learner.replicas, intake.schema.frames, normalized)
         return StreamBatches(intake, size, stop, threads, place)
 
-    def make_batches(self, source: Ahead[Any], ended: Callable[[], str | None]) -> Batches:
-        """Make the learner's side of a source of `make_source`.
-
-        Args:
-            ended: Returns the stop condition that holds, or None.
-        """
+    def make_batches(self, source: Ahead[Any]) -> Batches:
+        """Make the learner's side of a source of `make_source`."""
         if self.replay is None:
             return Collected(source)
-        size = self.config.batch_size
-        return ReplayBatches(source, self.replay, size=size, state=self.state, waits=self.waits, ended=ended)
+        return ReplayBatches(
+            source,
+            self.replay,
+            size=self.config.batch_size,
+            state=self.state,
+            waits=self.waits,
+            ended=self.conditions.reached,
+        )
 
     def make_learner(self, batches: Batches) -> Learner:
         """Make the learner, which publishes on the connection of its thread."""
         publisher = self.make_publisher()
-        log.info("the network computes in %s", self.networks["main"].online.parameters.compute_dtype)
+        auto, dtype = self.config.network.compute_dtype == "auto", self.networks["main"].online.parameters.compute_dtype
+        log.info("the network computes in %s: %s", dtype, fastest().why if auto else "network.compute_dtype")
         return Learner(self.algorithm, self.networks, self.state, batches, publisher, self._weights, self.waits)
 
     def _weights(self) -> dict[str, Array]:
@@ -232,7 +240,7 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
         mirror = stored.mirror(config.checkpoint, backend.launch, lambda: state.trained_unrolls > 0)
     return Parts(
         *(config, spec, run_dir, algorithm, networks, origin, backend, staleness, bundle, replay, failed_over, mirror),
-        Waits(),
+        *(Waits(), StopConditions(config.stop, state)),
     )
 
 

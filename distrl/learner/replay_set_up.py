@@ -71,12 +71,17 @@ def make_replay(
     parameters.check_spec(spec)
     schema = unroll_schema(config, spec, recurrent_state)
     log.info("%s", fitting_replay(parameters, schema, config.batch_size))
-    seeds = np.random.SeedSequence(config.seed, spawn_key=(2, updates))  # (1, ...) are the actors'
+    seeds = draw_seeds(config.seed, updates)
     goal, discount = spec.observations.get(ACHIEVED), config.algorithm.discount
     masks = None
     if bootstrap is not None:  # `updates` is no part of their seeds: items of a restored memory keep their masks
         masks = BootstrapMasks(*bootstrap, np.random.SeedSequence(config.seed, spawn_key=(5,)))
     return Replay(parameters, schema, discount=discount, seeds=seeds, goal=goal, masks=masks)
+
+
+def draw_seeds(seed: int, updates: int) -> np.random.SeedSequence:
+    """Return the seeds of a replay memory's draws, of a learner that begins after so many updates."""
+    return np.random.SeedSequence(seed, spawn_key=(2, updates))  # (1, ...) are the actors'
 
 
 def fitting_replay(parameters: ReplayParameters, schema: UnrollSchema, batch_size: int, *, check: bool = True) -> str:
@@ -173,7 +178,7 @@ def is_saved(config: RunConfig) -> bool:
 
 def empty_replay_note(config: RunConfig, checkpoints: Path, updates: int) -> str | None:
     """Return a message if a run resumes from the checkpoint of `updates` with an empty replay memory; else None."""
-    if config.algorithm.replay_parameters is None or not updates:
+    if config.algorithm.replay_parameters is None or config.data is not None or not updates:
         return None
     if not is_saved(config):
         why = "checkpoints do not hold it; algorithm.replay.checkpoint=true saves it from now on"

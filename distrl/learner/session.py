@@ -2,23 +2,21 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any
 
 from distrl.config import RunConfig
 from distrl.learner.attendants import attendants
 from distrl.learner.attendants.attendant import Attendant
 from distrl.learner.attendants.reporter import Reporter, Snapshot
-from distrl.learner.batches import Trained
-from distrl.learner.prefetch import Ahead
+from distrl.learner.batches import Batches, Trained
 from distrl.learner.preparation import Parts
-from distrl.learner.stop_conditions import ASKED, StopConditions
+from distrl.learner.stop_conditions import ASKED
 
 
 class Session:
     """Runs the learner until a stop condition of the configuration holds or a stop is requested.
 
     Args:
-        source: Collects batches, or arrivals for a replay memory: of `Parts.make_source`.
+        batches: Of `Parts.make_batches`, or those of a data set.
         publish: Publishes metrics snapshots.
         stop: Returns whether a stop is requested.
         own: Attendants of the caller.
@@ -34,15 +32,14 @@ class Session:
     def __init__(
         self,
         parts: Parts,
-        source: Ahead[Any],
+        batches: Batches,
         publish: Callable[[Snapshot], None],
         stop: Callable[[], bool],
         own: Sequence[Attendant] = (),
     ) -> None:
         self.fence, self.waits = parts.backend.fence.number, parts.waits
         self._stop = stop
-        self._conditions = StopConditions(parts.config.stop, parts.state)
-        self._batches = parts.make_batches(source, self._conditions.reached)
+        self._conditions, self._batches = parts.conditions, batches
         self.learner = parts.make_learner(self._batches)
         self.reporter = Reporter(
             parts.config, parts.state, parts.backend, parts.waits, publish, parts.replay, parts.origin.note
@@ -95,8 +92,9 @@ class Session:
         return reason
 
     def _train(self) -> str:
-        for attendant in self._attendants:
-            attendant.started()
+        if not self._conditions.reached():  # a run that is resumed at its end has no update before it
+            for attendant in self._attendants:
+                attendant.started()
         while (reason := self._conditions.reached()) is None and not self._stop():
             trained = self.learner.step()
             if trained is None:

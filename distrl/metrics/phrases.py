@@ -24,8 +24,12 @@ def role_states(roles: Sequence[RoleRow]) -> str:
         return "no role has reported yet"
     told = [f"{row['role']} {row['state']}" for row in roles if not KINDS[row["role"]].numbered]
     several = Counter((row["role"], row["state"]) for row in roles if KINDS[row["role"]].numbered)
-    told += [f"{count} {role}{'' if count == 1 else 's'} {state}" for (role, state), count in several.items()]
+    told += [f"{count} {_label(role)}{'' if count == 1 else 's'} {state}" for (role, state), count in several.items()]
     return ", ".join(told)
+
+
+def _label(role: str) -> str:
+    return KINDS[role].label or role
 
 
 def verdict(snapshot: Snapshot) -> str:

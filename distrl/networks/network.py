@@ -18,8 +18,9 @@ from distrl.config.heads import HeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
 from distrl.networks.actions import FamilySpec
-from distrl.networks.framework.backend import compiled_apply, compiled_mix, compiled_read, fastest_dtype
+from distrl.networks.framework.backend import compiled_apply, compiled_mix, compiled_read
 from distrl.networks.framework.optimizers import create_optimizer, set_learning_rate
+from distrl.networks.framework.precision import fastest
 from distrl.networks.freezing import freeze
 from distrl.networks.heads import make_heads
 from distrl.networks.parts import embedders, layers
@@ -60,7 +61,7 @@ class Network:
         self, parameters: NetworkParameters, spec: EnvSpec, heads: Sequence[HeadParameters], name: str, seed: int
     ) -> None:
         if parameters.compute_dtype == "auto":
-            parameters = parameters.model_copy(update={"compute_dtype": fastest_dtype()})
+            parameters = parameters.model_copy(update={"compute_dtype": fastest().dtype})
         self.name, self.parameters, self.spec, self.head_parameters = name, parameters, spec, tuple(heads)
         if not heads:
             raise ConfigError("network.heads_parameters: a network needs at least one head")

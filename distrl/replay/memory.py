@@ -91,6 +91,7 @@ class Replay:
 
     Attributes:
         limiter: Decides when to sample; this class counts steps for it.
+        slots: Number of unrolls that a full memory holds.
 
     Args:
         schema: Schema of every unroll.
@@ -115,7 +116,7 @@ class Replay:
     ) -> None:
         self._parameters = parameters
         self._shape = (schema.unroll_length_steps, schema.environments)
-        self._slots = parameters.slots(self._shape[0] * self._shape[1])
+        self.slots = parameters.slots(self._shape[0] * self._shape[1])
         self._items = make_items(parameters, schema, discount)
         self._hindsight = None
         if parameters.hindsight is not None:
@@ -123,15 +124,19 @@ class Replay:
             self._hindsight = Hindsight(parameters.hindsight, schema, goal)
         further = self._items.forms if self._hindsight is None else self._items.forms | hindsight_forms(schema)
         self._masks = masks
-        self._ring = UnrollRing(schema, self._slots, further)
-        self._sampler = make_sampler(parameters, self._slots, self._items.per_slot)
+        self._ring = UnrollRing(schema, self.slots, further)
+        self._sampler = make_sampler(parameters, self.slots, self._items.per_slot)
         self._balances = parameters.sampler.kind == "balanced"
-        self._steps = np.zeros(self._slots, np.int64)  # valid ones, by slot
-        self._present = np.zeros(self._slots, np.int64)  # items, by slot
-        self._ends = np.zeros(self._slots, np.int64)  # of episodes, by slot
+        self._steps = np.zeros(self.slots, np.int64)  # valid ones, by slot
+        self._present = np.zeros(self.slots, np.int64)  # items, by slot
+        self._ends = np.zeros(self.slots, np.int64)  # of episodes, by slot
         self._next = 0  # number of the next unroll; it goes into slot number % slots
         self._rng = np.random.default_rng(seeds)
         self.limiter = RateLimiter(parameters.samples_per_insert, parameters.min_size_steps)
+
+    def reseed(self, seeds: np.random.SeedSequence) -> None:
+        """Draw by these seeds from now on."""
+        self._rng = np.random.default_rng(seeds)
 
     @property
     def size_steps(self) -> int:
@@ -158,7 +163,7 @@ class Replay:
         Raises:
             ConfigError: See `Hindsight.arrays`.
         """
-        slot, steps = self._next % self._slots, int(np.count_nonzero(unroll.valid))
+        slot, steps = self._next % self.slots, int(np.count_nonzero(unroll.valid))
         priorities = unroll.extras.get(PRIORITIES)
         further = self._items.arrays(unroll)
         if self._hindsight is not None:
@@ -189,7 +194,7 @@ class Replay:
         drawn = self._sampler.draw(self._rng, count, progress)
         batch = self._items.batch(self._ring, drawn.positions, drawn.importance_weights)
         if self._hindsight is not None:
-            filled = min(self._next, self._slots)
+            filled = min(self._next, self.slots)
             self._hindsight.relabel(batch, self._ring, drawn.positions, filled, self._rng)
         steps = int(np.count_nonzero(batch.valid[self._items.burn_in_steps :]))
         self.limiter.sample(steps)
@@ -214,25 +219,25 @@ class Replay:
         unrolls, places = np.divmod(items, self._items.per_slot)
         if items.size and not (items.min() >= 0 and unrolls.max() < self._next):
             raise ValueError(f"items {items.min()} … {items.max()} were never in the replay memory")
-        there = unrolls >= self._next - self._slots
-        positions = unrolls % self._slots * self._items.per_slot + places
+        there = unrolls >= self._next - self.slots
+        positions = unrolls % self.slots * self._items.per_slot + places
         self._sampler.reprioritise(positions[there], priorities[there])
 
     def _numbers(self, positions: Indices) -> Indices:
         """Return the items' numbers at these positions; each slot holds its newest unroll."""
         slots, places = np.divmod(positions, self._items.per_slot)
-        unrolls = slots + (self._next - 1 - slots) // self._slots * self._slots
+        unrolls = slots + (self._next - 1 - slots) // self.slots * self.slots
         numbers: Indices = unrolls * self._items.per_slot + places
         return numbers
 
     def state_arrays(self) -> dict[str, Array]:
         """Return the whole state as arrays by name; those of the ring are views."""
-        filled = min(self._next, self._slots)
+        filled = min(self._next, self.slots)
         counts = [self._next, self.limiter.inserted_steps, self.limiter.sampled_steps]
         # JSON, as a generator's state has integers of 128 bits.
         generator = np.frombuffer(json.dumps(self._rng.bit_generator.state).encode(), np.uint8)
         return {
-            "shape": np.array([self._slots, *self._shape], np.int64),
+            "shape": np.array([self.slots, *self._shape], np.int64),
             self._items.kind: np.array(self._items.identity, np.float64),
             "counts": np.array(counts, np.int64),
             "generator": generator,
@@ -255,14 +260,14 @@ class Replay:
         same = ("shape", self._items.kind)
         if not mine.keys() <= set(arrays) or not all(np.array_equal(arrays[name], mine[name]) for name in same):
             raise OtherMemoryError(
-                f"the saved replay memory is not of {self._slots} unrolls of {self._shape[0]} x {self._shape[1]} steps "
+                f"the saved replay memory is not of {self.slots} unrolls of {self._shape[0]} x {self._shape[1]} steps "
                 "with this sampler, item and discount, as configured; configure it as it was, or remove the file to "
                 "fill it anew"
             )
         number, inserted, sampled = (int(count) for count in arrays["counts"])
         if min(number, inserted, sampled) < 0:
             raise ValueError(f"the saved replay memory counts {number} unrolls, {inserted} and {sampled} steps")
-        filled = min(number, self._slots)
+        filled = min(number, self.slots)
         ring = {f"ring/{path}": array[:filled] for path, array in self._ring.arrays.items()}
         sampler = {name: array for name, array in mine.items() if name.startswith("sampler/")}
         for name, array in {**sampler, **ring}.items():

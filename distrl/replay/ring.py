@@ -1,7 +1,7 @@
 """A ring of unrolls: every array of every unroll once, in memory that is allocated at the start.
 
 T + 1 rows of observations serve as both ends of T transitions, and each frame of stacks is stored once. Stacks are
-rebuilt when they are sampled, as in `distrl/frames.py`.
+rebuilt when they are sampled, as in `distrl/frames.py`. Large arrays of a batch are in memory that is used again.
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from distrl import frames
+from distrl.buffers import LEAST_BYTES, Buffers
 from distrl.memory_backend.codec import check_choices, check_finite, check_least
 from distrl.replay.sum_tree import Indices
 from distrl.types import Array, BoolArray, Form, Unroll, step_arguments, step_arrays
@@ -41,6 +42,7 @@ class UnrollRing:
 
     def __init__(self, schema: UnrollSchema, slots: int, further: Mapping[str, Form]) -> None:
         self._schema = schema
+        self._buffers = Buffers()
         # Not zeroed: the operating system gives memory as slots are filled.
         self.arrays: dict[str, Array] = {
             path: np.empty((slots, *shape), dtype) for path, (dtype, shape) in slot_forms(schema, further).items()
@@ -81,7 +83,7 @@ class UnrollRing:
     def taken(self, path: str, slot: Indices, rows: Indices, environment: Indices) -> Array:
         """Select the items' rows of an array: [slots, rows, B, ...] -> [R, N, ...]."""
         array = self.arrays[path]
-        return _entries(array, (slot * array.shape[1] + rows) * array.shape[2] + environment)
+        return self._entries(array, (slot * array.shape[1] + rows) * array.shape[2] + environment)
 
     def steps(self, slot: Indices, rows: Indices, environment: Indices) -> dict[str, Any]:
         """Return arguments of a `Batch`: actions, and the arrays of `STEP_FIELDS` and the extras."""
@@ -89,8 +91,8 @@ class UnrollRing:
             slot * self._schema.unroll_length_steps + rows
         ) * self._schema.environments + environment  # of all of them
         actions = enumerate(self._schema.actions)
-        return step_arguments(lambda name: _entries(self.arrays[name], at), self._schema.batch_extras) | {
-            "actions": {name: _entries(self.arrays[f"actions/{position}"], at) for position, name in actions}
+        return step_arguments(lambda name: self._entries(self.arrays[name], at), self._schema.batch_extras) | {
+            "actions": {name: self._entries(self.arrays[f"actions/{position}"], at) for position, name in actions}
         }
 
     def recurrent_state(self, slot: Indices, number: Indices, environment: Indices) -> dict[str, Array]:
@@ -115,7 +117,8 @@ class UnrollRing:
             if count > 1:
                 first = self._stacks(position, slot, rows[:1], environment, count)[0]
                 found[name][:count] = frames.split(first, count)
-                found[name] = frames.rebuilt(found[name], valid, count)
+                stacks = self._buffers.empty((*rows.shape, *first.shape[1:]), first.dtype)
+                found[name] = frames.rebuilt(found[name], valid, count, stacks)
         return found
 
     def _stacks(self, position: int, slot: Indices, rows: Indices, environment: Indices, count: int) -> Array:
@@ -127,8 +130,8 @@ class UnrollRing:
         ages = np.arange(count - 1, -1, -1).reshape(-1, 1, 1)  # in the order of time
         # The episode's first frame replaces frames before it, as `frames.advanced` fills a new episode's stack.
         singles = self.taken(path, slot, rows + count - 1 - np.minimum(ages, reach), environment)  # [count, R, N, ...]
-        stacks = frames.joined(singles.reshape(count, -1, *singles.shape[3:]))
-        return stacks.reshape(*rows.shape, *stacks.shape[1:])
+        shape = (*singles.shape[1:-1], count * singles.shape[-1])
+        return frames.joined(singles, self._buffers.empty(shape, singles.dtype))
 
     def _reach(self, slot: Indices, rows: Indices, environment: Indices, count: int) -> Indices:
         """Return the rows since each row's episode began, up to the reach of stacks of `count` frames, [R, N]."""
@@ -141,11 +144,16 @@ class UnrollRing:
             reach[begins] = age - 1
         return reach
 
-
-def _entries(array: Array, at: Indices) -> Array:
-    """Select entries of [slots, rows, B, ...] by flat indices over the first three axes: -> [*at, ...]."""
-    entries: Array = array.reshape(-1, *array.shape[3:])[at]
-    return entries
+    def _entries(self, array: Array, at: Indices) -> Array:
+        """Select entries of [slots, rows, B, ...] by flat indices over the first three axes: -> [*at, ...]."""
+        flat = array.reshape(-1, *array.shape[3:])
+        if at.size * flat.strides[0] < LEAST_BYTES:
+            small: Array = flat[at]
+            return small
+        entries = self._buffers.empty((*at.shape, *flat.shape[1:]), flat.dtype)
+        assert at.min() >= 0
+        assert at.max() < len(flat)  # in the mode "raise", NumPy would write to memory of its own first
+        return np.take(flat, at, axis=0, out=entries, mode="clip")
 
 
 def _groups(schema: UnrollSchema) -> dict[str, Mapping[str, Form]]:

@@ -33,6 +33,8 @@ class ActorRole(JoinedRole):
 
     def __init__(self, role: Role, address: RunAddress, stop: threading.Event) -> None:
         super().__init__(role, address, stop)
+        if self._run.config.learns_from_data:
+            raise ConfigError(f"run {address.run_id} learns from data: nothing acts in it")
         self._incarnation = self._backend.registry.register_actor(role.id)
         self._steering = threading.Lock()
         self._actor: Actor | None = None

@@ -109,14 +109,14 @@ class LaunchedRun:
         return Path(self.description.run_dir) / "logs"
 
     def threads(self, role: Role) -> int:
-        """Numeric threads of a role."""
+        """Numeric threads of a role; 0: it chooses them by its host."""
         return KINDS[role.kind].threads(self.config)
 
     def variables(self, role: Role) -> dict[str, str]:
         """Environment variables of the role's process."""
         environment = self.config.environment.variables if KINDS[role.kind].steps_environments else {}
         served = role.kind == "actor" and self.config.actors.inference == "host"
-        return role_variables(self.threads(role), environment) | ({INFERENCE_VARIABLE: "1"} if served else {})
+        return role_variables(max(self.threads(role), 1), environment) | ({INFERENCE_VARIABLE: "1"} if served else {})
 
     def open_backend(self, name: str, *, give_up_s: float | None = None) -> Backend:
         """Open one more connection for one more thread; it gives up after `memory.give_up_s` by default.

@@ -5,11 +5,10 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from distrl.machine import CONTROL_GROUP, allowed_cores, cpu_limit
 from distrl.memory_backend.records import GpuLoad, HostLoad
-from distrl.roles.machine import cores
 
 _STAT, _MEMORY = Path("/proc/stat"), Path("/proc/meminfo")
-_GROUP = Path("/sys/fs/cgroup")  # of version 2; in a container the files there are its own
 MB = 1e6
 
 
@@ -22,7 +21,7 @@ class HostMeter:
 
     def __init__(self, *, gpus: bool) -> None:
         self._gpus = _gpu_reader() if gpus else tuple
-        self._cores = _allowed_cores()
+        self._cores = allowed_cores()
         self._before = self._processor_times()
 
     def read(self) -> HostLoad | None:
@@ -43,7 +42,7 @@ class HostMeter:
 
     def _processor_times(self) -> tuple[float, float] | None:
         """Return the time that all processors were busy and the time that there was, in one unit; None if unknown."""
-        if _cpu_limit() is not None and (used := _numbers(_GROUP / "cpu.stat").get("usage_usec")) is not None:
+        if cpu_limit() is not None and (used := _numbers(CONTROL_GROUP / "cpu.stat").get("usage_usec")) is not None:
             return used / 1e6, time.monotonic() * self._cores
         try:
             with _STAT.open() as file:
@@ -54,19 +53,6 @@ class HostMeter:
         return (sum(times) - times[3] - times[4], sum(times)) if len(times) == 8 else None
 
 
-def _cpu_limit() -> float | None:
-    """Return the number of cores that the container may use; None without a limit."""
-    with contextlib.suppress(OSError, ValueError):
-        quota, period = (_GROUP / "cpu.max").read_text().split()
-        return float(quota) / float(period)  # ValueError: "max"
-    return None
-
-
-def _allowed_cores() -> float:
-    limit = _cpu_limit()
-    return float(cores()) if limit is None else min(limit, float(cores()))
-
-
 def _memory_bytes() -> tuple[float, float] | None:
     """Return all memory and what is used of it, without what the kernel can give back; None if unknown."""
     told = _numbers(_MEMORY, 1024.0)
@@ -74,10 +60,10 @@ def _memory_bytes() -> tuple[float, float] | None:
         return None
     total = told["MemTotal:"]
     with contextlib.suppress(OSError, ValueError):
-        limit = float((_GROUP / "memory.max").read_text())  # ValueError: "max"
-        used = float((_GROUP / "memory.current").read_text())
+        limit = float((CONTROL_GROUP / "memory.max").read_text())  # ValueError: "max"
+        used = float((CONTROL_GROUP / "memory.current").read_text())
         if limit < total:
-            return limit, max(used - _numbers(_GROUP / "memory.stat").get("inactive_file", 0.0), 0.0)
+            return limit, max(used - _numbers(CONTROL_GROUP / "memory.stat").get("inactive_file", 0.0), 0.0)
     return total, total - told["MemAvailable:"]
 
 

@@ -16,6 +16,9 @@ from distrl.roles.plan import Role
 from distrl.runs.run_directory import is_directory_of
 
 if TYPE_CHECKING:
+    from distrl.learner.attendants.attendant import Attendant
+    from distrl.learner.batches import Batches
+    from distrl.learner.preparation import Parts
     from distrl.learner.session import Session
 
 
@@ -39,9 +42,7 @@ class LearnerRole(JoinedRole):
         self._backend.add_lane(self._run.open_backend("learner feed").engine)
         import_framework(description.config.learner.backend)
         # Imported here: the framework takes seconds, which the heartbeat reports.
-        from distrl.learner.attendants.compilation import Compilation
         from distrl.learner.origin import Place
-        from distrl.learner.prefetch import Prefetch
         from distrl.learner.preparation import prepare
         from distrl.learner.session import Session
 
@@ -50,12 +51,9 @@ class LearnerRole(JoinedRole):
         own = is_directory_of(run_dir, description.run_id, description.launch)
         place = Place(run_dir, own, description.start.update, description.start.back)
         parts = prepare(description.config, description.spec, place, description.run_id, self._backend)
-        feed: Prefetch[Any] = Prefetch(parts.make_source(self._stop.is_set), self._stop.is_set)
-        cleanup.callback(feed.close)
-        cleanup.callback(self._stop.set)  # before the feed is closed, which waits for its thread
-        beside = [Compilation(parts)]
-        self._session = Session(parts, feed, self._backend.registry.add_snapshot, self._stop.is_set, beside)
-        feed.waits_on = self._session.waits_on
+        make = self._of_actors if description.config.data is None else self._of_data
+        batches, beside = make(parts, cleanup)
+        self._session = Session(parts, batches, self._backend.registry.add_snapshot, self._stop.is_set, beside)
         try:
             reason = self._session.run()
         except MemoryBackendError:
@@ -66,6 +64,27 @@ class LearnerRole(JoinedRole):
         log.info("stopped: %s", reason)
         self._end_run()
         return reason
+
+    def _of_actors(self, parts: "Parts", cleanup: ExitStack) -> "tuple[Batches, list[Attendant]]":
+        """Return batches of what actors ship, and the attendant that goes with them."""
+        from distrl.learner.attendants.compilation import Compilation
+        from distrl.learner.prefetch import Prefetch
+
+        feed: Prefetch[Any] = Prefetch(parts.make_source(self._stop.is_set), self._stop.is_set)
+        cleanup.callback(feed.close)
+        cleanup.callback(self._stop.set)  # before the feed is closed, which waits for its thread
+        feed.waits_on = self._waits_on
+        return parts.make_batches(feed), [Compilation(parts)]
+
+    def _waits_on(self) -> bool:
+        assert self._session is not None  # it collects
+        return self._session.waits_on()
+
+    def _of_data(self, parts: "Parts", cleanup: ExitStack) -> "tuple[Batches, list[Attendant]]":
+        """Return batches of the run's data, and the attendant that goes with them."""
+        from distrl.data.filling import recorded
+
+        return recorded(parts, self._stop.is_set)
 
     def _end_run(self) -> None:
         """Report the stop condition that has ended the training, if one has."""

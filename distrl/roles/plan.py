@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from distrl.config import RunConfig
 from distrl.errors import ConfigError
 from distrl.learner.replay_set_up import fitting_replay, unroll_schema
+from distrl.machine import cores
 from distrl.memory_backend.records import RoleStatus
 from distrl.role_kinds import TABLE, role_name
-from distrl.roles.machine import cores
 from distrl.types import EnvSpec
 
 
@@ -56,7 +56,7 @@ class RoleNeed:
 
 
 def role_needs(config: RunConfig) -> list[RoleNeed]:
-    """Return the needs of the roles that the run starts, the learner's first.
+    """Return the needs of the roles that the run starts, the learner's first; without those that need no core.
 
     With device "auto" a role takes a GPU where it finds one, and needs none.
     """
@@ -64,7 +64,7 @@ def role_needs(config: RunConfig) -> list[RoleNeed]:
     needs = (
         RoleNeed(kind.name, kind.number(config), kind.threads(config), on_gpu * kind.gpus(config)) for kind in TABLE
     )
-    return [need for need in needs if need.count]
+    return [need for need in needs if need.count and need.cpus]
 
 
 def cores_beside_actors(config: RunConfig) -> int:
@@ -79,7 +79,7 @@ ACTORS_ON_CLUSTER = 1_000
 
 def most_actors(config: RunConfig) -> int:
     """Return how many actors operators may request without force; 0: the run starts none, whatever they request."""
-    if not config.launch.start_actors:
+    if not config.launch.start_actors or config.learns_from_data:
         return 0
     if config.actors.max_count is not None:
         return config.actors.max_count

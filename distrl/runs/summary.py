@@ -173,7 +173,8 @@ class Summary(BaseModel):
 
 def closing_text(summary: Summary, run_dir: Path | None) -> str:
     """Return the closing lines: outcome, return, speed, where every unroll went, and the files of a `run_dir`."""
-    lines = [outcome(summary), f"  return   {_returns(summary)}"]
+    acted = summary.produced + summary.foreign > 0 or not summary.updates  # otherwise it has learned from data
+    lines = [outcome(summary), *([f"  return   {_returns(summary)}"] if acted else [])]
     if summary.evaluation_mean_return is not None:
         lines.append(f"  greedy   {_evaluation(summary)}")
     known = {name: value for name, value in summary.other_evaluation_returns.items() if value is not None}
@@ -183,8 +184,9 @@ def closing_text(summary: Summary, run_dir: Path | None) -> str:
     lines.append(f"  speed    {_speed(summary)}")
     if waits := waiting_words(summary.learner_idle_share, summary.actors_blocked_share):
         lines.append(f"  waits    {waits}")
-    lines.append(f"  lag      {_lag(summary.policy_lag)}")
-    lines.append(f"  unrolls  {conservation(summary)}")
+    if acted:
+        lines.append(f"  lag      {_lag(summary.policy_lag)}")
+        lines.append(f"  unrolls  {conservation(summary)}")
     lines += [f"  tracker  {name}: {lack}" for name, lack in summary.untracked.items()]
     newest = None if run_dir is None else newest_resumable(run_dir)
     if run_dir is not None and (summary.accepted or newest is not None):

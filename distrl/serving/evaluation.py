@@ -14,6 +14,7 @@ from distrl.actors.evaluator import (
     Episode,
     Evaluator,
     GreedyPolicy,
+    SampledPolicy,
     metric_means,
     share_of,
     success_rate,
@@ -29,6 +30,7 @@ from distrl.environments.random_actions import RandomActions
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError, MissingExtraError
 from distrl.learner.policy_files import read_policy
+from distrl.networks.actions.family import UndrawnFamily
 from distrl.serving.exported_policy import ExportedPolicy, PolicyState
 from distrl.types import Array, ArraySpec, EnvSpec
 from distrl.user_classes import own_class
@@ -127,12 +129,15 @@ def _refuse_masked(settings: Mapping[str, Any]) -> None:
         raise ConfigError(f"{dotted} is a secret, which a data store does not keep: evaluate the run's own directory")
 
 
-def saved_policy(run_dir: Path, checkpoint: str, epsilon: float | None = None, other: str | None = None) -> Subject:
+def saved_policy(
+    run_dir: Path, checkpoint: str, epsilon: float | None = None, other: str | None = None, *, greedy: bool = True
+) -> Subject:
     """Return a run's policy in the environment that it trains in.
 
     Args:
         epsilon: Probability of a random action at every step, otherwise the best one; None: `evaluation.epsilon`.
         other: One of `evaluation.other_environments` in place of the training's.
+        greedy: Take the best action; otherwise draw one from the policy's distribution, if it has one.
     """
     config = run_config(run_dir)
     environment = environment_of(config, other)
@@ -140,19 +145,20 @@ def saved_policy(run_dir: Path, checkpoint: str, epsilon: float | None = None, o
     saved = read_policy(run_dir, checkpoint)
     policy = Policy(saved.bundle)
     policy.set_weights(saved.weights)
+    drawn = not (greedy or any(isinstance(family, UndrawnFamily) for family in policy.distributions.values()))
 
     def make(spec: EnvSpec, rng: np.random.Generator) -> ActingPolicy:
         takes_rows = all(array.categories is None for array in policy.spec.observations.values())
         if other is not None:
             config.evaluation.check_spaces(other, policy.spec, spec)
-            greedy = GreedyPolicy(policy)
+            acting: ActingPolicy = GreedyPolicy(policy)
         elif spec == policy.spec:
-            greedy = GreedyPolicy(policy)
+            acting = SampledPolicy(policy, rng) if drawn else GreedyPolicy(policy)
         elif takes_rows and spec.expanded == policy.spec.expanded:
-            greedy = EarlierPolicy(policy, spec.observations)
+            acting = EarlierPolicy(policy, spec.observations)
         else:
             raise ConfigError(f"the policy of {run_dir} was made for {policy.spec}, here the environment is {spec}")
-        return with_epsilon(greedy, spec, config.network.action_mask, chance, rng)
+        return with_epsilon(acting, spec, config.network.action_mask, chance, rng)
 
     name = f"policy of {run_dir}, {checkpoint}"
     limit = config.evaluation.max_episode_steps

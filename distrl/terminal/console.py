@@ -216,7 +216,8 @@ def line(snapshot: Snapshot, config: RunConfig, history: History) -> str:
     parts = [f"steps {steps:,.0f}{budget} · {speed:,.0f}/s"]
     value = number(snapshot.get("mean_return_100"))
     target = f" of {return_words(stop.mean_return)}" if stop.mean_return is not None else ""
-    parts.append(NO_EPISODE if value is None else f"return {return_words(value)}{target}")
+    if not config.learns_from_data:
+        parts.append(NO_EPISODE if value is None else f"return {return_words(value)}{target}")
     greedy = number(snapshot.get("evaluation_mean_return"))
     if greedy is not None:
         target = f" of {return_words(stop.evaluation_return)}" if stop.evaluation_return is not None else ""
@@ -225,8 +226,9 @@ def line(snapshot: Snapshot, config: RunConfig, history: History) -> str:
     mean, most = number(snapshot.get("policy_lag_mean")), number(snapshot.get("policy_lag_max"))
     if mean is not None and most is not None:
         parts.append(f"lag {mean:.1f} max {most:,.0f}")
-    parts.append(f"queue {number(snapshot.get('queue_fill')) or 0.0:.0%}")
-    parts.append(f"actors {number(snapshot.get('actors_up')) or 0.0:.0f}/{config.actors.count}")
+    if not config.learns_from_data:
+        parts.append(f"queue {number(snapshot.get('queue_fill')) or 0.0:.0%}")
+        parts.append(f"actors {number(snapshot.get('actors_up')) or 0.0:.0f}/{config.actors.count}")
     if snapshot.get("bottleneck") not in (None, "-"):
         parts.append(f"bottleneck {snapshot['bottleneck']}")
     etas = [goal.eta_s for goal in goals(snapshot, config.stop, history) if goal.eta_s is not None]

@@ -413,10 +413,19 @@ ONE_STEP = {  # one step of a whole batch, where others are possible
     "naf": {},
     "crossq": {"critic_layers": [4]},
     "vpg": {},
+    "bc": {},
+    "marwil": {},
+    "awac": {},
+    "iql": {},
+    "td3_bc": {},
+    "cql": {},
+    "discrete_cql": {},
+    "discrete_bcq": {},
+    "dqfd": {},
 }
 
 
-CONTINUOUS = ("sac", "td3", "ddpg", "tqc", "crossq", "naf")
+CONTINUOUS = ("sac", "td3", "ddpg", "tqc", "crossq", "naf", "awac", "iql", "td3_bc", "cql")
 
 
 def random_batch(spec, algorithm, states):
@@ -476,6 +485,7 @@ def test_the_loss_is_the_one_that_the_update_tells(name):
         "discrete_sac",
         "tqc",
         "crossq",
+        "cql",
     ):  # whose temperature is no weight of a network, and is in the norm
         assert 0.0 < norm <= told["gradient_norm"]
     else:

@@ -13,13 +13,26 @@ from tests.algorithms.curious import make, make_batch
 from tests.algorithms.one_of_each_kind import others_in_long
 
 APART = {"use_separate_networks_per_head": True}
-OTHERS = {"dqn", "apex", "r2d2", "bootstrapped_dqn", "c51", "qrdqn", "rainbow", "naf"}
+OTHERS = {
+    "dqn",
+    "apex",
+    "r2d2",
+    "bootstrapped_dqn",
+    "c51",
+    "qrdqn",
+    "rainbow",
+    "naf",
+    "bc",
+    "discrete_cql",
+    "discrete_bcq",
+    "dqfd",
+}
 """Algorithms with one network and one head, whose loss is one."""
-ACTOR_CRITICS = ("sac", "discrete_sac", "tqc", "crossq", "ddpg", "td3")
+ACTOR_CRITICS = ("sac", "discrete_sac", "tqc", "crossq", "ddpg", "td3", "td3_bc", "awac", "iql", "cql")
 SEVERAL_HEADS = [name for name in ALGORITHMS if name not in {*OTHERS, *ACTOR_CRITICS}]
 
 
-# Those of the others are tested with them: test_sac.py, test_discrete_sac.py, test_td3.py.
+# Those of the others are tested with them: test_sac.py, test_td3.py and so on.
 @pytest.mark.parametrize("name", others_in_long(ACTOR_CRITICS, kept=("tqc", "crossq", "ddpg")))
 def test_each_loss_moves_its_own_network_alone(name):
     algorithm, networks = make(name)

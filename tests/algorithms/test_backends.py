@@ -18,7 +18,8 @@ NEEDS = {"jax": ("jax",), "numpy": ("jax", "scipy")}  # Keras' NumPy backend imp
 SUITES = {
     "returns": [HERE / "maths" / f"test_{name}.py" for name in ("returns", "losses", "critic_losses", "td_targets")],
     "estimates": [
-        HERE / "maths" / f"test_{name}.py" for name in ("rewards", "monte_carlo", "trust_region", "curiosity")
+        HERE / "maths" / f"test_{name}.py"
+        for name in ("rewards", "monte_carlo", "trust_region", "curiosity", "offline")
     ],
     "distributions": [NETWORKS / "test_actions_discrete.py", NETWORKS / "test_actions_continuous.py"],
     "heads": [NETWORKS / "heads" / "test_losses.py"],
@@ -39,6 +40,7 @@ SUITES = {
         HERE / "test_epochs.py",
         HERE / "test_trpo.py",
         HERE / "test_acer.py",
+        *(HERE / f"test_{name}.py" for name in ("imitation", "advantage_weighted", "cql", "discrete_bcq", "dqfd")),
         HERE / "test_selection_frozen.py",
         NETWORKS / "test_freezing.py",
     ],

@@ -16,6 +16,7 @@ from distrl.environments.worlds.random_env import RandomEnv
 from distrl.errors import ConfigError
 from distrl.runs.summary import Summary
 from distrl.terminal.console import QuietView
+from tests.algorithms.one_of_each_kind import others_in_long
 
 SPACES = {
     "choice": {"kind": "discrete", "n": 3},
@@ -57,6 +58,15 @@ ACTS = {
     "ddpg": {"bounded"},
     "td3": {"bounded"},
     "naf": {"bounded"},
+    "bc": EVERY,
+    "marwil": EVERY,
+    "awac": {"bounded"},
+    "iql": {"bounded"},
+    "td3_bc": {"bounded"},
+    "cql": {"bounded"},
+    "discrete_cql": CHOICES,
+    "discrete_bcq": {"choice"},
+    "dqfd": CHOICES,
 }
 """Algorithm -> the kinds of action that it takes."""
 REPLAY = {"min_size_steps": 32, "capacity_steps": 128, "samples_per_insert": 8.0}
@@ -69,8 +79,12 @@ NO_MEMORY = {
     "rainbow",
     "crossq",
     "naf",
+    "cql",
+    "discrete_bcq",
 }
 """Algorithms that learn from single transitions."""
+RECORDED = ("bc", "marwil", "awac", "iql", "td3_bc", "cql", "discrete_cql", "discrete_bcq", "dqfd")
+"""Algorithms that learn from recorded steps, for which there is no preset."""
 LONG = pytest.mark.long
 IN_CI = (
     "cartpole-a3c",
@@ -144,7 +158,13 @@ def test_every_algorithm_has_a_line():
 
 
 def test_ci_makes_the_first_updates_of_every_algorithm():
-    assert {distrl.load(preset=name).config.algorithm.name for name in IN_CI} == ALGORITHMS.keys()
+    assert {distrl.load(preset=name).config.algorithm.name for name in IN_CI} == ALGORITHMS.keys() - {*RECORDED}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", others_in_long(RECORDED, kept=("bc", "iql", "discrete_bcq")))
+def test_an_algorithm_of_recorded_steps_also_trains_from_those_of_its_actors(name, tmp_path):
+    trained(configured(name, dict(FIRST)[name], "fc"), tmp_path / "run")
 
 
 @pytest.mark.long

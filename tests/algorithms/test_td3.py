@@ -95,6 +95,51 @@ def test_the_policy_moves_with_every_second_update_and_targets_follow_then(fresh
     assert traces(algorithm._step) == 1
 
 
+@pytest.mark.parametrize("valid", [np.ones((1, N), bool), np.arange(N)[None] != 2], ids=["all valid", "not all"])
+def test_with_bc_the_policys_loss_is_that_of_a_slow_twin(valid):
+    """lambda is of the valid rows' values; all else is TD3's."""
+    algorithm, networks = arm.make("td3_bc", value_weight=1.5)
+    batch = arm.transitions(valid=valid)
+    for network in networks.values():
+        network.online.set_weights([3.0 * weight for weight in network.online.get_weights()])
+        network.update_target_network()
+    noise = np.asarray(keras.random.normal((N, 2), seed=keras.random.SeedGenerator(3)))
+    before = batch.observations["observation"][0]
+    greedy = arm.scaled(networks["main"].online.predict({"observation": before}))
+    of_greedy = values(networks["critic"].online, before, greedy)[0]
+    rows, _ = twin(networks, batch, noise)
+    counted = np.flatnonzero(valid[0])
+    scale = 1.5 / np.mean([abs(float(of_greedy[i])) for i in counted])
+    differences = greedy - arm.scaled(batch.actions["action"][0])
+    distances = [(differences[i, 0] ** 2 + differences[i, 1] ** 2) / 2 for i in range(N)]
+    weights = batch.importance_weights
+    expected = np.mean([weights[i] * (distances[i] - scale * of_greedy[i]) for i in counted])
+    told = algorithm.update(networks, batch).metrics
+    found = {name: told[name] for name in ("policy_loss", "critic_loss", "value_scale", "imitation_loss")}
+    assert found == pytest.approx(
+        {
+            "policy_loss": expected,
+            "critic_loss": rows["critic"][counted].mean(),
+            "value_scale": scale,
+            "imitation_loss": np.mean([distances[i] for i in counted]),
+        },
+        rel=1e-4,
+    )
+
+
+def test_bc_alone_imitates():
+    """With the weight 0 the policy goes to what was recorded: a function of the observation."""
+    algorithm, networks = arm.make("td3_bc", value_weight=0.0, policy_every_updates=1)
+
+    def batch(seed):
+        given = arm.transitions(seed)
+        right = np.tanh(given.observations["observation"][0, :, :2])
+        return given._replace(actions={"action": (arm.LOW + (right + 1) / 2 * (arm.HIGH - arm.LOW))[None]})
+
+    told = [algorithm.update(networks, batch(seed)).metrics["imitation_loss"] for seed in range(300)]
+    assert np.mean(told[-20:]) < 0.1 * np.mean(told[:20])
+
+
 def test_each_loss_moves_its_own_variables_alone(fresh):
     arm.assert_each_loss_moves_its_own_variables_alone(fresh[0], arm.transitions())
 

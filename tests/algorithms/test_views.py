@@ -163,7 +163,7 @@ def gradient_of(algorithm, batch):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["tqc", "ddpg"])
+@pytest.mark.parametrize("name", ["tqc", "ddpg", "iql", "awac", "td3_bc"])
 def test_everything_learns_and_a_restored_training_goes_on_bit_by_bit(recurrent, name):
     algorithm, networks = recurrent(name)
     before = {key: trained(network.online) for key, network in networks.items()}

@@ -23,8 +23,7 @@ WARM = {
     "mean_return_100": None,
     "wall_s": 30.0,
 }
-LEARNER = {
-    **WHERE,
+MEASURED = {
     "frames_per_update": 10_240,
     "update_s": 0.05,
     "flops_per_update": 5e11,
@@ -32,6 +31,13 @@ LEARNER = {
     "batch_bytes": 10**8,
     "feed_s": 0.1,
     "copy_s": 0.04,
+}
+RATES = {
+    "frames_per_s": 204_800.0,
+    "flops_per_s": 1e13,
+    "peak_flops_per_s": 4e14,
+    "decoded_frames_per_s": 102_400.0,
+    "copied_frames_per_s": 256_000.0,
 }
 GPU = Machine(True, "one GPU, driver 580.65.06, JAX 0.10.2")
 NO_GPU = Machine(False, "no GPU, JAX 0.10.2")
@@ -61,10 +67,31 @@ def test_figures_that_are_not_known_are_left_out():
     assert line.endswith("| 250,000 frames/s | ≥ 200000, met |")
 
 
-@pytest.mark.parametrize(("update_s", "verdict"), [(0.04, "met"), (0.06, "**missed**")])
-def test_bfloat16_is_to_be_faster_than_float32(update_s, verdict):
-    slower = {"name": "alone-nature-float32", **LEARNER}
-    halved = {"name": "alone-nature-bfloat16", **LEARNER, "update_s": update_s}
+@pytest.mark.parametrize(
+    ("compiled", "told"), [(True, ("9.5 s", "≤ 10, met")), (False, ("9.5 s with an empty cache", "–"))]
+)
+def test_a_training_that_finds_no_program_is_not_called_warm(compiled, told, tmp_path, monkeypatch):
+    def run(arguments, limit_s, variables):
+        run_dir = tmp_path / "runs/pong-warm"
+        run_dir.mkdir(parents=True)
+        summary = dict.fromkeys(("env_steps_per_s", "updates", "learner_idle_share", "actors_blocked_share"), None)
+        written = {**summary, "mean_return_100": None, "wall_s": 30.0, "time_to_first_update_s": 9.5}
+        (run_dir / "summary.json").write_text(json.dumps(written))
+
+    monkeypatch.setattr(gpu, "run", run)
+    if compiled:
+        (tmp_path / "caches/pong/distrl/jax").mkdir(parents=True)
+        (tmp_path / "caches/pong/distrl/jax/a-cache").touch()
+    found = gpu.measure("pong-warm", 20.0, [], tmp_path, 60.0)
+    (line,) = rows_of({"name": "pong-warm", **WHERE, **found})
+    actors = f"{found['actors']} actor{'s' if found['actors'] > 1 else ''}"
+    assert line == f"| `pong-warm`: the same, from the cache, {actors} | first update after {told[0]} | {told[1]} |"
+
+
+@pytest.mark.parametrize(("rate", "verdict"), [(250_000.0, "met"), (200_000.0, "**missed**")])
+def test_bfloat16_is_to_be_faster_than_float32(rate, verdict):
+    slower = {"name": "alone-nature-float32", **WHERE, **RATES}
+    halved = {"name": "alone-nature-bfloat16", **WHERE, **RATES, "frames_per_s": rate}
     first, second = rows_of(slower, halved)
     assert first.endswith("| 204,800 frames/s; 10 of 400 TFLOP/s; one thread decodes 102,400/s; copies 256,000/s | – |")
     assert second.endswith(f"| above float32, {verdict} |")
@@ -163,12 +190,12 @@ def test_the_learner_alone_and_feeding_are_benchmarks_of_their_own(tmp_path, mon
         commands.append(arguments)
         folder = tmp_path / arguments[-1]
         folder.mkdir()
-        results = [{**LEARNER, "frames_per_s": [1.0, 3.0, 2.0]}]
+        results = [{**MEASURED, "frames_per_s": [1.0, 3.0, 2.0]}]
         (folder / f"{arguments[1].partition('.')[2]}.json").write_text(json.dumps({"results": results}))
 
     monkeypatch.setattr(gpu, "run", run)
     found = gpu.measure("alone-resnet-bfloat16", 20.0, [], tmp_path, 60.0)
-    assert found == {name: value for name, value in LEARNER.items() if name not in WHERE}
+    assert found == pytest.approx(RATES)
     assert gpu.measure("feeding", 20.0, [], tmp_path, 60.0) == {"fed_frames_per_s": 3.0}
     out = str(tmp_path / "alone-resnet-bfloat16")
     of_case = ["--only", "resnet-bfloat16", "--unrolls", "4", "--seconds", "1"]

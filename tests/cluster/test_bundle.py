@@ -1,5 +1,6 @@
 """`make bundle` for Python 3.12: installed without a network into an environment with JAX alone, it trains CartPole."""
 
+import platform
 import shutil
 import subprocess
 from contextlib import closing
@@ -28,7 +29,7 @@ def other_python():
 def bundle():
     """The bundle's folder, made anew."""
     subprocess.run(["make", "bundle", f"BUNDLE_PYTHON={PYTHON}"], cwd=ROOT, check=True)
-    return ROOT / f"build/bundle-{PYTHON}"
+    return ROOT / f"build/bundle-{PYTHON}-{platform.machine()}"
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ class Watched:
     def stop_and_check(self, resumed):
         """Stop the run: its accounts are exact, it has resumed from at least so many updates, and nothing is left."""
         assert self.bed.run("stop", RUN_ID).returncode == 0
-        wait_until(lambda: self.bed.job["state"] == "ended", "it has ended")
+        wait_until(lambda: self.bed.job["state"] == "stopped", "it has ended")
         summary = Summary.read(self.run_dir / "summary.json")
         assert (summary.exit_code, summary.imbalance) == (0, 0)
         assert summary.resumed_updates >= resumed

@@ -99,8 +99,8 @@ def test_an_unknown_key_names_the_nearest_valid_one(tree, line):
         (
             {"network": {"heads_parameters": [{"distribution": "beta"}]}},
             "network.heads_parameters.0: {distribution: beta} must have a kind of "
-            "policy, ppo, acer_policy, value, q, dueling_q, ensemble_q, categorical_q, rainbow_q, quantile_q, naf, "
-            "q_value, quantile_q_value, twin_q, deterministic_policy, classification, embedding",
+            "policy, ppo, acer_policy, value, q, dueling_q, ensemble_q, constrained_q, categorical_q, rainbow_q, "
+            "quantile_q, naf, q_value, quantile_q_value, twin_q, deterministic_policy, classification, embedding",
         ),
         (
             {"network": {"middleware_parameters": {"kind": "lstmm"}}},

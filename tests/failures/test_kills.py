@@ -2,9 +2,12 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
+from distrl.inference.place import socket_path
+from distrl.roles.description import RunDescription
 from tests.waiting import lasts
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
@@ -75,6 +78,31 @@ def test_a_killed_learner_resumes_from_the_newest_checkpoint(start_run, endless)
     assert summary.trained == summary.updates + summary.rolled_back
     assert 0 <= summary.rolled_back <= 10 + 1
     assert saved >= 20
+
+
+def test_a_killed_inference_server_is_replaced_its_actors_go_on_and_nothing_is_left(start_run, unhurried):
+    run = start_run(*unhurried, "--set", "actors.inference=host")
+    run.wait_for_updates(1)
+    launch = RunDescription.model_validate_json(run.backend.config_json()).launch
+    directory, redis, pids = Path("/dev/shm", f"distrl-inference-{launch}"), run.socket, run.pids
+    assert socket_path(directory).is_socket()
+    run.kill("inference")
+    run.wait_until(lambda: run.role("inference").incarnation == 2, "another server")
+    trained = run.backend.unrolls.highest()
+    assert trained.keys() == {(0, 1), (1, 1)}
+    run.wait_until(
+        lambda: all(number >= trained[actor] + 3 for actor, number in run.backend.unrolls.highest().items()),
+        "unrolls of the same actors are trained on",
+    )
+    pids += run.pids
+    run.process.terminate()
+    summary = run.finish()
+    assert (run.process.returncode, summary.stop_reason, summary.error) == (0, "SIGTERM", None)
+    assert (summary.restarts, summary.imbalance, summary.lost, sum(summary.dropped.values())) == (1, 0, 0, 0)
+    assert "inference 0 ended (signal 9); starting again" in run.told
+    assert not any(map(run.alive, pids))
+    assert not directory.exists()
+    assert not redis.parent.exists()
 
 
 def test_nothing_is_left_of_a_run_whose_parent_was_killed(start_run, unhurried):

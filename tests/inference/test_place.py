@@ -4,7 +4,7 @@ from contextlib import ExitStack
 import pytest
 
 from distrl.inference import place
-from distrl.inference.place import held_alone, host_directory, socket_path
+from distrl.inference.place import held_alone, host_directory, is_awaited, socket_path, waiting_for_place
 
 
 def test_processes_of_one_launch_meet_in_a_private_directory_that_the_last_one_removes(tmp_path, monkeypatch):
@@ -36,3 +36,9 @@ def test_one_process_at_a_time_is_the_server(tmp_path):
             assert not held
     with held_alone(tmp_path) as held:
         assert held
+
+
+def test_the_server_can_tell_whether_others_wait_for_its_place(tmp_path):
+    with waiting_for_place(tmp_path), waiting_for_place(tmp_path):
+        assert is_awaited(tmp_path)
+    assert not is_awaited(tmp_path)

@@ -17,6 +17,7 @@ from distrl.inference.place import socket_path
 from distrl.inference.server import InferenceServer
 from distrl.inference.versions import Versions
 from distrl.networks.policy.description import BundleDescription
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -24,20 +25,18 @@ def serving(tmp_path, remembering):
     """A server in a thread, and a function that connects to it."""
     _, bundle = remembering
     description = BundleDescription.from_json(bundle.description)
-    server = InferenceServer(description, Versions(bundle, lambda: None, tmp_path), tmp_path)
-    stop, opened = threading.Event(), []
+    stop, listening, opened = threading.Event(), threading.Event(), []
+    versions = Versions(bundle, lambda: None, tmp_path)
+    server = InferenceServer(description, versions, tmp_path, lambda state: listening.set())
     thread = threading.Thread(target=server.serve, args=(stop.is_set,))
     thread.start()
 
     def connect():
-        while True:
-            opened.append(socket.socket(socket.AF_UNIX))
-            opened[-1].settimeout(60)
-            try:
-                opened[-1].connect(str(socket_path(tmp_path)))
-                return opened[-1]
-            except (FileNotFoundError, ConnectionRefusedError):  # it has not begun yet
-                continue
+        assert listening.wait(PATIENCE_S)
+        opened.append(socket.socket(socket.AF_UNIX))
+        opened[-1].settimeout(PATIENCE_S)
+        opened[-1].connect(str(socket_path(tmp_path)))
+        return opened[-1]
 
     connect.description = description
     yield connect

@@ -1,5 +1,7 @@
 """Weights of a host's server: what its successor finds, and what is forgotten."""
 
+import pytest
+
 from distrl.config.schedules import Progress
 from distrl.inference import versions
 from distrl.inference.versions import Versions
@@ -38,3 +40,10 @@ def test_a_successor_keeps_what_other_actors_may_still_ask_for(tmp_path, remembe
     late.follow(10, 8, newest=True)
     late.keep({10})
     assert late.policy(8) is None
+
+
+def test_the_provider_is_the_one_that_computes_and_not_the_one_that_was_wanted(tmp_path, remembering):
+    """As on a host without a GPU, or whose ONNX Runtime is the one for the CPU."""
+    with pytest.warns(UserWarning, match="CUDAExecutionProvider"):
+        made = Versions(remembering[1], lambda: None, tmp_path, 1, ("CUDAExecutionProvider", "CPUExecutionProvider"))
+    assert made.provider == "CPUExecutionProvider"

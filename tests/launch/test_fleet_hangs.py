@@ -50,6 +50,24 @@ def test_an_environment_that_hangs_shows_in_every_heartbeat(watch, state):
     assert watch.overdue(replace(STATUS, state=state, last_step_age_s=10.5)).age_s == 10.5
 
 
+@pytest.mark.parametrize(
+    ("role", "state", "missing"),
+    [
+        ("actor", "acting", "environment step"),
+        ("actor", "waiting: room", "heartbeat"),
+        ("evaluator", "evaluating", "environment step"),
+        ("evaluator", "waiting: weights", "heartbeat"),
+        ("inference", "serving", "answer"),
+        ("inference", "waiting: actors", "heartbeat"),
+    ],
+)
+def test_the_reason_names_what_a_role_of_this_kind_has_not_done(watch, until, role, state, missing):
+    status = replace(STATUS, role=role, state=state, last_step_age_s=0.0)
+    assert watch.overdue(status) is None
+    until(11.0)
+    assert watch.overdue(status).why == f"no {missing} for 11 s (environment.step_timeout_s)"
+
+
 def test_a_role_that_hangs_while_it_makes_its_environment_is_replaced_before_the_run_stalls():
     stall_s = RunConfig().learner.stall_timeout_s
     assert RunConfig().making_timeout_s == stall_s / 2

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from distrl.config import RunConfig
+from distrl.config.actors import ActorsConfig
 from distrl.errors import ConfigError, FencedError, MissingRunError, OutageError, RunKeyError
 from distrl.interrupt import Interrupt
 from distrl.launch import fleet, joined_actors
@@ -55,7 +56,7 @@ class Joined:
         return self.parent.run()
 
     def beats(self, role, **changes):
-        status = RoleStatus("actor", role.id, 1, "host", 1, "acting", beat=1)
+        status = RoleStatus(role.kind, role.id, 1, "host", 1, "acting", beat=1)
         return lambda: self.backend.registry.beat(replace(status, **changes))
 
     def dies(self, role, code, says=None):
@@ -105,6 +106,21 @@ def test_no_more_actors_import_at_a_time_than_there_are_cores(joined):
 
     joined.outcome(
         *(nothing, nothing, lambda: started(2), joined.beats(FIRST), nothing, lambda: started(3), joined.stops),
+        count=5,
+    )
+
+
+def test_an_inference_server_that_reports_is_not_taken_for_the_actor_with_its_number(joined):
+    shared = joined.run.config.model_copy(update={"actors": ActorsConfig(inference="host")})
+    joined.run = replace(joined.run, description=joined.run.description.model_copy(update={"config": shared}))
+
+    def started(*roles):
+        assert [handle.role for handle in joined.launcher.started] == [*roles]
+
+    server, first = Role("inference", FIRST.id), (FIRST, SECOND)
+    joined.outcome(
+        *(nothing, nothing, joined.beats(server), nothing, lambda: started(server, *first)),
+        *(joined.beats(FIRST), nothing, lambda: started(server, *first, Role("actor", 10_002)), joined.stops),
         count=5,
     )
 

@@ -114,8 +114,12 @@ def test_a_learner_whose_log_is_gone_is_told_of_by_its_exit_code(world):
 
 @pytest.mark.parametrize("obeys", [True, False])
 @pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("state", ["starting: importing the framework", f"{COMPILING}, 25 s"])
 @pytest.mark.parametrize(("code", "name"), [(130, "Ctrl-C"), (0, "SIGTERM")])
-def test_a_learner_that_is_starting_is_ended_at_once_and_that_is_no_error(world, monkeypatch, obeys, again, code, name):
+def test_a_learner_that_starts_or_compiles_is_ended_at_once_and_that_is_no_error(
+    world, monkeypatch, obeys, again, state, code, name
+):
+    """It has nothing to save, and neither an import nor a compiler can be interrupted."""
     monkeypatch.setattr(supervise, "STARTING_GRACE_S", 0.0)
     monkeypatch.setattr(supervise, "LEARNER_GRACE_S", 1e6)
 
@@ -125,7 +129,8 @@ def test_a_learner_that_is_starting_is_ended_at_once_and_that_is_no_error(world,
         world.interrupt.code, world.interrupt.name = code, name
 
     trained = (world.beats(LEARNER, state="training", incarnation=4), world.dies(LEARNER, -9), nothing)
-    starts = world.beats(LEARNER, state="starting: importing the framework", incarnation=0)
+    incarnation = 5 if state.startswith(COMPILING) else 0
+    starts = world.beats(LEARNER, state=state, incarnation=incarnation)
     outcome = world.run(*(trained if again else ()), starts, press)
     assert (outcome.exit_code, outcome.stop_reason, outcome.error) == (code, name, None)
     assert world.launcher.of(LEARNER)[-1].asked == (["terminate"] if obeys else ["terminate", "kill"])
@@ -156,7 +161,8 @@ def test_a_learner_that_another_kills_while_it_saves_had_no_30_s(world):
     assert (outcome.exit_code, outcome.error) == (1, "learner did not end cleanly: signal 9")
 
 
-def test_a_learner_that_begins_to_train_while_it_is_asked_to_end_has_time_to_save(world, monkeypatch):
+@pytest.mark.parametrize("before", [(), (f"{COMPILING}, 25 s",)])
+def test_a_learner_that_begins_to_train_while_it_is_asked_to_end_has_time_to_save(world, monkeypatch, before):
     monkeypatch.setattr(supervise, "STARTING_GRACE_S", 0.0)
     monkeypatch.setattr(supervise, "LEARNER_GRACE_S", 0.05)
 
@@ -166,8 +172,21 @@ def test_a_learner_that_begins_to_train_while_it_is_asked_to_end_has_time_to_sav
         monkeypatch.setattr(learner, "terminate", world.beats(LEARNER, state="training"))
         world.interrupt.code, world.interrupt.name = 0, "SIGTERM"
 
-    outcome = world.run(press)
+    outcome = world.run(*(world.beats(LEARNER, state=state) for state in before), press)
     assert outcome.error == "learner did not end cleanly: killed after 0.05 s"
+
+
+def test_a_learner_that_begins_to_compile_while_it_is_asked_to_end_has_nothing_to_save(world, monkeypatch):
+    monkeypatch.setattr(supervise, "LEARNER_GRACE_S", 0.05)
+
+    def press():
+        learner = world.launcher.of(LEARNER)[0]
+        learner.obeys = False
+        monkeypatch.setattr(learner, "terminate", world.beats(LEARNER, state=f"{COMPILING}, 1 s"))
+        world.interrupt.code, world.interrupt.name = 0, "SIGTERM"
+
+    outcome = world.run(world.beats(LEARNER, state="training"), press)
+    assert (outcome.exit_code, outcome.error) == (0, None)
 
 
 def test_an_actor_joined_by_hand_that_falls_silent_is_forgotten_and_gives_its_ticket_back(world):
@@ -435,6 +454,16 @@ def test_an_environment_that_keeps_hanging_ends_the_run_with_3(world):
     outcome = world.run(hangs, nothing, nothing, actors={"restart_budget": 0})
     assert (outcome.exit_code, outcome.stop_reason) == (3, "restart budget spent")
     assert "no environment step for 100 s" in outcome.error
+
+
+def test_an_inference_server_that_keeps_hanging_is_no_failure_of_the_environment(world):
+    hangs = world.beats(Role("inference"), state="serving", last_step_age_s=100.0)
+    outcome = world.run(hangs, nothing, nothing, actors={"restart_budget": 0, "inference": "host"})
+    assert (outcome.exit_code, outcome.stop_reason) == (1, "restart budget spent")
+    assert outcome.error == (
+        "inference 0 ended more often than actors.restart_budget 0 allows "
+        "(signal 9: no answer for 100 s (environment.step_timeout_s))"
+    )
 
 
 def test_an_actor_that_waits_is_not_hung_however_long(world):

@@ -267,7 +267,7 @@ def prepared(toy_config, toy_spec, tmp_path):
 
 @pytest.fixture
 def acting():
-    """Makes a feed whose actor acts whenever a batch is wanted, as in deterministic mode; closes its environment."""
+    """Makes batches of an actor that acts whenever one is wanted, as in deterministic mode; closes its environment."""
     environments = []
 
     def make(made, *, stop=lambda: False):
@@ -280,7 +280,7 @@ def acting():
         def make_source(act):
             return made.make_source(stop, act)
 
-        return InlineSource(actor, make_source, backend, config.learner.stall_timeout_s)
+        return made.make_batches(InlineSource(actor, make_source, backend, config.learner.stall_timeout_s))
 
     yield make
     for environment in environments:

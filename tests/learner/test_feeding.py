@@ -1,23 +1,18 @@
 """Batches joined by threads in memory that is used again: the same arrays as without, and none under an update."""
 
-import subprocess
-import sys
 import threading
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from distrl import frames
-from distrl.learner import feeding
-from distrl.learner.feeding import Buffers, Joining, feed_threads
+from distrl import frames, machine
+from distrl.buffers import LEAST_BYTES
+from distrl.learner.feeding import Joining, feed_threads
 from distrl.types import Unroll, UnrollHeader
 from distrl.unroll_schema import UnrollSchema
 
 T, B, FRAMES = 3, 5, 4
-LARGE = (feeding.LEAST_BYTES,)
-BYTE = np.dtype("uint8")
 
 
 def an_unroll(number):
@@ -46,7 +41,7 @@ def beside(arrays):
     return np.concatenate(arrays, axis=1)
 
 
-@pytest.mark.parametrize("threads", [1, 2, 7])
+@pytest.mark.parametrize("threads", [1, 2, 7])  # whole unrolls, then parts of them
 def test_batches_are_the_unrolls_side_by_side_whatever_the_threads(threads):
     joining = Joining(2, {"picture": FRAMES}, threads)
     for first in (0, 2, 4):  # in memory that is used again
@@ -137,66 +132,6 @@ def test_what_is_kept_of_a_batch_is_never_written_to(keep, threads):
         np.testing.assert_array_equal(np.array(kept), copied)
 
 
-def test_memory_is_used_again_once_no_array_refers_to_it():
-    buffers = Buffers()
-    array = buffers.empty(LARGE, BYTE)
-    at, view = array.ctypes.data, array[1:][2:].reshape(-1, 1)
-    del array
-    other = buffers.empty(LARGE, BYTE)
-    assert other.ctypes.data != at
-    del view
-    assert buffers.empty((LARGE[0] // 4,), np.dtype("float32")).ctypes.data == at
-    assert at % 64 == 0
-
-
-def test_another_thread_may_end_an_arrays_use():
-    buffers = Buffers()
-    held = [buffers.empty(LARGE, BYTE)]
-    at = held[0].ctypes.data
-    ends = threading.Thread(target=held.clear)
-    ends.start()
-    ends.join()
-    assert buffers.empty(LARGE, BYTE).ctypes.data == at
-
-
-def test_memory_outlives_its_buffers():
-    array = Buffers().empty(LARGE, BYTE)
-    array[:] = 7
-    assert array.sum() == 7 * LARGE[0]
-
-
-SHARED_WITH_JAX = """
-import gc
-
-import jax
-import numpy as np
-from distrl.learner.feeding import LEAST_BYTES, Buffers
-
-buffers = Buffers()
-array = buffers.empty((LEAST_BYTES,), np.dtype("uint8"))
-array[:] = 1
-at = array.ctypes.data
-theirs = jax.device_put(array)
-assert theirs.unsafe_buffer_pointer() == at  # JAX on the CPU copies nothing
-del array
-other = buffers.empty((LEAST_BYTES,), np.dtype("uint8"))
-other[:] = 2
-assert (np.asarray(theirs) == 1).all()
-del theirs, other
-gc.collect()  # JAX lets go of arrays at its next call, or here
-both = [buffers.empty((LEAST_BYTES,), np.dtype("uint8")) for _ in range(2)]
-assert at in [array.ctypes.data for array in both]
-"""
-
-
-@pytest.mark.skipif(find_spec("jax") is None, reason="needs JAX")
-def test_memory_that_jax_shares_is_not_written_to():
-    done = subprocess.run(
-        [sys.executable, "-c", SHARED_WITH_JAX], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.mark.parametrize(
     ("cores", "paths", "threads"),
     [
@@ -209,10 +144,10 @@ def test_memory_that_jax_shares_is_not_written_to():
     ],
 )
 def test_threads_are_as_many_as_cores_are_left(monkeypatch, toy_config, toy_spec, cores, paths, threads):
-    monkeypatch.setattr(feeding.os, "sched_getaffinity", lambda _: range(cores), raising=False)
+    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: range(cores), raising=False)
     config = toy_config(**{"actors__count": 1} | paths)
     small = UnrollSchema.of(toy_spec, 4, 2, {})
-    large = UnrollSchema.of(toy_spec, 4, feeding.LEAST_BYTES, {})
+    large = UnrollSchema.of(toy_spec, 4, LEAST_BYTES, {})
     assert feed_threads(config, large) == threads
     given = config.learner.feed_threads
     assert feed_threads(config, small) == (1 if given == "auto" or config.deterministic else given)

@@ -8,6 +8,7 @@ import pytest
 
 from distrl import nest
 from distrl.errors import ExitError
+from distrl.learner import preparation
 from distrl.learner.nonfinite import NonFiniteBatchError
 from distrl.learner.publisher import StalenessBound
 from distrl.memory_backend.codec import decode_unroll, decode_weights, encode_unroll
@@ -19,7 +20,7 @@ def learner(prepared, acting, toy_config):
 
     def make(config=None, k=None):
         made = dataclasses.replace(prepared(config or toy_config()), staleness=StalenessBound(k))
-        return made.make_learner(made.make_batches(acting(made), lambda: None)), made
+        return made.make_learner(acting(made)), made
 
     return make
 
@@ -123,6 +124,14 @@ def test_a_feed_that_was_stopped_ends_the_step(learner, monkeypatch):
     assert trainer.step() is None
     assert (trainer.state.updates, published(made).version) == (0, 1)
     assert equal(online(made), before)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_what_the_learner_normalises_stays_on_the_host(prepared, toy_config, monkeypatch, normalize):
+    given, observation = [], {"observation": {"normalize": normalize}}
+    monkeypatch.setattr(preparation, "placement", lambda *arguments: given.append(arguments))
+    prepared(toy_config(network__input_embedders_parameters=observation)).make_source(lambda: True)
+    assert given[-1] == (1, {}, {"observation"} if normalize else set())
 
 
 def with_huge_rewards(made):

@@ -92,7 +92,8 @@ class Run:
             60.0,
         )
         self.feed = feed
-        self.session = Session(self.made, feed, self.snapshots.append, lambda: False, [InlineActor(self.actor)])
+        batches = self.made.make_batches(feed)
+        self.session = Session(self.made, batches, self.snapshots.append, lambda: False, [InlineActor(self.actor)])
         self.learner = self.session.learner
         self.state = self.made.state
 

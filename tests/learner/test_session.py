@@ -27,6 +27,7 @@ from distrl.memory_backend.codec import decode_unroll, decode_weights, encode_un
 from distrl.memory_backend.records import Evaluation
 from distrl.memory_backend.stream import QueueCaps
 from distrl.metrics.counters import Waits
+from distrl.networks.framework.precision import Precision
 from distrl.networks.policy.description import BundleDescription
 from distrl.types import Weights
 from tests.faults.failover import promote, replica_of
@@ -47,6 +48,18 @@ def test_force_cpu_reaches_the_framework_and_the_variables(prepared, toy_config,
     assert configured[0]["device"] == ("cpu" if force_cpu else "auto")
     variables = made.networks["main"].online.model.variables
     assert all(variable.value.device.endswith("CPU:0") for variable in variables)  # in these tests in any case
+
+
+@pytest.mark.parametrize(
+    ("given", "told"), [("float32", "float32: network.compute_dtype"), ("auto", "bfloat16: the GPU is faster in it")]
+)
+def test_the_data_type_is_logged_with_its_reason(prepared, acting, toy_config, monkeypatch, caplog, given, told):
+    caplog.set_level(logging.INFO)
+    for module in ("networks.network", "learner.preparation"):
+        monkeypatch.setattr(f"distrl.{module}.fastest", lambda: Precision("bfloat16", "the GPU is faster in it"))
+    made = prepared(toy_config(network__compute_dtype=given))
+    made.make_learner(acting(made))
+    assert f"the network computes in {told}" in caplog.messages
 
 
 # ----------------------------------------------------------------------------------------------------- one training
@@ -94,6 +107,9 @@ class Recording(Attendant):
     def begin(self):
         self.calls.append("begin")
 
+    def started(self):
+        self.calls.append("started")
+
     def steer(self, config):
         self.calls.append("steer")
 
@@ -117,8 +133,15 @@ def test_an_attendant_is_called_from_the_beginning_to_the_end(prepared, acting, 
     session = Session(made, acting(made), lambda snapshot: None, lambda: False, [recording])
     session.waits_on()
     assert session.run() == "updates"
-    calls = ["begin", "steer", "attend", "attend", "end updates", "saved 2", "close None"]
+    calls = ["begin", "steer", "started", "attend", "attend", "end updates", "saved 2", "close None"]
     assert recording.calls == ["wait", *calls]
+
+
+def test_nothing_is_started_for_a_run_that_is_resumed_at_its_end(prepared, acting, toy_config):
+    made, recording = prepared(toy_config(stop__updates=2)), Recording()
+    made.state.updates = 2
+    assert Session(made, acting(made), lambda snapshot: None, lambda: False, [recording]).run() == "updates"
+    assert "started" not in recording.calls
 
 
 def test_every_attendant_is_closed_although_another_one_fails(prepared, acting, toy_config):
@@ -635,7 +658,7 @@ class Learning:
     def __init__(self, made):
         self.stop = threading.Event()
         self.feed = Prefetch(made.make_source(self.stop.is_set), self.stop.is_set)
-        self.session = Session(made, self, lambda snapshot: None, self.stop.is_set)
+        self.session = Session(made, made.make_batches(self), lambda snapshot: None, self.stop.is_set)
         self.lags = []
 
     def collect(self):

@@ -13,6 +13,8 @@ def test_role_states_are_summed_up():
     )
     evaluator = {"role": "evaluator", "id": 0, "state": "waiting: weights"}
     assert role_states([ACTOR, evaluator]) == "evaluator waiting: weights, 1 actor starting"
+    server = {"role": "inference", "id": 0, "state": "waiting: actors"}
+    assert role_states([ACTOR, server]) == "1 actor starting, 1 inference server waiting: actors"
 
 
 @pytest.mark.parametrize(

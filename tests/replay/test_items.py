@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distrl import frames
+from distrl import buffers, frames
 from distrl.config.replay import ReplayParameters
 from distrl.config.schedules import Progress
+from distrl.replay import ring
 from distrl.replay.memory import Replay
 from distrl.replay.ring import UnrollRing, slot_forms
 from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader
@@ -192,6 +193,36 @@ def check_steps(batch, unroll, mine, theirs, names):
         assert np.array_equal(batch.actions[name][mine], unroll.actions[name][theirs])
     for name in names:
         assert getattr(batch, name)[mine] == getattr(unroll, name)[theirs]
+
+
+@pytest.mark.parametrize(("item", "length"), [CASES[1], CASES[-2]])
+def test_large_arrays_are_the_same_in_memory_that_is_used_again(item, length, monkeypatch):
+    def samples(replay):
+        return [replay.sample(6, Progress()).batch for _ in range(5)]
+
+    def filled():
+        replay, states = make(item, "uniform", length, 2)
+        for seed in range(3):
+            replay.insert(random_unroll(np.random.default_rng(seed), length, 2, states))
+        return replay
+
+    small = samples(filled())
+    for module in (ring, buffers):
+        monkeypatch.setattr(module, "LEAST_BYTES", 1)
+    replay, kept = filled(), []
+    for expected in small:
+        batch = replay.sample(6, Progress()).batch
+        for name, rows in expected.observations.items():
+            np.testing.assert_array_equal(batch.observations[name], rows, strict=True)
+        np.testing.assert_array_equal(batch.actions["push"], expected.actions["push"], strict=True)
+        kept.append(batch.observations["picture"])  # and is never written to
+    for rows, expected in zip(kept, small, strict=True):
+        np.testing.assert_array_equal(rows, expected.observations["picture"])
+    places = {rows.ctypes.data for rows in kept}
+    del batch, rows, kept
+    assert replay.sample(6, Progress()).batch.observations["picture"].ctypes.data in places
+    with pytest.raises(AssertionError):
+        replay._ring.taken("valid", np.array([3]), np.array([0]), np.array([0]))
 
 
 def test_first_priorities_of_sequences_by_hand():

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from distrl.memory_backend.records import GpuLoad
-from distrl.roles import host_load
+from distrl.roles import host_load, machine
 from distrl.roles.host_load import HostMeter
 
 MEMORY = "MemTotal: 4000 kB\nMemFree: 100 kB\nMemAvailable: 3000 kB\n"
@@ -15,10 +15,11 @@ MEMORY = "MemTotal: 4000 kB\nMemFree: 100 kB\nMemAvailable: 3000 kB\n"
 @pytest.fixture
 def kernel(tmp_path, monkeypatch):
     """A directory whose files stand for the kernel's, and a function that writes them."""
-    for name, place in (("_STAT", "stat"), ("_MEMORY", "meminfo"), ("_GROUP", "group")):
+    for name, place in (("_STAT", "stat"), ("_MEMORY", "meminfo"), ("CONTROL_GROUP", "group")):
         monkeypatch.setattr(host_load, name, tmp_path / place)
+    monkeypatch.setattr(machine, "CONTROL_GROUP", tmp_path / "group")
     (tmp_path / "group").mkdir()
-    monkeypatch.setattr(host_load, "cores", lambda: 8)
+    monkeypatch.setattr(machine, "cores", lambda: 8)
 
     def write(**files):
         for name, text in files.items():

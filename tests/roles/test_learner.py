@@ -15,6 +15,7 @@ from distrl.roles.plan import Role
 from distrl.roles.trust import Trust
 
 pytestmark = pytest.mark.redis
+COMPILED = "the update has been traced in"
 
 
 @pytest.mark.parametrize(
@@ -51,11 +52,15 @@ def test_a_learner_trains_to_its_stop_condition_and_says_so_to_all(
     assert [snapshot["stop_reason"] for _, snapshot in backend.registry.snapshots("0")][-1] == "updates"
 
 
-def test_a_learner_that_is_asked_saves_and_leaves_the_run_to_others(described_run, run_key, redis_url, tmp_path: Path):
+def test_a_learner_that_is_asked_saves_and_leaves_the_run_to_others(
+    described_run, run_key, redis_url, tmp_path: Path, caplog
+):
+    caplog.set_level("INFO")
     backend = described_run()
     stop = threading.Event()
     stop.set()
     assert LearnerRole(Role("learner"), RunAddress(redis_url, tmp_path.name, Trust(run_key)), stop).run() == "asked"
+    assert caplog.text.count(COMPILED) == 1  # ahead of the first unroll, which never comes
     assert backend.registry.control().stop is None
     assert load_newest(tmp_path / "checkpoints") is not None
     # What it had published stays: the policy, and the first version of the weights.
@@ -89,6 +94,7 @@ def test_a_learner_that_does_not_find_the_runs_directory_goes_on_from_what_is_pu
     described_run, run_key, redis_url, tmp_path: Path, caplog
 ):
     """As on a host that does not share it."""
+    caplog.set_level("INFO")
     backend = described_run(learner={"batch_size": 2}, stop={"updates": 5})
     actor = ActorRole(Role("actor", 0), RunAddress(redis_url, tmp_path.name, Trust(run_key)), threading.Event())
     acting = threading.Thread(target=actor.run)
@@ -101,7 +107,9 @@ def test_a_learner_that_does_not_find_the_runs_directory_goes_on_from_what_is_pu
     backend.engine.call("HDEL", backend._run.keys.control, "stop")
     stop = threading.Event()
     stop.set()  # one that began anew would be asked before its first update
+    assert caplog.text.count(COMPILED) == 1
     assert LearnerRole(Role("learner"), address, stop).run() == "updates"
+    assert caplog.text.count(COMPILED) == 1  # no update is left to compile
     after = load_newest(tmp_path / "checkpoints")
     assert (after.step, after.meta["env_steps"]) == (5, before.meta["env_steps"])
     for name, array in before.arrays["main.online"].items():

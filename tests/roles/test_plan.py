@@ -58,6 +58,8 @@ def test_a_host_without_the_environment_starts_neither_actors_nor_an_evaluator()
             ["learner.threads=4", "learner.device=gpu", "actors.count=32", "evaluation.every_env_steps=1000"],
             [RoleNeed("learner", 1, 4, 1), RoleNeed("actor", 32, 1), RoleNeed("evaluator", 1, 1)],
         ),
+        # The server computes while its actors wait, with their cores, wherever they are.
+        (["actors.inference=host"], [RoleNeed("learner", 1, 1), RoleNeed("actor", 2, 1)]),
         (
             ["launch.start_actors=false", "memory.url=redis://box:6379"],
             [RoleNeed("learner", 1, 1)],

@@ -23,6 +23,7 @@ import numpy as np
 from keras import ops
 
 from distrl.networks.actions.family import Tensor
+from distrl.networks.framework.backend import loops
 from distrl.types import Batch
 
 
@@ -260,14 +261,24 @@ def _truncated(log_rhos: Tensor, bar: float | None) -> Tensor:
 
 
 def _accumulate(deltas: Tensor, decays: Tensor) -> Tensor:
-    """x_t = delta_t + decay_t x_{t+1} with x_T = 0, [T, N].
+    """x_t = delta_t + decay_t x_{t+1} with x_T = 0, [T, N], as constants to the gradient.
 
-    Unrolled in Python over unstacked rows. In a compiled TensorFlow function on one thread (N = 256, T = 32 and 128)
-    this is faster than rows by index, `ops.scan`, `ops.associative_scan` and recursive doubling.
+    A loop on JAX on a CPU: compiling CartPole's update (T = 64) takes 2.4 s of processor time instead of 4.4, and the
+    update as long. Elsewhere unrolled in Python over unstacked rows. In a compiled TensorFlow function on one thread
+    (N = 256, T = 32 and 128) this is faster than rows by index, `ops.scan`, `ops.associative_scan` and recursive
+    doubling.
     """
+    deltas, decays = ops.stop_gradient(deltas), ops.stop_gradient(decays)
+
+    def add(total: Tensor, row: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        total = row[0] + row[1] * total
+        return total, total
+
     total = ops.zeros_like(deltas[0])
+    if loops():
+        return ops.scan(add, total, (deltas, decays), reverse=True)[1]
     totals = []
-    for delta, decay in zip(reversed(ops.unstack(deltas)), reversed(ops.unstack(decays)), strict=True):
-        total = delta + decay * total
+    for row in zip(reversed(ops.unstack(deltas)), reversed(ops.unstack(decays)), strict=True):
+        total, _ = add(total, row)
         totals.append(total)
     return ops.stack(totals[::-1])

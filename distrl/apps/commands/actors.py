@@ -58,7 +58,7 @@ def actors(
     # Imported here: the help needs none of it.
     from distrl.interrupt import interruptible
     from distrl.launch.joined_actors import join_actors
-    from distrl.roles.machine import cores
+    from distrl.machine import cores
 
     to_join = _run_to_join(run_dir, run_id, redis_url, frozenset(allow or ()))
     with beating("actors"), interruptible() as interrupt:

@@ -113,7 +113,7 @@ def evaluate(
     began = time.monotonic()
     with _output_of_environments_apart():
         playing = play(subject, episodes=episodes or None, environments=environments, seed=seed, video=film)
-        ended, interrupted = _collect(playing, episodes)
+        ended, interrupted = collect(playing, episodes)
     report = _report(subject, ended, run, checkpoint, baseline, seed, complete=len(ended) == episodes)
     report["in"] = other
     report["wall_s"] = time.monotonic() - began
@@ -223,7 +223,7 @@ def _parse_action(text: str) -> tuple[str | None, Any]:
     return (name if equals else None), parse(value, f"--action {text}")
 
 
-def _collect(playing: "Iterator[Episode]", episodes: int) -> "tuple[list[Episode], bool]":
+def collect(playing: "Iterator[Episode]", episodes: int) -> "tuple[list[Episode], bool]":
     """Return the episodes that ended, and whether Ctrl-C came before all had; show progress if it takes long."""
     ended: list[Episode] = []
     try:

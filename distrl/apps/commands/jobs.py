@@ -121,7 +121,7 @@ def logs(
     if job is None:
         return
     state = state_of(job)
-    if state.state in ("gone", "failed") or (empty and state.state == "running"):
+    if state.state in ("gone", "failed", "interrupted") or (empty and state.state == "running"):
         report(job_words(job, state))
 
 

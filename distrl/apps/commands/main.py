@@ -28,6 +28,7 @@ from distrl.apps.commands import (
     config,
     control,
     dashboard,
+    data,
     doctor,
     env,
     evaluate,
@@ -68,6 +69,8 @@ app.add_typer(config.app, name="config", rich_help_panel="Look")
 network_app = App(help="Look at networks.")
 app.add_typer(network_app, name="network", rich_help_panel="Look")
 app.add_typer(env.app, name="env", rich_help_panel="Look")
+app.add_typer(data.app, name="data", rich_help_panel="Data")
+app.command("record", rich_help_panel="Data")(data.record)
 app.add_typer(redis.app, name="redis", rich_help_panel="Look")
 
 
@@ -131,6 +134,8 @@ def train(
     [cyan]distrl train --preset cartpole-impala --init-from runs/first@best[/]
 
     [cyan]distrl train --preset cartpole-ppo --seeds 1..5 --parallel 2[/]
+
+    [cyan]distrl train --env CartPole-v1 --algorithm dqn --actors 0 --data cartpole/random[/]
     """
     if layers.names_nothing and resume is not None and "://" in resume:
         loaded = stored_configuration(layers, resume)

@@ -132,8 +132,12 @@ class Layers:
             autocompletion=completion.algorithms,
         ),
     ] = None
+    data: Annotated[
+        str | None,
+        typer.Option("--data", metavar="NAME|FILE", help="Learn from these recorded episodes; with --actors 0."),
+    ] = None
     actors: Annotated[
-        int | None, typer.Option("--actors", metavar="N", help="Actor processes; 0: deterministic mode.")
+        int | None, typer.Option("--actors", metavar="N", help="Actor processes; 0: deterministic mode, or --data.")
     ] = None
     no_actors: Annotated[
         bool, typer.Option("--no-actors", help="Start none: actors of other hosts join by [cyan]distrl actors[/].")
@@ -206,7 +210,7 @@ class Layers:
         return load(self.preset, self.config, self.sets or (), self._flags(), self.track or ())
 
     def _flags(self) -> dict[str, Any]:
-        names = ("env", "algorithm", "actors", "launcher", "ray_address", "redis_url", "seed", "init_from")
+        names = ("env", "algorithm", "data", "actors", "launcher", "ray_address", "redis_url", "seed", "init_from")
         flags = {f"--{name.replace('_', '-')}": getattr(self, name) for name in names}
         return {**flags, "--no-actors": False if self.no_actors else None}
 

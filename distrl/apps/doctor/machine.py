@@ -12,10 +12,10 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from distrl import machine
 from distrl.apps.doctor.findings import Finding
 from distrl.errors import how_to_install
 from distrl.learner.replay_set_up import available_bytes
-from distrl.roles import machine
 
 GB = 1e9
 LEAST_CORES = 2

@@ -41,10 +41,30 @@ def examine_run(backend: Backend, run_id: str) -> Iterator[Finding]:
     description = RunDescription.read(backend.config_json(), run_id, backend.distrl_version())
     before = Reading.of(backend)
     time.sleep(BETWEEN_S)
-    config = description.config
-    yield from compared(
-        before, Reading.of(backend), config.learner.stall_timeout_s, joined=not config.launch.start_actors
-    )
+    config, now = description.config, Reading.of(backend)
+    timeout_s = config.learner.stall_timeout_s
+    if config.learns_from_data:
+        yield from learning_from_data(before, now, timeout_s)
+    else:
+        yield from compared(before, now, timeout_s, joined=not config.launch.start_actors)
+
+
+def learning_from_data(before: Reading, now: Reading, stall_timeout_s: float) -> Iterator[Finding]:
+    """Yield findings from two looks at a run without actors."""
+    yield _asked(now.control)
+    yield from _of_supervisor(now)
+    yield from _of_roles(now)
+    learner = next((role for role in now.roles if role.role == "learner"), None)
+    earlier = next((role for role in before.roles if role.role == "learner"), None)
+    if learner is None or earlier is None or now.control.paused or now.control.stop is not None:
+        return
+    steps = learner.env_steps - earlier.env_steps
+    if steps > 0:
+        yield Finding("ok", "progress", f"{steps / BETWEEN_S:,.0f} recorded steps/s")
+    elif learner.state == "training":
+        advice = f"the run ends as stalled {duration(stall_timeout_s)} after its last update (learner.stall_timeout_s)"
+        health: Health = "error" if learner.last_step_age_s > stall_timeout_s / 2 else "warning"
+        yield Finding(health, "progress", f"no update in {BETWEEN_S:g} s", advice)
 
 
 def compared(before: Reading, now: Reading, stall_timeout_s: float, *, joined: bool = False) -> Iterator[Finding]:
@@ -56,7 +76,8 @@ def compared(before: Reading, now: Reading, stall_timeout_s: float, *, joined: b
     yield _asked(now.control)
     awaits_actors = joined and now.control.stop is None and not any(role.role == "actor" for role in now.roles)
     yield from _of_supervisor(now)
-    yield from _of_roles(now, awaits_actors=awaits_actors)
+    yield from _of_roles(now)
+    yield _of_actors(now, awaits_actors=awaits_actors)
     yield from _of_unrolls(now.counts)
     if not awaits_actors:  # that time is no stall
         yield _progress(before, now, stall_timeout_s)
@@ -109,37 +130,38 @@ def _of_supervisor(now: Reading) -> Iterator[Finding]:
         yield Finding("error", "supervisor", told, advice)
 
 
-def _of_roles(now: Reading, *, awaits_actors: bool) -> Iterator[Finding]:
-    """Check learner and actors, and the ages of heartbeats."""
+def _of_roles(now: Reading) -> Iterator[Finding]:
+    """Check the learner, and the ages of heartbeats."""
     learners = [role for role in now.roles if role.role == "learner"]
-    actors = [role for role in now.roles if role.role == "actor"]
     if not learners:
         advice = "it takes seconds to start; otherwise see logs/learner.log, or join one: distrl learner --help"
         yield Finding("warning", "learner", "has not reported yet", advice)
     for role in learners:
         updated = "" if role.state.startswith("starting") else f", last update {duration(role.last_step_age_s)} ago"
         yield Finding("ok", "learner", f"{role.state}{updated}, {role.rss_mb:,.0f} MB")
-    wanted = None if now.control.autoscale else now.control.target_actors
-    short = wanted is not None and len(actors) < wanted
-    if not actors and now.control.stop is not None:
-        yield Finding("ok", "actors", "none: the run is stopping")
-    elif awaits_actors:
-        yield Finding(
-            "warning", "actors", "none: the run waits until some join", "on their hosts: distrl actors --help"
-        )
-    elif not actors:
-        advice = "see logs/actor-0.log, or let some join: distrl actors --help"
-        yield Finding("warning", "actors", "none has reported yet", advice)
-    elif short:
-        told = f"{role_states(_rows(actors))}, {wanted} requested"
-        yield Finding("warning", "actors", told, "they come one after the other")
-    else:
-        yield Finding("ok", "actors", role_states(_rows(actors)))
     for role, age_s in zip(now.roles, now.ages_s, strict=True):
         if age_s > SILENT_S:
             told = f"silent for {duration(age_s)}: process {role.pid} on {role.host}"
             advice = f"the run's own command, if it still runs, starts it again; see logs/{role.log}.log"
             yield Finding("error", role.name, told, advice)
+
+
+def _of_actors(now: Reading, *, awaits_actors: bool) -> Finding:
+    actors = [role for role in now.roles if role.role == "actor"]
+    wanted = None if now.control.autoscale else now.control.target_actors
+    short = wanted is not None and len(actors) < wanted
+    if not actors and now.control.stop is not None:
+        return Finding("ok", "actors", "none: the run is stopping")
+    if awaits_actors:
+        told = "none: the run waits until some join"
+        return Finding("warning", "actors", told, "on their hosts: distrl actors --help")
+    if not actors:
+        advice = "see logs/actor-0.log, or let some join: distrl actors --help"
+        return Finding("warning", "actors", "none has reported yet", advice)
+    if short:
+        told = f"{role_states(_rows(actors))}, {wanted} requested"
+        return Finding("warning", "actors", told, "they come one after the other")
+    return Finding("ok", "actors", role_states(_rows(actors)))
 
 
 def _rows(roles: Sequence[RoleStatus]) -> list[dict[str, str]]:

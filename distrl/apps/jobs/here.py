@@ -18,8 +18,8 @@ from distrl.apps.jobs.target import OVER, JobState, LogLine, Plan, Report
 from distrl.data_store.opening import open_objects, require_usable, usable_store
 from distrl.errors import ConfigError
 from distrl.launch.start import require_weights
+from distrl.machine import cores, gpu_models, memory_bytes
 from distrl.roles.framework import require_framework
-from distrl.roles.machine import cores, gpu_models, memory_bytes
 from distrl.roles.plan import role_needs
 from distrl.runs.directories import RunRecord, is_alive, open_run, process_mark
 from distrl.runs.summary import outcome

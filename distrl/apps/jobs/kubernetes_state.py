@@ -41,10 +41,10 @@ def state_of(job: Object | None, pods: Sequence[Object], warning: Callable[[str]
     pods = sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
     conditions = {each["type"]: each for each in _status(job).get("conditions", ()) if each["status"] == "True"}
     if "Complete" in conditions:
-        return JobState("ended", "", 0)
+        return JobState.of_code(0, "")
     if "Failed" in conditions:
         code, told = _end(pods[-1]) if pods else (None, "")
-        return JobState("failed", told or _words(conditions["Failed"]), code)
+        return JobState.of_code(code, told or _words(conditions["Failed"]))
     if "SuccessCriteriaMet" in conditions or "FailureTarget" in conditions:
         return JobState("stopping")
     if STOPPED in job["metadata"].get("annotations", {}):

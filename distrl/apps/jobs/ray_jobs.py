@@ -175,7 +175,7 @@ def _state(client: RayClient, record: JobRecord) -> JobState:
     if state == "failed":
         errors = [line.partition(_ERROR)[2] for line in told.splitlines() if _ERROR in line]
         reason = errors[-1] if errors else one_line(told)[:300]
-        return JobState(state, reason, details.driver_exit_code)
+        return JobState.of_code(details.driver_exit_code, reason)
     return JobState(state, exit_code=details.driver_exit_code)
 
 

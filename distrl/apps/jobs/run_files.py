@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from distrl.apps.jobs.record import JOB_LOG, JobRecord
-from distrl.apps.jobs.target import JobState, State
+from distrl.apps.jobs.target import JobState
 from distrl.errors import EXIT_INTERRUPTED
 from distrl.files import open_regular, read_small
 from distrl.launch.fleet import last_error
@@ -32,10 +32,8 @@ def ended_with(record: JobRecord, code: int, run: Run | None) -> JobState:
     """Return the state of a job that has ended with an exit code, by what its run has left."""
     if run is not None and run.summary is not None and run.summary.exit_code == code:
         return JobState.of(run.summary)
-    state: State = "failed" if code else "ended"
-    if code == EXIT_INTERRUPTED:
-        return JobState(state, "it was stopped before it began to train", code)
-    return JobState(state, _last_error(record) or f"it has ended with {code} and has left no summary", code)
+    early = "it was stopped before it began to train" if code == EXIT_INTERRUPTED else None
+    return JobState.of_code(code, early or _last_error(record) or f"it has ended with {code} and has left no summary")
 
 
 def _last_error(record: JobRecord) -> str | None:

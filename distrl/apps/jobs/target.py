@@ -6,20 +6,20 @@ confirm, the record, following logs, JSON, exit codes.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 from distrl.apps.jobs.record import Job, JobRecord, OpenRecord
-from distrl.errors import ConfigError
-from distrl.runs.summary import Summary, outcome
+from distrl.errors import EXIT_INTERRUPTED, ConfigError
+from distrl.runs.summary import RunEnd, Summary, outcome
 
 if TYPE_CHECKING:  # the plan of roles brings NumPy, which the command line's help does not need
     from distrl.roles.plan import RoleNeed
 
-State = Literal["waiting", "running", "stopping", "ended", "failed", "gone", "unknown", "damaged"]
-"""State of a job. waiting: it has no machine yet; failed: it has ended with an exit code other than 0; gone: the target
-does not know it any more, and it has left no summary; unknown: the target does not answer; damaged: its record cannot
-be read, which only lists show."""
-OVER: tuple[State, ...] = ("ended", "failed", "gone")
+State = RunEnd | Literal["waiting", "running", "stopping", "gone", "unknown", "damaged"]
+"""State of a job: how its run has ended, or one of these. waiting: it has no machine yet; gone: the target does not
+know it any more, and it has left no summary; unknown: the target does not answer; damaged: its record cannot be read,
+which only lists show."""
+OVER: tuple[State, ...] = (*get_args(RunEnd), "gone")
 """States that a job does not leave by itself."""
 Report = Callable[[str], None]
 
@@ -74,8 +74,13 @@ class JobState:
     @classmethod
     def of(cls, summary: Summary) -> "JobState":
         """Return how a job has ended by the summary of its run."""
-        code = summary.exit_code
-        return cls("failed" if code else "ended", summary.error or outcome(summary), code)
+        return cls(summary.end, summary.error or outcome(summary), summary.exit_code)
+
+    @classmethod
+    def of_code(cls, code: int | None, reason: str) -> "JobState":
+        """Return how a job has ended of which only the exit code is known; None: not even that, and it has failed."""
+        end: RunEnd = "ended" if code == 0 else "interrupted" if code == EXIT_INTERRUPTED else "failed"
+        return cls(end, reason, code)
 
 
 @dataclass(frozen=True)

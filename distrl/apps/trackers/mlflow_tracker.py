@@ -18,6 +18,8 @@ RUN_ID = "distrl.run_id"
 _PARAMS = 100
 """Most parameters in one request."""
 _LONGEST_NAME, _LONGEST_VALUE = 250, 6000
+_STATUSES = {"failed": "FAILED", "interrupted": "KILLED"}
+"""MLflow's statuses of runs that have not ended as configured or as asked."""
 _NOT_IN_NAMES = re.compile(r"[^\w\-. :/]", re.ASCII)
 
 
@@ -60,7 +62,7 @@ class MlflowTracker:
 
     def end(self, ending: Ending) -> None:
         self._client.set_tag(self._id, "distrl.stop_reason", ending.stop_reason)
-        self._client.set_terminated(self._id, "FINISHED" if ending.exit_code == 0 else "FAILED")
+        self._client.set_terminated(self._id, _STATUSES.get(ending.end, "FINISHED"))
 
 
 def _params(config: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from distrl.runs.summary import RunEnd, end_of
+
 
 @dataclass(frozen=True)
 class TrackedRun:
@@ -36,6 +38,11 @@ class Ending:
     exit_code: int
     stop_reason: str
     error: str | None = None
+
+    @property
+    def end(self) -> RunEnd:
+        """How the launch has ended: solved, ended, stopped, interrupted or failed."""
+        return end_of(self.exit_code, self.stop_reason, self.error)
 
 
 class Tracker(Protocol):

@@ -22,6 +22,17 @@ from distrl.config.algorithms.off_policy import (
     Td3Parameters,
     TqcParameters,
 )
+from distrl.config.algorithms.offline import (
+    AwacParameters,
+    BcParameters,
+    CqlParameters,
+    DiscreteBcqParameters,
+    DiscreteCqlParameters,
+    DqfdParameters,
+    IqlParameters,
+    MarwilParameters,
+    Td3BcParameters,
+)
 from distrl.config.algorithms.policy_gradients import VpgParameters
 from distrl.config.algorithms.ppo import AppoParameters, PpoParameters
 from distrl.config.algorithms.q_learning import ApexParameters, BootstrappedDqnParameters, DqnParameters, R2d2Parameters
@@ -71,6 +82,15 @@ ALGORITHMS: dict[str, type[AlgorithmSection]] = {
         Td3Parameters,
         NafParameters,
         VpgParameters,
+        BcParameters,
+        MarwilParameters,
+        AwacParameters,
+        IqlParameters,
+        Td3BcParameters,
+        CqlParameters,
+        DiscreteCqlParameters,
+        DiscreteBcqParameters,
+        DqfdParameters,
     )
 }
 """Every built-in algorithm by the name that selects it. Configuration, `--help`, completion and messages read it."""

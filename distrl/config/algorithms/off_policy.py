@@ -289,7 +289,22 @@ class NafParameters(PlainTargetsSection):
     name: Literal["naf"] = "naf"
 
 
-class Td3Parameters(OneActionSection, CriticsSection):
+class Td3Section(OneActionSection, CriticsSection):
+    """Fields of TD3 and of what is made of it."""
+
+    exploration: ClassVar[ExplorationParameters | None] = GaussianNoiseParameters(
+        stddev=ConstantSchedule(value=0.05), random_steps=1_000
+    )
+
+    policy_every_updates: int = Field(2, ge=1)
+    """Updates of the critics for each update of the policy and the target copies."""
+    target_noise: float = Field(0.2, ge=0.0)
+    """Standard deviation of the noise on the target policy's actions, which are scaled to [-1, 1]."""
+    target_noise_clip: float = Field(0.5, ge=0.0)
+    """The noise is clipped to +- this."""
+
+
+class Td3Parameters(Td3Section):
     """TD3 (Fujimoto et al. 2018, arXiv:1802.09477): off-policy, continuous actions, a deterministic policy.
 
     The optimizer of the policy is the section `network`'s; the critics have another one like it. The policy takes one
@@ -299,14 +314,5 @@ class Td3Parameters(OneActionSection, CriticsSection):
     """
 
     implementation: ClassVar[str] = "distrl.algorithms.td3:Td3"
-    exploration: ClassVar[ExplorationParameters | None] = GaussianNoiseParameters(
-        stddev=ConstantSchedule(value=0.05), random_steps=1_000
-    )
 
     name: Literal["td3"] = "td3"
-    policy_every_updates: int = Field(2, ge=1)
-    """Updates of the critics for each update of the policy and the target copies."""
-    target_noise: float = Field(0.2, ge=0.0)
-    """Standard deviation of the noise on the target policy's actions, which are scaled to [-1, 1]."""
-    target_noise_clip: float = Field(0.5, ge=0.0)
-    """The noise is clipped to +- this."""

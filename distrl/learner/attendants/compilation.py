@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from distrl.algorithms.algorithm import Bootstrap
+from distrl.algorithms.algorithm import Algorithm, Bootstrap
 from distrl.config import RunConfig
 from distrl.config.schedules import Progress
 from distrl.errors import one_line
 from distrl.learner.attendants.attendant import Attendant
 from distrl.learner.preparation import Parts
 from distrl.memory_backend.joining import stack
+from distrl.networks.framework import backend as numeric_backend
 from distrl.replay.masks import BootstrapMasks
 from distrl.replay.memory import Replay
 from distrl.types import PRIORITIES, Array, Batch, Form, Unroll, UnrollHeader, step_arguments
@@ -24,7 +25,8 @@ log = logging.getLogger(__name__)
 class Compilation(Attendant):
     """Compiles the update as soon as the first weights are published, and counts it as part of the first update.
 
-    Shipped gradients are applied as they come: there is nothing to compile.
+    Shipped gradients are applied as they come: there is nothing to compile. Nor is there for an algorithm of the user's
+    without `compile`.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -33,7 +35,7 @@ class Compilation(Attendant):
     def started(self) -> None:
         parts = self._parts
         schema = parts.schema()
-        if not isinstance(schema, UnrollSchema):
+        if not isinstance(schema, UnrollSchema) or type(parts.algorithm).compile is Algorithm.compile:
             return
         began = time.monotonic()
         try:
@@ -42,7 +44,7 @@ class Compilation(Attendant):
         except (Exception, SystemExit) as error:  # of a user's loss, or of a compiler: the first update raises it again
             log.info("the first update will compile itself: %s", one_line(error))
         else:
-            log.info("the update has been compiled in %.1f s", time.monotonic() - began)
+            log.info("the update has been %s in %.1f s", numeric_backend.COMPILED, time.monotonic() - began)
 
 
 def blank_batch(config: RunConfig, schema: UnrollSchema, bootstrap: Bootstrap | None) -> Batch:

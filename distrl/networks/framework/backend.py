@@ -5,10 +5,16 @@ and `policy/conversion.py` name TensorFlow, and only `jax_backend.py` and `polic
 backends have, under the same names:
 
     configure(device, threads, deterministic, seed)     set the framework up, before anything computes
-    fastest_dtype()                                     the meaning of `network.compute_dtype: auto` in this process
+    VERSION                                             the framework's version
+    accelerator()                                       name of the device that computes, such as a GPU; None: a CPU
+    on_accelerator()                                    context in which that device computes, also inside of building()
+    cpu_dtype()                                         the faster data type on this CPU, float32 or bfloat16
+    loops()                                             whether a loop compiles faster than its steps one by one, and
+                                                        runs as fast
     building()                                          context in which variables are made, by few programs of a GPU
     as_one_program(function)                            the function, as one program where each operation is compiled
     Step, Epochs                                        see `networks.steps.Step`, also for their `compile`
+    COMPILED                                            what `compile` has done to the update, for the log
     value_and_gradients(function, values)               while tracing: the scalar, and its gradients by the values
     hessian_product(function, values)                   while tracing: function of (vectors): the Hessian times them
     compiled_gradients, compiled_outputs                see `Gradients`, `Outputs`
@@ -20,7 +26,8 @@ backends have, under the same names:
     compiled(function)                                  function of arrays, which reads no variable
     copy_ahead(replicas)                                function of ([T, N, ...]): the array on the device, or shared
                                                         among several; the copy may still go on. Functions take it as
-                                                        they take arrays. None: a copy ahead would gain nothing
+                                                        they take arrays. With it, what compiles a function of such
+                                                        arrays. None: a copy ahead would gain nothing
 
 Arguments are NumPy arrays, which the functions leave as they are.
 """
@@ -42,9 +49,12 @@ if NAME == "jax":
 else:
     from distrl.networks.framework import tensorflow_backend as _framework  # type: ignore[no-redef]
 
-configure, fastest_dtype = _framework.configure, _framework.fastest_dtype
+configure, VERSION = _framework.configure, _framework.VERSION
+accelerator, on_accelerator = _framework.accelerator, _framework.on_accelerator
+cpu_dtype, loops = _framework.cpu_dtype, _framework.loops
 building, as_one_program = _framework.building, _framework.as_one_program
 CompiledStep, CompiledEpochs = _framework.Step, _framework.Epochs
+COMPILED: str = _framework.COMPILED
 compiled_apply, compiled_mix = _framework.compiled_apply, _framework.compiled_mix
 compiled_read, compiled_write = _framework.compiled_read, _framework.compiled_write
 compiled, copy_ahead = _framework.compiled, _framework.copy_ahead

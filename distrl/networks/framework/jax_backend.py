@@ -28,6 +28,8 @@ from distrl.networks.framework.optimizers import global_norm
 from distrl.types import Array
 
 logger = logging.getLogger(__name__)
+COMPILED = "compiled or read from the cache"
+VERSION: str = jax.__version__
 _COMPILERS = "--xla_gpu_force_compilation_parallelism"
 """XLA's flag for the threads that compile for a GPU, which otherwise are as many as compute. All machines have the same
 number: it is part of a cached program's key."""
@@ -70,9 +72,25 @@ def _keep_compiled() -> None:
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
-def fastest_dtype() -> Literal["float32", "bfloat16"]:
+def accelerator() -> str | None:
+    """See `backend`."""
+    return None if jax.default_backend() == "cpu" else str(jax.devices()[0].device_kind)
+
+
+def on_accelerator() -> AbstractContextManager[Any]:
+    """See `backend`."""
+    device: AbstractContextManager[Any] = jax.default_device(jax.devices()[0])
+    return device
+
+
+def cpu_dtype() -> Literal["float32", "bfloat16"]:
     """Return float32: on a CPU, XLA took as long for the Nature CNN in bfloat16."""
     return "float32"
+
+
+def loops() -> bool:
+    """Return whether the device is a CPU. On a GPU, where each operation of a loop is launched, it is not measured."""
+    return jax.default_backend() == "cpu"
 
 
 def building() -> AbstractContextManager[Any]:
@@ -155,9 +173,9 @@ class Shards:
         return values if self.everywhere is None else jax.device_put(values, self.everywhere)
 
 
-def copy_ahead(replicas: int) -> Callable[[Array], Any] | None:
+def copy_ahead(replicas: int) -> tuple[Callable[[Array], Any], Callable[..., Any]] | None:
     """See `backend`. JAX stages the memory of NumPy arrays through page-locked memory of its own."""
-    return None if jax.default_backend() == "cpu" else Shards(replicas).split_array
+    return None if jax.default_backend() == "cpu" else (Shards(replicas).split_array, compiled)
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -203,6 +221,7 @@ class Step:
     """See `steps.Step`.
 
     Buffers are not donated: copies of a network share theirs after a pull, and an update that is refused keeps its own.
+    On a CPU it would save 0.6 % of the memory of Pong's update (Nature CNN, 640 steps), and no time.
     """
 
     def __init__(self, loss: PureLoss, parts: Sequence[Part], replicas: int, reduce: Reduce) -> None:

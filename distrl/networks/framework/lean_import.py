@@ -10,7 +10,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-UNUSED = {"tensorflow": ("jax", "matplotlib", "cv2"), "jax": ("matplotlib", "cv2")}
+UNUSED = {
+    "tensorflow": ("jax", "matplotlib", "cv2", "pandas"),
+    "jax": ("matplotlib", "cv2", "pandas", "requests"),
+}
 """Framework -> packages that it, or Keras on it, imports only if they are installed."""
 
 

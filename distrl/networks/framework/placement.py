@@ -1,6 +1,6 @@
 """Batches on the device before their update begins, so that the copy overlaps with the update before it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from keras import ops
 
@@ -16,43 +16,55 @@ LEAST_BYTES = 2**20
 class Placement:
     """Copies large observations of batches to the device, and rebuilds stacks of frames there.
 
-    Each frame of a stack is copied once. The copies are the framework's arrays, of the values, dtypes and shapes that
-    the batch would have had.
+    Each frame of a stack is copied once. The copies are the framework's arrays, of the shapes that the batch would have
+    had, and of the values and dtypes that the update computes with: JAX makes numbers of 64 bits ones of 32.
+
+    Attributes:
+        frames_on_host: Observation's name -> n, for the stacks that batches must come with.
 
     Args:
-        copy: As of `backend.copy_ahead`.
+        copy, compiled: As of `backend.copy_ahead`.
         frame_counts: Observation's name -> n, for stacks of n > 1 frames.
+        on_host: Names of observations that stay, as the learner's NumPy code reads them in 64 bits: from the device
+            they would come back.
     """
 
-    def __init__(self, copy: Callable[[Array], Array], frame_counts: Mapping[str, int]) -> None:
-        self._copy = copy
-        self._frame_counts = frame_counts
-        self._stack = {name: backend.compiled(_stacking(count)) for name, count in frame_counts.items()}
+    def __init__(
+        self,
+        copy: Callable[[Array], Array],
+        compiled: Callable[[Callable[..., Tensor]], Callable[..., Array]],
+        frame_counts: Mapping[str, int],
+        on_host: Collection[str] = (),
+    ) -> None:
+        self._copy, self._on_host = copy, on_host
+        self.frames_on_host = {name: count for name, count in frame_counts.items() if name in on_host}
+        self._frame_counts = {name: count for name, count in frame_counts.items() if name not in on_host}
+        self._stack = {name: compiled(_stacking(count)) for name, count in self._frame_counts.items()}
 
     def __call__(self, batch: Batch) -> Batch:
         """Return the batch with large observations on the device; the copy may still go on.
 
         Args:
-            batch: Of stacks it has the single frames, [T+n, N, ..., C].
+            batch: Of stacks that do not stay it has the single frames, [T+n, N, ..., C].
         """
         return batch._replace(observations={name: self._placed(name, batch) for name in batch.observations})
 
     def _placed(self, name: str, batch: Batch) -> Array:
         rows = batch.observations[name]
         if (count := self._frame_counts.get(name)) is not None:
-            stacks: Array = self._stack[name](self._copy(rows), frames.reach(batch.valid, count))
-            return stacks
-        return self._copy(rows) if rows.nbytes >= LEAST_BYTES else rows
+            return self._stack[name](self._copy(rows), frames.reach(batch.valid, count))
+        return rows if rows.nbytes < LEAST_BYTES or name in self._on_host else self._copy(rows)
 
 
-def placement(replicas: int, frame_counts: Mapping[str, int]) -> Placement | None:
+def placement(replicas: int, frame_counts: Mapping[str, int], on_host: Collection[str]) -> Placement | None:
     """Return the placement of this process; None if copies ahead would gain nothing, as on a CPU.
 
     Args:
         replicas: Devices that share a batch.
+        frame_counts, on_host: As of `Placement`.
     """
-    copy = backend.copy_ahead(replicas)
-    return None if copy is None else Placement(copy, frame_counts)
+    ahead = backend.copy_ahead(replicas)
+    return None if ahead is None else Placement(*ahead, frame_counts, on_host)
 
 
 def _stacking(count: int) -> Callable[[Tensor, Tensor], Tensor]:

@@ -23,6 +23,7 @@ from distrl.networks.heads.head import Head
 from distrl.networks.heads.policy import PolicyHead, PPOHead
 from distrl.networks.heads.values import (
     CategoricalQHead,
+    ConstrainedQHead,
     DuelingQHead,
     EnsembleQHead,
     QHead,
@@ -42,6 +43,7 @@ HEADS: dict[str, type[Head[Any]]] = {
     "q": QHead,
     "dueling_q": DuelingQHead,
     "ensemble_q": EnsembleQHead,
+    "constrained_q": ConstrainedQHead,
     "categorical_q": CategoricalQHead,
     "rainbow_q": RainbowQHead,
     "quantile_q": QuantileQHead,

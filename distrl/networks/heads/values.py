@@ -1,5 +1,6 @@
 """Heads of values: of a state, of every choice as a number, and of every choice as a distribution of returns."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
@@ -11,6 +12,7 @@ from distrl.config.heads import (
     AtomsSection,
     CategoricalQHeadParameters,
     ChoiceSection,
+    ConstrainedQHeadParameters,
     DuelingQHeadParameters,
     EnsembleQHeadParameters,
     QHeadParameters,
@@ -23,7 +25,16 @@ from distrl.networks.actions import FamilySpec
 from distrl.networks.actions.ensemble import EnsembleSpec
 from distrl.networks.actions.family import MASKED, Tensor, slices
 from distrl.networks.actions.values import values_specs
-from distrl.networks.heads.head import VALUE_GAIN, Head, Targets, bare_target, fitted, named_targets, single_action
+from distrl.networks.heads.head import (
+    POLICY_GAIN,
+    VALUE_GAIN,
+    Head,
+    Targets,
+    bare_target,
+    fitted,
+    named_targets,
+    single_action,
+)
 from distrl.networks.heads.losses import at_choice, categorical_cross_entropy, clipped_regression, quantile_regression
 from distrl.networks.parts.layers import dueling, with_gradient
 from distrl.types import DiscreteSpec, MultiBinarySpec
@@ -170,6 +181,51 @@ class DuelingQHead(ScalarQHead[DuelingQHeadParameters]):
     def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         values = ops.squeeze(self._streams(features, 1), axis=-1)  # [batch, A, 1] -> [batch, A]
         return self._value_outputs(values, inputs)
+
+
+class ConstrainedQHead(ChoiceHead[ConstrainedQHeadParameters]):
+    """Values of one discrete action, of which only choices count that data makes likely (Fujimoto et al. 2019).
+
+    Outputs `<name>/values`: float32 [batch, A], the value of every choice; `<name>/imitation`: float32 [batch, A], the
+    logits of an imitation of recorded choices; and `<name>/q` with `<name>/softmax`, as of other heads: the values,
+    lowered by `MASKED` where the imitation's probability is not above `threshold` times its greatest one
+    (arXiv:1910.01708). So whatever takes the best of `<name>/q` takes a likely choice, in actors and in
+    exported policies, too. Choices that `action_mask` forbids are lowered in all three. Imitation and values share the
+    trunk.
+
+    The loss is half the squared error of the chosen value, or Huber's, and the imitation's cross-entropy in nats.
+
+    Targets: {"actions": int32 [batch], "targets": float32 [batch]}.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.action_values = values_specs(self.spec.actions, self.name, masked=True)
+
+    def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        values = self._dense(self.choices, gain=VALUE_GAIN)(self._hidden(features))
+        logits = self._dense(self.choices, "imitation", gain=POLICY_GAIN)(self._hidden(features, "imitation_hidden"))
+        if self.parameters.action_mask is not None:
+            forbidden = MASKED * (1.0 - self._allowed(inputs[self.parameters.action_mask]))
+            values, logits = values - forbidden, logits - forbidden
+        threshold = self.parameters.threshold
+        least = math.log(threshold) if threshold > 0.0 else -2.0 * MASKED  # below every logit less the greatest one
+        likely = ops.cast(ops.greater(logits - ops.max(logits, axis=-1, keepdims=True), least), "float32")
+        q = values - MASKED * (1.0 - likely)
+        softmax = ops.softmax(q / self.network.softmax_temperature, axis=-1)
+        return {
+            f"{self.name}/q": q,
+            f"{self.name}/softmax": softmax,
+            f"{self.name}/values": values,
+            f"{self.name}/imitation": logits,
+        }
+
+    def loss(self, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:
+        given = named_targets(targets, "actions", "targets")
+        chosen = at_choice(outputs[f"{self.name}/values"], given["actions"])
+        labels = ops.one_hot(given["actions"], self.choices, dtype="float32")
+        imitation = categorical_cross_entropy(outputs[f"{self.name}/imitation"], labels)
+        return self._regression(fitted(given["targets"], chosen) - chosen) + imitation
 
 
 class EnsembleQHead(ChoiceHead[EnsembleQHeadParameters]):

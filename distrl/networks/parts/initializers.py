@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from distrl.config.network import InitialWeights
+from distrl.networks.framework.backend import as_one_program
 
 HIDDEN_GAIN = math.sqrt(2.0)
 """Scale of orthogonal kernels before hidden activations."""
@@ -55,12 +56,19 @@ def initializers(
 
 def _kernel(given: Given, gain: float, seed: int) -> Any:
     if given is None or given == "orthogonal":
-        return keras.initializers.Orthogonal(gain=gain, seed=seed)
+        return Orthogonal(gain=gain, seed=seed)
     if isinstance(given, str):
         return _BY_NAME[given](seed=seed)
     if isinstance(given, tuple):
         return _Matrix(np.asarray(given, np.float32))
     return keras.initializers.Constant(given)
+
+
+class Orthogonal(keras.initializers.Orthogonal):  # type: ignore[misc]
+    """Keras' own, as one program: it is ten operations, which JAX compiles one by one for every shape."""
+
+    def __call__(self, shape: tuple[int, ...], dtype: Any = None) -> Any:
+        return as_one_program(lambda: super(Orthogonal, self).__call__(shape, dtype))()
 
 
 class _Matrix(keras.initializers.Initializer):  # type: ignore[misc]

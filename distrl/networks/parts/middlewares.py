@@ -19,7 +19,7 @@ from distrl.config.network import (
     order,
 )
 from distrl.errors import ConfigError
-from distrl.networks.parts.initializers import layer_seed
+from distrl.networks.parts.initializers import Orthogonal, layer_seed
 from distrl.networks.parts.layers import apply_scheme
 from distrl.networks.parts.schemes import resolve
 
@@ -61,7 +61,7 @@ class RecurrentMiddleware:
         name = f"{prefix}middleware_{parameters.kind}"
         settings = {
             "kernel_initializer": keras.initializers.GlorotUniform(layer_seed(seed, f"{name}/kernel")),
-            "recurrent_initializer": keras.initializers.Orthogonal(seed=layer_seed(seed, f"{name}/recurrent")),
+            "recurrent_initializer": Orthogonal(seed=layer_seed(seed, f"{name}/recurrent")),
             "seed": layer_seed(seed, name),  # for its unused dropout; Keras would draw one
         }
         if isinstance(parameters, LSTMMiddlewareParameters):

@@ -11,7 +11,6 @@ import json
 import logging
 import math
 import re
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -26,7 +25,7 @@ import onnxruntime
 from distrl.config.exploration import ExplorationParameters
 from distrl.errors import ConfigError, DistrlError, how_to_install, one_line, require
 from distrl.networks.framework.backend import NAME, as_one_program, building
-from distrl.networks.framework.cache import cache_directory
+from distrl.networks.framework.cache import cache_directory, write_cached
 from distrl.networks.network import Network
 from distrl.networks.parts.layers import training_only
 from distrl.networks.policy.description import FORMAT, BundleDescription, RewardStatistics, WeightSpec
@@ -81,7 +80,7 @@ def export_bundle(
     graph = _read_cached(path, model, weights, spec.observations)
     if graph is None:
         graph = _verified_graph(network, as_inputs)
-        _write_cached(path, graph)
+        write_cached(path, graph, "policy graph", "exports it")
     description = BundleDescription(
         inputs=spec.observations,
         recurrent_state=architecture.recurrent_state,
@@ -336,14 +335,3 @@ def _read_cached(path: Path, model: Any, weights: Mapping[str, Any], specs: Mapp
         logger.warning("cached policy graph %s is not usable and is exported again: %s", path, error)
         return None
     return graph
-
-
-def _write_cached(path: Path, graph: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as directory:
-            unfinished = Path(directory) / path.name
-            unfinished.write_bytes(graph)
-            unfinished.replace(path)
-    except OSError as error:
-        logger.warning("policy graph is not cached, so the next start exports it again: %s", error)

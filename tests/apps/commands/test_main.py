@@ -232,7 +232,7 @@ def test_the_shell_completes_values(workplace):
     [
         (completion.presets, "halfcheetah-a", ["halfcheetah-appo"]),
         (completion.trackers, "m", ["mlflow"]),
-        (completion.algorithms, "a", ["a3c", "a2c", "acer", "apex", "appo"]),
+        (completion.algorithms, "a", ["a3c", "a2c", "acer", "apex", "appo", "awac"]),
         (completion.assignments, "actors.c", ["actors.count="]),
         (completion.assignments, "actor", ...),
         (completion.runs, "", ["runs/first", "runs/second"]),

@@ -3,6 +3,7 @@ from importlib.metadata import PackageNotFoundError
 
 import pytest
 
+from distrl import machine
 from distrl.apps.doctor import machine as machine_doctor
 from distrl.apps.doctor.machine import (
     cores,
@@ -16,7 +17,6 @@ from distrl.apps.doctor.machine import (
     packages,
 )
 from distrl.errors import how_to_install
-from distrl.roles import machine
 
 GB = 1e9
 

@@ -72,6 +72,11 @@ PULLS = container(waiting={"reason": "ErrImagePull", "message": "denied\nby regi
             [pod("Failed", containerStatuses=OUT_OF_MEMORY)],
             JobState("failed", "OOMKilled", 137),
         ),
+        (
+            with_condition("Failed", reason="BackoffLimitExceeded", message="asked"),
+            [pod("Failed", containerStatuses=container(terminated={"exitCode": 130, "reason": "Error"}))],
+            JobState("interrupted", "BackoffLimitExceeded: asked", 130),
+        ),
     ],
 )
 def test_the_state_follows_from_job_and_pods(job, pods, expected):

@@ -75,9 +75,12 @@ def test_a_job_that_slurm_has_forgotten_is_gone_unless_it_has_left_its_exit_code
     (tmp_path / "r1/logs/job.exit").write_text("2\n")
     found = SlurmJobs().state(record)
     assert (found.state, found.reason, found.exit_code) == ("failed", "the environment is missing", 2)
+    (tmp_path / "r1/logs/job.exit").write_text("130\n")
+    found = SlurmJobs().state(record)
+    assert (found.state, found.reason) == ("interrupted", "it was stopped before it began to train")
 
 
-@pytest.mark.parametrize(("reason", "state"), [("solved", "ended"), ("SIGTERM", "gone")])
+@pytest.mark.parametrize(("reason", "state"), [("mean_return", "solved"), ("updates", "ended"), ("SIGTERM", "gone")])
 def test_a_run_that_had_reached_its_end_before_slurm_ended_its_script_has_ended(slurm, record, reason, state):
     slurm("echo 'CANCELLED|N/A|None'")
     (Path(record.run_dir) / "logs").rmdir()

@@ -42,7 +42,7 @@ def test_runs_with_and_without_a_job(url):
         for job, state in stored_jobs(url, lambda jobs: [states[job.run_id] for job in jobs], pytest.fail)
     }
     assert {run_id: each.state for run_id, (_, each) in found.items()} == {
-        **{"asked": "running", "over": "ended", "failed": "failed", "trains": "unknown", "broken": "damaged"}
+        **{"asked": "running", "over": "solved", "failed": "failed", "trains": "unknown", "broken": "damaged"}
     }
     assert found["over"][0] == record("over", url)
     assert (found["failed"][0].target, found["failed"][1].exit_code) == ("-", 4)

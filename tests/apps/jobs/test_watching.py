@@ -3,11 +3,12 @@ import threading
 import pytest
 
 from distrl.apps.jobs.record import JobRecord
-from distrl.apps.jobs.target import JobState, LogLine, NoAnswerError
+from distrl.apps.jobs.target import OVER, JobState, LogLine, NoAnswerError
 from distrl.apps.jobs.targets import TARGETS
 from distrl.apps.jobs.watching import facts_of, job_words, state_of, states_of, watch
 from distrl.errors import ConfigError
-from tests.run_folders import make_run
+from distrl.runs.summary import Summary
+from tests.run_folders import ENDED, make_run
 
 RECORD = JobRecord(
     run_id="pong",
@@ -130,6 +131,22 @@ def test_an_address_that_does_not_answer_is_asked_once(monkeypatch):
     records = [RECORD.model_copy(update={"run_id": run_id, "address": address}) for run_id, address in places]
     assert [state.reason for state in states_of(records)] == ["no one", "no one", "no three", "no four"]
     assert sorted(asked) == ["four", "one", "three"]
+
+
+@pytest.mark.parametrize(
+    ("summary", "state"),
+    [
+        ({"stop_reason": "mean_return"}, "solved"),
+        ({"stop_reason": "updates"}, "ended"),
+        ({"stop_reason": "asked"}, "stopped"),
+        ({"stop_reason": "Ctrl-C", "exit_code": 130}, "interrupted"),
+        ({"stop_reason": "SIGTERM", "exit_code": 143}, "interrupted"),  # as `launch.sigterm_exit_code` says
+        ({"stop_reason": "stalled", "exit_code": 4}, "failed"),
+    ],
+)
+def test_a_job_ends_as_lists_say_that_its_run_has_ended(summary, state):
+    found = JobState.of(Summary.model_validate({**ENDED, **summary}))
+    assert (found.state, found.exit_code, found.state in OVER) == (state, summary.get("exit_code", 0), True)
 
 
 def test_a_job_whose_target_is_gone_has_ended_as_its_summary_says(monkeypatch, tmp_path):

@@ -1,10 +1,32 @@
 """MLflow's own client finds in its store what metrics.csv has."""
 
+from unittest.mock import MagicMock
+
 import pytest
 
 from distrl.apps.config.configuration import load
+from distrl.apps.trackers.mlflow_tracker import MlflowTracker
+from distrl.apps.trackers.tracker import Ending
 from tests.apps.trackers.conftest import rows_of
 from tests.apps.trackers.mlflow_store import stored_after
+
+
+@pytest.mark.parametrize(
+    ("ending", "status"),
+    [
+        (Ending(0, "mean_return"), "FINISHED"),
+        (Ending(0, "asked"), "FINISHED"),
+        (Ending(130, "Ctrl-C"), "KILLED"),
+        (Ending(143, "SIGTERM"), "KILLED"),
+        (Ending(4, "stalled", "no update"), "FAILED"),
+        (Ending(1, "died", "the process of the training has died"), "FAILED"),
+    ],
+)
+def test_a_run_has_the_status_of_its_end(ending, status):
+    tracker = MlflowTracker(None, "robots", None)
+    tracker._client, tracker._id = MagicMock(), "1"
+    tracker.end(ending)
+    tracker._client.set_terminated.assert_called_once_with("1", status)
 
 
 @pytest.mark.long

@@ -111,7 +111,7 @@ def test_a_training_goes_on_over_fail_overs(toy_config, toy_spec, prepared, mode
             promote(replica, backends)
 
     feed = Prefetch(made.make_source(stop.is_set), stop.is_set)
-    session = Session(made, feed, lambda snapshot: None, stop.is_set)
+    session = Session(made, made.make_batches(feed), lambda snapshot: None, stop.is_set)
     feed.waits_on = session.waits_on
     faults, giving_up = threading.Thread(target=fail_over, daemon=True), threading.Timer(60.0, stop.set)
     giving_up.start()

@@ -133,6 +133,28 @@ if not ON_JAX:
         assert " passed" in done.stdout
         assert "skipped" not in done.stdout
 
+    @pytest.mark.skipif(JAX_MISSING, reason="JAX is not installed")
+    def test_what_a_start_compiles_is_little():
+        """A kernel is one program; returns are as large a one for many steps as for few."""
+        body = """
+            import jax, keras, numpy as np
+            from distrl.algorithms.maths.returns import gae
+            from distrl.networks.parts.initializers import Orthogonal
+            compiled = []
+            note = lambda name, *_, **__: compiled.append(name.endswith("backend_compile_duration"))
+            jax.monitoring.register_event_duration_secs_listener(note)
+            kernel = Orthogonal(gain=1.5, seed=3)((7, 5))
+            programs = sum(compiled)
+            equal = np.array_equal(kernel, keras.initializers.Orthogonal(gain=1.5, seed=3)((7, 5)))
+            def operations(steps):
+                rows, valid = np.ones((steps, 2), np.float32), np.ones((steps, 2), bool)
+                given = dict(values=np.ones((steps + 1, 2), np.float32), rewards=rows, discounts=rows, valid=valid)
+                return len(jax.make_jaxpr(lambda given: gae(**given, trace_lambda=0.9))(given).eqns)
+            print(programs, equal, operations(64) == operations(8))
+            """
+        done = configured(body)
+        assert done.stdout.split() == ["1", "True", "True"], done.stderr
+
     @pytest.mark.long
     @pytest.mark.skipif(JAX_MISSING, reason="JAX is not installed")
     def test_compiled_programs_are_kept_unless_jax_is_told_otherwise(tmp_path):

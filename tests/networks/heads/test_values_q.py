@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from distrl.config.heads import (
     CategoricalQHeadParameters,
+    ConstrainedQHeadParameters,
     DuelingQHeadParameters,
     EnsembleQHeadParameters,
     QHeadParameters,
@@ -74,6 +75,19 @@ def test_both_streams_have_layers_of_their_own(build, choices):
     (bias,) = (weight for weight in built.model.weights if weight.path.endswith("head_value/bias"))
     bias.assign(bias + 2.0)
     np.testing.assert_allclose(built.outputs(observation=ROWS)["dueling_q/q"], before + 2.0, rtol=1e-5)
+
+
+def test_an_unlikely_choice_is_lowered_by_hand(build, choices):
+    """The last of .6, .3 and .1 is below .4 of the first: the best is choice 1, although choice 2 has more value."""
+    built = build(ConstrainedQHeadParameters(threshold=0.4), choices(3))
+    built.set_constant(constrained_q_head=[1.0, 2.0, 3.0], constrained_q_head_imitation=np.log([0.6, 0.3, 0.1]))
+    outputs = built.outputs(observation=ROWS[:1])
+    np.testing.assert_array_equal(outputs["constrained_q/values"], [[1.0, 2.0, 3.0]])
+    np.testing.assert_array_equal(outputs["constrained_q/q"][0, :2], [1.0, 2.0])
+    assert outputs["constrained_q/q"][0, 2] < -1e8
+    np.testing.assert_allclose(outputs["constrained_q/softmax"], [[0.2689, 0.7311, 0.0]], atol=1e-4)
+    targets = {"actions": np.array([0], np.int32), "targets": np.array([2.0], np.float32)}
+    np.testing.assert_allclose(built.loss(targets, observation=ROWS[:1]), [0.5 - np.log(0.6)], rtol=1e-5)
 
 
 def test_other_actions_are_refused(build, box):

@@ -1,7 +1,7 @@
 import os
 import platform
 
-from distrl.roles import machine
+from distrl import machine
 
 
 def test_the_processor_as_the_kernel_names_it(tmp_path, monkeypatch):
@@ -20,11 +20,18 @@ def test_graphics_processors_as_their_driver_names_them(tmp_path, monkeypatch):
     assert machine.gpu_models() == ("NVIDIA H100", "NVIDIA H200")
 
 
-def test_cores_and_memory(monkeypatch):
+def test_cores_and_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {1, 2, 5}, raising=False)
     assert machine.cores() == 3
     monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 10}.__getitem__)
     assert machine.memory_bytes() == 40960
+
+    monkeypatch.setattr(machine, "CONTROL_GROUP", tmp_path)
+    assert machine.allowed_cores() == 3.0
+    (tmp_path / "cpu.max").write_text("150000 100000\n")
+    assert machine.allowed_cores() == 1.5
+    (tmp_path / "cpu.max").write_text("400000 100000\n")
+    assert machine.allowed_cores() == 3.0
 
     def unknown(name):
         raise ValueError(name)

@@ -1,15 +1,32 @@
 """The hardware of this machine."""
 
+import contextlib
 import os
 import platform
 from pathlib import Path
 
+CONTROL_GROUP = Path("/sys/fs/cgroup")
+"""Files of control groups, version 2; in a container they are its own."""
 _GPUS, _PROCESSORS = Path("/proc/driver/nvidia/gpus"), Path("/proc/cpuinfo")
 
 
 def cores() -> int:
     """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cpu_limit() -> float | None:
+    """Return the processor time that the container may use, in cores; None without a limit."""
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = (CONTROL_GROUP / "cpu.max").read_text().split()
+        return float(quota) / float(period)  # ValueError: "max"
+    return None
+
+
+def allowed_cores() -> float:
+    """Return the number of cores that this process may use within the limit of its container."""
+    limit = cpu_limit()
+    return float(cores()) if limit is None else min(limit, float(cores()))
 
 
 def cpu_model() -> str:

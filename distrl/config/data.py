@@ -1,0 +1,133 @@
+"""DataConfig: recorded episodes that a run learns from, in place of actors."""
+
+import os
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, field_validator, model_validator
+
+from distrl.config.algorithms import AlgorithmSection
+from distrl.config.environment import EnvironmentConfig
+from distrl.config.section import Section
+
+TABLES = (".csv", ".parquet")
+"""Ends of the names of tables."""
+ColumnNames = tuple[Annotated[str, StringConstraints(min_length=1)], ...]
+
+
+class ColumnsConfig(Section):
+    """The columns of a table, CSV or Parquet, with a row for each step, in order of time within an episode."""
+
+    observation: ColumnNames = ("observation_*",)
+    """Columns of the observation's numbers, in order; `*` stands for any text, and such columns are taken in the order
+    of the table."""
+    action: ColumnNames = ("action",)
+    """Columns of the action: one for a choice, one for each number of an action that is a vector."""
+    reward: str = "reward"
+    episode: str = "episode"
+    """A column whose value changes where another episode begins."""
+    terminated: str | None = "terminated"
+    """A column that is true, or 1, at the step that ended the episode; null: the table has none."""
+    truncated: str | None = "truncated"
+    """A column that is true, or 1, at a step after which the episode was cut off; null: the table has none."""
+    ends: Literal["terminated", "truncated", "limit"] | None = None
+    """How the episodes of a table without those two columns end: all of them terminated, or were cut off; limit: those
+    were cut off that are as long as the environment's limit of steps."""
+    probabilities: str | None = None
+    """A column with the probabilities of all choices under the policy that acted, as JSON: [0.2, 0.8]. null: unknown.
+    """
+
+    @model_validator(mode="after")
+    def _says_how_episodes_end(self) -> Self:
+        if (self.terminated is None and self.truncated is None) == (self.ends is None):
+            raise ValueError(
+                "set terminated or truncated, the columns that say how episodes end; or set both to null, and ends to "
+                "terminated, truncated or limit"
+            )
+        return self
+
+
+COACH = ColumnsConfig(
+    observation=("state_feature_*",),
+    episode="episode_id",
+    terminated=None,
+    truncated=None,
+    ends="limit",
+    probabilities="all_action_probabilities",
+)
+"""The columns of Intel RL Coach's tables, which do not say whether an episode terminated or was cut off."""
+
+
+class DataSetConfig(Section):
+    """One data set, or a part of it."""
+
+    name: str = Field(min_length=1)
+    """A data set in Minari's folder ($MINARI_DATASETS_PATH, or ~/.minari/datasets); the path of one, with /, . or ~ at
+    its beginning; or a table: FILE.csv, FILE.parquet. Paths are of the learner's host; a relative one is made absolute
+    where the configuration is loaded."""
+    episodes: int | None = Field(None, ge=1)
+    """The first so many episodes; null: all."""
+    best: float | None = Field(None, gt=0.0, le=1.0)
+    """The share of these episodes with the greatest returns: 0.1 are the best tenth. null: all."""
+    columns: Literal["coach"] | ColumnsConfig | None = None
+    """The columns of a table; coach: those of Intel RL Coach's; null: the default names."""
+
+    @field_validator("name")
+    @classmethod
+    def _is_absolute(cls, name: str) -> str:
+        is_path = name.startswith((".", "~")) or name.endswith(TABLES)
+        return os.path.abspath(os.path.expanduser(name)) if is_path else name
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it is a CSV or Parquet file."""
+        return self.name.endswith(TABLES)
+
+    @property
+    def named_columns(self) -> ColumnsConfig:
+        """The columns of the table."""
+        return COACH if self.columns == "coach" else self.columns or ColumnsConfig()
+
+    @model_validator(mode="after")
+    def _columns_are_of_a_table(self) -> Self:
+        if self.columns is not None and not self.is_table:
+            raise ValueError(f"columns are of a table, FILE.csv or FILE.parquet, not of {self.name}; leave them out")
+        return self
+
+
+class DataConfig(Section):
+    """Recorded episodes that the run learns from, in place of actors: all of them are in the replay memory.
+
+    The memory takes them in before the first update, and keeps them: its `capacity_steps`, `min_size_steps` and
+    `samples_per_insert` do not count. Environment steps of such a run are recorded steps that updates have used.
+    """
+
+    sets: tuple[DataSetConfig, ...] = Field(min_length=1)
+    """Data sets, one after the other."""
+
+    @field_validator("sets", mode="before")
+    @classmethod
+    def _takes_names(cls, sets: object) -> object:
+        """Take a name in place of a section."""
+        if isinstance(sets, str):
+            sets = [sets]
+        return [{"name": each} if isinstance(each, str) else each for each in sets] if isinstance(sets, list) else sets
+
+    def check(self, algorithm: AlgorithmSection, environment: EnvironmentConfig, actors: int) -> None:
+        """Refuse actors beside it, algorithms that learn from their own actions alone, and what no recording has."""
+        if actors:
+            raise ValueError(f"data: nothing acts in a run that learns from data; set actors.count: 0, not {actors}")
+        if algorithm.replay_parameters is None:
+            raise ValueError(
+                f"data: algorithm {algorithm.name} learns from unrolls of its own policy; choose one with "
+                "algorithm.replay, such as bc, iql, td3_bc, cql or dqn"
+            )
+        if algorithm.learns_from != "anybody":
+            raise ValueError(
+                f"data: algorithm {algorithm.name} learns from actions whose probabilities it knows, and recordings "
+                "seldom have them; choose another one, such as bc, iql or dqn"
+            )
+        if environment.spec_file is not None:
+            raise ValueError(
+                f"environment.spec_file: {environment.spec_file}: the learner makes the environment to read the data; "
+                "install it there, and leave spec_file out"
+            )

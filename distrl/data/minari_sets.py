@@ -1,0 +1,223 @@
+"""Minari's data sets (https://minari.farama.org): folders with HDF5 or Arrow files, which many libraries read."""
+
+import glob
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import Space
+from gymnasium.envs.registration import EnvSpec
+
+from distrl.data.episodes import DataError, Episode, Lengths
+from distrl.errors import MissingExtraError, one_line, require
+from distrl.files import read_small
+
+ENVIRONMENT = "distrl_environment"
+"""Entry of the metadata that distrl adds: the id of the environment as distrl takes it."""
+_VERSION = re.compile(r"-v(\d+)$")
+LOG_PROBABILITY = "behaviour_log_probability"
+"""Entry of the infos that distrl adds: of the step's action."""
+
+
+def folder() -> Path:
+    """Return the folder of Minari's data sets."""
+    return Path(os.environ.get("MINARI_DATASETS_PATH") or Path.home() / ".minari" / "datasets").expanduser()
+
+
+def path_of(name: str) -> Path | None:
+    """Return the folder of a data set, by its path or name, whose newest version is meant; None: there is none."""
+    for path in (Path(name), folder() / name, *_versions(name)):
+        for data in (path, path / "data"):
+            if (data / "metadata.json").is_file():
+                return data
+    return None
+
+
+def _versions(name: str) -> list[Path]:
+    """Return the folders of all versions of a data set, the newest first."""
+    found = (folder() / name).parent.glob(f"{glob.escape(Path(name).name)}-v*")
+    numbered = [(int(version[1]), path) for path in found if (version := _VERSION.search(path.name))]
+    return [path for _, path in sorted(numbered, reverse=True)]
+
+
+class MinariEpisodes:
+    """A data set of Minari.
+
+    Args:
+        path: The folder with `metadata.json`.
+
+    Raises:
+        DataError: It is damaged, or empty.
+        MissingExtraError: The extra `data` is not installed.
+    """
+
+    def __init__(self, name: str, path: Path) -> None:
+        require("minari", f"Minari, which reads {name},", "data")
+        # Imported here: it is an extra.
+        from minari.dataset.minari_storage import MinariStorage
+
+        self.name = name
+        try:
+            metadata = json.loads(read_small(path / "metadata.json"))
+            self._storage = MinariStorage.read(path)
+            self.observation_space: Space[Any] | None = self._storage.observation_space
+            self.action_space: Space[Any] | None = self._storage.action_space
+            count = int(metadata["total_episodes"])
+            steps = self._storage.get_episode_metadata(range(count))
+            self.lengths: Lengths = np.fromiter((entry["total_steps"] for entry in steps), np.int64, count)
+        except MissingExtraError:
+            raise
+        except Exception as error:  # of HDF5, Arrow, JSON and gymnasium: a damaged file fails in every way
+            raise DataError(f"data set {name}: {path} cannot be read: {one_line(error)}") from error
+        self.environment = _environment(metadata)
+        self.metadata: Mapping[str, Any] = metadata
+        if not count:
+            raise DataError(f"data set {name} has no episodes ({path})")
+
+    def read(self, numbers: Sequence[int]) -> Iterator[Episode]:
+        reading = iter(self._storage.get_episodes([*numbers]))
+        for number in numbers:
+            try:
+                found = next(reading)
+                episode = _episode(found)
+            except Exception as error:
+                raise DataError(f"data set {self.name}: episode {number} cannot be read: {one_line(error)}") from error
+            yield episode
+
+
+def _episode(found: Mapping[str, Any]) -> Episode:
+    log_probabilities = (found.get("infos") or {}).get(LOG_PROBABILITY)
+    rewards = np.asarray(found["rewards"], np.float64)
+    return Episode(
+        observations=found["observations"],
+        actions=found["actions"],
+        rewards=rewards,
+        terminated=bool(found["terminations"][-1]),
+        log_probabilities=None if log_probabilities is None else np.asarray(log_probabilities, np.float32),
+    )
+
+
+def recorded_environment(name: str) -> str | None:
+    """Return the id of a data set's environment; None: there is no such set, or it does not say."""
+    path = path_of(name)
+    return None if path is None else _environment(json.loads(read_small(path / "metadata.json")))
+
+
+def _environment(metadata: Mapping[str, Any]) -> str | None:
+    if (given := metadata.get(ENVIRONMENT)) is not None:
+        return str(given)
+    spec = metadata.get("env_spec")
+    return None if spec is None else json.loads(spec).get("id")
+
+
+class MinariWriter:
+    """Writes a data set of Minari, which is there as a whole once `finish` has returned.
+
+    Args:
+        name: The data set, in Minari's folder; a name with a slash, . or ~ at its beginning is a path. A name without a
+            version, which Minari wants at its end, is of version 0.
+        environment: Id of the environment.
+        about: Further entries of the metadata: who acted, for example.
+
+    Raises:
+        DataError: There is one of that name.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        environment: str,
+        observation_space: Space[Any],
+        action_space: Space[Any],
+        about: Mapping[str, Any],
+    ) -> None:
+        require("minari", "Minari, which writes data sets,", "data")
+        import minari
+        from minari.dataset.minari_dataset import parse_dataset_id
+        from minari.dataset.minari_storage import MinariStorage
+
+        name = name if _VERSION.search(name) else f"{name}-v0"
+        is_path = name.startswith(("/", ".", "~"))
+        self.path = Path(name) if is_path else folder() / name
+        self.path = self.path.expanduser().absolute()  # which Minari needs
+        dataset_id = self.path.name if is_path else name
+        try:
+            parse_dataset_id(dataset_id)
+        except ValueError:
+            raise DataError(
+                f"a data set cannot be called {name}; Minari's names have letters, digits, _ and -, and / for folders"
+            ) from None
+        if self.path.exists():
+            raise DataError(f"there is a data set {name} already ({self.path}); choose another name, or remove it")
+        self._new = self.path.with_name(f".{self.path.name}.new")
+        shutil.rmtree(self._new, ignore_errors=True)  # of a recording that was killed
+        try:
+            (self._new / "data").mkdir(parents=True)
+            # Lossless: Minari's default stores images as JPEG.
+            self._storage = MinariStorage.new(
+                self._new / "data",
+                observation_space,
+                action_space,
+                _registered(environment),
+                data_format="hdf5",
+                jpeg_encoding=False,
+            )
+            self._storage.update_metadata(
+                {"dataset_id": dataset_id, "minari_version": minari.__version__, ENVIRONMENT: environment, **about}
+            )
+        except OSError as error:
+            self.abandon()
+            raise DataError(f"data set {name} cannot be written: {one_line(error)} ({self._new})") from error
+        self._name = name
+
+    def add(self, episodes: Iterable[Episode]) -> None:
+        """Append episodes.
+
+        Raises:
+            DataError: The disk does not take them.
+        """
+        from minari.data_collector import EpisodeBuffer
+
+        try:
+            self._storage.update_episodes(EpisodeBuffer(**_buffer(episode)) for episode in episodes)
+        except OSError as error:
+            raise DataError(f"data set {self._name} cannot be written: {one_line(error)} ({self._new})") from error
+
+    def finish(self) -> Path:
+        """Put the data set in its place, and return its folder."""
+        try:
+            self._new.rename(self.path)
+        except OSError as error:
+            raise DataError(f"data set {self._name} cannot be written: {one_line(error)} ({self.path})") from error
+        return self.path
+
+    def abandon(self) -> None:
+        """Remove what has been written."""
+        shutil.rmtree(self._new, ignore_errors=True)
+
+
+def _registered(environment: str) -> EnvSpec | None:
+    """Return what gymnasium has registered under that id; None: nothing."""
+    try:
+        return gymnasium.spec(environment)
+    except (gymnasium.error.Error, ImportError):
+        return None
+
+
+def _buffer(episode: Episode) -> dict[str, Any]:
+    last = np.zeros(episode.length_steps, np.bool_)
+    last[-1] = True
+    return {
+        "observations": episode.observations,
+        "actions": episode.actions,
+        "rewards": episode.rewards,
+        "terminations": last & episode.terminated,
+        "truncations": last & (not episode.terminated),
+        "infos": {} if episode.log_probabilities is None else {LOG_PROBABILITY: episode.log_probabilities},
+    }

@@ -1,0 +1,207 @@
+"""Tables with a row for each step: CSV and Parquet files, read by the names of their columns."""
+
+import fnmatch
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium import Space
+from gymnasium.spaces import Discrete
+
+from distrl.config.data import ColumnsConfig, DataSetConfig
+from distrl.data.episodes import DataError, Episode, Lengths, Spaces, ordered
+from distrl.errors import one_line, require
+from distrl.types import Array, BoolArray, FloatArray
+
+if TYPE_CHECKING:
+    from pyarrow import Table
+
+
+class TableEpisodes:
+    """The episodes of a table, which is in memory as a whole.
+
+    The last row of an episode may have no action: it holds the observation after the last step. Without such a row,
+    that is not known. An episode that terminated needs none; of one that was cut off, the last step is left out.
+
+    Args:
+        spaces: The environment's.
+
+    Raises:
+        DataError: The file cannot be read, lacks a column, or does not say how its episodes end.
+    """
+
+    environment: str | None = None
+    observation_space: Space[Any] | None = None
+
+    def __init__(self, config: DataSetConfig, spaces: Spaces) -> None:
+        self.name = config.name
+        self.action_space: Space[Any] | None = spaces.action
+        self._table = _read(config.name)
+        columns, self._episode_column = config.named_columns, config.named_columns.episode
+        self._begins, self._ends = self._bounds()
+        acted = self._matching(columns.action)
+        self._final = self._has_final_rows(acted[0])
+        self._observations = self._numbers(self._matching(columns.observation), np.float32, every_row=True)
+        self._actions = self._actions_of(acted, spaces.action)
+        self._rewards = self._column(columns.reward, np.float64)
+        self._log_probabilities: FloatArray | None = None
+        if columns.probabilities is not None:
+            self._log_probabilities = self._of_taken(self._lists(columns.probabilities), spaces.action)
+        self._terminated = self._which_terminated(columns, spaces.max_episode_steps)
+        self._ends -= self._final | ~self._terminated
+        kept = self._ends > self._begins
+        self._begins, self._ends = self._begins[kept], self._ends[kept]
+        self._terminated, self._final = self._terminated[kept], self._final[kept]
+        self.lengths: Lengths = self._ends - self._begins
+
+    def read(self, numbers: Sequence[int]) -> Iterator[Episode]:
+        return ordered(self._episode, numbers)
+
+    def _episode(self, number: int) -> Episode:
+        begin, end, terminated = int(self._begins[number]), int(self._ends[number]), bool(self._terminated[number])
+        # After a termination nothing reads the row that would follow.
+        rows = [*range(begin, end), end - 1 if terminated and not self._final[number] else end]
+        return Episode(
+            observations=self._observations[rows],
+            actions=self._actions[begin:end],
+            rewards=self._rewards[begin:end],
+            terminated=terminated,
+            log_probabilities=None if self._log_probabilities is None else self._log_probabilities[begin:end],
+        )
+
+    def _bounds(self) -> tuple[Lengths, Lengths]:
+        """Return the first row of every episode, and the row after its last."""
+        marks = self._table.column(self._known(self._episode_column)).to_numpy()
+        begins = np.flatnonzero(np.r_[True, marks[1:] != marks[:-1]])
+        return begins, np.r_[begins[1:], len(marks)]
+
+    def _has_final_rows(self, action: str) -> BoolArray:
+        """Return of which episodes the last row has no action."""
+        without: BoolArray = self._table.column(action).is_null().to_numpy()
+        return without[self._ends - 1]
+
+    def _which_terminated(self, columns: ColumnsConfig, limit: int | None) -> BoolArray:
+        last = self._ends - 1 - self._final
+        if columns.ends == "limit":
+            if limit is None:
+                raise DataError(
+                    f"data set {self.name}: the environment has no limit of steps by which episodes were cut off; set "
+                    "columns.ends to terminated or truncated"
+                )
+            return last + 1 - self._begins < limit
+        for name in filter(None, (columns.terminated, columns.truncated)):
+            self._ends_where_it_says(name, last)
+        if columns.terminated is not None:
+            terminated: BoolArray = self._column(columns.terminated, np.float64)[last] != 0
+        elif columns.truncated is not None:
+            terminated = self._column(columns.truncated, np.float64)[last] == 0
+        else:
+            return np.full(len(last), columns.ends == "terminated")
+        if columns.truncated is None and not terminated.any():
+            raise DataError(
+                f"data set {self.name}: column {columns.terminated!r} is true in no last row of an episode; if all "
+                "were cut off, set columns.terminated to null and columns.ends to truncated"
+            )
+        return terminated
+
+    def _ends_where_it_says(self, name: str, last: Lengths) -> None:
+        within = self._column(name, np.float64) != 0
+        within[last] = False
+        if (rows := np.flatnonzero(within)).size:
+            raise DataError(
+                f"data set {self.name}: {name!r} is true in row {rows[0] + 1}, and column "
+                f"{self._episode_column!r} says that the episode goes on"
+            )
+
+    def _actions_of(self, names: Sequence[str], space: Space[Any]) -> Array:
+        if isinstance(space, Discrete):
+            return self._column(names[0], np.int64)
+        return self._numbers(names, space.dtype or np.float32)
+
+    def _matching(self, patterns: Sequence[str]) -> list[str]:
+        """Return the columns that these names and patterns mean, in order."""
+        names: list[str] = []
+        for pattern in patterns:
+            found = [name for name in self._table.column_names if fnmatch.fnmatchcase(name, pattern)]
+            names += found or [self._known(pattern)]
+        return names
+
+    def _known(self, name: str) -> str:
+        if name not in self._table.column_names:
+            has = ", ".join(self._table.column_names[:12])
+            raise DataError(f"data set {self.name} has no column {name!r}, it has {has}; name the columns in columns")
+        return name
+
+    def _numbers(self, names: Sequence[str], dtype: Any, *, every_row: bool = False) -> Array:
+        return np.stack([self._column(name, dtype, every_row=every_row) for name in names], axis=1)
+
+    def _column(self, name: str, dtype: Any, *, every_row: bool = False) -> Array:
+        """Return a column of numbers; rows without an action may lack it, and have 0 then."""
+        column = self._table.column(self._known(name))
+        lacks: BoolArray = column.is_null().to_numpy().copy()
+        if not every_row:
+            lacks[self._ends[self._final] - 1] = False
+        if (rows := np.flatnonzero(lacks)).size:
+            raise DataError(f"data set {self.name}: row {rows[0] + 1} has no {name!r}; fill it, or remove the episode")
+        try:
+            return np.asarray((column.fill_null(0) if column.null_count else column).to_numpy()).astype(dtype)
+        except (ValueError, TypeError, NotImplementedError) as error:
+            raise DataError(f"data set {self.name}: column {name!r} is not of numbers: {one_line(error)}") from error
+
+    def _of_taken(self, probabilities: FloatArray, space: Space[Any]) -> FloatArray:
+        """Return the logarithm of the probability of each row's action; 0 in rows without one.
+
+        Raises:
+            DataError: A probability is 0, or of no choice.
+        """
+        if not isinstance(space, Discrete) or probabilities.shape[1] != space.n:
+            raise DataError(f"data set {self.name}: probabilities of {probabilities.shape[1]} choices, not of {space}")
+        taken = self._actions - int(space.start)
+        taken[self._ends[self._final] - 1] = 0
+        if taken.min() < 0 or taken.max() >= space.n:
+            raise DataError(f"data set {self.name}: actions from {taken.min()} to {taken.max()} are not all in {space}")
+        found: FloatArray = np.take_along_axis(probabilities, taken[:, None], axis=1)[:, 0]
+        if (rows := np.flatnonzero(found <= 0)).size:
+            raise DataError(f"data set {self.name}: the action of row {rows[0] + 1} has probability 0")
+        return np.log(found)
+
+    def _lists(self, name: str) -> FloatArray:
+        """Return a column of probabilities, float32 [rows, A]; rows without an action have ones."""
+        rows = self._table.column(self._known(name)).to_pylist()
+        try:
+            lists = [json.loads(row) if isinstance(row, str) and row else row for row in rows]
+            width = len(next(row for row in lists if row))
+            found = np.array([row or [1.0] * width for row in lists], np.float32)
+        except (ValueError, TypeError, StopIteration) as error:
+            raise DataError(f"data set {self.name}: column {name!r} is not of lists: {one_line(error)}") from error
+        acted = np.ones(len(found), np.bool_)
+        acted[self._ends[self._final] - 1] = False
+        wrong = acted & ~(np.isclose(found.sum(axis=1), 1.0, atol=1e-3) & (found >= 0).all(axis=1))
+        if (at := np.flatnonzero(wrong)).size:
+            raise DataError(
+                f"data set {self.name}: {name!r} of row {at[0] + 1} are {found[at[0]].tolist()}, no probabilities"
+            )
+        return found
+
+
+def _read(name: str) -> "Table":
+    """Read a table.
+
+    Raises:
+        DataError: There is no such file, it is damaged, or it has no rows.
+        MissingExtraError: The extra `data` is not installed.
+    """
+    require("pyarrow", f"PyArrow, which reads {name},", "data")
+    # Imported here: it is an extra.
+    from pyarrow import ArrowException, csv, parquet
+
+    path = Path(name)
+    try:
+        table = csv.read_csv(path) if name.endswith(".csv") else parquet.read_table(path)
+    except (OSError, ArrowException) as error:
+        raise DataError(f"data set {name} cannot be read: {one_line(error)}") from error
+    if not table.num_rows:
+        raise DataError(f"data set {name} has no rows")
+    return table

@@ -1,0 +1,48 @@
+"""The data of a run that learns from data, before the launch: whether it fits, and the memory that it needs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from distrl.child import Parent, answer_of
+from distrl.config import RunConfig
+from distrl.config.load import LoadedConfig
+from distrl.types import EnvSpec
+
+
+def fitted(loaded: LoadedConfig, spec: EnvSpec) -> tuple[LoadedConfig, str | None]:
+    """Return the configuration with a replay memory that holds the run's data, and a line on these; or as it is.
+
+    Raises:
+        ConfigError: A data set cannot be read, or does not fit the environment or the run.
+    """
+    config = loaded.config
+    if config.data is None:
+        return loaded, None
+    asked = config.model_dump(mode="json", exclude_unset=True, include={*RunConfig.model_fields})
+    names = ", ".join(each.name for each in config.data.sets)
+    request = {"config": asked, "spec": spec.to_json()}
+    function = "distrl.launch.recorded_data:measure"
+    found = answer_of(function, request, f"data set {names}", config.making_timeout_s)
+    replay = {
+        "capacity_steps": found["unrolls"] * config.actors.unroll_length_steps * found["rows"],
+        "min_size_steps": 1,
+        "samples_per_insert": None,
+        "checkpoint": False,  # a resumed run reads the data again
+    }
+    section = config.algorithm.model_dump(mode="json", exclude_unset=True)
+    section["replay"] = {**section.get("replay", {}), **replay}
+    note = f"data: {found['episodes']:,} episodes, {found['steps']:,} steps of {names}"
+    # In one column for each row: a preset's many rows would be empty where there are few episodes.
+    loaded = loaded.with_values({"actors": {"environments": found["rows"]}}, "data")
+    return loaded.with_algorithm(section, {f"algorithm.replay.{name}": "data" for name in replay}), note
+
+
+def measure(request: Mapping[str, Any], parent: Parent) -> None:
+    """Report the size of the data; runs in the child."""
+    from distrl.data.playing import Playing  # here: it brings gymnasium, and the parent is the command line
+
+    config, spec = RunConfig.model_validate(request["config"]), EnvSpec.from_json(request["spec"])
+    rows = Playing(config, spec).rows
+    actors = config.actors.model_copy(update={"environments": rows})
+    playing = Playing(config.model_copy(update={"actors": actors}), spec)
+    parent.say(episodes=playing.episodes, steps=playing.steps, unrolls=playing.count, rows=rows)

@@ -1,0 +1,108 @@
+"""Batches of a run that learns from data: the replay memory takes in all of it, and is then sampled from alone."""
+
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from distrl.learner.attendants.attendant import Attendant
+from distrl.learner.batches import LearnerBatch
+from distrl.learner.replay_set_up import draw_seeds
+from distrl.learner.state import LearnerState
+from distrl.memory_backend.ledger import EntryOutcome
+from distrl.metrics.counters import Waits
+from distrl.replay.memory import Replay
+from distrl.types import DEMONSTRATIONS, Unroll
+
+PUBLISH_EVERY_UPDATES = 100
+"""Nothing acts with the weights but evaluations, which choose among those that are published."""
+
+
+class Used:
+    """The receipt of recorded steps, of which no account is kept: an update has used them.
+
+    Args:
+        steps: Valid steps of its batch.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+
+    def settle(self, outcome: EntryOutcome = EntryOutcome.TRAINED) -> None:
+        """Do nothing."""
+
+    def count(self, state: LearnerState) -> None:
+        state.env_steps += self._steps
+        state.trained_steps += self._steps
+
+
+class RecordedBatches:
+    """Fills the replay memory with the unrolls of a data set, and samples batches from it: demonstrations, all of them.
+
+    Args:
+        unrolls: All of them, in their order.
+        count: Their number.
+        size: Number of items in one batch.
+        stop: Read after each unroll that goes into the memory.
+    """
+
+    measured_as = "replay"
+
+    def __init__(
+        self,
+        unrolls: Iterator[Unroll],
+        count: int,
+        replay: Replay,
+        *,
+        size: int,
+        state: LearnerState,
+        waits: Waits,
+        stop: Callable[[], bool],
+    ) -> None:
+        self._unrolls, self._count, self._read = unrolls, count, 0
+        self._replay, self._size, self._state, self._waits, self._stop = replay, size, state, waits, stop
+        self.progressed_at = 0.0
+
+    @property
+    def activity(self) -> str:
+        """Reading, with the share that has been read; then training."""
+        if self._read == self._count:
+            return "training"
+        return f"reading the data: {self._read / self._count:.0%}"
+
+    def collect(self) -> LearnerBatch | None:
+        """Return a sampled batch; None if a stop was requested while the data was read."""
+        if self._read < self._count:
+            with self._waits.measure("insert"):
+                for unroll in self._unrolls:
+                    self._replay.insert(unroll)
+                    self._read += 1
+                    self.progressed_at = time.monotonic()
+                    if self._stop():
+                        return None
+        with self._waits.measure("sample"):
+            sample = self._replay.sample(self._size, self._state.progress)
+        publish = (self._state.updates + 1) % PUBLISH_EVERY_UPDATES == 0
+        extras = {**sample.batch.extras, DEMONSTRATIONS: np.ones_like(sample.batch.rewards)}
+        return LearnerBatch(
+            sample.batch._replace(extras=extras),
+            lags_updates=[],
+            receipts=(Used(sample.steps),),
+            publish=publish,
+            items=sample.items,
+            replay=self._replay,
+        )
+
+
+class Reseeding(Attendant):
+    """Seeds the memory's draws anew after each checkpoint, so that a resumed run draws what this one does.
+
+    Args:
+        seed: The run's.
+    """
+
+    def __init__(self, replay: Replay, seed: int) -> None:
+        self._replay, self._seed = replay, seed
+
+    def saved(self, updates: int) -> None:
+        self._replay.reseed(draw_seeds(self._seed, updates))

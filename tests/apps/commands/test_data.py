@@ -1,0 +1,78 @@
+"""`distrl record` and `distrl data`, in this process."""
+
+import json
+
+import pytest
+
+from distrl.apps.commands.main import main
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    monkeypatch.chdir(tmp_path)
+
+
+def run(capsys, *arguments):
+    code = main([*arguments])
+    return code, *capsys.readouterr()
+
+
+def test_random_actions_are_recorded_shown_and_checked(capsys, tmp_path):
+    arguments = ("record", "random", "--env", "CartPole-v1", "--episodes", "7", "--output", "cartpole/random")
+    code, out, _ = run(capsys, *arguments)
+    assert (code, out.split(" ")[:2]) == (0, ["7", "episodes,"])
+    assert run(capsys, *arguments)[::2] == (
+        2,
+        f"distrl: error: there is a data set cartpole/random-v0 already ({tmp_path}/minari/cartpole/random-v0); "
+        "choose another name, or remove it\n",
+    )
+    shown = json.loads(run(capsys, "data", "show", "cartpole/random", "--json")[1])
+    assert (shown["episodes"], shown["terminated"], shown["episodes_with_behaviour_probabilities"]) == (7, 7, 7)
+    assert shown["return"]["mean"] == shown["length_steps"]["mean"] == pytest.approx(shown["steps"] / 7)
+    assert sum(shown["actions"][0].values()) == pytest.approx(1.0)
+    assert "action 0                  0: " in run(capsys, "data", "show", "cartpole/random")[1]
+    told = f"cartpole/random fits CartPole-v1: {shown['steps']} steps\n"
+    assert run(capsys, "data", "check", "cartpole/random")[:2] == (0, told)
+    code, _, error = run(capsys, "data", "check", "cartpole/random", "--env", "Acrobot-v1")
+    assert (code, error) == (
+        2,
+        "distrl: error: data set cartpole/random does not fit Acrobot-v1: its observation 'observation' has shape "
+        "(4,), that of the environment has shape (6,)\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["record", "--output", "x"], "who acts? A run, a file of distrl export, or random: distrl record random"),
+        (
+            ["record", "random", "--env", "CartPole-v1", "--output", "a b"],
+            "a data set cannot be called a b-v0;",
+        ),
+        (["record", "random", "--output", "x"], "random actions in which environment? distrl record random --env ID"),
+        (["record", "runs/none", "--output", "x"], "runs/none is not a run's directory"),
+        (["data", "show", "none"], "none does not say which environment it is of; name it: --env ID"),
+        (["data", "show", "none", "--env", "CartPole-v1"], "no data set none: neither a folder with Minari's"),
+        (["data", "show", "none.csv", "--env", "CartPole-v1"], "none.csv cannot be read: "),
+        (
+            ["train", "--env", "CartPole-v1", "--algorithm", "dqn", "--data", "none"],
+            "data: nothing acts in a run that learns from data; set actors.count: 0, not 2",
+        ),
+        (
+            ["train", "--env", "CartPole-v1", "--algorithm", "dqn", "--actors", "0", "--data", "none"],
+            "no data set none: neither a folder with Minari's metadata.json nor in",
+        ),
+    ],
+)
+def test_bad_input_costs_one_line(capsys, arguments, line):
+    code, _, error = run(capsys, *arguments)
+    assert (code, error.count("\n")) == (2, 1)
+    assert line in error
+
+
+def test_a_disk_that_refuses_leaves_nothing(capsys, tmp_path):
+    (tmp_path / "minari").write_text("no folder")
+    code, _, error = run(capsys, "record", "random", "--env", "CartPole-v1", "--output", "ab/cd", "--episodes", "1")
+    assert (code, error.count("\n")) == (2, 1)
+    assert "data set ab/cd-v0 cannot be written: " in error

@@ -1,0 +1,134 @@
+"""A run that learns from data: what is in its memory, what it counts, how it goes on after a checkpoint."""
+
+import numpy as np
+import pytest
+
+from distrl.config.load import LoadedConfig
+from distrl.data.episodes import DataError
+from distrl.data.playing import Playing
+from distrl.data_store.checkpoints import load_newest
+from distrl.data_store.start_plan import StartPlan
+from distrl.environments.vector import VectorEnvironment
+from distrl.launch.deterministic import run_deterministic
+from distrl.launch.recorded_data import fitted
+from distrl.memory_backend.backend import connect
+from distrl.memory_backend.stream import QueueCaps
+from distrl.roles.description import RunDescription
+
+SMALL = {"middleware_parameters": {"scheme": [4]}, "learning_rate": 0.01}
+
+
+def train(config, run_dir, updates):
+    """Train in this process, from the newest checkpoint on, and return the last snapshot and the backend."""
+    config = config.model_copy(update={"stop": config.stop.model_copy(update={"updates": updates})})
+    environment = VectorEnvironment(config.environment, 1)
+    environment.close()
+    config = fitted(LoadedConfig.of(config), environment.spec)[0].config
+    newest = load_newest(run_dir / "checkpoints") if run_dir.exists() else None
+    update = 0 if newest is None else newest.step
+    backend = connect("local:", "r", QueueCaps.of(config), name="test", give_up_s=1.0)
+    start = StartPlan(update=update)
+    description = RunDescription(
+        run_id=f"r{update}", run_dir=str(run_dir), start=start, config=config, spec=environment.spec
+    )
+    backend.create(description.model_dump_json())
+    snapshots = []
+    assert run_deterministic(description, backend, snapshots.append, lambda: False, print) == "updates"
+    return snapshots[-1], backend
+
+
+def arrays(run_dir):
+    found = load_newest(run_dir / "checkpoints")
+    return {(group, name): array for group, arrays in found.arrays.items() for name, array in arrays.items()}
+
+
+@pytest.mark.row("G12")
+def test_a_resumed_run_draws_what_one_that_went_on_draws(recorded, config, tmp_path):
+    logged = recorded()
+    run = config(
+        network=SMALL,
+        checkpoint={"every_s": None, "every_updates": 3},
+        learner={"batch_size": 5},
+        launch={"mode": "here"},
+        evaluation={"every_env_steps": 10, "episodes": 2},
+    )
+    snapshot, backend = train(run, tmp_path / "whole", 8)
+    steps = sum(len(log.rewards) for log in logged)
+    assert (snapshot["replay_steps"], snapshot["replay_episodes"]) == (steps, 7)  # all of it, and nothing else
+    # Steps that updates have used; no episode of the recording counts as one of this training.
+    assert (snapshot["env_steps"], snapshot["trained_steps"], snapshot["episodes"]) == (40, 40, 0)
+    assert backend.ledger.counts().produced == 0
+    assert [found.env_steps for _, found in backend.registry.evaluations("0")] == [15, 30, 40]
+    train(run, tmp_path / "twice", 4)
+    resumed, _ = train(run, tmp_path / "twice", 8)
+    assert resumed["env_steps"] == 40
+    one, other = arrays(tmp_path / "whole"), arrays(tmp_path / "twice")
+    assert one.keys() == other.keys()
+    # Both draw anew after update 3; the resumed run also after update 4.
+    assert not all(np.array_equal(array, other[name]) for name, array in one.items())
+    train(run, tmp_path / "again", 3)
+    train(run, tmp_path / "again", 8)
+    again = arrays(tmp_path / "again")
+    assert all(np.array_equal(array, again[name]) for name, array in one.items())
+
+
+def test_recorded_steps_are_demonstrations(recorded, config, tmp_path):
+    recorded()
+    margin = {"name": "dqfd", "replay": {"item": {"kind": "sequence"}}}
+    snapshot, _ = train(config(algorithm=margin, network=SMALL, launch={"mode": "here"}), tmp_path, 2)
+    assert snapshot["margin_loss"] > 0.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"name": "test/none"}, "no data set test/none: neither a folder with Minari's metadata.json nor in"),
+        ({"kind": "image"}, r"data set test/random does not fit .*'observation' has .*, that of the env"),
+    ],
+)
+def test_data_that_does_not_fit_costs_one_line(recorded, config, changes, line):
+    recorded()
+    run = config(**changes)
+    environment = VectorEnvironment(run.environment, 1)
+    environment.close()
+    with pytest.raises(DataError, match=line) as refused:
+        Playing(run, environment.spec)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_damaged_file_costs_one_line(recorded, config, tmp_path):
+    recorded()
+    data = tmp_path / "minari" / "test" / "random-v0" / "data" / "main_data.hdf5"
+    data.write_bytes(data.read_bytes()[:1000])
+    run = config()
+    environment = VectorEnvironment(run.environment, 1)
+    environment.close()
+    with pytest.raises(DataError, match=r"data set test/random: .* cannot be read: ") as refused:
+        Playing(run, environment.spec)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("sections", "line"),
+    [
+        ({"actors": {"count": 2}}, "data: nothing acts in a run that learns from data; set actors.count: 0, not 2"),
+        ({"algorithm": {"name": "impala"}}, "data: algorithm impala learns from unrolls of its own policy; choose one"),
+        ({"algorithm": {"name": "acer"}}, "data: algorithm acer learns from actions whose probabilities it knows"),
+        (
+            {"launch": {"mode": "here"}, "data": None, "actors": {"count": 1}},
+            "launch.mode: here has an actor of its own",
+        ),
+        ({"launch": {"mode": "processes"}, "data": None}, "launch.mode: processes needs actors.count >= 1, or data"),
+        ({"data": {"sets": [{"name": "a", "columns": "coach"}]}}, "columns are of a table, FILE.csv or FILE.parquet"),
+    ],
+)
+def test_settings_that_contradict_data(config, sections, line):
+    with pytest.raises(ValueError, match=line):
+        config(**{"algorithm": {"name": "dqn"}, **sections})
+
+
+def test_a_run_that_learns_from_data_is_processes_unless_it_is_here(config):
+    assert not config().deterministic
+    assert config(launch={"mode": "here"}).deterministic
+    assert config(data=None).deterministic
+    assert config().started_actors == 0

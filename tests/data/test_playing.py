@@ -1,0 +1,110 @@
+"""Steps that are recorded, written, read, played and stored are those of the environment, to the last bit."""
+
+import minari
+import numpy as np
+import pytest
+from gymnasium.vector.utils import concatenate, create_empty_array
+from minari.data_collector import EpisodeBuffer
+
+from distrl.config.schedules import Progress
+from distrl.data.minari_sets import MinariEpisodes, path_of
+from distrl.data.playing import Playing
+from distrl.environments.spaces import observation_reader
+from distrl.environments.vector import VectorEnvironment
+from distrl.learner.replay_set_up import make_replay
+from tests.data.logged_env import SPACES
+
+
+def spec_of(config):
+    environment = VectorEnvironment(config.environment, 1)
+    environment.close()
+    return environment.spec
+
+
+def same(one, other):
+    """Whether two trees hold equal arrays or texts."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return one == other if isinstance(one, str) else np.array_equal(one, other)
+
+
+def batched(space, observation):
+    """Return a batch of one observation."""
+    return concatenate(space, [observation], create_empty_array(space, 1))
+
+
+def row_of(tree, row):
+    if isinstance(tree, dict):
+        return {key: row_of(inner, row) for key, inner in tree.items()}
+    return tuple(row_of(inner, row) for inner in tree) if isinstance(tree, tuple) else tree[row]
+
+
+@pytest.mark.parametrize("kind", SPACES)
+def test_minari_holds_what_the_environment_logged(recorded, kind):
+    logged = recorded(kind=kind)
+    read = [*MinariEpisodes("test/random", path_of("test/random")).read(range(len(logged)))]
+    assert len(read) == 7
+    assert {episode.terminated for episode in read} == {True, False}
+    for episode, log in zip(read, logged, strict=True):
+        assert episode.rewards.tolist() == log.rewards
+        assert episode.terminated == log.terminated
+        assert episode.log_probabilities.tolist() == [-0.5] * len(log.rewards)
+        for row, observation in enumerate(log.observations):  # of a truncated episode, the last one too
+            assert same(row_of(episode.observations, row), observation)
+        for row, action in enumerate(log.actions):
+            assert same(row_of(episode.actions, row), action)
+
+
+@pytest.mark.parametrize("kind", ["plain", "image", "masked", "nested"])
+def test_the_replay_memory_holds_the_logged_transitions(recorded, config, kind):
+    logged = recorded(kind=kind)
+    run = config(kind=kind)
+    spec = spec_of(run)
+    playing = Playing(run, spec)
+    memory = make_replay(run, spec, {}, 0)
+    unrolls = [*playing.unrolls({})]
+    for unroll in unrolls:
+        memory.insert(unroll)
+    assert (len(unrolls), memory.size_steps) == (playing.count, sum(len(log.rewards) for log in logged))
+    assert memory.size_episodes == len(logged)
+    batch = memory.sample(2_000, Progress(0, 0, 0)).batch
+    by_reward = {np.float32(reward): (log, step) for log in logged for step, reward in enumerate(log.rewards)}
+    space = SPACES[kind][0]
+    read = observation_reader(spec.id, space, 1)  # as an actor's environment reads them
+    seen = set()
+    for item in range(2_000):
+        log, step = by_reward[batch.rewards[0, item]]
+        seen.add(batch.rewards[0, item])
+        last = step == len(log.rewards) - 1
+        assert batch.terminated[0, item] == (last and log.terminated)
+        assert batch.truncated[0, item] == (last and not log.terminated)
+        for row in (0, 1):
+            for name, array in read(batched(space, log.observations[step + row])).items():
+                assert np.array_equal(batch.observations[name][row, item], array[0])
+    assert len(seen) == len(by_reward)  # all of them
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Minari asks for an author
+def test_minari_and_distrl_read_each_others_sets(recorded):
+    logged = recorded("some/random")
+    (ours,) = minari.list_local_datasets()
+    assert ours == "some/random-v0"
+    read = minari.load_dataset(ours)
+    assert [episode.rewards.tolist() for episode in read] == [log.rewards for log in logged]
+    buffers = [
+        EpisodeBuffer(
+            observations=np.stack(log.observations),
+            actions=np.stack(log.actions),
+            rewards=log.rewards,
+            terminations=[False] * (len(log.rewards) - 1) + [log.terminated],
+            truncations=[False] * (len(log.rewards) - 1) + [not log.terminated],
+        )
+        for log in logged
+    ]
+    observed, acted = SPACES["plain"]
+    minari.create_dataset_from_buffers("some/theirs-v3", buffers, observation_space=observed, action_space=acted)
+    theirs = MinariEpisodes("some/theirs", path_of("some/theirs"))
+    assert theirs.lengths.tolist() == [len(log.rewards) for log in logged]
+    assert [episode.terminated for episode in theirs.read(range(7))] == [log.terminated for log in logged]

@@ -1,0 +1,115 @@
+"""CSV and Parquet files: the rows become episodes, or one line says what is wrong."""
+
+import numpy as np
+import pyarrow
+import pytest
+from gymnasium.spaces import Box, Discrete
+from pyarrow import parquet
+
+from distrl.config.data import DataSetConfig
+from distrl.data.episodes import DataError, Spaces
+from distrl.data.opening import opened
+
+CHOICE = Spaces(Box(-9.0, 9.0, (2,)), Discrete(3, start=1), 1, 3)
+VECTOR = Spaces(Box(-9.0, 9.0, (2,)), Box(-1.0, 1.0, (2,)), 1, None)
+ROWS = """observation_0,observation_1,action,reward,episode,terminated,truncated
+0,1,1,0.5,a,0,0
+2,3,2,1.5,a,1,0
+4,5,3,2.5,b,0,0
+6,7,1,3.5,b,0,0
+8,9,2,4.5,b,0,1
+"""
+
+
+@pytest.fixture
+def table(tmp_path):
+    def make(text, **columns):
+        (tmp_path / "steps.csv").write_text(text)
+        return {"name": str(tmp_path / "steps.csv"), "columns": columns or None}
+
+    return make
+
+
+def read(given, spaces=CHOICE):
+    found = opened(DataSetConfig.model_validate(given), spaces)
+    return [*found.read(range(len(found.lengths)))]
+
+
+def test_rows_become_episodes(table):
+    first, second = read(table(ROWS))
+    assert first.observations.tolist() == [[0, 1], [2, 3], [2, 3]]  # nothing reads what follows a termination
+    assert (first.actions.tolist(), first.rewards.tolist(), first.terminated) == ([1, 2], [0.5, 1.5], True)
+    assert second.observations.tolist() == [[4, 5], [6, 7], [8, 9]]  # what the last step led to is unknown
+    assert (second.actions.tolist(), second.rewards.tolist(), second.terminated) == ([3, 1], [2.5, 3.5], False)
+
+
+def test_a_row_without_an_action_shows_what_the_last_step_led_to(table):
+    text = (
+        "observation_0,observation_1,action,reward,episode\n0,1,1,0.5,7\n2,3,2,1.5,7\n4,5,,,7\n6,7,3,1.0,8\n8,9,,,8\n"
+    )
+    without = {"terminated": None, "truncated": None}
+    first, second = read(table(text, **without, ends="truncated"))
+    assert first.observations.tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert (second.observations.tolist(), second.rewards.tolist()) == ([[6, 7], [8, 9]], [1.0])
+    long = text.replace("2,3,2,1.5,7\n", "2,3,2,1.5,7\n2,2,2,1.5,7\n")  # of three steps, the environment's limit
+    assert [episode.terminated for episode in read(table(long, **without, ends="limit"))] == [False, True]
+
+
+def test_parquet_with_named_columns_and_vectors(tmp_path):
+    columns = {"x": [0.0, 1.0], "y": [2.0, 3.0], "left": [0.5, -0.5], "right": [1.0, -1.0], "paid": [1, 2]}
+    parquet.write_table(pyarrow.table({**columns, "trial": [1, 1], "done": [False, True]}), tmp_path / "t.parquet")
+    named = {"observation": ["y", "x"], "action": ["left", "right"], "reward": "paid", "episode": "trial"}
+    given = {"name": str(tmp_path / "t.parquet"), "columns": {**named, "terminated": "done", "truncated": None}}
+    (episode,) = read(given, VECTOR)
+    assert episode.observations.tolist() == [[2, 0], [3, 1], [3, 1]]
+    assert (episode.actions.tolist(), episode.actions.dtype) == ([[0.5, 1.0], [-0.5, -1.0]], np.float32)
+
+
+@pytest.mark.row("D139")
+def test_the_table_of_another_library(table):
+    text = "action,all_action_probabilities,episode_id,reward,transition_number,state_feature_0,state_feature_1\n"
+    text += '0,"[0.5,0.25,0.25]",0,-1.0,0,0.1,0.2\n2,"[0.2,0.2,0.6]",0,0.0,1,0.3,0.4\n,,0,,,0.5,0.6\n'
+    given = table(text)
+    given["columns"] = "coach"
+    (episode,) = read(given, CHOICE._replace(action=Discrete(3)))
+    assert episode.log_probabilities == pytest.approx(np.log([0.5, 0.6]))
+    assert episode.observations == pytest.approx(np.array([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]))
+    assert (episode.actions.tolist(), episode.terminated) == ([0, 2], True)
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "line"),
+    [
+        (ROWS.replace("reward", "pay"), {}, "has no column 'reward', it has observation_0"),
+        (ROWS.replace("1.5", ""), {}, "row 2 has no 'reward'; fill it, or remove the episode"),
+        (ROWS.replace("1.5", "much"), {}, "column 'reward' is not of numbers"),
+        (ROWS.replace("0,1,1,0.5,a,0,0", "0,1,1,0.5,a,1,0"), {}, "'terminated' is true in row 1, and column 'episode'"),
+        (
+            ROWS.replace("1.5,a,1", "1.5,a,0"),
+            {"truncated": None},
+            "column 'terminated' is true in no last row of an episode; if all were cut off, set columns.terminated to",
+        ),
+        (
+            'observation_0,observation_1,action,reward,episode,p\n1,1,1,0,a,"[0.5,0.6,0.1]"\n',
+            {"terminated": None, "truncated": None, "ends": "terminated", "probabilities": "p"},
+            r"'p' of row 1 are \[0.5, 0.6\d*, 0.1\d*\], no probabilities",
+        ),
+        (
+            'observation_0,observation_1,action,reward,episode,p\n1,1,1,0,a,"[0,0.5,0.5]"\n',
+            {"terminated": None, "truncated": None, "ends": "terminated", "probabilities": "p"},
+            "the action of row 1 has probability 0",
+        ),
+        ("observation_0,observation_1,action,reward,episode,terminated,truncated\n", {}, "has no rows"),
+        ("a,b\n1\n", {}, "cannot be read"),
+    ],
+)
+def test_a_table_that_is_none_costs_one_line(table, text, columns, line):
+    with pytest.raises(DataError, match=line) as refused:
+        read(table(text, **columns))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_limit_that_the_environment_has_not(table):
+    given = table(ROWS, terminated=None, truncated=None, ends="limit")
+    with pytest.raises(DataError, match="the environment has no limit of steps by which episodes were cut off; set"):
+        read(given, VECTOR._replace(action=Discrete(3, start=1)))

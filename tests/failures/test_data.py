@@ -1,0 +1,45 @@
+"""A run that learns from recorded episodes, as processes: its learner is killed, and an evaluation ends it."""
+
+import csv
+
+import pytest
+
+from tests.faults.arguments import sets
+
+pytestmark = [pytest.mark.slow, pytest.mark.redis]
+LEARNING = sets(
+    "launch.mode=processes",
+    "evaluation.every_env_steps=3200",
+    "evaluation.episodes=2",
+    "checkpoint.every_s=0.5",
+    "network.middleware_parameters.scheme=[8]",
+    "stop.evaluation_return=1e9",
+)
+
+
+def test_a_killed_learner_reads_the_data_again_and_goes_on(start_run, command_here, monkeypatch, tmp_path):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    made = command_here("record", "random", "--env", "CartPole-v1", "--episodes", "20", "--output", "./recorded")
+    assert made.returncode == 0
+    run = start_run(*LEARNING, "--actors", "0", "--data", "./recorded-v0", "--env", "CartPole-v1", "--algorithm", "dqn")
+    run.wait_until(lambda: run.backend.registry.evaluations("0"), "a first evaluation")
+    run.wait_until(lambda: [*(run.run_dir / "checkpoints").glob("ckpt-*")], "a checkpoint")
+    assert sorted(role.role for role in run.backend.registry.roles()) == ["evaluator", "learner"]
+    refused = command_here("actors", "--run-dir", str(run.run_dir))
+    assert refused.returncode == 2
+    assert " learns from data: nothing acts in it" in refused.stderr + refused.stdout
+    before = run.backend.registry.evaluations("0")[-1][1].env_steps
+    run.kill("learner")
+    run.wait_until(lambda: run.role("learner").incarnation == 2, "another learner")
+    run.wait_until(lambda: run.backend.registry.evaluations("0")[-1][1].env_steps > before + 6_400, "it learns on")
+    assert command_here("stop", str(run.run_dir)).returncode == 0
+    summary = run.finish()
+    assert (run.process.returncode, summary.restarts, summary.imbalance) == (0, 1, 0)
+    assert (summary.env_steps, summary.episodes) == (summary.trained_steps, 0)  # nothing has acted but evaluations
+    assert "data: 20 episodes, " in run.told
+    # Nothing that has no meaning here is told.
+    assert not [word for word in ("stall", "queue", "actors", "lag", "no episode", "produced") if word in run.told]
+    with (run.run_dir / "metrics.csv").open() as file:
+        last = [*csv.DictReader(file)][-1]
+    assert int(last["replay_episodes"]) == 20
+    assert int(last["env_steps"]) == 32 * int(last["updates"])
