@@ -4,6 +4,7 @@ import math
 import mmap
 import weakref
 from collections import defaultdict
+from contextlib import suppress
 
 import numpy as np
 
@@ -45,5 +46,6 @@ def _pages(size: int) -> mmap.mmap:
     """
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        memory.madvise(mmap.MADV_HUGEPAGE)
+        with suppress(OSError):  # a kernel without them
+            memory.madvise(mmap.MADV_HUGEPAGE)
     return memory

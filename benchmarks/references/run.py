@@ -25,6 +25,7 @@ LIBRARIES = (
     "rlax",
     "rliable",
     "dopamine-rl",
+    "d3rlpy",
     "torch",
     "jax",
     "keras",

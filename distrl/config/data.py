@@ -11,6 +11,14 @@ from distrl.config.section import Section
 
 TABLES = (".csv", ".parquet")
 """Ends of the names of tables."""
+
+
+def absolute(name: str) -> str:
+    """Return the name of a data set, absolute if it is a path."""
+    is_path = name.startswith((".", "~")) or name.endswith(TABLES)
+    return os.path.abspath(os.path.expanduser(name)) if is_path else name
+
+
 ColumnNames = tuple[Annotated[str, StringConstraints(min_length=1)], ...]
 
 
@@ -74,8 +82,7 @@ class DataSetConfig(Section):
     @field_validator("name")
     @classmethod
     def _is_absolute(cls, name: str) -> str:
-        is_path = name.startswith((".", "~")) or name.endswith(TABLES)
-        return os.path.abspath(os.path.expanduser(name)) if is_path else name
+        return absolute(name)
 
     @property
     def is_table(self) -> bool:
@@ -97,8 +104,10 @@ class DataSetConfig(Section):
 class DataConfig(Section):
     """Recorded episodes that the run learns from, in place of actors: all of them are in the replay memory.
 
-    The memory takes them in before the first update, and keeps them: its `capacity_steps`, `min_size_steps` and
-    `samples_per_insert` do not count. Environment steps of such a run are recorded steps that updates have used.
+    The memory takes them in before the first update, and keeps them: its `capacity_steps`, `min_size_steps`,
+    `samples_per_insert` and `checkpoint` do not count, nor do more `actors.environments` than the data fills. With a
+    prioritized sampler, a resumed run begins with equal priorities. Environment steps of such a run are recorded steps
+    that updates have used.
     """
 
     sets: tuple[DataSetConfig, ...] = Field(min_length=1)

@@ -53,7 +53,7 @@ class LaunchConfig(Section):
         self._check_mode(actors, learns_from_data=learns_from_data)
         if not self.start_actors:
             if deterministic:
-                raise ValueError("launch.start_actors: false needs actors.count >= 1; actors.count: 0 is one process")
+                raise ValueError("launch.start_actors: false is for actors that join; this run is one process")
             if not memory.reachable:
                 raise ValueError(
                     "launch.start_actors: false: actors of other hosts cannot reach an embedded Redis; name one that "
@@ -65,7 +65,7 @@ class LaunchConfig(Section):
                 "starts no actors; add --no-actors (launch.start_actors: false)"
             )
         if deterministic and self.launcher == "ray":
-            raise ValueError("launch.launcher: ray needs actors.count >= 1; actors.count: 0 is one process")
+            raise ValueError("launch.launcher: ray needs several processes; this run is one (launch.mode)")
         if self.ray_address is not None and self.launcher != "ray":
             raise ValueError("launch.ray_address needs launch.launcher: ray")
         if self.wait_s and memory.url is None:

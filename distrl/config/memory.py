@@ -75,9 +75,7 @@ class MemoryConfig(Section):
         """Refuse settings that the run would not use."""
         for field in ("url", "listen", "namespace", "tls", "compression", "keep_s"):
             if deterministic and self.is_changed(field):
-                raise ValueError(
-                    f"memory.{field} has no use with actors.count: 0, which keeps everything in one process"
-                )
+                raise ValueError(f"memory.{field} has no use in one process (launch.mode), which keeps everything")
         if self.url is not None and self.listen is not None:
             raise ValueError(
                 "memory.listen is for the embedded Redis, and memory.url names another one; set one of them"

@@ -6,11 +6,11 @@ from distrl.data.episodes import DataError
 from distrl.data.playing import Playing
 from distrl.learner.attendants.attendant import Attendant
 from distrl.learner.preparation import Parts
-from distrl.learner.recorded_batches import RecordedBatches, Reseeding
+from distrl.learner.recorded_batches import Pausing, RecordedBatches, Reseeding
 
 
 def recorded(parts: Parts, stop: Callable[[], bool]) -> tuple[RecordedBatches, list[Attendant]]:
-    """Make the batches of a run that learns from data, and the attendant that goes with them.
+    """Make the batches of a run that learns from data, and the attendants that go with them.
 
     Raises:
         ConfigError, DataError: See `Playing`.
@@ -30,4 +30,4 @@ def recorded(parts: Parts, stop: Callable[[], bool]) -> tuple[RecordedBatches, l
         waits=parts.waits,
         stop=stop,
     )
-    return batches, [Reseeding(parts.replay, config.seed)]
+    return batches, [Pausing(parts.backend.registry, stop), Reseeding(parts.replay, config.seed)]

@@ -15,12 +15,12 @@ from gymnasium import Space
 from gymnasium.envs.registration import EnvSpec
 
 from distrl.data.episodes import DataError, Episode, Lengths
-from distrl.errors import MissingExtraError, one_line, require
+from distrl.errors import DistrlError, MissingExtraError, one_line, require
 from distrl.files import read_small
 
 ENVIRONMENT = "distrl_environment"
 """Entry of the metadata that distrl adds: the id of the environment as distrl takes it."""
-_VERSION = re.compile(r"-v(\d+)$")
+_VERSION = re.compile(r"-v(\d+)")
 LOG_PROBABILITY = "behaviour_log_probability"
 """Entry of the infos that distrl adds: of the step's action."""
 
@@ -32,7 +32,8 @@ def folder() -> Path:
 
 def path_of(name: str) -> Path | None:
     """Return the folder of a data set, by its path or name, whose newest version is meant; None: there is none."""
-    for path in (Path(name), folder() / name, *_versions(name)):
+    given = Path(name)
+    for path in [given] if given.is_absolute() else [folder() / name, *_versions(name)]:
         for data in (path, path / "data"):
             if (data / "metadata.json").is_file():
                 return data
@@ -41,8 +42,9 @@ def path_of(name: str) -> Path | None:
 
 def _versions(name: str) -> list[Path]:
     """Return the folders of all versions of a data set, the newest first."""
-    found = (folder() / name).parent.glob(f"{glob.escape(Path(name).name)}-v*")
-    numbered = [(int(version[1]), path) for path in found if (version := _VERSION.search(path.name))]
+    beginning = Path(name).name
+    found = (folder() / name).parent.glob(f"{glob.escape(beginning)}-v*")
+    numbered = [(int(version[1]), path) for path in found if (version := _VERSION.fullmatch(path.name, len(beginning)))]
     return [path for _, path in sorted(numbered, reverse=True)]
 
 
@@ -81,11 +83,11 @@ class MinariEpisodes:
             raise DataError(f"data set {name} has no episodes ({path})")
 
     def read(self, numbers: Sequence[int]) -> Iterator[Episode]:
-        reading = iter(self._storage.get_episodes([*numbers]))
+        reading: Iterator[Any] | None = None
         for number in numbers:
             try:
-                found = next(reading)
-                episode = _episode(found)
+                reading = reading or iter(self._storage.get_episodes([*numbers]))  # of Arrow it reads at once
+                episode = _episode(next(reading))
             except Exception as error:
                 raise DataError(f"data set {self.name}: episode {number} cannot be read: {one_line(error)}") from error
             yield episode
@@ -104,9 +106,25 @@ def _episode(found: Mapping[str, Any]) -> Episode:
 
 
 def recorded_environment(name: str) -> str | None:
-    """Return the id of a data set's environment; None: there is no such set, or it does not say."""
-    path = path_of(name)
-    return None if path is None else _environment(json.loads(read_small(path / "metadata.json")))
+    """Return the id of a data set's environment; None: it does not say.
+
+    Raises:
+        DataError: There is no such set, or it is damaged.
+    """
+    if (path := path_of(name)) is None:
+        raise no_data_set(name)
+    try:
+        return _environment(json.loads(read_small(path / "metadata.json")))
+    except (ValueError, OSError, DistrlError) as error:
+        raise DataError(f"data set {name}: {path} cannot be read: {one_line(error)}") from error
+
+
+def no_data_set(name: str) -> DataError:
+    """Return the error about a name that no data set has."""
+    return DataError(
+        f"no data set {name}: neither a folder with Minari's metadata.json nor in {folder()}; `minari download` brings "
+        "Minari's own, `distrl record` makes one"
+    )
 
 
 def _environment(metadata: Mapping[str, Any]) -> str | None:
@@ -142,7 +160,7 @@ class MinariWriter:
         from minari.dataset.minari_dataset import parse_dataset_id
         from minari.dataset.minari_storage import MinariStorage
 
-        name = name if _VERSION.search(name) else f"{name}-v0"
+        name = name if re.search(r"-v\d+$", name) else f"{name}-v0"
         is_path = name.startswith(("/", ".", "~"))
         self.path = Path(name) if is_path else folder() / name
         self.path = self.path.expanduser().absolute()  # which Minari needs
@@ -175,6 +193,7 @@ class MinariWriter:
             self.abandon()
             raise DataError(f"data set {name} cannot be written: {one_line(error)} ({self._new})") from error
         self._name = name
+        self._is_whole = True
 
     def add(self, episodes: Iterable[Episode]) -> None:
         """Append episodes.
@@ -184,13 +203,22 @@ class MinariWriter:
         """
         from minari.data_collector import EpisodeBuffer
 
+        self._is_whole = False
         try:
             self._storage.update_episodes(EpisodeBuffer(**_buffer(episode)) for episode in episodes)
+            self._is_whole = True
         except OSError as error:
             raise DataError(f"data set {self._name} cannot be written: {one_line(error)} ({self._new})") from error
 
     def finish(self) -> Path:
-        """Put the data set in its place, and return its folder."""
+        """Put the data set in its place, and return its folder.
+
+        Raises:
+            DataError: `add` was interrupted, or the disk does not take it; nothing is left.
+        """
+        if not self._is_whole:
+            self.abandon()
+            raise DataError(f"data set {self._name}: its writing was interrupted; nothing is left of it")
         try:
             self._new.rename(self.path)
         except OSError as error:

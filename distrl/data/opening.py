@@ -2,21 +2,24 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
 
 from distrl.config.data import DataConfig, DataSetConfig
 from distrl.data.episodes import DataError, Episode, Episodes, Lengths, Part, Spaces, best
-from distrl.data.minari_sets import MinariEpisodes, folder, path_of
+from distrl.data.minari_sets import MinariEpisodes, no_data_set, path_of
 from distrl.data.tables import TableEpisodes
+from distrl.environments import spaces
+from distrl.types import ArraySpec, EnvSpec
 
 
-def opened(config: DataSetConfig, spaces: Spaces) -> Episodes:
+def opened(config: DataSetConfig, own: Spaces) -> Episodes:
     """Open a data set, or the part that the configuration names.
 
     Args:
-        spaces: The environment's, for tables, which have none.
+        own: The environment's spaces, for tables, which have none.
 
     Raises:
         DataError: There is none, or it cannot be read.
@@ -24,23 +27,57 @@ def opened(config: DataSetConfig, spaces: Spaces) -> Episodes:
     """
     whole: Episodes
     if config.is_table:
-        whole = TableEpisodes(config, spaces)
+        whole = TableEpisodes(config, own)
     elif (path := path_of(config.name)) is not None:
         whole = MinariEpisodes(config.name, path)
     else:
-        raise DataError(
-            f"no data set {config.name}: neither a folder with Minari's metadata.json nor in {folder()}; "
-            "`minari download` brings Minari's own, `distrl record` makes one"
-        )
+        raise no_data_set(config.name)
     if config.episodes is not None:
         whole = Part(whole, range(min(config.episodes, len(whole.lengths))))
     return whole if config.best is None else best(whole, config.best)
 
 
-def all_opened(config: DataConfig, spaces: Spaces) -> Episodes:
-    """Open all data sets of a run as one; errors as `opened`."""
-    sets = [opened(each, spaces) for each in config.sets]
+def all_opened(config: DataConfig, environment: str, own: Spaces) -> Episodes:
+    """Open all data sets of a run as one.
+
+    Args:
+        environment: Its id.
+        own: Its spaces.
+
+    Raises:
+        DataError: One cannot be read, or does not fit the environment.
+        MissingExtraError: What reads it is not installed.
+    """
+    sets = [opened(each, own) for each in config.sets]
+    for each in sets:
+        check_spaces(each, environment, own)
     return sets[0] if len(sets) == 1 else Joined(sets)
+
+
+def check_spaces(episodes: Episodes, environment: str, own: Spaces) -> None:
+    """Refuse a data set that was recorded in other spaces than the environment's, where it says so.
+
+    Raises:
+        DataError: The first difference.
+    """
+    observed = own.observation if episodes.observation_space is None else episodes.observation_space
+    acted = own.action if episodes.action_space is None else episodes.action_space
+    ours, theirs = (
+        spaces.env_spec(environment, *pair, None, None) for pair in ((own.observation, own.action), (observed, acted))
+    )
+    if difference := _plain(ours).unlike(_plain(theirs)):
+        difference = difference.replace("that of the training", "that of the environment")
+        raise DataError(f"data set {episodes.name} does not fit {environment}: {difference}")
+
+
+def _plain(spec: EnvSpec) -> EnvSpec:
+    """Return the spec without bounds and widths of real numbers, which change nothing."""
+
+    def plain(array: ArraySpec) -> ArraySpec:
+        real = np.dtype(array.dtype).kind == "f"
+        return replace(array, low=None, high=None, dtype="float32" if real else array.dtype)
+
+    return replace(spec, observations={name: plain(array) for name, array in spec.observations.items()})
 
 
 class Joined:

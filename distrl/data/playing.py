@@ -1,6 +1,6 @@
 """Unrolls of recorded episodes: preprocessed, checked and joined as an actor's are."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -8,10 +8,9 @@ import numpy as np
 from distrl.actors.unroll import UnrollBuilder
 from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
-from distrl.data.episodes import DataError, Episodes, Spaces
+from distrl.data.episodes import DataError, Spaces
 from distrl.data.opening import all_opened
 from distrl.data.recorded_vector import RecordedVector, full_rows, plan_rows, steps_of
-from distrl.environments import spaces
 from distrl.environments.gym_adapter import Made
 from distrl.environments.vector import VectorEnvironment
 from distrl.environments.vectors.vectorizations import make_vector
@@ -37,32 +36,6 @@ def spaces_of(environment: EnvironmentConfig) -> Spaces:
         made.vector.close()
 
 
-def check_spaces(episodes: Episodes, environment: str, own: Spaces) -> None:
-    """Refuse a data set that was recorded in other spaces than the environment's, where it says so.
-
-    Raises:
-        DataError: The first difference.
-    """
-    observed = own.observation if episodes.observation_space is None else episodes.observation_space
-    acted = own.action if episodes.action_space is None else episodes.action_space
-    ours, theirs = (
-        spaces.env_spec(environment, *pair, None, None) for pair in ((own.observation, own.action), (observed, acted))
-    )
-    if difference := _plain(ours).unlike(_plain(theirs)):
-        difference = difference.replace("that of the training", "that of the environment")
-        raise DataError(f"data set {episodes.name} does not fit {environment}: {difference}")
-
-
-def _plain(spec: EnvSpec) -> EnvSpec:
-    """Return the spec without bounds and widths of real numbers, which change nothing."""
-
-    def plain(array: ArraySpec) -> ArraySpec:
-        real = np.dtype(array.dtype).kind == "f"
-        return replace(array, low=None, high=None, dtype="float32" if real else array.dtype)
-
-    return replace(spec, observations={name: plain(array) for name, array in spec.observations.items()})
-
-
 class Playing:
     """The unrolls of a run's data: as many as it takes to play every episode once.
 
@@ -73,7 +46,6 @@ class Playing:
         episodes: Recorded episodes.
         steps: Recorded steps.
         count: Unrolls, in `actors.environments` rows.
-        rows: A number of rows that the data fills, at most as many.
 
     Raises:
         ConfigError: The run's unrolls carry what no recording has.
@@ -84,16 +56,25 @@ class Playing:
         assert config.data is not None
         if spec.rows > 1:
             raise ConfigError(f"data: {spec.id} has {spec.rows} agents as rows, and recordings have one agent")
+        if spec.unprocessed is not None and spec.unprocessed.actions != spec.actions:
+            raise ConfigError("data: environment.preprocessing changes actions, and recordings have the environment's")
         _check_extras(config)
         self._config, self._spec = config, spec
         self._spaces = spaces_of(config.environment)
-        self._episodes = all_opened(config.data, self._spaces)
-        check_spaces(self._episodes, spec.id, self._spaces)
+        self._episodes = all_opened(config.data, spec.id, self._spaces)
         self._plan = plan_rows(self._episodes.lengths, config.actors.environments)
         self.episodes = len(self._episodes.lengths)
         self.steps = int(self._episodes.lengths.sum())
-        self.rows = full_rows(self._episodes.lengths, config.actors.environments)
-        self.count = -(-steps_of(self._plan, self._episodes.lengths) // config.actors.unroll_length_steps)
+        self.count = self._count_of(self._plan)
+
+    def fitting(self) -> tuple[int, int]:
+        """Return a number of rows that the data fills, at most `actors.environments`, and the unrolls in these."""
+        lengths = self._episodes.lengths
+        rows = full_rows(lengths, self._config.actors.environments)
+        return rows, self._count_of(plan_rows(lengths, rows))
+
+    def _count_of(self, plan: Sequence[Sequence[int]]) -> int:
+        return -(-steps_of(plan, self._episodes.lengths) // self._config.actors.unroll_length_steps)
 
     def unrolls(self, recurrent_state: Mapping[str, ArraySpec]) -> Iterator[Unroll]:
         """Yield the unrolls, from the first row of the data on.
@@ -111,8 +92,6 @@ class Playing:
         # Its metrics are not recorded, nor does it change during the training.
         played = config.environment.model_copy(update={"metrics": {}, "curriculum": {}})
         environment = VectorEnvironment(played, len(self._plan), Made(vector, "own", None, None, self._spaces.frames))
-        if (before := environment.spec.unprocessed) is not None and before.actions != environment.spec.actions:
-            raise ConfigError("data: environment.preprocessing changes actions, and recordings have the environment's")
         builder = UnrollBuilder(
             environment.spec,
             config.actors.unroll_length_steps,
@@ -127,6 +106,8 @@ class Playing:
             }
             yield from self._played(vector, environment, builder, state)
         except EnvironmentFailedError as error:
+            if isinstance(error.__cause__, DataError):  # which the vector has raised
+                raise error.__cause__ from None
             raise DataError(f"data set {self._episodes.name}: {error}") from error
 
     def _played(

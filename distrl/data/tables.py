@@ -2,13 +2,14 @@
 
 import fnmatch
 import json
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import Space
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Discrete
 
 from distrl.config.data import ColumnsConfig, DataSetConfig
 from distrl.data.episodes import DataError, Episode, Lengths, Spaces, ordered
@@ -43,7 +44,7 @@ class TableEpisodes:
         self._begins, self._ends = self._bounds()
         acted = self._matching(columns.action)
         self._final = self._has_final_rows(acted[0])
-        self._observations = self._numbers(self._matching(columns.observation), np.float32, every_row=True)
+        self._observations = self._observations_of(self._matching(columns.observation), spaces.observation)
         self._actions = self._actions_of(acted, spaces.action)
         self._rewards = self._column(columns.reward, np.float64)
         self._log_probabilities: FloatArray | None = None
@@ -55,6 +56,8 @@ class TableEpisodes:
         self._begins, self._ends = self._begins[kept], self._ends[kept]
         self._terminated, self._final = self._terminated[kept], self._final[kept]
         self.lengths: Lengths = self._ends - self._begins
+        if not self.lengths.size:
+            raise DataError(f"data set {self.name} has no step whose end is known")
 
     def read(self, numbers: Sequence[int]) -> Iterator[Episode]:
         return ordered(self._episode, numbers)
@@ -115,10 +118,28 @@ class TableEpisodes:
                 f"{self._episode_column!r} says that the episode goes on"
             )
 
+    def _observations_of(self, names: Sequence[str], space: Space[Any]) -> Array:
+        return self._shaped("observation", self._numbers(names, space.dtype, every_row=True), space)
+
     def _actions_of(self, names: Sequence[str], space: Space[Any]) -> Array:
-        if isinstance(space, Discrete):
-            return self._column(names[0], np.int64)
-        return self._numbers(names, space.dtype or np.float32)
+        # Choices stay numbers of any kind: whoever reads them refuses those that are not whole.
+        return self._shaped(
+            "action", self._numbers(names, space.dtype if isinstance(space, Box) else np.float64), space
+        )
+
+    def _shaped(self, what: str, rows: Array, space: Space[Any]) -> Array:
+        """Return numbers [rows, columns] in the shape of the space.
+
+        Raises:
+            DataError: The space is not of one array, or of another number of columns.
+        """
+        if space.shape is None:
+            raise DataError(f"data set {self.name}: a table has one array of numbers as {what}, not {space}")
+        if rows.shape[1] != math.prod(space.shape):
+            raise DataError(
+                f"data set {self.name}: {rows.shape[1]} columns are no {what} of {space}; set columns.{what}"
+            )
+        return rows.reshape(len(rows), *space.shape)
 
     def _matching(self, patterns: Sequence[str]) -> list[str]:
         """Return the columns that these names and patterns mean, in order."""
@@ -158,7 +179,7 @@ class TableEpisodes:
         """
         if not isinstance(space, Discrete) or probabilities.shape[1] != space.n:
             raise DataError(f"data set {self.name}: probabilities of {probabilities.shape[1]} choices, not of {space}")
-        taken = self._actions - int(space.start)
+        taken = self._actions.astype(np.int64) - int(space.start)
         taken[self._ends[self._final] - 1] = 0
         if taken.min() < 0 or taken.max() >= space.n:
             raise DataError(f"data set {self.name}: actions from {taken.min()} to {taken.max()} are not all in {space}")

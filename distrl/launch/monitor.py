@@ -64,10 +64,13 @@ class Monitor:
             self.end(None)
             raise
 
-    @property
-    def has_begun(self) -> bool:
-        """Whether the learner of this launch has taken unrolls: the launch is accepted."""
-        return self.ledger.used > 0
+    def has_begun(self, before: int) -> bool:
+        """Return whether the learner of this launch has taken unrolls, or learned from data: the launch is accepted.
+
+        Args:
+            before: Updates of earlier launches.
+        """
+        return self.ledger.used > 0 or self.updates > before
 
     @property
     def updates(self) -> int:

@@ -77,12 +77,12 @@ class Outcome:
 def is_accepted(outcome: Outcome, error: BaseException | None, *, has_begun: bool) -> bool:
     """Whether a launch counts. One that is refused leaves the run directory, the data store and trackers as they were.
 
-    It is refused if its learner has taken no unrolls in, and it ends with 2 or raises one of distrl's own errors. After
+    It is refused if its learner has learned nothing, and it ends with 2 or raises one of distrl's own errors. After
     a stop, Ctrl-C, a stall or an unexpected error its files stay, as they say what happened.
 
     Args:
         error: What the training has raised; None if it has returned an outcome.
-        has_begun: The learner has taken unrolls in.
+        has_begun: The learner has taken unrolls in, or learned from data.
     """
     return has_begun or not (outcome.exit_code == ConfigError.exit_code or isinstance(error, DistrlError))
 

@@ -8,6 +8,9 @@ from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig
 from distrl.types import EnvSpec
 
+MEASURE_S = 1_800.0
+"""Longest time to open the data; all rewards are read for `data.sets.best`."""
+
 
 def fitted(loaded: LoadedConfig, spec: EnvSpec) -> tuple[LoadedConfig, str | None]:
     """Return the configuration with a replay memory that holds the run's data, and a line on these; or as it is.
@@ -22,7 +25,7 @@ def fitted(loaded: LoadedConfig, spec: EnvSpec) -> tuple[LoadedConfig, str | Non
     names = ", ".join(each.name for each in config.data.sets)
     request = {"config": asked, "spec": spec.to_json()}
     function = "distrl.launch.recorded_data:measure"
-    found = answer_of(function, request, f"data set {names}", config.making_timeout_s)
+    found = answer_of(function, request, f"data set {names}", MEASURE_S)
     replay = {
         "capacity_steps": found["unrolls"] * config.actors.unroll_length_steps * found["rows"],
         "min_size_steps": 1,
@@ -41,8 +44,6 @@ def measure(request: Mapping[str, Any], parent: Parent) -> None:
     """Report the size of the data; runs in the child."""
     from distrl.data.playing import Playing  # here: it brings gymnasium, and the parent is the command line
 
-    config, spec = RunConfig.model_validate(request["config"]), EnvSpec.from_json(request["spec"])
-    rows = Playing(config, spec).rows
-    actors = config.actors.model_copy(update={"environments": rows})
-    playing = Playing(config.model_copy(update={"actors": actors}), spec)
-    parent.say(episodes=playing.episodes, steps=playing.steps, unrolls=playing.count, rows=rows)
+    playing = Playing(RunConfig.model_validate(request["config"]), EnvSpec.from_json(request["spec"]))
+    rows, unrolls = playing.fitting()
+    parent.say(episodes=playing.episodes, steps=playing.steps, unrolls=unrolls, rows=rows)

@@ -72,7 +72,8 @@ class Scaling:
 
     def awaits_actors(self, statuses: Sequence[RoleStatus]) -> bool:
         """Return whether nothing can be learned because no actor of another host is there; report a change."""
-        awaits = not self._config.launch.start_actors and not any(status.role == "actor" for status in statuses)
+        joined = not self._config.launch.start_actors and not self._config.learns_from_data
+        awaits = joined and not any(status.role == "actor" for status in statuses)
         if awaits != self._without_actors:
             self._without_actors = awaits
             self._monitor.event("no actor is there: waiting until actors join" if awaits else "actors have joined")

@@ -10,7 +10,7 @@ from distrl.launch.outcome import Outcome
 from distrl.launch.stall_report import stall_report
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.records import RoleStatus
-from distrl.metrics.phrases import COMPILING, role_states
+from distrl.metrics.phrases import COMPILING, READING, role_states
 from distrl.roles.suspend_clock import AwakeClock
 
 QUIET_S = 15.0
@@ -76,7 +76,7 @@ class StallWatch:
         ready = self._is_first_start and learner_trains  # the start and the first update have a clock each
         if ready or any(self.reached):
             self._is_first_start = False
-        if paused or ready or self.reached != before:
+        if paused or ready or self._reads(statuses) or self.reached != before:
             self._newest = (self.reached, self._awake.look())
             if self._quiet and not paused:
                 self._monitor.event(f"learning again after {age_s:.0f} s")
@@ -92,6 +92,10 @@ class StallWatch:
             return None
         what = f"no update for {age_s:.0f} s (learner.stall_timeout_s)"
         return Outcome.of(StalledError(f"{what}; {self._keep(stall_report(self._backend, what))}"))
+
+    def _reads(self, statuses: Sequence[RoleStatus]) -> bool:
+        """Return whether the learner reads data, and goes on with that."""
+        return any(status.state.startswith(READING) and status.last_step_age_s < self._timeout_s for status in statuses)
 
     def _keep(self, report: str) -> str:
         """Write the report, or log it where the disk refuses; return where it is."""

@@ -103,7 +103,7 @@ class _Launch:
                     launch=description.launch,
                     after=stored.look().writer,
                     report=monitor.event,
-                    begun=lambda: monitor.has_begun,
+                    begun=lambda: monitor.has_begun(self.plan.update),
                 )
             monitor.begin(read_settings(run_dir / "config.yaml"))
             for note in (*self.plan.notes, *self.checked.notes):
@@ -127,7 +127,7 @@ class _Launch:
         error: BaseException | None = None,
     ) -> Summary:
         """Write the summary, store the last files, and show the closing lines."""
-        self.trial.accepted = is_accepted(outcome, error, has_begun=monitor.has_begun)
+        self.trial.accepted = is_accepted(outcome, error, has_begun=monitor.has_begun(self.plan.update))
         started, began_at = self.began
         wall_s = time.monotonic() - began_at  # without that of observers that finish
         summary = summarize(description, monitor, outcome, started, wall_s, accepted=self.trial.accepted)

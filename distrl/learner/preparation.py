@@ -235,9 +235,10 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     # Versions never go back; in a new run the restored version itself is free.
     state.weights_version = max(state.weights_version, published + 1, 1) + failed_over * FORGOTTEN_VERSIONS
     staleness = StalenessBound(config.algorithm.max_staleness_updates)
-    mirror = None
+    mirror, before = None, state.updates
     if stored is not None:
-        mirror = stored.mirror(config.checkpoint, backend.launch, lambda: state.trained_unrolls > 0)
+        begun = lambda: state.trained_unrolls > 0 or state.updates > before  # noqa: E731
+        mirror = stored.mirror(config.checkpoint, backend.launch, begun)
     return Parts(
         *(config, spec, run_dir, algorithm, networks, origin, backend, staleness, bundle, replay, failed_over, mirror),
         *(Waits(), StopConditions(config.stop, state)),

@@ -6,16 +6,21 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from distrl.learner.attendants.attendant import Attendant
-from distrl.learner.batches import LearnerBatch
+from distrl.learner.batches import LearnerBatch, Trained
 from distrl.learner.replay_set_up import draw_seeds
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.ledger import EntryOutcome
+from distrl.memory_backend.registry import Registry
 from distrl.metrics.counters import Waits
+from distrl.metrics.phrases import READING
 from distrl.replay.memory import Replay
 from distrl.types import DEMONSTRATIONS, Unroll
 
 PUBLISH_EVERY_UPDATES = 100
 """Nothing acts with the weights but evaluations, which choose among those that are published."""
+
+LOOK_EVERY_S, POLL_S = 0.5, 0.1
+"""Seconds between two looks whether the run is paused: while it trains, and while it is."""
 
 
 class Used:
@@ -68,7 +73,7 @@ class RecordedBatches:
         """Reading, with the share that has been read; then training."""
         if self._read == self._count:
             return "training"
-        return f"reading the data: {self._read / self._count:.0%}"
+        return f"{READING}: {self._read / self._count:.0%}"
 
     def collect(self) -> LearnerBatch | None:
         """Return a sampled batch; None if a stop was requested while the data was read."""
@@ -92,6 +97,25 @@ class RecordedBatches:
             items=sample.items,
             replay=self._replay,
         )
+
+
+class Pausing(Attendant):
+    """Waits while operators have paused the run; elsewhere its actors do.
+
+    Args:
+        stop: Ends the wait.
+    """
+
+    def __init__(self, registry: Registry, stop: Callable[[], bool]) -> None:
+        self._registry, self._stop = registry, stop
+        self._look_at = 0.0
+
+    def attend(self, trained: Trained | None) -> None:
+        if time.monotonic() < self._look_at:
+            return
+        while self._registry.control().paused and not self._stop():
+            time.sleep(POLL_S)
+        self._look_at = time.monotonic() + LOOK_EVERY_S
 
 
 class Reseeding(Attendant):

@@ -9,6 +9,7 @@ from distrl.role_kinds import KINDS
 
 NO_EPISODE = "no episode finished yet"
 COMPILING = "compiling the update"
+READING = "reading the data"
 """Beginning of the learner's state while its first update takes long."""
 UNKNOWN = "\u2013"  # an en dash in place of a number
 HUGE = 1e15

@@ -72,7 +72,9 @@ class InferenceRole(JoinedRole):
                         cleanup.push(attempt.pop_all())
                         return True
                 if self._stop.wait(POLL_S):
-                    return False
+                    break
+        # The one before may have left its actors to this one, when nobody knew that this one was to stop too.
+        return cleanup.enter_context(held_alone(directory))
 
     def status(self) -> RoleStatus:
         """The heartbeat; while it computes, the age of that counts as that of a step."""

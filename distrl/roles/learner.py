@@ -81,7 +81,7 @@ class LearnerRole(JoinedRole):
         return self._session.waits_on()
 
     def _of_data(self, parts: "Parts", cleanup: ExitStack) -> "tuple[Batches, list[Attendant]]":
-        """Return batches of the run's data, and the attendant that goes with them."""
+        """Return batches of the run's data, and the attendants that go with them."""
         from distrl.data.filling import recorded
 
         return recorded(parts, self._stop.is_set)

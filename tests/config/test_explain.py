@@ -53,13 +53,13 @@ def explained(tree, origin_of=None):
         ),
         (
             {"launch": {"xyzzy": 1}},
-            "unknown key launch.xyzzy; valid keys in launch: launcher, ray_address, wait_for_nodes, start_actors, "
+            "unknown key launch.xyzzy; valid keys in launch: mode, launcher, ray_address, wait_for_nodes, start_actors, "
             "wait_s, sigterm_exit_code, log_level, print_logs, role_rows_s",
         ),
         (
             {"xyzzy": 1},
             "unknown key xyzzy; valid keys: seed, environment, algorithm, exploration, network, actors, memory, "
-            "learner, checkpoint, evaluation, stop, tensorboard, launch",
+            "learner, data, checkpoint, evaluation, stop, tensorboard, launch",
         ),
     ],
 )
@@ -88,7 +88,7 @@ def test_an_unknown_key_names_the_nearest_valid_one(tree, line):
         ),
         (
             {"launch": 3},
-            "launch: 3 must be a mapping of launcher, ray_address, wait_for_nodes, start_actors, wait_s, "
+            "launch: 3 must be a mapping of mode, launcher, ray_address, wait_for_nodes, start_actors, wait_s, "
             "sigterm_exit_code, log_level, print_logs, role_rows_s",
         ),
         ({"environment": {"kwargs": 3}}, "environment.kwargs: 3 must be a mapping"),
@@ -130,11 +130,11 @@ def test_an_unknown_key_names_the_nearest_valid_one(tree, line):
         ),
         (
             {"actors": {"count": 0}, "launch": {"launcher": "ray"}},
-            "launch.launcher: ray needs actors.count >= 1; actors.count: 0 is one process",
+            "launch.launcher: ray needs several processes; this run is one (launch.mode)",
         ),
         (
             {"actors": {"count": 0}, "launch": {"start_actors": False}},
-            "launch.start_actors: false needs actors.count >= 1; actors.count: 0 is one process",
+            "launch.start_actors: false is for actors that join; this run is one process",
         ),
         (
             {"launch": {"start_actors": False}},

@@ -1,5 +1,7 @@
 """A run that learns from data: what is in its memory, what it counts, how it goes on after a checkpoint."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from distrl.data_store.start_plan import StartPlan
 from distrl.environments.vector import VectorEnvironment
 from distrl.launch.deterministic import run_deterministic
 from distrl.launch.recorded_data import fitted
+from distrl.learner.recorded_batches import Pausing
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.stream import QueueCaps
 from distrl.roles.description import RunDescription
@@ -72,6 +75,14 @@ def test_a_resumed_run_draws_what_one_that_went_on_draws(recorded, config, tmp_p
     assert all(np.array_equal(array, again[name]) for name, array in one.items())
 
 
+def test_a_paused_run_waits(recorded, config, tmp_path):
+    recorded()
+    asked = iter([True, True, False])
+    registry = SimpleNamespace(control=lambda: SimpleNamespace(paused=next(asked)))
+    Pausing(registry, lambda: False).attend(None)
+    assert next(asked, None) is None  # it has looked until it was not paused any more
+
+
 def test_recorded_steps_are_demonstrations(recorded, config, tmp_path):
     recorded()
     margin = {"name": "dqfd", "replay": {"item": {"kind": "sequence"}}}
@@ -94,6 +105,16 @@ def test_data_that_does_not_fit_costs_one_line(recorded, config, changes, line):
     with pytest.raises(DataError, match=line) as refused:
         Playing(run, environment.spec)
     assert "\n" not in str(refused.value)
+
+
+def test_every_set_of_several_is_compared(recorded, config):
+    recorded()
+    recorded("test/image", kind="image")
+    run = config(data={"sets": ["test/random", "test/image"]})
+    environment = VectorEnvironment(run.environment, 1)
+    environment.close()
+    with pytest.raises(DataError, match="data set test/image does not fit"):
+        Playing(run, environment.spec)
 
 
 def test_a_damaged_file_costs_one_line(recorded, config, tmp_path):

@@ -9,7 +9,7 @@ from minari.data_collector import EpisodeBuffer
 from distrl.config.schedules import Progress
 from distrl.data.minari_sets import MinariEpisodes, path_of
 from distrl.data.playing import Playing
-from distrl.environments.spaces import observation_reader
+from distrl.environments.spaces import action_reader, observation_reader
 from distrl.environments.vector import VectorEnvironment
 from distrl.learner.replay_set_up import make_replay
 from tests.data.logged_env import SPACES
@@ -57,7 +57,7 @@ def test_minari_holds_what_the_environment_logged(recorded, kind):
             assert same(row_of(episode.actions, row), action)
 
 
-@pytest.mark.parametrize("kind", ["plain", "image", "masked", "nested"])
+@pytest.mark.parametrize("kind", SPACES)
 def test_the_replay_memory_holds_the_logged_transitions(recorded, config, kind):
     logged = recorded(kind=kind)
     run = config(kind=kind)
@@ -71,13 +71,15 @@ def test_the_replay_memory_holds_the_logged_transitions(recorded, config, kind):
     assert memory.size_episodes == len(logged)
     batch = memory.sample(2_000, Progress(0, 0, 0)).batch
     by_reward = {np.float32(reward): (log, step) for log in logged for step, reward in enumerate(log.rewards)}
-    space = SPACES[kind][0]
+    space, act = SPACES[kind][0], action_reader(spec.id, SPACES[kind][1])
     read = observation_reader(spec.id, space, 1)  # as an actor's environment reads them
     seen = set()
     for item in range(2_000):
         log, step = by_reward[batch.rewards[0, item]]
         seen.add(batch.rewards[0, item])
         last = step == len(log.rewards) - 1
+        for name, array in act(batched(SPACES[kind][1], log.actions[step])).items():
+            assert np.array_equal(batch.actions[name][0, item], array[0])
         assert batch.terminated[0, item] == (last and log.terminated)
         assert batch.truncated[0, item] == (last and not log.terminated)
         for row in (0, 1):

@@ -55,6 +55,17 @@ def test_a_row_without_an_action_shows_what_the_last_step_led_to(table):
     assert [episode.terminated for episode in read(table(long, **without, ends="limit"))] == [False, True]
 
 
+def test_a_choice_that_is_not_whole_is_not_cut(table):
+    assert read(table(ROWS.replace("0,1,1,0.5", "0,1,1.5,0.5")))[0].actions.tolist() == [1.5, 2.0]  # refused later
+
+
+def test_an_observation_that_is_a_choice(table):
+    text = "observation,action,reward,episode\n3,1,0.5,a\n4,2,1.5,a\n"
+    given = table(text, observation=["observation"], terminated=None, truncated=None, ends="terminated")
+    (episode,) = read(given, CHOICE._replace(observation=Discrete(9)))
+    assert (episode.observations.tolist(), episode.observations.dtype.kind) == ([3, 4, 4], "i")
+
+
 def test_parquet_with_named_columns_and_vectors(tmp_path):
     columns = {"x": [0.0, 1.0], "y": [2.0, 3.0], "left": [0.5, -0.5], "right": [1.0, -1.0], "paid": [1, 2]}
     parquet.write_table(pyarrow.table({**columns, "trial": [1, 1], "done": [False, True]}), tmp_path / "t.parquet")
@@ -80,6 +91,8 @@ def test_the_table_of_another_library(table):
 @pytest.mark.parametrize(
     ("text", "columns", "line"),
     [
+        (ROWS.partition("\n")[0] + "\n0,1,1,0.5,a,0,1\n2,3,2,1.5,b,0,1\n", {}, "has no step whose end is known"),
+        (ROWS, {"observation": ["observation_0"]}, r"1 columns are no observation of Box.*; set columns.observation"),
         (ROWS.replace("reward", "pay"), {}, "has no column 'reward', it has observation_0"),
         (ROWS.replace("1.5", ""), {}, "row 2 has no 'reward'; fill it, or remove the episode"),
         (ROWS.replace("1.5", "much"), {}, "column 'reward' is not of numbers"),

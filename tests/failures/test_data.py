@@ -7,6 +7,7 @@ import pytest
 from tests.faults.arguments import sets
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
+LEARNER = ("--actors", "0", "--env", "CartPole-v1", "--algorithm", "dqn")
 LEARNING = sets(
     "launch.mode=processes",
     "evaluation.every_env_steps=3200",
@@ -21,7 +22,10 @@ def test_a_killed_learner_reads_the_data_again_and_goes_on(start_run, command_he
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     made = command_here("record", "random", "--env", "CartPole-v1", "--episodes", "20", "--output", "./recorded")
     assert made.returncode == 0
-    run = start_run(*LEARNING, "--actors", "0", "--data", "./recorded-v0", "--env", "CartPole-v1", "--algorithm", "dqn")
+    store = sets(f"checkpoint.store={(tmp_path / 'store').as_uri()}")
+    run = start_run(
+        *LEARNING, *store, "--actors", "0", "--data", "./recorded-v0", "--env", "CartPole-v1", "--algorithm", "dqn"
+    )
     run.wait_until(lambda: run.backend.registry.evaluations("0"), "a first evaluation")
     run.wait_until(lambda: [*(run.run_dir / "checkpoints").glob("ckpt-*")], "a checkpoint")
     assert sorted(role.role for role in run.backend.registry.roles()) == ["evaluator", "learner"]
@@ -37,9 +41,25 @@ def test_a_killed_learner_reads_the_data_again_and_goes_on(start_run, command_he
     assert (run.process.returncode, summary.restarts, summary.imbalance) == (0, 1, 0)
     assert (summary.env_steps, summary.episodes) == (summary.trained_steps, 0)  # nothing has acted but evaluations
     assert "data: 20 episodes, " in run.told
+    assert [*(tmp_path / "store").glob("*/checkpoints/*/manifest.json")]  # although no unroll was taken in
     # Nothing that has no meaning here is told.
     assert not [word for word in ("stall", "queue", "actors", "lag", "no episode", "produced") if word in run.told]
     with (run.run_dir / "metrics.csv").open() as file:
         last = [*csv.DictReader(file)][-1]
     assert int(last["replay_episodes"]) == 20
     assert int(last["env_steps"]) == 32 * int(last["updates"])
+
+
+def test_a_run_whose_data_has_gone_keeps_what_it_has_learned(start_run, command_here, tmp_path):
+    assert (
+        command_here("record", "random", "--env", "CartPole-v1", "--episodes", "5", "--output", "./gone").returncode
+        == 0
+    )
+    run = start_run(*LEARNING, *LEARNER, "--data", "./gone-v0")
+    run.wait_until(lambda: [*(run.run_dir / "checkpoints").glob("ckpt-*")], "a checkpoint")
+    (tmp_path / "gone-v0").rename(tmp_path / "elsewhere")
+    run.kill("learner")
+    summary = run.finish()
+    assert (run.process.returncode, summary.exit_code) == (2, 2)
+    assert "no data set" in summary.error
+    assert [*(run.run_dir / "checkpoints").glob("ckpt-*")]

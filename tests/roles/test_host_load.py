@@ -5,8 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from distrl import machine
 from distrl.memory_backend.records import GpuLoad
-from distrl.roles import host_load, machine
+from distrl.roles import host_load
 from distrl.roles.host_load import HostMeter
 
 MEMORY = "MemTotal: 4000 kB\nMemFree: 100 kB\nMemAvailable: 3000 kB\n"

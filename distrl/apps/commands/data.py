@@ -106,7 +106,7 @@ def _recording(
     policy = subject.make_policy(environment.spec, np.random.default_rng(policy_seed))
     vector = environment.vector
     spaces = vector.single_observation_space, vector.single_action_space
-    about = {"algorithm_name": subject.name, "description": f"{episodes} episodes, recorded by distrl"}
+    about = {"algorithm_name": subject.name, "description": "recorded by distrl"}
     writer = MinariWriter(output, subject.environment.id, *spaces, about)
     playing = record(
         policy,
@@ -163,13 +163,13 @@ def show(
 
     [cyan]distrl data show acrobot.csv --columns coach --env Acrobot-v1[/]
     """
-    from distrl.data.opening import all_opened
+    from distrl.data.opening import opened
     from distrl.data.playing import spaces_of
     from distrl.data.summary import summary
 
     config = _config(name, env, columns)
     assert config.data is not None
-    found = summary(all_opened(config.data, spaces_of(config.environment)))
+    found = summary(opened(config.data.sets[0], spaces_of(config.environment)))
     echo(json.dumps(found, indent=2) if as_json else _text(found))
 
 
@@ -191,13 +191,12 @@ def check(name: NameArgument, env: EnvironmentOption = None, columns: ColumnsOpt
 
 def _config(name: str, env: str | None, columns: str | None) -> RunConfig:
     """Return a configuration that learns from that data, in its environment."""
-    from distrl.config.data import DataSetConfig
+    from distrl.config.data import TABLES, absolute
     from distrl.config.document import parse
     from distrl.data.minari_sets import recorded_environment
 
     given = {"name": name} | ({} if columns is None else {"columns": parse(columns, "--columns")})
-    data = DataSetConfig.model_validate(given)
-    env = env or (None if data.is_table else recorded_environment(data.name))
+    env = env or (None if name.endswith(TABLES) else recorded_environment(absolute(name)))
     if env is None:
         raise ConfigError(f"{name} does not say which environment it is of; name it: --env ID")
     sets = [f"data.sets={json.dumps([given])}", "algorithm.name=dqn", "actors.count=0"]

@@ -24,7 +24,7 @@ def check_config(config: Configuration) -> None:
     if config.launch.launcher != "process":
         raise ConfigError(f"launch.launcher: {config.launch.launcher} has no use with --on kubernetes; leave it out")
     if config.deterministic:
-        raise ConfigError("actors.count: 0 is one process, which needs no cluster; use --on here")
+        raise ConfigError("the run is one process (launch.mode), which needs no cluster; use --on here")
     if not config.launch.start_actors:
         raise ConfigError("--no-actors has no use with --on kubernetes, which starts the actors; leave it out")
     pods_for(config.actors.count, config.kubernetes.per_pod)

@@ -119,8 +119,8 @@ class SlurmJobs:
         """Add tasks that are actors, or cancel some: those that wait first, then those that were added last."""
         self._require_not_over(record)
         config = load(file=Path(record.run_dir) / CONFIG_FILE).config
-        if config.deterministic:
-            raise ConfigError(f"{record.run_id} is one process, which has no actors (actors.count: 0)")
+        if not config.actors.count:
+            raise ConfigError(f"{record.run_id} has no actors (actors.count: 0)")
         most = config.actors.max_count or ACTORS_ON_CLUSTER
         if actors > most and not force:
             raise ConfigError(

@@ -224,10 +224,10 @@ class DqfdReplayParameters(ReplayParameters):
 class DqfdParameters(DqnSection):
     """DQfD (Hester et al. 2018, arXiv:1704.03732): double DQN that also learns a margin from demonstrated choices.
 
-    Steps that the source of batches marks as demonstrations have the margin. Set `network.l2_regularization` for the
-    paper's fourth loss.
+    All steps of `data.sets` are demonstrations, and have the margin; those of actors are not. Set
+    `network.l2_regularization` for the paper's fourth loss.
 
-    Use it as `dqn`, with an expert's steps beside the actors'.
+    Use it on an expert's steps, then go on with actors by `--init-from`.
     """
 
     implementation: ClassVar[str] = "distrl.algorithms.dqfd:Dqfd"

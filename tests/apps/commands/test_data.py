@@ -52,7 +52,9 @@ def test_random_actions_are_recorded_shown_and_checked(capsys, tmp_path):
         ),
         (["record", "random", "--output", "x"], "random actions in which environment? distrl record random --env ID"),
         (["record", "runs/none", "--output", "x"], "runs/none is not a run's directory"),
-        (["data", "show", "none"], "none does not say which environment it is of; name it: --env ID"),
+        (["data", "show", "none"], "no data set none: neither a folder with Minari's metadata.json nor in"),
+        (["data", "show", "./here"], "data set "),
+        (["data", "show", "steps.csv", "--columns", "{foo: 1}", "--env", "CartPole-v1"], "data.sets"),
         (["data", "show", "none", "--env", "CartPole-v1"], "no data set none: neither a folder with Minari's"),
         (["data", "show", "none.csv", "--env", "CartPole-v1"], "none.csv cannot be read: "),
         (
@@ -65,7 +67,9 @@ def test_random_actions_are_recorded_shown_and_checked(capsys, tmp_path):
         ),
     ],
 )
-def test_bad_input_costs_one_line(capsys, arguments, line):
+def test_bad_input_costs_one_line(capsys, tmp_path, arguments, line):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "metadata.json").write_text("{")  # damaged
     code, _, error = run(capsys, *arguments)
     assert (code, error.count("\n")) == (2, 1)
     assert line in error

@@ -134,7 +134,7 @@ def test_the_commands_are_those_that_are_built(capsys):
         ),
         *("autoscale", "health", "set", "checkpoint", "evaluate-now", "submit", "jobs", "logs"),
         *("bench", "doctor", "presets", "config", "network", "env", "evaluate", "evaluator", "export", "inference"),
-        *("runs", "compare", "plot", "report", "redis"),
+        *("runs", "compare", "plot", "report", "redis", "record", "data"),
     }
     code, out, _ = run(capsys, "--help")
     assert code == 0
@@ -396,7 +396,7 @@ def test_wrong_resume_directories(capsys, trained):
             "unknown preset 'cartpole_impala'; did you mean cartpole-impala or cartpole-",
         ),
         (["--actors", "-1"], "actors.count: -1 (from flag --actors) must be greater than or equal to 0"),
-        (["--actors", "0", "--launcher", "ray"], "launch.launcher: ray needs actors.count >= 1"),
+        (["--actors", "0", "--launcher", "ray"], "launch.launcher: ray needs several processes"),
         (["--actors", "many"], "Invalid value for '--actors'"),
         (["--lerning-rate", "1"], "No such option: --lerning-rate"),
     ],

@@ -12,7 +12,7 @@ TO_STORE = "kubernetes.values.networkPolicy.extraEgress=[{ports: [{port: 443}]}]
     ("sets", "message"),
     [
         (["launch.launcher=ray"], "launch.launcher: ray has no use with --on kubernetes"),
-        (["actors.count=0"], "actors.count: 0 is one process, which needs no cluster; use --on here"),
+        (["actors.count=0"], "the run is one process (launch.mode), which needs no cluster; use --on here"),
         (["launch.start_actors=false", "memory.listen=auto"], "--no-actors has no use with --on kubernetes"),
         (["kubernetes.values.actors.perPod=3"], "actors: 4 is no multiple of 3, the number of actors in each Pod"),
         (["memory.url=redis://localhost"], "each Pod would look for Redis on itself"),

@@ -147,7 +147,7 @@ def test_more_than_the_run_may_have_needs_force(slurm, record):
 def test_one_process_has_no_actors(slurm, record, tmp_path):
     slurm(queue())
     (tmp_path / "r1" / "job.yaml").write_text("actors: {count: 0}\n")
-    with pytest.raises(ConfigError, match="r1 is one process, which has no actors"):
+    with pytest.raises(ConfigError, match="r1 has no actors"):
         SlurmJobs().scale(record, 2, force=False)
 
 
