@@ -53,8 +53,8 @@ def explained(tree, origin_of=None):
         ),
         (
             {"launch": {"xyzzy": 1}},
-            "unknown key launch.xyzzy; valid keys in launch: mode, launcher, ray_address, wait_for_nodes, start_actors, "
-            "wait_s, sigterm_exit_code, log_level, print_logs, role_rows_s",
+            "unknown key launch.xyzzy; valid keys in launch: mode, launcher, ray_address, wait_for_nodes, "
+            "start_actors, wait_s, sigterm_exit_code, log_level, print_logs, role_rows_s",
         ),
         (
             {"xyzzy": 1},
