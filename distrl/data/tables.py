@@ -122,7 +122,7 @@ class TableEpisodes:
         return self._shaped("observation", self._numbers(names, space.dtype, every_row=True), space)
 
     def _actions_of(self, names: Sequence[str], space: Space[Any]) -> Array:
-        # Choices stay numbers of any kind: whoever reads them refuses those that are not whole.
+        # Choices stay numbers of any kind: `array_reader` refuses those that are not whole.
         return self._shaped(
             "action", self._numbers(names, space.dtype if isinstance(space, Box) else np.float64), space
         )

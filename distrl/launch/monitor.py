@@ -65,11 +65,7 @@ class Monitor:
             raise
 
     def has_begun(self, before: int) -> bool:
-        """Return whether the learner of this launch has taken unrolls, or learned from data: the launch is accepted.
-
-        Args:
-            before: Updates of earlier launches.
-        """
+        """Whether this launch has taken unrolls, or made updates beyond those `before` it, so that it is accepted."""
         return self.ledger.used > 0 or self.updates > before
 
     @property

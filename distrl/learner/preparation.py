@@ -235,14 +235,17 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     # Versions never go back; in a new run the restored version itself is free.
     state.weights_version = max(state.weights_version, published + 1, 1) + failed_over * FORGOTTEN_VERSIONS
     staleness = StalenessBound(config.algorithm.max_staleness_updates)
-    mirror, before = None, state.updates
-    if stored is not None:
-        begun = lambda: state.trained_unrolls > 0 or state.updates > before  # noqa: E731
-        mirror = stored.mirror(config.checkpoint, backend.launch, begun)
+    mirror = None if stored is None else stored.mirror(config.checkpoint, backend.launch, _has_begun(state))
     return Parts(
         *(config, spec, run_dir, algorithm, networks, origin, backend, staleness, bundle, replay, failed_over, mirror),
         *(Waits(), StopConditions(config.stop, state)),
     )
+
+
+def _has_begun(state: LearnerState) -> Callable[[], bool]:
+    """Return whether the learner has taken unrolls in, or has learned since now."""
+    before = state.updates
+    return lambda: state.trained_unrolls > 0 or state.updates > before
 
 
 def _outcome(replay: Replay | None) -> EntryOutcome:

@@ -73,7 +73,7 @@ class InferenceRole(JoinedRole):
                         return True
                 if self._stop.wait(POLL_S):
                     break
-        # The one before may have left its actors to this one, when nobody knew that this one was to stop too.
+        # The server before it may have left its actors to this one, although this one is stopped too.
         return cleanup.enter_context(held_alone(directory))
 
     def status(self) -> RoleStatus:
