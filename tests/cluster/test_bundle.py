@@ -3,7 +3,7 @@
 import platform
 import shutil
 import subprocess
-from contextlib import closing
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -54,7 +54,9 @@ def test_the_folder_is_small(bundle):
 def test_it_installs_and_trains_without_a_network(bundle, environment, tmp_path):
     shutil.copytree(bundle, tmp_path / "bundle")  # nothing of the checkout is needed
     python, run_dir = environment / "bin/python", tmp_path / "run"
-    with closing(Space("offline")) as offline:
+    with ExitStack() as stack:
+        offline = Space("offline")
+        stack.callback(offline.end)
 
         def runs(*command, path):
             """Run a command without a network, with this PATH and a home of its own; return its end."""
