@@ -40,7 +40,7 @@ RESNET = (
 
 
 class Goal(NamedTuple):
-    """What a figure of a row is to reach."""
+    """The value that a figure of a row is to reach."""
 
     figure: str
     least: float | None = None
@@ -126,7 +126,7 @@ ROWS: Mapping[str, Training | Alone | Feeding] = {
 SPARE_CORES = 2
 SAMPLE_EVERY_S = 0.5
 END_S = 25.0
-"""What a training may take to end after its limit."""
+"""Longest time that a training may take to end after its limit."""
 LEAST_S = 20.0
 """A row is left out where less is left."""
 MOST_S = 120.0
@@ -139,7 +139,7 @@ _NVIDIA = Path("/proc/driver/nvidia/version")
 
 
 class Machine(NamedTuple):
-    """What JAX finds here.
+    """The devices that JAX finds here.
 
     Attributes:
         devices: "one NVIDIA H200, driver 580.65.06, JAX 0.11.2", or "no GPU, JAX 0.11.2".

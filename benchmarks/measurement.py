@@ -28,7 +28,7 @@ CURVE_POINTS = 100
 NO_RESULT = (2, 6, 130)
 """Exit codes without a result: wrong usage, no memory backend, interrupted."""
 ENDS_WITHIN_S = 20.0
-"""What a program may take to end in order after its limit."""
+"""Longest time that a program may take to end in order after its limit."""
 
 
 class FailedError(Exception):

@@ -82,26 +82,11 @@ def observation_reader(
     The function takes what gymnasium's vector environments return: an array for a plain space, a tuple of str for a
     Text, and dicts and tuples of those. It raises ValueError, with the name, where that is not what the space says.
     """
-    leaves = [
-        (_name(OBSERVATION, path), path, observation_spaces.array_reader(space, text or TextParameters(), count))
-        for path, space in _leaves(env_id, OBSERVATION, observation_space)
-    ]
-
-    def read(raw: Any) -> dict[str, Array]:
-        arrays = {}
-        for name, path, read_array in leaves:
-            part = raw
-            try:
-                for key in path:
-                    part = part[key]
-                arrays[name] = read_array(part)
-            except LookupError as error:
-                raise ValueError(f"observation '{name}' is missing") from error
-            except (ValueError, TypeError) as error:
-                raise ValueError(f"observation '{name}': {error}") from error
-        return arrays
-
-    return read
+    parameters = text or TextParameters()
+    return _reader(
+        *(env_id, OBSERVATION, observation_space),
+        lambda space: observation_spaces.array_reader(space, parameters, count),
+    )
 
 
 def action_writer(env_id: str, action_space: Space[Any]) -> Callable[[Mapping[str, Array]], Any]:
@@ -130,10 +115,14 @@ def action_reader(env_id: str, action_space: Space[Any]) -> Callable[[Any], dict
 
     It raises ValueError, with the name, for what is not in the space.
     """
-    leaves = [
-        (_name(ACTION, path), path, action_spaces.array_reader(space))
-        for path, space in _leaves(env_id, ACTION, action_space)
-    ]
+    return _reader(env_id, ACTION, action_space, action_spaces.array_reader)
+
+
+def _reader(
+    env_id: str, root: str, space: Space[Any], array_reader: Callable[[Space[Any]], Callable[[Any], Array]]
+) -> Callable[[Any], dict[str, Array]]:
+    """Return the function from nested dicts and tuples to arrays by name; `root` is OBSERVATION or ACTION."""
+    leaves = [(_name(root, path), path, array_reader(leaf)) for path, leaf in _leaves(env_id, root, space)]
 
     def read(raw: Any) -> dict[str, Array]:
         arrays = {}
@@ -144,9 +133,9 @@ def action_reader(env_id: str, action_space: Space[Any]) -> Callable[[Any], dict
                     part = part[key]
                 arrays[name] = read_array(part)
             except LookupError as error:
-                raise ValueError(f"action '{name}' is missing") from error
+                raise ValueError(f"{root} '{name}' is missing") from error
             except (ValueError, TypeError) as error:
-                raise ValueError(f"action '{name}': {error}") from error
+                raise ValueError(f"{root} '{name}': {error}") from error
         return arrays
 
     return read

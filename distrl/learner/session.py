@@ -92,9 +92,8 @@ class Session:
         return reason
 
     def _train(self) -> str:
-        if not self._conditions.reached():  # a run that is resumed at its end has no update before it
-            for attendant in self._attendants:
-                attendant.started()
+        for attendant in self._attendants:
+            attendant.started()
         while (reason := self._conditions.reached()) is None and not self._stop():
             trained = self.learner.step()
             if trained is None:

@@ -6,7 +6,7 @@ from distrl.errors import MemoryBackendError
 from distrl.launch import places, scaling, supervise
 from distrl.memory_backend.ledger import EntryOutcome
 from distrl.memory_backend.records import AWAITS_EVALUATION, RoleStatus
-from distrl.metrics.phrases import COMPILING
+from distrl.metrics.phrases import COMPILING, READING
 from distrl.roles.plan import Role
 from distrl.roles.suspend_clock import AwakeClock
 from distrl.types import UnrollHeader
@@ -747,6 +747,24 @@ def test_a_compilation_of_the_first_update_has_a_clock_of_its_own(world, passes,
     script = [waits, nothing, passes, compiles, nothing, *[passes] * steps, nothing, *after]
     assert world.run(*script, learner={"stall_timeout_s": 3}).exit_code == (4 if stalls else 0)
     assert world.view.events[:-1] == []
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_reading_data_is_no_stall_while_it_goes_on(world, passes, goes_on):
+    reads = [
+        world.beats(LEARNER, state=f"{READING}: {beat}%", last_step_age_s=0.0 if goes_on else 4.0 * beat, beat=beat)
+        for beat in range(1, 5)
+    ]
+    script = [nothing, *(step for beat in reads for step in (beat, passes, passes)), world.asks(stop="asked")]
+    assert world.run(*script, learner={"stall_timeout_s": 3}).exit_code == (0 if goes_on else 4)
+
+
+def test_a_run_on_data_awaits_no_actors_where_others_start_them(world, passes):
+    data = {"data": {"sets": ["a/b"]}, "algorithm": {"name": "dqn"}, "actors": {"count": 0}}
+    joins = {"launch": {"start_actors": False}, "memory": {"url": "redis://h"}, "learner": {"stall_timeout_s": 3}}
+    outcome = world.run(world.learns(1), *[passes] * 4, **data, **joins)
+    assert (outcome.exit_code, outcome.stop_reason) == (4, "stalled")
+    assert world.view.events == []
 
 
 def test_a_run_that_starts_no_actors_waits_for_them_and_is_not_stalled_meanwhile(world, passes):

@@ -137,13 +137,6 @@ def test_an_attendant_is_called_from_the_beginning_to_the_end(prepared, acting, 
     assert recording.calls == ["wait", *calls]
 
 
-def test_nothing_is_started_for_a_run_that_is_resumed_at_its_end(prepared, acting, toy_config):
-    made, recording = prepared(toy_config(stop__updates=2)), Recording()
-    made.state.updates = 2
-    assert Session(made, acting(made), lambda snapshot: None, lambda: False, [recording]).run() == "updates"
-    assert "started" not in recording.calls
-
-
 def test_every_attendant_is_closed_although_another_one_fails(prepared, acting, toy_config):
     made, own = prepared(toy_config(stop__updates=1)), [Recording(), Recording(fails=True), Recording()]
     with pytest.raises(ValueError, match="odd"):

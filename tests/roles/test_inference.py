@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ from distrl.actors.admission import ActorProgress
 from distrl.config.schedules import Progress
 from distrl.errors import ConfigError
 from distrl.inference.client import SharedPolicy
-from distrl.inference.place import host_directory
+from distrl.inference.place import held_alone, host_directory
 from distrl.inference.states import IDLE
 from distrl.memory_backend.records import RoleStatus
 from distrl.roles import inference
@@ -86,6 +86,26 @@ def test_a_server_that_is_stopped_hands_its_actors_over_to_the_one_that_waits(pu
             second.stop.set()
             assert acts(policy) == (2, 2)  # nobody waits: its unroll comes to its end
         assert second.has_ended()
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_stopped_server_serves_if_the_one_before_it_has_left_its_actors_to_it(
+    described_run, redis_url, run_key, tmp_path, leaves
+):
+    described_run(**SHARED)
+    with ExitStack() as before, ExitStack() as own:
+        assert before.enter_context(held_alone(tmp_path))
+
+        class Stop(threading.Event):
+            def wait(self, timeout=None):
+                if leaves:
+                    before.close()
+                return True
+
+        role = InferenceRole(Role("inference"), RunAddress(redis_url, tmp_path.name, Trust(run_key)), Stop())
+        assert role._await_place(tmp_path, own) == leaves
+        with held_alone(tmp_path) as is_free:
+            assert not is_free
 
 
 def test_a_server_takes_the_cores_that_the_learner_leaves(published, redis_url, run_key, tmp_path, monkeypatch, caplog):

@@ -18,7 +18,7 @@ class Attendant(Protocol):
         return
 
     def started(self) -> None:
-        """Work once the first weights are published, with which actors begin to act, unless a stop condition holds."""
+        """Work once the first weights are published, with which actors begin to act."""
         return
 
     def steer(self, config: RunConfig) -> None:

@@ -26,7 +26,7 @@ class Compilation(Attendant):
     """Compiles the update as soon as the first weights are published, and counts it as part of the first update.
 
     Shipped gradients are applied as they come: there is nothing to compile. Nor is there for an algorithm of the user's
-    without `compile`.
+    without `compile`, or in a run that is resumed at its end.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -36,6 +36,8 @@ class Compilation(Attendant):
         parts = self._parts
         schema = parts.schema()
         if not isinstance(schema, UnrollSchema) or type(parts.algorithm).compile is Algorithm.compile:
+            return
+        if parts.conditions.reached() is not None:
             return
         began = time.monotonic()
         try:

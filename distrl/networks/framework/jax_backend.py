@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -311,7 +312,12 @@ class Step:
 
 
 class Epochs:
-    """Several steps in one call, as a scan that continues without effect after it has stopped."""
+    """Several steps in one call, as a scan that continues without effect after it has stopped.
+
+    On a CPU, XLA computes convolutions inside of a scan in one thread and without its library: four minibatches of
+    Pong's network took 126 s on two cores, and 11 s one after the other (https://github.com/jax-ml/jax/issues/12868).
+    There each minibatch is a call of its own.
+    """
 
     def __init__(
         self, step: Step, take: Callable[[Any, Any], Any], stop: tuple[str, float] | None, prelude: Prelude | None
@@ -322,45 +328,86 @@ class Epochs:
         self._prelude = prelude
         self._moved = [] if prelude is None else list(prelude.moves)
         self._first_names: tuple[str, ...] = ()
-        self._compiled = jax.jit(self._call, out_shardings=self._one.shards.everywhere)
+        everywhere = step.shards.everywhere
+        # Also parts of the whole, so that none is traced twice.
+        self._first, self._body = jax.jit(self._prepare), jax.jit(self._take_step, out_shardings=everywhere)
+        self._end = jax.jit(self._judge, out_shardings=everywhere)
+        self._whole = jax.jit(self._call, out_shardings=everywhere)
+        self._is_scan: bool | None = None  # not known before data of the right form is there
 
     def __call__(self, data: Any, order: Array) -> tuple[tuple[str, ...], Array, int, dict[str, float]]:
-        variables, constants, shards = self._one.variables, self._one.constants, self._one.shards
-        values = shards.copy(_values(variables)), shards.copy(_values(constants))
-        after, rows, evaluated, steps, scalars = self._compiled(*values, shards.copy(data), order)
-        for variable, value in zip([*variables, *self._moved], after, strict=True):
+        given = self._given(data)
+        call = self._whole if self._scans(*given, order) else self._call_by_minibatch
+        after, rows, evaluated, steps, scalars = call(*given, order)
+        for variable, value in zip([*self._one.variables, *self._moved], after, strict=True):
             variable.assign(value)
         first = dict(zip(self._first_names, np.asarray(scalars).tolist(), strict=True))
         return self._one.names, np.asarray(rows)[np.asarray(evaluated)], int(steps), first
 
     def compile(self, data: Any, order: Array) -> None:
         """Compile a call with data and order of this form."""
+        given = self._given(data)
+        if self._scans(*given, order):
+            self._whole.lower(*given, order).compile()
+        else:
+            self._first.lower(*given).compile()
+            self._body.lower(*self._of_body(*given, order)).compile()
+
+    def _given(self, data: Any) -> tuple[list[Any], list[Any], Any]:
         shards = self._one.shards
-        values, constants = (shards.copy(_values(each)) for each in (self._one.variables, self._one.constants))
-        self._compiled.lower(values, constants, shards.copy(data), order).compile()
+        return shards.copy(_values(self._one.variables)), shards.copy(_values(self._one.constants)), shards.copy(data)
 
-    def _call(
-        self, before: list[Any], constants: list[Any], data: Any, order: Any
-    ) -> tuple[list[Any], Any, Any, Any, Any]:
+    def _scans(self, before: list[Any], constants: list[Any], data: Any, order: Array) -> bool:
+        """Return whether all minibatches are one program."""
+        if self._is_scan is None:
+            body = None if accelerator() else self._body.trace(*self._of_body(before, constants, data, order))
+            self._is_scan = body is None or "conv_general_dilated" not in str(body.jaxpr)
+        return self._is_scan
+
+    def _of_body(self, before: list[Any], constants: list[Any], data: Any, order: Array) -> tuple[Any, ...]:
+        """Return the forms of the arguments of `_take_step`."""
+        constants, _, _, data, _ = jax.eval_shape(self._first, before, constants, data)
+        return constants, data, (before, jnp.asarray(True)), order[0]
+
+    def _call(self, before: list[Any], constants: list[Any], data: Any, order: Any) -> Any:
         constants, moved, still, data, first = self._first(before, constants, data)
+        body = partial(self._body, constants, data)
+        (after, _), seen = jax.lax.scan(body, (before, jnp.asarray(True)), jnp.asarray(order))
+        return self._end(before, after, moved, still, first, seen)
 
-        def body(carried: tuple[list[Any], Any], items: Any) -> tuple[tuple[list[Any], Any], tuple[Any, Any, Any]]:
-            values, goes_on = carried
-            minibatch = self._one.shards.split(self._take(data, items))
-            after, scalars, _, goes = self._one.advance(values, constants, minibatch)
-            if self._stop is not None:
-                goes &= scalars[self._one.names.index(self._stop[0])] <= self._stop[1]
-            goes &= goes_on
-            kept = [jnp.where(goes, new, old) for new, old in zip(after, values, strict=True)]
-            return (kept, goes), (scalars, goes_on, goes)
+    def _call_by_minibatch(self, before: list[Any], constants: list[Any], data: Any, order: Array) -> Any:
+        constants, moved, still, data, first = self._first(before, constants, data)
+        carried, seen = (before, jnp.asarray(True)), []
+        for items in order:
+            carried, results = self._body(constants, data, carried, items)
+            seen.append(results)
+        together = tuple(map(np.stack, zip(*jax.device_get(seen), strict=True)))
+        return self._end(before, carried[0], moved, still, first, together)
 
-        (after, _), (rows, evaluated, applied) = jax.lax.scan(body, (before, jnp.asarray(True)), jnp.asarray(order))
+    def _take_step(
+        self, constants: list[Any], data: Any, carried: tuple[list[Any], Any], items: Any
+    ) -> tuple[tuple[list[Any], Any], tuple[Any, Any, Any]]:
+        """Take one minibatch: return values and whether the steps go on; and scalars, if evaluated, and if applied."""
+        values, goes_on = carried
+        minibatch = self._one.shards.split(self._take(data, items))
+        after, scalars, _, goes = self._one.advance(values, constants, minibatch)
+        if self._stop is not None:
+            goes &= scalars[self._one.names.index(self._stop[0])] <= self._stop[1]
+        goes &= goes_on
+        kept = [jnp.where(goes, new, old) for new, old in zip(after, values, strict=True)]
+        return (kept, goes), (scalars, goes_on, goes)
+
+    def _judge(
+        self, before: list[Any], after: list[Any], moved: list[Any], still: list[Any], first: Any, seen: tuple[Any, ...]
+    ) -> tuple[list[Any], Any, Any, Any, Any]:
+        """Return values after all minibatches, or before them if a number is not finite, and what was measured."""
+        rows, evaluated, applied = seen
         finite = jnp.all(jnp.isfinite(rows[:, -3:-1]) | ~evaluated[:, None])  # loss and norm
         finite &= jnp.all(jnp.isfinite(first))
         kept = [jnp.where(finite, new, old) for new, old in zip([*after, *moved], [*before, *still], strict=True)]
         return kept, rows, evaluated, jnp.where(finite, jnp.sum(applied), 0), first
 
-    def _first(
+    def _prepare(
         self, before: list[Any], constants: list[Any], data: Any
     ) -> tuple[list[Any], list[Any], list[Any], Any, Any]:
         """Do the prelude: return constants after it, moved values after and before, data and scalars in one array."""

@@ -60,8 +60,9 @@ class Lazy(Recording):
 class Parts(SimpleNamespace):
     """Parts of a learner with such an algorithm."""
 
-    def __init__(self, config, schema, error=None, kind=Recording):
+    def __init__(self, config, schema, error=None, kind=Recording, reached=None):
         waits = Waits()
+        self.conditions = SimpleNamespace(reached=lambda: reached)
         super().__init__(config=config, algorithm=kind(waits, error), networks="networks", waits=waits)
         self.schema = lambda: schema
 
@@ -83,6 +84,12 @@ def test_an_algorithm_without_compile_is_not_said_to_be_compiled(toy_config, cap
     parts = Parts(toy_config(), SmallRun().schema, kind=Lazy)
     Compilation(parts).started()
     assert (caplog.messages, parts.waits.total_s("update")) == ([], 0)
+
+
+def test_a_run_that_is_resumed_at_its_end_compiles_nothing(toy_config):
+    parts = Parts(toy_config(), SmallRun().schema, reached="env_steps")
+    Compilation(parts).started()
+    assert parts.algorithm.compiled == []
 
 
 def test_shipped_gradients_have_nothing_to_compile(toy_config):

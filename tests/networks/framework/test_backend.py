@@ -179,13 +179,32 @@ class Rows(Line):
 
     def rows_loss(self, data):
         self.seen.assign(self.seen + 1.0)
-        return ops.mean(self.slope * data["x"]), {"mean": ops.mean(data["x"])}
+        return ops.mean(self.slope * self.through(data["x"])), {"mean": ops.mean(data["x"])}
+
+    @staticmethod
+    def through(x):
+        return x
 
 
 ORDER = np.int32([[0, 1], [2, 3], [3, 0]])
 DATA = {"x": np.float32([1.0, 3.0, 4.0, 6.0])}  # means of the minibatches: 2, 5, 3.5
 
 
+def convolved(x):
+    return ops.conv(x[:, None, None], np.ones((1, 1, 1), np.float32))[:, 0, 0]
+
+
+@pytest.fixture(params=["plain", "with a convolution"])
+def _each_way(request, monkeypatch):
+    """Minibatches with convolutions are programs of their own for JAX on a CPU."""
+    if request.param != "plain":
+        monkeypatch.setattr(Rows, "through", staticmethod(convolved))
+
+
+each_way = pytest.mark.usefixtures("_each_way")
+
+
+@each_way
 def test_epochs_by_hand():
     line = Rows()
     metrics = line.epochs(DATA)
@@ -196,6 +215,7 @@ def test_epochs_by_hand():
     assert int(line.optimizer.iterations) == 3
 
 
+@each_way
 def test_epochs_tell_the_rate_of_the_first_step_and_use_each_ones_own():
     schedule = keras.optimizers.schedules.ExponentialDecay(1.0, decay_steps=1, decay_rate=0.5, staircase=True)
     line = Rows(optimizer=keras.optimizers.SGD(schedule))
@@ -204,6 +224,7 @@ def test_epochs_tell_the_rate_of_the_first_step_and_use_each_ones_own():
     assert line.epochs(DATA)["learning_rate"] == 0.125
 
 
+@each_way
 @pytest.mark.parametrize(("bound", "steps", "slope"), [(1.0, 0, 2.0), (4.0, 1, 1.0), (5.0, 3, -3.25)])
 def test_epochs_stop_before_the_first_minibatch_beyond_the_bound(bound, steps, slope):
     line = Rows(stop=("mean", bound))
@@ -214,6 +235,7 @@ def test_epochs_stop_before_the_first_minibatch_beyond_the_bound(bound, steps, s
     assert metrics["mean"] == pytest.approx({0: 2.0, 1: 3.5, 3: 3.5}[steps])  # of those looked at
 
 
+@each_way
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_epochs_with_one_step_that_is_not_finite_change_nothing(bad):
     line = Rows(optimizer=keras.optimizers.Adam(0.1))
@@ -227,11 +249,14 @@ def test_epochs_with_one_step_that_is_not_finite_change_nothing(bad):
     assert float(line.slope) != before[0]
 
 
+@each_way
 def test_epochs_are_traced_once_per_shape():
     line = Rows()
     for _ in range(3):
         line.epochs(DATA)
     assert traces(line.epochs) == 1
+    if NAME == "jax":
+        assert line.epochs._compiled._is_scan == (Rows.through is not convolved)
 
 
 class Prepared(Rows):
@@ -258,6 +283,7 @@ class Prepared(Rows):
         return [*super().values, np.array(self.scale)]
 
 
+@each_way
 def test_a_prelude_moves_variables_and_makes_the_data_of_all_minibatches():
     """Scale becomes 1 + 2 and x is trebled, so slope becomes 2 - .5 x 9 x (2 + 5 + 3.5), and scale then 1 + that."""
     line = Prepared()
@@ -271,6 +297,7 @@ def test_a_prelude_moves_variables_and_makes_the_data_of_all_minibatches():
     assert traces(line.epochs) == 1
 
 
+@each_way
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_prelude_that_is_not_finite_or_minibatches_that_are_not_move_nothing(bad):
     line = Prepared(keras.optimizers.Adam(0.1))
@@ -285,6 +312,7 @@ def test_a_prelude_that_is_not_finite_or_minibatches_that_are_not_move_nothing(b
     assert float(line.scale) == pytest.approx(1.0 + float(before[0]))
 
 
+@each_way
 def test_a_prelude_alone_refuses_an_update():
     """No minibatch has the fifth row."""
     line = Prepared()
