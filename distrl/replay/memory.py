@@ -134,6 +134,10 @@ class Replay:
         self._rng = np.random.default_rng(seeds)
         self.limiter = RateLimiter(parameters.samples_per_insert, parameters.min_size_steps)
 
+    def begin_at(self, number: int) -> None:
+        """Begin an empty memory as if so many unrolls had been inserted, and had made room."""
+        self._next = number
+
     def reseed(self, seeds: np.random.SeedSequence) -> None:
         """Draw by these seeds from now on."""
         self._rng = np.random.default_rng(seeds)

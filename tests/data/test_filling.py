@@ -1,5 +1,6 @@
 """A run that learns from data: what is in its memory, what it counts, how it goes on after a checkpoint."""
 
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -73,6 +74,33 @@ def test_a_resumed_run_draws_what_one_that_went_on_draws(recorded, config, tmp_p
     train(run, tmp_path / "again", 8)
     again = arrays(tmp_path / "again")
     assert all(np.array_equal(array, again[name]) for name, array in one.items())
+
+
+@pytest.mark.parametrize("memory_steps", [None, 12])
+def test_a_killed_run_ends_with_the_weights_of_one_that_went_on(recorded, config, tmp_path, memory_steps):
+    recorded()
+    run = config(
+        rows=1,
+        network=SMALL,
+        data={"sets": "test/random", "memory_steps": memory_steps, "samples_per_insert": 1.0},
+        checkpoint={"every_s": None, "every_updates": 2, "keep": 9},
+        learner={"batch_size": 5},
+        launch={"mode": "here"},
+    )
+    snapshot, _ = train(run, tmp_path / "whole", 9)
+    whole = arrays(tmp_path / "whole")
+    if memory_steps is not None:
+        assert snapshot["replay_steps"] <= memory_steps
+    for killed_after in (2, 4, 8):  # between two checkpoints: the disk has those before
+        after = tmp_path / f"after {killed_after}"
+        shutil.copytree(tmp_path / "whole", after)
+        for checkpoint in (after / "checkpoints").glob("ckpt-*"):
+            if int(checkpoint.name.removeprefix("ckpt-")) > killed_after:
+                shutil.rmtree(checkpoint)
+        assert load_newest(after / "checkpoints").step == killed_after
+        train(run, after, 9)
+        found = arrays(after)
+        assert all(np.array_equal(array, found[name]) for name, array in whole.items())
 
 
 def test_a_paused_run_waits(recorded, config, tmp_path):
