@@ -105,8 +105,8 @@ class DataConfig(Section):
     """Recorded episodes that the run learns from, in place of actors: by default all of them are in the replay memory.
 
     The memory takes them in before the first update: its `capacity_steps`, `min_size_steps`, `samples_per_insert` and
-    `checkpoint` do not count, nor do more `actors.environments` than the data fills. With a prioritized sampler, a
-    resumed run begins with equal priorities. Environment steps of such a run are recorded steps that updates have used.
+    `checkpoint` do not count, nor do more `actors.environments` than the data fills. Checkpoints have the priorities of
+    its items. Environment steps of such a run are recorded steps that updates have used.
     """
 
     sets: tuple[DataSetConfig, ...] = Field(min_length=1)

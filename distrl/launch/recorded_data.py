@@ -22,6 +22,8 @@ def fitted(loaded: LoadedConfig, spec: EnvSpec) -> tuple[LoadedConfig, str | Non
     config = loaded.config
     if config.data is None:
         return loaded, None
+    parameters = config.algorithm.replay_parameters
+    assert parameters is not None  # as `DataConfig.check` says
     asked = config.model_dump(mode="json", exclude_unset=True, include={*RunConfig.model_fields})
     names = ", ".join(each.name for each in config.data.sets)
     request = {"config": asked, "spec": spec.to_json()}
@@ -32,7 +34,7 @@ def fitted(loaded: LoadedConfig, spec: EnvSpec) -> tuple[LoadedConfig, str | Non
         "capacity_steps": _held_unrolls(found, unroll_steps) * unroll_steps,
         "min_size_steps": 1,
         "samples_per_insert": None,
-        "checkpoint": False,  # a resumed run reads the data again
+        "checkpoint": parameters.sampler.kind != "uniform",  # a resumed run reads the data again
     }
     section = config.algorithm.model_dump(mode="json", exclude_unset=True)
     section["replay"] = {**section.get("replay", {}), **replay}

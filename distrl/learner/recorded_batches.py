@@ -60,6 +60,7 @@ class RecordedBatches:
         size: Number of items in one batch.
         stop: Read before each unroll that goes into the memory.
         steps_each: Steps that updates use for each unroll that is replaced.
+        first: Number of the first of `unrolls`: as many before it have been replaced.
     """
 
     measured_as = "replay"
@@ -75,10 +76,11 @@ class RecordedBatches:
         waits: Waits,
         stop: Callable[[], bool],
         steps_each: float = math.inf,
+        first: int = 0,
     ) -> None:
         self._unrolls, self._count, self._steps_each = unrolls, count, steps_each
         self._replay, self._size, self._state, self._waits, self._stop = replay, size, state, waits, stop
-        self._first = self._read = replaced(state, steps_each)
+        self._first = self._read = first
         self.progressed_at = 0.0
 
     @property
