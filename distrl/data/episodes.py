@@ -1,6 +1,7 @@
 """Recorded episodes as every format has them: their lengths, and the spaces in which they were recorded."""
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -81,6 +82,27 @@ class Episodes(Protocol):
         Raises:
             DataError: One cannot be read.
         """
+
+
+class EpisodeWriter(Protocol):
+    """A new data set, which is there as a whole once `finish` has returned, and otherwise not at all."""
+
+    def add(self, episode: Episode) -> None:
+        """Append an episode.
+
+        Raises:
+            DataError: The disk does not take it.
+        """
+
+    def finish(self) -> Path:
+        """Put the data set in its place, and return that.
+
+        Raises:
+            DataError: `add` was interrupted, or the disk does not take it; nothing is left.
+        """
+
+    def abandon(self) -> None:
+        """Remove what has been written."""
 
 
 class Part:
