@@ -108,6 +108,27 @@ class Episodes(Protocol):
         """
 
 
+class EpisodeWriter(Protocol):
+    """A new data set, which is there as a whole once `finish` has returned, and otherwise not at all."""
+
+    def add(self, episode: Episode) -> None:
+        """Append an episode.
+
+        Raises:
+            DataError: The disk does not take it.
+        """
+
+    def finish(self) -> Path:
+        """Put the data set in its place, and return that.
+
+        Raises:
+            DataError: `add` was interrupted, or the disk does not take it; nothing is left.
+        """
+
+    def abandon(self) -> None:
+        """Remove what has been written."""
+
+
 class Part:
     """Some episodes of a data set, in their order."""
 

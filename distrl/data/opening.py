@@ -1,16 +1,19 @@
-"""Opens data sets by their names, and joins several."""
+"""Opens data sets by their names, joins several, and begins new ones."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from gymnasium import Space
 
-from distrl.config.data import DataConfig, DataSetConfig
-from distrl.data.episodes import DataError, Episode, Episodes, Lengths, Part, Spaces, best
-from distrl.data.minari_sets import MinariEpisodes, no_data_set, path_of
-from distrl.data.tables import TableEpisodes
+from distrl.config.data import TABLES, DataConfig, DataSetConfig, absolute
+from distrl.data.episodes import DataError, Episode, Episodes, EpisodeWriter, Lengths, Part, Spaces, best
+from distrl.data.minari_sets import MinariEpisodes, MinariWriter, no_data_set, path_of
+from distrl.data.tables import TableEpisodes, TableWriter
 from distrl.environments import spaces
 from distrl.types import ArraySpec, EnvSpec
 
@@ -35,6 +38,15 @@ def opened(config: DataSetConfig, own: Spaces) -> Episodes:
     if config.episodes is not None:
         whole = Part(whole, range(min(config.episodes, len(whole.lengths))))
     return whole if config.best is None else best(whole, config.best)
+
+
+def new_set(
+    name: str, environment: str, observation_space: Space[Any], action_space: Space[Any], about: Mapping[str, Any]
+) -> EpisodeWriter:
+    """Begin a data set of Minari, or a table; see `MinariWriter` and `TableWriter`."""
+    if name.endswith(TABLES):
+        return TableWriter(Path(absolute(name)), observation_space, action_space)
+    return MinariWriter(name, environment, observation_space, action_space, about)
 
 
 def all_opened(config: DataConfig, environment: str, own: Spaces) -> Episodes:

@@ -11,15 +11,11 @@ from gymnasium.vector import VectorEnv
 
 from distrl.actors.evaluator import ActingPolicy, Evaluator, SampledPolicy
 from distrl.actors.evaluator import Episode as Played
-from distrl.data.episodes import Episode
-from distrl.data.minari_sets import MinariWriter
+from distrl.data.episodes import Episode, EpisodeWriter
 from distrl.environments.gym_adapter import VALID
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError
 from distrl.types import ActionSpec, Array, BoxSpec, DiscreteSpec, MultiBinarySpec
-
-WRITTEN_STEPS = 20_000
-"""Steps that are written together: a file is opened for each time."""
 
 
 def uniform_log_probability(actions: Mapping[str, ActionSpec]) -> float | None:
@@ -45,13 +41,13 @@ def record(
     policy: ActingPolicy,
     environment: VectorEnvironment,
     count: int,
-    writer: MinariWriter,
+    writer: EpisodeWriter,
     *,
     seed: int,
     most_steps: int | None,
     log_probability: float | None = None,
 ) -> Iterator[Played]:
-    """Play exactly `count` episodes, yield each as it ends, and write all that have ended, also if closed before.
+    """Play exactly `count` episodes, yield each as it ends, and hand it to the writer.
 
     Args:
         seed: Of the environments.
@@ -72,20 +68,12 @@ def record(
 
     vector = RecordingVector(environment.vector, log_probabilities)
     environment.vector = vector
-    ready: list[Episode] = []
 
     def watch(ended: Array, plays: Array) -> None:
-        ready.extend(vector.taken(row) for row in np.flatnonzero(ended & plays).tolist())
+        for row in np.flatnonzero(ended & plays).tolist():
+            writer.add(vector.taken(row))
 
-    evaluator = Evaluator(policy, environment, most_steps, watch)
-    try:
-        for episode in evaluator.episodes(count, seed):
-            if sum(each.length_steps for each in ready) >= WRITTEN_STEPS:
-                writer.add(ready)
-                ready.clear()
-            yield episode
-    finally:
-        writer.add(ready)
+    yield from Evaluator(policy, environment, most_steps, watch).episodes(count, seed)
 
 
 class RecordingVector(VectorEnv[Any, Any, Any]):

@@ -1,4 +1,4 @@
-"""Tables with a row for each step: CSV and Parquet files, read by the names of their columns."""
+"""Tables with a row for each step: CSV and Parquet files, read by the names of their columns, and written."""
 
 import fnmatch
 import json
@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -15,6 +16,7 @@ from gymnasium.spaces import Box, Discrete
 
 from distrl.config.data import DataSetConfig
 from distrl.data.episodes import DataError, Episode, Lengths, Spaces, Unchanged, ordered
+from distrl.data_store.atomic import put_file
 from distrl.errors import one_line, require
 from distrl.types import Array, BoolArray, FloatArray
 
@@ -47,7 +49,8 @@ class TableEpisodes:
         self._observed = self._matching("observation", self._given.observation, observed, observed.dtype)
         # Choices stay numbers of any kind: `array_reader` refuses those that are not whole.
         dtype = acted.dtype if isinstance(acted, Box) else np.float64
-        self._acted = self._matching("action", self._given.action, acted, dtype)
+        names = ("action",) if "action" in self._file.names else ("action_*",)
+        self._acted = self._matching("action", self._given.action or names, acted, dtype)
         further = filter(None, (self._given.reward, self._given.probabilities))
         self._read = [*dict.fromkeys((*self._observed.names, *self._acted.names, *map(self._known, further)))]
         marks = self._marks()
@@ -331,3 +334,95 @@ def _opened(name: str) -> _File:
     if not file.count:
         raise DataError(f"data set {name} has no rows")
     return file
+
+
+class TableWriter:
+    """See `EpisodeWriter`: a table with the default columns of `ColumnsConfig`.
+
+    Every episode ends with a row without an action, which shows what the last step led to. Probabilities of actions are
+    left out. The table is in memory until `finish`, as it is when it is read.
+
+    Args:
+        path: FILE.csv or FILE.parquet; its folder is made.
+
+    Raises:
+        DataError: The file is there already, its folder cannot be made, or a table cannot hold one of the spaces.
+        MissingExtraError: The extra `data` is not installed.
+    """
+
+    def __init__(self, path: Path, observation_space: Space[Any], action_space: Space[Any]) -> None:
+        require("pyarrow", f"PyArrow, which writes {path},", "data")
+        observed, acted = _width("observations", observation_space), _width("actions", action_space)
+        self._observation = [f"observation_{place}" for place in range(observed)]
+        self._action = ["action"] if acted == 1 else [f"action_{place}" for place in range(acted)]
+        self._path = path
+        self._episodes: list[Table] = []
+        if path.exists():
+            raise DataError(f"there is a file {path} already; choose another name, or remove it")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DataError(f"{path} cannot be written: {one_line(error)}") from error
+
+    def add(self, episode: Episode) -> None:
+        import pyarrow
+
+        steps = episode.length_steps
+        last = np.arange(steps + 1) == steps
+        ends = np.roll(last, -1)
+
+        def of_steps(column: Array) -> Any:
+            return pyarrow.array(np.append(column, column[-1:]), mask=last)
+
+        observations = np.reshape(episode.observations, (steps + 1, -1))
+        actions = np.reshape(episode.actions, (steps, -1))
+        columns = {
+            "episode": np.full(steps + 1, len(self._episodes)),
+            **dict(zip(self._observation, observations.T, strict=True)),
+            **dict(zip(self._action, map(of_steps, actions.T), strict=True)),
+            "reward": of_steps(episode.rewards),
+            "terminated": ends & episode.terminated,
+            "truncated": ends & (not episode.terminated),
+        }
+        self._episodes.append(pyarrow.table(columns))
+
+    def finish(self) -> Path:
+        from pyarrow import concat_tables, csv, parquet
+
+        table, content = concat_tables(self._episodes), BytesIO()
+        if self._path.suffix == ".csv":
+            csv.write_csv(_exact(table), content)
+        else:
+            parquet.write_table(table, content)
+        try:
+            put_file(self._path, content.getvalue())
+        except OSError as error:
+            raise DataError(f"{self._path} cannot be written: {one_line(error)}") from error
+        return self._path
+
+    def abandon(self) -> None:
+        self._episodes.clear()
+
+
+def _width(what: str, space: Space[Any]) -> int:
+    """Return the number of columns.
+
+    Raises:
+        DataError: The space is not of numbers, or of more than one axis.
+    """
+    if space.shape is None or len(space.shape) > 1:
+        raise DataError(
+            f"a table holds numbers and vectors, and the {what} are {space}; record a data set of Minari, whose name "
+            "does not end with .csv or .parquet"
+        )
+    return math.prod(space.shape)
+
+
+def _exact(table: "Table") -> "Table":
+    """Return the table with real numbers of 64 bits: as text, those of 32 bits would be rounded twice."""
+    import pyarrow
+
+    wide = [
+        field.with_type(pyarrow.float64()) if pyarrow.types.is_floating(field.type) else field for field in table.schema
+    ]
+    return table.cast(pyarrow.schema(wide))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from distrl.config import RunConfig
-from distrl.data.minari_sets import MinariWriter
+from distrl.data.opening import new_set
 from distrl.data.recording import record
 from distrl.environments.random_actions import RandomActions
 from distrl.environments.vector import VectorEnvironment
@@ -42,7 +42,7 @@ def recorded(config):
         environment = VectorEnvironment(config(kind=kind).environment, rows)
         vector = environment.vector
         spaces = vector.single_observation_space, vector.single_action_space
-        writer = MinariWriter(name, "tests.data.logged_env:LoggedEnv", *spaces, {"algorithm_name": "random"})
+        writer = new_set(name, "tests.data.logged_env:LoggedEnv", *spaces, {"algorithm_name": "random"})
         policy = _Drawn(RandomActions(environment.spec, np.random.default_rng(0)))
         LOG.clear()
         ended = [*record(policy, environment, episodes, writer, seed=5, most_steps=None, log_probability=-0.5)]

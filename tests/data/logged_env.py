@@ -9,6 +9,7 @@ LOG = []
 NUMBERS = Box(-1.0, 1.0, (3,), np.float32)
 SPACES = {
     "plain": (NUMBERS, Discrete(3, start=2)),
+    "vector": (NUMBERS, Box(-1.0, 1.0, (2,), np.float32)),
     "image": (Box(0, 255, (8, 6, 3), np.uint8), Discrete(2)),
     "masked": (Dict({"numbers": NUMBERS, "mask": MultiBinary(3)}), Discrete(3)),
     "goal": (Dict({"observation": NUMBERS, "achieved_goal": NUMBERS, "desired_goal": NUMBERS}), NUMBERS),

@@ -57,10 +57,14 @@ def test_minari_holds_what_the_environment_logged(recorded, kind):
             assert same(row_of(episode.actions, row), action)
 
 
-@pytest.mark.parametrize("kind", SPACES)
-def test_the_replay_memory_holds_the_logged_transitions(recorded, config, kind):
-    logged = recorded(kind=kind)
-    run = config(kind=kind)
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [*((kind, "test/random") for kind in SPACES), ("plain", "steps.parquet"), ("vector", "steps.csv")],
+)
+def test_the_replay_memory_holds_the_logged_transitions(recorded, config, tmp_path, monkeypatch, kind, name):
+    monkeypatch.chdir(tmp_path)
+    logged = recorded(name, kind=kind)
+    run = config(name, kind=kind)
     spec = spec_of(run)
     playing = Playing(run, spec)
     memory = make_replay(run, spec, {}, 0)

@@ -1,14 +1,16 @@
 """CSV and Parquet files: the rows become episodes, or one line says what is wrong."""
 
+import resource
+
 import numpy as np
 import pyarrow
 import pytest
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, Text
 from pyarrow import parquet
 
 from distrl.config.data import DataSetConfig
-from distrl.data.episodes import DataError, Spaces
-from distrl.data.opening import opened
+from distrl.data.episodes import DataError, Episode, Spaces
+from distrl.data.opening import new_set, opened
 
 CHOICE = Spaces(Box(-9.0, 9.0, (2,)), Discrete(3, start=1), 1, 3)
 VECTOR = Spaces(Box(-9.0, 9.0, (2,)), Box(-1.0, 1.0, (2,)), 1, None)
@@ -167,3 +169,60 @@ def test_a_parquet_file_that_changes_or_is_damaged_costs_one_line(tmp_path):
     path.write_bytes(whole + b"more")
     with pytest.raises(DataError, match=r"t\.parquet has changed since it was opened"):
         list(damaged.read([6]))
+
+
+EXACT = np.array([0.1, -1 / 3, 1e-30, 16_777_217, 2**60, 0.7], np.float32)
+"""Numbers of which a decimal fraction of few digits is another number."""
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    ("observed", "shown", "acted", "done"),
+    [
+        (Box(-9, 9, (2,), np.float32), EXACT.reshape(3, 2), Discrete(3, start=-1), [-1, 1]),
+        (Box(-9, 9, (2,), np.float64), EXACT.reshape(3, 2) / 3.0, Box(-1, 1, (1,)), EXACT[:2, None]),
+        (Discrete(9, start=4), [4, 12, 7], Box(-1, 1, (2,), np.float32), EXACT[:4].reshape(2, 2)),
+    ],
+)
+def test_a_table_holds_what_was_recorded(tmp_path, suffix, observed, shown, acted, done):
+    shown, done, rewards = np.array(shown), np.array(done), np.array([1 / 3, -0.0])
+    writer = new_set(str(tmp_path / "new" / f"steps.{suffix}"), "an environment", observed, acted, {})
+    for terminated in (True, False):
+        writer.add(Episode(shown, done, rewards, terminated))
+    assert not writer._path.exists()
+    given = {"name": str(writer.finish())}
+    found = read(given, Spaces(observed, acted, 1, None))
+    assert [episode.terminated for episode in found] == [True, False]
+    for episode in found:
+        assert episode.observations.dtype == observed.dtype
+        assert episode.observations.tolist() == shown.tolist()  # the last one too
+        assert (episode.actions.tolist(), episode.rewards.tolist()) == (done.tolist(), rewards.tolist())
+    assert [path.name for path in writer._path.parent.iterdir()] == [f"steps.{suffix}"]
+
+
+@pytest.mark.parametrize(
+    ("spaces", "line"),
+    [
+        ((Box(0, 255, (8, 8, 3), np.uint8), Discrete(2)), "and the observations are Box"),
+        ((Dict({"a": Discrete(2)}), Discrete(2)), "and the observations are Dict"),
+        ((Text(5), Discrete(2)), "and the observations are Text"),
+        ((Discrete(2), Dict({"a": Discrete(2)})), "and the actions are Dict"),
+    ],
+)
+def test_what_no_table_holds_costs_one_line(tmp_path, spaces, line):
+    with pytest.raises(DataError, match=line) as refused:
+        new_set(str(tmp_path / "steps.csv"), "an environment", *spaces, {})
+    assert "\n" not in str(refused.value)
+
+
+def test_a_full_disk_leaves_no_table(tmp_path):
+    writer = new_set(str(tmp_path / "steps.parquet"), "an environment", Discrete(9), Discrete(2), {})
+    writer.add(Episode(np.arange(2), np.zeros(1), np.zeros(1), terminated=True))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(DataError, match=r"steps.parquet cannot be written: \[Errno 27\] File too large"):
+            writer.finish()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not [*tmp_path.iterdir()]

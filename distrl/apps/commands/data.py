@@ -17,7 +17,7 @@ from distrl.config import RunConfig
 from distrl.errors import EXIT_INTERRUPTED, ConfigError, printable
 
 if TYPE_CHECKING:
-    from distrl.data.minari_sets import MinariWriter
+    from distrl.data.episodes import EpisodeWriter
     from distrl.environments.vector import VectorEnvironment
     from distrl.serving.evaluation import Episode, Subject
 
@@ -41,7 +41,8 @@ def _group() -> None:
 
 def record(
     output: Annotated[
-        str, typer.Option(metavar="NAME", help="The new data set: its name in Minari's folder, or path.")
+        str,
+        typer.Option(metavar="NAME|FILE", help="A new data set of Minari, by name or path; FILE.parquet, FILE.csv."),
     ],
     run: WeightsOfRunArgument = None,
     episodes: Annotated[int, typer.Option(min=1, metavar="N", help="Number of episodes.")] = 100,
@@ -57,7 +58,7 @@ def record(
     environments: Annotated[int, typer.Option(min=1, metavar="B", help="Environments that step together.")] = 10,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of environments and actions.")] = 0,
 ) -> None:
-    """Record the episodes of a run's policy, of an exported one, or of random actions, as a data set of Minari.
+    """Record episodes of a run's policy, of an exported one, or of random actions, as a data set of Minari or a table.
 
     [cyan]distrl record runs/first --episodes 200 --output cartpole/expert[/]
 
@@ -65,7 +66,7 @@ def record(
 
     [cyan]distrl record policy.onnx --env CartPole-v1 --output cartpole/exported[/]
 
-    [cyan]distrl record random --env Pendulum-v1 --output pendulum/random[/]
+    [cyan]distrl record random --env Pendulum-v1 --output pendulum.parquet[/]
     """
     from distrl.environments.vector import VectorEnvironment
 
@@ -91,7 +92,7 @@ def record(
 
 def _recording(
     subject: "Subject", environment: "VectorEnvironment", episodes: int, output: str, seed: int, *, uniform: bool
-) -> "tuple[MinariWriter, Iterator[Episode]]":
+) -> "tuple[EpisodeWriter, Iterator[Episode]]":
     """Return the new data set, and the episodes that are played for it.
 
     Args:
@@ -99,7 +100,7 @@ def _recording(
     """
     import numpy as np
 
-    from distrl.data.minari_sets import MinariWriter
+    from distrl.data.opening import new_set
     from distrl.data.recording import record, uniform_log_probability
 
     environment_seed, policy_seed = np.random.SeedSequence(seed, spawn_key=(6,)).spawn(2)
@@ -107,7 +108,7 @@ def _recording(
     vector = environment.vector
     spaces = vector.single_observation_space, vector.single_action_space
     about = {"algorithm_name": subject.name, "description": "recorded by distrl"}
-    writer = MinariWriter(output, subject.environment.id, *spaces, about)
+    writer = new_set(output, subject.environment.id, *spaces, about)
     playing = record(
         policy,
         environment,
