@@ -41,11 +41,11 @@ def unroll_of(rewards, valid=None, state=None, truncated=None):
     )
 
 
-def make(capacity, length=1, environments=1, seed=0, discount=0.9, **parameters):
+def make(capacity, length=1, environments=1, seed=0, discount=0.9, refills=False, **parameters):
     given = ReplayParameters.model_validate({"capacity_steps": capacity, "min_size_steps": 1, **parameters})
     state = STATE if given.item.kind == "sequence" else {}
     schema = UnrollSchema.of(SPEC, length, environments, state, states=len(given.item.state_rows(length)))
-    return Replay(given, schema, discount=discount, seeds=np.random.SeedSequence(seed))
+    return Replay(given, schema, discount=discount, seeds=np.random.SeedSequence(seed), refills=refills)
 
 
 def restore(replay, arrays, tmp_path):
@@ -339,6 +339,35 @@ def test_what_does_not_fit_changes_nothing(tmp_path):
     with pytest.raises(CheckpointError, match="ring/valid of uint8"):
         restore(replay, state, tmp_path)
     assert drawn(replay) == {7, 8}
+
+
+def test_a_memory_that_refills_is_saved_without_unrolls(tmp_path):
+    """The memory holds the steps 3 ... 6 of 0 ... 6, in the slots 3, 0, 1, 2."""
+    replay = filled(prioritized(4, refills=True), range(7))
+    items = np.arange(3, 7)
+    replay.reprioritise(items, np.array([0.0, 0.0, 9.0, 1.0], np.float32))
+    saved = replay.state_arrays()
+    assert not [name for name in saved if name.startswith("ring/")]
+    other = prioritized(4, refills=True)
+    restore(other, saved, tmp_path)
+    assert other.begin_at(0) == 3
+    filled(other, [3, 4, 5])
+    assert drawn(other) == {3, 4, 5}  # not all of them are there yet
+    filled(other, [6])
+    assert np.array_equal(other.state_arrays()["sampler/weights"], saved["sampler/weights"])
+    assert drawn(other) == {5, 6}
+    filled(other, [7])  # in place of 3
+    assert drawn(other) == {5, 6, 7}
+    assert prioritized(4, refills=True).begin_at(5) == 5
+
+
+def test_priorities_of_other_steps_are_refused(tmp_path):
+    saved = filled(prioritized(2, refills=True), [1, 2]).state_arrays()
+    replay = prioritized(2, refills=True)
+    restore(replay, saved, tmp_path)
+    filled(replay, [1])
+    with pytest.raises(CheckpointError, match=r"priorities or choices are not of this data: .*; resume with the data"):
+        replay.insert(unroll_of([[2]], valid=[[False]]))
 
 
 def test_restoring_takes_no_second_copy_of_the_ring(tmp_path):
