@@ -1,7 +1,7 @@
 """Unrolls of recorded episodes: preprocessed, checked and joined as an actor's are."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -12,7 +12,7 @@ from distrl.actors.unroll import UnrollBuilder
 from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
 from distrl.data.blocks import Blocks, suiting
-from distrl.data.episodes import DataError, Spaces
+from distrl.data.episodes import DataError, Episodes, Spaces
 from distrl.data.opening import all_opened
 from distrl.data.recorded_vector import RecordedVector
 from distrl.environments.gym_adapter import Made
@@ -59,6 +59,39 @@ def _variables(changed: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
+def check_spec(spec: EnvSpec) -> None:
+    """Refuse an environment that recordings cannot be of.
+
+    Raises:
+        ConfigError: Its rows are agents, or its preprocessing changes actions.
+    """
+    if spec.rows > 1:
+        raise ConfigError(f"data: {spec.id} has {spec.rows} agents as rows, and recordings have one agent")
+    if spec.unprocessed is not None and spec.unprocessed.actions != spec.actions:
+        raise ConfigError("data: environment.preprocessing changes actions, and recordings have the environment's")
+
+
+def playing_environment(
+    config: EnvironmentConfig, episodes: Episodes, plan: Sequence[Sequence[int]], own: Spaces
+) -> tuple[RecordedVector, VectorEnvironment]:
+    """Return a vector that plays the episodes of a plan, and the environment of preprocessed steps around it."""
+    vector = RecordedVector(episodes, plan, config.id, own.observation, own.action)
+    # Its metrics are not recorded, nor does it change.
+    played = config.model_copy(update={"metrics": {}, "curriculum": {}})
+    return vector, VectorEnvironment(played, len(plan), Made(vector, "own", None, None, own.frames))
+
+
+@contextmanager
+def naming(episodes: Episodes) -> Iterator[None]:
+    """Raise DataError, with the name of the data set, for what fails inside while it is played."""
+    try:
+        yield
+    except EnvironmentFailedError as error:
+        if isinstance(error.__cause__, DataError):  # which the vector has raised
+            raise error.__cause__ from None
+        raise DataError(f"data set {episodes.name}: {error}") from error
+
+
 class Playing:
     """The unrolls of a run's data: those of every episode once, or round after round.
 
@@ -79,10 +112,7 @@ class Playing:
 
     def __init__(self, config: RunConfig, spec: EnvSpec) -> None:
         assert config.data is not None
-        if spec.rows > 1:
-            raise ConfigError(f"data: {spec.id} has {spec.rows} agents as rows, and recordings have one agent")
-        if spec.unprocessed is not None and spec.unprocessed.actions != spec.actions:
-            raise ConfigError("data: environment.preprocessing changes actions, and recordings have the environment's")
+        check_spec(spec)
         _check_extras(config)
         self._config, self._spec = config, spec
         self._spaces = spaces_of(config.environment)
@@ -126,10 +156,7 @@ class Playing:
 
     def _of_block(self, block: int, recurrent_state: Mapping[str, ArraySpec]) -> Iterator[Unroll]:
         config, plan = self._config, self.blocks.plan(block)
-        vector = RecordedVector(self._episodes, plan, self._spec.id, self._spaces.observation, self._spaces.action)
-        # Its metrics are not recorded, nor does it change during the training.
-        played = config.environment.model_copy(update={"metrics": {}, "curriculum": {}})
-        environment = VectorEnvironment(played, len(plan), Made(vector, "own", None, None, self._spaces.frames))
+        vector, environment = playing_environment(config.environment, self._episodes, plan, self._spaces)
         builder = UnrollBuilder(
             environment.spec,
             config.actors.unroll_length_steps,
@@ -138,15 +165,11 @@ class Playing:
             config.algorithm.discount,
             config.network.action_mask,
         )
-        try:
+        with naming(self._episodes):
             state = {
                 name: np.zeros((environment.rows, *array.shape), array.dtype) for name, array in recurrent_state.items()
             }
             yield from self._played(vector, environment, builder, state, int(self.blocks.unrolls[block]))
-        except EnvironmentFailedError as error:
-            if isinstance(error.__cause__, DataError):  # which the vector has raised
-                raise error.__cause__ from None
-            raise DataError(f"data set {self._episodes.name}: {error}") from error
 
     def _played(
         self,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from distrl.apps.commands.evaluate import collect
+from distrl.apps.commands.collecting import collect, mean_return_of
 from distrl.apps.commands.help import App
-from distrl.apps.commands.options import WeightsOfRunArgument, WeightsOption, set_option
+from distrl.apps.commands.options import ColumnsOption, WeightsOfRunArgument, WeightsOption, set_option
 from distrl.apps.commands.printing import echo
 from distrl.apps.commands.stored import with_weights
 from distrl.apps.config.configuration import load
@@ -27,10 +27,6 @@ app = App(help="Look at recorded episodes.")
 NameArgument = Annotated[str, typer.Argument(metavar="NAME|FILE", help="A data set of Minari, a CSV or Parquet file.")]
 EnvironmentOption = Annotated[
     str | None, typer.Option("--env", metavar="ID", help="Environment; default: that of the recording, or of the run.")
-]
-ColumnsOption = Annotated[
-    str | None,
-    typer.Option(metavar="coach|YAML", help="Columns of a table, as data.sets takes them: {episode: trial, ...}."),
 ]
 
 
@@ -75,7 +71,7 @@ def record(
     with closing(environment):
         writer, playing = _recording(subject, environment, episodes, output, seed, uniform=uniform)
         try:
-            ended, interrupted = collect(playing, episodes)
+            ended, interrupted = collect(playing, episodes, "episodes", mean_return_of)
         except BaseException:
             writer.abandon()
             raise

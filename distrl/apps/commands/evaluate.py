@@ -3,10 +3,9 @@
 import json
 import os
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -14,6 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from distrl.apps.commands.collecting import collect, mean_return_of
+from distrl.apps.commands.help import takes
+from distrl.apps.commands.off_policy import DataOptions, estimate, is_about_data
 from distrl.apps.commands.options import WeightsOfRunArgument, WeightsOption, set_option
 from distrl.apps.commands.printing import echo
 from distrl.apps.commands.stored import with_weights
@@ -24,7 +26,7 @@ from distrl.errors import EXIT_INTERRUPTED, ConfigError
 from distrl.metrics.phrases import known, return_words
 
 if TYPE_CHECKING:
-    from distrl.serving.evaluation import Episode, Subject
+    from distrl.serving.evaluation import Episode, Subject, Video
 
 EpsilonOption = Annotated[
     float | None,
@@ -58,11 +60,12 @@ OtherOption = Annotated[
     str | None,
     typer.Option("--in", metavar="NAME", help="Play in this one of the run's evaluation.other_environments."),
 ]
-PATIENCE_S = 2.0
-"""Evaluations that take longer show their progress."""
 
 
+@takes(DataOptions)
 def evaluate(
+    recorded: DataOptions,
+    context: typer.Context,
     run: WeightsOfRunArgument = None,
     episodes: Annotated[int, typer.Option(min=0, metavar="N", help="Number; 0: endlessly, until Ctrl-C.")] = 100,
     checkpoint: WeightsOption = "newest",
@@ -84,8 +87,6 @@ def evaluate(
 
     [cyan]distrl evaluate runs/first --episodes 100[/]
 
-    [cyan]distrl evaluate runs/first@1200[/]
-
     [cyan]distrl evaluate runs/first --checkpoint best --video best.webm[/]
 
     [cyan]distrl evaluate runs/pong --epsilon 0.05[/]
@@ -99,27 +100,37 @@ def evaluate(
     [cyan]distrl evaluate --env CartPole-v1 --baseline my_module:policy[/]
 
     [cyan]distrl evaluate policy.onnx --env CartPole-v1[/]
+
+    [cyan]distrl evaluate runs/first --data cartpole/random --estimator wis,fqe --interval[/]
     """
+    if is_about_data(context, recorded):
+        return estimate(recorded, run, checkpoint, epsilon, seed, as_json=as_json)
     # Imported here: it brings environments and ONNX Runtime, which the help does not need.
-    from distrl.serving.evaluation import Video, play
+    from distrl.serving.evaluation import play
 
     options = _Options(env, sets or (), baseline, action or (), epsilon, other)
     subject, run, checkpoint = _chosen(run, checkpoint, options)
     if max_episode_steps is not None:
         subject = replace(subject, max_episode_steps=max_episode_steps or None)
-    if force and video is None:
-        raise ConfigError("--force goes with --video FILE.webm")
-    film = None if video is None else Video(video, video_episodes, replaced=force)
+    film = _film(video, video_episodes, replaced=force)
     began = time.monotonic()
     with _output_of_environments_apart():
         playing = play(subject, episodes=episodes or None, environments=environments, seed=seed, video=film)
-        ended, interrupted = collect(playing, episodes)
+        ended, interrupted = collect(playing, episodes, "episodes", mean_return_of)
     report = _report(subject, ended, run, checkpoint, baseline, seed, complete=len(ended) == episodes)
-    report["in"] = other
-    report["wall_s"] = time.monotonic() - began
+    report |= {"in": other, "wall_s": time.monotonic() - began}
     echo(json.dumps(report, indent=2) if as_json else _text(subject, report, video if ended else None))
     if interrupted and episodes:
         raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _film(path: Path | None, episodes: int, *, replaced: bool) -> "Video | None":
+    """Return the film that is to be made; None: none is."""
+    from distrl.serving.evaluation import Video
+
+    if replaced and path is None:
+        raise ConfigError("--force goes with --video FILE.webm")
+    return None if path is None else Video(path, episodes, replaced=replaced)
 
 
 @dataclass(frozen=True)
@@ -221,53 +232,6 @@ def _actions(given: Sequence[str]) -> dict[str | None, Any]:
 def _parse_action(text: str) -> tuple[str | None, Any]:
     name, equals, value = text.rpartition("=")
     return (name if equals else None), parse(value, f"--action {text}")
-
-
-def collect(playing: "Iterator[Episode]", episodes: int) -> "tuple[list[Episode], bool]":
-    """Return the episodes that ended, and whether Ctrl-C came before all had; show progress if it takes long."""
-    ended: list[Episode] = []
-    try:
-        with closing(playing) as each, _progress(episodes) as show:  # type: ignore[type-var]
-            for episode in each:
-                ended.append(episode)
-                show(ended)
-    except KeyboardInterrupt:
-        return ended, True
-    return ended, False
-
-
-@contextmanager
-def _progress(episodes: int) -> "Iterator[Any]":
-    """Show a bar with the time to go after `PATIENCE_S`, on standard error if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda ended: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("episodes"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-    )
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = bar.add_task("", total=episodes or None)
-    patience = threading.Timer(PATIENCE_S, bar.start)
-    patience.daemon = True
-    patience.start()
-
-    def show(ended: "list[Episode]") -> None:
-        mean = fmean(episode.total for episode in ended)
-        bar.update(task, completed=len(ended), description=f"return {return_words(mean)}")
-
-    try:
-        yield show
-    finally:
-        patience.cancel()
-        patience.join()
-        bar.stop()
 
 
 def _report(

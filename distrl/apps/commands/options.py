@@ -77,6 +77,10 @@ RunDirOption = Annotated[
     typer.Option("--run-dir", metavar="DIR", help="The run's own directory. [dim]Default: a new one under runs/.[/]"),
 ]
 NamedRunArgument = Annotated[str | None, run_argument("A run's directory, or its id under runs/.")]
+ColumnsOption = Annotated[
+    str | None,
+    typer.Option(metavar="coach|YAML", help="Columns of a table, as data.sets takes them: {episode: trial, ...}."),
+]
 _WEIGHTS_OF = (
     "A run's directory, or STORE/RUN in a data store; the run may be training. RUN@STEP and RUN@best name a checkpoint "
     "of a directory."

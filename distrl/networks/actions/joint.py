@@ -61,6 +61,15 @@ class ActionSelector:
         assert log_probabilities is not None, "an environment has at least one action"
         return actions, log_probabilities
 
+    def log_probability(self, outputs: Mapping[str, FloatArray], actions: Mapping[str, Array]) -> FloatArray:
+        """Log-probability of all actions of a row together, float32 [B]; arguments as `sample` takes and returns them.
+
+        Families without a distribution take their mode: it has 0, and all other actions -inf.
+        """
+        parts = [how.log_probability(outputs[output], actions[action]) for action, output, how in self._samplers]
+        log_probabilities: FloatArray = np.add.reduce(parts)
+        return log_probabilities
+
     def mode(self, outputs: Mapping[str, FloatArray]) -> dict[str, Array]:
         """The actions to take when not exploring, from outputs as in `sample`."""
         return {action: how.mode(outputs[output]) for action, output, how in self._samplers}

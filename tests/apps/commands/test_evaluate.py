@@ -7,12 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
 import distrl
 from distrl.actors.evaluator import Episode
-from distrl.apps.commands import evaluate, main
+from distrl.apps.commands import collecting, main
 from distrl.config import RunConfig
 from distrl.config.secrets import MASK
 from distrl.errors import MissingExtraError, how_to_install
@@ -345,7 +346,7 @@ def test_ctrl_c_before_the_first_episode(capfd, monkeypatch):
 
 
 def test_a_terminal_sees_how_far_it_is_once_it_takes_long(capfd, monkeypatch):
-    monkeypatch.setattr(evaluate, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(collecting, "PATIENCE_S", 0.0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("FORCE_COLOR", "1")
     _, out, err = run(capfd, "--env", ENVIRONMENT, "--baseline", "random", "--episodes", 300)
@@ -424,3 +425,120 @@ def test_the_random_baseline_chooses_what_is_allowed(capfd, workplace, mask):
     code, out, err = run(capfd, ".", "--baseline", "random", "--episodes", "200", "--json")
     assert (code, err) == (0, "")
     assert json.loads(out)["mean_return"] == pytest.approx(4.0, abs=0.5)
+
+
+@pytest.fixture(scope="module")
+def data(run_dir, tmp_path_factory):
+    """300 episodes of the run's policy, and 200 of random actions; of the latter a table without probabilities, too."""
+    folder = tmp_path_factory.mktemp("data")
+    own, uniform = f"{folder}/own-v0", f"{folder}/random-v0"
+    assert main.main(["record", str(run_dir), "--episodes", "300", "--output", own]) == 0
+    world = ["--env", ENVIRONMENT, "--set", "environment.kwargs={n: 2, length_steps: 3}"]
+    assert main.main(["record", "random", *world, "--episodes", "200", "--output", uniform]) == 0
+    rng = np.random.default_rng(0)
+    rows = [(number, step, rng.integers(2), rng.integers(2)) for number in range(50) for step in range(3)]
+    lines = [f"{symbol},{action},{float(symbol == action)},{n},{step == 2}" for n, step, symbol, action in rows]
+    table = folder / "steps.csv"
+    table.write_text("observation_0,action,reward,episode,terminated\n" + "\n".join(lines).replace("True", "1"))
+    table.write_text(table.read_text().replace("False", "0"))
+    return own, uniform, str(table)
+
+
+COLUMNS = ("--columns", "{truncated: null}")
+
+
+def test_data_of_the_policy_itself_has_equal_weights(run_dir, data, capfd):
+    code, out, err = run(capfd, run_dir, "--data", data[0], "--interval", "--json")
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    estimates = {each.pop("estimator"): each for each in told.pop("estimates")}
+    assert [*estimates] == ["ips", "wis", "dm", "dr", "sdr", "fqe"]
+    discounted = told.pop("mean_discounted_return")
+    for name in ("ips", "wis"):
+        assert estimates[name]["value"] == pytest.approx(discounted, rel=1e-4)
+    for name, each in estimates.items():
+        assert each["low"] < each["value"] < each["high"]
+        assert each["value"] == pytest.approx(discounted, rel=0.1)
+        weighs = name in ("ips", "wis", "dr", "sdr")
+        assert each["effective_episodes"] == (pytest.approx(300, rel=1e-4) if weighs else None)
+    assert told.pop("mean_return") > discounted
+    assert told == {
+        "run": str(run_dir),
+        "policy": "newest",
+        "data": data[0],
+        "seed": 0,
+        "env_steps_trained": 72,
+        "target": "draws from its distribution",
+        "behaviour": "recorded",
+        "discount": 0.99,
+        "episodes": 300,
+        "steps": 900,
+    }
+
+
+@pytest.mark.parametrize("arguments", [(), ("--behaviour", "bc")])
+def test_random_actions_are_estimated_from_data_of_the_policy(run_dir, data, capfd, arguments):
+    more = ("--epsilon", 1, "--discount", 0.9, "--interval", "--json", *arguments)
+    told = json.loads(run(capfd, run_dir, "--data", data[0], *more)[1])
+    true = 0.5 * (1 + 0.9 + 0.81)  # one of two symbols, three times
+    # Observations do not tell the step: to a model each is the last one with probability 1/3.
+    modelled = 0.5 / (1 - 0.9 * 2 / 3)
+    for each in told["estimates"]:
+        expected, most = (modelled, 0.02) if each["estimator"] in ("dm", "fqe") else (true, 0.15)
+        assert each["value"] == pytest.approx(expected, abs=most)
+    assert told["target"] == "draws from its distribution, or a random one with probability 1"
+    assert told["behaviour"] == ("fitted to the actions" if arguments else "recorded")
+
+
+def test_estimates_are_a_table(run_dir, data, capfd):
+    code, out, err = run(capfd, run_dir, "--data", data[1], "--estimator", "wis,fqe", "--interval")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == f"policy of {run_dir}, newest, 72 environment steps: draws from its distribution"
+    assert lines[1] == f"  data       {data[1]}: 200 episodes, 600 steps"
+    assert lines[2] == "  behaviour  recorded"
+    assert lines[5].split() == ["estimator", "value", "95", "%", "interval", "effective", "episodes"]
+    wis, fqe = (line.split() for line in lines[6:])
+    assert (wis[0], wis[3], fqe[0], fqe[-1]) == ("wis", "…", "fqe", "–")
+    assert float(wis[2]) < float(wis[1]) < float(wis[4])
+    again = run(capfd, run_dir, "--data", data[1], "--estimator", "wis,fqe", "--interval")
+    assert again == (code, out, err)  # draws come from the seed
+    assert "interval" not in run(capfd, run_dir, "--data", data[1], "--estimator", "fqe")[1]
+
+
+def test_a_table_without_probabilities_needs_a_fitted_policy(run_dir, data, capfd):
+    told = "ips, wis, dr, sdr: {} lacks the probabilities of its actions; add --behaviour bc"
+    assert refused(capfd, run_dir, "--data", data[2], *COLUMNS) == told.format(data[2])
+    code, out, _ = run(capfd, run_dir, "--data", data[2], *COLUMNS, "--behaviour", "bc")
+    assert code == 0
+    assert "  behaviour  fitted to the actions\n" in out
+    code, out, _ = run(capfd, run_dir, "--data", data[2], *COLUMNS, "--estimator", "dm,fqe")
+    assert code == 0
+    assert "  behaviour  unknown\n" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--estimator", "fqe"], "--estimator goes with --data NAME, recorded episodes"),
+        (["--data", "x", "--episodes", "3"], "--episodes is of episodes that are played; with --data nothing acts"),
+        (["--data", "x", "--baseline", "random"], "--baseline is of episodes that are played; with --data nothing"),
+        (["--data", "x", "--estimator", "ips,foo"], "--estimator foo: there are ips, wis, dm, dr, sdr, fqe; several"),
+        (["--data", "x", "--behaviour", "td3"], "--behaviour td3: there is bc"),
+        (["--data", "none"], "no data set none: neither a folder with Minari's metadata.json nor in"),
+        (["--data", "none", "--columns", "coach"], "sets.0: columns are of a table, FILE.csv or FILE.parquet"),
+        (["--data", "none.csv"], "none.csv cannot be read: "),
+    ],
+)
+def test_what_cannot_be_estimated_is_one_line(run_dir, capfd, arguments, told):
+    assert told in refused(capfd, run_dir, *arguments)
+
+
+def test_estimates_need_a_run_and_weights(run_dir, data, capfd):
+    assert refused(capfd, "--data", "x") == "--data goes with the policy of a run: distrl evaluate RUN --data NAME"
+    # Random actions alone, of one episode: the policy may take none of them.
+    part = ("--interval", "--estimator", "fqe")
+    one = Path("one.csv")
+    one.write_text("observation_0,action,reward,episode,terminated\n1,1,1.0,0,1\n")
+    told = f"--interval: {Path.cwd() / one} has one episode, and an interval needs two"
+    assert refused(capfd, run_dir, "--data", one, *COLUMNS, *part) == told

@@ -11,7 +11,7 @@ from distrl.networks.actions.bernoulli import BernoulliSpec
 from distrl.networks.actions.beta import BetaSpec
 from distrl.networks.actions.categorical import Categorical, CategoricalSpec, MultiCategoricalSpec
 from distrl.networks.actions.gaussian import GaussianSpec
-from distrl.networks.actions.joint import JointDistribution
+from distrl.networks.actions.joint import ActionSelector, JointDistribution
 from distrl.networks.actions.squashed_gaussian import SquashedGaussianSpec
 
 LOW, HIGH = (-2.0, 0.5), (2.0, 3.5)
@@ -208,3 +208,9 @@ def test_softmax_of_twice_the_logits():
 def test_softmax_of_huge_logits_is_stable():
     log_p = Categorical().log_probability(np.full((2, 2), 1000, np.float32), np.array([0, 1], np.int32))
     np.testing.assert_allclose(np.exp(numpy(log_p)), [0.5, 0.5], rtol=1e-6)
+
+
+def test_the_selector_gives_drawn_actions_the_log_probability_they_were_drawn_with():
+    selector, outputs = ActionSelector(SPECS), outputs_of(5)
+    actions, log_probabilities = selector.sample(outputs, np.random.default_rng(0))
+    np.testing.assert_allclose(selector.log_probability(outputs, actions), log_probabilities, rtol=1e-3, atol=1e-3)

@@ -1,0 +1,177 @@
+"""Estimates for one policy of a run and one data set: reads, fits what the estimators need, and calculates."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from distrl.actors.evaluator import Episode as Played
+from distrl.actors.policy import Policy
+from distrl.config import RunConfig
+from distrl.config.data import DataConfig
+from distrl.data.episodes import DataError
+from distrl.data.off_policy import estimators
+from distrl.data.off_policy.estimators import Logged, Terms
+from distrl.data.off_policy.fitted_q import Steps, values
+from distrl.data.off_policy.models import Inputs
+from distrl.data.off_policy.reading import Noted, Recorded, Showing
+from distrl.data.off_policy.target import Choices, Target
+from distrl.data.opening import all_opened
+from distrl.data.playing import spaces_of
+from distrl.learner.policy_files import read_policy
+
+WEIGHTED = ("ips", "wis", "dr", "sdr")
+"""Estimators that need the probabilities of the recorded actions, under both policies."""
+ESTIMATORS = ("ips", "wis", "dm", "dr", "sdr", "fqe")
+
+
+class Estimate(NamedTuple):
+    """An estimate of the discounted return.
+
+    Attributes:
+        low, high: Bounds of the 95 % interval; None: none was wanted.
+        effective_episodes: See `estimators.effective_episodes`; None: the estimator weighs no episodes.
+    """
+
+    estimator: str
+    value: float
+    low: float | None
+    high: float | None
+    effective_episodes: float | None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The estimates that are to be made, and how.
+
+    Attributes:
+        estimators: Among `ESTIMATORS`.
+        discount: None: the algorithm's.
+        epsilon: Probability of a random action at every step; None: `evaluation.epsilon` of the run.
+        fits_behaviour: Fit the policy that acted, in place of recorded probabilities.
+    """
+
+    estimators: Sequence[str] = ESTIMATORS
+    discount: float | None = None
+    epsilon: float | None = None
+    fits_behaviour: bool = False
+    interval: bool = False
+    seed: int = 0
+
+
+class OffPolicy:
+    """The evaluation of a run's policy from recorded episodes.
+
+    Args:
+        checkpoint: As `read_policy` takes it.
+
+    Attributes:
+        discount: γ.
+        target: The policy.
+        episodes: Number of recorded episodes.
+        env_steps: Environment steps of the policy's training; None: unknown.
+
+    Raises:
+        ConfigError, DataError: There is no such policy or data, they do not fit each other, or an estimator cannot be
+            calculated from them.
+    """
+
+    def __init__(self, run_dir: Path, checkpoint: str, config: RunConfig, data: DataConfig, wanted: Wanted) -> None:
+        saved, self._wanted = read_policy(run_dir, checkpoint), wanted
+        policy, self.env_steps = Policy(saved.bundle), saved.env_steps
+        policy.set_weights(saved.weights)
+        self.discount = config.algorithm.discount if wanted.discount is None else wanted.discount
+        epsilon = config.evaluation.epsilon if wanted.epsilon is None else wanted.epsilon
+        self.target = Target(policy, epsilon, config.network.action_mask)
+        self._weighted = ", ".join(name for name in wanted.estimators if name in WEIGHTED)
+        if self._weighted and not self.target.has_probabilities:
+            raise DataError(f"{self._weighted}: the policy has one action for each observation; set --estimator dm,fqe")
+        spaces = spaces_of(config.environment)
+        self._noted = Noted(all_opened(data, config.environment.id, spaces))
+        self.episodes = len(self._noted.lengths)
+        if wanted.interval and self.episodes == 1:
+            raise DataError(f"--interval: {self._noted.name} has one episode, and an interval needs two")
+        categories = (array.categories is not None for array in policy.spec.observations.values())
+        self._is_table = Choices.of(policy.spec.actions) is not None and all(categories)
+        self._seeds = np.random.SeedSequence(wanted.seed, spawn_key=(8,)).spawn(4)
+        mask, expands, rng = self.target.mask, not self._is_table, np.random.default_rng(self._seeds[0])
+        self._showing = Showing(policy, config.environment, self._noted, spaces, mask, expands=expands, rng=rng)
+
+    def play(self) -> Iterator[Played]:
+        """Show the data to the policy; yield each episode when it ends.
+
+        Raises:
+            DataError: An episode is none of the environment, or lacks probabilities that an estimator needs.
+        """
+        for played in self._showing.play():
+            if self._weighted and not (self._noted.knows_behaviour or self._wanted.fits_behaviour):
+                lacks = f"{self._noted.name} lacks the probabilities of its actions"
+                raise DataError(f"{self._weighted}: {lacks}; add --behaviour bc")
+            yield played
+
+    @property
+    def recorded(self) -> Recorded:
+        """Rewards and ends of the data, once everything has been played."""
+        return self._noted.recorded
+
+    @property
+    def behaviour(self) -> str:
+        """Where the probabilities of the recorded actions come from, in words."""
+        if self._wanted.fits_behaviour:
+            return "fitted to the actions"
+        return "recorded" if self._noted.knows_behaviour else "unknown"
+
+    def mean_return(self, discount: float) -> float:
+        """Return the mean discounted return of the recorded episodes."""
+        rewards, lengths, _, _ = self.recorded
+        steps = np.arange(len(rewards)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        return float(rewards @ discount**steps / len(lengths))
+
+    def estimates(self) -> Iterator[Estimate]:
+        """Yield the estimates one after the other, once everything has been played.
+
+        Raises:
+            DataError: One cannot be calculated from this data.
+        """
+        wanted, (rewards, lengths, terminated, log_behaviour) = self._wanted, self.recorded
+        discounts = np.full(len(rewards), self.discount)
+        discounts[np.cumsum(lengths)[terminated] - 1] = 0.0
+        steps = Steps(rewards, discounts, np.repeat(np.arange(len(lengths)), lengths), lengths)
+        models, folds = (np.random.default_rng(seed) for seed in self._seeds[1:3])
+        inputs = Inputs(self.target, self._showing.shown(), steps.before, models, is_table=self._is_table)
+        log_ratios = np.zeros(len(rewards))
+        if self._weighted:
+            if log_behaviour is None or wanted.fits_behaviour:
+                log_behaviour = inputs.log_behaviour()
+            log_ratios = inputs.log_target() - log_behaviour
+        logged = Logged(steps.padded(rewards), steps.padded(log_ratios), lengths, self.discount)
+        model, halves = cache(inputs.model), folds.permutation(len(lengths)) % 2
+        whole = cache(lambda: values(model(), steps, np.zeros_like(halves)))
+        crossed = cache(lambda: values(model(), steps, halves))
+        make: dict[str, Callable[[], Terms]] = {
+            "ips": lambda: estimators.ips(logged),
+            "wis": lambda: estimators.wis(logged),
+            "dm": lambda: estimators.direct(crossed()),
+            "dr": lambda: estimators.dr(logged, crossed()),
+            "sdr": lambda: estimators.sdr(logged, crossed()),
+            "fqe": lambda: estimators.direct(whole()),
+        }
+        effective = estimators.effective_episodes(logged)
+        for name in wanted.estimators:
+            if name in ("ips", "wis") and not effective:
+                raise DataError(f"{name}: the policy would have acted in none of the episodes as it was recorded")
+            with np.errstate(over="ignore", invalid="ignore"):
+                terms = make[name]()
+            if not np.isfinite(terms.totals).all():
+                raise DataError(f"{name}: the weights of episodes exceed all numbers; set --estimator wis,dm,fqe")
+            low, high = self._interval(terms)
+            yield Estimate(name, estimators.value(terms), low, high, effective if name in WEIGHTED else None)
+
+    def _interval(self, terms: Terms) -> tuple[float | None, float | None]:
+        """Return the interval, if one is wanted; all are of the same draws of episodes."""
+        if not self._wanted.interval:
+            return None, None
+        return estimators.interval(terms, np.random.default_rng(self._seeds[3]))
