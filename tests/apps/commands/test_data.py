@@ -88,6 +88,11 @@ def test_ctrl_c_keeps_the_episodes_that_have_ended(capsys, monkeypatch, output):
         ),
         (["record", "random", "--output", "x"], "random actions in which environment? distrl record random --env ID"),
         (["record", "runs/none", "--output", "x"], "runs/none is not a run's directory"),
+        (["train", "--env", "CartPole-v1", "--record", "a b"], "a data set cannot be called a b-v0; Minari's names"),
+        (
+            ["train", "--env", "CartPole-v1", "--seeds", "1..2", "--record", "x"],
+            "--seeds 1..2 begins several new runs, and --record is for one; leave one out",
+        ),
         (["data", "show", "none"], "no data set none: neither a folder with Minari's metadata.json nor in"),
         (["data", "show", "./here"], "data set "),
         (["data", "show", "steps.csv", "--columns", "{foo: 1}", "--env", "CartPole-v1"], "data.sets"),
