@@ -81,7 +81,7 @@ def test_ctrl_c_keeps_the_episodes_that_have_ended(capsys, monkeypatch, output):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["record", "--output", "x"], "who acts? A run, a file of distrl export, or random: distrl record random"),
+        (["record", "--output", "x"], "who acts? A run, a file of distrl export, human, or random: distrl record"),
         (
             ["record", "random", "--env", "CartPole-v1", "--output", "a b"],
             "a data set cannot be called a b-v0;",
