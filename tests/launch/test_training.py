@@ -482,7 +482,7 @@ def test_a_branch_that_is_refused_leaves_nothing(tmp_path, monkeypatch, error):
     run, other = tmp_path / "run", tmp_path / "other"
     save(run / "checkpoints", 10, {}, {}, keep=1)
     (run / "config.yaml").write_text("environment: {id: Acrobot-v1}\n")
-    monkeypatch.setattr(training, "check", lambda loaded, *_: Checked(loaded, SPEC, ()))
+    monkeypatch.setattr(training, "check", lambda loaded, *_, **__: Checked(loaded, SPEC, ()))
     given = loaded(environment={"id": "CartPole-v1"})
     with pytest.raises(ConfigError, match=r"the run to resume has environment\.id Acrobot-v1, not CartPole-v1"):
         train(given, run_dir=other, resume=f"{run}@10", view=PlainView(print))
