@@ -29,7 +29,7 @@ install: $(VENV)/installed-train  ## Creates .venv with what training needs.
 train: install  ## Trains CartPole-v1 with IMPALA on two actors until it is solved; ARGS="--seed 2" adds arguments.
 	$(BIN)/distrl train --preset cartpole-impala $(ARGS)
 
-test: check  ## Installs the test extra and runs the checks and tests that CI runs on this Python.
+test: check  ## Installs the test extra, and runs the checks and the tests of the core and of what the change reaches.
 
 check: fast suite  ## Formatting, lint, types and tests; ARGS="-k codec" goes to pytest.
 
@@ -49,8 +49,9 @@ structure:
 # `make fast` runs these, and `make test` and CI begin with it.
 CHECKED := $(patsubst %,--ignore=tests/test_%.py,architecture project site)
 
-suite: $(VENV)/installed-dev  ## The tests of CI on this Python, without the checks before them.
-	$(PYTEST) -n 3 --dist worksteal $(CHECKED) $(ARGS)
+# Without ALL=1, applications that the change does not reach are left out: tests/reach.py.
+suite: $(VENV)/installed-dev  ## The tests of CI on this Python, without the checks before them; ALL=1: of all applications.
+	$(PYTEST) -n 3 --dist worksteal $(CHECKED) $(if $(ALL),,$(shell $(BIN)/python -m tests.reach)) $(ARGS)
 
 # Runs tests that failed in CI once more, each alone: tests/second_run.py.
 again: $(VENV)/installed-dev

@@ -198,6 +198,7 @@ WHOLE_PROJECT_TESTS = {
     "test_episode_boundaries.py",
     "test_notebooks.py",
     "test_project.py",
+    "test_reach.py",
     "test_second_run.py",
     "test_stream_protocol.py",
     "test_site.py",

@@ -239,14 +239,14 @@ def test_ci_ends_at_the_first_part_that_fails_and_shows_the_time_of_each(broken,
     shutil.copytree(ROOT / ".ci", tmp_path / ".ci")
     programs = tmp_path / "programs"
     programs.mkdir()
-    for name, source in {"make": f"echo make $1 $RUN_TESTS; [ $1 != {broken} ]", "chromium": ""}.items():
+    for name, source in {"make": f"echo make $1 $RUN_TESTS $ALL; [ $1 != {broken} ]", "chromium": ""}.items():
         (programs / name).write_text(f"#!/bin/sh\n{source}\n")
         (programs / name).chmod(0o755)
     environment = {"PATH": f"{programs}:/usr/bin:/bin"}
     done = subprocess.run([tmp_path / ".ci/run"], env=environment, capture_output=True, text=True, check=False)
     parts = ["fast", "suite", "site", "pythons", "part", "again"]
     begun = parts[: parts.index(broken) + 1] if broken else parts
-    noted = ["make fast", *(f"make {part} -m tests.second_run note" for part in parts[1:])]
+    noted = ["make fast", *(f"make {part} -m tests.second_run note 1" for part in parts[1:])]
     lines = [line.split() for line in done.stdout.splitlines()]
     assert [" ".join(line) for line in lines[: len(begun)]] == noted[: len(begun)]
     assert [(line[0], line[2]) for line in lines[len(begun) :]] == [(part, "s") for part in begun]

@@ -103,16 +103,21 @@ class DataSetConfig(Section):
 
 
 class DataConfig(Section):
-    """Recorded episodes that the run learns from, in place of actors: all of them are in the replay memory.
+    """Recorded episodes that the run learns from, in place of actors: by default all of them are in the replay memory.
 
-    The memory takes them in before the first update, and keeps them: its `capacity_steps`, `min_size_steps`,
-    `samples_per_insert` and `checkpoint` do not count, nor do more `actors.environments` than the data fills. With a
-    prioritized sampler, a resumed run begins with equal priorities. Environment steps of such a run are recorded steps
-    that updates have used.
+    The memory takes them in before the first update: its `capacity_steps`, `min_size_steps`, `samples_per_insert` and
+    `checkpoint` do not count, nor do more `actors.environments` than the data fills. Checkpoints have the priorities of
+    its items. Environment steps of such a run are recorded steps that updates have used.
     """
 
     sets: tuple[DataSetConfig, ...] = Field(min_length=1)
     """Data sets, one after the other."""
+    memory_steps: int | None = Field(None, ge=1)
+    """Recorded steps in memory at a time, where the data has more. It is then read round after round, in blocks of
+    consecutive episodes whose order is drawn anew for each round, and new steps replace the oldest. null: all of them.
+    """
+    samples_per_insert: float = Field(32.0, gt=0.0)
+    """With `memory_steps`: number of times that a step is sampled on average before another one replaces it."""
 
     @field_validator("sets", mode="before")
     @classmethod

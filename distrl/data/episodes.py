@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
 
-from distrl.errors import DistrlError
+from distrl.errors import DistrlError, one_line
 from distrl.types import FloatArray
 
 Lengths = NDArray[np.int64]
@@ -19,6 +19,30 @@ class DataError(DistrlError):
     """A data set cannot be read, or holds what no episode of the environment can be."""
 
     exit_code = 2
+
+
+class Unchanged:
+    """Notices that a file of a data set is not the one any more that was opened.
+
+    Args:
+        name: Of the data set.
+    """
+
+    def __init__(self, name: str, path: Path) -> None:
+        self._name, self._path = name, path
+        self._opened = self._look()
+
+    def check(self) -> None:
+        """Raise DataError if the file has changed or has gone."""
+        if self._look() != self._opened:
+            raise DataError(f"data set {self._name} has changed since it was opened ({self._path}); resume the run")
+
+    def _look(self) -> tuple[int, int, int]:
+        try:
+            found = self._path.stat()
+        except OSError as error:
+            raise DataError(f"data set {self._name} cannot be read: {one_line(error)}") from error
+        return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 class Spaces(NamedTuple):

@@ -1,16 +1,20 @@
 """Unrolls of recorded episodes: preprocessed, checked and joined as an actor's are."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
 from distrl.actors.unroll import UnrollBuilder
 from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
+from distrl.data.blocks import Blocks, suiting
 from distrl.data.episodes import DataError, Spaces
 from distrl.data.opening import all_opened
-from distrl.data.recorded_vector import RecordedVector, full_rows, plan_rows, steps_of
+from distrl.data.recorded_vector import RecordedVector
 from distrl.environments.gym_adapter import Made
 from distrl.environments.vector import VectorEnvironment
 from distrl.environments.vectors.vectorizations import make_vector
@@ -24,20 +28,39 @@ def spaces_of(environment: EnvironmentConfig) -> Spaces:
     Raises:
         ConfigError: It cannot be made.
     """
-    made = make_vector(environment, 1)
+    with _variables(environment.variables):
+        made = make_vector(environment, 1)
+        try:
+            return Spaces(
+                made.vector.single_observation_space,
+                made.vector.single_action_space,
+                made.frames,
+                made.max_episode_steps,
+            )
+        finally:
+            made.vector.close()
+
+
+@contextmanager
+def _variables(changed: Mapping[str, str]) -> Iterator[None]:
+    """While inside, environment variables of this process have these values.
+
+    A learner has initialised its devices before, so that those of the environment do not become its own.
+    """
+    before = {name: os.environ.get(name) for name in changed}
+    os.environ.update(changed)
     try:
-        return Spaces(
-            made.vector.single_observation_space,
-            made.vector.single_action_space,
-            made.frames,
-            made.max_episode_steps,
-        )
+        yield
     finally:
-        made.vector.close()
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 class Playing:
-    """The unrolls of a run's data: as many as it takes to play every episode once.
+    """The unrolls of a run's data: those of every episode once, or round after round.
 
     Args:
         spec: Of the run's environment.
@@ -45,7 +68,9 @@ class Playing:
     Attributes:
         episodes: Recorded episodes.
         steps: Recorded steps.
-        count: Unrolls, in `actors.environments` rows.
+        memory_steps: `data.memory_steps`; None: the replay memory holds all of the data.
+        blocks: Its order, in `actors.environments` rows.
+        count: Unrolls of a round.
 
     Raises:
         ConfigError: The run's unrolls carry what no recording has.
@@ -62,22 +87,20 @@ class Playing:
         self._config, self._spec = config, spec
         self._spaces = spaces_of(config.environment)
         self._episodes = all_opened(config.data, spec.id, self._spaces)
-        self._plan = plan_rows(self._episodes.lengths, config.actors.environments)
         self.episodes = len(self._episodes.lengths)
         self.steps = int(self._episodes.lengths.sum())
-        self.count = self._count_of(self._plan)
+        held = config.data.memory_steps
+        self.memory_steps = held if held is not None and held < self.steps else None
+        self._shape = config.actors.environments, config.actors.unroll_length_steps
+        self.blocks = Blocks(self._episodes.lengths, *self._shape, self.memory_steps)
+        self.count = self.blocks.count
 
-    def fitting(self) -> tuple[int, int]:
-        """Return a number of rows that the data fills, at most `actors.environments`, and the unrolls in these."""
-        lengths = self._episodes.lengths
-        rows = full_rows(lengths, self._config.actors.environments)
-        return rows, self._count_of(plan_rows(lengths, rows))
-
-    def _count_of(self, plan: Sequence[Sequence[int]]) -> int:
-        return -(-steps_of(plan, self._episodes.lengths) // self._config.actors.unroll_length_steps)
+    def fitting(self) -> Blocks:
+        """Return blocks of as many rows as the data fills, at most `actors.environments`."""
+        return suiting(self._episodes.lengths, *self._shape, self.memory_steps)
 
     def unrolls(self, recurrent_state: Mapping[str, ArraySpec]) -> Iterator[Unroll]:
-        """Yield the unrolls, from the first row of the data on.
+        """Yield the unrolls of one round, from the first row of the data on.
 
         Args:
             recurrent_state: Of the policy, by name. Recordings have none: every unroll begins with zeros.
@@ -85,13 +108,28 @@ class Playing:
         Raises:
             DataError: An episode cannot be read, or holds what the environment cannot show, do or pay.
         """
-        config = self._config
-        vector = RecordedVector(
-            self._episodes, self._plan, self._spec.id, self._spaces.observation, self._spaces.action
-        )
+        for block in range(len(self.blocks.unrolls)):
+            yield from self._of_block(block, recurrent_state)
+
+    def rounds(self, recurrent_state: Mapping[str, ArraySpec], first: int) -> Iterator[Unroll]:
+        """Yield unrolls without an end, round after round, each in an order of its own.
+
+        Args:
+            recurrent_state: As of `unrolls`.
+            first: Number of the first unroll to yield, since the beginning of the first round.
+
+        Raises:
+            DataError: As `unrolls`.
+        """
+        for block, skipped in self.blocks.following(self._config.seed, first):
+            yield from islice(self._of_block(block, recurrent_state), skipped, None)
+
+    def _of_block(self, block: int, recurrent_state: Mapping[str, ArraySpec]) -> Iterator[Unroll]:
+        config, plan = self._config, self.blocks.plan(block)
+        vector = RecordedVector(self._episodes, plan, self._spec.id, self._spaces.observation, self._spaces.action)
         # Its metrics are not recorded, nor does it change during the training.
         played = config.environment.model_copy(update={"metrics": {}, "curriculum": {}})
-        environment = VectorEnvironment(played, len(self._plan), Made(vector, "own", None, None, self._spaces.frames))
+        environment = VectorEnvironment(played, len(plan), Made(vector, "own", None, None, self._spaces.frames))
         builder = UnrollBuilder(
             environment.spec,
             config.actors.unroll_length_steps,
@@ -104,7 +142,7 @@ class Playing:
             state = {
                 name: np.zeros((environment.rows, *array.shape), array.dtype) for name, array in recurrent_state.items()
             }
-            yield from self._played(vector, environment, builder, state)
+            yield from self._played(vector, environment, builder, state, int(self.blocks.unrolls[block]))
         except EnvironmentFailedError as error:
             if isinstance(error.__cause__, DataError):  # which the vector has raised
                 raise error.__cause__ from None
@@ -116,9 +154,10 @@ class Playing:
         environment: VectorEnvironment,
         builder: UnrollBuilder,
         state: dict[str, Array],
+        count: int,
     ) -> Iterator[Unroll]:
         builder.begin(environment.reset(0), state)
-        for number in range(self.count):
+        for number in range(count):
             while not builder.full:
                 actions = {name: array.copy() for name, array in vector.next_actions.items()}
                 log_probabilities = vector.next_log_probabilities.copy()

@@ -15,9 +15,6 @@ from distrl.environments import spaces
 from distrl.environments.gym_adapter import VALID
 from distrl.types import Array, FloatArray
 
-MOST_OF_NEEDED = 1.05
-"""Memory of a data set, at most, as a multiple of what its steps need; with one row it may be more."""
-
 
 def plan_rows(lengths: Lengths, rows: int) -> list[list[int]]:
     """Share episodes out among rows, each in order to the row that is free first.
@@ -40,14 +37,6 @@ def plan_rows(lengths: Lengths, rows: int) -> list[list[int]]:
 def steps_of(plan: Sequence[Sequence[int]], lengths: Lengths) -> int:
     """Return the steps of a vector in which all rows play their episodes to the end, resets between them included."""
     return max(int(lengths[numbers].sum()) + len(numbers) - 1 for numbers in map(list, plan) if numbers)
-
-
-def full_rows(lengths: Lengths, most: int) -> int:
-    """Return a number of rows, `most` or a half of it so often, that are in use nearly to the end of the data."""
-    rows, needed = most, int(lengths.sum()) + len(lengths)
-    while rows > 1 and steps_of(plan_rows(lengths, rows), lengths) * rows > MOST_OF_NEEDED * needed:
-        rows //= 2
-    return rows
 
 
 class RecordedVector(VectorEnv[Any, Any, Any]):

@@ -3,17 +3,19 @@
 import fnmatch
 import json
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from gymnasium import Space
 from gymnasium.spaces import Box, Discrete
 
-from distrl.config.data import ColumnsConfig, DataSetConfig
-from distrl.data.episodes import DataError, Episode, Lengths, Spaces, ordered
+from distrl.config.data import DataSetConfig
+from distrl.data.episodes import DataError, Episode, Lengths, Spaces, Unchanged, ordered
 from distrl.data_store.atomic import put_file
 from distrl.errors import one_line, require
 from distrl.types import Array, BoolArray, FloatArray
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class TableEpisodes:
-    """The episodes of a table, which is in memory as a whole.
+    """The episodes of a table: of a CSV file, which is in memory as a whole, or of a Parquet file.
 
     The last row of an episode may have no action: it holds the observation after the last step. Without such a row,
     that is not known. An episode that terminated needs none; of one that was cut off, the last step is left out.
@@ -41,19 +43,20 @@ class TableEpisodes:
     def __init__(self, config: DataSetConfig, spaces: Spaces) -> None:
         self.name = config.name
         self.action_space: Space[Any] | None = spaces.action
-        self._table = _read(config.name)
-        columns, self._episode_column = config.named_columns, config.named_columns.episode
-        self._begins, self._ends = self._bounds()
-        names = ("action",) if "action" in self._table.column_names else ("action_*",)
-        acted = self._matching(columns.action or names)
-        self._final = self._has_final_rows(acted[0])
-        self._observations = self._observations_of(self._matching(columns.observation), spaces.observation)
-        self._actions = self._actions_of(acted, spaces.action)
-        self._rewards = self._column(columns.reward, np.float64)
-        self._log_probabilities: FloatArray | None = None
-        if columns.probabilities is not None:
-            self._log_probabilities = self._of_taken(self._lists(columns.probabilities), spaces.action)
-        self._terminated = self._which_terminated(columns, spaces.max_episode_steps)
+        self._spaces, self._given = spaces, config.named_columns
+        self._file = _opened(config.name)
+        observed, acted = spaces.observation, spaces.action
+        self._observed = self._matching("observation", self._given.observation, observed, observed.dtype)
+        # Choices stay numbers of any kind: `array_reader` refuses those that are not whole.
+        dtype = acted.dtype if isinstance(acted, Box) else np.float64
+        names = ("action",) if "action" in self._file.names else ("action_*",)
+        self._acted = self._matching("action", self._given.action or names, acted, dtype)
+        further = filter(None, (self._given.reward, self._given.probabilities))
+        self._read = [*dict.fromkeys((*self._observed.names, *self._acted.names, *map(self._known, further)))]
+        marks = self._marks()
+        self._begins, self._ends = marks.begins, np.r_[marks.begins[1:], self._file.count]
+        self._final: BoolArray = np.isin(self._ends - 1, marks.without_action)
+        self._terminated = self._which_terminated(marks)
         self._ends -= self._final | ~self._terminated
         kept = self._ends > self._begins
         self._begins, self._ends = self._begins[kept], self._ends[kept]
@@ -68,27 +71,42 @@ class TableEpisodes:
     def _episode(self, number: int) -> Episode:
         begin, end, terminated = int(self._begins[number]), int(self._ends[number]), bool(self._terminated[number])
         # After a termination nothing reads the row that would follow.
-        rows = [*range(begin, end), end - 1 if terminated and not self._final[number] else end]
+        shown = end if terminated and not self._final[number] else end + 1
+        table = self._file.read(self._read, begin, shown)
+        steps = _Rows(self.name, table.slice(0, end - begin), begin)
+        observations = _Rows(self.name, table, begin).numbers(self._observed)
+        actions = steps.numbers(self._acted)
+        log_probabilities = None
+        if self._given.probabilities is not None:
+            log_probabilities = _of_taken(steps, self._given.probabilities, actions, self._spaces.action)
         return Episode(
-            observations=self._observations[rows],
-            actions=self._actions[begin:end],
-            rewards=self._rewards[begin:end],
+            observations=observations[[*range(shown - begin), *([shown - begin - 1] if shown == end else [])]],
+            actions=actions,
+            rewards=steps.column(self._given.reward, np.float64),
             terminated=terminated,
-            log_probabilities=None if self._log_probabilities is None else self._log_probabilities[begin:end],
+            log_probabilities=log_probabilities,
         )
 
-    def _bounds(self) -> tuple[Lengths, Lengths]:
-        """Return the first row of every episode, and the row after its last."""
-        marks = self._table.column(self._known(self._episode_column)).to_numpy()
-        begins = np.flatnonzero(np.r_[True, marks[1:] != marks[:-1]])
-        return begins, np.r_[begins[1:], len(marks)]
+    def _marks(self) -> "_Marks":
+        """Read the columns that say where and how episodes end, a part of the rows after the other."""
+        flags = [self._known(name) for name in (self._given.terminated, self._given.truncated) if name is not None]
+        episode, action = self._known(self._given.episode), self._acted.names[0]
+        begins, without, raised = list[Lengths](), list[Lengths](), {name: list[Lengths]() for name in flags}
+        before = None
+        for first, part in self._file.parts([episode, action, *flags]):
+            marks = part.column(episode).to_numpy()
+            begins.append(first + np.flatnonzero(np.r_[before is None or marks[0] != before, marks[1:] != marks[:-1]]))
+            before = marks[-1]
+            lacks: BoolArray = part.column(action).is_null().to_numpy()
+            without.append(first + np.flatnonzero(lacks))
+            rows = _Rows(self.name, part, first)
+            for name, found in raised.items():
+                found.append(first + np.flatnonzero(rows.column(name, np.float64, may_lack=lacks)))
+        joined = {name: np.concatenate(found) for name, found in raised.items()}
+        return _Marks(np.concatenate(begins), np.concatenate(without), joined)
 
-    def _has_final_rows(self, action: str) -> BoolArray:
-        """Return of which episodes the last row has no action."""
-        without: BoolArray = self._table.column(action).is_null().to_numpy()
-        return without[self._ends - 1]
-
-    def _which_terminated(self, columns: ColumnsConfig, limit: int | None) -> BoolArray:
+    def _which_terminated(self, marks: "_Marks") -> BoolArray:
+        columns, limit = self._given, self._spaces.max_episode_steps
         last = self._ends - 1 - self._final
         if columns.ends == "limit":
             if limit is None:
@@ -96,13 +114,18 @@ class TableEpisodes:
                     f"data set {self.name}: the environment has no limit of steps by which episodes were cut off; set "
                     "columns.ends to terminated or truncated"
                 )
-            return last + 1 - self._begins < limit
-        for name in filter(None, (columns.terminated, columns.truncated)):
-            self._ends_where_it_says(name, last)
+            within: BoolArray = last + 1 - self._begins < limit
+            return within
+        for name, rows in marks.raised.items():
+            if (before := np.setdiff1d(rows, last)).size:
+                raise DataError(
+                    f"data set {self.name}: {name!r} is true in row {before[0] + 1}, and column {columns.episode!r} "
+                    "says that the episode goes on"
+                )
         if columns.terminated is not None:
-            terminated: BoolArray = self._column(columns.terminated, np.float64)[last] != 0
+            terminated: BoolArray = np.isin(last, marks.raised[columns.terminated])
         elif columns.truncated is not None:
-            terminated = self._column(columns.truncated, np.float64)[last] == 0
+            terminated = ~np.isin(last, marks.raised[columns.truncated])
         else:
             return np.full(len(last), columns.ends == "terminated")
         if columns.truncated is None and not terminated.any():
@@ -112,106 +135,189 @@ class TableEpisodes:
             )
         return terminated
 
-    def _ends_where_it_says(self, name: str, last: Lengths) -> None:
-        within = self._column(name, np.float64) != 0
-        within[last] = False
-        if (rows := np.flatnonzero(within)).size:
-            raise DataError(
-                f"data set {self.name}: {name!r} is true in row {rows[0] + 1}, and column "
-                f"{self._episode_column!r} says that the episode goes on"
-            )
-
-    def _observations_of(self, names: Sequence[str], space: Space[Any]) -> Array:
-        return self._shaped("observation", self._numbers(names, space.dtype, every_row=True), space)
-
-    def _actions_of(self, names: Sequence[str], space: Space[Any]) -> Array:
-        # Choices stay numbers of any kind: `array_reader` refuses those that are not whole.
-        return self._shaped(
-            "action", self._numbers(names, space.dtype if isinstance(space, Box) else np.float64), space
-        )
-
-    def _shaped(self, what: str, rows: Array, space: Space[Any]) -> Array:
-        """Return numbers [rows, columns] in the shape of the space.
+    def _matching(self, what: str, patterns: Sequence[str], space: Space[Any], dtype: Any) -> "_Columns":
+        """Return the columns that these names and patterns mean, in order.
 
         Raises:
-            DataError: The space is not of one array, or of another number of columns.
+            DataError: There is none, or the space is not of one array of as many numbers.
         """
-        if space.shape is None:
-            raise DataError(f"data set {self.name}: a table has one array of numbers as {what}, not {space}")
-        if rows.shape[1] != math.prod(space.shape):
-            raise DataError(
-                f"data set {self.name}: {rows.shape[1]} columns are no {what} of {space}; set columns.{what}"
-            )
-        return rows.reshape(len(rows), *space.shape)
-
-    def _matching(self, patterns: Sequence[str]) -> list[str]:
-        """Return the columns that these names and patterns mean, in order."""
         names: list[str] = []
         for pattern in patterns:
-            found = [name for name in self._table.column_names if fnmatch.fnmatchcase(name, pattern)]
+            found = [name for name in self._file.names if fnmatch.fnmatchcase(name, pattern)]
             names += found or [self._known(pattern)]
-        return names
+        if space.shape is None:
+            raise DataError(f"data set {self.name}: a table has one array of numbers as {what}, not {space}")
+        if len(names) != math.prod(space.shape):
+            raise DataError(f"data set {self.name}: {len(names)} columns are no {what} of {space}; set columns.{what}")
+        return _Columns(names, space.shape, dtype)
 
     def _known(self, name: str) -> str:
-        if name not in self._table.column_names:
-            has = ", ".join(self._table.column_names[:12])
+        if name not in self._file.names:
+            has = ", ".join(self._file.names[:12])
             raise DataError(f"data set {self.name} has no column {name!r}, it has {has}; name the columns in columns")
         return name
 
-    def _numbers(self, names: Sequence[str], dtype: Any, *, every_row: bool = False) -> Array:
-        return np.stack([self._column(name, dtype, every_row=every_row) for name in names], axis=1)
 
-    def _column(self, name: str, dtype: Any, *, every_row: bool = False) -> Array:
-        """Return a column of numbers; rows without an action may lack it, and have 0 then."""
-        column = self._table.column(self._known(name))
-        lacks: BoolArray = column.is_null().to_numpy().copy()
-        if not every_row:
-            lacks[self._ends[self._final] - 1] = False
-        if (rows := np.flatnonzero(lacks)).size:
-            raise DataError(f"data set {self.name}: row {rows[0] + 1} has no {name!r}; fill it, or remove the episode")
+class _Columns(NamedTuple):
+    """Columns that make one array of each row, of this shape."""
+
+    names: list[str]
+    shape: tuple[int, ...]
+    dtype: Any
+
+
+class _Marks(NamedTuple):
+    """Numbers of rows, int64 each, in order: the first of every episode, those without an action, and name -> those in
+    which a flag is true."""
+
+    begins: Lengths
+    without_action: Lengths
+    raised: dict[str, Lengths]
+
+
+class _Rows:
+    """Some rows of a table, whose first has this number.
+
+    Raises:
+        DataError: Of every method: a value is missing, or of another kind.
+    """
+
+    def __init__(self, name: str, table: "Table", first: int) -> None:
+        self._name, self._table, self._first = name, table, first
+
+    def numbers(self, columns: _Columns) -> Array:
+        """Return columns as arrays, [rows, *shape]."""
+        found = np.stack([self.column(name, columns.dtype) for name in columns.names], axis=1)
+        return found.reshape(-1, *columns.shape)
+
+    def column(self, name: str, dtype: Any, *, may_lack: BoolArray | None = None) -> Array:
+        """Return a column; rows that may lack a value have 0 then."""
+        column = self._table.column(name)
+        lacks: BoolArray = column.is_null().to_numpy()
+        if (rows := np.flatnonzero(lacks if may_lack is None else lacks & ~may_lack)).size:
+            raise self.error(f"row {self.at(rows[0])} has no {name!r}; fill it, or remove the episode")
         try:
             return np.asarray((column.fill_null(0) if column.null_count else column).to_numpy()).astype(dtype)
         except (ValueError, TypeError, NotImplementedError) as error:
-            raise DataError(f"data set {self.name}: column {name!r} is not of numbers: {one_line(error)}") from error
+            raise self.error(f"column {name!r} is not of numbers: {one_line(error)}") from error
 
-    def _of_taken(self, probabilities: FloatArray, space: Space[Any]) -> FloatArray:
-        """Return the logarithm of the probability of each row's action; 0 in rows without one.
-
-        Raises:
-            DataError: A probability is 0, or of no choice.
-        """
-        if not isinstance(space, Discrete) or probabilities.shape[1] != space.n:
-            raise DataError(f"data set {self.name}: probabilities of {probabilities.shape[1]} choices, not of {space}")
-        taken = self._actions.astype(np.int64) - int(space.start)
-        taken[self._ends[self._final] - 1] = 0
-        if taken.min() < 0 or taken.max() >= space.n:
-            raise DataError(f"data set {self.name}: actions from {taken.min()} to {taken.max()} are not all in {space}")
-        found: FloatArray = np.take_along_axis(probabilities, taken[:, None], axis=1)[:, 0]
-        if (rows := np.flatnonzero(found <= 0)).size:
-            raise DataError(f"data set {self.name}: the action of row {rows[0] + 1} has probability 0")
-        return np.log(found)
-
-    def _lists(self, name: str) -> FloatArray:
-        """Return a column of probabilities, float32 [rows, A]; rows without an action have ones."""
-        rows = self._table.column(self._known(name)).to_pylist()
+    def probabilities(self, name: str) -> FloatArray:
+        """Return a column of probabilities, float32 [rows, A]."""
+        rows = self._table.column(name).to_pylist()
         try:
-            lists = [json.loads(row) if isinstance(row, str) and row else row for row in rows]
-            width = len(next(row for row in lists if row))
-            found = np.array([row or [1.0] * width for row in lists], np.float32)
-        except (ValueError, TypeError, StopIteration) as error:
-            raise DataError(f"data set {self.name}: column {name!r} is not of lists: {one_line(error)}") from error
-        acted = np.ones(len(found), np.bool_)
-        acted[self._ends[self._final] - 1] = False
-        wrong = acted & ~(np.isclose(found.sum(axis=1), 1.0, atol=1e-3) & (found >= 0).all(axis=1))
+            found = np.array([json.loads(row) if isinstance(row, str) else row for row in rows], np.float32)
+            sums = found.sum(axis=1)
+        except (ValueError, TypeError) as error:
+            raise self.error(f"column {name!r} is not of lists: {one_line(error)}") from error
+        wrong = ~(np.isclose(sums, 1.0, atol=1e-3) & (found >= 0).all(axis=1))
         if (at := np.flatnonzero(wrong)).size:
-            raise DataError(
-                f"data set {self.name}: {name!r} of row {at[0] + 1} are {found[at[0]].tolist()}, no probabilities"
-            )
+            raise self.error(f"{name!r} of row {self.at(at[0])} are {found[at[0]].tolist()}, no probabilities")
         return found
 
+    def error(self, text: str) -> DataError:
+        return DataError(f"data set {self._name}: {text}")
 
-def _read(name: str) -> "Table":
-    """Read a table.
+    def at(self, row: int) -> int:
+        """Return the number of a row, from 1, in the table."""
+        return self._first + row + 1
+
+
+def _of_taken(rows: _Rows, name: str, actions: Array, space: Space[Any]) -> FloatArray:
+    """Return the logarithm of the probability of each row's action.
+
+    Raises:
+        DataError: A probability is 0, or of no choice.
+    """
+    probabilities = rows.probabilities(name)
+    if not isinstance(space, Discrete) or probabilities.shape[1] != space.n:
+        raise rows.error(f"probabilities of {probabilities.shape[1]} choices, not of {space}")
+    taken = actions.astype(np.int64) - int(space.start)
+    if taken.min() < 0 or taken.max() >= space.n:
+        raise rows.error(f"actions from {taken.min()} to {taken.max()} are not all in {space}")
+    found: FloatArray = np.take_along_axis(probabilities, taken[:, None], axis=1)[:, 0]
+    if (at := np.flatnonzero(found <= 0)).size:
+        raise rows.error(f"the action of row {rows.at(at[0])} has probability 0")
+    return np.log(found)
+
+
+class _File(Protocol):
+    """A file with a table.
+
+    Attributes:
+        names: Of the columns.
+        count: Of the rows.
+    """
+
+    names: list[str]
+    count: int
+
+    def parts(self, names: Sequence[str]) -> "Iterator[tuple[int, Table]]":
+        """Yield these columns of all rows, a part after the other, each with the number of its first row."""
+
+    def read(self, names: Sequence[str], begin: int, end: int) -> "Table":
+        """Return these columns of some rows."""
+
+
+class _Csv:
+    """A CSV file, in memory as a whole."""
+
+    def __init__(self, name: str) -> None:
+        from pyarrow import csv
+
+        self._table = csv.read_csv(name)
+        self.names, self.count = self._table.column_names, self._table.num_rows
+
+    def parts(self, names: Sequence[str]) -> "Iterator[tuple[int, Table]]":
+        yield 0, self._table.select(names)
+
+    def read(self, names: Sequence[str], begin: int, end: int) -> "Table":
+        return self._table.select(names).slice(begin, end - begin)
+
+
+class _Parquet:
+    """A Parquet file, of which two groups of rows are in memory: rows of a vector read near one another.
+
+    Raises:
+        DataError: Of its methods: the file is damaged, has changed or has gone.
+    """
+
+    def __init__(self, name: str) -> None:
+        from pyarrow import parquet
+
+        self._name, self._unchanged = name, Unchanged(name, Path(name))
+        self._file = parquet.ParquetFile(name)
+        described = self._file.metadata
+        self.names, self.count = self._file.schema_arrow.names, described.num_rows
+        groups = [described.row_group(group).num_rows for group in range(described.num_row_groups)]
+        self._begins = np.cumsum([0, *groups]).tolist()
+        self._kept = lru_cache(maxsize=2)(self._group)
+
+    def parts(self, names: Sequence[str]) -> "Iterator[tuple[int, Table]]":
+        for group, begin in enumerate(self._begins[:-1]):
+            yield begin, self._group(group, tuple(names))
+
+    def read(self, names: Sequence[str], begin: int, end: int) -> "Table":
+        from pyarrow import concat_tables
+
+        first, after = bisect_right(self._begins, begin) - 1, bisect_left(self._begins, end)
+        table = concat_tables([self._kept(group, tuple(names)) for group in range(first, after)])
+        return table.slice(begin - self._begins[first], end - begin)
+
+    def _group(self, group: int, names: tuple[str, ...]) -> "Table":
+        from pyarrow import ArrowException
+
+        try:
+            table = self._file.read_row_group(group, columns=[*names])
+        except (OSError, ArrowException) as error:
+            raise DataError(
+                f"data set {self._name}: rows from {self._begins[group] + 1} on cannot be read: {one_line(error)}"
+            ) from error
+        self._unchanged.check()
+        return table
+
+
+def _opened(name: str) -> _File:
+    """Open a table.
 
     Raises:
         DataError: There is no such file, it is damaged, or it has no rows.
@@ -219,16 +325,15 @@ def _read(name: str) -> "Table":
     """
     require("pyarrow", f"PyArrow, which reads {name},", "data")
     # Imported here: it is an extra.
-    from pyarrow import ArrowException, csv, parquet
+    from pyarrow import ArrowException
 
-    path = Path(name)
     try:
-        table = csv.read_csv(path) if name.endswith(".csv") else parquet.read_table(path)
+        file = _Csv(name) if name.endswith(".csv") else _Parquet(name)
     except (OSError, ArrowException) as error:
         raise DataError(f"data set {name} cannot be read: {one_line(error)}") from error
-    if not table.num_rows:
+    if not file.count:
         raise DataError(f"data set {name} has no rows")
-    return table
+    return file
 
 
 class TableWriter:

@@ -6,6 +6,7 @@ from typing import Any
 from distrl.child import Parent, answer_of
 from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig
+from distrl.errors import ConfigError
 from distrl.types import EnvSpec
 
 MEASURE_S = 1_800.0
@@ -21,20 +22,25 @@ def fitted(loaded: LoadedConfig, spec: EnvSpec) -> tuple[LoadedConfig, str | Non
     config = loaded.config
     if config.data is None:
         return loaded, None
+    parameters = config.algorithm.replay_parameters
+    assert parameters is not None  # as `DataConfig.check` says
     asked = config.model_dump(mode="json", exclude_unset=True, include={*RunConfig.model_fields})
     names = ", ".join(each.name for each in config.data.sets)
     request = {"config": asked, "spec": spec.to_json()}
     function = "distrl.launch.recorded_data:measure"
     found = answer_of(function, request, f"data set {names}", MEASURE_S)
+    unroll_steps = found["rows"] * config.actors.unroll_length_steps
     replay = {
-        "capacity_steps": found["unrolls"] * config.actors.unroll_length_steps * found["rows"],
+        "capacity_steps": _held_unrolls(found, unroll_steps) * unroll_steps,
         "min_size_steps": 1,
         "samples_per_insert": None,
-        "checkpoint": False,  # a resumed run reads the data again
+        "checkpoint": parameters.sampler.kind != "uniform",  # a resumed run reads the data again
     }
     section = config.algorithm.model_dump(mode="json", exclude_unset=True)
     section["replay"] = {**section.get("replay", {}), **replay}
     note = f"data: {found['episodes']:,} episodes, {found['steps']:,} steps of {names}"
+    if found["memory_steps"] is not None:
+        note += f", {replay['capacity_steps']:,} of them in memory at a time"
     # In one column for each row: a preset's many rows would be empty where there are few episodes.
     loaded = loaded.with_values({"actors": {"environments": found["rows"]}}, "data")
     return loaded.with_algorithm(section, {f"algorithm.replay.{name}": "data" for name in replay}), note
@@ -60,10 +66,32 @@ def try_recording(request: Mapping[str, Any], parent: Parent) -> None:
     parent.say()
 
 
+def _held_unrolls(found: Mapping[str, Any], unroll_steps: int) -> int:
+    """Return the unrolls that the replay memory holds.
+
+    Raises:
+        ConfigError: Not even one.
+    """
+    if (most := found["memory_steps"]) is None:
+        return int(found["unrolls"])
+    if most < unroll_steps:
+        raise ConfigError(
+            f"data.memory_steps: {most} holds no unroll of {unroll_steps} steps; raise it, or lower "
+            "actors.unroll_length_steps"
+        )
+    return int(most // unroll_steps)
+
+
 def measure(request: Mapping[str, Any], parent: Parent) -> None:
     """Report the size of the data; runs in the child."""
     from distrl.data.playing import Playing  # here: it brings gymnasium, and the parent is the command line
 
     playing = Playing(RunConfig.model_validate(request["config"]), EnvSpec.from_json(request["spec"]))
-    rows, unrolls = playing.fitting()
-    parent.say(episodes=playing.episodes, steps=playing.steps, unrolls=unrolls, rows=rows)
+    blocks = playing.fitting()
+    parent.say(
+        episodes=playing.episodes,
+        steps=playing.steps,
+        unrolls=blocks.count,
+        rows=blocks.rows,
+        memory_steps=playing.memory_steps,
+    )

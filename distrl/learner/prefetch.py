@@ -27,18 +27,20 @@ class Ahead(Protocol[T_co]):
 
 
 class Prefetch(Generic[T]):
-    """A source on a thread: it collects the next item as soon as the previous one has been returned.
+    """A source on a thread: it collects the next item as soon as an earlier one has been returned.
 
     Nothing is collected before the first `collect`, when the learner has published its weights and issued tickets. The
     thread ends when `stop` returns True; entries that it had taken stay unacknowledged and count as in flight.
+
+    Args:
+        ahead: Items that are collected before they are asked for, at most.
 
     Attributes:
         waits_on: Called by the learner's thread about every `BLOCK_S` while `collect` waits; False ends the wait.
     """
 
-    def __init__(self, source: Source[T], stop: Callable[[], bool]) -> None:
-        self._source = source
-        self._stop = stop
+    def __init__(self, source: Source[T], stop: Callable[[], bool], ahead: int = 1) -> None:
+        self._source, self._stop, self._ahead = source, stop, ahead
         self._ready: SimpleQueue[T | BaseException | None] = SimpleQueue()
         self._wanted = threading.Semaphore(0)
         self._asked = False
@@ -68,7 +70,7 @@ class Prefetch(Generic[T]):
     def _ask(self) -> None:
         if not self._asked:
             self._asked = True
-            self._wanted.release()
+            self._wanted.release(self._ahead)
 
     def _handed_over(self, item: T | BaseException | None) -> T | None:
         if isinstance(item, BaseException):

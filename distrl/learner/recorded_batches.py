@@ -1,5 +1,7 @@
-"""Batches of a run that learns from data: the replay memory takes in all of it, and is then sampled from alone."""
+"""Batches of a run that learns from data: the replay memory takes in all of it, or a part after the other."""
 
+import math
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -7,6 +9,7 @@ import numpy as np
 
 from distrl.learner.attendants.attendant import Attendant
 from distrl.learner.batches import LearnerBatch, Trained
+from distrl.learner.prefetch import Prefetch
 from distrl.learner.replay_set_up import draw_seeds
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.ledger import EntryOutcome
@@ -18,6 +21,9 @@ from distrl.types import DEMONSTRATIONS, Unroll
 
 PUBLISH_EVERY_UPDATES = 100
 """Nothing acts with the weights but evaluations, which choose among those that are published."""
+
+AHEAD_UNROLLS = 8
+"""Unrolls that a thread reads ahead: enough for the next block of episodes to be opened meanwhile."""
 
 LOOK_EVERY_S, POLL_S = 0.5, 0.1
 """Seconds between two looks whether the run is paused: while it trains, and while it is."""
@@ -42,13 +48,19 @@ class Used:
 
 
 class RecordedBatches:
-    """Fills the replay memory with the unrolls of a data set, and samples batches from it: demonstrations, all of them.
+    """Fills the replay memory with unrolls of a data set, and samples batches from it: demonstrations, all of them.
+
+    If it does not hold all, updates go on with the next unrolls, which replace the oldest. How many have been replaced
+    follows from the steps that updates have used: so a checkpoint holds the place in the data, and a resumed run has
+    the unrolls in memory that it had.
 
     Args:
-        unrolls: All of them, in their order.
-        count: Their number.
+        unrolls: Those that the memory is to hold, in their order, and what replaces them; it ends when the run stops.
+        count: Number of those that are in memory before an update.
         size: Number of items in one batch.
-        stop: Read after each unroll that goes into the memory.
+        stop: Read before each unroll that goes into the memory.
+        steps_each: Steps that updates use for each unroll that is replaced.
+        first: Number of the first of `unrolls`: as many before it have been replaced.
     """
 
     measured_as = "replay"
@@ -63,28 +75,34 @@ class RecordedBatches:
         state: LearnerState,
         waits: Waits,
         stop: Callable[[], bool],
+        steps_each: float = math.inf,
+        first: int = 0,
     ) -> None:
-        self._unrolls, self._count, self._read = unrolls, count, 0
+        self._unrolls, self._count, self._steps_each = unrolls, count, steps_each
         self._replay, self._size, self._state, self._waits, self._stop = replay, size, state, waits, stop
+        self._first = self._read = first
         self.progressed_at = 0.0
 
     @property
     def activity(self) -> str:
         """Reading, with the share that has been read; then training."""
-        if self._read == self._count:
-            return "training"
-        return f"{READING}: {self._read / self._count:.0%}"
+        share = (self._read - self._first) / self._count
+        return "training" if share >= 1.0 else f"{READING}: {share:.0%}"
 
     def collect(self) -> LearnerBatch | None:
-        """Return a sampled batch; None if a stop was requested while the data was read."""
-        if self._read < self._count:
-            with self._waits.measure("insert"):
-                for unroll in self._unrolls:
-                    self._replay.insert(unroll)
-                    self._read += 1
-                    self.progressed_at = time.monotonic()
-                    if self._stop():
-                        return None
+        """Return a sampled batch; None if a stop was requested while the data was read.
+
+        Raises:
+            DataError: The data cannot be read any more.
+        """
+        due = self._count + replaced(self._state, self._steps_each)
+        with self._waits.measure("insert"):
+            while self._read < due:
+                if self._stop() or (unroll := next(self._unrolls, None)) is None:
+                    return None
+                self._replay.insert(unroll)
+                self._read += 1
+                self.progressed_at = time.monotonic()
         with self._waits.measure("sample"):
             sample = self._replay.sample(self._size, self._state.progress)
         publish = (self._state.updates + 1) % PUBLISH_EVERY_UPDATES == 0
@@ -97,6 +115,35 @@ class RecordedBatches:
             items=sample.items,
             replay=self._replay,
         )
+
+
+def replaced(state: LearnerState, steps_each: float) -> int:
+    """Return how many unrolls have made room in a memory that replaces one for each so many steps of updates."""
+    return int(state.trained_steps / steps_each)
+
+
+class ReadingAhead(Attendant):
+    """Reads unrolls on a thread, so that updates do not wait for the disk. Iterate over it; it ends with the run.
+
+    Args:
+        unrolls: Without an end.
+    """
+
+    def __init__(self, unrolls: Iterator[Unroll], stop: Callable[[], bool]) -> None:
+        self._over = threading.Event()
+        self._unrolls = unrolls
+        self._feed = Prefetch(self, lambda: self._over.is_set() or stop(), AHEAD_UNROLLS)
+
+    def __iter__(self) -> Iterator[Unroll]:
+        return iter(self._feed.collect, None)
+
+    def collect(self) -> Unroll:
+        """Read the next one, on the thread."""
+        return next(self._unrolls)
+
+    def close(self, error: BaseException | None) -> None:
+        self._over.set()
+        self._feed.close()
 
 
 class Pausing(Attendant):

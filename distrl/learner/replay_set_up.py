@@ -76,7 +76,8 @@ def make_replay(
     masks = None
     if bootstrap is not None:  # `updates` is no part of their seeds: items of a restored memory keep their masks
         masks = BootstrapMasks(*bootstrap, np.random.SeedSequence(config.seed, spawn_key=(5,)))
-    return Replay(parameters, schema, discount=discount, seeds=seeds, goal=goal, masks=masks)
+    refills = config.learns_from_data
+    return Replay(parameters, schema, discount=discount, seeds=seeds, goal=goal, masks=masks, refills=refills)
 
 
 def draw_seeds(seed: int, updates: int) -> np.random.SeedSequence:

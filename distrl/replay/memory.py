@@ -99,6 +99,7 @@ class Replay:
         seeds: Seeds of the random draws.
         goal: Spec of goals, for hindsight.
         masks: Masks of an ensemble's members for the extras of batches; None: none.
+        refills: Whether its unrolls can be read again: then a saved memory is without them.
 
     Raises:
         ConfigError: See `Hindsight`.
@@ -113,8 +114,9 @@ class Replay:
         seeds: np.random.SeedSequence,
         goal: ArraySpec | None = None,
         masks: BootstrapMasks | None = None,
+        refills: bool = False,
     ) -> None:
-        self._parameters = parameters
+        self._parameters, self._refills = parameters, refills
         self._shape = (schema.unroll_length_steps, schema.environments)
         self.slots = parameters.slots(self._shape[0] * self._shape[1])
         self._items = make_items(parameters, schema, discount)
@@ -131,8 +133,18 @@ class Replay:
         self._present = np.zeros(self.slots, np.int64)  # items, by slot
         self._ends = np.zeros(self.slots, np.int64)  # of episodes, by slot
         self._next = 0  # number of the next unroll; it goes into slot number % slots
+        self._awaited: tuple[int, dict[str, Array]] | None = None  # a number, and the sampler's state before it
         self._rng = np.random.default_rng(seeds)
         self.limiter = RateLimiter(parameters.samples_per_insert, parameters.min_size_steps)
+
+    def begin_at(self, number: int) -> int:
+        """Begin an empty memory as if so many unrolls had been inserted, and had made room; return the number.
+
+        A restored one that refills begins with the first unroll that it held.
+        """
+        if self._awaited is None:
+            self._next = number
+        return self._next
 
     def reseed(self, seeds: np.random.SeedSequence) -> None:
         """Draw by these seeds from now on."""
@@ -162,6 +174,7 @@ class Replay:
 
         Raises:
             ConfigError: See `Hindsight.arrays`.
+            OtherMemoryError: The memory refills, with other unrolls than it had.
         """
         slot, steps = self._next % self.slots, int(np.count_nonzero(unroll.valid))
         priorities = unroll.extras.get(PRIORITIES)
@@ -178,7 +191,19 @@ class Replay:
         self._ends[slot] = _ends(unroll.valid[None], (unroll.terminated | unroll.truncated)[None])[0]
         self._next += 1
         self.limiter.insert(steps)
+        if self._awaited is not None and self._awaited[0] == self._next:
+            self._restore_sampler(self._awaited[1])
+            self._awaited = None
         return steps
+
+    def _restore_sampler(self, arrays: dict[str, Array]) -> None:
+        try:
+            self._sampler.restore(arrays, self._items_in(min(self._next, self.slots)))
+        except (ValueError, LookupError) as error:
+            raise OtherMemoryError(
+                f"the checkpoint's priorities or choices are not of this data: {error}; resume with the data that it "
+                "had, or remove checkpoints/replay-*.npz to begin with equal ones"
+            ) from error
 
     def sample(self, count: int, progress: Progress) -> Sample:
         """Draw `count` items, with replacement.
@@ -242,13 +267,21 @@ class Replay:
             "counts": np.array(counts, np.int64),
             "generator": generator,
             **{f"sampler/{name}": array for name, array in self._sampler.state_arrays().items()},
-            **{f"ring/{path}": array[:filled] for path, array in self._ring.arrays.items()},
+            **({} if self._refills else self._ring_arrays(filled)),
         }
+
+    def _ring_arrays(self, filled: int) -> dict[str, Array]:
+        return {f"ring/{path}": array[:filled] for path, array in self._ring.arrays.items()}
+
+    def _items_in(self, filled: int) -> BoolArray:
+        """Return which places of the first `filled` slots hold an item: bool [filled, per slot]."""
+        return self._items.present({path: self._ring.arrays[path][:filled] for path in ("valid", "terminated")})
 
     def restore(self, arrays: SavedArrays) -> None:
         """Restore the state that `state_arrays` returned, in place of the present one.
 
-        The ring's arrays are read in place, so that they are in memory once.
+        The ring's arrays are read in place, so that they are in memory once. One that refills has the sampler's state
+        alone, once `insert` has put in the unrolls that it held.
 
         Raises:
             OtherMemoryError: It belongs to a memory of another size, or to unrolls of other shapes or spaces.
@@ -268,7 +301,7 @@ class Replay:
         if min(number, inserted, sampled) < 0:
             raise ValueError(f"the saved replay memory counts {number} unrolls, {inserted} and {sampled} steps")
         filled = min(number, self.slots)
-        ring = {f"ring/{path}": array[:filled] for path, array in self._ring.arrays.items()}
+        ring = {} if self._refills else self._ring_arrays(filled)
         sampler = {name: array for name, array in mine.items() if name.startswith("sampler/")}
         for name, array in {**sampler, **ring}.items():
             dtype, shape = arrays.form(name)
@@ -277,6 +310,10 @@ class Replay:
                     f"the saved replay memory has {name} of {dtype} {shape}, not of {array.dtype} {array.shape}; "
                     "remove the file to fill it anew"
                 )
+        saved = {name.removeprefix("sampler/"): arrays[name] for name in sampler}
+        if self._refills:
+            self._next, self._awaited = number - filled, (number, saved)
+            return
         for name, array in ring.items():
             arrays.read_into(name, array)
         self._ring.check(filled)
@@ -284,8 +321,8 @@ class Replay:
         if self._hindsight is not None:
             self._hindsight.check(self._ring, filled)
         flags = {path: self._ring.arrays[path][:filled] for path in ("valid", "terminated", "truncated")}
-        present = self._items.present(flags)
-        self._sampler.restore({name.removeprefix("sampler/"): arrays[name] for name in sampler}, present)
+        present = self._items_in(filled)
+        self._sampler.restore(saved, present)
         self._steps[:], self._present[:], self._ends[:] = 0, 0, 0
         self._steps[:filled] = np.count_nonzero(flags["valid"], axis=(1, 2))
         self._present[:filled] = np.count_nonzero(present, axis=1)

@@ -1,15 +1,24 @@
 """A run that learns from data: what is in its memory, what it counts, how it goes on after a checkpoint."""
 
+import os
+import shutil
+from itertools import islice
 from types import SimpleNamespace
 
+import h5py
 import numpy as np
 import pytest
 
+from distrl.config.environment import EnvironmentConfig
+from distrl.config.load import LoadedConfig
 from distrl.data.episodes import DataError
-from distrl.data.playing import Playing
+from distrl.data.playing import Playing, spaces_of
 from distrl.data_store.checkpoints import load_newest
 from distrl.environments.vector import VectorEnvironment
+from distrl.errors import ConfigError
+from distrl.launch.recorded_data import fitted
 from distrl.learner.recorded_batches import Pausing
+from tests.data.logged_env import LoggedEnv
 from tests.data.trained_here import train
 
 SMALL = {"middleware_parameters": {"scheme": [4]}, "learning_rate": 0.01}
@@ -48,6 +57,39 @@ def test_a_resumed_run_draws_what_one_that_went_on_draws(recorded, config, tmp_p
     train(run, tmp_path / "again", 8)
     again = arrays(tmp_path / "again")
     assert all(np.array_equal(array, again[name]) for name, array in one.items())
+
+
+@pytest.mark.parametrize(
+    ("memory_steps", "sampler"), [(None, "uniform"), (12, "uniform"), (None, "balanced"), (12, "prioritized")]
+)
+def test_a_killed_run_ends_with_the_weights_of_one_that_went_on(recorded, config, tmp_path, memory_steps, sampler):
+    recorded()
+    run = config(
+        rows=1,
+        algorithm={"name": "dqn", "replay": {"sampler": {"kind": sampler}}},
+        network=SMALL,
+        data={"sets": "test/random", "memory_steps": memory_steps, "samples_per_insert": 1.0},
+        checkpoint={"every_s": None, "every_updates": 2, "keep": 9},
+        learner={"batch_size": 5},
+        launch={"mode": "here"},
+    )
+    snapshot, _ = train(run, tmp_path / "whole", 9)
+    whole = arrays(tmp_path / "whole")
+    if memory_steps is not None:
+        assert snapshot["replay_steps"] <= memory_steps
+    for killed_after in (2, 4, 8) if sampler == "uniform" else (6,):
+        after = tmp_path / f"after {killed_after}"
+        if sampler == "uniform":  # killed between two checkpoints: the disk has those before
+            shutil.copytree(tmp_path / "whole", after)
+            for checkpoint in (after / "checkpoints").glob("ckpt-*"):
+                if int(checkpoint.name.removeprefix("ckpt-")) > killed_after:
+                    shutil.rmtree(checkpoint)
+        else:  # of the states of other samplers the newest alone is kept
+            train(run, after, killed_after)
+        assert load_newest(after / "checkpoints").step == killed_after
+        train(run, after, 9)
+        found = arrays(after)
+        assert all(np.array_equal(array, found[name]) for name, array in whole.items())
 
 
 def test_a_paused_run_waits(recorded, config, tmp_path):
@@ -102,6 +144,89 @@ def test_a_damaged_file_costs_one_line(recorded, config, tmp_path):
     with pytest.raises(DataError, match=r"data set test/random: .* cannot be read: ") as refused:
         Playing(run, environment.spec)
     assert "\n" not in str(refused.value)
+
+
+def streamed(config):
+    """Play a recording round after round for a while."""
+    run = config(rows=1, data={"sets": "test/random", "memory_steps": 8})
+    environment = VectorEnvironment(run.environment, 1)
+    environment.close()
+    return islice(Playing(run, environment.spec).rounds({}, 0), 60)
+
+
+def test_damage_in_the_middle_is_found_when_it_is_read(recorded, config, tmp_path):
+    recorded()
+    data = tmp_path / "minari" / "test" / "random-v0" / "data" / "main_data.hdf5"
+    with h5py.File(data) as file:
+        damaged = h5py.h5o.get_info(file["episode_5/rewards"].id).addr
+    with data.open("r+b") as file:
+        file.seek(damaged)
+        file.write(bytes(16))
+    unrolls = streamed(config)
+    assert next(unrolls).valid.any()
+    with pytest.raises(DataError, match="data set test/random: episode 5 cannot be read: ") as refused:
+        list(unrolls)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (
+            lambda data: os.utime(data, (1, 1)),
+            r"data set test/random has changed since it was opened \(.*hdf5\); resume",
+        ),
+        (lambda data: data.unlink(), r"data set test/random cannot be read: .*No such file"),
+    ],
+)
+def test_data_that_changes_or_goes_while_it_is_read_costs_one_line(recorded, config, tmp_path, change, line):
+    recorded()
+    unrolls = streamed(config)
+    next(unrolls)
+    change(tmp_path / "minari" / "test" / "random-v0" / "data" / "main_data.hdf5")
+    with pytest.raises(DataError, match=line) as refused:
+        list(unrolls)
+    assert (refused.value.exit_code, str(refused.value).count("\n")) == (2, 0)
+
+
+def test_a_memory_that_holds_no_unroll_is_refused(recorded, config):
+    recorded()
+    run = config(data={"sets": "test/random", "memory_steps": 3})
+    environment = VectorEnvironment(run.environment, 1)
+    environment.close()
+    with pytest.raises(
+        ConfigError, match=r"data.memory_steps: 3 holds no unroll of 4 steps; raise it, or lower actors"
+    ):
+        fitted(LoadedConfig.of(run), environment.spec)
+
+
+def test_a_memory_for_more_than_the_data_holds_all_of_it(recorded, config):
+    recorded()
+    run = config(data={"sets": "test/random", "memory_steps": 1_000})
+    environment = VectorEnvironment(run.environment, 1)
+    environment.close()
+    assert Playing(run, environment.spec).memory_steps is None
+
+
+MADE_WITH = []
+
+
+class Devices(LoggedEnv):
+    """Remembers with which devices it was made."""
+
+    def __init__(self):
+        super().__init__()
+        MADE_WITH.append(os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def test_the_environment_that_reads_data_is_made_with_its_own_devices(config, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    environment = {"id": "tests.data.test_filling:Devices", "kwargs": {}, "vectorization": "sync"}
+    spaces_of(EnvironmentConfig.model_validate({**environment, "devices": "1"}))
+    assert (MADE_WITH[-1], os.environ.get("CUDA_VISIBLE_DEVICES")) == ("1", None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    spaces_of(EnvironmentConfig.model_validate({**environment, "devices": ""}))
+    assert (MADE_WITH[-1], os.environ["CUDA_VISIBLE_DEVICES"]) == ("", "0")
 
 
 @pytest.mark.parametrize(

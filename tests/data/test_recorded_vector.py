@@ -5,7 +5,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from distrl.data.episodes import DataError, Episode, Part, best
-from distrl.data.recorded_vector import RecordedVector, full_rows, plan_rows, steps_of
+from distrl.data.recorded_vector import RecordedVector, plan_rows, steps_of
 from distrl.environments.gym_adapter import VALID
 
 
@@ -41,12 +41,6 @@ def test_an_episode_goes_to_the_row_that_is_free_first():
     assert steps_of(plan_rows(lengths, 2), lengths) == 9  # 5 + 1 + 3 and 2 + 1 + 1 + 1 + 4
     assert plan_rows(np.array([3]), 3) == [[0], [], []]
     assert steps_of(plan_rows(np.array([3]), 3), np.array([3])) == 3
-
-
-def test_rows_that_the_data_fills():
-    assert full_rows(np.full(8, 100), 8) == 8
-    assert full_rows(np.full(10, 100), 8) == 2  # 8 rows would need 201 x 8 steps for 1,010
-    assert full_rows(np.array([5]), 64) == 1
 
 
 def test_rows_by_hand():

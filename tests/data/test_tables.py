@@ -185,3 +185,44 @@ def test_a_full_disk_leaves_no_table(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert not [*tmp_path.iterdir()]
+
+
+def test_of_a_parquet_file_two_groups_of_rows_are_in_memory(tmp_path, monkeypatch):
+    numbers = np.arange(40)
+    columns = {"observation_0": numbers, "observation_1": -numbers, "action": numbers % 3 + 1, "reward": 0.5 * numbers}
+    columns |= {"episode": numbers // 4, "terminated": numbers % 4 == 3, "truncated": np.zeros(40, np.bool_)}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet", row_group_size=6)
+    found = opened(DataSetConfig(name=str(tmp_path / "t.parquet")), CHOICE)
+    read = []
+    group = parquet.ParquetFile.read_row_group
+    monkeypatch.setattr(
+        parquet.ParquetFile, "read_row_group", lambda *given, **s: read.append(given[1]) or group(*given, **s)
+    )
+    episodes = [*found.read([7, 7, 0, 1])]
+    assert [episode.observations[:, 0].tolist() for episode in episodes[1:]] == [
+        [28, 29, 30, 31, 31],
+        [0, 1, 2, 3, 3],
+        [4, 5, 6, 7, 7],  # in two groups
+    ]
+    assert episodes[0].rewards.tolist() == [14.0, 14.5, 15.0, 15.5]
+    assert read == [4, 5, 0, 1]
+
+
+def test_a_parquet_file_that_changes_or_is_damaged_costs_one_line(tmp_path):
+    numbers = np.arange(40_000)
+    columns = {"observation_0": numbers, "observation_1": numbers, "action": numbers % 3 + 1, "reward": numbers}
+    columns |= {"episode": numbers // 4_000, "terminated": numbers % 4_000 == 3_999}
+    path = tmp_path / "t.parquet"
+    parquet.write_table(pyarrow.table(columns), path, row_group_size=4_000)
+    given = DataSetConfig.model_validate({"name": str(path), "columns": {"truncated": None}})
+    whole = path.read_bytes()
+    place = parquet.ParquetFile(path).metadata.row_group(5).column(0).dictionary_page_offset
+    path.write_bytes(whole[:place] + bytes([255]) * 500 + whole[place + 500 :])
+    damaged = opened(given, CHOICE)
+    list(damaged.read([4]))
+    with pytest.raises(DataError, match=r"t\.parquet: rows from 20001 on cannot be read: ") as refused:
+        list(damaged.read([5]))
+    assert "\n" not in str(refused.value)
+    path.write_bytes(whole + b"more")
+    with pytest.raises(DataError, match=r"t\.parquet has changed since it was opened"):
+        list(damaged.read([6]))

@@ -2,10 +2,12 @@
 
 import csv
 import json
+import re
 import resource
 
 import pytest
 
+from distrl.data_store.checkpoints import load
 from tests.faults.arguments import sets
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
@@ -98,3 +100,41 @@ def test_a_full_disk_ends_the_recording_and_not_the_training(start_run, endless,
     assert (summary.exit_code, summary.restarts, summary.imbalance) == (0, 0, 0)
     assert (run.told.count(line), "cannot be written: [Errno 27] File too large" in run.told) == (1, True)
     assert not [*tmp_path.glob("*all*")]
+
+
+def test_a_killed_learner_goes_on_with_the_row_that_follows(start_run, command_here, tmp_path):
+    made = command_here("record", "random", "--env", "CartPole-v1", "--episodes", "40", "--output", "./recorded")
+    assert made.returncode == 0
+    streamed = sets("data.memory_steps=256", "data.samples_per_insert=8", "checkpoint.keep=1000")
+    run = start_run(*LEARNING, *LEARNER, *streamed, "--data", "./recorded-v0")
+    run.wait_for_updates(1_000)
+    run.wait_until(lambda: [*(run.run_dir / "checkpoints").glob("ckpt-*")], "a checkpoint")
+    run.kill("learner")
+    run.wait_until(lambda: run.role("learner").incarnation == 2, "another learner")
+    before = run.updates
+    run.wait_for_updates(before + 500)
+    assert command_here("stop", str(run.run_dir)).returncode == 0
+    summary = run.finish()
+    assert (run.process.returncode, summary.restarts) == (0, 1)
+    found = re.findall(
+        r"from unroll (\d+) of (\d+) in round (\d+) on, of (\d+) steps",
+        (run.run_dir / "logs" / "learner.log").read_text(),
+    )
+    (first, *_), (unroll, count, number, steps) = [[*map(int, each)] for each in found]
+    assert first == 0
+    saved = [load(path).meta["trained_steps"] for path in (run.run_dir / "checkpoints").glob("ckpt-*")]
+    assert number * count + unroll in {int(trained / (8 * steps / count)) for trained in saved} - {0}
+    with (run.run_dir / "metrics.csv").open() as file:
+        assert all(int(row["replay_steps"]) <= 256 for row in csv.DictReader(file))
+
+
+def test_data_that_goes_while_it_is_read_ends_the_run(start_run, command_here, tmp_path):
+    made = command_here("record", "random", "--env", "CartPole-v1", "--episodes", "40", "--output", "./going")
+    assert made.returncode == 0
+    run = start_run(*LEARNING, *LEARNER, *sets("data.memory_steps=256"), "--data", "./going-v0")
+    run.wait_until(lambda: [*(run.run_dir / "checkpoints").glob("ckpt-*")], "a checkpoint")
+    (tmp_path / "going-v0").rename(tmp_path / "elsewhere")
+    summary = run.finish()
+    assert (run.process.returncode, summary.exit_code, summary.restarts) == (2, 2, 0)
+    assert f"data set {tmp_path}/going-v0 cannot be read: [Errno 2]" in summary.error
+    assert "\n" not in summary.error
