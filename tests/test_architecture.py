@@ -128,6 +128,7 @@ WALLS: Mapping[str, tuple[str, ...]] = {
     "sqlalchemy": ("apps/experiments/tuning.py",),  # Optuna's
     "minari": ("data/minari_sets.py",),
     "pyarrow": ("data/tables.py",),
+    "pygame": ("data/keyboard.py",),
     "zstandard": ("memory_backend/compression.py",),
     "fsspec": ("data_store/remote_objects.py",),
     "s3fs": (),  # fsspec imports the library of a URL's scheme

@@ -28,6 +28,7 @@ FLAGS = {
     "--env": "environment.id",
     "--algorithm": "algorithm.name",
     "--data": "data.sets",
+    "--record": "recording.name",
     "--actors": "actors.count",
     "--no-actors": "launch.start_actors",
     "--launcher": "launch.launcher",

@@ -17,6 +17,7 @@ from distrl.config.launch import LaunchConfig
 from distrl.config.learner import LearnerConfig
 from distrl.config.memory import MemoryConfig
 from distrl.config.network import NetworkParameters
+from distrl.config.recording import RecordingConfig
 from distrl.config.section import Section
 from distrl.config.stop import StopConfig
 from distrl.config.tensorboard import TensorBoardConfig
@@ -41,6 +42,7 @@ class RunConfig(Section):
     learner: LearnerConfig = LearnerConfig()
     data: DataConfig | None = None
     """Recorded episodes to learn from in place of actors' unrolls; null: actors act."""
+    recording: RecordingConfig = RecordingConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     stop: StopConfig = StopConfig()
@@ -160,6 +162,7 @@ class RunConfig(Section):
         algorithm.check(self.algorithm_context)
         if self.data is not None:
             self.data.check(algorithm, self.environment, actors.count)
+        self.recording.check(algorithm, self.environment, learns_from_data=self.learns_from_data)
         self.network.check_gradient_actors(algorithm.name, ships=algorithm.ships, in_rounds=algorithm.rounds)
         if self.exploring is not None:
             # The defaults of distrl's own algorithms fit them.

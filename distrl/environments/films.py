@@ -151,7 +151,7 @@ def rendered(env_id: str, vector: VectorEnv[Any, Any, Any]) -> Array:
         EnvironmentFailedError: It raised.
     """
     try:
-        shown = _first(vector).render()
+        shown = first_of(vector).render()
     except gymnasium.error.DependencyNotInstalled as error:
         raise MissingExtraError(f"what environment {env_id} draws with", "video") from error
     except Exception as error:
@@ -171,7 +171,7 @@ def frames_per_s(env_id: str, vector: VectorEnv[Any, Any, Any]) -> float:
     Raises:
         ConfigError: They say something that is no number above 0.
     """
-    fps = _first(vector).metadata.get("render_fps")
+    fps = first_of(vector).metadata.get("render_fps")
     if fps is None or fps == 0:
         return FRAMES_PER_S
     if not isinstance(fps, Real) or not 0.0 < float(fps) < math.inf:
@@ -179,8 +179,8 @@ def frames_per_s(env_id: str, vector: VectorEnv[Any, Any, Any]) -> float:
     return float(fps)
 
 
-def _first(vector: VectorEnv[Any, Any, Any]) -> Any:
-    """The first of the environments that SyncVectorEnv steps, beneath whatever wraps it."""
+def first_of(vector: VectorEnv[Any, Any, Any]) -> Any:
+    """Return the first of the environments that SyncVectorEnv steps, beneath whatever wraps it."""
     return vector.unwrapped.envs[0]  # type: ignore[attr-defined]
 
 

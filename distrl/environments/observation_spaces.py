@@ -86,6 +86,17 @@ def array_reader(space: Space[Any], text: TextParameters, count: int) -> Reader:
     return switches
 
 
+def array_writer(space: Space[Any]) -> Callable[[Array], Array]:
+    """Return the inverse of `array_reader`, but for Text: from arrays [N, ...] to [N, *space.shape] of its dtype."""
+    dtype, shape, start = space.dtype, _shape(space), getattr(space, "start", None)
+
+    def write(arrays: Array) -> Array:
+        shaped = arrays.reshape(len(arrays), *shape)
+        return shaped.astype(dtype) if start is None else np.add(shaped, start, dtype=dtype, casting="unsafe")
+
+    return write
+
+
 def check_range(what: str, dtype: np.dtype[Any], given: Array) -> None:
     """Raise ValueError if whole numbers do not fit this dtype; as int8, 300 would silently become 44."""
     if dtype.kind not in "iu" or given.dtype == dtype or np.can_cast(given.dtype, dtype):

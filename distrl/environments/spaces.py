@@ -95,19 +95,20 @@ def action_writer(env_id: str, action_space: Space[Any]) -> Callable[[Mapping[st
     That is an array [B, ...] for a plain space, and dicts and tuples of those: a sample of `batch_space(action_space)`
     but for its dtype. The arrays are fresh, so that an environment which writes into its action changes nothing else.
     """
-    _leaves(env_id, ACTION, action_space)  # refuses what cannot be named
+    return _writer(env_id, ACTION, action_space, action_spaces.array_writer)
 
-    def writer(path: Path, space: Space[Any]) -> Callable[[Mapping[str, Array]], Any]:
-        if isinstance(space, Dict):
-            by_key = {key: writer((*path, key), child) for key, child in space.spaces.items()}
-            return lambda actions: {key: write(actions) for key, write in by_key.items()}
-        if isinstance(space, Tuple):
-            by_index = [writer((*path, index), child) for index, child in enumerate(space.spaces)]
-            return lambda actions: tuple(write(actions) for write in by_index)
-        name, write_array = _name(ACTION, path), action_spaces.array_writer(space)
-        return lambda actions: write_array(actions[name])
 
-    return writer((), action_space)
+def observation_writer(env_id: str, observation_space: Space[Any]) -> Callable[[Mapping[str, Array]], Any]:
+    """Return the inverse of `observation_reader`: from arrays, name -> [N, ...], to N observations.
+
+    Raises:
+        ConfigError: A space is a Text, of which tokens do not tell the words.
+    """
+    for path, space in _leaves(env_id, OBSERVATION, observation_space):
+        if isinstance(space, Text):
+            name = _name(OBSERVATION, path)
+            raise ConfigError(f"environment {env_id}: observation '{name}' is text, and tokens do not tell its words")
+    return _writer(env_id, OBSERVATION, observation_space, observation_spaces.array_writer)
 
 
 def action_reader(env_id: str, action_space: Space[Any]) -> Callable[[Any], dict[str, Array]]:
@@ -116,6 +117,25 @@ def action_reader(env_id: str, action_space: Space[Any]) -> Callable[[Any], dict
     It raises ValueError, with the name, for what is not in the space.
     """
     return _reader(env_id, ACTION, action_space, action_spaces.array_reader)
+
+
+def _writer(
+    env_id: str, root: str, space: Space[Any], array_writer: Callable[[Space[Any]], Callable[[Array], Array]]
+) -> Callable[[Mapping[str, Array]], Any]:
+    """Return the function from arrays by name to nested dicts and tuples; `root` is OBSERVATION or ACTION."""
+    _leaves(env_id, root, space)  # refuses what cannot be named
+
+    def writer(path: Path, space: Space[Any]) -> Callable[[Mapping[str, Array]], Any]:
+        if isinstance(space, Dict):
+            by_key = {key: writer((*path, key), child) for key, child in space.spaces.items()}
+            return lambda arrays: {key: write(arrays) for key, write in by_key.items()}
+        if isinstance(space, Tuple):
+            by_index = [writer((*path, index), child) for index, child in enumerate(space.spaces)]
+            return lambda arrays: tuple(write(arrays) for write in by_index)
+        name, write_array = _name(root, path), array_writer(space)
+        return lambda arrays: write_array(arrays[name])
+
+    return writer((), space)
 
 
 def _reader(

@@ -14,7 +14,7 @@ from distrl.launch.earlier_launch import wait_for_room
 from distrl.launch.external_algorithm import settled
 from distrl.launch.external_network import check_own_layers
 from distrl.launch.ray_cluster import check_cluster
-from distrl.launch.recorded_data import fitted
+from distrl.launch.recorded_data import check_recording, fitted
 from distrl.memory_backend.compression import require_library
 from distrl.memory_backend.embedded_redis import find_server
 from distrl.memory_backend.keys import with_namespace
@@ -43,8 +43,15 @@ def check(
     run_id: str,
     report: Callable[[str], None],
     observers: Sequence[type[Observer]],
+    *,
+    new: bool,
 ) -> Checked:
-    """Check everything that can be known before the launch, the cheapest first; `report` gets lines on waits."""
+    """Check everything that can be known before the launch, the cheapest first.
+
+    Args:
+        report: Takes lines on waits.
+        new: Whether a run begins.
+    """
     require_no_shadow()
     loaded = settled(loaded)
     config = loaded.config
@@ -64,6 +71,7 @@ def check(
     check_own_layers(config, spec, report)
     check_queue(config, spec)
     _check_other_environments(config, spec, report)
+    check_recording(config, spec, new=new)
     notes = (
         data_note,
         oversubscription_warning(config),

@@ -19,6 +19,7 @@ from distrl.actors.policy import Policy
 from distrl.actors.published_evaluator import PublishedEvaluator
 from distrl.config import RunConfig
 from distrl.data.filling import recorded
+from distrl.data.run_recording import recording
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import DistrlError, StalledError
 from distrl.interrupt import limited
@@ -143,7 +144,7 @@ def run_deterministic(
     assert bundle is not None  # prepare has just put it
     with _Closing(notice) as cleanup:
         if config.data is None:
-            batches, own = _of_actor(parts, backend, bundle, stop, cleanup)
+            batches, own = _of_actor(parts, backend, bundle, stop, notice, cleanup)
         else:
             batches, own = recorded(parts, stop)
         if config.evaluation.every_env_steps is not None:
@@ -165,22 +166,28 @@ def run_deterministic(
 
 
 def _of_actor(
-    parts: Parts, backend: Backend, bundle: PolicyBundle, stop: Callable[[], bool], cleanup: ExitStack
+    parts: Parts,
+    backend: Backend,
+    bundle: PolicyBundle,
+    stop: Callable[[], bool],
+    notice: Callable[[str], None],
+    cleanup: ExitStack,
 ) -> tuple[Batches, list[Attendant]]:
-    """Return batches of an actor in this process, and its attendant."""
+    """Return batches of an actor in this process, and the attendants that go with them."""
     config, producer = parts.config, (0, backend.registry.register_actor(0))
     environment = VectorEnvironment(config.environment, config.actors.environments)
     cleanup.callback(environment.close)
     shipper = make_shipper(config, environment.spec) if config.algorithm.ships == "gradients" else None
     actor = Actor(config, backend, Policy(bundle), environment, producer, stop, shipper)
+    record, recorders = recording(config, parts.spec, notice)
     source: InlineSource[Any] = InlineSource(
         actor,
-        lambda act: parts.make_source(stop, act),
+        lambda act: parts.make_source(stop, act, record),
         backend,
         config.learner.stall_timeout_s,
         parts.state.updates,
     )
-    return parts.make_batches(source), [InlineActor(actor)]
+    return parts.make_batches(source), [InlineActor(actor), *recorders]
 
 
 class _Closing(ExitStack):

@@ -1,4 +1,4 @@
-"""The data of a run that learns from data, before the launch: whether it fits, and the memory that it needs."""
+"""Data sets of a run, before the launch: whether those that it learns from fit, and whether it can record one."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -44,6 +44,26 @@ def fitted(loaded: LoadedConfig, spec: EnvSpec) -> tuple[LoadedConfig, str | Non
     # In one column for each row: a preset's many rows would be empty where there are few episodes.
     loaded = loaded.with_values({"actors": {"environments": found["rows"]}}, "data")
     return loaded.with_algorithm(section, {f"algorithm.replay.{name}": "data" for name in replay}), note
+
+
+def check_recording(config: RunConfig, spec: EnvSpec, *, new: bool) -> None:
+    """Refuse a new run whose recording cannot begin; a run that goes on may have recorded before.
+
+    Raises:
+        ConfigError: See `begun`.
+    """
+    if new and config.recording.name is not None:
+        asked = config.model_dump(mode="json", exclude_unset=True, include={*RunConfig.model_fields})
+        what, function = f"recording {config.recording.name}", "distrl.launch.recorded_data:try_recording"
+        answer_of(function, {"config": asked, "spec": spec.to_json()}, what, MEASURE_S)
+
+
+def try_recording(request: Mapping[str, Any], parent: Parent) -> None:
+    """Begin the recording and give it up; runs in the child."""
+    from distrl.data.run_recording import begun  # here: it brings gymnasium
+
+    begun(RunConfig.model_validate(request["config"]), EnvSpec.from_json(request["spec"]))[1].abandon()
+    parent.say()
 
 
 def _held_unrolls(found: Mapping[str, Any], unroll_steps: int) -> int:

@@ -58,7 +58,7 @@ def train(
     began = time.time(), time.monotonic()
     observers = (*observers, *OBSERVERS)
     start = plan_start(loaded.config, run_dir, resume, run_id)
-    checked = check(loaded, run_dir, start.run_id, view.event, observers)
+    checked = check(loaded, run_dir, start.run_id, view.event, observers, new=start.is_new)
     with opened(start, checked, view.event) as (plan, checked, trial):
         summary = _Launch(start, checked, plan, trial, view, head_start, interrupt, began, observers).run()
     return summary

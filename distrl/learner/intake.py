@@ -110,6 +110,7 @@ class Intake:
         wanted: Returns whether the item of a header is used; others are dropped as duplicates. None: all are used.
         largest_gap: Most unrolls of one actor that Redis can lose at once: the capacity of the stream.
         idle: Called whenever no entry came in time; in one process, the actor acts then.
+        used: Called with items that are about to be used together.
     """
 
     inbox: Inbox
@@ -123,6 +124,7 @@ class Intake:
     wanted: Callable[[UnrollHeader], bool] | None = None
     largest_gap: int = LARGEST_GAP
     idle: Callable[[], None] = lambda: None
+    used: Callable[[Sequence[Item]], None] = lambda _items: None
 
     def __post_init__(self) -> None:
         self._layouts = Layouts()
@@ -185,6 +187,7 @@ class Intake:
 
     def receipt(self, taken: Sequence[Judged], items: Sequence[Item]) -> EntriesReceipt:
         """Return the receipt of items that were taken together."""
+        self.used(items)
         env_steps, self._env_steps = self._env_steps, 0
         return EntriesReceipt(
             entries=[judged.entry for judged in taken],

@@ -1,7 +1,7 @@
 """Preparation of a learner: it builds or restores the networks, takes over the run and uploads the policy bundle."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from distrl.config import RunConfig
 from distrl.learner.batches import Batches, Collected, StreamBatches
 from distrl.learner.checkpointing import Checkpointer
 from distrl.learner.feeding import feed_threads
-from distrl.learner.intake import BLOCK_S, Intake
+from distrl.learner.intake import BLOCK_S, Intake, Item
 from distrl.learner.learner import Learner
 from distrl.learner.mirror import Mirror
 from distrl.learner.origin import FORGOTTEN_VERSIONS, Origin, Place, find_origin, look_into_store
@@ -84,13 +84,17 @@ class Parts:
         return self.backend.ledger.recover(self.state.trained_unrolls, _outcome(self.replay))
 
     def make_source(
-        self, stop: Callable[[], bool], act: Callable[[], None] | None = None
+        self,
+        stop: Callable[[], bool],
+        act: Callable[[], None] | None = None,
+        used: Callable[[Sequence[Item]], None] = lambda _items: None,
     ) -> StreamBatches | RoundBatches | Arrivals:
         """Make the source of the learner's batches, or of arrivals for its replay memory, on the receiving lane.
 
         Args:
             stop: Read whenever there is no entry.
             act: Makes the next unroll, called whenever there is no entry. None: other processes do, and are waited for.
+            used: See `Intake`.
         """
         rounds = self._rounds()
         size = self.config.unrolls_at_once
@@ -106,6 +110,7 @@ class Parts:
             largest_gap=QueueCaps.of(self.config).held_at_most(self.config.actors.count),
             wanted=None if rounds is None else rounds.takes,
             idle=act or (lambda: None),
+            used=used,
         )
         if self.replay is not None:
             return Arrivals(intake, size, stop)

@@ -32,6 +32,7 @@ class LearnerRole(JoinedRole):
     def __init__(self, role: Role, address: RunAddress, stop: threading.Event) -> None:
         super().__init__(role, address, stop)
         self._session: Session | None = None
+        self._problem = ""
         self._waited = (self._entered_at, 0.0)  # when the newest heartbeat was made, and seconds waited until then
         self._enter("starting: importing the framework")
 
@@ -66,15 +67,17 @@ class LearnerRole(JoinedRole):
         return reason
 
     def _of_actors(self, parts: "Parts", cleanup: ExitStack) -> "tuple[Batches, list[Attendant]]":
-        """Return batches of what actors ship, and the attendant that goes with them."""
+        """Return batches of what actors ship, and the attendants that go with them."""
+        from distrl.data.run_recording import recording
         from distrl.learner.attendants.compilation import Compilation
         from distrl.learner.prefetch import Prefetch
 
-        feed: Prefetch[Any] = Prefetch(parts.make_source(self._stop.is_set), self._stop.is_set)
+        record, recorders = recording(parts.config, parts.spec, self._report)
+        feed: Prefetch[Any] = Prefetch(parts.make_source(self._stop.is_set, used=record), self._stop.is_set)
         cleanup.callback(feed.close)
         cleanup.callback(self._stop.set)  # before the feed is closed, which waits for its thread
         feed.waits_on = self._waits_on
-        return parts.make_batches(feed), [Compilation(parts)]
+        return parts.make_batches(feed), [*recorders, Compilation(parts)]
 
     def _waits_on(self) -> bool:
         assert self._session is not None  # it collects
@@ -85,6 +88,11 @@ class LearnerRole(JoinedRole):
         from distrl.data.filling import recorded
 
         return recorded(parts, self._stop.is_set)
+
+    def _report(self, problem: str) -> None:
+        """Put a problem with which the learner goes on into its heartbeat."""
+        self._problem = problem
+        log.warning("%s", problem)
 
     def _end_run(self) -> None:
         """Report the stop condition that has ended the training, if one has."""
@@ -109,4 +117,5 @@ class LearnerRole(JoinedRole):
             last_step_age_s=self._awake.age_s(self._session.progressed_at),
             blocked_share=min((self._waited[1] - before_s) / max(now - since, 1e-9), 1.0),
             waits={"unrolls": 1.0} if waits else self._session.reporter.time_shares,
+            problem=self._problem,
         )

@@ -59,7 +59,7 @@ def explained(tree, origin_of=None):
         (
             {"xyzzy": 1},
             "unknown key xyzzy; valid keys: seed, environment, algorithm, exploration, network, actors, memory, "
-            "learner, data, checkpoint, evaluation, stop, tensorboard, launch",
+            "learner, data, recording, checkpoint, evaluation, stop, tensorboard, launch",
         ),
     ],
 )

@@ -14,37 +14,14 @@ from distrl.config.load import LoadedConfig
 from distrl.data.episodes import DataError
 from distrl.data.playing import Playing, spaces_of
 from distrl.data_store.checkpoints import load_newest
-from distrl.data_store.start_plan import StartPlan
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError
-from distrl.launch.deterministic import run_deterministic
 from distrl.launch.recorded_data import fitted
 from distrl.learner.recorded_batches import Pausing
-from distrl.memory_backend.backend import connect
-from distrl.memory_backend.stream import QueueCaps
-from distrl.roles.description import RunDescription
 from tests.data.logged_env import LoggedEnv
+from tests.data.trained_here import train
 
 SMALL = {"middleware_parameters": {"scheme": [4]}, "learning_rate": 0.01}
-
-
-def train(config, run_dir, updates):
-    """Train in this process, from the newest checkpoint on, and return the last snapshot and the backend."""
-    config = config.model_copy(update={"stop": config.stop.model_copy(update={"updates": updates})})
-    environment = VectorEnvironment(config.environment, 1)
-    environment.close()
-    config = fitted(LoadedConfig.of(config), environment.spec)[0].config
-    newest = load_newest(run_dir / "checkpoints") if run_dir.exists() else None
-    update = 0 if newest is None else newest.step
-    backend = connect("local:", "r", QueueCaps.of(config), name="test", give_up_s=1.0)
-    start = StartPlan(update=update)
-    description = RunDescription(
-        run_id=f"r{update}", run_dir=str(run_dir), start=start, config=config, spec=environment.spec
-    )
-    backend.create(description.model_dump_json())
-    snapshots = []
-    assert run_deterministic(description, backend, snapshots.append, lambda: False, print) == "updates"
-    return snapshots[-1], backend
 
 
 def arrays(run_dir):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from distrl.config.environment import TextParameters
 from distrl.environments.observation_spaces import array_reader
 from distrl.environments.random_actions import random_actions
-from distrl.environments.spaces import action_writer, env_spec, observation_reader
+from distrl.environments.spaces import action_writer, env_spec, observation_reader, observation_writer
 from distrl.errors import ConfigError
 from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec, OneHot
 from distrl.unroll_schema import UnrollSchema
@@ -467,3 +467,18 @@ def test_any_selection_of_three_is_an_action() -> None:
     taken = action_writer("Env-v0", space)(random_actions(actions, 500, np.random.default_rng(0)))
     assert len(np.unique(taken, axis=0)) == 8
     assert all(space.contains(row) for row in taken)
+
+
+def test_observations_are_written_as_they_were_read():
+    inner = {
+        "deep": Box(-1.0, 1.0, (2, 3), np.float64),
+        "choices": MultiDiscrete([[2, 3], [4, 5]], start=[[1, 0], [0, -2]]),
+        "switches": MultiBinary(3),
+    }
+    space = Tuple((Discrete(4, start=-1), Dict(inner)))
+    shown = batch_space(space, 5).sample()
+    written = observation_writer("an environment", space)(observation_reader("an environment", space, 5)(shown))
+    for one, other in zip((written[0], *written[1].values()), (shown[0], *shown[1].values()), strict=True):
+        assert one.dtype == other.dtype
+        assert np.array_equal(one, other)
+    assert [*written[1]] == [*shown[1]]

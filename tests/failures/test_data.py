@@ -1,7 +1,9 @@
 """A run that learns from recorded episodes, as processes: its learner is killed, and an evaluation ends it."""
 
 import csv
+import json
 import re
+import resource
 
 import pytest
 
@@ -10,6 +12,7 @@ from tests.faults.arguments import sets
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 LEARNER = ("--actors", "0", "--env", "CartPole-v1", "--algorithm", "dqn")
+RECORDING = ("--record", "./all", "--set", "checkpoint.every_s=1000")
 LEARNING = sets(
     "launch.mode=processes",
     "evaluation.every_env_steps=3200",
@@ -65,6 +68,38 @@ def test_a_run_whose_data_has_gone_keeps_what_it_has_learned(start_run, command_
     assert (run.process.returncode, summary.exit_code) == (2, 2)
     assert "no data set" in summary.error
     assert [*(run.run_dir / "checkpoints").glob("ckpt-*")]
+
+
+def test_a_training_is_recorded_beside_it(start_run, command_here, endless, tmp_path):
+    run = start_run(*endless, *RECORDING, *sets("recording.most_steps=30000"))
+    run.wait_until(lambda: (tmp_path / "all-v0").exists(), "the data set is complete")
+    shown = json.loads(command_here("data", "show", "./all-v0", "--json").stdout)
+    assert 20_000 < shown["steps"] <= 100_000  # of whole unrolls; episodes that have not ended are left out
+    assert shown["episodes"] == shown["episodes_with_behaviour_probabilities"] > 500
+    assert command_here("data", "check", "./all-v0").returncode == 0
+    run.wait_for_updates(run.updates + 2)
+    run.process.terminate()
+    summary = run.finish()
+    assert (summary.exit_code, summary.restarts, summary.imbalance) == (0, 0, 0)
+    again = command_here("train", *endless, *RECORDING, "--run-dir", "again")
+    assert (again.returncode, (tmp_path / "again").exists()) == (2, False)
+    assert "there is a data set" in again.stderr
+
+
+def test_a_full_disk_ends_the_recording_and_not_the_training(start_run, endless, tmp_path):
+    run = start_run(*endless, *RECORDING)
+    run.wait_for_updates(1)
+    learner = run.role("learner").pid
+    before = resource.prlimit(learner, resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+    line = "learner: nothing is recorded: data set "
+    run.wait_until(lambda: line in run.told, "the user is told")
+    run.wait_for_updates(run.updates + 5)
+    resource.prlimit(learner, resource.RLIMIT_FSIZE, before)
+    run.process.terminate()
+    summary = run.finish()
+    assert (summary.exit_code, summary.restarts, summary.imbalance) == (0, 0, 0)
+    assert (run.told.count(line), "cannot be written: [Errno 27] File too large" in run.told) == (1, True)
+    assert not [*tmp_path.glob("*all*")]
 
 
 def test_a_killed_learner_goes_on_with_the_row_that_follows(start_run, command_here, tmp_path):

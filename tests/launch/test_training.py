@@ -108,7 +108,7 @@ def test_a_host_without_the_environment_does_not_try_the_others_either(tmp_path,
     monkeypatch.setattr(checks, "_check_launchable", lambda *_: None)
     tried = []
     monkeypatch.setattr(checks, "probe", lambda environment, **_: tried.append(environment.id) or SPEC)
-    checks.check(LoadedConfig(config, {}), tmp_path, "r", print, ())
+    checks.check(LoadedConfig(config, {}), tmp_path, "r", print, (), new=True)
     assert tried == ["X"]
 
 
@@ -384,7 +384,9 @@ def test_what_takes_long_before_the_launch_is_told_to_the_view(tmp_path, monkeyp
     """A view that is silent prints nothing, then."""
     monkeypatch.setattr(probe, "_PATIENCE_S", 0.0)
     told = []
-    checks.check(loaded(actors={"count": 0}, environment={"id": "CartPole-v1"}), tmp_path, "r", told.append, ())
+    checks.check(
+        loaded(actors={"count": 0}, environment={"id": "CartPole-v1"}), tmp_path, "r", told.append, (), new=True
+    )
     assert (told, *capfd.readouterr()) == (["trying out CartPole-v1 …"], "", "")
 
 
@@ -480,7 +482,7 @@ def test_a_branch_that_is_refused_leaves_nothing(tmp_path, monkeypatch, error):
     run, other = tmp_path / "run", tmp_path / "other"
     save(run / "checkpoints", 10, {}, {}, keep=1)
     (run / "config.yaml").write_text("environment: {id: Acrobot-v1}\n")
-    monkeypatch.setattr(training, "check", lambda loaded, *_: Checked(loaded, SPEC, ()))
+    monkeypatch.setattr(training, "check", lambda loaded, *_, **__: Checked(loaded, SPEC, ()))
     given = loaded(environment={"id": "CartPole-v1"})
     with pytest.raises(ConfigError, match=r"the run to resume has environment\.id Acrobot-v1, not CartPole-v1"):
         train(given, run_dir=other, resume=f"{run}@10", view=PlainView(print))

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,14 +15,16 @@ from distrl.apps.commands.printing import echo
 from distrl.apps.commands.stored import with_weights
 from distrl.apps.config.configuration import load
 from distrl.config import RunConfig
+from distrl.config.document import parse, parse_mapping
 from distrl.errors import EXIT_INTERRUPTED, ConfigError, printable
 
 if TYPE_CHECKING:
     from distrl.data.episodes import EpisodeWriter
+    from distrl.data.keyboard import Keyboard
     from distrl.environments.vector import VectorEnvironment
     from distrl.serving.evaluation import Episode, Subject
 
-RANDOM = "random"
+RANDOM, HUMAN = "random", "human"
 app = App(help="Look at recorded episodes.")
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME|FILE", help="A data set of Minari, a CSV or Parquet file.")]
@@ -53,8 +56,11 @@ def record(
     ] = 0.0,
     environments: Annotated[int, typer.Option(min=1, metavar="B", help="Environments that step together.")] = 10,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of environments and actions.")] = 0,
+    keys: Annotated[
+        str | None, typer.Option(metavar="{KEY: ACTION}", help="With human: key -> action; none: while no key is down.")
+    ] = None,
 ) -> None:
-    """Record episodes of a run's policy, of an exported one, or of random actions, as a data set of Minari or a table.
+    """Record episodes of a run's policy, an exported one, random actions or yours, as a data set of Minari or a table.
 
     [cyan]distrl record runs/first --episodes 200 --output cartpole/expert[/]
 
@@ -63,12 +69,19 @@ def record(
     [cyan]distrl record policy.onnx --env CartPole-v1 --output cartpole/exported[/]
 
     [cyan]distrl record random --env Pendulum-v1 --output pendulum.parquet[/]
+
+    [cyan]distrl record human --env CartPole-v1 --keys '{left: 0, right: 1}' --output cartpole/mine[/]
     """
     from distrl.environments.vector import VectorEnvironment
 
+    if keys is not None and run != HUMAN:
+        raise ConfigError("--keys goes with a person who acts: distrl record human --env ID")
     subject, uniform = _subject(run, checkpoint, env, sets or (), epsilon, greedy=greedy)
-    environment = VectorEnvironment(subject.environment, min(environments, episodes))
-    with closing(environment):
+    environment = VectorEnvironment(subject.environment, 1 if run == HUMAN else min(environments, episodes))
+    with closing(environment), ExitStack() as beside:
+        if run == HUMAN:
+            keyboard = beside.enter_context(_keyboard(environment, keys))
+            subject = replace(subject, make_policy=lambda _spec, _rng: keyboard)
         writer, playing = _recording(subject, environment, episodes, output, seed, uniform=uniform)
         try:
             ended, interrupted = collect(playing, episodes, "episodes", mean_return_of)
@@ -82,8 +95,14 @@ def record(
     steps = sum(episode.length_steps for episode in ended)
     mean = sum(episode.total for episode in ended) / len(ended)
     echo(f"{len(ended):,} episodes, {steps:,} steps, mean return {mean:.4g}: {path}")
-    if interrupted:
+    if interrupted and run != HUMAN:  # a person ends it so
         raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _keyboard(environment: "VectorEnvironment", keys: str | None) -> "Keyboard":
+    from distrl.data.keyboard import Keyboard
+
+    return Keyboard(environment, None if keys is None else parse_mapping(keys, "--keys"))
 
 
 def _recording(
@@ -123,17 +142,21 @@ def _subject(
     """Return who acts where, and whether all actions are equally likely."""
     from pathlib import Path
 
+    from distrl.environments.films import renderable
     from distrl.serving import evaluation
     from distrl.serving.exported_policy import load_policy
 
     if run is None:
-        raise ConfigError("who acts? A run, a file of distrl export, or random: distrl record random --env ID")
+        raise ConfigError("who acts? A run, a file of distrl export, human, or random: distrl record random --env ID")
     if sets and env is None:
         raise ConfigError("--set goes with --env; the environment of a run is settled")
-    if run == RANDOM:
+    if run in (RANDOM, HUMAN):
         if env is None:
-            raise ConfigError("random actions in which environment? distrl record random --env ID")
+            raise ConfigError(f"{run} actions in which environment? distrl record {run} --env ID")
         config = load(None, None, sets, {"--env": env}).config
+        if run == HUMAN:
+            shown = renderable(config.environment.model_copy(update={"preprocessing": ()}))
+            return replace(evaluation.baseline(RANDOM, config, {}), name=HUMAN, environment=shown), False
         return evaluation.baseline(RANDOM, config, {}), config.network.action_mask is None
     if run.endswith(".onnx"):
         if epsilon or greedy:
@@ -189,7 +212,6 @@ def check(name: NameArgument, env: EnvironmentOption = None, columns: ColumnsOpt
 def _config(name: str, env: str | None, columns: str | None) -> RunConfig:
     """Return a configuration that learns from that data, in its environment."""
     from distrl.config.data import TABLES, absolute
-    from distrl.config.document import parse
     from distrl.data.minari_sets import recorded_environment
 
     given = {"name": name} | ({} if columns is None else {"columns": parse(columns, "--columns")})

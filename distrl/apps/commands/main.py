@@ -136,6 +136,8 @@ def train(
     [cyan]distrl train --preset cartpole-ppo --seeds 1..5 --parallel 2[/]
 
     [cyan]distrl train --env CartPole-v1 --algorithm dqn --actors 0 --data cartpole/random[/]
+
+    [cyan]distrl train --preset cartpole-ppo --record cartpole/all[/]
     """
     if layers.names_nothing and resume is not None and "://" in resume:
         loaded = stored_configuration(layers, resume)
@@ -146,6 +148,7 @@ def train(
     if seeds is not None or parallel > 1:
         others = {"--resume": resume, "--run-id": run_id, "--seed": layers.seed, "--dashboard": dashboard or None}
         others |= {"--plain": plain or None, "--quiet": quiet or None, "--dated": dated or None}
+        others["--record"] = loaded.config.recording.name
         raise typer.Exit(sweep.train_seeds(loaded, seeds, parallel, run_dir, others))
     _end(_train(loaded, run_dir, resume, run_id, plain=plain, quiet=quiet, dated=dated, dashboard=dashboard))
 

@@ -140,6 +140,12 @@ class Layers:
         str | None,
         typer.Option("--data", metavar="NAME|FILE", help="Learn from these recorded episodes; with --actors 0."),
     ] = None
+    record: Annotated[
+        str | None,
+        typer.Option(
+            "--record", metavar="NAME|FILE", help="Record what actors do: a new data set, beside the training."
+        ),
+    ] = None
     actors: Annotated[
         int | None, typer.Option("--actors", metavar="N", help="Actor processes; 0: deterministic mode, or --data.")
     ] = None
@@ -214,8 +220,8 @@ class Layers:
         return load(self.preset, self.config, self.sets or (), self._flags(), self.track or ())
 
     def _flags(self) -> dict[str, Any]:
-        names = ("env", "algorithm", "data", "actors", "launcher", "ray_address", "redis_url", "seed", "init_from")
-        flags = {f"--{name.replace('_', '-')}": getattr(self, name) for name in names}
+        names = ("env", "algorithm", "data", "record", "actors", "launcher", "ray_address", "redis_url", "seed")
+        flags = {f"--{name.replace('_', '-')}": getattr(self, name) for name in (*names, "init_from")}
         return {**flags, "--no-actors": False if self.no_actors else None}
 
 

@@ -9,11 +9,11 @@ from distrl.actors.acting import Acting
 from distrl.actors.evaluator import Episode as Played
 from distrl.actors.unroll import restarted
 from distrl.config.environment import EnvironmentConfig
+from distrl.data.blocks import suiting
 from distrl.data.episodes import DataError, Episode, Episodes, Spaces
 from distrl.data.off_policy.estimators import Counts, Numbers
 from distrl.data.off_policy.features import projection
 from distrl.data.playing import check_spec, naming, playing_environment
-from distrl.data.recorded_vector import full_rows, plan_rows
 from distrl.types import Array, BoolArray, EnvSpec, FloatArray
 
 _MOST_ROWS = 64
@@ -127,7 +127,7 @@ class Showing:
         self._policy, self._episodes, self._mask, self._expands, self._rng = policy, episodes, mask, expands, rng
         self._projection: FloatArray | None = None
         lengths = episodes.lengths
-        plan = plan_rows(lengths, full_rows(lengths, min(_MOST_ROWS, len(lengths))))
+        plan = suiting(lengths, min(_MOST_ROWS, len(lengths)), 1, None).plan(0)
         self._vector, self._environment = playing_environment(environment, episodes, plan, spaces)
         fits(policy, self._environment.spec)
         self._ends = np.cumsum(lengths + 1) - 1  # places of the last observations

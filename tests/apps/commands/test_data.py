@@ -81,13 +81,18 @@ def test_ctrl_c_keeps_the_episodes_that_have_ended(capsys, monkeypatch, output):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["record", "--output", "x"], "who acts? A run, a file of distrl export, or random: distrl record random"),
+        (["record", "--output", "x"], "who acts? A run, a file of distrl export, human, or random: distrl record"),
         (
             ["record", "random", "--env", "CartPole-v1", "--output", "a b"],
             "a data set cannot be called a b-v0;",
         ),
         (["record", "random", "--output", "x"], "random actions in which environment? distrl record random --env ID"),
         (["record", "runs/none", "--output", "x"], "runs/none is not a run's directory"),
+        (["train", "--env", "CartPole-v1", "--record", "a b"], "a data set cannot be called a b-v0; Minari's names"),
+        (
+            ["train", "--env", "CartPole-v1", "--seeds", "1..2", "--record", "x"],
+            "--seeds 1..2 begins several new runs, and --record is for one; leave one out",
+        ),
         (["data", "show", "none"], "no data set none: neither a folder with Minari's metadata.json nor in"),
         (["data", "show", "./here"], "data set "),
         (["data", "show", "steps.csv", "--columns", "{foo: 1}", "--env", "CartPole-v1"], "data.sets"),

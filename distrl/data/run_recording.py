@@ -1,0 +1,141 @@
+"""Recording of a training: the unrolls that the learner takes become a data set, beside the training."""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from queue import SimpleQueue
+
+from distrl.config import RunConfig
+from distrl.data.episodes import DataError, EpisodeWriter
+from distrl.data.opening import new_set
+from distrl.data.playing import spaces_of
+from distrl.data.unroll_episodes import UnrollEpisodes
+from distrl.errors import ConfigError, FencedError, one_line
+from distrl.learner.attendants.attendant import Attendant
+from distrl.learner.intake import Item
+from distrl.types import EnvSpec, Unroll
+
+log = logging.getLogger(__name__)
+MOST_WAITING = 16
+"""Unrolls that wait to be recorded; a further one is left out, so that the learner waits for none."""
+
+
+def begun(config: RunConfig, spec: EnvSpec) -> tuple[UnrollEpisodes, EpisodeWriter]:
+    """Begin the data set of `recording.name`.
+
+    Args:
+        spec: Of the run's unrolls.
+
+    Raises:
+        ConfigError: The unrolls do not hold what the environment has shown, or it cannot be made.
+        DataError: The data set is there already, cannot hold the spaces, or cannot be written.
+    """
+    name = config.recording.name
+    assert name is not None
+    if spec.rows > 1:
+        raise ConfigError(f"recording: {spec.id} has {spec.rows} agents as rows, and recordings have one agent")
+    if spec.unprocessed is not None:
+        raise ConfigError(
+            "recording: unrolls hold what preprocessing has made of the environment's observations, and recordings "
+            "hold its own; record the trained policy instead: distrl record RUN"
+        )
+    own = spaces_of(config.environment)
+    episodes = UnrollEpisodes(spec, own)
+    about = {"algorithm_name": config.algorithm.name, "description": "recorded by distrl during a training"}
+    return episodes, new_set(name, config.environment.id, own.observation, own.action, about)
+
+
+class RunRecording(Attendant):
+    """Records what the learner takes, on a thread of its own, or at once where the run is one process.
+
+    A recording that fails costs a line, and the training goes on.
+
+    Args:
+        spec: Of the run's unrolls.
+        notice: Called with the line, on any thread.
+    """
+
+    def __init__(self, config: RunConfig, spec: EnvSpec, notice: Callable[[str], None]) -> None:
+        self._config, self._spec, self._notice = config, spec, notice
+        self._steps_left, self._recorded = config.recording.most_steps, 0
+        self._waiting: SimpleQueue[Unroll | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._begun: tuple[UnrollEpisodes, EpisodeWriter] | None = None  # None also once it is over
+
+    def begin(self) -> None:
+        try:
+            self._begun = begun(self._config, self._spec)
+        except (ConfigError, DataError) as error:
+            self._notice(f"nothing is recorded: {error}")
+            return
+        if not self._config.deterministic:
+            self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
+            self._thread.start()
+
+    def take(self, items: Sequence[Item]) -> None:
+        """Record unrolls, unless too many wait already; any thread may call this."""
+        for item in items if self._begun is not None else ():
+            assert isinstance(item, Unroll)  # as `RecordingConfig.check` says
+            if self._thread is None:
+                self._guarded(partial(self._add, item))
+            elif self._waiting.qsize() < MOST_WAITING:
+                self._waiting.put(item)
+
+    def saved(self, updates: int) -> None:
+        if self._begun is not None and self._config.deterministic:  # its actor abandons them too
+            self._begun[0].abandon_open()
+
+    def close(self, error: BaseException | None) -> None:
+        if self._thread is not None:
+            self._waiting.put(None)
+            self._thread.join()
+        if isinstance(error, FencedError):  # another learner records under that name
+            self._begun = None
+        self._guarded(self._finish)
+
+    def _run(self) -> None:
+        while self._begun is not None and (unroll := self._waiting.get()) is not None:
+            self._guarded(partial(self._add, unroll))
+
+    def _add(self, unroll: Unroll) -> None:
+        if self._begun is None:
+            return
+        episodes, writer = self._begun
+        for episode in episodes.add(unroll):
+            writer.add(episode)
+            self._recorded += 1
+        self._steps_left -= unroll.header.env_steps
+        if self._steps_left <= 0:
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._begun is None:
+            return
+        if not self._recorded:
+            raise DataError("no episode has ended in unrolls that follow one another")
+        path = self._begun[1].finish()
+        self._begun = None
+        log.info("%d episodes are recorded: %s", self._recorded, path)
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Do what may fail, after which the recording is over."""
+        try:
+            work()
+        except Exception as error:  # of a disk, of HDF5, of memory: none of them is the training's
+            if not isinstance(error, DataError):
+                log.warning("the recording has failed", exc_info=True)
+            self._notice(f"nothing is recorded: {one_line(error)}")
+            assert self._begun is not None
+            self._begun[1].abandon()
+            self._begun = None
+
+
+def recording(
+    config: RunConfig, spec: EnvSpec, notice: Callable[[str], None]
+) -> tuple[Callable[[Sequence[Item]], None], list[Attendant]]:
+    """Return what takes the learner's unrolls, and its attendant: none, if nothing is to be recorded."""
+    if config.recording.name is None:
+        return lambda _items: None, []
+    made = RunRecording(config, spec, notice)
+    return made.take, [made]

@@ -1,0 +1,120 @@
+"""A training that is recorded: the data set holds what its actors did, and no failure reaches the learner."""
+
+import numpy as np
+import pytest
+
+from distrl.data.minari_sets import MinariEpisodes, MinariWriter, path_of
+from distrl.data.playing import Playing, spaces_of
+from distrl.data.run_recording import MOST_WAITING, RunRecording
+from distrl.data.unroll_episodes import UnrollEpisodes
+from distrl.errors import DistrlError, FencedError, NonFiniteError
+from tests.data.logged_env import LOG
+from tests.data.test_playing import spec_of
+from tests.data.trained_here import train
+
+SMALL = {"middleware_parameters": {"scheme": [4]}}
+HERE = {"algorithm": {"name": "impala"}, "data": None, "network": SMALL, "learner": {"batch_size": 1}}
+
+
+def read(name):
+    found = MinariEpisodes(name, path_of(name))
+    return [*found.read(range(len(found.lengths)))]
+
+
+def test_a_training_is_recorded_and_read_again(config, tmp_path):
+    LOG.clear()
+    sections = {**HERE, "checkpoint": {"every_s": None, "every_updates": 7}, "recording": {"name": "test/all"}}
+    train(config(**sections), tmp_path, 20)
+    logged = {np.float32(log.rewards[0]): log for log in LOG if log.over}
+    found = read("test/all")
+    for episode in found:  # none is joined across the resets after checkpoints
+        log = logged.pop(np.float32(episode.rewards[0]))
+        assert episode.rewards.tolist() == np.float32(log.rewards).tolist()
+        assert episode.observations.tolist() == np.array(log.observations).tolist()
+        assert (episode.terminated, len(episode.log_probabilities)) == (log.terminated, len(log.rewards))
+    assert len(found) > len(logged)  # the others had ended in the last step before a checkpoint
+    run = config("test/all", rows=2)
+    assert Playing(run, spec_of(run)).steps == sum(len(episode.rewards) for episode in found)
+
+
+def test_most_steps_bound_it_and_what_is_there_stays(config, tmp_path):
+    sections = {**HERE, "recording": {"name": "test/all", "most_steps": 12}}
+    train(config(**sections), tmp_path / "run", 6)
+    first = sum(len(episode.rewards) for episode in read("test/all"))
+    assert 0 < first <= 24  # of two unrolls of 4 steps in 3 rows
+    told = []
+    snapshot, _ = train(config(**sections), tmp_path / "other", 2, told.append)
+    assert snapshot["updates"] == 2
+    assert told[0].startswith("nothing is recorded: there is a data set test/all-v0 already")
+    assert sum(len(episode.rewards) for episode in read("test/all")) == first
+
+
+@pytest.fixture
+def recording(recorded, config):
+    """Returns a recording on a thread that has begun, unrolls, and the lines that it has said."""
+    recorded()
+    run, told = config(), []
+    unrolls = [*Playing(run, spec_of(run)).unrolls({})]
+    threaded = config(algorithm={"name": "impala"}, data=None, actors={"count": 2}, recording={"name": "test/beside"})
+    made = RunRecording(threaded, spec_of(run), told.append)
+    made.begin()
+    return made, unrolls, told
+
+
+@pytest.mark.parametrize("error", [None, NonFiniteError("a loss"), KeyboardInterrupt()])
+def test_a_thread_records(recording, config, error):
+    made, unrolls, told = recording
+    assert len(unrolls) <= MOST_WAITING
+    made.take(unrolls)
+    made.close(error)
+    made.take(unrolls)  # of the feed, which ends later
+    joining = UnrollEpisodes(spec_of(config()), spaces_of(config().environment))
+    expected = [episode.rewards.tolist() for unroll in unrolls for episode in joining.add(unroll)]
+    assert ([episode.rewards.tolist() for episode in read("test/beside")], told) == (expected, [])
+
+
+def test_a_failure_costs_a_line(recording, tmp_path, monkeypatch):
+    made, unrolls, told = recording
+
+    def fail(self, episode):
+        raise DistrlError("the disk\nis full")
+
+    monkeypatch.setattr(MinariWriter, "add", fail)
+    made.take(unrolls)
+    made.close(None)
+    assert told == ["nothing is recorded: the disk is full"]
+    assert [path.name for path in (tmp_path / "minari" / "test").iterdir()] == ["random-v0"]
+
+
+def test_a_learner_that_has_a_successor_leaves_the_name_to_it(recording, tmp_path):
+    made, unrolls, told = recording
+    made.take(unrolls)
+    made.close(FencedError("another learner"))
+    assert ((tmp_path / "minari" / "test" / "beside-v0").exists(), told) == (False, [])
+
+
+@pytest.mark.parametrize(
+    ("sections", "line"),
+    [
+        ({"data": {"sets": "x"}, "algorithm": {"name": "dqn"}}, "recording: nothing acts in a run that learns from"),
+        ({"algorithm": {"name": "a3c"}}, "recording: actors of a3c ship gradients; choose another algorithm"),
+        ({"environment": {"spec_file": "x.json"}}, "the learner makes the environment to record its spaces"),
+    ],
+)
+def test_settings_that_cannot_be_recorded(config, sections, line):
+    with pytest.raises(ValueError, match=line):
+        config(**{"data": None, "algorithm": {"name": "impala"}, **sections, "recording": {"name": "x"}})
+
+
+def test_preprocessed_observations_are_refused(config):
+    run = config(
+        data=None,
+        algorithm={"name": "impala"},
+        environment={"preprocessing": [{"step": "clip", "of": "reward", "low": -1}]},
+        recording={"name": "x"},
+    )
+    told = []
+    made = RunRecording(run, spec_of(run), told.append)
+    made.begin()
+    assert told[0].startswith("nothing is recorded: recording: unrolls hold what preprocessing has made of")
+    made.close(None)
