@@ -1,6 +1,7 @@
-"""DataConfig: recorded episodes that a run learns from, in place of actors."""
+"""DataConfig: recorded episodes that a run learns from, in place of actors or beside them."""
 
 import os
+from fractions import Fraction
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
@@ -102,16 +103,21 @@ class DataSetConfig(Section):
 
 
 class DataConfig(Section):
-    """Recorded episodes that the run learns from, in place of actors: all of them are in the replay memory.
+    """Recorded episodes that the run learns from, in place of actors or beside them: a replay memory has all of them.
 
     The memory takes them in before the first update, and keeps them: its `capacity_steps`, `min_size_steps`,
     `samples_per_insert` and `checkpoint` do not count, nor do more `actors.environments` than the data fills. With a
     prioritized sampler, a resumed run begins with equal priorities. Environment steps of such a run are recorded steps
-    that updates have used.
+    that updates have used. With `share` they are the actors', whose steps have a memory of their own.
     """
 
     sets: tuple[DataSetConfig, ...] = Field(min_length=1)
     """Data sets, one after the other."""
+    share: float | None = Field(None, gt=0.0, lt=1.0)
+    """The share p of recorded items in each batch of a run with actors: int(p n / (1 - p)) of them beside n =
+    `learner.batch_size` items of the actors'. 0.2 adds 8 to 32. null: nothing acts, and all items are recorded."""
+    pretrain_updates: int = Field(0, ge=0)
+    """With `share`: updates on recorded items alone, before the first batch that has items of actors."""
 
     @field_validator("sets", mode="before")
     @classmethod
@@ -121,10 +127,39 @@ class DataConfig(Section):
             sets = [sets]
         return [{"name": each} if isinstance(each, str) else each for each in sets] if isinstance(sets, list) else sets
 
-    def check(self, algorithm: AlgorithmSection, environment: EnvironmentConfig, actors: int) -> None:
-        """Refuse actors beside it, algorithms that learn from their own actions alone, and what no recording has."""
-        if actors:
-            raise ValueError(f"data: nothing acts in a run that learns from data; set actors.count: 0, not {actors}")
+    @model_validator(mode="after")
+    def _pretrains_before_actors(self) -> Self:
+        if self.pretrain_updates and self.share is None:
+            raise ValueError(
+                f"pretrain_updates: {self.pretrain_updates} come before items of actors, and without share nothing "
+                "acts; set share, or stop.updates"
+            )
+        return self
+
+    def items_beside(self, live: int) -> int:
+        """Return the number of recorded items in a batch with so many of actors, by `share`; 0 without it.
+
+        int(p n / (1 - p)), the rule of TensorForce's `DQFDAgent`.
+        """
+        share = Fraction(str(self.share or 0))  # exact: 0.7 x 30 / 0.3 is less than 70 in floating-point numbers
+        return int(share * live / (1 - share))
+
+    def check(self, algorithm: AlgorithmSection, environment: EnvironmentConfig, actors: int, batch_size: int) -> None:
+        """Refuse actors without a share, algorithms that learn from their own actions alone, and what no recording has.
+
+        Args:
+            batch_size: `RunConfig.batch_size`.
+        """
+        if actors and self.share is None:
+            raise ValueError(
+                f"data: nothing acts in a run that learns from data; set actors.count: 0, not {actors}; or set "
+                "data.share, the share of recorded items in the batches of a run with actors"
+            )
+        if self.share is not None and not self.items_beside(batch_size):
+            raise ValueError(
+                f"data.share: {self.share:g} beside {batch_size} items of actors (learner.batch_size) is less than one "
+                f"recorded item; set at least {1 / (batch_size + 1):.3g}"
+            )
         if algorithm.replay_parameters is None:
             raise ValueError(
                 f"data: algorithm {algorithm.name} learns from unrolls of its own policy; choose one with "

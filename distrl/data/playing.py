@@ -1,7 +1,8 @@
 """Unrolls of recorded episodes: preprocessed, checked and joined as an actor's are."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -45,7 +46,8 @@ class Playing:
     Attributes:
         episodes: Recorded episodes.
         steps: Recorded steps.
-        count: Unrolls, in `actors.environments` rows.
+        rows: Rows that the data fills, at most `actors.environments`.
+        count: Unrolls, in these rows.
 
     Raises:
         ConfigError: The run's unrolls carry what no recording has.
@@ -62,19 +64,35 @@ class Playing:
         self._config, self._spec = config, spec
         self._spaces = spaces_of(config.environment)
         self._episodes = all_opened(config.data, spec.id, self._spaces)
-        self._plan = plan_rows(self._episodes.lengths, config.actors.environments)
-        self.episodes = len(self._episodes.lengths)
-        self.steps = int(self._episodes.lengths.sum())
-        self.count = self._count_of(self._plan)
-
-    def fitting(self) -> tuple[int, int]:
-        """Return a number of rows that the data fills, at most `actors.environments`, and the unrolls in these."""
         lengths = self._episodes.lengths
-        rows = full_rows(lengths, self._config.actors.environments)
-        return rows, self._count_of(plan_rows(lengths, rows))
+        self.rows = full_rows(lengths, config.actors.environments)
+        self._plan = plan_rows(lengths, self.rows)
+        self.episodes = len(lengths)
+        self.steps = int(lengths.sum())
+        self.count = -(-steps_of(self._plan, lengths) // config.actors.unroll_length_steps)
 
-    def _count_of(self, plan: Sequence[Sequence[int]]) -> int:
-        return -(-steps_of(plan, self._episodes.lengths) // self._config.actors.unroll_length_steps)
+    @property
+    def replay(self) -> dict[str, Any]:
+        """Settings of `algorithm.replay` for a memory that takes in all of the data, and keeps it."""
+        return {
+            "capacity_steps": self.count * self._config.actors.unroll_length_steps * self.rows,
+            "min_size_steps": 1,
+            "samples_per_insert": None,
+            "checkpoint": False,  # a resumed run reads the data again
+        }
+
+    @property
+    def with_replay(self) -> RunConfig:
+        """The configuration with that memory, and as many environments as there are rows."""
+        config = self._config
+        replay = config.algorithm.replay_parameters
+        assert replay is not None  # as `DataConfig.check` says
+        return config.model_copy(
+            update={
+                "actors": config.actors.model_copy(update={"environments": self.rows}),
+                "algorithm": config.algorithm.with_replay(replay.model_copy(update=self.replay)),
+            }
+        )
 
     def unrolls(self, recurrent_state: Mapping[str, ArraySpec]) -> Iterator[Unroll]:
         """Yield the unrolls, from the first row of the data on.

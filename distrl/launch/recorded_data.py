@@ -1,4 +1,4 @@
-"""The data of a run that learns from data, before the launch: whether it fits, and the memory that it needs."""
+"""The data of a run before the launch: whether it fits, and the memory of a run that learns from nothing else."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,15 +26,11 @@ def fitted(loaded: LoadedConfig, spec: EnvSpec) -> tuple[LoadedConfig, str | Non
     request = {"config": asked, "spec": spec.to_json()}
     function = "distrl.launch.recorded_data:measure"
     found = answer_of(function, request, f"data set {names}", MEASURE_S)
-    replay = {
-        "capacity_steps": found["unrolls"] * config.actors.unroll_length_steps * found["rows"],
-        "min_size_steps": 1,
-        "samples_per_insert": None,
-        "checkpoint": False,  # a resumed run reads the data again
-    }
-    section = config.algorithm.model_dump(mode="json", exclude_unset=True)
-    section["replay"] = {**section.get("replay", {}), **replay}
     note = f"data: {found['episodes']:,} episodes, {found['steps']:,} steps of {names}"
+    if not config.learns_from_data:  # the settings are of the actors and their memory
+        return loaded, note
+    section, replay = config.algorithm.model_dump(mode="json", exclude_unset=True), found["replay"]
+    section["replay"] = {**section.get("replay", {}), **replay}
     # In one column for each row: a preset's many rows would be empty where there are few episodes.
     loaded = loaded.with_values({"actors": {"environments": found["rows"]}}, "data")
     return loaded.with_algorithm(section, {f"algorithm.replay.{name}": "data" for name in replay}), note
@@ -45,5 +41,4 @@ def measure(request: Mapping[str, Any], parent: Parent) -> None:
     from distrl.data.playing import Playing  # here: it brings gymnasium, and the parent is the command line
 
     playing = Playing(RunConfig.model_validate(request["config"]), EnvSpec.from_json(request["spec"]))
-    rows, unrolls = playing.fitting()
-    parent.say(episodes=playing.episodes, steps=playing.steps, unrolls=unrolls, rows=rows)
+    parent.say(episodes=playing.episodes, steps=playing.steps, rows=playing.rows, replay=playing.replay)

@@ -134,7 +134,9 @@ class Layers:
     ] = None
     data: Annotated[
         str | None,
-        typer.Option("--data", metavar="NAME|FILE", help="Learn from these recorded episodes; with --actors 0."),
+        typer.Option(
+            "--data", metavar="NAME|FILE", help="Learn from these recorded episodes; with --actors 0 or data.share."
+        ),
     ] = None
     actors: Annotated[
         int | None, typer.Option("--actors", metavar="N", help="Actor processes; 0: deterministic mode, or --data.")
