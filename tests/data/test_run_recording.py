@@ -13,7 +13,7 @@ from tests.data.test_playing import spec_of
 from tests.data.trained_here import train
 
 SMALL = {"middleware_parameters": {"scheme": [4]}}
-HERE = {"algorithm": {"name": "impala"}, "data": None, "network": SMALL, "learner": {"batch_size": 1}}
+HERE = {"algorithm": {"name": "impala"}, "data": {}, "network": SMALL, "learner": {"batch_size": 1}}
 
 
 def read(name):
@@ -103,7 +103,7 @@ def test_a_learner_that_has_a_successor_leaves_the_name_to_it(recording, tmp_pat
 )
 def test_settings_that_cannot_be_recorded(config, sections, line):
     with pytest.raises(ValueError, match=line):
-        config(**{"data": None, "algorithm": {"name": "impala"}, **sections, "recording": {"name": "x"}})
+        config(**{"data": {}, "algorithm": {"name": "impala"}, **sections, "recording": {"name": "x"}})
 
 
 def test_preprocessed_observations_are_refused(config):

@@ -55,6 +55,39 @@ def test_a_killed_learner_reads_the_data_again_and_goes_on(start_run, command_he
     assert int(last["env_steps"]) == 32 * int(last["updates"])
 
 
+@pytest.mark.row("G32")
+def test_actors_beside_data_are_accounted_for_and_first_updates_are_made_once(start_run, command_here, tmp_path):
+    """Its learner is killed among the first updates, which are of recorded steps alone."""
+    made = command_here("record", "random", "--env", "CartPole-v1", "--episodes", "20", "--output", "./recorded")
+    assert made.returncode == 0
+    run = start_run(
+        *("--env", "CartPole-v1", "--algorithm", "dqfd", "--actors", "1", "--data", "./recorded-v0"),
+        *sets(
+            "data.share=0.2",
+            "data.pretrain_updates=2000",
+            "algorithm.n_step_weight=0",
+            "algorithm.replay.item={kind: transition}",
+            "network.middleware_parameters.scheme=[8]",
+            "checkpoint.every_updates=200",
+            "stop.updates=2300",
+        ),
+    )
+    run.wait_until(lambda: [*(run.run_dir / "checkpoints").glob("ckpt-*")], "a checkpoint")
+    run.kill("learner")
+    summary = run.finish()
+    assert (run.process.returncode, summary.restarts, summary.updates) == (0, 1, 2300)
+    assert (summary.imbalance, summary.foreign, summary.lost) == (0, 0, 0)
+    assert "data: 20 episodes, " in run.told
+    assert "stall" not in run.told
+    with (run.run_dir / "metrics.csv").open() as file:
+        rows = [*csv.DictReader(file)]
+    assert {int(row["env_steps"]) for row in rows if int(row["updates"]) <= 2000} == {0}
+    last = rows[-1]
+    # 300 live batches of 32 steps are due from 1,200 steps over min_size_steps on.
+    assert int(last["sampled_steps"]) == 300 * 32
+    assert int(last["env_steps"]) == int(last["trained_steps"]) == int(last["replay_steps"]) >= 2200
+
+
 def test_a_run_whose_data_has_gone_keeps_what_it_has_learned(start_run, command_here, tmp_path):
     assert (
         command_here("record", "random", "--env", "CartPole-v1", "--episodes", "5", "--output", "./gone").returncode

@@ -188,7 +188,6 @@ def show(
     from distrl.data.summary import summary
 
     config = _config(name, env, columns)
-    assert config.data is not None
     found = summary(opened(config.data.sets[0], spaces_of(config.environment)))
     echo(json.dumps(found, indent=2) if as_json else _text(found))
 
