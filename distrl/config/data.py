@@ -108,8 +108,8 @@ class DataConfig(Section):
 
     A replay memory takes them in before the first update: its `capacity_steps`, `min_size_steps`, `samples_per_insert`
     and `checkpoint` do not count, nor do more `actors.environments` than the data fills. Checkpoints have the
-    priorities of its items. Environment steps of such a run are recorded steps that updates have used. With `share` they are the
-    actors', whose steps have a memory of their own, and all of the data stays in memory.
+    priorities of its items. Environment steps of such a run are recorded steps that updates have used. With `share`
+    they are the actors', whose steps have a memory of their own, and all of the data stays in memory.
     """
 
     sets: tuple[DataSetConfig, ...] = ()
