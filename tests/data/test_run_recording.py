@@ -119,7 +119,7 @@ def test_a_recording_that_falls_behind_leaves_unrolls_out(recording, caplog):
     assert f"{len(unrolls)} unrolls left out" in caplog.text + "".join(told)
 
 
-@pytest.mark.parametrize("kind", ["greedy", "policy"])
+@pytest.mark.parametrize("kind", ["greedy", "boltzmann"])
 def test_probabilities_that_are_not_known_are_not_recorded(config, tmp_path, kind):
     sections = {**HERE, "algorithm": {"name": "dqn"}, "exploration": {"kind": kind}, "recording": {"name": "test/all"}}
     train(config(**sections), tmp_path, 20)
