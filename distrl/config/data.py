@@ -141,6 +141,8 @@ class DataConfig(Section):
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
+        if self.memory_steps is None and self.is_changed("samples_per_insert"):
+            raise ValueError(f"samples_per_insert: {self.samples_per_insert:g} goes with memory_steps; set that too")
         for name in ("share", "memory_steps"):
             if not self.sets and self.is_changed(name):
                 raise ValueError(f"{name}: {getattr(self, name)} is of recorded episodes; set sets")

@@ -68,7 +68,8 @@ def test_a_killed_run_ends_with_the_weights_of_one_that_went_on(recorded, config
         rows=1,
         algorithm={"name": "dqn", "replay": {"sampler": {"kind": sampler}}},
         network=SMALL,
-        data={"sets": "test/random", "memory_steps": memory_steps, "samples_per_insert": 1.0},
+        data={"sets": "test/random"}
+        | ({"memory_steps": memory_steps, "samples_per_insert": 1.0} if memory_steps else {}),
         checkpoint={"every_s": None, "every_updates": 2, "keep": 9},
         learner={"batch_size": 5},
         launch={"mode": "here"},

@@ -92,6 +92,7 @@ def test_the_environments_own_map_of_keys(typed):
         ),
         ((*PLAY, "CartPole-v1", "--keys", "{left: 5}"), "the keys of CartPole-v1: action 'action': the action 5 of"),
         ((*PLAY, "CartPole-v1", "--keys", "left"), "--keys must hold a mapping"),
+        ((*PLAY, "CartPole-v1", "--keys", "{}"), "--keys {} has no key; write --keys '{left: 0"),
         (PLAY[:-1], "human actions in which environment? distrl record human --env ID"),
         (("record", "random", "--output", "x", *KEYS), "--keys goes with a person who acts: distrl record human"),
     ],

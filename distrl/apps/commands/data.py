@@ -102,7 +102,10 @@ def record(
 def _keyboard(environment: "VectorEnvironment", keys: str | None) -> "Keyboard":
     from distrl.data.keyboard import Keyboard
 
-    return Keyboard(environment, None if keys is None else parse_mapping(keys, "--keys"))
+    given = None if keys is None else parse_mapping(keys, "--keys")
+    if given == {}:
+        raise ConfigError("--keys {} has no key; write --keys '{left: 0, right: 1}', or leave it out")
+    return Keyboard(environment, given)
 
 
 def _recording(
