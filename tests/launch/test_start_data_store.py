@@ -124,9 +124,9 @@ def test_a_run_whose_claim_comes_between_the_check_and_the_start_is_not_overwrit
     """Two new runs of one id: the other one begins while this one tries out its environment."""
     check, run = training.check, StoredRun(open_objects(url), "r1")
 
-    def slow(*given):
+    def slow(*given, **named):
         assert run.begin()
-        return check(*given)
+        return check(*given, **named)
 
     monkeypatch.setattr(training, "check", slow)
     with pytest.raises(ConfigError, match=r"r1 already holds a run; choose another --run-id, or go on with --resume"):
