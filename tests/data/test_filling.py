@@ -320,7 +320,7 @@ def test_settings_that_contradict_data(config, sections, line):
 def test_a_run_that_learns_from_data_is_processes_unless_it_is_here(config):
     assert not config().deterministic
     assert config(launch={"mode": "here"}).deterministic
-    assert config(data=None).deterministic
+    assert config(data={}).deterministic
     assert config().started_actors == 0
     beside = {"sets": "test/random", "share": 0.5}
     assert config(data=beside).deterministic  # with an actor of its own

@@ -163,7 +163,7 @@ def test_recorded_items_stay_while_live_ones_make_room():
 
 
 def test_a_stop_ends_it_while_data_is_read_and_while_unrolls_are_awaited():
-    asked = iter([False, True])
+    asked = iter([False, False, True])
     mixed = Mixed(pretrain_updates=1, stop=lambda: next(asked))
     assert mixed.batches.collect() is None
     assert mixed.batches.activity == "reading the data: 50%"
