@@ -106,8 +106,10 @@ def _learns(name: str, network: str, item: str | None) -> bool:
     """Whether the algorithm learns with a network of this kind, from a replay memory's items of that kind."""
     algorithm: dict[str, Any] = {"name": name} if item is None else {"name": name, "replay": {"item": {"kind": item}}}
     section = {"middleware_parameters": {"kind": network}, "use_separate_networks_per_head": True}
+    recorded = {"data": {"sets": "recorded"}, "actors": {"count": 0}}  # imitation refuses actors
+    source = recorded if ALGORITHMS[name].learns_from == "anybody" else {}
     try:
-        RunConfig.model_validate({"algorithm": algorithm, "network": section})
+        RunConfig.model_validate({"algorithm": algorithm, "network": section, **source})
     except ValueError as error:
         if not re.search(r"middleware|replay\.item", str(error)):
             raise

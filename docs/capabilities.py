@@ -79,7 +79,6 @@ OTHERWISE = {
     "A01": "Where a machine has a GPU was not tested: the tests assert the CPU on a machine without one.",
     "D194": "Absent: a space of attention.",
     "G15": "Absent: the last batch and a table of values are not kept.",
-    "H15": "Absent: a model of demonstrations.",
     "O05": "One memory without shards. Absent: dropping what is queued; actors wait instead.",
     "Q06": "Absent: TensorFlow's SavedModel; the graph is ONNX.",
     "Q07": "Absent: HDF5 and SavedModel.",

@@ -20,8 +20,8 @@ SOURCES = ("distrl", "tests", "benchmarks", "bundle")
 ALWAYS = ("commands",)
 """The command line is how all of distrl is used."""
 
-PAGES = (".md", ".txt", ".ipynb")
-"""Ends of the names of files that no application reads."""
+PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")
+"""Files that no application reads."""
 
 
 def changed(root: Path) -> set[str] | None:
@@ -45,10 +45,12 @@ def left_out(root: Path, change: set[str] | None) -> list[str]:
     modules = {
         path.relative_to(root).as_posix(): path for source in SOURCES for path in sorted((root / source).rglob("*.py"))
     }
+    reached = {each for name in change if name not in PAGES for each in _beside(PurePosixPath(name), modules)}
     needs = {
-        name: set(_needs(PurePosixPath(name), ast.parse(path.read_bytes()), modules)) for name, path in modules.items()
+        name: set(_needs(PurePosixPath(name), ast.parse(path.read_bytes()), modules))
+        for name, path in modules.items()
+        if reached
     }
-    reached = {each for name in change if not name.endswith(PAGES) for each in _beside(PurePosixPath(name), modules)}
     before: set[str] = set()
     while reached != before:
         before = reached

@@ -9,6 +9,7 @@ from tests.reach import changed, left_out
 FILES = {
     "pyproject.toml": "",
     "README.md": "",
+    "docs/runs.md": "",
     "distrl/__init__.py": "",
     "distrl/core.py": "",
     "distrl/lazy.py": "def work():\n    from distrl import core\n",
@@ -53,6 +54,7 @@ def project(tmp_path_factory):
         (["distrl/__init__.py"], []),
         (["distrl/presets/one.yaml"], []),
         (["pyproject.toml"], []),
+        (["docs/runs.md"], []),  # which tests of applications read
         (None, []),
     ],
 )

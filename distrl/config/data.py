@@ -1,6 +1,7 @@
-"""DataConfig: recorded episodes that a run learns from, in place of actors."""
+"""DataConfig: recorded episodes that a run learns from, in place of actors or beside them."""
 
 import os
+from fractions import Fraction
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
@@ -103,15 +104,21 @@ class DataSetConfig(Section):
 
 
 class DataConfig(Section):
-    """Recorded episodes that the run learns from, in place of actors: by default all of them are in the replay memory.
+    """Recorded episodes that the run learns from, in place of actors or beside them: by default all are in memory.
 
-    The memory takes them in before the first update: its `capacity_steps`, `min_size_steps`, `samples_per_insert` and
-    `checkpoint` do not count, nor do more `actors.environments` than the data fills. Checkpoints have the priorities of
-    its items. Environment steps of such a run are recorded steps that updates have used.
+    A replay memory takes them in before the first update: its `capacity_steps`, `min_size_steps`, `samples_per_insert`
+    and `checkpoint` do not count, nor do more `actors.environments` than the data fills. Checkpoints have the
+    priorities of its items. Environment steps of such a run are recorded steps that updates have used. With `share`
+    they are the actors', whose steps have a memory of their own, and all of the data stays in memory.
     """
 
-    sets: tuple[DataSetConfig, ...] = Field(min_length=1)
-    """Data sets, one after the other."""
+    sets: tuple[DataSetConfig, ...] = ()
+    """Data sets, one after the other; none: the run learns from its actors alone."""
+    share: float | None = Field(None, gt=0.0, lt=1.0)
+    """The share p of recorded items in each batch of a run with actors: int(p n / (1 - p)) of them beside n =
+    `learner.batch_size` items of the actors'. 0.2 adds 8 to 32. null: nothing acts, and all items are recorded."""
+    pretrain_updates: int = Field(0, ge=0)
+    """With `share`: updates on recorded items alone, before the first batch that has items of actors."""
     memory_steps: int | None = Field(None, ge=1)
     """Recorded steps in memory at a time, where the data has more. It is then read round after round, in blocks of
     consecutive episodes whose order is drawn anew for each round, and new steps replace the oldest. null: all of them.
@@ -127,10 +134,56 @@ class DataConfig(Section):
             sets = [sets]
         return [{"name": each} if isinstance(each, str) else each for each in sets] if isinstance(sets, list) else sets
 
-    def check(self, algorithm: AlgorithmSection, environment: EnvironmentConfig, actors: int) -> None:
-        """Refuse actors beside it, algorithms that learn from their own actions alone, and what no recording has."""
-        if actors:
-            raise ValueError(f"data: nothing acts in a run that learns from data; set actors.count: 0, not {actors}")
+    @property
+    def replaces_actors(self) -> bool:
+        """Whether a run learns from it alone."""
+        return bool(self.sets) and self.share is None
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        if self.memory_steps is None and self.is_changed("samples_per_insert"):
+            raise ValueError(f"samples_per_insert: {self.samples_per_insert:g} goes with memory_steps; set that too")
+        for name in ("share", "memory_steps"):
+            if not self.sets and self.is_changed(name):
+                raise ValueError(f"{name}: {getattr(self, name)} is of recorded episodes; set sets")
+        if self.share is not None and self.memory_steps is not None:
+            raise ValueError(
+                f"memory_steps: {self.memory_steps}, but beside actors all of the data stays in memory; leave out "
+                "memory_steps or share"
+            )
+        if self.pretrain_updates and self.share is None:
+            raise ValueError(
+                f"pretrain_updates: {self.pretrain_updates} come before items of actors, and without share nothing "
+                "acts; set share, or stop.updates"
+            )
+        return self
+
+    def items_beside(self, live: int) -> int:
+        """Return the number of recorded items in a batch with so many of actors, by `share`; 0 without it.
+
+        int(p n / (1 - p)), the rule of TensorForce's `DQFDAgent`.
+        """
+        share = Fraction(str(self.share or 0))  # exact: 0.7 x 30 / 0.3 is less than 70 in floating-point numbers
+        return int(share * live / (1 - share))
+
+    def check(self, algorithm: AlgorithmSection, environment: EnvironmentConfig, actors: int, batch_size: int) -> None:
+        """Refuse actors without a share, algorithms that learn from their own actions alone, and what no recording has.
+
+        Args:
+            batch_size: `RunConfig.batch_size`.
+        """
+        if not self.sets:
+            return
+        if actors and self.share is None:
+            raise ValueError(
+                f"data: nothing acts in a run that learns from data; set actors.count: 0, not {actors}; or set "
+                "data.share, the share of recorded items in the batches of a run with actors"
+            )
+        if self.share is not None and not self.items_beside(batch_size):
+            raise ValueError(
+                f"data.share: {self.share:g} beside {batch_size} items of actors (learner.batch_size) is less than one "
+                f"recorded item; set at least {1 / (batch_size + 1):.3g}"
+            )
         if algorithm.replay_parameters is None:
             raise ValueError(
                 f"data: algorithm {algorithm.name} learns from unrolls of its own policy; choose one with "

@@ -20,7 +20,7 @@ class LearnerConfig(Section):
     """The framework that computes updates."""
     batch_size: int | None = Field(None, ge=1)
     """Unrolls in one update, or gradients that are applied together; null: the algorithm's default, for example 4
-    unrolls or one gradient. With a replay memory: transitions sampled for one update."""
+    unrolls or one gradient. With a replay memory: items sampled for one update; `data.share` adds recorded ones."""
     replicas: int = Field(1, ge=1)
     """Devices of the learner's host that share every batch; more than one only with JAX."""
     sync_timeout_s: float = Field(30.0, gt=0.0)

@@ -1,6 +1,8 @@
 """RecordingConfig: a data set of what the actors of a training do."""
 
-from pydantic import Field, field_validator
+from typing import Self
+
+from pydantic import Field, field_validator, model_validator
 
 from distrl.config.algorithms import AlgorithmSection
 from distrl.config.data import absolute
@@ -26,6 +28,14 @@ class RecordingConfig(Section):
     @classmethod
     def _is_absolute(cls, name: str | None) -> str | None:
         return None if name is None else absolute(name)
+
+    @model_validator(mode="after")
+    def _is_of_a_recording(self) -> Self:
+        if self.name is None and self.is_changed("most_steps"):
+            raise ValueError(
+                f"most_steps: {self.most_steps} are of a recording; set name (--record NAME), or leave it out"
+            )
+        return self
 
     def check(self, algorithm: AlgorithmSection, environment: EnvironmentConfig, *, learns_from_data: bool) -> None:
         """Refuse a run whose learner takes no unrolls, or whose host has no environment."""

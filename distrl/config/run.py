@@ -40,8 +40,7 @@ class RunConfig(Section):
     actors: ActorsConfig = ActorsConfig()
     memory: MemoryConfig = MemoryConfig()
     learner: LearnerConfig = LearnerConfig()
-    data: DataConfig | None = None
-    """Recorded episodes to learn from in place of actors' unrolls; null: actors act."""
+    data: DataConfig = DataConfig()
     recording: RecordingConfig = RecordingConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
@@ -57,7 +56,7 @@ class RunConfig(Section):
     @property
     def learns_from_data(self) -> bool:
         """Whether recorded episodes take the place of actors."""
-        return self.data is not None
+        return self.data.replaces_actors
 
     @property
     def applications(self) -> dict[str, Any]:
@@ -82,12 +81,13 @@ class RunConfig(Section):
 
     @property
     def sequences_per_batch(self) -> int:
-        """N: unrolls in a batch x environments of an actor; of a replay memory, what is sampled."""
-        return self.batch_size * (1 if self.algorithm.replay_parameters else self.actors.environments)
+        """N: unrolls in a batch x environments of an actor; of a replay memory, what is sampled, recorded items too."""
+        live = self.batch_size * (1 if self.algorithm.replay_parameters else self.actors.environments)
+        return live + self.data.items_beside(self.batch_size)
 
     @property
     def batch_size(self) -> int:
-        """Unrolls, gradients, or sampled transitions in one update."""
+        """Unrolls, gradients, or sampled items of actors in one update."""
         return self.learner.batch_size or self.algorithm.batch_size
 
     @property
@@ -138,6 +138,7 @@ class RunConfig(Section):
             unroll_length_steps=self.actors.unroll_length_steps,
             sequences_per_batch=self.sequences_per_batch,
             replicas=self.learner.replicas,
+            learns_from_data=self.learns_from_data,
         )
 
     @model_validator(mode="after")
@@ -160,8 +161,7 @@ class RunConfig(Section):
         """Refuse settings that contradict the algorithm."""
         algorithm, actors = self.algorithm, self.actors
         algorithm.check(self.algorithm_context)
-        if self.data is not None:
-            self.data.check(algorithm, self.environment, actors.count)
+        self.data.check(algorithm, self.environment, actors.count, self.batch_size)
         self.recording.check(algorithm, self.environment, learns_from_data=self.learns_from_data)
         self.network.check_gradient_actors(algorithm.name, ships=algorithm.ships, in_rounds=algorithm.rounds)
         if self.exploring is not None:

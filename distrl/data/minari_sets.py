@@ -1,10 +1,10 @@
 """Minari's data sets (https://minari.farama.org): folders with HDF5 or Arrow files, which many libraries read."""
 
+import contextlib
 import glob
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from gymnasium.envs.registration import EnvSpec
 from distrl.data.episodes import DataError, Episode, Lengths, Unchanged
 from distrl.errors import DistrlError, MissingExtraError, one_line, require
 from distrl.files import read_small
+from distrl.memory_backend.private_directory import leave_private_directory, make_private_directory
 
 ENVIRONMENT = "distrl_environment"
 """Entry of the metadata that distrl adds: the id of the environment as distrl takes it."""
@@ -184,11 +185,18 @@ class MinariWriter:
             ) from None
         if self.path.exists():
             raise DataError(f"there is a data set {name} already ({self.path}); choose another name, or remove it")
-        self._name, self._new = name, self.path.with_name(f".{self.path.name}.new")
+        self._name, self._is_whole = name, True
         self._ready: list[Episode] = []
-        self._ready_steps, self._is_whole = 0, True
-        shutil.rmtree(self._new, ignore_errors=True)  # of a recording that was killed
+        self._ready_steps = 0
+        self._hidden = self.path.parent / ".new"  # Minari lists no folder whose name begins with a dot
+        self._made = [folder for folder in self._hidden.parents if not folder.exists()]
+        self._private: tuple[Path, int] | None = None
+        self._new = self._hidden
         try:
+            self._hidden.mkdir(parents=True, exist_ok=True)
+            # Each recording has its own, also of one name: a learner may be recording still when its successor begins.
+            self._private = make_private_directory(self._hidden)
+            self._new = self._private[0] / self.path.name
             (self._new / "data").mkdir(parents=True)
             # Lossless: Minari's default stores images as JPEG.
             self._storage = MinariStorage.new(
@@ -217,11 +225,10 @@ class MinariWriter:
         try:
             self._write()
             self._new.rename(self.path)
-        except BaseException as error:
+        except OSError as error:
+            raise self._refused(error) from error
+        finally:
             self.abandon()
-            if isinstance(error, OSError):
-                raise self._refused(error) from error
-            raise
         return self.path
 
     def _write(self) -> None:
@@ -254,8 +261,13 @@ class MinariWriter:
         return DataError(f"data set {self._name} cannot be written: {one_line(error)} ({self._new})")
 
     def abandon(self) -> None:
-        """Remove what has been written."""
-        shutil.rmtree(self._new, ignore_errors=True)
+        """Remove what has been written, and the folders that were made for it."""
+        if self._private is not None:
+            leave_private_directory(*self._private)
+            self._private = None
+        for folder in (self._hidden, *self._made):
+            with contextlib.suppress(OSError):  # others use it
+                folder.rmdir()
 
 
 def _registered(environment: str) -> EnvSpec | None:

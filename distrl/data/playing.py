@@ -5,13 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
 from distrl.actors.unroll import UnrollBuilder
 from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
-from distrl.data.blocks import Blocks, suiting
+from distrl.data.blocks import suiting
 from distrl.data.episodes import DataError, Episodes, Spaces
 from distrl.data.opening import all_opened
 from distrl.data.recorded_vector import RecordedVector
@@ -102,7 +103,7 @@ class Playing:
         episodes: Recorded episodes.
         steps: Recorded steps.
         memory_steps: `data.memory_steps`; None: the replay memory holds all of the data.
-        blocks: Its order, in `actors.environments` rows.
+        blocks: Its order, in as many rows as it fills, at most `actors.environments`.
         count: Unrolls of a round.
 
     Raises:
@@ -111,7 +112,6 @@ class Playing:
     """
 
     def __init__(self, config: RunConfig, spec: EnvSpec) -> None:
-        assert config.data is not None
         check_spec(spec)
         _check_extras(config)
         self._config, self._spec = config, spec
@@ -121,13 +121,45 @@ class Playing:
         self.steps = int(self._episodes.lengths.sum())
         held = config.data.memory_steps
         self.memory_steps = held if held is not None and held < self.steps else None
-        self._shape = config.actors.environments, config.actors.unroll_length_steps
-        self.blocks = Blocks(self._episodes.lengths, *self._shape, self.memory_steps)
+        rows, unroll_length_steps = config.actors.environments, config.actors.unroll_length_steps
+        self.blocks = suiting(self._episodes.lengths, rows, unroll_length_steps, self.memory_steps)
         self.count = self.blocks.count
 
-    def fitting(self) -> Blocks:
-        """Return blocks of as many rows as the data fills, at most `actors.environments`."""
-        return suiting(self._episodes.lengths, *self._shape, self.memory_steps)
+    @property
+    def replay(self) -> dict[str, Any]:
+        """Settings of `algorithm.replay` for a memory that takes in the data, and is filled again at a resume.
+
+        Raises:
+            ConfigError: `memory_steps` is less than an unroll.
+        """
+        unroll_steps = self._config.actors.unroll_length_steps * self.blocks.rows
+        if self.memory_steps is not None and self.memory_steps < unroll_steps:
+            raise ConfigError(
+                f"data.memory_steps: {self.memory_steps} holds no unroll of {unroll_steps} steps; raise it, or lower "
+                "actors.unroll_length_steps"
+            )
+        held = self.count if self.memory_steps is None else self.memory_steps // unroll_steps
+        parameters = self._config.algorithm.replay_parameters
+        assert parameters is not None  # as `DataConfig.check` says
+        return {
+            "capacity_steps": held * unroll_steps,
+            "min_size_steps": 1,
+            "samples_per_insert": None,
+            "checkpoint": parameters.sampler.kind != "uniform",
+        }
+
+    @property
+    def with_replay(self) -> RunConfig:
+        """The configuration with that memory, and as many environments as there are rows."""
+        config = self._config
+        replay = config.algorithm.replay_parameters
+        assert replay is not None
+        return config.model_copy(
+            update={
+                "actors": config.actors.model_copy(update={"environments": self.blocks.rows}),
+                "algorithm": config.algorithm.with_replay(replay.model_copy(update=self.replay)),
+            }
+        )
 
     def unrolls(self, recurrent_state: Mapping[str, ArraySpec]) -> Iterator[Unroll]:
         """Yield the unrolls of one round, from the first row of the data on.

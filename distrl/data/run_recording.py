@@ -7,18 +7,19 @@ from functools import partial
 from queue import SimpleQueue
 
 from distrl.config import RunConfig
+from distrl.config.exploration import tells_probabilities
 from distrl.data.episodes import DataError, EpisodeWriter
 from distrl.data.opening import new_set
 from distrl.data.playing import spaces_of
 from distrl.data.unroll_episodes import UnrollEpisodes
-from distrl.errors import ConfigError, FencedError, one_line
+from distrl.errors import ConfigError, DistrlError, MemoryBackendError, one_line
 from distrl.learner.attendants.attendant import Attendant
 from distrl.learner.intake import Item
 from distrl.types import EnvSpec, Unroll
 
 log = logging.getLogger(__name__)
 MOST_WAITING = 16
-"""Unrolls that wait to be recorded; a further one is left out, so that the learner waits for none."""
+"""Where so many unrolls wait to be recorded, further ones are left out: the learner waits for none."""
 
 
 def begun(config: RunConfig, spec: EnvSpec) -> tuple[UnrollEpisodes, EpisodeWriter]:
@@ -58,7 +59,9 @@ class RunRecording(Attendant):
 
     def __init__(self, config: RunConfig, spec: EnvSpec, notice: Callable[[str], None]) -> None:
         self._config, self._spec, self._notice = config, spec, notice
-        self._steps_left, self._recorded = config.recording.most_steps, 0
+        self._steps_left, self._recorded, self._left_out = config.recording.most_steps, 0, 0
+        exploring = config.exploring
+        self._knows_probabilities = exploring is None or tells_probabilities(exploring)
         self._waiting: SimpleQueue[Unroll | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._begun: tuple[UnrollEpisodes, EpisodeWriter] | None = None  # None also once it is over
@@ -66,8 +69,8 @@ class RunRecording(Attendant):
     def begin(self) -> None:
         try:
             self._begun = begun(self._config, self._spec)
-        except (ConfigError, DataError) as error:
-            self._notice(f"nothing is recorded: {error}")
+        except Exception as error:  # of the environment, of Minari: none of them is the training's
+            self._notice(f"nothing is recorded: {one_line(error)}")
             return
         if not self._config.deterministic:
             self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
@@ -75,11 +78,16 @@ class RunRecording(Attendant):
 
     def take(self, items: Sequence[Item]) -> None:
         """Record unrolls, unless too many wait already; any thread may call this."""
-        for item in items if self._begun is not None else ():
+        if self._begun is None:
+            return
+        if self._waiting.qsize() >= MOST_WAITING:
+            self._left_out += len(items)
+            return
+        for item in items:
             assert isinstance(item, Unroll)  # as `RecordingConfig.check` says
             if self._thread is None:
                 self._guarded(partial(self._add, item))
-            elif self._waiting.qsize() < MOST_WAITING:
+            else:
                 self._waiting.put(item)
 
     def saved(self, updates: int) -> None:
@@ -90,7 +98,8 @@ class RunRecording(Attendant):
         if self._thread is not None:
             self._waiting.put(None)
             self._thread.join()
-        if isinstance(error, FencedError):  # another learner records under that name
+        if _goes_on(error) and self._begun is not None:  # a successor begins the recording anew
+            self._begun[1].abandon()
             self._begun = None
         self._guarded(self._finish)
 
@@ -103,7 +112,7 @@ class RunRecording(Attendant):
             return
         episodes, writer = self._begun
         for episode in episodes.add(unroll):
-            writer.add(episode)
+            writer.add(episode if self._knows_probabilities else episode._replace(log_probabilities=None))
             self._recorded += 1
         self._steps_left -= unroll.header.env_steps
         if self._steps_left <= 0:
@@ -116,7 +125,7 @@ class RunRecording(Attendant):
             raise DataError("no episode has ended in unrolls that follow one another")
         path = self._begun[1].finish()
         self._begun = None
-        log.info("%d episodes are recorded: %s", self._recorded, path)
+        log.info("%d episodes are recorded, %d unrolls left out: %s", self._recorded, self._left_out, path)
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Do what may fail, after which the recording is over."""
@@ -129,6 +138,13 @@ class RunRecording(Attendant):
             assert self._begun is not None
             self._begun[1].abandon()
             self._begun = None
+
+
+def _goes_on(error: BaseException | None) -> bool:
+    """Return whether the run goes on with another learner: after an outage, or a fault that is none of distrl's."""
+    return isinstance(error, Exception) and (
+        isinstance(error, MemoryBackendError) or not isinstance(error, DistrlError)
+    )
 
 
 def recording(

@@ -197,7 +197,8 @@ class _Rows:
         if (rows := np.flatnonzero(lacks if may_lack is None else lacks & ~may_lack)).size:
             raise self.error(f"row {self.at(rows[0])} has no {name!r}; fill it, or remove the episode")
         try:
-            return np.asarray((column.fill_null(0) if column.null_count else column).to_numpy()).astype(dtype)
+            numbers = column.cast("int8") if column.type == "bool" else column
+            return np.asarray((numbers.fill_null(0) if numbers.null_count else numbers).to_numpy()).astype(dtype)
         except (ValueError, TypeError, NotImplementedError) as error:
             raise self.error(f"column {name!r} is not of numbers: {one_line(error)}") from error
 
@@ -336,6 +337,10 @@ def _opened(name: str) -> _File:
     return file
 
 
+ROWS_TOGETHER = 100_000
+"""Rows in a group of a Parquet file, of which two are in memory when it is read."""
+
+
 class TableWriter:
     """See `EpisodeWriter`: a table with the default columns of `ColumnsConfig`.
 
@@ -393,7 +398,7 @@ class TableWriter:
         if self._path.suffix == ".csv":
             csv.write_csv(_exact(table), content)
         else:
-            parquet.write_table(table, content)
+            parquet.write_table(table, content, row_group_size=ROWS_TOGETHER)
         try:
             put_file(self._path, content.getvalue())
         except OSError as error:

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -18,7 +19,7 @@ from distrl.actors.other_environments import make_others
 from distrl.actors.policy import Policy
 from distrl.actors.published_evaluator import PublishedEvaluator
 from distrl.config import RunConfig
-from distrl.data.filling import recorded
+from distrl.data.filling import with_data
 from distrl.data.run_recording import recording
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import DistrlError, StalledError
@@ -143,10 +144,8 @@ def run_deterministic(
     bundle = backend.weights.get_bundle()
     assert bundle is not None  # prepare has just put it
     with _Closing(notice) as cleanup:
-        if config.data is None:
-            batches, own = _of_actor(parts, backend, bundle, stop, notice, cleanup)
-        else:
-            batches, own = recorded(parts, stop)
+        of_actor = partial(_of_actor, parts, backend, bundle, stop, notice, cleanup)
+        batches, own = with_data(parts, of_actor, stop) if config.data.sets else of_actor()
         if config.evaluation.every_env_steps is not None:
             # Environments and a policy of its own, so that it changes nothing of the training.
             apart = VectorEnvironment(config.environment, config.evaluation.environments_used)

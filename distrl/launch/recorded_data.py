@@ -20,27 +20,20 @@ def fitted(loaded: LoadedConfig, spec: EnvSpec) -> tuple[LoadedConfig, str | Non
         ConfigError: A data set cannot be read, or does not fit the environment or the run.
     """
     config = loaded.config
-    if config.data is None:
+    if not config.data.sets:
         return loaded, None
-    parameters = config.algorithm.replay_parameters
-    assert parameters is not None  # as `DataConfig.check` says
     asked = config.model_dump(mode="json", exclude_unset=True, include={*RunConfig.model_fields})
     names = ", ".join(each.name for each in config.data.sets)
     request = {"config": asked, "spec": spec.to_json()}
     function = "distrl.launch.recorded_data:measure"
     found = answer_of(function, request, f"data set {names}", MEASURE_S)
-    unroll_steps = found["rows"] * config.actors.unroll_length_steps
-    replay = {
-        "capacity_steps": _held_unrolls(found, unroll_steps) * unroll_steps,
-        "min_size_steps": 1,
-        "samples_per_insert": None,
-        "checkpoint": parameters.sampler.kind != "uniform",  # a resumed run reads the data again
-    }
-    section = config.algorithm.model_dump(mode="json", exclude_unset=True)
-    section["replay"] = {**section.get("replay", {}), **replay}
     note = f"data: {found['episodes']:,} episodes, {found['steps']:,} steps of {names}"
     if found["memory_steps"] is not None:
-        note += f", {replay['capacity_steps']:,} of them in memory at a time"
+        note += f", {found['replay']['capacity_steps']:,} of them in memory at a time"
+    if not config.learns_from_data:  # the settings are of the actors and their memory
+        return loaded, note
+    section, replay = config.algorithm.model_dump(mode="json", exclude_unset=True), found["replay"]
+    section["replay"] = {**section.get("replay", {}), **replay}
     # In one column for each row: a preset's many rows would be empty where there are few episodes.
     loaded = loaded.with_values({"actors": {"environments": found["rows"]}}, "data")
     return loaded.with_algorithm(section, {f"algorithm.replay.{name}": "data" for name in replay}), note
@@ -87,11 +80,10 @@ def measure(request: Mapping[str, Any], parent: Parent) -> None:
     from distrl.data.playing import Playing  # here: it brings gymnasium, and the parent is the command line
 
     playing = Playing(RunConfig.model_validate(request["config"]), EnvSpec.from_json(request["spec"]))
-    blocks = playing.fitting()
     parent.say(
         episodes=playing.episodes,
         steps=playing.steps,
-        unrolls=blocks.count,
-        rows=blocks.rows,
+        rows=playing.blocks.rows,
+        replay=playing.replay,
         memory_steps=playing.memory_steps,
     )

@@ -1,6 +1,7 @@
 """Hop 6: makes batches of the stream's items: unrolls side by side, or gradients in order.
 
-`learner/rounds.py` makes those of synchronous gradient actors, `learner/replay_batches.py` those of a replay memory.
+`learner/rounds.py` makes those of synchronous gradient actors, `learner/replay_batches.py` those of a replay memory,
+`learner/recorded_batches.py` those of recorded data, `learner/mixed_batches.py` those of both.
 """
 
 from collections.abc import Callable
@@ -71,7 +72,7 @@ class Trained(NamedTuple):
 
 
 class Batches(Protocol):
-    """A source of the learner's batches, on its thread: `Collected` or `ReplayBatches`.
+    """A source of the learner's batches, on its thread: `Collected`, `ReplayBatches`, `RecordedBatches` or such.
 
     Attributes:
         measured_as: Name under which the time of `collect` counts.
@@ -80,7 +81,9 @@ class Batches(Protocol):
     """
 
     measured_as: str
-    progressed_at: float
+
+    @property
+    def progressed_at(self) -> float: ...
 
     @property
     def activity(self) -> str: ...

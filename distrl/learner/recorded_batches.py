@@ -10,14 +10,13 @@ import numpy as np
 from distrl.learner.attendants.attendant import Attendant
 from distrl.learner.batches import LearnerBatch, Trained
 from distrl.learner.prefetch import Prefetch
-from distrl.learner.replay_set_up import draw_seeds
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.ledger import EntryOutcome
 from distrl.memory_backend.registry import Registry
 from distrl.metrics.counters import Waits
 from distrl.metrics.phrases import READING
 from distrl.replay.memory import Replay
-from distrl.types import DEMONSTRATIONS, Unroll
+from distrl.types import DEMONSTRATIONS, Batch, Unroll
 
 PUBLISH_EVERY_UPDATES = 100
 """Nothing acts with the weights but evaluations, which choose among those that are published."""
@@ -27,6 +26,11 @@ AHEAD_UNROLLS = 8
 
 LOOK_EVERY_S, POLL_S = 0.5, 0.1
 """Seconds between two looks whether the run is paused: while it trains, and while it is."""
+
+
+def marked(batch: Batch, mark: float) -> Batch:
+    """Return the batch with `DEMONSTRATIONS`, 1 or 0 of all steps."""
+    return batch._replace(extras={**batch.extras, DEMONSTRATIONS: np.full_like(batch.rewards, mark)})
 
 
 class Used:
@@ -84,13 +88,20 @@ class RecordedBatches:
         self.progressed_at = 0.0
 
     @property
+    def reads(self) -> bool:
+        """Whether there is data that has not been read."""
+        return self._read < self._first + self._count
+
+    @property
     def activity(self) -> str:
         """Reading, with the share that has been read; then training."""
-        share = (self._read - self._first) / self._count
-        return "training" if share >= 1.0 else f"{READING}: {share:.0%}"
+        return f"{READING}: {(self._read - self._first) / self._count:.0%}" if self.reads else "training"
 
-    def collect(self) -> LearnerBatch | None:
+    def collect(self, items: int | None = None) -> LearnerBatch | None:
         """Return a sampled batch; None if a stop was requested while the data was read.
+
+        Args:
+            items: Their number; None: `size`.
 
         Raises:
             DataError: The data cannot be read any more.
@@ -104,11 +115,10 @@ class RecordedBatches:
                 self._read += 1
                 self.progressed_at = time.monotonic()
         with self._waits.measure("sample"):
-            sample = self._replay.sample(self._size, self._state.progress)
+            sample = self._replay.sample(items or self._size, self._state.progress)
         publish = (self._state.updates + 1) % PUBLISH_EVERY_UPDATES == 0
-        extras = {**sample.batch.extras, DEMONSTRATIONS: np.ones_like(sample.batch.rewards)}
         return LearnerBatch(
-            sample.batch._replace(extras=extras),
+            marked(sample.batch, 1.0),
             lags_updates=[],
             receipts=(Used(sample.steps),),
             publish=publish,
@@ -169,11 +179,11 @@ class Reseeding(Attendant):
     """Seeds the memory's draws anew after each checkpoint, so that a resumed run draws what this one does.
 
     Args:
-        seed: The run's.
+        seeds: Returns those of a learner that begins after so many updates.
     """
 
-    def __init__(self, replay: Replay, seed: int) -> None:
-        self._replay, self._seed = replay, seed
+    def __init__(self, replay: Replay, seeds: Callable[[int], np.random.SeedSequence]) -> None:
+        self._replay, self._seeds = replay, seeds
 
     def saved(self, updates: int) -> None:
-        self._replay.reseed(draw_seeds(self._seed, updates))
+        self._replay.reseed(self._seeds(updates))

@@ -80,9 +80,14 @@ def make_replay(
     return Replay(parameters, schema, discount=discount, seeds=seeds, goal=goal, masks=masks, refills=refills)
 
 
-def draw_seeds(seed: int, updates: int) -> np.random.SeedSequence:
-    """Return the seeds of a replay memory's draws, of a learner that begins after so many updates."""
-    return np.random.SeedSequence(seed, spawn_key=(2, updates))  # (1, ...) are the actors'
+def draw_seeds(seed: int, updates: int, memory: int = 0) -> np.random.SeedSequence:
+    """Return the seeds of a replay memory's draws, of a learner that begins after so many updates.
+
+    Args:
+        memory: Number of the memory, of a run with several.
+    """
+    # (1, ...) are the actors', (3, ...) those of evaluations, (5,) those of masks.
+    return np.random.SeedSequence(seed, spawn_key=(2, updates, memory) if memory else (2, updates))
 
 
 def fitting_replay(parameters: ReplayParameters, schema: UnrollSchema, batch_size: int, *, check: bool = True) -> str:
@@ -179,7 +184,7 @@ def is_saved(config: RunConfig) -> bool:
 
 def empty_replay_note(config: RunConfig, checkpoints: Path, updates: int) -> str | None:
     """Return a message if a run resumes from the checkpoint of `updates` with an empty replay memory; else None."""
-    if config.algorithm.replay_parameters is None or config.data is not None or not updates:
+    if config.algorithm.replay_parameters is None or config.learns_from_data or not updates:
         return None
     if not is_saved(config):
         why = "checkpoints do not hold it; algorithm.replay.checkpoint=true saves it from now on"

@@ -11,6 +11,8 @@ NO_EPISODE = "no episode finished yet"
 COMPILING = "compiling the update"
 READING = "reading the data"
 """Beginning of the learner's state while its first update takes long."""
+PRETRAINING = "pretraining"
+"""Beginning of its state while it learns from recorded steps alone, before those of its actors."""
 UNKNOWN = "\u2013"  # an en dash in place of a number
 HUGE = 1e15
 """Size from which on a number has few digits."""

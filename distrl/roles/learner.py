@@ -1,8 +1,10 @@
 """The learner role: joins a run, builds or restores the networks, and trains until done or asked to stop."""
 
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,8 +54,8 @@ class LearnerRole(JoinedRole):
         own = is_directory_of(run_dir, description.run_id, description.launch)
         place = Place(run_dir, own, description.start.update, description.start.back)
         parts = prepare(description.config, description.spec, place, description.run_id, self._backend)
-        make = self._of_actors if description.config.data is None else self._of_data
-        batches, beside = make(parts, cleanup)
+        of_actors = partial(self._of_actors, parts, cleanup)
+        batches, beside = self._with_data(parts, of_actors) if parts.config.data.sets else of_actors()
         self._session = Session(parts, batches, self._backend.registry.add_snapshot, self._stop.is_set, beside)
         try:
             reason = self._session.run()
@@ -83,11 +85,13 @@ class LearnerRole(JoinedRole):
         assert self._session is not None  # it collects
         return self._session.waits_on()
 
-    def _of_data(self, parts: "Parts", cleanup: ExitStack) -> "tuple[Batches, list[Attendant]]":
-        """Return batches of the run's data, and the attendants that go with them."""
-        from distrl.data.filling import recorded
+    def _with_data(
+        self, parts: "Parts", of_actors: "Callable[[], tuple[Batches, list[Attendant]]]"
+    ) -> "tuple[Batches, list[Attendant]]":
+        """Return batches with recorded items, and the attendants that go with them."""
+        from distrl.data.filling import with_data
 
-        return recorded(parts, self._stop.is_set)
+        return with_data(parts, of_actors, self._stop.is_set)
 
     def _report(self, problem: str) -> None:
         """Put a problem with which the learner goes on into its heartbeat."""

@@ -16,6 +16,7 @@ from distrl.memory_backend.records import (
     blocked_share,
     rates_while_paused,
 )
+from distrl.metrics.phrases import PRETRAINING, READING
 from distrl.metrics.snapshot import Snapshot, number
 from distrl.runs.summary import duration
 
@@ -105,6 +106,11 @@ class Reading:
         """Whether the run is about to end: it is to stop, or waits for its last evaluation."""
         return self.control.stop is not None or any(role.state == AWAITS_EVALUATION for role in self.roles)
 
+    @property
+    def pretrains(self) -> bool:
+        """Whether the learner reads data, or learns from it alone: unrolls of actors are not awaited yet."""
+        return any(role.role == "learner" and role.state.startswith((READING, PRETRAINING)) for role in self.roles)
+
     def verdict(self, *, has_redis: bool = True) -> Verdict:
         """Judge the run: it is stalled without new steps, with a silent role, or if its Redis is unreachable.
 
@@ -118,7 +124,7 @@ class Reading:
         if has_redis and self.problem is None:
             if any(age_s > SILENT_FOR_S for age_s in self.ages_s):
                 return Verdict("stalled")
-            if (still_s := self._without_steps_s) >= STALLED_S:
+            if (still_s := self._without_steps_s) >= STALLED_S and not self.pretrains:
                 return Verdict("stalled", f"No new environment steps for {duration(still_s)}")
         now, earlier = self.present_rate, self._rates[:-NEWEST]
         if now is not None and len(earlier) >= EARLIER and now < SLOW_SHARE * (before := statistics.median(earlier)):

@@ -9,6 +9,7 @@ from distrl.config import RunConfig
 from distrl.config.algorithms import ALGORITHMS
 from distrl.errors import ConfigError
 from distrl.types import ArraySpec, Batch, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec, MultiDiscreteSpec
+from tests.algorithms.recorded import with_data
 
 T, N = 4, 8
 VECTOR = {"observation": ArraySpec((3,), "float32")}
@@ -33,13 +34,15 @@ def configured(name, network=None, curiosity=None, seed=1, **algorithm):
     section = ALGORITHMS[name]()
     sized = {"batch_size": N if section.replay_parameters else 2}
     return RunConfig.model_validate(
-        {
-            "algorithm": {"name": name, "curiosity": curiosity, **QUICK.get(name, {}), **algorithm},
-            "network": {"middleware_parameters": SMALL, **(network or {})},
-            "actors": {"environments": 4, "unroll_length_steps": T},
-            "learner": {} if section.rounds else sized,
-            "seed": seed,
-        }
+        with_data(
+            {
+                "algorithm": {"name": name, "curiosity": curiosity, **QUICK.get(name, {}), **algorithm},
+                "network": {"middleware_parameters": SMALL, **(network or {})},
+                "actors": {"environments": 4, "unroll_length_steps": T},
+                "learner": {} if section.rounds else sized,
+                "seed": seed,
+            }
+        )
     )
 
 

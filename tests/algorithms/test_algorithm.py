@@ -22,6 +22,7 @@ from distrl.types import (
     UnrollHeader,
 )
 from tests.algorithms.one_of_each_kind import others_in_long
+from tests.algorithms.recorded import with_data
 from tests.traces import traces
 
 SPEC = EnvSpec(id="toy", observations={"observation": ArraySpec((2,), "float32")}, actions={"action": DiscreteSpec(2)})
@@ -118,6 +119,7 @@ def test_an_algorithm_knows_its_sections_and_the_size_of_a_batch():
         unroll_length_steps=20,
         sequences_per_batch=30,
         replicas=1,
+        learns_from_data=False,
     )
 
 
@@ -127,7 +129,8 @@ def of_algorithm(name, **tree):
         "r2d2": {"middleware_parameters": {"kind": "lstm", "number_of_lstm_cells": 4}},
         "trpo": {"use_separate_networks_per_head": True},
     }.get(name, {})
-    return RunConfig.model_validate({"algorithm": {"name": name}, **tree, "network": tree.get("network", {}) | needed})
+    given = {"algorithm": {"name": name}, **tree, "network": tree.get("network", {}) | needed}
+    return RunConfig.model_validate(with_data(given))
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

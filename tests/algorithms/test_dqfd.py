@@ -67,7 +67,7 @@ def twin(networks, batch):
     return {name: np.mean(rows) for name, rows in sums.items()}, errors
 
 
-@pytest.mark.row("H15")
+@pytest.mark.row("H15", "T20")
 def test_the_loss_is_that_of_a_slow_twin():
     """One step, n steps and the margin, the last only of demonstrated steps, which have a bonus in their priorities."""
     algorithm, networks = make(demonstration_bonus=3.0)

@@ -17,6 +17,7 @@ from distrl.types import (
     MultiDiscreteSpec,
 )
 from tests.algorithms.curious import actions_of
+from tests.algorithms.recorded import with_data
 from tests.algorithms.states import assert_same, restore, states
 from tests.traces import traces
 
@@ -41,7 +42,7 @@ def make(name, actions=CHOICE, network=None, **algorithm):
         "actors": {"unroll_length_steps": T},
         "seed": 3,
     }
-    algorithm = make_algorithm(RunConfig.model_validate(tree))
+    algorithm = make_algorithm(RunConfig.model_validate(with_data(tree)))
     networks = algorithm.build(EnvSpec("x", OBSERVATIONS, actions))
     rng = np.random.default_rng(5)
     for variable in networks["main"].online.model.trainable_variables:  # a policy that is not nearly uniform
@@ -217,4 +218,4 @@ def test_a_restored_marwil_goes_on_bit_by_bit():
 )
 def test_settings_without_effect_are_refused(name, settings, message):
     with pytest.raises(ValueError, match=message):
-        RunConfig.model_validate({"algorithm": {"name": name, **settings}})
+        RunConfig.model_validate(with_data({"algorithm": {"name": name, **settings}}))

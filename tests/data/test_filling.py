@@ -68,7 +68,8 @@ def test_a_killed_run_ends_with_the_weights_of_one_that_went_on(recorded, config
         rows=1,
         algorithm={"name": "dqn", "replay": {"sampler": {"kind": sampler}}},
         network=SMALL,
-        data={"sets": "test/random", "memory_steps": memory_steps, "samples_per_insert": 1.0},
+        data={"sets": "test/random"}
+        | ({"memory_steps": memory_steps, "samples_per_insert": 1.0} if memory_steps else {}),
         checkpoint={"every_s": None, "every_updates": 2, "keep": 9},
         learner={"batch_size": 5},
         launch={"mode": "here"},
@@ -90,6 +91,59 @@ def test_a_killed_run_ends_with_the_weights_of_one_that_went_on(recorded, config
         train(run, after, 9)
         found = arrays(after)
         assert all(np.array_equal(array, found[name]) for name, array in whole.items())
+
+
+def test_a_run_of_data_alone_goes_on_with_actors(recorded, config, tmp_path):
+    """Its optimizer and counters go on, without further first updates; from then on actors' steps are counted."""
+    recorded()
+    given = {"network": SMALL, "learner": {"batch_size": 5}, "launch": {"mode": "here"}}
+    train(config(**given), tmp_path, 4)
+    optimizer = "main.optimizer", "optimizer/iteration"
+    assert arrays(tmp_path)[optimizer] == 4
+    replay = {"capacity_steps": 48, "min_size_steps": 12, "samples_per_insert": 4.0}
+    online = {"algorithm": {"name": "dqn", "replay": replay}, "data": {"sets": "test/random", "share": 0.5}}
+    online["data"]["pretrain_updates"] = 4
+    snapshot, backend = train(config(**given | online), tmp_path, 6)
+    assert arrays(tmp_path)[optimizer] == 6
+    ledger = backend.ledger.counts()
+    assert (ledger.imbalance, ledger.stored) == (0, ledger.produced)
+    assert snapshot["env_steps"] - snapshot["replay_steps"] == 4 * 5  # recorded steps that updates have used
+
+
+@pytest.mark.row("G12", "G32")
+def test_a_run_with_actors_resumes_exactly_and_counts_their_steps_alone(recorded, config, tmp_path):
+    """Two updates of demonstrations, then heat-up, then both; the memory of the actors' steps is in the checkpoint."""
+    recorded()
+    run = config(
+        algorithm={
+            "name": "dqfd",
+            "n_step_weight": 0.0,
+            "replay": {
+                "capacity_steps": 48,
+                "min_size_steps": 20,
+                "samples_per_insert": 4.0,
+                "item": {"kind": "transition"},
+                "sampler": {"kind": "uniform"},
+            },
+        },
+        data={"sets": "test/random", "share": 0.5, "pretrain_updates": 2},
+        network=SMALL,
+        checkpoint={"every_s": None, "every_updates": 3},
+        learner={"batch_size": 5},
+    )
+    snapshot, backend = train(run, tmp_path / "whole", 8)
+    ledger = backend.ledger.counts()
+    assert (ledger.imbalance, ledger.dropped["stale"], ledger.stored, ledger.in_flight) == (0, 0, ledger.produced, 0)
+    # 30 sampled steps of six live batches are due from 7.5 steps over 20 on; an unroll has at most 12.
+    assert 20 < snapshot["env_steps"] == snapshot["trained_steps"] <= 39
+    assert (snapshot["sampled_steps"], snapshot["updates"]) == (30, 8)
+    assert snapshot["margin_loss"] > 0.0
+    for first in (2, 3):  # in the middle of the heat-up, and after a live batch
+        train(run, tmp_path / f"from{first}", first)
+        train(run, tmp_path / f"from{first}", 8)
+    one, other, early = (arrays(tmp_path / name) for name in ("whole", "from3", "from2"))
+    assert one.keys() == other.keys() == early.keys()
+    assert all(np.array_equal(array, other[name]) for name, array in one.items())
 
 
 def test_a_paused_run_waits(recorded, config, tmp_path):
@@ -236,11 +290,26 @@ def test_the_environment_that_reads_data_is_made_with_its_own_devices(config, mo
         ({"algorithm": {"name": "impala"}}, "data: algorithm impala learns from unrolls of its own policy; choose one"),
         ({"algorithm": {"name": "acer"}}, "data: algorithm acer learns from actions whose probabilities it knows"),
         (
-            {"launch": {"mode": "here"}, "data": None, "actors": {"count": 1}},
+            {"launch": {"mode": "here"}, "data": {}, "actors": {"count": 1}},
             "launch.mode: here has an actor of its own",
         ),
-        ({"launch": {"mode": "processes"}, "data": None}, "launch.mode: processes needs actors.count >= 1, or data"),
+        ({"launch": {"mode": "processes"}, "data": {}}, "launch.mode: processes needs actors.count >= 1, or data"),
         ({"data": {"sets": [{"name": "a", "columns": "coach"}]}}, "columns are of a table, FILE.csv or FILE.parquet"),
+        (
+            {"data": {"sets": "a", "share": 0.01}, "learner": {"batch_size": 32}},
+            r"data.share: 0.01 beside 32 items of actors \(learner.batch_size\) is less than one .* at least 0.0303",
+        ),
+        ({"data": {"sets": "a", "share": 1.0}}, "less than 1"),
+        (
+            {"data": {"sets": "a", "pretrain_updates": 5}},
+            "pretrain_updates: 5 come before items of actors, and without",
+        ),
+        ({"algorithm": {"name": "impala"}, "data": {"sets": "a", "share": 0.5}}, "data: algorithm impala learns from"),
+        (
+            {"algorithm": {"name": "bc"}, "data": {"sets": "a", "share": 0.5}},
+            "algorithm.name: bc imitates recorded actions, and would imitate itself; learn from data alone: --data",
+        ),
+        ({"algorithm": {"name": "bc"}, "data": {}}, "algorithm.name: bc imitates recorded actions"),
     ],
 )
 def test_settings_that_contradict_data(config, sections, line):
@@ -251,5 +320,10 @@ def test_settings_that_contradict_data(config, sections, line):
 def test_a_run_that_learns_from_data_is_processes_unless_it_is_here(config):
     assert not config().deterministic
     assert config(launch={"mode": "here"}).deterministic
-    assert config(data=None).deterministic
+    assert config(data={}).deterministic
     assert config().started_actors == 0
+    beside = {"sets": "test/random", "share": 0.5}
+    assert config(data=beside).deterministic  # with an actor of its own
+    run = config(data=beside, actors={"count": 2}, learner={"batch_size": 8})
+    assert (run.deterministic, run.learns_from_data, run.started_actors) == (False, False, 2)
+    assert (run.batch_size, run.sequences_per_batch, run.algorithm_context.sequences_per_batch) == (8, 16, 16)

@@ -1,19 +1,21 @@
 """A training that is recorded: the data set holds what its actors did, and no failure reaches the learner."""
 
+import threading
+
 import numpy as np
 import pytest
 
 from distrl.data.minari_sets import MinariEpisodes, MinariWriter, path_of
 from distrl.data.playing import Playing, spaces_of
-from distrl.data.run_recording import MOST_WAITING, RunRecording
+from distrl.data.run_recording import MOST_WAITING, RunRecording, begun
 from distrl.data.unroll_episodes import UnrollEpisodes
-from distrl.errors import DistrlError, FencedError, NonFiniteError
+from distrl.errors import DistrlError, FencedError, NonFiniteError, OutageError
 from tests.data.logged_env import LOG
 from tests.data.test_playing import spec_of
 from tests.data.trained_here import train
 
 SMALL = {"middleware_parameters": {"scheme": [4]}}
-HERE = {"algorithm": {"name": "impala"}, "data": None, "network": SMALL, "learner": {"batch_size": 1}}
+HERE = {"algorithm": {"name": "impala"}, "data": {}, "network": SMALL, "learner": {"batch_size": 1}}
 
 
 def read(name):
@@ -55,7 +57,7 @@ def recording(recorded, config):
     recorded()
     run, told = config(), []
     unrolls = [*Playing(run, spec_of(run)).unrolls({})]
-    threaded = config(algorithm={"name": "impala"}, data=None, actors={"count": 2}, recording={"name": "test/beside"})
+    threaded = config(algorithm={"name": "impala"}, data={}, actors={"count": 2}, recording={"name": "test/beside"})
     made = RunRecording(threaded, spec_of(run), told.append)
     made.begin()
     return made, unrolls, told
@@ -64,8 +66,7 @@ def recording(recorded, config):
 @pytest.mark.parametrize("error", [None, NonFiniteError("a loss"), KeyboardInterrupt()])
 def test_a_thread_records(recording, config, error):
     made, unrolls, told = recording
-    assert len(unrolls) <= MOST_WAITING
-    made.take(unrolls)
+    made.take(unrolls)  # as many together as a batch has
     made.close(error)
     made.take(unrolls)  # of the feed, which ends later
     joining = UnrollEpisodes(spec_of(config()), spaces_of(config().environment))
@@ -86,11 +87,43 @@ def test_a_failure_costs_a_line(recording, tmp_path, monkeypatch):
     assert [path.name for path in (tmp_path / "minari" / "test").iterdir()] == ["random-v0"]
 
 
-def test_a_learner_that_has_a_successor_leaves_the_name_to_it(recording, tmp_path):
+@pytest.mark.parametrize("error", [FencedError("another learner"), OutageError("Redis is gone"), ValueError("a fault")])
+def test_a_learner_that_has_a_successor_leaves_the_name_to_it(recording, config, tmp_path, error):
+    """Also if the successor has begun before, and other starts try the name."""
     made, unrolls, told = recording
     made.take(unrolls)
-    made.close(FencedError("another learner"))
+    run = config(algorithm={"name": "impala"}, data={}, actors={"count": 2}, recording={"name": "test/beside"})
+    successor = RunRecording(run, spec_of(run), told.append)
+    successor.begin()
+    begun(run, spec_of(run))[1].abandon()
+    successor.take(unrolls)
+    made.close(error)
     assert ((tmp_path / "minari" / "test" / "beside-v0").exists(), told) == (False, [])
+    successor.close(None)
+    assert (len(read("test/beside")) > 0, told) == (True, [])
+    assert {path.name for path in (tmp_path / "minari" / "test").iterdir()} == {"random-v0", "beside-v0"}
+
+
+def test_a_recording_that_falls_behind_leaves_unrolls_out(recording, caplog):
+    caplog.set_level("INFO")
+    made, unrolls, told = recording
+    made._thread.join(0)  # it waits for unrolls
+    goes_on = threading.Event()
+    add = made._add
+    made._add = lambda unroll: goes_on.wait() and add(unroll)
+    while made._waiting.qsize() < MOST_WAITING:
+        made.take(unrolls[:1])
+    made.take(unrolls)
+    goes_on.set()
+    made.close(None)
+    assert f"{len(unrolls)} unrolls left out" in caplog.text + "".join(told)
+
+
+@pytest.mark.parametrize("kind", ["greedy", "boltzmann"])
+def test_probabilities_that_are_not_known_are_not_recorded(config, tmp_path, kind):
+    sections = {**HERE, "algorithm": {"name": "dqn"}, "exploration": {"kind": kind}, "recording": {"name": "test/all"}}
+    train(config(**sections), tmp_path, 20)
+    assert {episode.log_probabilities is None for episode in read("test/all")} == {kind == "greedy"}
 
 
 @pytest.mark.parametrize(
@@ -103,12 +136,12 @@ def test_a_learner_that_has_a_successor_leaves_the_name_to_it(recording, tmp_pat
 )
 def test_settings_that_cannot_be_recorded(config, sections, line):
     with pytest.raises(ValueError, match=line):
-        config(**{"data": None, "algorithm": {"name": "impala"}, **sections, "recording": {"name": "x"}})
+        config(**{"data": {}, "algorithm": {"name": "impala"}, **sections, "recording": {"name": "x"}})
 
 
 def test_preprocessed_observations_are_refused(config):
     run = config(
-        data=None,
+        data={},
         algorithm={"name": "impala"},
         environment={"preprocessing": [{"step": "clip", "of": "reward", "low": -1}]},
         recording={"name": "x"},

@@ -1,16 +1,21 @@
-"""CartPole from recorded steps alone, by way of the replay memory: an expert's, and random ones."""
+"""CartPole from recorded steps, by way of the replay memory: an expert's, and random ones; and beside an actor's."""
+
+import json
 
 import gymnasium
 import numpy as np
 import pytest
 
+import distrl
 from distrl.algorithms import make_algorithm
 from distrl.config import RunConfig
 from distrl.config.schedules import Progress
 from distrl.networks.actions.joint import ActionSelector
 from distrl.replay.memory import Replay
+from distrl.terminal.console import QuietView
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader
 from distrl.unroll_schema import UnrollSchema
+from tests.algorithms.recorded import with_data
 
 EPISODES, STEPS = 10, 500
 SPEC = EnvSpec("CartPole-v1", {"observation": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(2)})
@@ -89,7 +94,7 @@ def learned(unroll, updates, **algorithm):
         "actors": {"count": 1, "environments": episodes, "unroll_length_steps": steps},
         "seed": 1,
     }
-    config = RunConfig.model_validate(tree)
+    config = RunConfig.model_validate(with_data(tree))
     made = make_algorithm(config)
     networks = made.build(SPEC)
     replay = Replay(
@@ -113,6 +118,48 @@ def test_ten_episodes_of_an_expert_are_enough_to_balance():
     ones = np.ones(choices.shape, np.float32)
     unroll = recorded(observations, choices, ones, ones == 0.0, ones == 1.0)
     assert play(learned(unroll, 600, name="bc"), seed=100)[2].mean() >= 475.0
+
+
+def write_table(path, observations, choices):
+    """Write whole episodes side by side as a table of `data.sets`, none of which has terminated."""
+    steps = [
+        [episode, *observations[step, episode], choices[step, episode], 1, step == STEPS - 1]
+        for episode in range(EPISODES)
+        for step in range(STEPS)
+    ]
+    names = ",".join(f"observation_{number}" for number in range(4))
+    np.savetxt(path, steps, "%.9g", ",", header=f"episode,{names},action,reward,truncated", comments="")
+
+
+def steps_to_balance(run_dir, seed, *sets):
+    """Train with one actor in this process until an evaluation's mean return is 195; return environment steps."""
+    sets = (
+        *("actors.count=0", f"seed={seed}", "stop={evaluation_return: 195, env_steps: 40000}"),
+        *("evaluation.every_env_steps=500", "evaluation.episodes=10", *sets),
+    )
+    summary = distrl.train(
+        distrl.load("cartpole-dqn", sets=sets), run_dir=run_dir, view=QuietView(run_dir, lambda text: None)
+    )
+    assert (summary.exit_code, summary.imbalance) == (0, 0)
+    return summary.env_steps
+
+
+@pytest.mark.row("G32")
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_demonstrations_save_environment_steps(tmp_path):
+    """20 episodes of an expert beside an actor's, and the same settings without them; for each of three seeds."""
+    for name, seed in (("one", 0), ("other", EPISODES)):
+        observations, choices, _ = play(expert, seed)
+        write_table(tmp_path / f"{name}.csv", observations, choices)
+    sets = [{"name": str(tmp_path / f"{name}.csv"), "columns": {"terminated": None}} for name in ("one", "other")]
+    demonstrations = (
+        *("algorithm.name=dqfd", "algorithm.n_step_weight=0", "algorithm.replay.sampler={kind: uniform}"),
+        f"data={json.dumps({'sets': sets, 'share': 0.2, 'pretrain_updates': 500})}",
+    )
+    for seed in (1, 2, 3):
+        alone = steps_to_balance(tmp_path / f"dqn-{seed}", seed)
+        assert steps_to_balance(tmp_path / f"dqfd-{seed}", seed, *demonstrations) < alone
 
 
 @pytest.mark.long

@@ -23,6 +23,10 @@ def awaiting_evaluation():
     return [RoleStatus("learner", 0, 1, "h", 5, AWAITS_EVALUATION, at=1000.0)]
 
 
+def pretraining():
+    return [RoleStatus("learner", 0, 1, "h", 5, "pretraining: 1 of 2 updates", at=1000.0)]
+
+
 def steady(rate, count, start=0, steps=100):
     return [
         {"wall_s": 5.0 * (start + at), "env_steps": steps * (start + at), "env_steps_per_s": rate}
@@ -43,6 +47,7 @@ def steady(rate, count, start=0, steps=100):
         (reading_of(*steady(100.0, 3), since_s=119.0), "healthy"),
         (reading_of(*steady(100.0, 3), since_s=120.0), "stalled"),  # a learner that waits for unrolls
         (reading_of(*steady(100.0, 3), since_s=500.0, roles=awaiting_evaluation()), "stopping"),
+        (reading_of(*steady(100.0, 3), since_s=500.0, roles=pretraining()), "healthy"),
         (reading_of(roles=silent_for(14.0)), "healthy"),
         (reading_of(roles=silent_for(1.0, 16.0)), "stalled"),
         (reading_of(*steady(100.0, 20), *steady(49.0, 5, 20)), "slow"),

@@ -102,7 +102,10 @@ def record(
 def _keyboard(environment: "VectorEnvironment", keys: str | None) -> "Keyboard":
     from distrl.data.keyboard import Keyboard
 
-    return Keyboard(environment, None if keys is None else parse_mapping(keys, "--keys"))
+    given = None if keys is None else parse_mapping(keys, "--keys")
+    if given == {}:
+        raise ConfigError("--keys {} has no key; write --keys '{left: 0, right: 1}', or leave it out")
+    return Keyboard(environment, given)
 
 
 def _recording(
@@ -188,7 +191,6 @@ def show(
     from distrl.data.summary import summary
 
     config = _config(name, env, columns)
-    assert config.data is not None
     found = summary(opened(config.data.sets[0], spaces_of(config.environment)))
     echo(json.dumps(found, indent=2) if as_json else _text(found))
 

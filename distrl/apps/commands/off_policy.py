@@ -82,7 +82,8 @@ def estimate(
     columns = {} if options.columns is None else {"columns": parse(options.columns, "--columns")}
     data = validated(DataConfig, {"sets": [{"name": options.data, **columns}]}, {"sets": "--data"})
     fits_behaviour = options.behaviour is not None
-    wanted = Wanted(names, options.discount, epsilon, fits_behaviour, options.interval, seed)
+    needs_all = options.estimator is not None
+    wanted = Wanted(names, options.discount, epsilon, fits_behaviour, options.interval, seed, needs_all)
     evaluation = OffPolicy(directory, checkpoint, run_config(directory), data, wanted)
     _, interrupted = collect(evaluation.play(), evaluation.episodes, "episodes")
     found: list[Estimate] = []
@@ -124,6 +125,9 @@ def _text(report: Mapping[str, Any]) -> str:
     heading = f"{'95 % interval':<22}" if has_intervals else ""
     lines.append(f"  estimator  {'value':>10}  {heading}effective episodes")
     for each in report["estimates"]:
+        if each["problem"] is not None:
+            lines.append(f"  {each['estimator']:<9}  {'–':>10}  {each['problem']}")
+            continue
         bounds = f"{each['low']:.4g} … {each['high']:.4g}" if has_intervals else ""
         weighed = known(each["effective_episodes"], "{:,.1f}".format, "–")
         lines.append(

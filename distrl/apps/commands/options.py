@@ -138,7 +138,9 @@ class Layers:
     ] = None
     data: Annotated[
         str | None,
-        typer.Option("--data", metavar="NAME|FILE", help="Learn from these recorded episodes; with --actors 0."),
+        typer.Option(
+            "--data", metavar="NAME|FILE", help="Learn from these recorded episodes; with --actors 0 or data.share."
+        ),
     ] = None
     record: Annotated[
         str | None,

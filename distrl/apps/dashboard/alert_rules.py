@@ -37,7 +37,7 @@ class RunReading:
         started: Launch, in seconds since 1970.
         ended: End of a run that has ended, in seconds since 1970; the launch of other runs.
         snapshot: Newest numbers of a running run; those of the summary of one that has ended.
-        paused: Also while it stops.
+        paused: Also while it stops, and while it pretrains.
         ages_s: Name of a role -> age of its newest heartbeat in seconds.
         restarts: Number of restarts of roles.
         problem: Why the numbers are out of date, or the damage.

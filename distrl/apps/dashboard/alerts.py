@@ -91,7 +91,7 @@ def _live(look: Reading) -> dict[str, Any]:
     restarts = max(int(amount(look.latest, "restarts")), sum(max(role.incarnation - 1, 0) for role in look.roles))
     return {
         "snapshot": _texts_shown(look.latest),
-        "paused": look.control.paused or look.stops,
+        "paused": look.control.paused or look.stops or look.pretrains,
         "ages_s": dict(zip((role.name for role in look.roles), look.ages_s, strict=True)),
         "restarts": restarts,
         "problem": None if look.problem is None else _shown(look.problem),

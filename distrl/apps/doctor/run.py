@@ -198,6 +198,8 @@ def _progress(before: Reading, now: Reading, stall_timeout_s: float) -> Finding:
         return Finding("ok", "progress", f"{rate:,.1f} unrolls/s; {verdict(now.latest)}", ADVICE.get(bottleneck, ""))
     if now.control.paused or now.control.stop is not None:
         return Finding("ok", "progress", "none, as asked")
+    if now.pretrains:
+        return Finding("ok", "progress", f"unrolls are not awaited yet; {role_states(_rows(now.roles))}")
     age_s = max((role.last_step_age_s for role in now.roles if role.role == "learner"), default=0.0)
     queue = "unrolls wait for the learner" if now.counts.queued else "the learner waits for unrolls"
     told = f"no unroll was used in {BETWEEN_S:g} s; {queue}; {role_states(_rows(now.roles))}"

@@ -116,6 +116,10 @@ class ExternalAlgorithmParameters(AlgorithmSection):
         """Numbers that operators may change while a run trains -> meaning; none until the class has been imported."""
         return {name: number.meaning for name, number in (self.declared or Declared()).live.items()}
 
+    def with_replay(self, parameters: ReplayParameters) -> Self:
+        declared = (self.declared or Declared()).model_copy(update={"replay": parameters})
+        return self.model_copy(update={"declared": declared})
+
     def check(self, context: AlgorithmContext) -> None:
         super().check(context)
         for name, number in (self.declared or Declared()).live.items():

@@ -1,6 +1,6 @@
 """Parameters of algorithms that learn from recorded steps, without acting in between: imitation and offline learning.
 
-Their batches are those of a replay memory, so that each of them also goes on from what its own actors record.
+Their batches are those of a replay memory, so that each of them but `bc` also goes on from what its own actors record.
 """
 
 from typing import ClassVar, Literal
@@ -56,6 +56,11 @@ class BcParameters(ImitationSection):
         return False
 
     def check(self, context: AlgorithmContext) -> None:
+        if not context.learns_from_data:
+            raise ValueError(
+                "algorithm.name: bc imitates recorded actions, and would imitate itself; learn from data alone: --data "
+                "NAME --actors 0"
+            )
         if self.curiosity is not None:
             raise ValueError("algorithm.curiosity: bc learns from actions and not from rewards; leave it out")
         super().check(context)
@@ -227,7 +232,7 @@ class DqfdParameters(DqnSection):
     All steps of `data.sets` are demonstrations, and have the margin; those of actors are not. Set
     `network.l2_regularization` for the paper's fourth loss.
 
-    Use it on an expert's steps, then go on with actors by `--init-from`.
+    Use it with actors and a share of an expert's steps (`data.share`).
     """
 
     implementation: ClassVar[str] = "distrl.algorithms.dqfd:Dqfd"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -76,6 +76,10 @@ class AlgorithmSection(Section):
     def replay_parameters(self) -> ReplayParameters | None:
         """The replay memory's parameters; None for algorithms that learn from the stream."""
         return getattr(self, "replay", None)
+
+    def with_replay(self, parameters: ReplayParameters) -> Self:
+        """Return the section with other parameters of the replay memory."""
+        return self.model_copy(update={"replay": parameters})
 
     @property
     def masked_head(self) -> str | None:
@@ -171,8 +175,9 @@ class AlgorithmContext:
         network: The section `network`.
         seed: Root of all randomness.
         unroll_length_steps: T.
-        sequences_per_batch: N: unrolls in a batch x environments of an actor; of a replay memory, what is sampled.
+        sequences_per_batch: N, as of `RunConfig`: unrolls in a batch x environments of an actor, or items.
         replicas: Devices that share every batch.
+        learns_from_data: Whether recorded episodes take the place of actors.
     """
 
     parameters: AlgorithmSection
@@ -181,3 +186,4 @@ class AlgorithmContext:
     unroll_length_steps: int
     sequences_per_batch: int
     replicas: int
+    learns_from_data: bool

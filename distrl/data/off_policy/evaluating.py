@@ -32,15 +32,18 @@ class Estimate(NamedTuple):
     """An estimate of the discounted return.
 
     Attributes:
+        value: None: there is a problem.
         low, high: Bounds of the 95 % interval; None: none was wanted.
         effective_episodes: See `estimators.effective_episodes`; None: the estimator weighs no episodes.
+        problem: Why it cannot be calculated; None: it can.
     """
 
     estimator: str
-    value: float
-    low: float | None
-    high: float | None
-    effective_episodes: float | None
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    effective_episodes: float | None = None
+    problem: str | None = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class Wanted:
         discount: None: the algorithm's.
         epsilon: Probability of a random action at every step; None: `evaluation.epsilon` of the run.
         fits_behaviour: Fit the policy that acted, in place of recorded probabilities.
+        needs_all: Whether an estimate that cannot be calculated is an error.
     """
 
     estimators: Sequence[str] = ESTIMATORS
@@ -60,6 +64,7 @@ class Wanted:
     fits_behaviour: bool = False
     interval: bool = False
     seed: int = 0
+    needs_all: bool = True
 
 
 class OffPolicy:
@@ -134,7 +139,7 @@ class OffPolicy:
         """Yield the estimates one after the other, once everything has been played.
 
         Raises:
-            DataError: One cannot be calculated from this data.
+            DataError: One cannot be calculated from this data, and all are needed.
         """
         wanted, (rewards, lengths, terminated, log_behaviour) = self._wanted, self.recorded
         discounts = np.full(len(rewards), self.discount)
@@ -161,12 +166,13 @@ class OffPolicy:
         }
         effective = estimators.effective_episodes(logged)
         for name in wanted.estimators:
-            if name in ("ips", "wis") and not effective:
-                raise DataError(f"{name}: the policy would have acted in none of the episodes as it was recorded")
-            with np.errstate(over="ignore", invalid="ignore"):
-                terms = make[name]()
-            if not np.isfinite(terms.totals).all():
-                raise DataError(f"{name}: the weights of episodes exceed all numbers; set --estimator wis,dm,fqe")
+            try:
+                terms = _finite(name, make[name], effective)
+            except DataError as error:
+                if wanted.needs_all:
+                    raise
+                yield Estimate(name, problem=str(error))
+                continue
             low, high = self._interval(terms)
             yield Estimate(name, estimators.value(terms), low, high, effective if name in WEIGHTED else None)
 
@@ -175,3 +181,18 @@ class OffPolicy:
         if not self._wanted.interval:
             return None, None
         return estimators.interval(terms, np.random.default_rng(self._seeds[3]))
+
+
+def _finite(name: str, make: Callable[[], Terms], effective: float) -> Terms:
+    """Return the terms of an estimator.
+
+    Raises:
+        DataError: No episode has a weight, or one is too large.
+    """
+    if name in ("ips", "wis") and not effective:
+        raise DataError(f"{name}: the policy would have acted in none of the episodes as it was recorded")
+    with np.errstate(over="ignore", invalid="ignore"):
+        terms = make()
+    if not np.isfinite(terms.totals).all():
+        raise DataError(f"{name}: the weights of episodes exceed all numbers; set --estimator wis,dm,fqe")
+    return terms

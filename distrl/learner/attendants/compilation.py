@@ -12,6 +12,7 @@ from distrl.config.schedules import Progress
 from distrl.errors import one_line
 from distrl.learner.attendants.attendant import Attendant
 from distrl.learner.preparation import Parts
+from distrl.learner.recorded_batches import marked
 from distrl.memory_backend.joining import stack
 from distrl.networks.framework import backend as numeric_backend
 from distrl.replay.masks import BootstrapMasks
@@ -65,7 +66,8 @@ def blank_batch(config: RunConfig, schema: UnrollSchema, bootstrap: Bootstrap | 
     masks = None if bootstrap is None else BootstrapMasks(*bootstrap, seeds)
     replay = Replay(small, schema, discount=1.0, seeds=seeds, masks=masks)
     replay.insert(unroll)
-    return replay.sample(config.batch_size, Progress()).batch
+    batch = replay.sample(config.sequences_per_batch, Progress()).batch
+    return marked(batch, 0.0) if config.data.sets else batch
 
 
 def _blank_unroll(schema: UnrollSchema) -> Unroll:

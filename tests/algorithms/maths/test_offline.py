@@ -59,7 +59,7 @@ def test_the_gap_is_that_of_a_slow_twin():
     np.testing.assert_allclose(conservative_gap(forbidden, np.array(0, "int32")), 0.0, atol=1e-6)
 
 
-@pytest.mark.row("H15")
+@pytest.mark.row("H15", "G32")
 def test_the_margin_by_hand():
     """Q = [1, 1.2], the expert chose 0, margin .5: max(1, 1.7) - 1 = .7."""
     found = margin_loss(np.array([1.0, 1.2], "float32"), np.array(0, "int32"), 0.5)

@@ -146,6 +146,13 @@ def test_a_run_that_stands_still_is_told_what_it_waits_for(look, queued, age_s, 
     assert "5:00" in progress.advice
 
 
+def test_a_learner_that_pretrains_awaits_no_unrolls(look):
+    state = "pretraining: 9 of 100 updates"
+    still = look(roles=[replace(LEARNER, state=state, last_step_age_s=0.1), *ACTORS])
+    words = f"unrolls are not awaited yet; learner {state}, 2 actors acting"
+    assert told(still, later(still, trained=10))[-1] == ("ok", "progress", words)
+
+
 def test_two_looks_at_a_run(monkeypatch):
     loaded = load(preset="cartpole-impala")
     backend = connect("local:", "r1", QueueCaps(entries=8, bytes=1000), name="test", give_up_s=1.0)
