@@ -61,7 +61,7 @@ def described(descr="'<f4'", shape="(0,)"):
 
 def archive(*members, compression=zipfile.ZIP_STORED):
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", compression) as file:
+    with zipfile.ZipFile(buffer, "w", compression, compresslevel=1) as file:
         for name, content in members:
             file.writestr(name, content)
     return buffer.getvalue()

@@ -2,7 +2,6 @@ import json
 
 import pytest
 import yaml
-from jsonschema import Draft202012Validator
 
 from distrl.apps.config import reference
 from distrl.apps.config.configuration import load
@@ -13,6 +12,8 @@ from distrl.config.presets import preset_names, preset_tree
 
 @pytest.fixture(scope="module")
 def validator():
+    from jsonschema import Draft202012Validator  # four seconds, which every process would spend that collects tests
+
     Draft202012Validator.check_schema(reference.schema())
     return Draft202012Validator(reference.schema())
 
