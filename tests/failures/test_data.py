@@ -170,4 +170,5 @@ def test_data_that_goes_while_it_is_read_ends_the_run(start_run, command_here, t
     (tmp_path / "going-v0").rename(tmp_path / "elsewhere")
     summary = run.finish()
     assert (run.process.returncode, summary.exit_code, summary.restarts) == (2, 2, 0)
-    assert re.match(rf"data set {tmp_path}/going-v0(: episode \d+)? cannot be read: .+$", summary.error), summary.error
+    reason = rf"learner: data set {tmp_path}/going-v0(: episode \d+)? cannot be read: .+$"
+    assert re.match(reason, summary.error), summary.error
