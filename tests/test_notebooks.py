@@ -50,6 +50,10 @@ assert len(pictures) == 2
 runs = list((folder / "rates").glob("000?/summary.json"))
 assert len(runs) == 4 and len(pictures) == 1
 """,
+    "learn_from_data": """
+assert copy.metrics["evaluation_mean_return"][-1] > 150 and summary.mean_return_100 >= 200
+assert run.summary.best_evaluation_return > 50 and len(pictures) == 1
+""",
     "export_and_serve": """
 assert episode_return > 400
 assert answer == {"actions": [1, 0]}

@@ -23,13 +23,14 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 LOCKS = {
     "train": {"cpu", "ray", "atari", "mujoco", "compression", "plot", "dashboard"},
-    "gpu": {"gpu", "ray", "atari", "mujoco", "compression", "plot", "dashboard"},
+    "gpu": {"gpu", "ray", "atari", "mujoco", "compression", "plot", "dashboard", "data"},
+    "learner": {"cpu", "ray", "atari", "mujoco", "compression", "plot", "dashboard", "data"},
     "actor": {"compression"},
     "environments": {"atari", "mujoco", "compression"},
     "dashboard": {"dashboard"},
     "bundle": {"jax"},
     "dev": {"cpu", "jax", "ray", "atari", "mujoco", "envpool", "gym", "dm-control", "minatar", "compression", "plot"}
-    | {"tune", "wandb", "mlflow", "dashboard", "dev", "s3", "gcs", "azure"},
+    | {"tune", "wandb", "mlflow", "data", "dashboard", "dev", "s3", "gcs", "azure"},
 }
 ACCELERATOR = re.compile(r"nvidia|cuda|torch|triton|jax-cuda")
 ACCELERATED = {"gpu", "bundle"}

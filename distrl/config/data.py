@@ -28,10 +28,10 @@ class ColumnsConfig(Section):
 
     observation: ColumnNames = ("observation_*",)
     """Columns of the observation's numbers, in order; `*` stands for any text, and such columns are taken in the order
-    of the table."""
+    of the table. In Parquet, one column may have lists of all of them."""
     action: ColumnNames | None = None
-    """Columns of the action: one for a choice, one for each number of an action that is a vector. null: `action`, or
-    `action_*` in a table that has no such column."""
+    """Columns of the action: one for a choice, one for each number of an action that is a vector, or one with lists of
+    these. null: `action`, or `action_*` in a table that has no such column."""
     reward: str = "reward"
     episode: str = "episode"
     """A column whose value changes where another episode begins."""

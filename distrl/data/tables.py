@@ -147,9 +147,10 @@ class TableEpisodes:
             names += found or [self._known(pattern)]
         if space.shape is None:
             raise DataError(f"data set {self.name}: a table has one array of numbers as {what}, not {space}")
-        if len(names) != math.prod(space.shape):
+        of_lists = self._file.lists.issuperset(names)
+        if len(names) != (1 if of_lists else math.prod(space.shape)):
             raise DataError(f"data set {self.name}: {len(names)} columns are no {what} of {space}; set columns.{what}")
-        return _Columns(names, space.shape, dtype)
+        return _Columns(names, space.shape, dtype, of_lists)
 
     def _known(self, name: str) -> str:
         if name not in self._file.names:
@@ -159,11 +160,12 @@ class TableEpisodes:
 
 
 class _Columns(NamedTuple):
-    """Columns that make one array of each row, of this shape."""
+    """Columns that make one array of each row, of this shape: one for each number, or one whose values are lists."""
 
     names: list[str]
     shape: tuple[int, ...]
     dtype: Any
+    of_lists: bool
 
 
 class _Marks(NamedTuple):
@@ -187,8 +189,21 @@ class _Rows:
 
     def numbers(self, columns: _Columns) -> Array:
         """Return columns as arrays, [rows, *shape]."""
-        found = np.stack([self.column(name, columns.dtype) for name in columns.names], axis=1)
+        if columns.of_lists:
+            found = self._numbers_of_lists(columns.names[0], math.prod(columns.shape)).astype(columns.dtype)
+        else:
+            found = np.stack([self.column(name, columns.dtype) for name in columns.names], axis=1)
         return found.reshape(-1, *columns.shape)
+
+    def _numbers_of_lists(self, name: str, length: int) -> Array:
+        """Return the numbers of a column of lists, one list after the other; each must have this length."""
+        from pyarrow.compute import list_flatten, list_value_length
+
+        column = self._table.column(name)
+        lengths = list_value_length(column).fill_null(0).to_numpy()
+        if (rows := np.flatnonzero(lengths != length)).size:
+            raise self.error(f"{name!r} of row {self.at(rows[0])} has {lengths[rows[0]]} numbers, not {length}")
+        return np.asarray(list_flatten(column).to_numpy())
 
     def column(self, name: str, dtype: Any, *, may_lack: BoolArray | None = None) -> Array:
         """Return a column; rows that may lack a value have 0 then."""
@@ -246,10 +261,12 @@ class _File(Protocol):
 
     Attributes:
         names: Of the columns.
+        lists: Names of columns whose values are lists.
         count: Of the rows.
     """
 
     names: list[str]
+    lists: frozenset[str]
     count: int
 
     def parts(self, names: Sequence[str]) -> "Iterator[tuple[int, Table]]":
@@ -261,6 +278,8 @@ class _File(Protocol):
 
 class _Csv:
     """A CSV file, in memory as a whole."""
+
+    lists = frozenset[str]()
 
     def __init__(self, name: str) -> None:
         from pyarrow import csv
@@ -283,12 +302,15 @@ class _Parquet:
     """
 
     def __init__(self, name: str) -> None:
-        from pyarrow import parquet
+        from pyarrow import parquet, types
 
         self._name, self._unchanged = name, Unchanged(name, Path(name))
         self._file = parquet.ParquetFile(name)
         described = self._file.metadata
-        self.names, self.count = self._file.schema_arrow.names, described.num_rows
+        schema = self._file.schema_arrow
+        self.names, self.count = schema.names, described.num_rows
+        is_list = (types.is_list, types.is_large_list, types.is_fixed_size_list)
+        self.lists = frozenset(field.name for field in schema if any(fits(field.type) for fits in is_list))
         groups = [described.row_group(group).num_rows for group in range(described.num_row_groups)]
         self._begins = np.cumsum([0, *groups]).tolist()
         self._kept = lru_cache(maxsize=2)(self._group)

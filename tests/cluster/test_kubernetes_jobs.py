@@ -418,6 +418,22 @@ def test_the_plan_counts_the_pods_of_the_release(api, tmp_path):
     assert not api.requests
 
 
+def test_a_job_that_learns_from_data_has_no_actors(api, tmp_path):
+    sets = ("actors.count=0", "algorithm.name=dqn", "data.sets=/runs/recorded-v0")
+    plan = KubernetesJobs().plan(job(tmp_path, *sets))
+    assert {need.role for need in plan.roles} == {"learner", "redis", "dashboard"}
+    target, record = KubernetesJobs(), submitted(tmp_path, *sets)
+    put_pod(api, "learner", "job-learner-1", {"phase": "Running"})
+    with pytest.raises(
+        ConfigError, match=r"^job has no Deployment of actors: it learns from data, or that was deleted$"
+    ):
+        target.scale(record, 2, force=False)
+    put_dashboard(api)
+    target.stop(record, now=False)
+    ((_, command),) = api.executed
+    assert command[1] == "stop"
+
+
 @pytest.mark.long
 def test_the_plan_names_the_images_of_learner_and_actors(api, tmp_path):
     plan = KubernetesJobs().plan(job(tmp_path, "environment.id=ALE/Pong-v5", "kubernetes.values.images.registry=r.io"))

@@ -1,10 +1,14 @@
 """CSV and Parquet files: the rows become episodes, or one line says what is wrong."""
 
+import re
 import resource
+from pathlib import Path
 
+import h5py
 import numpy as np
 import pyarrow
 import pytest
+import yaml
 from gymnasium.spaces import Box, Dict, Discrete, Text
 from pyarrow import parquet
 
@@ -12,6 +16,7 @@ from distrl.config.data import DataSetConfig
 from distrl.data.episodes import DataError, Episode, Spaces
 from distrl.data.opening import new_set, opened
 
+PAGE = Path(__file__).parents[2] / "docs/coming_from.md"
 CHOICE = Spaces(Box(-9.0, 9.0, (2,)), Discrete(3, start=1), 1, 3)
 VECTOR = Spaces(Box(-9.0, 9.0, (2,)), Box(-1.0, 1.0, (2,)), 1, None)
 ROWS = """observation_0,observation_1,action,reward,episode,terminated,truncated
@@ -76,6 +81,55 @@ def test_parquet_with_named_columns_and_vectors(tmp_path):
     (episode,) = read(given, VECTOR)
     assert episode.observations.tolist() == [[2, 0], [3, 1], [3, 1]]
     assert (episode.actions.tolist(), episode.actions.dtype) == ([[0.5, 1.0], [-0.5, -1.0]], np.float32)
+
+
+def test_a_column_of_lists_as_rllib_writes_it(tmp_path):
+    """Ray's tensors of one shape are lists in the file, also of actions; an episode that is cut off loses its end."""
+    wide = pyarrow.large_list(pyarrow.float32())
+
+    def write(*observations):
+        columns = {
+            "eps_id": ["a", "a", "b", "b"],
+            "obs": pyarrow.array(observations, wide),
+            "actions": pyarrow.array([[0.5, 1.0], [-0.5, -1.0], [0.0, 0.25], [0.0, 0.0]], wide),
+            "rewards": [1.0, 2.0, 3.0, 4.0],
+            "new_obs": pyarrow.array([[9.0, 9.0]] * 4, wide),
+            "terminateds": [False, True, False, False],
+            "truncateds": [False, False, False, True],
+        }
+        parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
+
+    (block,) = re.findall(r"```yaml\n(data:.*?rllib.parquet.*?)```", PAGE.read_text(), re.DOTALL)
+    (given,) = yaml.safe_load(block)["data"]["sets"]
+    given["name"] = str(tmp_path / "t.parquet")
+    write([0.0, 1.0], [2.0, 3.0], [4.0, 5.0], [6.0, 7.0])
+    first, second = read(given, VECTOR)
+    assert first.observations.tolist() == [[0, 1], [2, 3], [2, 3]]
+    assert (first.actions.tolist(), first.actions.dtype) == ([[0.5, 1.0], [-0.5, -1.0]], np.float32)
+    assert (second.observations.tolist(), second.rewards.tolist()) == ([[4, 5], [6, 7]], [3.0])
+    for broken, length in (([2.0], 1), (None, 0)):
+        write([0.0, 1.0], broken, [4.0, 5.0], [6.0, 7.0])
+        with pytest.raises(DataError, match=rf"'obs' of row 2 has {length} numbers, not 2$"):
+            read(given, VECTOR)
+
+
+def test_a_dump_of_d3rlpy_becomes_a_table_by_the_lines_of_the_documentation(tmp_path, monkeypatch):
+    page = PAGE.read_text()
+    (lines,) = re.findall(r"```python norun: tests/data/test_tables.py[^\n]*\n(.*?)```", page, re.DOTALL)
+    (columns,) = re.findall(r"The columns of `steps.parquet` are `(.*?)`", page)
+    episodes = (([[0, 1], [2, 3]], [[1], [2]], [[0.5], [1.5]], True), ([[4, 5], [6, 7]], [[3], [1]], [[1], [2]], False))
+    with h5py.File(tmp_path / "d3rlpy.h5", "w") as dump:  # as d3rlpy 2 writes it
+        dump["num_episodes"] = len(episodes)
+        for number, episode in enumerate(episodes):
+            for name, values in zip(("observations", "actions", "rewards", "terminated"), episode, strict=True):
+                dump[f"{name}_{number}"] = values
+    monkeypatch.chdir(tmp_path)
+    exec(lines, {})
+    first, second = read({"name": "steps.parquet", "columns": yaml.safe_load(columns)})
+    assert (first.observations.tolist(), first.actions.tolist()) == ([[0, 1], [2, 3], [2, 3]], [1, 2])
+    assert (first.rewards.tolist(), first.terminated) == ([0.5, 1.5], True)
+    assert (second.observations.tolist(), second.actions.tolist()) == ([[4, 5], [6, 7]], [3])
+    assert second.terminated is False
 
 
 @pytest.mark.row("D139")

@@ -141,6 +141,10 @@ def test_a_template_that_draws_at_random_is_found(action):
         ),
         ({"autoscaling": {"enabled": True}}, "autoscaling.enabled needs autoscaling.prometheusAddress"),
         (
+            {"autoscaling": {"enabled": True, "prometheusAddress": "http://p"}, "actors": {"replicas": 0}},
+            "autoscaling.enabled has no use with actors.replicas: 0",
+        ),
+        (
             {"autoscaling": {"enabled": True, "prometheusAddress": "http://p"}, "dashboard": {"enabled": False}},
             "and dashboard.enabled: true, which exports distrl_actors_wanted",
         ),
@@ -207,6 +211,42 @@ def test_a_learner_with_gpus_has_the_image_and_the_configuration_for_them(mode, 
 def test_an_image_that_is_named_is_also_that_of_gpus():
     found = objects_in(rendered({"learner": {"gpus": 1}, "images": {"learner": {"repository": "a/b", "tag": "c"}}}))
     assert [p["containers"][0]["image"] for m, p in _pods(found) if component_of(m) == "learner"] == ["a/b:c"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_run_that_learns_from_data_has_a_volume_and_no_actors(mode, tmp_path):
+    volumes = {
+        "env": [{"name": "MINARI_DATASETS_PATH", "value": "/data"}],
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "recorded", "readOnly": True}}],
+        "volumeMounts": [{"name": "data", "mountPath": "/data", "readOnly": True}],
+    }
+    config = {
+        "environment": {"id": "CartPole-v1"},
+        "algorithm": {"name": "dqn"},
+        "data": {"sets": ["cartpole/expert", "/data/steps.parquet"]},
+        **({"actors": {"count": 0}} if mode == "ray" else {}),
+    }
+    none, pods = {"actors": {"replicas": 0}}, {"learner": volumes}
+    values = {
+        "mode": mode,
+        "run": {"config": config},
+        "monitoring": {"rules": {"enabled": True}},
+        **({"ray": none | volumes} if mode == "ray" else none | pods),
+    }
+    found = objects_in(rendered(values))
+    assert problems(found, values) == []
+    assert not [name_of(each) for each in found if component_of(each["metadata"]) == "actor"]
+    (job := tmp_path / "job.yaml").write_text(yaml.safe_dump(_job(found)))
+    started = load(file=job, sets=["launch.start_actors=false"] if mode == "pods" else []).config
+    assert (started.learns_from_data, started.deterministic, started.actors.count) == (True, False, 0)
+    if mode == "ray":
+        (ray,) = (each for each in found if each["kind"] == "RayJob")
+        groups = {group["groupName"]: group["replicas"] for group in ray["spec"]["rayClusterSpec"]["workerGroupSpecs"]}
+        assert groups == {"learner": 1, "actors": 0}
+    # No alert that no actor is up.
+    (rules,) = (each for each in found if each["kind"] == "PrometheusRule")
+    (alert,) = (rule for rule in rules["spec"]["groups"][0]["rules"] if rule["alert"] == "DistrlNoActors")
+    assert alert["expr"].endswith(" == 0 and on () vector(0) > 0")
 
 
 @pytest.mark.parametrize(("gpus", "replicas"), [(0, 2), (1, 1), (4, 4)])

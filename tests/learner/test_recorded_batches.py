@@ -48,6 +48,16 @@ def test_an_unroll_is_replaced_whenever_updates_have_used_so_many_steps():
     assert other.state_arrays()["ring/rewards"].tolist() == replay.state_arrays()["ring/rewards"].tolist()
 
 
+@pytest.mark.row("D138")
+def test_a_memory_that_holds_all_of_the_data_is_frozen():
+    state, unrolls = LearnerState(run_id="r"), numbered()
+    batches, replay = batches_of(unrolls, state)
+    for _ in range(20):
+        update(batches, state)
+        assert sorted(drawn(replay)) == [0, 1, 2]
+    assert next(unrolls).rewards.tolist() == [[3]]  # nothing more was read
+
+
 def test_a_stop_ends_the_reading():
     read = []
     unrolls = (read.append(number) or unroll_of([[number]]) for number in itertools.count())

@@ -91,12 +91,14 @@ def _check_paths(config: Configuration) -> None:
         )
     store, weights = config.checkpoint.store or "", config.learner.init_from or ""
     for name, path, other in (
-        ("checkpoint.store", store.removeprefix("file://"), "a bucket"),
-        ("learner.init_from", weights.removeprefix("file://"), "a run in a data store"),
+        ("checkpoint.store", store.removeprefix("file://"), "a bucket, or "),
+        ("learner.init_from", weights.removeprefix("file://"), "a run in a data store, or "),
+        *(("data.sets", each.name, "") for each in config.data.sets),
+        ("recording.name", config.recording.name or "", ""),
     ):
         if path.startswith("/") and not any(Path(path).is_relative_to(folder) for folder in _mounted(config)):
             raise ConfigError(
-                f"{name}: {path} is a path of this host; name {other}, or a path in the learner's Pod: below /runs, "
+                f"{name}: {path} is a path of this host; name {other}a path in the learner's Pod: below /runs, "
                 "which is its claim, or a mountPath of kubernetes.values.learner.volumeMounts"
             )
 
@@ -132,6 +134,18 @@ def notes_on_store(config: Configuration) -> Iterator[str]:
         yield (
             f"kubernetes.values name no credentials of {store} ({', '.join(_CREDENTIALS)}): the learner has those of "
             "its node alone"
+        )
+
+
+def notes_on_data(config: Configuration) -> Iterator[str]:
+    """Yield a line if a data set is read from a folder of the learner's Pod, or written to it, that no value names."""
+    sets = [*(each.name for each in config.data.sets), *filter(None, [config.recording.name])]
+    names = [name for name in sets if not name.startswith("/")]
+    variables = [each.get("name") for each in at(config.kubernetes.values, "learner.env") or []]
+    if names and "MINARI_DATASETS_PATH" not in variables:
+        yield (
+            f"data set {names[0]} is one of MINARI_DATASETS_PATH in the learner's image, or ~/.minari/datasets in its "
+            "Pod; set the variable in kubernetes.values.learner.env, and mount a volume there"
         )
 
 

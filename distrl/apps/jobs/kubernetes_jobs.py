@@ -129,7 +129,9 @@ class KubernetesJobs:
                 f"actors: {actors} is more than this run may have, {most} (actors.max_count); if you mean it: distrl "
                 f"scale {actors} --force"
             )
-        self._set_pods(record, pods_for(actors, int(record.handle(_PER_POD))))
+        pods = pods_for(actors, int(record.handle(_PER_POD)))
+        if not self._set_pods(record, pods):
+            raise ConfigError(f"{record.run_id} has no Deployment of actors: it learns from data, or that was deleted")
 
     def autoscale(self, record: JobRecord, least: int | None, most: int | None, *, off: bool) -> None:
         """Send the bounds to the run; KEDA follows its number."""
@@ -185,12 +187,13 @@ class KubernetesJobs:
         command = ["distrl", request, "--redis-url", url, "--run-id", record.run_id, *words]
         kubernetes.execute(place, ready[0]["metadata"]["name"], DASHBOARD, command)
 
-    def _set_pods(self, record: JobRecord, replicas: int) -> None:
+    def _set_pods(self, record: JobRecord, replicas: int) -> bool:
+        """Set the number of the actors' Pods; return False if there is no Deployment of them."""
         place, selector = _place(record), of_release(record.run_id, ACTOR)
         found = kubernetes.listed(place, _APPS, "deployments", labelSelector=selector)
-        if not found:
-            raise ConfigError(f"{record.run_id}: its actors' Deployment is gone")
-        kubernetes.scale(place, found[0]["metadata"]["name"], replicas)
+        for deployment in found:
+            kubernetes.scale(place, deployment["metadata"]["name"], replicas)
+        return bool(found)
 
     def _require_not_over(self, record: JobRecord) -> State:
         """Return the state.

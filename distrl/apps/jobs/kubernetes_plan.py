@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from distrl.apps.config.kubernetes import at
-from distrl.apps.jobs.kubernetes_checks import notes_on_store
+from distrl.apps.jobs.kubernetes_checks import notes_on_data, notes_on_store
 from distrl.apps.jobs.kubernetes_commands import rendered
 from distrl.apps.jobs.kubernetes_pods import Pods, pods_in
 from distrl.apps.jobs.kubernetes_values import (
@@ -44,7 +44,7 @@ def plan_of(job: Job) -> Plan:
         disk=_disk(release),
         code="of the images " + ", ".join(dict.fromkeys(each.image for each in pods if each.component in _TRAINING)),
         unprotected=[*_unprotected(job, release.values, masked_values)],
-        notes=[*notes_on_store(job.config), *_notes_on_code(job)],
+        notes=[*notes_on_store(job.config), *notes_on_data(job.config), *_notes_on_code(job)],
         files={
             "values.yaml": yaml.safe_dump(shown, sort_keys=True, allow_unicode=True, width=120),
             "manifests.yaml": manifests,

@@ -91,7 +91,7 @@ def made_scripts(job: Job) -> Scripts:
         slurm=config.slurm,
         learner_cpus=cores_beside_actors(config),
         gpus=max(need.gpus for need in role_needs(config)),
-        alone=not config.actors.count,
+        alone=config.deterministic,
         listen=not config.memory.reachable,
         end_s=config.end_s,
         variables={name: os.path.abspath(os.environ[name]) for name in _FILE_VARIABLES if os.environ.get(name)},
@@ -108,7 +108,7 @@ def _on_cluster(config: RunConfig, job: Job) -> RunConfig:
     """
     if config.launch.launcher != "process":
         raise ConfigError(f"launch.launcher: {config.launch.launcher} has no use with --on slurm; leave it out")
-    if not config.actors.count:
+    if config.deterministic:
         return config
     url = config.memory.url
     if url is None:

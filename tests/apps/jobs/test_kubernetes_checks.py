@@ -1,10 +1,11 @@
 import pytest
 
 from distrl.apps.config.configuration import load
-from distrl.apps.jobs.kubernetes_checks import check_config, notes_on_store, pod_bounds, pods_for
+from distrl.apps.jobs.kubernetes_checks import check_config, notes_on_data, notes_on_store, pod_bounds, pods_for
 from distrl.errors import ConfigError
 
 STORE = "checkpoint.store=s3://bucket/runs"
+LEARNS = ("actors.count=0", "algorithm.name=dqn")
 TO_STORE = "kubernetes.values.networkPolicy.extraEgress=[{ports: [{port: 443}]}]"
 
 
@@ -44,6 +45,11 @@ TO_STORE = "kubernetes.values.networkPolicy.extraEgress=[{ports: [{port: 443}]}]
             "checkpoint.store_give_up_s: 1740.5 is more than 1740: the end of the learner's Pod may take twice that",
         ),
         (["memory.listen=auto"], "memory.listen has no use with --on kubernetes"),
+        (
+            [*LEARNS, "data.sets=[cartpole/expert, /home/me/steps.csv]"],
+            "data.sets: /home/me/steps.csv is a path of this host; name a path in the learner's Pod: below /runs,",
+        ),
+        (["algorithm.name=dqn", "recording.name=/home/me/set"], "recording.name: /home/me/set is a path of this host"),
     ],
 )
 def test_what_cannot_run_there_is_refused(sets, message):
@@ -69,10 +75,25 @@ def test_a_store_that_pods_reach_needs_credentials():
         ["learner.init_from=/runs/old@best", "checkpoint.store=file:///runs/copies"],
         ["learner.init_from=/mine/old", "kubernetes.values.learner={volumeMounts: [{name: m, mountPath: /mine}]}"],
         ["learner.init_from=s3://bucket/runs/old"],
+        [
+            *LEARNS,
+            "data.sets=/data/steps.csv",
+            "kubernetes.values.learner={volumeMounts: [{name: d, mountPath: /data}]}",
+        ],
     ],
 )
 def test_paths_in_the_pod_are_taken(sets):
     check_config(load(sets=sets).config)
+
+
+def test_data_sets_by_name_need_a_folder_in_the_pod():
+    named, folder = "data.sets=[/runs/set, cartpole/expert]", "[{name: MINARI_DATASETS_PATH, value: /data}]"
+    (note,) = notes_on_data(load(sets=[*LEARNS, named]).config)
+    assert note.startswith("data set cartpole/expert is one of MINARI_DATASETS_PATH in the learner's image, or ")
+    (note,) = notes_on_data(load(sets=["algorithm.name=dqn", "recording.name=cartpole/all"]).config)
+    assert note.startswith("data set cartpole/all is one of MINARI_DATASETS_PATH in")
+    for sets in ([named, f"kubernetes.values.learner.env={folder}"], ["data.sets=/runs/set"]):
+        assert not [*notes_on_data(load(sets=[*LEARNS, *sets]).config)]
 
 
 def test_other_users_of_redis_are_named_for_all_roles():

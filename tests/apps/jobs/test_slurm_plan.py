@@ -59,6 +59,12 @@ def test_one_process_has_no_actors():
     assert found.unprotected == []
 
 
+def test_a_run_that_learns_from_data_has_no_actors_and_is_reached_from_other_hosts():
+    found = plan("actors.count=0", "algorithm={name: dqn}", "data.sets=/shared/steps.csv")
+    assert ([*found.files], found.available) == (["learner.sbatch"], f"learner {START}")
+    assert "--dated --no-actors --set memory.listen=auto\n" in found.files["learner.sbatch"]
+
+
 def test_variables_that_slurm_keeps_are_named(monkeypatch):
     monkeypatch.setenv("DISTRL_ENV_TOKEN", "t")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "k")
