@@ -11,7 +11,7 @@ from distrl.config.exploration import tells_probabilities
 from distrl.data.episodes import DataError, EpisodeWriter
 from distrl.data.opening import new_set
 from distrl.data.playing import spaces_of
-from distrl.data.unroll_episodes import UnrollEpisodes
+from distrl.data.unroll_episodes import OPEN_BYTES, UnrollEpisodes
 from distrl.errors import ConfigError, DistrlError, MemoryBackendError, one_line
 from distrl.learner.attendants.attendant import Attendant
 from distrl.learner.intake import Item
@@ -121,11 +121,13 @@ class RunRecording(Attendant):
     def _finish(self) -> None:
         if self._begun is None:
             return
+        episodes, writer = self._begun
+        left_out = f"{self._left_out:,} unrolls, {episodes.too_long:,} episodes too long for {OPEN_BYTES:,} bytes"
         if not self._recorded:
-            raise DataError("no episode has ended in unrolls that follow one another")
-        path = self._begun[1].finish()
+            raise DataError(f"no episode has ended in unrolls that follow one another; left out: {left_out}")
+        path = writer.finish()
         self._begun = None
-        log.info("%d episodes are recorded, %d unrolls left out: %s", self._recorded, self._left_out, path)
+        log.info("%d episodes are recorded: %s; left out: %s", self._recorded, path, left_out)
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Do what may fail, after which the recording is over."""

@@ -1,6 +1,7 @@
 """A training that is recorded: the data set holds what its actors did, and no failure reaches the learner."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -117,6 +118,18 @@ def test_a_recording_that_falls_behind_leaves_unrolls_out(recording, caplog):
     goes_on.set()
     made.close(None)
     assert f"{len(unrolls)} unrolls left out" in caplog.text + "".join(told)
+
+
+def test_an_episode_that_is_too_long_is_left_out_with_a_line(recording, monkeypatch):
+    """All of them are, where no memory is left."""
+    made, unrolls, told = recording
+    monkeypatch.setattr("distrl.data.unroll_episodes.OPEN_BYTES", 0)
+    begins = [replace(unrolls[0], valid=np.ones_like(unrolls[0].valid))]
+    made.take(begins)
+    made.close(None)
+    assert len(told) == 1
+    assert told[0].startswith("nothing is recorded: no episode has ended in unrolls that follow one another; left out:")
+    assert f" {unrolls[0].valid.shape[1]} episodes too long for " in told[0]
 
 
 @pytest.mark.parametrize("kind", ["greedy", "boltzmann"])
