@@ -93,7 +93,7 @@ def estimate(
         raise typer.Exit(EXIT_INTERRUPTED)
     report = _report(evaluation, found)
     report = {"run": run, "policy": checkpoint, "data": options.data, "seed": seed, **report}
-    echo(json.dumps(report, indent=2) if as_json else _text(report))
+    echo(json.dumps(report, indent=2) if as_json else _text(report, has_intervals=options.interval))
 
 
 def _report(evaluation: "OffPolicy", found: Sequence["Estimate"]) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _report(evaluation: "OffPolicy", found: Sequence["Estimate"]) -> dict[str, A
     }
 
 
-def _text(report: Mapping[str, Any]) -> str:
+def _text(report: Mapping[str, Any], *, has_intervals: bool) -> str:
     behind = "" if report["env_steps_trained"] is None else f", {report['env_steps_trained']:,} environment steps"
     lines = [
         f"policy of {report['run']}, {report['policy']}{behind}: {report['target']}",
@@ -121,14 +121,13 @@ def _text(report: Mapping[str, Any]) -> str:
         f"{report['mean_discounted_return']:.4g} with discount {report['discount']:g}",
         "",
     ]
-    has_intervals = any(each["low"] is not None for each in report["estimates"])
     heading = f"{'95 % interval':<22}" if has_intervals else ""
     lines.append(f"  estimator  {'value':>10}  {heading}effective episodes")
     for each in report["estimates"]:
         if each["problem"] is not None:
             lines.append(f"  {each['estimator']:<9}  {'–':>10}  {each['problem']}")
             continue
-        bounds = f"{each['low']:.4g} … {each['high']:.4g}" if has_intervals else ""
+        bounds = "one episode decides" if each["low"] is None else f"{each['low']:.4g} … {each['high']:.4g}"
         weighed = known(each["effective_episodes"], "{:,.1f}".format, "–")
         lines.append(
             f"  {each['estimator']:<9}  {each['value']:>10.4g}  {f'{bounds:<22}' if has_intervals else ''}{weighed}"

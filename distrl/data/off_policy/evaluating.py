@@ -26,6 +26,9 @@ from distrl.learner.policy_files import read_policy
 WEIGHTED = ("ips", "wis", "dr", "sdr")
 """Estimators that need the probabilities of the recorded actions, under both policies."""
 ESTIMATORS = ("ips", "wis", "dm", "dr", "sdr", "fqe")
+LEAST_EPISODES = 2
+"""Effective episodes of which `wis` has an interval. Of fewer, each resample has about the return of one episode: the
+width would be 0, as if that were certain, where the others have no weight."""
 
 
 class Estimate(NamedTuple):
@@ -33,7 +36,7 @@ class Estimate(NamedTuple):
 
     Attributes:
         value: None: there is a problem.
-        low, high: Bounds of the 95 % interval; None: none was wanted.
+        low, high: Bounds of the 95 % interval; None: none was wanted, or fewer than `LEAST_EPISODES` decide `wis`.
         effective_episodes: See `estimators.effective_episodes`; None: the estimator weighs no episodes.
         problem: Why it cannot be calculated; None: it can.
     """
@@ -173,7 +176,7 @@ class OffPolicy:
                     raise
                 yield Estimate(name, problem=str(error))
                 continue
-            low, high = self._interval(terms)
+            low, high = (None, None) if name == "wis" and effective < LEAST_EPISODES else self._interval(terms)
             yield Estimate(name, estimators.value(terms), low, high, effective if name in WEIGHTED else None)
 
     def _interval(self, terms: Terms) -> tuple[float | None, float | None]:

@@ -534,6 +534,19 @@ def test_what_cannot_be_estimated_is_one_line(run_dir, capfd, arguments, told):
     assert told in refused(capfd, run_dir, *arguments)
 
 
+def test_one_episode_that_decides_has_no_interval(run_dir, workplace, capfd):
+    """The policy that acted took its action once in a million steps, and those of the others every second time."""
+    rows = [f'{n % 2},{n % 2},1.0,{n},1,"[0.5, 0.5]"' for n in range(9)] + ['1,1,0.0,9,1,"[0.999999, 0.000001]"']
+    Path("steps.csv").write_text("observation_0,action,reward,episode,terminated,p\n" + "\n".join(rows))
+    arguments = (run_dir, "--data", "steps.csv", "--columns", "{truncated: null, probabilities: p}", "--interval")
+    estimates = json.loads(run(capfd, *arguments, "--json")[1])["estimates"]
+    for each in estimates:
+        assert (each["low"] is None) == (each["high"] is None) == (each["estimator"] == "wis")
+    assert estimates[1]["effective_episodes"] == pytest.approx(1.0, abs=1e-3)
+    wis = run(capfd, *arguments, "--estimator", "wis")[1].splitlines()[-1]
+    assert wis.split()[2:] == ["one", "episode", "decides", "1.0"]
+
+
 def test_estimates_need_a_run_and_weights(run_dir, data, capfd):
     assert refused(capfd, "--data", "x") == "--data goes with the policy of a run: distrl evaluate RUN --data NAME"
     # Random actions alone, of one episode: the policy may take none of them.
