@@ -36,6 +36,9 @@ class DataOptions:
         typer.Option(metavar="ips,wis,dm,dr,sdr,fqe", help="With --data: estimators, all if none is named."),
     ] = None
     interval: Annotated[bool, typer.Option("--interval", help="With --data: 95 % intervals.")] = False
+    greedy: Annotated[
+        bool, typer.Option("--greedy", help="With --data: take the best action; else draw it, if the policy draws.")
+    ] = False
     behaviour: Annotated[
         str | None,
         typer.Option(metavar=BC, help="With --data: fit the policy that acted, whose probabilities are not recorded."),
@@ -81,9 +84,16 @@ def estimate(
     directory, checkpoint = with_weights(run, checkpoint)
     columns = {} if options.columns is None else {"columns": parse(options.columns, "--columns")}
     data = validated(DataConfig, {"sets": [{"name": options.data, **columns}]}, {"sets": "--data"})
-    fits_behaviour = options.behaviour is not None
-    needs_all = options.estimator is not None
-    wanted = Wanted(names, options.discount, epsilon, fits_behaviour, options.interval, seed, needs_all)
+    wanted = Wanted(
+        names,
+        options.discount,
+        epsilon,
+        greedy=options.greedy,
+        fits_behaviour=options.behaviour is not None,
+        interval=options.interval,
+        seed=seed,
+        needs_all=options.estimator is not None,
+    )
     evaluation = OffPolicy(directory, checkpoint, run_config(directory), data, wanted)
     _, interrupted = collect(evaluation.play(), evaluation.episodes, "episodes")
     found: list[Estimate] = []

@@ -57,6 +57,7 @@ class Wanted:
         estimators: Among `ESTIMATORS`.
         discount: None: the algorithm's.
         epsilon: Probability of a random action at every step; None: `evaluation.epsilon` of the run.
+        greedy: Of the policy's best actions, not of those that it draws.
         fits_behaviour: Fit the policy that acted, in place of recorded probabilities.
         needs_all: Whether an estimate that cannot be calculated is an error.
     """
@@ -64,6 +65,7 @@ class Wanted:
     estimators: Sequence[str] = ESTIMATORS
     discount: float | None = None
     epsilon: float | None = None
+    greedy: bool = False
     fits_behaviour: bool = False
     interval: bool = False
     seed: int = 0
@@ -93,7 +95,7 @@ class OffPolicy:
         policy.set_weights(saved.weights)
         self.discount = config.algorithm.discount if wanted.discount is None else wanted.discount
         epsilon = config.evaluation.epsilon if wanted.epsilon is None else wanted.epsilon
-        self.target = Target(policy, epsilon, config.network.action_mask)
+        self.target = Target(policy, epsilon, config.network.action_mask, greedy=wanted.greedy)
         self._weighted = ", ".join(name for name in wanted.estimators if name in WEIGHTED)
         if self._weighted and not self.target.has_probabilities:
             raise DataError(f"{self._weighted}: the policy has one action for each observation; set --estimator dm,fqe")

@@ -490,6 +490,15 @@ def test_random_actions_are_estimated_from_data_of_the_policy(run_dir, data, cap
     assert told["behaviour"] == ("fitted to the actions" if arguments else "recorded")
 
 
+def test_the_greedy_policy_is_estimated_as_it_is_played(run_dir, data, capfd):
+    played = json.loads(run(capfd, run_dir, "--episodes", 300, "--json")[1])["mean_return"]
+    told = json.loads(run(capfd, run_dir, "--data", data[1], "--greedy", "--discount", 1, "--json")[1])
+    assert told["target"] == "takes its best action"
+    for each in told["estimates"]:
+        if each["estimator"] in ("ips", "wis", "sdr"):  # observations do not tell the step to a model
+            assert each["value"] == pytest.approx(played, abs=0.4)
+
+
 def test_estimates_are_a_table(run_dir, data, capfd):
     code, out, err = run(capfd, run_dir, "--data", data[1], "--estimator", "wis,fqe", "--interval")
     assert (code, err) == (0, "")
@@ -521,6 +530,7 @@ def test_a_table_without_probabilities_needs_a_fitted_policy(run_dir, data, capf
     ("arguments", "told"),
     [
         (["--estimator", "fqe"], "--estimator goes with --data NAME, recorded episodes"),
+        (["--greedy"], "--greedy goes with --data NAME, recorded episodes"),
         (["--data", "x", "--episodes", "3"], "--episodes is of episodes that are played; with --data nothing acts"),
         (["--data", "x", "--baseline", "random"], "--baseline is of episodes that are played; with --data nothing"),
         (["--data", "x", "--estimator", "ips,foo"], "--estimator foo: there are ips, wis, dm, dr, sdr, fqe; several"),
