@@ -11,7 +11,7 @@ from distrl.config.exploration import tells_probabilities
 from distrl.data.episodes import DataError, EpisodeWriter
 from distrl.data.opening import new_set
 from distrl.data.playing import spaces_of
-from distrl.data.unroll_episodes import OPEN_BYTES, UnrollEpisodes
+from distrl.data.unroll_episodes import UnrollEpisodes
 from distrl.errors import ConfigError, DistrlError, MemoryBackendError, one_line
 from distrl.learner.attendants.attendant import Attendant
 from distrl.learner.intake import Item
@@ -54,7 +54,7 @@ class RunRecording(Attendant):
 
     Args:
         spec: Of the run's unrolls.
-        notice: Called with the line, on any thread.
+        notice: Called with one line at its end, on any thread.
     """
 
     def __init__(self, config: RunConfig, spec: EnvSpec, notice: Callable[[str], None]) -> None:
@@ -122,12 +122,14 @@ class RunRecording(Attendant):
         if self._begun is None:
             return
         episodes, writer = self._begun
-        left_out = f"{self._left_out:,} unrolls, {episodes.too_long:,} episodes too long for {OPEN_BYTES:,} bytes"
+        counts = {"unrolls": self._left_out, "episodes that were too long": episodes.too_long}
+        left_out = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+        left_out = f"; left out: {left_out}" if left_out else ""
         if not self._recorded:
-            raise DataError(f"no episode has ended in unrolls that follow one another; left out: {left_out}")
+            raise DataError(f"no episode has ended in unrolls that follow one another{left_out}")
         path = writer.finish()
         self._begun = None
-        log.info("%d episodes are recorded: %s; left out: %s", self._recorded, path, left_out)
+        self._notice(f"{self._recorded:,} episodes are recorded: {path}{left_out}")
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Do what may fail, after which the recording is over."""

@@ -114,9 +114,20 @@ def test_a_training_is_recorded_beside_it(start_run, command_here, endless, tmp_
     run.process.terminate()
     summary = run.finish()
     assert (summary.exit_code, summary.restarts, summary.imbalance) == (0, 0, 0)
+    line = f"learner: {shown['episodes']:,} episodes are recorded: {tmp_path}/all-v0"
+    assert run.told.count(line) == 1
     again = command_here("train", *endless, *RECORDING, "--run-dir", "again")
     assert (again.returncode, (tmp_path / "again").exists()) == (2, False)
     assert "there is a data set" in again.stderr
+
+
+def test_a_recording_that_ends_with_its_training_is_told(start_run, endless, tmp_path):
+    run = start_run(*endless, *RECORDING)
+    run.wait_for_updates(2)
+    run.process.terminate()
+    summary = run.finish()
+    assert (summary.exit_code, summary.restarts, summary.imbalance) == (0, 0, 0)
+    assert re.search(rf"learner: [\d,]+ episodes are recorded: {tmp_path}/all-v0", run.told)
 
 
 def test_a_full_disk_ends_the_recording_and_not_the_training(start_run, endless, tmp_path):
