@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import Space
 from gymnasium.envs.registration import EnvSpec
 
-from distrl.data.episodes import DataError, Episode, Lengths, Unchanged
+from distrl.data.episodes import DataError, Episode, Lengths, TakenError, Unchanged
 from distrl.errors import DistrlError, MissingExtraError, one_line, require
 from distrl.files import read_small
 from distrl.memory_backend.private_directory import leave_private_directory, make_private_directory
@@ -155,7 +155,8 @@ class MinariWriter:
         about: Further entries of the metadata: who acted, for example.
 
     Raises:
-        DataError: There is one of that name, or the disk does not take it.
+        TakenError: There is one of that name.
+        DataError: Minari takes no such name, or the disk does not take it.
         MissingExtraError: The extra `data` is not installed.
     """
 
@@ -184,7 +185,7 @@ class MinariWriter:
                 f"a data set cannot be called {name}; Minari's names have letters, digits, _ and -, and / for folders"
             ) from None
         if self.path.exists():
-            raise DataError(f"there is a data set {name} already ({self.path}); choose another name, or remove it")
+            raise TakenError(f"there is a data set {name} already ({self.path}); choose another name, or remove it")
         self._name, self._is_whole = name, True
         self._ready: list[Episode] = []
         self._ready_bytes = 0

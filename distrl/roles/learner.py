@@ -74,7 +74,7 @@ class LearnerRole(JoinedRole):
         from distrl.learner.attendants.compilation import Compilation
         from distrl.learner.prefetch import Prefetch
 
-        record, recorders = recording(parts.config, parts.spec, self._report)
+        record, recorders = recording(parts, self._report)
         feed: Prefetch[Any] = Prefetch(parts.make_source(self._stop.is_set, used=record), self._stop.is_set)
         cleanup.callback(feed.close)
         cleanup.callback(self._stop.set)  # before the feed is closed, which waits for its thread

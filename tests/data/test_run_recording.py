@@ -89,6 +89,18 @@ def test_a_failure_costs_a_line(recording, tmp_path, monkeypatch):
     assert [path.name for path in (tmp_path / "minari" / "test").iterdir()] == ["random-v0"]
 
 
+def test_a_successor_says_nothing_of_a_recording_that_was_complete(recording, config):
+    made, unrolls, told = recording
+    made.take(unrolls)
+    made.close(None)
+    run = config(algorithm={"name": "impala"}, data={}, actors={"count": 2}, recording={"name": "test/beside"})
+    successor = RunRecording(run, spec_of(run), told.append, is_successor=True)
+    successor.begin()
+    successor.take(unrolls)
+    successor.close(None)
+    assert told == [f"{len(read('test/beside'))} episodes are recorded: {path_of('test/beside').parent}"]
+
+
 @pytest.mark.parametrize("error", [FencedError("another learner"), OutageError("Redis is gone"), ValueError("a fault")])
 def test_a_learner_that_has_a_successor_leaves_the_name_to_it(recording, config, tmp_path, error):
     """Also if the successor has begun before, and other starts try the name."""
