@@ -21,6 +21,10 @@ class DataError(DistrlError):
     exit_code = 2
 
 
+class TakenError(DataError):
+    """A new data set is called as one that is there."""
+
+
 class Unchanged:
     """Notices that a file of a data set is not the one any more that was opened.
 

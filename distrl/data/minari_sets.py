@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import Space
 from gymnasium.envs.registration import EnvSpec
 
-from distrl.data.episodes import DataError, Episode, Lengths, Unchanged
+from distrl.data.episodes import DataError, Episode, Lengths, TakenError, Unchanged
 from distrl.errors import DistrlError, MissingExtraError, one_line, require
 from distrl.files import read_small
 from distrl.memory_backend.private_directory import leave_private_directory, make_private_directory
@@ -26,8 +26,8 @@ LOG_PROBABILITY = "behaviour_log_probability"
 """Entry of the infos that distrl adds: of the step's action."""
 AT_ONCE = 16
 """Episodes for which the files are opened once: opening takes about a millisecond, and Arrow reads ahead."""
-WRITTEN_STEPS = 20_000
-"""Steps that are written together: the file is opened for each time."""
+WRITTEN_BYTES = 2**26
+"""Room in the file from which on episodes are written, together: the file is opened for each time."""
 EPISODE_BYTES = 65_536
 """Room that an episode takes in HDF5 beside its arrays, which may take twice their size; measured: 17 KB."""
 
@@ -155,7 +155,8 @@ class MinariWriter:
         about: Further entries of the metadata: who acted, for example.
 
     Raises:
-        DataError: There is one of that name, or the disk does not take it.
+        TakenError: There is one of that name.
+        DataError: Minari takes no such name, or the disk does not take it.
         MissingExtraError: The extra `data` is not installed.
     """
 
@@ -184,10 +185,10 @@ class MinariWriter:
                 f"a data set cannot be called {name}; Minari's names have letters, digits, _ and -, and / for folders"
             ) from None
         if self.path.exists():
-            raise DataError(f"there is a data set {name} already ({self.path}); choose another name, or remove it")
+            raise TakenError(f"there is a data set {name} already ({self.path}); choose another name, or remove it")
         self._name, self._is_whole = name, True
         self._ready: list[Episode] = []
-        self._ready_steps = 0
+        self._ready_bytes = 0
         self._hidden = self.path.parent / ".new"  # Minari lists no folder whose name begins with a dot
         self._made = [folder for folder in self._hidden.parents if not folder.exists()]
         self._private: tuple[Path, int] | None = None
@@ -217,13 +218,14 @@ class MinariWriter:
 
     def add(self, episode: Episode) -> None:
         self._ready.append(episode)
-        self._ready_steps += episode.length_steps
-        if self._ready_steps >= WRITTEN_STEPS:
+        self._ready_bytes += 2 * _bytes_of(episode) + EPISODE_BYTES
+        if self._ready_bytes >= WRITTEN_BYTES:
             self._write()
 
     def finish(self) -> Path:
         try:
-            self._write()
+            if self._ready:
+                self._write()
             self._new.rename(self.path)
         except OSError as error:
             raise self._refused(error) from error
@@ -238,12 +240,12 @@ class MinariWriter:
             raise DataError(f"data set {self._name}: its writing was interrupted; nothing is left of it")
         self._is_whole = False
         try:
-            self._reserve(sum(2 * _bytes_of(episode) + EPISODE_BYTES for episode in self._ready))
+            self._reserve(self._ready_bytes)
             self._storage.update_episodes(EpisodeBuffer(**_buffer(episode)) for episode in self._ready)
         except OSError as error:
             raise self._refused(error) from error
         self._ready.clear()
-        self._ready_steps, self._is_whole = 0, True
+        self._ready_bytes, self._is_whole = 0, True
 
     def _reserve(self, more: int) -> None:
         """Make room for so many bytes, which HDF5 gives back: a write that fails there ends the process.

@@ -5,10 +5,11 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 from distrl.config import RunConfig
 from distrl.config.exploration import tells_probabilities
-from distrl.data.episodes import DataError, EpisodeWriter
+from distrl.data.episodes import DataError, EpisodeWriter, TakenError
 from distrl.data.opening import new_set
 from distrl.data.playing import spaces_of
 from distrl.data.unroll_episodes import UnrollEpisodes
@@ -16,6 +17,9 @@ from distrl.errors import ConfigError, DistrlError, MemoryBackendError, one_line
 from distrl.learner.attendants.attendant import Attendant
 from distrl.learner.intake import Item
 from distrl.types import EnvSpec, Unroll
+
+if TYPE_CHECKING:
+    from distrl.learner.preparation import Parts
 
 log = logging.getLogger(__name__)
 MOST_WAITING = 16
@@ -30,7 +34,8 @@ def begun(config: RunConfig, spec: EnvSpec) -> tuple[UnrollEpisodes, EpisodeWrit
 
     Raises:
         ConfigError: The unrolls do not hold what the environment has shown, or it cannot be made.
-        DataError: The data set is there already, cannot hold the spaces, or cannot be written.
+        TakenError: The data set is there already.
+        DataError: It cannot hold the spaces, or cannot be written.
     """
     name = config.recording.name
     assert name is not None
@@ -54,11 +59,14 @@ class RunRecording(Attendant):
 
     Args:
         spec: Of the run's unrolls.
-        notice: Called with the line, on any thread.
+        notice: Called with one line at its end, on any thread.
+        is_successor: Whether another learner of this launch came before, which may have completed the data set.
     """
 
-    def __init__(self, config: RunConfig, spec: EnvSpec, notice: Callable[[str], None]) -> None:
-        self._config, self._spec, self._notice = config, spec, notice
+    def __init__(
+        self, config: RunConfig, spec: EnvSpec, notice: Callable[[str], None], *, is_successor: bool = False
+    ) -> None:
+        self._config, self._spec, self._notice, self._is_successor = config, spec, notice, is_successor
         self._steps_left, self._recorded, self._left_out = config.recording.most_steps, 0, 0
         exploring = config.exploring
         self._knows_probabilities = exploring is None or tells_probabilities(exploring)
@@ -70,7 +78,8 @@ class RunRecording(Attendant):
         try:
             self._begun = begun(self._config, self._spec)
         except Exception as error:  # of the environment, of Minari: none of them is the training's
-            self._notice(f"nothing is recorded: {one_line(error)}")
+            if not (self._is_successor and isinstance(error, TakenError)):  # the launch has made sure of the name
+                self._notice(f"nothing is recorded: {one_line(error)}")
             return
         if not self._config.deterministic:
             self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
@@ -121,11 +130,15 @@ class RunRecording(Attendant):
     def _finish(self) -> None:
         if self._begun is None:
             return
+        episodes, writer = self._begun
+        counts = {"unrolls": self._left_out, "episodes that were too long": episodes.too_long}
+        left_out = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+        left_out = f"; left out: {left_out}" if left_out else ""
         if not self._recorded:
-            raise DataError("no episode has ended in unrolls that follow one another")
-        path = self._begun[1].finish()
+            raise DataError(f"no episode has ended in unrolls that follow one another{left_out}")
+        path = writer.finish()
         self._begun = None
-        log.info("%d episodes are recorded, %d unrolls left out: %s", self._recorded, self._left_out, path)
+        self._notice(f"{self._recorded:,} episodes are recorded: {path}{left_out}")
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Do what may fail, after which the recording is over."""
@@ -148,10 +161,10 @@ def _goes_on(error: BaseException | None) -> bool:
 
 
 def recording(
-    config: RunConfig, spec: EnvSpec, notice: Callable[[str], None]
+    parts: "Parts", notice: Callable[[str], None]
 ) -> tuple[Callable[[Sequence[Item]], None], list[Attendant]]:
     """Return what takes the learner's unrolls, and its attendant: none, if nothing is to be recorded."""
-    if config.recording.name is None:
+    if parts.config.recording.name is None:
         return lambda _items: None, []
-    made = RunRecording(config, spec, notice)
+    made = RunRecording(parts.config, parts.spec, notice, is_successor=parts.backend.fence.number > 1)
     return made.take, [made]

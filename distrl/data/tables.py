@@ -15,7 +15,7 @@ from gymnasium import Space
 from gymnasium.spaces import Box, Discrete
 
 from distrl.config.data import DataSetConfig
-from distrl.data.episodes import DataError, Episode, Lengths, Spaces, Unchanged, ordered
+from distrl.data.episodes import DataError, Episode, Lengths, Spaces, TakenError, Unchanged, ordered
 from distrl.data_store.atomic import put_file
 from distrl.errors import one_line, require
 from distrl.types import Array, BoolArray, FloatArray
@@ -373,7 +373,8 @@ class TableWriter:
         path: FILE.csv or FILE.parquet; its folder is made.
 
     Raises:
-        DataError: The file is there already, its folder cannot be made, or a table cannot hold one of the spaces.
+        TakenError: The file is there already.
+        DataError: Its folder cannot be made, or a table cannot hold one of the spaces.
         MissingExtraError: The extra `data` is not installed.
     """
 
@@ -385,7 +386,7 @@ class TableWriter:
         self._path = path
         self._episodes: list[Table] = []
         if path.exists():
-            raise DataError(f"there is a file {path} already; choose another name, or remove it")
+            raise TakenError(f"there is a file {path} already; choose another name, or remove it")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -15,7 +15,7 @@ class Changes:
     def __init__(self) -> None:
         self._snapshot: Snapshot = {}
         self._unsaved: object = None  # why the newest checkpoint could not be written
-        self._problems: dict[str, str] = {}  # name of a role -> problem with which it goes on
+        self._notices: dict[str, str] = {}  # name of a role -> its notice
         self._counts = LedgerCounts()
         self._ignored: Counter[str] = Counter()
 
@@ -49,12 +49,10 @@ class Changes:
         return lines
 
     def of_roles(self, roles: Sequence[RoleStatus]) -> list[str]:
-        """Return lines on problems with which roles go on."""
-        before = dict(self._problems)
-        self._problems |= {role.name: role.problem for role in roles}
-        return [
-            f"{name}: {problem}" for name, problem in self._problems.items() if problem and problem != before.get(name)
-        ]
+        """Return lines with the notices of roles."""
+        before = dict(self._notices)
+        self._notices |= {role.name: role.notice for role in roles}
+        return [f"{name}: {notice}" for name, notice in self._notices.items() if notice and notice != before.get(name)]
 
     def of_counts(self, counts: LedgerCounts) -> list[str]:
         """Return lines on fail-overs of Redis."""

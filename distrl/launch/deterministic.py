@@ -178,7 +178,7 @@ def _of_actor(
     cleanup.callback(environment.close)
     shipper = make_shipper(config, environment.spec) if config.algorithm.ships == "gradients" else None
     actor = Actor(config, backend, Policy(bundle), environment, producer, stop, shipper)
-    record, recorders = recording(config, parts.spec, notice)
+    record, recorders = recording(parts, notice)
     source: InlineSource[Any] = InlineSource(
         actor,
         lambda act: parts.make_source(stop, act, record),

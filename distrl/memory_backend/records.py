@@ -127,7 +127,7 @@ class RoleStatus:
     blocked_share: float = 0.0  # of its time since the beat before: actors wait for the learner, it for unrolls
     waits: Mapping[str, float] = field(default_factory=dict)  # where its time went lately: name -> share
     cpu_share: float = 0.0  # of one core, since the beat before; above 1 with several threads
-    problem: str = ""  # with which it goes on, such as a film that cannot be made; one line
+    notice: str = ""  # one line for the user: a problem with which it goes on, or work beside its own that has ended
     stacks: str = ""  # of every thread, while they are requested
     at: float = field(default=0.0, compare=False)  # when the registry took it, see `Registry.clock`
     machine: HostLoad | None = None  # None: the system does not tell

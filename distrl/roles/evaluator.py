@@ -35,7 +35,7 @@ class EvaluatorRole(JoinedRole):
             raise ConfigError(f"run {address.run_id} has no evaluation.every_env_steps: nothing to evaluate")
         self._incarnation = self._backend.registry.register(role.name)
         self._evaluator: PublishedEvaluator | None = None
-        self._problem = ""
+        self._notice = ""
 
     def _work(self, cleanup: ExitStack) -> None:
         """Evaluate until stopped, or until another evaluator has taken over."""
@@ -82,7 +82,7 @@ class EvaluatorRole(JoinedRole):
 
     def _report(self, problem: str) -> None:
         """Put a problem with which the role goes on into its heartbeat; "" ends it."""
-        self._problem = problem
+        self._notice = problem
         if problem:
             log.warning("%s", problem)
 
@@ -111,5 +111,5 @@ class EvaluatorRole(JoinedRole):
             env_steps=0 if evaluator is None else evaluator.env_steps,
             weights_version=0 if evaluator is None else evaluator.weights_version,
             last_step_age_s=self._awake.age_s(since) if busy else 0.0,
-            problem=self._problem,
+            notice=self._notice,
         )

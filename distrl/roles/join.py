@@ -9,8 +9,8 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -238,6 +238,7 @@ class Heartbeat:
         self._settings: Mapping[str, Value] = {}
         self._held: Mapping[str, Value] = {}
         self._beat = 0
+        self._notice = ""  # of the newest beat
         self._with_stacks = False
         self._cpu = (time.monotonic(), time.process_time())
         self._host, self._key = HostMeter(gpus=KINDS[status().role].gpus(config) > 0), status().key
@@ -255,6 +256,7 @@ class Heartbeat:
         self._beat += 1
         now, peak = memory_mb()
         status = self._status()
+        self._notice = status.notice
         memory = self._config.memory
         if status.role == "learner" and memory.url is not None:
             self._backend.keep(memory.keep_s)
@@ -283,12 +285,12 @@ class Heartbeat:
 
     def _run(self) -> None:
         while not self._end.wait(HEARTBEAT_S):
-            try:
+            with _missing():
                 self.beat()
                 self._obey(self._backend.registry.control())
-            except MemoryBackendError as error:
-                # The role's own thread meets the same error and decides; a missed heartbeat only makes it look old.
-                log.warning("heartbeat: %s", error)
+        if self._status().notice != self._notice:  # of the role's last moments; the supervisor reads it at the end
+            with _missing():
+                self.beat()
 
     def _obey(self, control: Control) -> None:
         self._with_stacks = control.stacks in (ALL_ROLES, self._key)
@@ -304,6 +306,18 @@ class Heartbeat:
             logging.getLogger().setLevel(config.launch.log_level.upper())
             self._steer(config)
         self._steered, self._held, self._settings = config, held, settings
+
+
+@contextmanager
+def _missing() -> Iterator[None]:
+    """Log a heartbeat that Redis does not take: it only makes the role look old.
+
+    The role's own thread meets the same error and decides.
+    """
+    try:
+        yield
+    except MemoryBackendError as error:
+        log.warning("heartbeat: %s", error)
 
 
 def memory_mb() -> tuple[float, float]:

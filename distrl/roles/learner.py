@@ -34,7 +34,7 @@ class LearnerRole(JoinedRole):
     def __init__(self, role: Role, address: RunAddress, stop: threading.Event) -> None:
         super().__init__(role, address, stop)
         self._session: Session | None = None
-        self._problem = ""
+        self._notice = ""
         self._waited = (self._entered_at, 0.0)  # when the newest heartbeat was made, and seconds waited until then
         self._enter("starting: importing the framework")
 
@@ -74,7 +74,7 @@ class LearnerRole(JoinedRole):
         from distrl.learner.attendants.compilation import Compilation
         from distrl.learner.prefetch import Prefetch
 
-        record, recorders = recording(parts.config, parts.spec, self._report)
+        record, recorders = recording(parts, self._report)
         feed: Prefetch[Any] = Prefetch(parts.make_source(self._stop.is_set, used=record), self._stop.is_set)
         cleanup.callback(feed.close)
         cleanup.callback(self._stop.set)  # before the feed is closed, which waits for its thread
@@ -93,10 +93,10 @@ class LearnerRole(JoinedRole):
 
         return with_data(parts, of_actors, self._stop.is_set)
 
-    def _report(self, problem: str) -> None:
-        """Put a problem with which the learner goes on into its heartbeat."""
-        self._problem = problem
-        log.warning("%s", problem)
+    def _report(self, notice: str) -> None:
+        """Put a line for the user into the heartbeat."""
+        self._notice = notice
+        log.info("%s", notice)
 
     def _end_run(self) -> None:
         """Report the stop condition that has ended the training, if one has."""
@@ -121,5 +121,5 @@ class LearnerRole(JoinedRole):
             last_step_age_s=self._awake.age_s(self._session.progressed_at),
             blocked_share=min((self._waited[1] - before_s) / max(now - since, 1e-9), 1.0),
             waits={"unrolls": 1.0} if waits else self._session.reporter.time_shares,
-            problem=self._problem,
+            notice=self._notice,
         )

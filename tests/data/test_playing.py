@@ -7,7 +7,10 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from minari.data_collector import EpisodeBuffer
 
 from distrl.config.schedules import Progress
+from distrl.data import minari_sets
+from distrl.data.episodes import Episode
 from distrl.data.minari_sets import MinariEpisodes, path_of
+from distrl.data.opening import new_set
 from distrl.data.playing import Playing
 from distrl.environments.spaces import action_reader, observation_reader
 from distrl.environments.vector import VectorEnvironment
@@ -90,6 +93,19 @@ def test_the_replay_memory_holds_the_logged_transitions(recorded, config, tmp_pa
             for name, array in read(batched(space, log.observations[step + row])).items():
                 assert np.array_equal(batch.observations[name][row, item], array[0])
     assert len(seen) == len(by_reward)  # all of them
+
+
+def test_episodes_are_written_whenever_they_take_so_many_bytes(monkeypatch):
+    monkeypatch.setattr(minari_sets, "WRITTEN_BYTES", 3 * minari_sets.EPISODE_BYTES)
+    writer, written = new_set("test/some", "tests.data.logged_env:LoggedEnv", *SPACES["image"], {}), []
+    images = np.arange(3 * 8 * 6 * 3, dtype=np.uint8).reshape(3, 8, 6, 3)
+    for _ in range(6):
+        writer.add(Episode(images, np.array([0, 1]), np.zeros(2), True))
+        written.append(writer._storage.total_episodes)
+    assert written == [0, 0, 3, 3, 3, 6]
+    writer.finish()  # with nothing left to write
+    read = [*MinariEpisodes("test/some", path_of("test/some")).read(range(6))]
+    assert all(np.array_equal(episode.observations, images) for episode in read)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Minari asks for an author

@@ -1,6 +1,7 @@
 """A training that is recorded: the data set holds what its actors did, and no failure reaches the learner."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -71,7 +72,8 @@ def test_a_thread_records(recording, config, error):
     made.take(unrolls)  # of the feed, which ends later
     joining = UnrollEpisodes(spec_of(config()), spaces_of(config().environment))
     expected = [episode.rewards.tolist() for unroll in unrolls for episode in joining.add(unroll)]
-    assert ([episode.rewards.tolist() for episode in read("test/beside")], told) == (expected, [])
+    assert [episode.rewards.tolist() for episode in read("test/beside")] == expected
+    assert told == [f"{len(expected)} episodes are recorded: {path_of('test/beside').parent}"]
 
 
 def test_a_failure_costs_a_line(recording, tmp_path, monkeypatch):
@@ -87,6 +89,18 @@ def test_a_failure_costs_a_line(recording, tmp_path, monkeypatch):
     assert [path.name for path in (tmp_path / "minari" / "test").iterdir()] == ["random-v0"]
 
 
+def test_a_successor_says_nothing_of_a_recording_that_was_complete(recording, config):
+    made, unrolls, told = recording
+    made.take(unrolls)
+    made.close(None)
+    run = config(algorithm={"name": "impala"}, data={}, actors={"count": 2}, recording={"name": "test/beside"})
+    successor = RunRecording(run, spec_of(run), told.append, is_successor=True)
+    successor.begin()
+    successor.take(unrolls)
+    successor.close(None)
+    assert told == [f"{len(read('test/beside'))} episodes are recorded: {path_of('test/beside').parent}"]
+
+
 @pytest.mark.parametrize("error", [FencedError("another learner"), OutageError("Redis is gone"), ValueError("a fault")])
 def test_a_learner_that_has_a_successor_leaves_the_name_to_it(recording, config, tmp_path, error):
     """Also if the successor has begun before, and other starts try the name."""
@@ -100,12 +114,11 @@ def test_a_learner_that_has_a_successor_leaves_the_name_to_it(recording, config,
     made.close(error)
     assert ((tmp_path / "minari" / "test" / "beside-v0").exists(), told) == (False, [])
     successor.close(None)
-    assert (len(read("test/beside")) > 0, told) == (True, [])
+    assert told == [f"{len(read('test/beside'))} episodes are recorded: {path_of('test/beside').parent}"]
     assert {path.name for path in (tmp_path / "minari" / "test").iterdir()} == {"random-v0", "beside-v0"}
 
 
-def test_a_recording_that_falls_behind_leaves_unrolls_out(recording, caplog):
-    caplog.set_level("INFO")
+def test_a_recording_that_falls_behind_leaves_unrolls_out(recording):
     made, unrolls, told = recording
     made._thread.join(0)  # it waits for unrolls
     goes_on = threading.Event()
@@ -116,7 +129,18 @@ def test_a_recording_that_falls_behind_leaves_unrolls_out(recording, caplog):
     made.take(unrolls)
     goes_on.set()
     made.close(None)
-    assert f"{len(unrolls)} unrolls left out" in caplog.text + "".join(told)
+    assert told[0].endswith(f"; left out: {len(unrolls)} unrolls")
+
+
+def test_an_episode_that_is_too_long_is_left_out_with_a_line(recording, monkeypatch):
+    """All of them are, where no memory is left."""
+    made, unrolls, told = recording
+    monkeypatch.setattr("distrl.data.unroll_episodes.OPEN_BYTES", 0)
+    begins = [replace(unrolls[0], valid=np.ones_like(unrolls[0].valid))]
+    made.take(begins)
+    made.close(None)
+    line = "nothing is recorded: no episode has ended in unrolls that follow one another; left out: "
+    assert told == [f"{line}{unrolls[0].valid.shape[1]} episodes that were too long"]
 
 
 @pytest.mark.parametrize("kind", ["greedy", "boltzmann"])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
+from distrl.data import unroll_episodes
 from distrl.data.episodes import Spaces
 from distrl.data.playing import Playing, spaces_of
 from distrl.data.unroll_episodes import UnrollEpisodes
@@ -51,7 +52,8 @@ def test_an_episode_with_a_gap_is_left_out(unrolls):
     joining, shipped, by_reward = unrolls()
     whole = [float(episode.rewards[0]) for episode in joined(joining, shipped)]
     lost = shipped[1]
-    held = {float(reward) for reward in lost.rewards[lost.valid]}
+    # Nor is it known whether an episode begins in the first step after the gap.
+    held = {float(reward) for reward in (*lost.rewards[lost.valid], *shipped[2].rewards[0])}
     expected = [
         first for first in whole if not held & {float(np.float32(r)) for r in by_reward[np.float32(first)].rewards}
     ]
@@ -69,27 +71,76 @@ def test_an_episode_with_a_gap_is_left_out(unrolls):
     )
 
 
-def test_stacks_of_frames_are_rebuilt():
-    array = ArraySpec((1,), "uint8", frames=2)
-    spec = EnvSpec("an environment", {"observation": array}, {"action": DiscreteSpec(2)}, None, None)
-    own = Spaces(Box(0, 255, (2,), np.uint8), Discrete(2), 2, None)
-    steps = np.zeros((3, 1), np.float32)
-    unroll = Unroll(
-        UnrollHeader(0, 1, 0, 1, 2),
-        {"observation": np.array([7, 7, 8, 9, 5], np.uint8)[:, None, None]},
-        {"action": np.array([[1], [0], [0]], np.int32)},
-        steps,
-        np.array([[False], [True], [False]]),
-        np.zeros((3, 1), np.bool_),
-        np.array([[True], [True], [False]]),
-        steps,
+def stacked(frames, sequence=0, ends=False):
+    """Return an unroll of 2 steps, of frames [4], with a third one that begins the next episode if one ends."""
+    rows = 3 if ends else 2
+    zeros = np.zeros((rows, 1), np.float32)
+    valid = np.ones((rows, 1), np.bool_)
+    valid[2:] = False
+    return Unroll(
+        UnrollHeader(0, 1, sequence, 1, 2),
+        {"observation": np.array(frames, np.uint8)[:, None, None]},
+        {"action": np.array([[1], [0], [0]][:rows], np.int32)},
+        zeros,
+        np.arange(rows)[:, None] == (1 if ends else rows),
+        np.zeros((rows, 1), np.bool_),
+        valid,
+        zeros,
         {},
         np.zeros(1, np.float32),
         np.full(1, 2, np.int32),
     )
-    (episode,) = UnrollEpisodes(spec, own).add(unroll)
-    assert (episode.observations.tolist(), episode.terminated) == ([[7, 7], [7, 8], [8, 9]], True)
-    assert episode.actions.tolist() == [1, 0]
+
+
+@pytest.fixture
+def joining_stacks():
+    spec = EnvSpec(
+        "an environment", {"observation": ArraySpec((2,), "uint8", frames=2)}, {"action": DiscreteSpec(2)}, None, None
+    )
+    return UnrollEpisodes(spec, Spaces(Box(0, 255, (2,), np.uint8), Discrete(2), 2, None))
+
+
+def test_stacks_of_frames_are_rebuilt(joining_stacks):
+    assert not joining_stacks.add(stacked([7, 7, 8, 9]))
+    (episode,) = joining_stacks.add(stacked([8, 9, 4, 3, 5], sequence=1, ends=True))
+    assert episode.observations.tolist() == [[7, 7], [7, 8], [8, 9], [9, 4], [4, 3]]
+    assert (episode.terminated, episode.actions.tolist()) == (True, [1, 0, 1, 0])
+
+
+def test_open_episodes_have_a_bound_in_bytes_of_single_frames(joining_stacks, monkeypatch):
+    piece_bytes = unroll_episodes._PIECE_BYTES + 2 * (1 + 4 + 4 + 4)  # a frame, and the other numbers of a step
+    monkeypatch.setattr(unroll_episodes, "OPEN_BYTES", 3 * piece_bytes)
+    for sequence in range(3):
+        assert not joining_stacks.add(stacked([7, 7, 8, 9], sequence))
+    assert joining_stacks.too_long == 0
+    assert not joining_stacks.add(stacked([7, 7, 8, 9], 3))
+    assert joining_stacks.too_long == 1
+    assert not joining_stacks.add(stacked([8, 9, 4, 3, 5], 4, ends=True))  # the end of what was left out
+    (episode,) = joining_stacks.add(stacked([3, 5, 4, 3, 5], 5, ends=True))
+    assert episode.observations.tolist() == [[5, 5], [5, 4], [4, 3]]
+
+
+def test_the_longest_open_episode_is_left_out_first(unrolls, monkeypatch):
+    """Episodes that end take the place of those that do not."""
+    joining, shipped, _ = unrolls()
+    endless = [
+        replace(
+            shipped[0],
+            header=replace(shipped[0].header, actor=7, sequence=sequence),
+            valid=np.ones_like(shipped[0].valid),
+            terminated=np.zeros_like(shipped[0].terminated),
+        )
+        for sequence in range(20)
+    ]
+    whole = [episode.rewards.tolist() for episode in joined(joining, shipped)]
+    joining._actors.clear()
+    monkeypatch.setattr(unroll_episodes, "OPEN_BYTES", 15_000 * (rows := shipped[0].valid.shape[1]))
+    assert not joined(joining, endless[:5])
+    found = joined(joining, shipped)
+    assert [episode.rewards.tolist() for episode in found] == whole
+    assert (joining.too_long, not joined(joining, endless[5:])) == (0, True)
+    assert joining.too_long == rows
+    assert sum(actor.size_bytes for actor in joining._actors.values()) <= 15_000 * rows
 
 
 def test_text_is_refused(config):

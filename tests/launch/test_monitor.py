@@ -62,10 +62,10 @@ def test_every_snapshot_is_taken_once_with_what_only_the_supervisor_knows(make_m
     assert (monitor.updates, monitor.totals.latest["env_steps"]) == (3, 300)
 
 
-def test_a_problem_with_which_a_role_goes_on_is_told_once(make_monitor, backend, tmp_path):
+def test_a_notice_of_a_role_is_told_once(make_monitor, backend, tmp_path):
     monitor = make_monitor()
-    for problem in ("", "no film: full", "no film: full", "", "no film: full again"):
-        monitor.update(backend, [replace(ACTOR, role="evaluator", problem=problem)])
+    for notice in ("", "no film: full", "no film: full", "", "no film: full again"):
+        monitor.update(backend, [replace(ACTOR, role="evaluator", notice=notice)])
     told = [line.split(" ", 2)[2] for line in (tmp_path / "logs" / "events.log").read_text().splitlines()]
     assert told == ["evaluator: no film: full", "evaluator: no film: full again"]
 

@@ -126,7 +126,7 @@ def evaluated_once(backend, redis_url, run_id, run_key, monkeypatch):
 def test_a_host_that_cannot_film_evaluates_and_says_so(described_run, redis_url, run_key, tmp_path, monkeypatch):
     backend = described_run(**TASK, evaluation={"every_env_steps": 100, "episodes": 3, "films": {"best": True}})
     joined = evaluated_once(backend, redis_url, tmp_path.name, run_key, monkeypatch)
-    assert joined.role.status().problem.startswith("no films: environment distrl.environments.worlds.toy:StepCounter")
+    assert joined.role.status().notice.startswith("no films: environment distrl.environments.worlds.toy:StepCounter")
     joined.end()
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -121,6 +122,20 @@ def test_what_operators_change_is_told_once_and_the_log_level_holds(backend, mon
     finally:
         beats._end.set()
         logging.getLogger().setLevel(before)
+
+
+def test_a_notice_of_the_last_moment_is_in_one_more_beat(backend, monkeypatch):
+    monkeypatch.setattr(join, "HEARTBEAT_S", 60.0)
+    status = RoleStatus("actor", 3, 2, "h", 1, "acting")
+    for notice, beats_in_all in (("", 1), ("12 episodes are recorded", 2)):
+        found = [status]
+        beats = Heartbeat(backend, lambda found=found: found[-1], threading.Event(), RunConfig(), lambda _: None)
+        beats.start()
+        found.append(replace(status, notice=notice))
+        beats._end.set()
+        beats._thread.join()
+        (last,) = backend.registry.roles()
+        assert (last.notice, last.beat) == (notice, beats_in_all)
 
 
 def test_a_heartbeat_tells_the_processor_time_of_its_interval(backend, monkeypatch):

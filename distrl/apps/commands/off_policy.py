@@ -36,6 +36,9 @@ class DataOptions:
         typer.Option(metavar="ips,wis,dm,dr,sdr,fqe", help="With --data: estimators, all if none is named."),
     ] = None
     interval: Annotated[bool, typer.Option("--interval", help="With --data: 95 % intervals.")] = False
+    greedy: Annotated[
+        bool, typer.Option("--greedy", help="With --data: take the best action; else draw it, if the policy draws.")
+    ] = False
     behaviour: Annotated[
         str | None,
         typer.Option(metavar=BC, help="With --data: fit the policy that acted, whose probabilities are not recorded."),
@@ -81,9 +84,16 @@ def estimate(
     directory, checkpoint = with_weights(run, checkpoint)
     columns = {} if options.columns is None else {"columns": parse(options.columns, "--columns")}
     data = validated(DataConfig, {"sets": [{"name": options.data, **columns}]}, {"sets": "--data"})
-    fits_behaviour = options.behaviour is not None
-    needs_all = options.estimator is not None
-    wanted = Wanted(names, options.discount, epsilon, fits_behaviour, options.interval, seed, needs_all)
+    wanted = Wanted(
+        names,
+        options.discount,
+        epsilon,
+        greedy=options.greedy,
+        fits_behaviour=options.behaviour is not None,
+        interval=options.interval,
+        seed=seed,
+        needs_all=options.estimator is not None,
+    )
     evaluation = OffPolicy(directory, checkpoint, run_config(directory), data, wanted)
     _, interrupted = collect(evaluation.play(), evaluation.episodes, "episodes")
     found: list[Estimate] = []
@@ -93,7 +103,7 @@ def estimate(
         raise typer.Exit(EXIT_INTERRUPTED)
     report = _report(evaluation, found)
     report = {"run": run, "policy": checkpoint, "data": options.data, "seed": seed, **report}
-    echo(json.dumps(report, indent=2) if as_json else _text(report))
+    echo(json.dumps(report, indent=2) if as_json else _text(report, has_intervals=options.interval))
 
 
 def _report(evaluation: "OffPolicy", found: Sequence["Estimate"]) -> dict[str, Any]:
@@ -111,7 +121,7 @@ def _report(evaluation: "OffPolicy", found: Sequence["Estimate"]) -> dict[str, A
     }
 
 
-def _text(report: Mapping[str, Any]) -> str:
+def _text(report: Mapping[str, Any], *, has_intervals: bool) -> str:
     behind = "" if report["env_steps_trained"] is None else f", {report['env_steps_trained']:,} environment steps"
     lines = [
         f"policy of {report['run']}, {report['policy']}{behind}: {report['target']}",
@@ -121,14 +131,13 @@ def _text(report: Mapping[str, Any]) -> str:
         f"{report['mean_discounted_return']:.4g} with discount {report['discount']:g}",
         "",
     ]
-    has_intervals = any(each["low"] is not None for each in report["estimates"])
     heading = f"{'95 % interval':<22}" if has_intervals else ""
     lines.append(f"  estimator  {'value':>10}  {heading}effective episodes")
     for each in report["estimates"]:
         if each["problem"] is not None:
             lines.append(f"  {each['estimator']:<9}  {'–':>10}  {each['problem']}")
             continue
-        bounds = f"{each['low']:.4g} … {each['high']:.4g}" if has_intervals else ""
+        bounds = "one episode decides" if each["low"] is None else f"{each['low']:.4g} … {each['high']:.4g}"
         weighed = known(each["effective_episodes"], "{:,.1f}".format, "–")
         lines.append(
             f"  {each['estimator']:<9}  {each['value']:>10.4g}  {f'{bounds:<22}' if has_intervals else ''}{weighed}"

@@ -20,7 +20,7 @@ from distrl.apps.commands.sweep_jobs import JobOptions, runs_as_jobs
 from distrl.apps.config.configuration import load
 from distrl.apps.experiments.directory import SweepDirectory, SweepRun, read_file
 from distrl.apps.experiments.running import check_runs, run_sweep
-from distrl.apps.experiments.sweep import Sweep, every_run, number_of_runs, planned_runs
+from distrl.apps.experiments.sweep import RECORDS_ALONE, Sweep, every_run, number_of_runs, planned_runs
 from distrl.config.load import LoadedConfig, validated
 from distrl.errors import ConfigError
 from distrl.metrics.phrases import return_words
@@ -179,7 +179,10 @@ def shared_configuration(shared: dict[str, Any], target: Path) -> LoadedConfig:
         raise ConfigError(f"set (from file {target}) has a seed, and every run has its own; leave it out")
     file = shared.get("config")
     path = target.parent / str(file) if file is not None else None
-    return load(shared.get("preset"), path, [f"{key}={json.dumps(value)}" for key, value in sets.items()])
+    loaded = load(shared.get("preset"), path, [f"{key}={json.dumps(value)}" for key, value in sets.items()])
+    if (name := loaded.config.recording.name) is not None:
+        raise ConfigError(f"recording.name: {name} (from file {target}): {RECORDS_ALONE}")
+    return loaded
 
 
 def new_directory(stem: str) -> Path:

@@ -31,6 +31,7 @@ MOST_RUNS = 100_000
 """Most runs of a grid."""
 MOST = 1e300
 """Greatest bound of an interval."""
+RECORDS_ALONE = "several runs would record to one data set; train one with --record, and leave it out here"
 REPEATS = 1000
 """Draws in a row of combinations that were drawn before, after which there are no others."""
 _SEEDS = re.compile(r"(\d+)\.\.(\d+)")
@@ -148,6 +149,8 @@ class Varying(Section):
         for path, varied in self.vary.items():
             if path == "seed":
                 raise ValueError("vary.seed: every run has a seed already; leave it out")
+            if path.partition(".")[0] == "recording":
+                raise ValueError(f"vary.{path}: {RECORDS_ALONE}")
             if unknown := sorted(varied.when.keys() - earlier):
                 raise ValueError(f"vary.{path}.when: {unknown[0]} is no setting that varies before it")
             for other, one in varied.when.items():

@@ -26,6 +26,9 @@ from distrl.learner.policy_files import read_policy
 WEIGHTED = ("ips", "wis", "dr", "sdr")
 """Estimators that need the probabilities of the recorded actions, under both policies."""
 ESTIMATORS = ("ips", "wis", "dm", "dr", "sdr", "fqe")
+LEAST_EPISODES = 2
+"""Effective episodes of which `wis` has an interval. Of fewer, each resample has about the return of one episode: the
+width would be 0, as if that were certain, where the others have no weight."""
 
 
 class Estimate(NamedTuple):
@@ -33,7 +36,7 @@ class Estimate(NamedTuple):
 
     Attributes:
         value: None: there is a problem.
-        low, high: Bounds of the 95 % interval; None: none was wanted.
+        low, high: Bounds of the 95 % interval; None: none was wanted, or fewer than `LEAST_EPISODES` decide `wis`.
         effective_episodes: See `estimators.effective_episodes`; None: the estimator weighs no episodes.
         problem: Why it cannot be calculated; None: it can.
     """
@@ -54,6 +57,7 @@ class Wanted:
         estimators: Among `ESTIMATORS`.
         discount: None: the algorithm's.
         epsilon: Probability of a random action at every step; None: `evaluation.epsilon` of the run.
+        greedy: Of the policy's best actions, not of those that it draws.
         fits_behaviour: Fit the policy that acted, in place of recorded probabilities.
         needs_all: Whether an estimate that cannot be calculated is an error.
     """
@@ -61,6 +65,7 @@ class Wanted:
     estimators: Sequence[str] = ESTIMATORS
     discount: float | None = None
     epsilon: float | None = None
+    greedy: bool = False
     fits_behaviour: bool = False
     interval: bool = False
     seed: int = 0
@@ -90,7 +95,7 @@ class OffPolicy:
         policy.set_weights(saved.weights)
         self.discount = config.algorithm.discount if wanted.discount is None else wanted.discount
         epsilon = config.evaluation.epsilon if wanted.epsilon is None else wanted.epsilon
-        self.target = Target(policy, epsilon, config.network.action_mask)
+        self.target = Target(policy, epsilon, config.network.action_mask, greedy=wanted.greedy)
         self._weighted = ", ".join(name for name in wanted.estimators if name in WEIGHTED)
         if self._weighted and not self.target.has_probabilities:
             raise DataError(f"{self._weighted}: the policy has one action for each observation; set --estimator dm,fqe")
@@ -173,7 +178,7 @@ class OffPolicy:
                     raise
                 yield Estimate(name, problem=str(error))
                 continue
-            low, high = self._interval(terms)
+            low, high = (None, None) if name == "wis" and effective < LEAST_EPISODES else self._interval(terms)
             yield Estimate(name, estimators.value(terms), low, high, effective if name in WEIGHTED else None)
 
     def _interval(self, terms: Terms) -> tuple[float | None, float | None]:

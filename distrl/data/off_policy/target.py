@@ -90,6 +90,7 @@ class Target:
 
     Args:
         mask: As `network.action_mask` of the run.
+        greedy: Take the best actions, and draw none of the distribution.
 
     Attributes:
         specs: The environment's actions.
@@ -101,11 +102,11 @@ class Target:
         DataError: Random actions of the environment have no probability.
     """
 
-    def __init__(self, policy: Acting, epsilon: float, mask: str | None) -> None:
+    def __init__(self, policy: Acting, epsilon: float, mask: str | None, *, greedy: bool = False) -> None:
         self.specs, self._epsilon = policy.spec.actions, epsilon
         self._selector = ActionSelector(policy.distributions)
         self.mask = mask_of(policy.spec, mask)
-        undrawn = {name for name, family in policy.distributions.items() if isinstance(family, UndrawnFamily)}
+        undrawn = {name for name, family in policy.distributions.items() if greedy or isinstance(family, UndrawnFamily)}
         self._is_greedy = len(undrawn) == len(self.specs)
         self.has_probabilities = not any(isinstance(self.specs[name], BoxSpec) for name in undrawn)
         self.text = "takes its best action" if self._is_greedy else "draws from its distribution"
@@ -134,7 +135,7 @@ class Target:
             actions: name -> [N, ...].
             allowed: bool [N, A] of the mask; None: every choice is.
         """
-        own = self._selector.log_probability(outputs, actions).astype(np.float64)
+        own = self._own_log_probabilities(outputs, actions)
         if not self._epsilon:
             return own
         uniform = np.full(len(own), uniform_log_probability(self.specs))
@@ -147,6 +148,13 @@ class Target:
             np.log1p(-self._epsilon) + own if self._epsilon < 1 else -np.inf, uniform + np.log(self._epsilon)
         )
         return mixed
+
+    def _own_log_probabilities(self, outputs: Mapping[str, FloatArray], actions: Mapping[str, Array]) -> Numbers:
+        if not self._is_greedy:
+            return self._selector.log_probability(outputs, actions).astype(np.float64)
+        best = self._selector.mode(outputs)
+        is_best = columns(self.specs, actions) == columns(self.specs, best)
+        return np.where(is_best.all(axis=1), 0.0, -np.inf)
 
     def probabilities(self, outputs: Mapping[str, FloatArray], choices: Choices, allowed: BoolArray | None) -> Numbers:
         """Return π of all choices at each of M observations, float64 [M, A]; arguments as `log_probabilities`."""
@@ -169,7 +177,7 @@ class Target:
     ) -> Iterator[dict[str, Array]]:
         """Yield the policy's actions at each of M observations, name -> [M, ...], equally likely; one if no other."""
         for _ in range(1 if self._is_greedy and not self._epsilon else DRAWS):
-            actions, _ = self._selector.sample(outputs, rng)
+            actions = self._selector.mode(outputs) if self._is_greedy else self._selector.sample(outputs, rng)[0]
             if self._epsilon:
                 count = len(next(iter(outputs.values())))
                 explored = rng.random(count) < self._epsilon

@@ -490,6 +490,15 @@ def test_random_actions_are_estimated_from_data_of_the_policy(run_dir, data, cap
     assert told["behaviour"] == ("fitted to the actions" if arguments else "recorded")
 
 
+def test_the_greedy_policy_is_estimated_as_it_is_played(run_dir, data, capfd):
+    played = json.loads(run(capfd, run_dir, "--episodes", 300, "--json")[1])["mean_return"]
+    told = json.loads(run(capfd, run_dir, "--data", data[1], "--greedy", "--discount", 1, "--json")[1])
+    assert told["target"] == "takes its best action"
+    for each in told["estimates"]:
+        if each["estimator"] in ("ips", "wis", "sdr"):  # observations do not tell the step to a model
+            assert each["value"] == pytest.approx(played, abs=0.4)
+
+
 def test_estimates_are_a_table(run_dir, data, capfd):
     code, out, err = run(capfd, run_dir, "--data", data[1], "--estimator", "wis,fqe", "--interval")
     assert (code, err) == (0, "")
@@ -521,6 +530,7 @@ def test_a_table_without_probabilities_needs_a_fitted_policy(run_dir, data, capf
     ("arguments", "told"),
     [
         (["--estimator", "fqe"], "--estimator goes with --data NAME, recorded episodes"),
+        (["--greedy"], "--greedy goes with --data NAME, recorded episodes"),
         (["--data", "x", "--episodes", "3"], "--episodes is of episodes that are played; with --data nothing acts"),
         (["--data", "x", "--baseline", "random"], "--baseline is of episodes that are played; with --data nothing"),
         (["--data", "x", "--estimator", "ips,foo"], "--estimator foo: there are ips, wis, dm, dr, sdr, fqe; several"),
@@ -532,6 +542,19 @@ def test_a_table_without_probabilities_needs_a_fitted_policy(run_dir, data, capf
 )
 def test_what_cannot_be_estimated_is_one_line(run_dir, capfd, arguments, told):
     assert told in refused(capfd, run_dir, *arguments)
+
+
+def test_one_episode_that_decides_has_no_interval(run_dir, workplace, capfd):
+    """The policy that acted took its action once in a million steps, and those of the others every second time."""
+    rows = [f'{n % 2},{n % 2},1.0,{n},1,"[0.5, 0.5]"' for n in range(9)] + ['1,1,0.0,9,1,"[0.999999, 0.000001]"']
+    Path("steps.csv").write_text("observation_0,action,reward,episode,terminated,p\n" + "\n".join(rows))
+    arguments = (run_dir, "--data", "steps.csv", "--columns", "{truncated: null, probabilities: p}", "--interval")
+    estimates = json.loads(run(capfd, *arguments, "--json")[1])["estimates"]
+    for each in estimates:
+        assert (each["low"] is None) == (each["high"] is None) == (each["estimator"] == "wis")
+    assert estimates[1]["effective_episodes"] == pytest.approx(1.0, abs=1e-3)
+    wis = run(capfd, *arguments, "--estimator", "wis")[1].splitlines()[-1]
+    assert wis.split()[2:] == ["one", "episode", "decides", "1.0"]
 
 
 def test_estimates_need_a_run_and_weights(run_dir, data, capfd):

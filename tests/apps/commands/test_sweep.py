@@ -105,6 +105,8 @@ def test_a_dry_run_lists_the_runs_and_writes_nothing(file, launches, capsys):
         ("set: {environment.id: CartPole-v1}", "nothing to compare"),
         ("set: [1]\nseeds: 1..2", "set (from file rates.yaml) must be a mapping of dotted paths to values, not [1]"),
         ("set: {seed: 4}\nseeds: 1..2", "has a seed, and every run has its own; leave it out"),
+        ("preset: cartpole-ppo\nset: {recording.name: all}\nseeds: 1..2", "recording.name: all (from file rates.yaml)"),
+        ("vary: {recording.name: [one, other]}", "vary.recording.name: several runs would record to one data set"),
         ("preset: cartpole-pp\nseeds: 1..2", "cartpole-ppo"),
         ("config: other.yaml\nseeds: 1..2", "file other.yaml does not exist"),
         ("vary: {network.learning_rate: [-1.0]}", "run 0001 (network.learning_rate=-1.0 seed 1)"),
@@ -143,6 +145,7 @@ def test_train_with_seeds_is_a_sweep_of_one_configuration(file, launches, capsys
         (["--seed", "4"], "--seeds 1..3 begins several new runs, and --seed is for one"),
         (["--resume", "auto"], "and --resume is for one"),
         (["--quiet"], "and --quiet is for one"),
+        (["--record", "all"], "and --record is for one"),
     ):
         assert main([*arguments, *further]) == 2
         assert told in capsys.readouterr().err

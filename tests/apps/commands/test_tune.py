@@ -60,6 +60,10 @@ def test_a_new_search_a_launch_that_goes_on_and_their_words(file, launches, caps
         ("set: {environment.id: CartPole-v1}", "vary names no setting to search"),
         ("vary: {network.lerning_rate: [1]}", "did you mean network.learning_rate?"),
         ("vary: {seed: [1]}", "vary.seed: every run has a seed already"),
+        (
+            "set: {environment.id: CartPole-v1, recording.name: all}\nvary: {network.learning_rate: [0.1, 1.0]}",
+            "recording.name: all (from file rates.yaml): several runs would record to one data set; train one with",
+        ),
         ("vary: {network.learning_rate: [0.1]}\npruner: median", "evaluation.every_env_steps is null"),
     ],
 )

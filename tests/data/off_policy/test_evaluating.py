@@ -1,5 +1,6 @@
 """The whole evaluation of policies that an earlier version saved, from what they themselves have acted."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from distrl.apps.commands.main import main
 from distrl.config.data import DataConfig
 from distrl.data.episodes import DataError
+from distrl.data.minari_sets import MinariEpisodes, path_of
 from distrl.data.off_policy.evaluating import ESTIMATORS, OffPolicy, Wanted
 from distrl.data.off_policy.target import Target
 from distrl.serving.evaluation import run_config
@@ -64,6 +66,34 @@ def test_estimates_from_the_policys_own_real_numbers_are_its_return(evaluation):
     true = made.mean_return(0.9)
     for each in made.estimates():
         assert each.value == pytest.approx(true, rel=0.1)
+
+
+@pytest.mark.row("D139")
+def test_a_table_of_another_library_is_estimated_as_the_same_episodes_of_minari(runs, tmp_path, monkeypatch, capsys):
+    """The columns are those of Intel RL Coach's data set of Acrobot-v1, of which CartPole-v1 has four features."""
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    assert main(["record", "random", "--env", "CartPole-v1", "--episodes", "40", "--output", "cartpole/random"]) == 0
+    features = ",".join(f"state_feature_{place}" for place in range(4))
+    lines = [f"action,all_action_probabilities,episode_id,episode_name,reward,transition_number,{features}"]
+    read = MinariEpisodes("cartpole/random", path_of("cartpole/random")).read(range(40))
+    for number, episode in enumerate(read):
+        for step, action in enumerate(episode.actions):
+            shown = ",".join(map(str, episode.observations[step].tolist()))
+            lines.append(f'{action},"[0.5,0.5]",{number},cartpole,{episode.rewards[step]},{step},{shown}')
+    (tmp_path / "coach.csv").write_text("\n".join(lines))
+    estimates = []
+    for data in (["cartpole/random"], [str(tmp_path / "coach.csv"), "--columns", "coach"]):
+        capsys.readouterr()
+        assert main(["evaluate", str(runs["cartpole"][0]), "--discount", "0.5", "--json", "--data", *data]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert (told["behaviour"], told["episodes"]) == ("recorded", 40)
+        estimates.append({each["estimator"]: each for each in told["estimates"]})
+    minari, coach = estimates
+    for name in ("ips", "wis"):
+        for figure in ("value", "effective_episodes"):
+            assert coach[name][figure] == pytest.approx(minari[name][figure], rel=1e-6)
+    for name in ("dm", "dr", "sdr", "fqe"):  # the table lacks the last observations, to which features are scaled
+        assert coach[name]["value"] == pytest.approx(minari[name]["value"], rel=0.05)
 
 
 def test_estimates_are_the_seeds(evaluation):

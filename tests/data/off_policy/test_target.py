@@ -18,10 +18,10 @@ NUMBERS = ArraySpec((2,), "float32")
 LOGITS = np.log(np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]], np.float32))
 
 
-def target(actions, families, epsilon=0.0, mask=False):
+def target(actions, families, epsilon=0.0, mask=False, **options):
     observations = {"numbers": NUMBERS, **({"action_mask": ArraySpec((3,), "int8")} if mask else {})}
     spec = EnvSpec("World", observations, actions)
-    return Target(SimpleNamespace(spec=spec, distributions=families), epsilon, None)
+    return Target(SimpleNamespace(spec=spec, distributions=families), epsilon, None, **options)
 
 
 def one(epsilon=0.0, mask=False):
@@ -61,6 +61,22 @@ def test_a_policy_of_values_takes_the_best():
         "takes its best action, or a random one with probability 0.3",
     )
     assert [drawn["action"].tolist() for drawn in greedy().draws(outputs, None, np.random.default_rng(0))] == [[1]]
+
+
+def test_a_greedy_policy_takes_the_mode_of_its_distribution():
+    choices, outputs = Choices({"action": DiscreteSpec(3)}), {"policy/action": LOGITS}
+    specs, families = {"action": DiscreteSpec(3)}, {"action": CategoricalSpec(3)}
+    found = target(specs, families, 0.3, greedy=True).probabilities(outputs, choices, None)
+    np.testing.assert_allclose(found, [[0.8, 0.1, 0.1], [0.1, 0.1, 0.8]])
+    best = target(specs, families, greedy=True)
+    assert (best.text, best.has_probabilities) == ("takes its best action", True)
+    assert [drawn["action"].tolist() for drawn in best.draws(outputs, None, np.random.default_rng(0))] == [[0, 2]]
+    real = target({"action": BoxSpec((1,), (-1.0,), (1.0,))}, {"action": GaussianSpec(1)}, greedy=True)
+    assert not real.has_probabilities
+    pairs = {"pair": MultiDiscreteSpec((2, 3), (0, 0))}
+    logits = {"policy/pair": np.log(np.array([[0.25, 0.75, 0.7, 0.2, 0.1]], np.float32))}
+    joint = target(pairs, {"pair": MultiCategoricalSpec((2, 3))}, greedy=True)
+    assert joint.probabilities(logits, Choices(pairs), None).tolist() == [[0, 0, 0, 1, 0, 0]]
 
 
 def test_joint_choices_are_enumerated_in_order():
