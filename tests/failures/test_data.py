@@ -104,21 +104,18 @@ def test_a_run_whose_data_has_gone_keeps_what_it_has_learned(start_run, command_
 
 
 def test_a_training_is_recorded_beside_it(start_run, command_here, endless, tmp_path):
-    run = start_run(*endless, *RECORDING, *sets("recording.most_steps=30000", "checkpoint.every_s=0.5"))
+    run = start_run(*endless, *RECORDING, *sets("recording.most_steps=30000"))
     run.wait_until(lambda: (tmp_path / "all-v0").exists(), "the data set is complete")
     shown = json.loads(command_here("data", "show", "./all-v0", "--json").stdout)
     assert 20_000 < shown["steps"] <= 100_000  # of whole unrolls; episodes that have not ended are left out
     assert shown["episodes"] == shown["episodes_with_behaviour_probabilities"] > 500
     assert command_here("data", "check", "./all-v0").returncode == 0
-    run.wait_until(lambda: [*(run.run_dir / "checkpoints").glob("ckpt-*")], "a checkpoint")
-    run.kill("learner")
-    run.wait_until(lambda: run.role("learner").incarnation == 2, "another learner")
     run.wait_for_updates(run.updates + 2)
     run.process.terminate()
     summary = run.finish()
-    assert (summary.exit_code, summary.restarts, summary.imbalance) == (0, 1, 0)
+    assert (summary.exit_code, summary.restarts, summary.imbalance) == (0, 0, 0)
     line = f"learner: {shown['episodes']:,} episodes are recorded: {tmp_path}/all-v0"
-    assert (run.told.count(line), "nothing is recorded" in run.told) == (1, False)  # nor by the second learner
+    assert run.told.count(line) == 1
     again = command_here("train", *endless, *RECORDING, "--run-dir", "again")
     assert (again.returncode, (tmp_path / "again").exists()) == (2, False)
     assert "there is a data set" in again.stderr
