@@ -129,6 +129,7 @@ class Episode(NamedTuple):
         success: Whether it reached what it was for; None: the environment does not say.
         metrics: Key of `environment.metrics` -> its value; None: `info` had none.
         cut: Whether it was cut short at the evaluator's limit of steps.
+        discounted_total: The return with the evaluator's discount.
     """
 
     environment: int
@@ -137,6 +138,7 @@ class Episode(NamedTuple):
     success: bool | None = None
     metrics: Mapping[str, float | None] = {}
     cut: bool = False
+    discounted_total: float = 0.0
 
 
 class Evaluator:
@@ -153,6 +155,7 @@ class Evaluator:
         max_episode_steps: Steps after which an episode is cut short; None: it is played to its end, whenever that is.
         watch: Called after every reset and step with the rows whose episodes ended, and with those whose episodes
             count, bool [B] each; films use it.
+        discount: Of discounted returns.
     """
 
     def __init__(
@@ -161,9 +164,11 @@ class Evaluator:
         environment: VectorEnvironment,
         max_episode_steps: int | None = None,
         watch: Callable[[Array, Array], None] | None = None,
+        discount: float = 1.0,
     ) -> None:
         self._policy = policy
         self._environment = environment
+        self._discount = discount
         self._limit = np.iinfo(np.int64).max if max_episode_steps is None else max_episode_steps
         self._watch = watch
         self.env_steps = 0
@@ -188,7 +193,7 @@ class Evaluator:
             False if it was stopped.
         """
         rows = self._environment.rows
-        totals, lengths = np.zeros(rows, np.float64), np.zeros(rows, np.int64)
+        totals, discounted, lengths = np.zeros(rows), np.zeros(rows), np.zeros(rows, np.int64)
         plays, begins_more = left > 0, True
         observations = self._environment.reset(seed)
         state = self._policy.initial_state(rows)
@@ -201,6 +206,7 @@ class Evaluator:
             observations, state = step.observations, restarted(next_state, step.valid)
             self.env_steps += int(step.valid.sum())
             totals += step.raw_rewards
+            discounted += self._discount**lengths * step.raw_rewards
             lengths += step.valid
             cut = plays & ~step.ended & (lengths >= self._limit)
             self._took_step(step.ended | cut, plays)
@@ -208,8 +214,9 @@ class Evaluator:
             for row in np.flatnonzero(plays & (step.ended | cut)).tolist():
                 left[row] -= 1
                 plays[row] = begins_more and left[row] > 0
-                yield self._episode(row, float(totals[row]), int(lengths[row]), bool(cut[row]))
-            totals[step.ended] = 0.0
+                played = self._episode(row, float(totals[row]), int(lengths[row]), bool(cut[row]))
+                yield played._replace(discounted_total=float(discounted[row]))
+            totals[step.ended] = discounted[step.ended] = 0.0
             lengths[step.ended] = 0
         return True
 
@@ -256,6 +263,7 @@ def evaluation(episodes: Sequence[Episode], *, weights_version: int, env_steps: 
         success_rate=success_rate(episodes),
         metrics=metric_means(episodes),
         cut_episodes=sum(episode.cut for episode in episodes),
+        mean_discounted_return=float(np.mean([episode.discounted_total for episode in episodes])),
     )
 
 

@@ -1,7 +1,7 @@
 """The evaluator beside a training: greedy episodes with the newest published weights, at intervals of its steps."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -14,8 +14,16 @@ from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.codec import decode_weights
-from distrl.memory_backend.records import Evaluation
+from distrl.memory_backend.records import Estimate, Evaluation
 from distrl.types import Weights
+
+Estimating = Callable[[Callable[[], bool]], Sequence[Estimate] | None]
+"""Returns estimates of the return of the policy with its present weights; None if its argument, a stop, was true."""
+
+
+def no_estimates(stop: Callable[[], bool]) -> Sequence[Estimate]:
+    """Return none."""
+    return ()
 
 
 class PublishedEvaluator(Evaluator):
@@ -30,6 +38,7 @@ class PublishedEvaluator(Evaluator):
         after_env_steps: Environment steps behind the last evaluated weights; 0 before the first evaluation.
         films: None: no evaluation is filmed.
         others: Name of `evaluation.other_environments` -> environments, in which it plays `episodes` each, too.
+        estimate: Makes the estimates of `evaluation.off_policy`.
     """
 
     def __init__(
@@ -42,8 +51,10 @@ class PublishedEvaluator(Evaluator):
         incarnation: int,
         films: Films | None = None,
         others: Mapping[str, VectorEnvironment] = MappingProxyType({}),
+        estimate: Estimating = no_estimates,
     ) -> None:
-        super().__init__(GreedyPolicy(policy), environment, config.evaluation.max_episode_steps)
+        most_steps, discount = config.evaluation.max_episode_steps, config.algorithm.discount
+        super().__init__(GreedyPolicy(policy), environment, most_steps, discount=discount)
         self._config, self._greedy = config, self._policy
         self.environment_config = config.environment
         assert config.evaluation.every_env_steps is not None
@@ -54,6 +65,7 @@ class PublishedEvaluator(Evaluator):
         self._incarnation = incarnation
         self._films = films
         self._others = others
+        self._estimate = estimate
         self._backend = backend
         self._published = policy
         self._next = self._following(after_env_steps)
@@ -104,7 +116,10 @@ class PublishedEvaluator(Evaluator):
         others = self._play_others(result, key, seed, stop)
         if len(others) < len(self._others):
             return False
-        result = replace(result, others=others, best_by=self._config.evaluation.best_by)
+        if (estimates := self._estimate(self._showing_life(stop))) is None:
+            return False
+        best_by = self._config.evaluation.best_by
+        result = replace(result, others=others, best_by=best_by, estimates=tuple(estimates))
         if self._films is not None:  # before the result, which may end the run
             self._film(self._films, result, seed, stop)
         self._backend.registry.add_evaluation(result, published.blob, self._incarnation)
@@ -131,7 +146,7 @@ class PublishedEvaluator(Evaluator):
         for name, environment in self._others.items():
             began = time.monotonic()
             most_steps = self._config.evaluation.max_episode_steps
-            evaluator = Evaluator(self._acting(key), environment, most_steps, self._took_step)
+            evaluator = Evaluator(self._acting(key), environment, most_steps, self._took_step, self._discount)
             episodes = [*evaluator.episodes(self._count, seed, stop)]
             self.env_steps += evaluator.env_steps
             if len(episodes) < self._count:
@@ -146,19 +161,23 @@ class PublishedEvaluator(Evaluator):
 
     def _film(self, films: Films, result: Evaluation, seed: int, stop: Callable[[], bool]) -> None:
         best = self._backend.registry.best_score()
-
-        def stop_and_show_life() -> bool:
-            self.last_step_at = time.monotonic()
-            return stop()
-
         films.film(
             self._policy,
             seed=seed,
             env_steps=result.env_steps,
             multiples=(self._multiple(self._next) - 1, self._multiple(result.env_steps)),
             is_best=result.score is not None and (best is None or result.score > best),
-            stop=stop_and_show_life,
+            stop=self._showing_life(stop),
         )
+
+    def _showing_life(self, stop: Callable[[], bool]) -> Callable[[], bool]:
+        """Return `stop`, whose calls count as steps."""
+
+        def stop_and_show_life() -> bool:
+            self.last_step_at = time.monotonic()
+            return stop()
+
+        return stop_and_show_life
 
     def evaluate_if_due(self, stop: Callable[[], bool]) -> None:
         """Evaluate if due; deterministic mode calls this after every update."""

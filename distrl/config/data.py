@@ -4,12 +4,14 @@ import os
 from fractions import Fraction
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
 from distrl.config.algorithms import AlgorithmSection
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.section import Section
 
+DATA_FILE = "data.json"
+"""In a run's directory: the figures of its recorded episodes, as the learner has read them."""
 TABLES = (".csv", ".parquet")
 """Ends of the names of tables."""
 
@@ -103,6 +105,16 @@ class DataSetConfig(Section):
         return self
 
 
+def _named(sets: object) -> object:
+    """Take a name in place of a section, and of several."""
+    if isinstance(sets, str):
+        sets = [sets]
+    return [{"name": each} if isinstance(each, str) else each for each in sets] if isinstance(sets, list) else sets
+
+
+DataSets = Annotated[tuple[DataSetConfig, ...], BeforeValidator(_named)]
+
+
 class DataConfig(Section):
     """Recorded episodes that the run learns from, in place of actors or beside them: by default all are in memory.
 
@@ -112,7 +124,7 @@ class DataConfig(Section):
     they are the actors', whose steps have a memory of their own, and all of the data stays in memory.
     """
 
-    sets: tuple[DataSetConfig, ...] = ()
+    sets: DataSets = ()
     """Data sets, one after the other; none: the run learns from its actors alone."""
     share: float | None = Field(None, gt=0.0, lt=1.0)
     """The share p of recorded items in each batch of a run with actors: int(p n / (1 - p)) of them beside n =
@@ -125,14 +137,6 @@ class DataConfig(Section):
     """
     samples_per_insert: float = Field(32.0, gt=0.0)
     """With `memory_steps`: number of times that a step is sampled on average before another one replaces it."""
-
-    @field_validator("sets", mode="before")
-    @classmethod
-    def _takes_names(cls, sets: object) -> object:
-        """Take a name in place of a section."""
-        if isinstance(sets, str):
-            sets = [sets]
-        return [{"name": each} if isinstance(each, str) else each for each in sets] if isinstance(sets, list) else sets
 
     @property
     def replaces_actors(self) -> bool:

@@ -1,4 +1,4 @@
-"""EvaluationConfig: greedy episodes beside the training, further environments that they are played in, and films."""
+"""EvaluationConfig: greedy episodes beside the training, what else they are made of, and films."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from distrl.config.curriculum import EPISODE_RESULTS, RETURN
+from distrl.config.data import DataConfig
 from distrl.config.environment import EnvironmentConfig
+from distrl.config.off_policy import OffPolicyConfig
 from distrl.config.section import Section
 from distrl.errors import ConfigError
 
@@ -97,6 +99,7 @@ class EvaluationConfig(Section):
     """Further environments, by a name of your choice, in which each evaluation plays `episodes`, too. Their observation
     and action spaces must be those of the training. Their means are the columns `evaluation_in_NAME_…`; the best
     weights and `stop.evaluation_return` go by the run's own environment alone."""
+    off_policy: OffPolicyConfig = OffPolicyConfig()
     films: FilmsConfig = FilmsConfig()
 
     @property
@@ -112,8 +115,10 @@ class EvaluationConfig(Section):
         """
         return f"{self.best_by} ({metrics[self.best_by]})" if self.best_by in metrics else self.best_by
 
-    def check(self, metrics: Mapping[str, str]) -> None:
-        """Refuse a `best_by` that evaluations do not have; `metrics` are `environment.metrics`."""
+    def check(self, environment: EnvironmentConfig, data: DataConfig) -> None:
+        """Refuse a `best_by` that evaluations do not have, and estimates without data."""
+        metrics = environment.metrics
+        self.off_policy.check(data, environment)
         if self.best_by not in (*metrics, *EPISODE_RESULTS):
             raise ValueError(
                 f"evaluation.best_by: {self.best_by!r} is none of {', '.join((*metrics, *EPISODE_RESULTS))}; declare "
@@ -154,6 +159,7 @@ class EvaluationConfig(Section):
                 "epsilon",
                 "best_by",
                 "other_environments",
+                "off_policy",
                 "films",
             ):
                 if self.is_changed(name):

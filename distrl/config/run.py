@@ -153,7 +153,7 @@ class RunConfig(Section):
             self.learner.check_updates(self.algorithm, self.network, self.sequences_per_batch)
         self.checkpoint.check(self.learner.stall_timeout_s)
         self.stop.check(self.evaluation, self.environment.metrics, self._first_update_steps)
-        self.evaluation.check(self.environment.metrics)
+        self.evaluation.check(self.environment, self.data)
         self.tensorboard.check(_paths(self), deterministic=self.deterministic)
         return self
 

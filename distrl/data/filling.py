@@ -1,13 +1,19 @@
 """The learner's part in a run that learns from data, with or without actors. It brings the numeric framework."""
 
+import json
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from typing import Any
 
+from distrl.config.data import DATA_FILE
 from distrl.data.episodes import DataError
 from distrl.data.playing import Playing
+from distrl.data.summary import Summarised
+from distrl.data_store.atomic import put_file
 from distrl.learner.attendants.attendant import Attendant
 from distrl.learner.batches import Batches
 from distrl.learner.mixed_batches import MixedBatches
@@ -30,12 +36,21 @@ def with_data(
     Raises:
         ConfigError, DataError: See `Playing`; or the data is no longer what it was, or does not fit into the memory.
     """
-    playing = Playing(parts.config, parts.spec)
+    path = parts.run_dir / DATA_FILE
+    playing = Playing(parts.config, parts.spec, lambda episodes: Summarised(episodes, partial(_write, path)))
     if parts.config.learns_from_data:
         return _of_data_alone(parts, playing, stop)
     live, beside = of_actors()
     batches, further = _mixed(parts, playing, live, stop)
     return batches, [*beside, *further]
+
+
+def _write(path: Path, figures: Mapping[str, Any]) -> None:
+    """Write the figures of the run's data."""
+    try:
+        put_file(path, json.dumps(figures).encode())
+    except OSError as error:
+        log.error("%s cannot be written: %s", path, error)
 
 
 def _of_data_alone(parts: Parts, playing: Playing, stop: Callable[[], bool]) -> tuple[RecordedBatches, list[Attendant]]:

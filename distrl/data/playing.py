@@ -1,7 +1,7 @@
 """Unrolls of recorded episodes: preprocessed, checked and joined as an actor's are."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -98,6 +98,7 @@ class Playing:
 
     Args:
         spec: Of the run's environment.
+        through: Returns the data set through which the data is read.
 
     Attributes:
         episodes: Recorded episodes.
@@ -111,12 +112,14 @@ class Playing:
         DataError: A data set cannot be read, or does not fit the environment.
     """
 
-    def __init__(self, config: RunConfig, spec: EnvSpec) -> None:
+    def __init__(
+        self, config: RunConfig, spec: EnvSpec, through: Callable[[Episodes], Episodes] = lambda episodes: episodes
+    ) -> None:
         check_spec(spec)
         _check_extras(config)
         self._config, self._spec = config, spec
         self._spaces = spaces_of(config.environment)
-        self._episodes = all_opened(config.data, spec.id, self._spaces)
+        self._episodes = through(all_opened(config.data, spec.id, self._spaces))
         self.episodes = len(self._episodes.lengths)
         self.steps = int(self._episodes.lengths.sum())
         held = config.data.memory_steps

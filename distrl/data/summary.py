@@ -1,6 +1,7 @@
 """The figures of a data set: episodes, returns, ends and actions."""
 
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,9 @@ from gymnasium.spaces import Discrete, MultiDiscrete
 from distrl.data.episodes import Episode, Episodes
 from distrl.types import Array
 
+_BINS = 20
+"""Number of bars of the histogram of returns."""
+
 
 def summary(episodes: Episodes) -> dict[str, Any]:
     """Read all episodes and return their figures, in JSON's types.
@@ -16,29 +20,63 @@ def summary(episodes: Episodes) -> dict[str, Any]:
     Raises:
         DataError: One cannot be read.
     """
-    returns, terminated, known, missing = list[float](), 0, 0, 0
-    acted = _Actions(episodes.action_space)
-    for episode in episodes.read(range(len(episodes.lengths))):
-        returns.append(float(episode.rewards.sum()))
-        terminated += episode.terminated
-        known += episode.log_probabilities is not None
-        missing += _missing(episode)
-        acted.add(episode.actions)
-    return {
-        "name": episodes.name,
-        "environment": episodes.environment,
-        "observation_space": None if episodes.observation_space is None else str(episodes.observation_space),
-        "action_space": None if episodes.action_space is None else str(episodes.action_space),
-        "episodes": len(returns),
-        "steps": int(episodes.lengths.sum()),
-        "length_steps": _spread(episodes.lengths),
-        "return": _spread(np.array(returns)),
-        "terminated": terminated,
-        "truncated": len(returns) - terminated,
-        "steps_with_missing_values": missing,
-        "episodes_with_behaviour_probabilities": known,
-        "actions": acted.figures(),
-    }
+    found: list[dict[str, Any]] = []
+    for _ in Summarised(episodes, found.append).read(range(len(episodes.lengths))):
+        pass
+    return found[0]
+
+
+class Summarised:
+    """A data set that takes its figures from what is read of it anyway.
+
+    Args:
+        report: Takes the figures, as of `summary`, once every episode has been read.
+    """
+
+    def __init__(self, episodes: Episodes, report: Callable[[dict[str, Any]], None]) -> None:
+        self._episodes, self._report = episodes, report
+        self.name, self.environment, self.lengths = episodes.name, episodes.environment, episodes.lengths
+        self.observation_space, self.action_space = episodes.observation_space, episodes.action_space
+        self._returns = np.full(len(episodes.lengths), np.nan)
+        self._left = set(range(len(episodes.lengths)))
+        self._terminated = self._known = self._missing = 0
+        self._acted = _Actions(episodes.action_space)
+
+    def read(self, numbers: Sequence[int]) -> Iterator[Episode]:
+        for number, episode in zip(numbers, self._episodes.read(numbers), strict=True):
+            if number in self._left:
+                self._add(number, episode)
+            yield episode
+
+    def _add(self, number: int, episode: Episode) -> None:
+        self._left.remove(number)
+        self._returns[number] = episode.rewards.sum()
+        self._terminated += episode.terminated
+        self._known += episode.log_probabilities is not None
+        self._missing += _missing(episode)
+        self._acted.add(episode.actions)
+        if not self._left:
+            self._report(self._figures())
+
+    def _figures(self) -> dict[str, Any]:
+        spaces = {"observation_space": self.observation_space, "action_space": self.action_space}
+        finite = self._returns[np.isfinite(self._returns)]
+        counts, edges = np.histogram(finite, bins=_BINS)
+        return {
+            "name": self.name,
+            "environment": self.environment,
+            **{name: None if space is None else str(space) for name, space in spaces.items()},
+            "episodes": len(self._returns),
+            "steps": int(self.lengths.sum()),
+            "length_steps": _spread(self.lengths),
+            "return": _spread(self._returns),
+            "return_histogram": {"counts": counts.tolist(), "edges": edges.tolist()},
+            "terminated": self._terminated,
+            "truncated": len(self._returns) - self._terminated,
+            "steps_with_missing_values": self._missing,
+            "episodes_with_behaviour_probabilities": self._known,
+            "actions": self._acted.figures(),
+        }
 
 
 def _spread(values: Array) -> dict[str, float]:

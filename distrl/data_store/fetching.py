@@ -18,7 +18,7 @@ from distrl.files import read_small
 
 PATIENCE_S = 2.0
 """A download that takes longer reports its progress, and again each time that this has passed."""
-RUN_FILES = ("config.yaml", "manifest.json", "metrics.csv", "evaluations.jsonl", "policy/", "logs/")
+RUN_FILES = ("config.yaml", "manifest.json", "metrics.csv", "evaluations.jsonl", "data.json", "policy/", "logs/")
 """Files, and folders of files, that a run takes along to another host."""
 MOST_FILE_BYTES = 2**31
 """Largest of them that is fetched."""

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from distrl.memory_backend.ledger import LedgerCounts
-from distrl.memory_backend.records import Evaluation, RoleStatus
+from distrl.memory_backend.records import Estimate, Evaluation, RoleStatus
 from distrl.metrics.phrases import return_words
 from distrl.metrics.snapshot import Snapshot
 
@@ -94,7 +94,17 @@ def evaluation_text(found: Evaluation) -> str:
     """Return one line on an evaluation, with its results in other environments."""
     others = "".join(f"; in {name}: {_result_text(other)}" for name, other in found.others.items())
     unknown = "" if found.score is not None else f"; not the best, as {found.best_by} is unknown (evaluation.best_by)"
-    return f"evaluation at {found.env_steps:,} steps: {_result_text(found)}{others}{unknown}"
+    estimates = ", ".join(map(_estimate_text, found.estimates))
+    if estimates and found.mean_discounted_return is not None:
+        estimates = f"; discounted {return_words(found.mean_discounted_return)}, estimated by {estimates}"
+    return f"evaluation at {found.env_steps:,} steps: {_result_text(found)}{others}{estimates}{unknown}"
+
+
+def _estimate_text(found: Estimate) -> str:
+    if found.value is None:
+        return f"{found.estimator}: unknown ({found.problem})"
+    bounds = "" if found.low is None or found.high is None else f" ({found.low:.4g} … {found.high:.4g})"
+    return f"{found.estimator} {found.value:.4g}{bounds}"
 
 
 def _result_text(found: Evaluation) -> str:

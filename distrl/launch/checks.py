@@ -14,7 +14,7 @@ from distrl.launch.earlier_launch import wait_for_room
 from distrl.launch.external_algorithm import settled
 from distrl.launch.external_network import check_own_layers
 from distrl.launch.ray_cluster import check_cluster
-from distrl.launch.recorded_data import check_recording, fitted
+from distrl.launch.recorded_data import check_off_policy, check_recording, fitted
 from distrl.memory_backend.compression import require_library
 from distrl.memory_backend.embedded_redis import find_server
 from distrl.memory_backend.keys import with_namespace
@@ -72,6 +72,7 @@ def check(
     check_queue(config, spec)
     _check_other_environments(config, spec, report)
     check_recording(config, spec, new=new)
+    check_off_policy(config, spec)
     notes = (
         data_note,
         oversubscription_warning(config),

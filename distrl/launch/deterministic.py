@@ -20,6 +20,7 @@ from distrl.actors.policy import Policy
 from distrl.actors.published_evaluator import PublishedEvaluator
 from distrl.config import RunConfig
 from distrl.data.filling import with_data
+from distrl.data.off_policy.beside import estimating
 from distrl.data.run_recording import recording
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import DistrlError, StalledError
@@ -157,8 +158,10 @@ def run_deterministic(
                 directory = Path(description.run_dir) / "films"
                 films = Films(config.evaluation, config.environment, directory, notice)
                 cleanup.callback(films.close)
+            policy = Policy(bundle)
+            estimate = estimating(config, policy)
             evaluator = PublishedEvaluator(
-                config, backend, Policy(bundle), apart, evaluated, incarnation, films, others
+                config, backend, policy, apart, evaluated, incarnation, films, others, estimate
             )
             own.append(InlineEvaluator(evaluator, stop, config, parts.state.wall_s, parts.waits))
         return Session(parts, batches, report, stop, own).run()

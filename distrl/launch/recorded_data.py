@@ -1,4 +1,4 @@
-"""Data sets of a run, before the launch: whether those that it learns from fit, and whether it can record one."""
+"""Data sets of a run, before the launch: whether those that it reads fit, and whether it can record one."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,11 +22,8 @@ def fitted(loaded: LoadedConfig, spec: EnvSpec) -> tuple[LoadedConfig, str | Non
     config = loaded.config
     if not config.data.sets:
         return loaded, None
-    asked = config.model_dump(mode="json", exclude_unset=True, include={*RunConfig.model_fields})
     names = ", ".join(each.name for each in config.data.sets)
-    request = {"config": asked, "spec": spec.to_json()}
-    function = "distrl.launch.recorded_data:measure"
-    found = answer_of(function, request, f"data set {names}", MEASURE_S)
+    found = _answer("measure", config, spec, f"data set {names}")
     note = f"data: {found['episodes']:,} episodes, {found['steps']:,} steps of {names}"
     if found["memory_steps"] is not None:
         note += f", {found['replay']['capacity_steps']:,} of them in memory at a time"
@@ -46,17 +43,44 @@ def check_recording(config: RunConfig, spec: EnvSpec, *, new: bool) -> None:
         ConfigError: See `begun`.
     """
     if new and config.recording.name is not None:
-        asked = config.model_dump(mode="json", exclude_unset=True, include={*RunConfig.model_fields})
-        what, function = f"recording {config.recording.name}", "distrl.launch.recorded_data:try_recording"
-        answer_of(function, {"config": asked, "spec": spec.to_json()}, what, MEASURE_S)
+        _answer("try_recording", config, spec, f"recording {config.recording.name}")
 
 
 def try_recording(request: Mapping[str, Any], parent: Parent) -> None:
     """Begin the recording and give it up; runs in the child."""
     from distrl.data.run_recording import begun  # here: it brings gymnasium
 
-    begun(RunConfig.model_validate(request["config"]), EnvSpec.from_json(request["spec"]))[1].abandon()
+    begun(*_asked(request))[1].abandon()
     parent.say()
+
+
+def check_off_policy(config: RunConfig, spec: EnvSpec) -> None:
+    """Refuse `evaluation.off_policy` whose data lacks what the estimators need.
+
+    Raises:
+        ConfigError: See `beside.check`.
+    """
+    if config.evaluation.off_policy.estimators:
+        _answer("try_off_policy", config, spec, "evaluation.off_policy")
+
+
+def try_off_policy(request: Mapping[str, Any], parent: Parent) -> None:
+    """Look through the data; runs in the child."""
+    from distrl.data.off_policy import beside  # here: it brings gymnasium
+
+    beside.check(*_asked(request))
+    parent.say()
+
+
+def _answer(function: str, config: RunConfig, spec: EnvSpec, what: str) -> dict[str, Any]:
+    """Return what a function of this module reports in a child."""
+    asked = config.model_dump(mode="json", exclude_unset=True, include={*RunConfig.model_fields})
+    request = {"config": asked, "spec": spec.to_json()}
+    return answer_of(f"distrl.launch.recorded_data:{function}", request, what, MEASURE_S)
+
+
+def _asked(request: Mapping[str, Any]) -> tuple[RunConfig, EnvSpec]:
+    return RunConfig.model_validate(request["config"]), EnvSpec.from_json(request["spec"])
 
 
 def _held_unrolls(found: Mapping[str, Any], unroll_steps: int) -> int:
@@ -79,7 +103,7 @@ def measure(request: Mapping[str, Any], parent: Parent) -> None:
     """Report the size of the data; runs in the child."""
     from distrl.data.playing import Playing  # here: it brings gymnasium, and the parent is the command line
 
-    playing = Playing(RunConfig.model_validate(request["config"]), EnvSpec.from_json(request["spec"]))
+    playing = Playing(*_asked(request))
     parent.say(
         episodes=playing.episodes,
         steps=playing.steps,

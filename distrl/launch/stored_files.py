@@ -20,7 +20,7 @@ LOOK_S = 0.5
 LARGEST_SHARE = 0.05
 """Share of the time that may go into storing, as logs and metrics grow and are stored as a whole."""
 LAST_RETRY_S = 2.0
-_FILES = ("manifest.json", "metrics.csv", "evaluations.jsonl", "job.json")
+_FILES = ("manifest.json", "metrics.csv", "evaluations.jsonl", "data.json", "job.json")
 _LAST = ("summary.json",)
 """Files that are stored at the end: before it they are those of an earlier launch."""
 

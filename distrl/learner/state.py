@@ -63,7 +63,8 @@ class LearnerState:
         evaluation_env_steps: Environment steps behind the weights of that evaluation.
         evaluation_success_rate: Share of that evaluation's episodes that succeeded; None: the environment does not say.
         evaluation_metrics: Key of `environment.metrics` -> its mean over that evaluation's episodes; None: unknown.
-        other_evaluations: Column of a result in `evaluation.other_environments` -> that of the newest evaluation.
+        other_evaluations: Column of a result in `evaluation.other_environments`, or of an estimate of
+            `evaluation.off_policy` -> that of the newest evaluation.
         other_environments: Name -> sha256 of id and keyword arguments, of the environments that these are of.
         best_evaluation_return: Best mean return of all evaluations.
         best_by: `EvaluationConfig.judged_by`, to which the next two belong.

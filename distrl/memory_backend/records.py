@@ -116,7 +116,7 @@ class RoleStatus:
     incarnation: int
     host: str
     pid: int
-    state: str  # starting, waiting: <what>, acting, training, evaluating, paused, stopping
+    state: str  # starting, waiting: <what>, acting, training, evaluating, estimating, paused, stopping
     beat: int = 0
     env_steps: int = 0
     env_steps_per_s: float = 0.0
@@ -196,6 +196,25 @@ def time_shares(roles: Sequence[RoleStatus]) -> dict[str, dict[str, float]]:
 
 
 @dataclass(frozen=True, slots=True)
+class Estimate:
+    """An estimate of a policy's discounted return from recorded episodes.
+
+    Attributes:
+        value: None: there is a problem.
+        low, high: Bounds of the 95 % interval; None: none was wanted, or too few episodes decide.
+        effective_episodes: See `data.off_policy.estimators`; None: the estimator weighs no episodes.
+        problem: Why it cannot be calculated; None: it can.
+    """
+
+    estimator: str
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    effective_episodes: float | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluation:
     """Result of greedy episodes during the training.
 
@@ -209,6 +228,8 @@ class Evaluation:
         others: Name of `evaluation.other_environments` -> result there of the same weights; those have no others.
         best_by: `evaluation.best_by`, the result that makes one evaluation of a run better than another.
         cut_episodes: Episodes that were cut short at `evaluation.max_episode_steps`.
+        mean_discounted_return: With the algorithm's discount, as estimates are; None: unknown.
+        estimates: Those of `evaluation.off_policy`, of the same weights.
     """
 
     weights_version: int
@@ -225,6 +246,8 @@ class Evaluation:
     others: dict[str, "Evaluation"] = field(default_factory=dict)
     best_by: str = RETURN
     cut_episodes: int = 0
+    mean_discounted_return: float | None = None
+    estimates: tuple[Estimate, ...] = ()
 
     @property
     def score(self) -> float | None:

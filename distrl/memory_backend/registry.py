@@ -60,6 +60,7 @@ _STATUS = TypeAdapter(RoleStatus)
 _OWN_FIELDS = [entry.name for entry in fields(RoleStatus) if entry.name not in ("waits", "machine")]
 _SUPERVISOR_STATUS = TypeAdapter(SupervisorStatus)
 _EVALUATION = TypeAdapter(Evaluation)
+_NOT_PLAIN = ("metrics", "others", "best_by", "estimates")
 _MOST = 10**18
 """Bound above all numbers that distrl writes; larger ones would make sums overflow."""
 log = logging.getLogger(__name__)
@@ -434,14 +435,20 @@ def _evaluation(fields: Mapping[bytes, bytes]) -> Evaluation | None:
 
 def _shown_evaluation(found: Evaluation) -> Evaluation | None:
     """Return an evaluation with its names for terminals and files; None if distrl cannot have written it."""
-    told = [value for name, value in asdict(found).items() if name not in ("metrics", "others", "best_by")]
-    finite = all(value is None or isfinite(value) for value in found.metrics.values())  # of any size
+    told = [value for name, value in asdict(found).items() if name not in _NOT_PLAIN]
+    estimated = [value for one in found.estimates for value in (one.value, one.low, one.high, one.effective_episodes)]
+    numbers = [*found.metrics.values(), *estimated]
+    finite = all(value is None or isfinite(value) for value in numbers)  # of any size
     others = {printable(name): _shown_evaluation(other) for name, other in found.others.items()}
     known = {name: other for name, other in others.items() if other is not None}
     if not (finite and all(map(_is_plain, told)) and len(known) == len(others)):
         return None
     metrics = {printable(name): value for name, value in found.metrics.items()}
-    return replace(found, metrics=metrics, others=known, best_by=printable(found.best_by))
+    estimates = tuple(
+        replace(one, estimator=printable(one.estimator), problem=one.problem and printable(one.problem))
+        for one in found.estimates
+    )
+    return replace(found, metrics=metrics, others=known, best_by=printable(found.best_by), estimates=estimates)
 
 
 def _control(told: Mapping[bytes, bytes]) -> tuple[Control, list[str]]:

@@ -183,6 +183,16 @@ def other_evaluation_column(name: str, result: str) -> str:
     return f"evaluation_in_{name}_{result}"
 
 
+DISCOUNTED = "evaluation_mean_discounted_return"
+"""Column beside estimates of `evaluation.off_policy`, which are of the discounted return."""
+
+
+def estimate_columns(estimator: str) -> tuple[str, str, str]:
+    """Return the names of an estimate at the newest evaluation, and of the bounds of its 95 % interval."""
+    name = f"evaluation_off_policy_{estimator}"
+    return name, f"{name}_low", f"{name}_high"
+
+
 def is_other_return(column: str) -> bool:
     """Whether a column is the mean return in one of `evaluation.other_environments`."""
     return column.startswith("evaluation_in_") and column.endswith("_mean_return") and "_info_" not in column
@@ -192,6 +202,10 @@ def meaning_of(name: str) -> str:
     """Return the meaning of a column; a name outside the table is of the environment or of the algorithm."""
     if name in MEANINGS:
         return MEANINGS[name]
+    if name == DISCOUNTED:
+        return "mean discounted return of the newest evaluation's episodes"
+    if name.startswith("evaluation_off_policy_"):
+        return "estimate of the discounted return from recorded episodes, at the newest evaluation"
     if name.startswith("evaluation_in_"):
         return "mean over the newest evaluation's episodes in one of evaluation.other_environments"
     if name.startswith("evaluation_info_"):
@@ -216,7 +230,7 @@ def tag_of(name: str) -> str:
         return f"info/{name}"
     if name.startswith("curriculum_"):
         return f"curriculum/{name}"
-    group = "evaluation" if name.startswith(("evaluation_info_", "evaluation_in_")) else "algorithm"
+    group = "evaluation" if name.startswith("evaluation_") else "algorithm"
     return TAGS.get(name, f"{group}/{name}")
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from distrl.config.off_policy import ESTIMATORS
+
 ALGORITHMS: Mapping[str, tuple[str, str]] = {
     "mean_td_error": ("Mean TD error", "mean size of the temporal-difference error, which sets priorities"),
     "mean_q": ("Mean Q value", "mean estimated value of the actions taken"),
@@ -39,6 +41,8 @@ TITLES: Mapping[str, str] = {
     "best_mean_return_100": "Best return",
     "evaluation_mean_return": "Evaluation",
     "evaluation_env_steps": "Steps at the evaluation",
+    "evaluation_mean_discounted_return": "Discounted return of the evaluation",
+    **{f"evaluation_off_policy_{name}": f"Estimate by {name}" for name in ESTIMATORS},
     "evaluation_success_rate": "Success rate of the evaluation",
     "best_evaluation_return": "Best evaluation",
     "mean_length_100_steps": "Length of episodes",

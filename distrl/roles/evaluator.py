@@ -1,6 +1,7 @@
 """The evaluator role: joins a run, and plays greedy episodes with its newest weights at intervals."""
 
 import threading
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -8,11 +9,12 @@ from pathlib import Path
 from distrl.actors.filming import Films
 from distrl.actors.other_environments import make_others
 from distrl.actors.policy import Policy
-from distrl.actors.published_evaluator import PublishedEvaluator
+from distrl.actors.published_evaluator import Estimating, PublishedEvaluator
 from distrl.config.environment import EnvironmentConfig
+from distrl.data.off_policy.beside import estimating
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError, DistrlError, FencedError
-from distrl.memory_backend.records import RoleStatus
+from distrl.memory_backend.records import Estimate, RoleStatus
 from distrl.roles.description import RunAddress
 from distrl.roles.join import MAKING, JoinedRole, await_bundle, log, make_environment
 from distrl.roles.plan import Role
@@ -52,8 +54,9 @@ class EvaluatorRole(JoinedRole):
         if policy.spec != environment.spec:
             raise ConfigError(f"the policy was made for {policy.spec}, here the environment is {environment.spec}")
         after = self._backend.registry.evaluated_env_steps()  # the learner sets it before the policy
+        incarnation, estimate = self._incarnation, self._estimating(policy)
         self._evaluator = PublishedEvaluator(
-            config, self._backend, policy, environment, after, self._incarnation, films, others
+            config, self._backend, policy, environment, after, incarnation, films, others, estimate
         )
         log.info("incarnation %d evaluates in %d rows", self._incarnation, environment.rows)
         try:
@@ -79,6 +82,18 @@ class EvaluatorRole(JoinedRole):
             return None
         cleanup.callback(films.close)
         return films
+
+    def _estimating(self, policy: Policy) -> Estimating:
+        """Return what estimates. A fit is one long computation, which is no environment step: only a beat is due."""
+        make = estimating(self._run.config, policy)
+
+        def estimate(stop: Callable[[], bool]) -> Sequence[Estimate] | None:
+            self._enter("estimating")
+            found = make(stop)
+            self._enter("evaluating")
+            return found
+
+        return estimate
 
     def _report(self, problem: str) -> None:
         """Put a problem with which the role goes on into its heartbeat; "" ends it."""

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from distrl.config.curriculum import RETURN, SUCCESS
 from distrl.files import read_end
+from distrl.memory_backend.records import Estimate
 
 EVALUATIONS = "evaluations.jsonl"
 MOST_BYTES = 2**20
@@ -37,6 +38,8 @@ class RecordedEvaluation(BaseModel):
     others: dict[str, "RecordedEvaluation"] = {}
     best_by: str = RETURN
     cut_episodes: int = 0
+    mean_discounted_return: float | None = None
+    estimates: tuple[Estimate, ...] = ()
 
     @property
     def score(self) -> float | None:

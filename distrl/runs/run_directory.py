@@ -20,7 +20,7 @@ from distrl.runs.directories import PASSWORD_FILE, RunRecord, process_mark
 _FOLDERS = ("logs", "checkpoints", "policy")
 _FILES = (
     *("config.yaml", "manifest.json", "run.json", "summary.json", "metrics.csv", "run.lock", "labels.json"),
-    *("evaluations.jsonl", "roles.csv"),
+    *("evaluations.jsonl", "roles.csv", "data.json"),
 )
 
 

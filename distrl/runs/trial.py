@@ -17,7 +17,8 @@ from distrl.data_store.atomic import put_file
 
 REPLACED = (
     *("config.yaml", "manifest.json", "run.json", "run.key", "redis.password", "run.lock", "summary.json"),
-    *("metrics.csv", "roles.csv", "roles.1.csv", "evaluations.jsonl", "checkpoints/best"),
+    *("metrics.csv", "roles.csv", "roles.1.csv", "evaluations.jsonl", "data.json"),
+    "checkpoints/best",
     *(f"policy/{name}" for name in ("graph.onnx", "description.json", "weights.msgpack", "best.msgpack")),
     *("logs/events.log", "logs/learner.log", "logs/evaluator.log", "logs/trackers.log"),
 )

@@ -103,6 +103,11 @@ class Counting:
         return {"action": np.zeros(len(observations["observation"]), np.int32)}, {"count": recurrent_state["count"] + 1}
 
 
+def played(environment, total, *others, **named):
+    """The episode of an evaluator without a discount."""
+    return Episode(environment, total, *others, discounted_total=total, **named)
+
+
 def test_short_episodes_are_not_over_represented():
     Uneven.made = 0
     environment = VectorEnvironment(EnvironmentConfig(id=f"{__name__}:Uneven", vectorization="sync"), 4)
@@ -127,7 +132,7 @@ def test_every_environment_plays_its_share_in_its_own_order(script, count):
     for number, own in enumerate(script):
         share = count // len(script) + (number < count % len(script))
         assert share == share_of(number, count, len(script))
-        expected = [Episode(number, sum(own[k % len(own)]), len(own[k % len(own)])) for k in range(share)]
+        expected = [played(number, sum(own[k % len(own)]), len(own[k % len(own)])) for k in range(share)]
         assert [episode for episode in found if episode.environment == number] == expected
 
 
@@ -150,7 +155,7 @@ def test_returns_are_of_what_the_environment_paid_and_padding_counts_for_nothing
     }
     environment = VectorEnvironment(EnvironmentConfig.model_validate(task), 2)
     evaluator = Evaluator(ConstantPolicy(environment.spec.actions, {"action": 1}), environment)
-    assert [*evaluator.episodes(4, 0)] == [Episode(e, 15.0, 5) for e in (0, 1, 0, 1)]  # 1 + 2 + 3 + 4 + 5
+    assert [*evaluator.episodes(4, 0)] == [played(e, 15.0, 5) for e in (0, 1, 0, 1)]  # 1 + 2 + 3 + 4 + 5
     assert evaluator.env_steps == 20  # no step of the reset between two episodes
     environment.close()
 
@@ -166,7 +171,7 @@ def test_an_episode_that_never_ends_is_cut_short_and_all_rows_begin_anew(count):
         found.append(episode)
         if len(found) == 4:
             break
-    short, cut = Episode(0, 3.0, 3, False), Episode(1, 5.0, 5, None, cut=True)
+    short, cut = played(0, 3.0, 3, False), played(1, 5.0, 5, None, cut=True)
     assert found == ([short, cut, short, cut] if count else [short, cut, short, short])
     first, second = environment.seeds
     assert first == 7 != second
@@ -179,10 +184,19 @@ def test_an_episode_that_never_ends_is_cut_short_and_all_rows_begin_anew(count):
     assert (told.cut_episodes, told.success_rate) == (2 if count else 1, 0.0)
 
 
+def test_discounted_returns_begin_anew_with_every_episode():
+    script = [[[1.0, 0.0, 2.0], [4.0]], [[1.0] * 1000]]
+    found = [*Evaluator(Counting(), Scripted(script), max_episode_steps=3, discount=0.5).episodes(4, 0)]
+    values = {(each.total, each.discounted_total) for each in found}
+    assert values >= {(3.0, 1.5), (3.0, 1.75)}  # 1 + 2 / 4, and of the one that is cut 1 + 1 / 2 + 1 / 4
+    told = evaluation(found, weights_version=7, env_steps=100, wall_s=0.5)
+    assert told.mean_discounted_return == sum(each.discounted_total for each in found) / 4
+
+
 def test_an_episode_that_ends_at_the_limit_is_not_cut_short():
     environment = Scripted([[[1.0, 2.0]], [[3.0] * 5]])
     found = [*Evaluator(Counting(), environment, max_episode_steps=5).episodes(4, 0)]
-    assert sorted(found) == [Episode(0, 3.0, 2)] * 2 + [Episode(1, 15.0, 5)] * 2
+    assert sorted(found) == [played(0, 3.0, 2)] * 2 + [played(1, 15.0, 5)] * 2
     assert environment.seeds == [0]
 
 
@@ -266,11 +280,11 @@ def test_the_share_of_episodes_that_succeed_is_of_those_that_count():
     policy = ConstantPolicy({"action": DiscreteSpec(2)}, {"action": 0})
     found = [*Evaluator(policy, environment).episodes(5, 0)]
     assert sorted(found) == [
-        Episode(0, 10.0, 2, False),
-        Episode(0, 10.0, 2, True),
-        Episode(0, 10.0, 2, True),
-        Episode(1, 9.0, 1, True),
-        Episode(1, 9.0, 1, True),
+        played(0, 10.0, 2, False),
+        played(0, 10.0, 2, True),
+        played(0, 10.0, 2, True),
+        played(1, 9.0, 1, True),
+        played(1, 9.0, 1, True),
     ]
     assert success_rate(found) == 0.8
     assert evaluation(found, weights_version=7, env_steps=100, wall_s=0.5).success_rate == 0.8

@@ -9,13 +9,14 @@ import pytest
 
 from distrl.actors.acting import PolicyOutput
 from distrl.actors.other_environments import make_others
-from distrl.actors.published_evaluator import PublishedEvaluator
+from distrl.actors.published_evaluator import PublishedEvaluator, no_estimates
 from distrl.config import RunConfig
 from distrl.config.live_settings import steered
 from distrl.config.schedules import Progress
 from distrl.environments.vector import VectorEnvironment
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.codec import encode_weights
+from distrl.memory_backend.records import Estimate
 from distrl.memory_backend.stream import QueueCaps
 from distrl.networks.actions.categorical import CategoricalSpec
 from distrl.types import Weights
@@ -55,11 +56,13 @@ class World:
         self.policy = Arm()
         self.version = 0
 
-    def evaluator(self, after=0):
+    def evaluator(self, after=0, estimate=no_estimates):
         environment = VectorEnvironment(self.config.environment, self.config.evaluation.environments_used)
         others = make_others(self.config, environment.spec, VectorEnvironment, ExitStack())
         incarnation = self.backend.registry.register("evaluator")
-        return PublishedEvaluator(self.config, self.backend, self.policy, environment, after, incarnation, None, others)
+        return PublishedEvaluator(
+            self.config, self.backend, self.policy, environment, after, incarnation, None, others, estimate
+        )
 
     def publish(self, env_steps, arm=2):
         self.version += 1
@@ -186,6 +189,7 @@ def test_what_was_asked_for_before_is_done_with_the_next_evaluation():
     assert not evaluator.due
 
 
+HEAD = "policy/action"
 OTHERS = {"best": {"kwargs": {"means": [1.0, 0.0, 0.0]}}, "none": {"kwargs": {"means": [0.0, 0.0, 0.0]}}}
 
 
@@ -230,6 +234,24 @@ def test_one_that_is_stopped_in_another_environment_tells_nothing_and_stays_due(
     asked = iter([False, True])
     assert not evaluator.evaluate(lambda: next(asked))
     assert (world.told, evaluator.due) == ([], True)
+
+
+def test_estimates_are_of_the_weights_that_played_and_a_stop_among_them_drops_all():
+    world = World()
+
+    def estimate(stop):
+        arm = world.policy.step({"observation": [0]}, {}).outputs[HEAD].argmax()
+        return None if stop() else [Estimate("fqe", float(arm))]
+
+    evaluator, stopped = world.evaluator(estimate=estimate), []
+    world.publish(100, arm=2)
+    assert not evaluator.evaluate(lambda: len(stopped) > 4 or bool(stopped.append(1)))  # after five steps
+    assert (world.told, evaluator.due) == ([], True)
+    for arm in (2, 1):
+        world.publish(100 + 100 * arm, arm=arm)
+        assert evaluator.evaluate()
+    assert [told.estimates for told in world.told] == [(Estimate("fqe", 2.0),), (Estimate("fqe", 1.0),)]
+    assert [told.mean_discounted_return for told in world.told] == [told.mean_return for told in world.told]  # one step
 
 
 @pytest.mark.row("D22")

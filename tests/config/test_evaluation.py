@@ -48,6 +48,37 @@ def test_the_best_is_judged_by_a_result_that_evaluations_have():
         assert config.evaluation.judged_by(config.environment.metrics) == judged
 
 
+@pytest.mark.parametrize(
+    ("sets", "told"),
+    [
+        (["off_policy={estimators: [fqe], sets: a}"], "off_policy is of no use while every_env_steps is null"),
+        (["every_env_steps=9", "off_policy.sets=a"], "sets is of no use without estimators; set those, such as [fqe]"),
+        (["every_env_steps=9", "off_policy.behaviour=bc"], "behaviour is of no use without estimators"),
+        (
+            ["every_env_steps=9", "off_policy.estimators=[fqe]"],
+            "evaluation.off_policy.sets: there are no recorded epis",
+        ),
+        (["every_env_steps=9", "off_policy.estimators=[is]"], "evaluation.off_policy.estimators.0"),
+    ],
+)
+def test_estimates_that_cannot_be(sets, told):
+    with pytest.raises(ConfigError) as caught:
+        load(sets=[f"evaluation.{each}" for each in sets])
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_estimates_are_from_the_data_of_the_run_or_from_sets_of_their_own():
+    own = ["evaluation.every_env_steps=9", "evaluation.off_policy.estimators=[fqe]", "actors.count=0", "data.sets=own"]
+    for sets, name in ((own, "own"), ([*own, "evaluation.off_policy.sets=apart"], "apart")):
+        config = load(sets=["algorithm.name=dqn", *sets]).config
+        assert [each.name for each in config.evaluation.off_policy.data(config.data).sets] == [name]
+    apart = ["evaluation.off_policy.sets=apart", "launch.start_actors=false", "memory.listen=auto"]
+    described = [*apart, "environment.spec_file=spec.json"]
+    with pytest.raises(ConfigError, match=r"environment.spec_file: spec.json: evaluation.off_policy makes the env"):
+        load(sets=[*own[:2], *described])
+
+
 @pytest.mark.row("D50")
 def test_a_stop_that_waits_for_evaluations_needs_some():
     with pytest.raises(ConfigError) as caught:

@@ -57,8 +57,9 @@ def test_a_value_or_all_of_a_section(tmp_path):
     assert value_of(found, "seed") == "1"
     told = "every_env_steps: null, episodes: 20, environments: 10, last_within_s: 60.0"
     told += ", max_episode_steps: 27000, epsilon: 0.0"
-    films = "best_by: episode_return, other_environments: {}, films.every: null, films.best: false, films.keep: 20"
-    assert value_of(found, "evaluation") == f"{{{told}, {films}}}"
+    told += ", best_by: episode_return, other_environments: {}, off_policy.estimators: [], off_policy.sets: []"
+    films = "films.every: null, films.best: false, films.keep: 20"
+    assert value_of(found, "evaluation") == f"{{{told}, off_policy.behaviour: null, {films}}}"
     with pytest.raises(ConfigError, match=r"unknown configuration key 'sed'; did you mean seed"):
         value_of(found, "sed")
 

@@ -18,6 +18,8 @@ from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError
 from distrl.launch.recorded_data import fitted
 from distrl.learner.recorded_batches import Pausing
+from distrl.metrics.snapshot import estimate_columns
+from distrl.runs.recorded_data import read_data
 from tests.data.logged_env import LoggedEnv
 from tests.data.trained_here import train
 
@@ -37,11 +39,15 @@ def test_a_resumed_run_draws_what_one_that_went_on_draws(recorded, config, tmp_p
         checkpoint={"every_s": None, "every_updates": 3},
         learner={"batch_size": 5},
         launch={"mode": "here"},
-        evaluation={"every_env_steps": 10, "episodes": 2},
+        algorithm={"name": "dqn", "discount": 0.5},
+        evaluation={"every_env_steps": 10, "episodes": 2, "off_policy": {"estimators": ["fqe"]}},
     )
     snapshot, backend = train(run, tmp_path / "whole", 8)
     steps = sum(len(log.rewards) for log in logged)
     assert (snapshot["replay_steps"], snapshot["replay_episodes"]) == (steps, 7)  # all of it, and nothing else
+    data = read_data(tmp_path / "whole" / "data.json")
+    assert (data.episodes, data.steps, sum(data.return_histogram.counts)) == (7, steps, 7)
+    assert data.returns["max"] == max(sum(log.rewards) for log in logged)
     # Steps that updates have used; no episode of the recording counts as one of this training.
     assert (snapshot["env_steps"], snapshot["trained_steps"], snapshot["episodes"]) == (40, 40, 0)
     assert backend.ledger.counts().produced == 0
@@ -54,7 +60,10 @@ def test_a_resumed_run_draws_what_one_that_went_on_draws(recorded, config, tmp_p
     # Both draw anew after update 3; the resumed run also after update 4.
     assert not all(np.array_equal(array, other[name]) for name, array in one.items())
     train(run, tmp_path / "again", 3)
-    train(run, tmp_path / "again", 8)
+    at_end, _ = train(run, tmp_path / "again", 8)
+    estimated = ("evaluation_mean_discounted_return", *estimate_columns("fqe"))
+    assert [at_end[name] for name in estimated] == [snapshot[name] for name in estimated]
+    assert snapshot[estimated[2]] < snapshot[estimated[1]] < snapshot[estimated[3]]
     again = arrays(tmp_path / "again")
     assert all(np.array_equal(array, again[name]) for name, array in one.items())
 

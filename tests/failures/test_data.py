@@ -8,6 +8,7 @@ import resource
 import pytest
 
 from distrl.data_store.checkpoints import load
+from distrl.metrics.snapshot import estimate_columns
 from tests.faults.arguments import sets
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
@@ -17,6 +18,7 @@ LEARNING = sets(
     "launch.mode=processes",
     "evaluation.every_env_steps=3200",
     "evaluation.episodes=2",
+    "evaluation.off_policy.estimators=[fqe]",
     "checkpoint.every_s=0.5",
     "network.middleware_parameters.scheme=[8]",
     "stop.evaluation_return=1e9",
@@ -53,6 +55,8 @@ def test_a_killed_learner_reads_the_data_again_and_goes_on(start_run, command_he
         last = [*csv.DictReader(file)][-1]
     assert int(last["replay_episodes"]) == 20
     assert int(last["env_steps"]) == 32 * int(last["updates"])
+    bounds = [float(last[name]) for name in estimate_columns("fqe")]
+    assert bounds[1] < bounds[0] < bounds[2]
 
 
 @pytest.mark.row("G32")

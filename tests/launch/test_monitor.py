@@ -12,7 +12,7 @@ from distrl.config import RunConfig
 from distrl.config.settings import Setting
 from distrl.errors import ConfigError
 from distrl.launch.monitor import Monitor
-from distrl.memory_backend.records import Evaluation, Request, RoleStatus
+from distrl.memory_backend.records import Estimate, Evaluation, Request, RoleStatus
 from distrl.observers.metrics_csv import CsvSink
 from distrl.observers.observer import Observer
 from distrl.observers.terminal import Terminal
@@ -268,7 +268,7 @@ def test_every_evaluation_is_told_once(make_monitor, backend, tmp_path, view):
     assert (first.env_steps, first.min_return, first.max_return, first.metrics["y"]) == (100_290, 440.0, 500.0, None)
 
 
-def test_an_evaluation_is_told_with_its_results_in_other_environments(make_monitor, backend, view):
+def test_an_evaluation_is_told_with_its_further_results(make_monitor, backend, view, tmp_path):
     monitor = make_monitor()
     own = Evaluation(3, 100, 20, 9.0, 0.0, 9.0, 9.0, 9.0, 1.5)
     hard = Evaluation(3, 100, 20, 4.0, 0.5, 3.5, 4.5, 9.0, 1.5, success_rate=0.25, metrics={"x": 2.0}, cut_episodes=2)
@@ -279,6 +279,14 @@ def test_an_evaluation_is_told_with_its_results_in_other_environments(make_monit
     there += ", 2 of them cut short at evaluation.max_episode_steps"
     alike = "return 9.00 ± 0.00 over 20 episodes"
     assert view.events == [f"evaluation at 100 steps: {alike}; in hard: {there}; in far: {alike}"]
+    estimates = (Estimate("fqe", 7.5, 7.0, 8.25), Estimate("wis", 6.0), Estimate("ips", problem="no weights"))
+    found = replace(own, mean_discounted_return=7.0, estimates=estimates)
+    backend.registry.add_evaluation(found, b"", 1)
+    monitor.update(backend, [])
+    told = "discounted 7.00, estimated by fqe 7.5 (7 … 8.25), wis 6, ips: unknown (no weights)"
+    assert view.events[1:] == [f"evaluation at 100 steps: {alike}; {told}"]
+    (recorded,) = [one for one in read_evaluations(tmp_path / "evaluations.jsonl") if one.estimates]
+    assert recorded.estimates == estimates
 
 
 # ------------------------------------------------------------------------------------------------------- the observers

@@ -12,6 +12,7 @@ from distrl.memory_backend.records import (
     BestEvaluation,
     Control,
     Demand,
+    Estimate,
     Evaluation,
     GpuLoad,
     HostLoad,
@@ -126,12 +127,15 @@ def test_evaluations_are_read_from_where_one_stopped(run):
     assert registry.evaluations(second) == []
 
 
-def test_an_evaluation_has_its_results_in_other_environments(run):
+def test_an_evaluation_has_its_results_in_other_environments_and_its_estimates(run):
     registry = run.backend.registry
     there = Evaluation(7, 100, 20, -3.0, 12.5, 440.0, 500.0, 478.25, 1.5, metrics={"x": None})
-    own = replace(there, mean_return=5.0, others={"hard": there, "far": there})
+    estimates = (Estimate("fqe", 1e30, -1e30, 1e31), Estimate("wis", problem="no\x1b[2J"))
+    own = replace(there, mean_return=5.0, others={"hard": there, "far": there}, mean_discounted_return=4.5)
+    own = replace(own, estimates=estimates)
     registry.add_evaluation(own, b"seven", registry.register("evaluator"))
     ((_, found),) = run.connect().registry.evaluations("0")
+    own = replace(own, estimates=(estimates[0], Estimate("wis", problem="no?[2J")))
     assert found == own
     assert registry.best_evaluation() == BestEvaluation(own, b"seven")
     assert registry.best_score() == 5.0
@@ -338,6 +342,7 @@ STREAMS = {
         {"json": evaluated(others={"hard": "best"})},
         {"json": evaluated(others={"hard": json.loads(evaluated(mean_return=float("inf")))})},
         {"json": evaluated(others={"hard": json.loads(evaluated(metrics={"x": float("nan")}))})},
+        {"json": evaluated(estimates=[{"estimator": "fqe", "value": float("nan")}])},
         {"json": 500 * '{"others": {"hard": ' + "1" + 500 * "}}"},
     ],
     ids=lambda fields: str(fields)[:40],

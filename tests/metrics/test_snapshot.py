@@ -1,12 +1,14 @@
 from distrl.memory_backend.records import WHOLE, WORDS
 from distrl.metrics.snapshot import (
     COLUMNS,
+    DISCOUNTED,
     METRICS,
     REPORTED_ONCE,
     TAGS,
     TEXTS,
     TIMED,
     columns_of,
+    estimate_columns,
     evaluation_info_column,
     info_column,
     is_other_return,
@@ -90,6 +92,12 @@ def test_evaluations_in_other_environments_have_columns_beside_the_table():
     assert [tag_of(name) for name in (mean, metric)] == [f"evaluation/{mean}", f"evaluation/{metric}"]
     own = ("evaluation_mean_return", "evaluation_info_x", "evaluation_in_hard_success_rate")
     assert [is_other_return(name) for name in (mean, metric, *own)] == [True, False, False, False, False]
+
+
+def test_estimates_have_columns_beside_the_table():
+    names = [DISCOUNTED, *estimate_columns("fqe")]
+    assert [tag_of(name) for name in names] == [f"evaluation/{name}" for name in names]
+    assert [meaning_of(name).split(" ")[0] for name in names] == ["mean", "estimate", "estimate", "estimate"]
 
 
 def test_every_number_has_a_meaning():

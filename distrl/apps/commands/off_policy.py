@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,11 +13,13 @@ from distrl.apps.commands.printing import echo
 from distrl.apps.commands.stored import with_weights
 from distrl.config.document import parse
 from distrl.config.load import validated
+from distrl.config.off_policy import ESTIMATORS
 from distrl.errors import EXIT_INTERRUPTED, ConfigError, printable
 from distrl.metrics.phrases import known, return_words
 
 if TYPE_CHECKING:
-    from distrl.data.off_policy.evaluating import Estimate, OffPolicy
+    from distrl.data.off_policy.evaluating import OffPolicy
+    from distrl.memory_backend.records import Estimate
 
 BC = "bc"
 
@@ -71,7 +73,7 @@ def estimate(
     """Print estimates of a run's policy from recorded episodes."""
     # Imported here: it brings environments and ONNX Runtime, which the help does not need.
     from distrl.config.data import DataConfig
-    from distrl.data.off_policy.evaluating import ESTIMATORS, OffPolicy, Wanted
+    from distrl.data.off_policy.evaluating import Wanted, of_run
     from distrl.serving.evaluation import run_config
 
     if run is None or run.endswith(".onnx"):
@@ -94,7 +96,7 @@ def estimate(
         seed=seed,
         needs_all=options.estimator is not None,
     )
-    evaluation = OffPolicy(directory, checkpoint, run_config(directory), data, wanted)
+    evaluation, env_steps = of_run(directory, checkpoint, run_config(directory), data, wanted)
     _, interrupted = collect(evaluation.play(), evaluation.episodes, "episodes")
     found: list[Estimate] = []
     if not interrupted:
@@ -102,14 +104,14 @@ def estimate(
     if interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
     report = _report(evaluation, found)
-    report = {"run": run, "policy": checkpoint, "data": options.data, "seed": seed, **report}
+    subject = {"run": run, "policy": checkpoint, "data": options.data, "seed": seed, "env_steps_trained": env_steps}
+    report = {**subject, **report}
     echo(json.dumps(report, indent=2) if as_json else _text(report, has_intervals=options.interval))
 
 
 def _report(evaluation: "OffPolicy", found: Sequence["Estimate"]) -> dict[str, Any]:
     """Return the figures, in JSON's types."""
     return {
-        "env_steps_trained": evaluation.env_steps,
         "target": evaluation.target.text,
         "behaviour": evaluation.behaviour,
         "discount": evaluation.discount,
@@ -117,7 +119,7 @@ def _report(evaluation: "OffPolicy", found: Sequence["Estimate"]) -> dict[str, A
         "steps": len(evaluation.recorded.rewards),
         "mean_return": evaluation.mean_return(1.0),
         "mean_discounted_return": evaluation.mean_return(evaluation.discount),
-        "estimates": [each._asdict() for each in found],
+        "estimates": [asdict(each) for each in found],
     }
 
 

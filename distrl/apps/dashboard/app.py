@@ -104,6 +104,7 @@ def _routes(authenticator: Authenticator, assets: Assets) -> list[BaseRoute]:
         Route("/api/runs/{id}/logs/{role}/whole", views.whole_log),
         Route("/api/runs/{id}/checkpoints", views.checkpoints),
         Route("/api/runs/{id}/evaluations", views.evaluations),
+        Route("/api/runs/{id}/data", views.data),
         Route("/api/runs/{id}/films", views.films),
         Route("/api/runs/{id}/films/{name:path}", views.film),
         Route("/api/runs/{id}/settable", views.settable),

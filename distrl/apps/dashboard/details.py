@@ -1,4 +1,4 @@
-"""JSON for the details of one run's page: its head, checkpoints, evaluations, films and logs."""
+"""JSON for the details of one run's page: its head, checkpoints, evaluations, data, films and logs."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -14,6 +14,7 @@ from distrl.apps.dashboard.index import IndexedRun
 from distrl.apps.dashboard.live_runs import host_loads, role_rows
 from distrl.apps.dashboard.log_search import LEVELS, Level
 from distrl.apps.dashboard.payloads import Json, Runs
+from distrl.config.data import DATA_FILE
 from distrl.config.secrets import masked_text
 from distrl.config.settings import Settings
 from distrl.config.stop import StopConfig
@@ -22,6 +23,7 @@ from distrl.metrics.snapshot import Snapshot, number
 from distrl.runs.evaluations import EVALUATIONS, RecordedEvaluation, best, read_evaluations
 from distrl.runs.progress import History
 from distrl.runs.reading import Reading
+from distrl.runs.recorded_data import read_data, usual_axis
 from distrl.runs.saved_checkpoints import commands, own_checkpoints, saved_checkpoints
 
 FAILURE_LINES = 12
@@ -44,7 +46,7 @@ def described(runs: Runs, run_id: str) -> Json:
     rows = [] if look is None else role_rows(look)
     tail = log_search.tail(folder, found.role, FAILURE_LINES) if found.role in names else []
     head = {**asdict(found), "log": [line._asdict() for line in tail]}
-    return {**told, "head": head, "first_log": first_log(found, rows, names)}
+    return {**told, "head": head, "first_log": first_log(found, rows, names), "axis": _usual_axis(runs, entry)}
 
 
 def head(runs: Runs, entry: IndexedRun, look: Reading | None, snapshot: Snapshot, events: Sequence[Event]) -> Json:
@@ -77,6 +79,13 @@ def evaluations(runs: Runs, run_id: str) -> Json:
     found = _evaluations(folder)
     greatest = best(found)
     return {"evaluations": [{**one.model_dump(), "is_best": one is greatest} for one in reversed(found)]}
+
+
+def data(runs: Runs, run_id: str) -> Json:
+    """Return the figures of a run's recorded episodes; None: the learner has not read them all, or there are none."""
+    path = files.own_file(runs.index.directory(runs.index.entry(run_id)), DATA_FILE)
+    found = None if path is None else read_data(path)
+    return {"data": None if found is None else found.model_dump()}
 
 
 def films(runs: Runs, run_id: str) -> Json:
@@ -193,6 +202,13 @@ def _stop(runs: Runs, entry: IndexedRun) -> StopConfig:
         return stop_of(runs.index.configuration(entry))
     except ConfigError:  # told where the configuration is shown
         return StopConfig()
+
+
+def _usual_axis(runs: Runs, entry: IndexedRun) -> str:
+    try:
+        return usual_axis(runs.index.configuration(entry))
+    except ConfigError:  # told where the configuration is shown
+        return "steps"
 
 
 def _evaluations(folder: Path) -> list[RecordedEvaluation]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from distrl.apps.dashboard.files import Event, events, own_file
 from distrl.config.settings import Settings
-from distrl.metrics.snapshot import X_AXES, info_column
+from distrl.metrics.snapshot import DISCOUNTED, X_AXES, estimate_columns, info_column
 from distrl.runs.evaluations import EVALUATIONS, read_evaluations
 from distrl.runs.metrics_csv import Numbers, Table
 from distrl.runs.saved_checkpoints import own_checkpoints
@@ -54,7 +54,7 @@ def marks(folder: Path, table: Table, settings: Settings, over: str) -> Json:
     found = events(folder)
     walls, rows = table.get("wall_s"), _known_rows(table)
     if walls is None or not len(rows):
-        return {"marks": [], "evaluations": [], "targets": _targets(settings), "unplaced": 0}
+        return {"marks": [], "evaluations": [], "estimates": {}, "targets": _targets(settings), "unplaced": 0}
     placed, unplaced = _events(found, _anchors(folder, found, table, rows), table, rows)
     moments = [*_thinned(placed), *_checkpoints(folder, table, rows), *_thinned([*_stages(table, rows)])]
     axis = table[X_AXES[over]][rows]
@@ -64,6 +64,7 @@ def marks(folder: Path, table: Table, settings: Settings, over: str) -> Json:
             for one in sorted(moments, key=lambda one: one.wall_s)
         ],
         "evaluations": _evaluations(folder, table, rows, axis),
+        "estimates": _estimates(folder, table, rows, axis),
         "targets": _targets(settings),
         "unplaced": unplaced,
     }
@@ -181,6 +182,23 @@ def _evaluations(folder: Path, table: Table, rows: Any, axis: Numbers) -> list[J
         told[float(one.env_steps)] = {"mean": one.mean_return, **bounds, "episodes": one.episodes}
     steps = table["env_steps"][rows]
     return [{"x": _at(steps, axis, at), **told[at]} for at in _evenly(sorted(told), MOST_EVALUATIONS)]
+
+
+def _estimates(folder: Path, table: Table, rows: Any, axis: Numbers) -> dict[str, list[Json]]:
+    """Return column of `evaluation.off_policy` -> estimates by steps, with intervals, and what was played instead."""
+    path, steps = own_file(folder, EVALUATIONS), table["env_steps"][rows]
+    found = [] if path is None else [one for one in read_evaluations(path) if one.estimates]
+    told: dict[str, list[Json]] = {}
+    for one in _evenly(found, MOST_EVALUATIONS):
+        x = _at(steps, axis, float(one.env_steps))
+        if (played := one.mean_discounted_return) is not None:
+            told.setdefault(DISCOUNTED, []).append({"x": x, "mean": played, "low": played, "high": played})
+        for each in one.estimates:
+            if (value := each.value) is not None:
+                low, high = (value if bound is None else bound for bound in (each.low, each.high))
+                column = estimate_columns(each.estimator)[0]
+                told.setdefault(column, []).append({"x": x, "mean": value, "low": low, "high": high})
+    return told
 
 
 def _evenly(values: Sequence[Any], most: int) -> Sequence[Any]:

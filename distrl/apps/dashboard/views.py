@@ -182,6 +182,11 @@ def evaluations(request: Request) -> Response:
     return Answer(details.evaluations(_runs(request), request.path_params["id"]))
 
 
+def data(request: Request) -> Response:
+    """Return the figures of the recorded episodes that the run learns from."""
+    return Answer(details.data(_runs(request), request.path_params["id"]))
+
+
 def films(request: Request) -> Response:
     """Return the list of the run's films."""
     return Answer(details.films(_runs(request), request.path_params["id"]))

@@ -9,18 +9,22 @@ from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from distrl.apps.reports.curves import Curve, curve, thinned
+import numpy as np
+
+from distrl.apps.reports.curves import Band, Curve, curve, thinned
 from distrl.apps.reports.page import LINES, element, inline_svg, table, whole_page
-from distrl.apps.reports.pictures import small_picture
+from distrl.apps.reports.pictures import X_LABELS, small_picture
 from distrl.apps.reports.plots import Palette, PlotGroup
+from distrl.config.off_policy import ESTIMATORS
 from distrl.config.settings import Settings, read_settings
 from distrl.errors import ConfigError
 from distrl.files import read_end, read_small
 from distrl.metrics.phrases import NO_EPISODE, count_words, known, return_words, waiting_words
-from distrl.metrics.snapshot import MEANINGS, is_other_return
+from distrl.metrics.snapshot import DISCOUNTED, X_AXES, estimate_columns, is_other_return, meaning_of
 from distrl.runs.directories import Manifest, Run
 from distrl.runs.listing import ListedRun, entry
 from distrl.runs.metrics_csv import Table, read_table
+from distrl.runs.recorded_data import usual_axis
 from distrl.runs.summary import conservation, duration, outcome
 
 _TONES = {"solved": " good", "failed": " bad"}
@@ -78,7 +82,7 @@ def _described_environment(path: Path) -> dict[str, Any]:
 
 
 def _header(found: RunMaterial) -> Iterator[Element]:
-    one, summary = found.entry, found.run.summary
+    one, summary, over = found.entry, found.run.summary, usual_axis(found.settings)
     yield element("h1", one.name)
     facts = [f"{one.algorithm or found.settings['algorithm.name'].text}", one.env or "", f"seed {one.seed}"]
     if one.started is not None:
@@ -91,15 +95,18 @@ def _header(found: RunMaterial) -> Iterator[Element]:
         if summary.error is not None:
             yield element("p", summary.error, kind="bad")
     yield element(
-        "div", *(element("div", element("b", value), name, kind="tile") for name, value in _tiles(one)), kind="tiles"
+        "div",
+        *(element("div", element("b", value), name, kind="tile") for name, value in _tiles(one, over)),
+        kind="tiles",
     )
 
 
-def _tiles(one: ListedRun) -> list[tuple[str, str]]:
+def _tiles(one: ListedRun, over: str) -> list[tuple[str, str]]:
+    steps = "environment steps" if over == "steps" else "recorded steps used"
     tiles = [
         ("return, last 100 episodes", known(one.mean_return_100, return_words, NO_EPISODE)),
         ("best return", known(one.best_mean_return_100, return_words)),
-        ("environment steps", known(one.env_steps, count_words)),
+        (steps, known(one.env_steps, count_words)),
         ("steps/s", known(one.env_steps_per_s, count_words)),
         ("updates", known(one.updates, count_words)),
         ("wall time", known(one.wall_s, duration)),
@@ -113,7 +120,7 @@ def _tiles(one: ListedRun) -> list[tuple[str, str]]:
 
 def _figures(found: RunMaterial) -> Iterator[Element]:
     yield element("h2", "Curves")
-    yield element("div", *figures(found.table), kind="figures")
+    yield element("div", *figures(found.table, usual_axis(found.settings)), kind="figures")
 
 
 def _accounting(found: RunMaterial) -> Iterator[Element]:
@@ -231,27 +238,43 @@ FIGURES = (
 MOST_POINTS = 600
 
 
-def figures(table: Table) -> Iterator[Element]:
-    """One for each of `FIGURES` that has a number, and for returns in `evaluation.other_environments`."""
+def figures(table: Table, over: str = "steps") -> Iterator[Element]:
+    """One for each of `FIGURES` that has a number, for returns in `evaluation.other_environments`, and for estimates.
+
+    Args:
+        over: The x axis, a key of `X_AXES`.
+    """
     others = [name for name in table if is_other_return(name)]
     parts = [tuple(others[begin : begin + LINES]) for begin in range(0, len(others), LINES)]
     of_others = [("Return of evaluations in other environments", names, False) for names in parts]
-    for caption, names, from_zero in (*FIGURES[:1], *of_others, *FIGURES[1:]):
-        figure = _figure(table, caption, names, from_zero)
+    estimated = (DISCOUNTED, *(name for one in ESTIMATORS if (name := estimate_columns(one)[0]) in table))
+    estimates = ("Discounted return, played and estimated", estimated, False)
+    for caption, names, from_zero in (*FIGURES[:1], *of_others, estimates, *FIGURES[1:]):
+        figure = _figure(table, caption, names[:LINES], from_zero, over)
         if figure is not None:
             yield figure
 
 
-def _figure(table: Table, caption: str, names: Sequence[str], from_zero: bool) -> Element | None:
-    curves = {name: curve(table, name) for name in names if name in table}
+def _figure(table: Table, caption: str, names: Sequence[str], from_zero: bool, over: str) -> Element | None:
+    curves = {name: curve(table, name, over) for name in names if name in table}
     curves = {name: thinned(points, MOST_POINTS) for name, points in curves.items() if len(points.x)}
     if not curves:
         return None
-    groups = [PlotGroup(name, (points,), None) for name, points in curves.items()]
-    svg = small_picture(groups, "steps", PALETTE, from_zero=from_zero)
-    label = "; ".join(f"{MEANINGS.get(name, name)}: {_told(points)}" for name, points in curves.items())
+    groups = [PlotGroup(name, (points,), _interval(table, name, over)) for name, points in curves.items()]
+    svg = small_picture(groups, over, PALETTE, from_zero=from_zero)
+    label = "; ".join(f"{meaning_of(name)}: {_told(points, over)}" for name, points in curves.items())
     keys = [element("small", " ", key(place, name), kind="dim") for place, name in enumerate(curves)]
     return element("figure", element("figcaption", caption, *keys), drawing(svg, label))
+
+
+def _interval(table: Table, name: str, over: str) -> Band | None:
+    """Return the 95 % interval of an estimate, thinned out; None: the column has none."""
+    low, high = f"{name}_low", f"{name}_high"
+    if low not in table or high not in table:
+        return None
+    known = np.flatnonzero(np.isfinite(table[low] + table[high] + table[name] + table[X_AXES[over]]))
+    rows = known[np.linspace(0, len(known) - 1, min(len(known), MOST_POINTS)).astype(int)]
+    return Band(*(table[column][rows] for column in (X_AXES[over], name, low, high))) if len(rows) else None
 
 
 def key(place: int, name: str) -> Element:
@@ -267,5 +290,5 @@ def drawing(svg: str, label: str) -> Element:
     return inline_svg(svg, label)
 
 
-def _told(points: Curve) -> str:
-    return f"from {points.y[0]:,.4g} to {points.y[-1]:,.4g} over {points.x[-1]:,.0f} environment steps"
+def _told(points: Curve, over: str) -> str:
+    return f"from {points.y[0]:,.4g} to {points.y[-1]:,.4g} over {points.x[-1]:,.0f} {X_LABELS[over]}"

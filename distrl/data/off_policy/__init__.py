@@ -7,6 +7,7 @@
     behaviour    the probabilities under the policy that acted, fitted where they are not recorded
     reading      recorded steps as the policy sees them
     evaluating   all of it together, for one policy and its data
+    beside       the same at every evaluation of a training
 
 It computes with NumPy, and needs no numeric framework. Nothing here acts or trains a policy.
 """

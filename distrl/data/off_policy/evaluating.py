@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -12,7 +11,8 @@ from distrl.actors.evaluator import Episode as Played
 from distrl.actors.policy import Policy
 from distrl.config import RunConfig
 from distrl.config.data import DataConfig
-from distrl.data.episodes import DataError
+from distrl.config.off_policy import ESTIMATORS, WEIGHTED
+from distrl.data.episodes import DataError, Episodes, Spaces
 from distrl.data.off_policy import estimators
 from distrl.data.off_policy.estimators import Logged, Terms
 from distrl.data.off_policy.fitted_q import Steps, values
@@ -22,31 +22,11 @@ from distrl.data.off_policy.target import Choices, Target
 from distrl.data.opening import all_opened
 from distrl.data.playing import spaces_of
 from distrl.learner.policy_files import read_policy
+from distrl.memory_backend.records import Estimate
 
-WEIGHTED = ("ips", "wis", "dr", "sdr")
-"""Estimators that need the probabilities of the recorded actions, under both policies."""
-ESTIMATORS = ("ips", "wis", "dm", "dr", "sdr", "fqe")
 LEAST_EPISODES = 2
 """Effective episodes of which `wis` has an interval. Of fewer, each resample has about the return of one episode: the
 width would be 0, as if that were certain, where the others have no weight."""
-
-
-class Estimate(NamedTuple):
-    """An estimate of the discounted return.
-
-    Attributes:
-        value: None: there is a problem.
-        low, high: Bounds of the 95 % interval; None: none was wanted, or fewer than `LEAST_EPISODES` decide `wis`.
-        effective_episodes: See `estimators.effective_episodes`; None: the estimator weighs no episodes.
-        problem: Why it cannot be calculated; None: it can.
-    """
-
-    estimator: str
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
-    effective_episodes: float | None = None
-    problem: str | None = None
 
 
 @dataclass(frozen=True)
@@ -73,37 +53,32 @@ class Wanted:
 
 
 class OffPolicy:
-    """The evaluation of a run's policy from recorded episodes.
+    """The evaluation of a run's policy, with its present weights, from recorded episodes.
 
     Args:
-        checkpoint: As `read_policy` takes it.
+        spaces: Those of `environment` of the run.
 
     Attributes:
         discount: γ.
         target: The policy.
         episodes: Number of recorded episodes.
-        env_steps: Environment steps of the policy's training; None: unknown.
 
     Raises:
-        ConfigError, DataError: There is no such policy or data, they do not fit each other, or an estimator cannot be
-            calculated from them.
+        ConfigError, DataError: Policy and data do not fit each other, or an estimator cannot be calculated from them.
     """
 
-    def __init__(self, run_dir: Path, checkpoint: str, config: RunConfig, data: DataConfig, wanted: Wanted) -> None:
-        saved, self._wanted = read_policy(run_dir, checkpoint), wanted
-        policy, self.env_steps = Policy(saved.bundle), saved.env_steps
-        policy.set_weights(saved.weights)
+    def __init__(self, policy: Policy, config: RunConfig, episodes: Episodes, spaces: Spaces, wanted: Wanted) -> None:
+        self._wanted = wanted
         self.discount = config.algorithm.discount if wanted.discount is None else wanted.discount
         epsilon = config.evaluation.epsilon if wanted.epsilon is None else wanted.epsilon
         self.target = Target(policy, epsilon, config.network.action_mask, greedy=wanted.greedy)
         self._weighted = ", ".join(name for name in wanted.estimators if name in WEIGHTED)
         if self._weighted and not self.target.has_probabilities:
-            raise DataError(f"{self._weighted}: the policy has one action for each observation; set --estimator dm,fqe")
-        spaces = spaces_of(config.environment)
-        self._noted = Noted(all_opened(data, config.environment.id, spaces))
+            raise DataError(f"{self._weighted}: the policy has one action for each observation; choose dm, fqe")
+        self._noted = Noted(episodes)
         self.episodes = len(self._noted.lengths)
         if wanted.interval and self.episodes == 1:
-            raise DataError(f"--interval: {self._noted.name} has one episode, and an interval needs two")
+            raise DataError(f"{self._noted.name} has one episode, and an interval needs two")
         categories = (array.categories is not None for array in policy.spec.observations.values())
         self._is_table = Choices.of(policy.spec.actions) is not None and all(categories)
         self._seeds = np.random.SeedSequence(wanted.seed, spawn_key=(8,)).spawn(4)
@@ -188,6 +163,24 @@ class OffPolicy:
         return estimators.interval(terms, np.random.default_rng(self._seeds[3]))
 
 
+def of_run(
+    run_dir: Path, checkpoint: str, config: RunConfig, data: DataConfig, wanted: Wanted
+) -> tuple[OffPolicy, int | None]:
+    """Return the evaluation of a saved policy, and the environment steps of its training; None: unknown.
+
+    Args:
+        checkpoint: As `read_policy` takes it.
+
+    Raises:
+        ConfigError, DataError: There is no such policy or data; or see `OffPolicy`.
+    """
+    saved, spaces = read_policy(run_dir, checkpoint), spaces_of(config.environment)
+    policy = Policy(saved.bundle)
+    policy.set_weights(saved.weights)
+    episodes = all_opened(data, config.environment.id, spaces)
+    return OffPolicy(policy, config, episodes, spaces, wanted), saved.env_steps
+
+
 def _finite(name: str, make: Callable[[], Terms], effective: float) -> Terms:
     """Return the terms of an estimator.
 
@@ -199,5 +192,5 @@ def _finite(name: str, make: Callable[[], Terms], effective: float) -> Terms:
     with np.errstate(over="ignore", invalid="ignore"):
         terms = make()
     if not np.isfinite(terms.totals).all():
-        raise DataError(f"{name}: the weights of episodes exceed all numbers; set --estimator wis,dm,fqe")
+        raise DataError(f"{name}: the weights of episodes exceed all numbers; choose wis, dm, fqe")
     return terms

@@ -23,7 +23,7 @@ _PRECISION = 1e-10
 _LARGEST = 1e100
 _NO_FIXED_POINT = (
     "fitted Q evaluation has no fixed point at discount {discount:g}: the data shows too little of what the "
-    "policy does; set a lower --discount, or choose --estimator ips,wis"
+    "policy does; set a lower discount, or choose ips, wis"
 )
 
 

@@ -62,7 +62,7 @@ class Inputs:
             return total
         if all(isinstance(spec, BoxSpec) for spec in specs.values()):
             return behaviour.normal(features, rows.astype(np.float64))
-        raise DataError("--behaviour bc fits choices or real numbers, and these actions have both")
+        raise DataError("behaviour bc fits choices or real numbers, and these actions have both")
 
     def model(self) -> Model:
         """Return what the policy's values are fitted by."""

@@ -117,12 +117,10 @@ class Target:
     def _check_random(self) -> None:
         (first, *more) = self.specs.values()
         if self.mask is not None and (more or not isinstance(first, DiscreteSpec)):
-            raise DataError(
-                f"--epsilon {self._epsilon:g}: with an action mask it goes with one choice; set --epsilon 0"
-            )
+            raise DataError(f"epsilon {self._epsilon:g}: with an action mask it goes with one choice; set it to 0")
         if uniform_log_probability(self.specs) is None:
             raise DataError(
-                f"--epsilon {self._epsilon:g}: random actions without bounds have no probability; set it to 0"
+                f"epsilon {self._epsilon:g}: random actions without bounds have no probability; set it to 0"
             )
 
     def log_probabilities(

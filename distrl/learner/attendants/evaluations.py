@@ -17,8 +17,8 @@ from distrl.learner.policy_files import write_best
 from distrl.learner.state import LearnerState
 from distrl.learner.stop_conditions import ASKED
 from distrl.memory_backend.backend import Backend
-from distrl.memory_backend.records import AWAITS_EVALUATION, Evaluation, Request
-from distrl.metrics.snapshot import other_evaluation_column
+from distrl.memory_backend.records import AWAITS_EVALUATION, Estimate, Evaluation, Request
+from distrl.metrics.snapshot import DISCOUNTED, estimate_columns, other_evaluation_column
 
 log = logging.getLogger(__name__)
 EVERY_S = 0.5
@@ -60,12 +60,13 @@ class Evaluations(Attendant):
         self._best_unkept = False
 
     def _forget_others(self) -> bool:
-        """Forget results of other environments that this run has not, or has changed; return whether it lacks some."""
+        """Forget further results that this run has not, or has changed; return whether it lacks some."""
         state, config = self._state, self._config
         defined = {name: _digest(other) for name, other in config.other_environments.items()}
         kept = [name for name in defined if defined[name] == state.other_environments.get(name)]
+        of_estimates = columns_of_estimates(config, None)
         columns = [column for name in kept for column in _columns_of(config, name, None)]
-        found = {column: state.other_evaluations.get(column) for column in columns}
+        found = {column: state.other_evaluations.get(column) for column in (*columns, *of_estimates)}
         lacks = len(kept) < len(defined) or not found.keys() <= state.other_evaluations.keys()
         state.other_evaluations, state.other_environments = columns_of_others(config, {}) | found, defined
         return lacks
@@ -95,7 +96,8 @@ class Evaluations(Attendant):
         found = self._registry.evaluations(self._after)
         for self._after, evaluation in found:
             self._best_unkept |= self._state.observe_evaluation(evaluation)
-            self._state.other_evaluations = columns_of_others(self._config, evaluation.others)
+            others, estimates = evaluation.others, columns_of_estimates(self._config, evaluation)
+            self._state.other_evaluations = columns_of_others(self._config, others) | estimates
             self._lacks = False
         if found and self._best_unkept:
             self._keep_best()
@@ -152,6 +154,19 @@ def columns_of_others(config: RunConfig, results: Mapping[str, Evaluation]) -> d
     columns: dict[str, float | None] = {}
     for name in config.evaluation.other_environments:
         columns |= _columns_of(config, name, results.get(name))
+    return columns
+
+
+def columns_of_estimates(config: RunConfig, found: Evaluation | None) -> dict[str, float | None]:
+    """Return the columns of `evaluation.off_policy`; None: unknown."""
+    wanted = config.evaluation.off_policy.estimators
+    if not wanted:
+        return {}
+    columns = {DISCOUNTED: None if found is None else found.mean_discounted_return}
+    made = {} if found is None else {each.estimator: each for each in found.estimates}
+    for name in wanted:
+        estimate = made.get(name, Estimate(name))
+        columns |= zip(estimate_columns(name), (estimate.value, estimate.low, estimate.high), strict=True)
     return columns
 
 

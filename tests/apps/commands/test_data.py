@@ -36,6 +36,7 @@ def test_random_actions_are_recorded_shown_and_checked(capsys, tmp_path):
     assert (shown["episodes"], shown["terminated"], shown["episodes_with_behaviour_probabilities"]) == (7, 7, 7)
     assert shown["return"]["mean"] == shown["length_steps"]["mean"] == pytest.approx(shown["steps"] / 7)
     assert sum(shown["actions"][0].values()) == pytest.approx(1.0)
+    assert sum(shown["return_histogram"]["counts"]) == 7
     assert "action 0                  0: " in run(capsys, "data", "show", "cartpole/random")[1]
     told = f"cartpole/random fits CartPole-v1: {shown['steps']} steps\n"
     assert run(capsys, "data", "check", "cartpole/random")[:2] == (0, told)

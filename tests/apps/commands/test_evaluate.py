@@ -563,5 +563,5 @@ def test_estimates_need_a_run_and_weights(run_dir, data, capfd):
     part = ("--interval", "--estimator", "fqe")
     one = Path("one.csv")
     one.write_text("observation_0,action,reward,episode,terminated\n1,1,1.0,0,1\n")
-    told = f"--interval: {Path.cwd() / one} has one episode, and an interval needs two"
+    told = f"{Path.cwd() / one} has one episode, and an interval needs two"
     assert refused(capfd, run_dir, "--data", one, *COLUMNS, *part) == told

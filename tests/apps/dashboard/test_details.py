@@ -1,3 +1,4 @@
+import json
 from dataclasses import asdict
 
 import numpy as np
@@ -83,6 +84,36 @@ def test_evaluations_newest_first(runs, make_run, tmp_path):
     (folder / "evaluations.jsonl").rename(tmp_path / "elsewhere")
     (folder / "evaluations.jsonl").symlink_to(tmp_path / "elsewhere")
     assert details.evaluations(runs, id_of("a")) == {"evaluations": []}
+
+
+def test_recorded_episodes_are_those_that_the_learner_has_read(runs, make_run):
+    folder = make_run("a")
+    assert details.data(runs, id_of("a")) == {"data": None}
+    spread = dict.fromkeys(("min", "quarter", "median", "three_quarters", "max", "mean", "std"), 2.0)
+    read = {"name": "x", "environment": None, "observation_space": None, "action_space": "Discrete(2)"}
+    read |= {
+        "episodes": 3,
+        "steps": 6,
+        "length_steps": spread,
+        "terminated": 3,
+        "truncated": 0,
+        "actions": [{"0": 1.0}],
+    }
+    read |= {"steps_with_missing_values": 0, "episodes_with_behaviour_probabilities": 3}
+    read |= {"return_histogram": {"counts": [3], "edges": [1.5, 2.5]}}
+    (folder / "data.json").write_text(json.dumps({**read, "return": spread}))
+    assert details.data(runs, id_of("a")) == {"data": {**read, "returns": spread}}
+    (folder / "data.json").write_text(json.dumps(read))
+    assert details.data(runs, id_of("a")) == {"data": None}  # distrl has not written that
+
+
+@pytest.mark.parametrize(
+    ("data", "axis"),
+    [("{}", "steps"), ("{sets: [{name: a}]}", "updates"), ("{sets: [{name: a}], share: 0.5}", "steps")],
+)
+def test_the_usual_axis_is_that_of_updates_where_nothing_acts(runs, make_run, data, axis):
+    make_run("a", config=f"data: {data}\n")
+    assert details.described(runs, id_of("a"))["axis"] == axis
 
 
 @pytest.mark.redis

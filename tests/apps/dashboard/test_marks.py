@@ -7,7 +7,7 @@ import pytest
 
 from distrl.apps.dashboard.marks import columns, marks
 from distrl.config.settings import Setting
-from distrl.memory_backend.records import Evaluation
+from distrl.memory_backend.records import Estimate, Evaluation
 from distrl.runs.evaluations import write_evaluation
 
 BEGAN = 1_700_000_000
@@ -115,8 +115,24 @@ def test_evaluations_have_the_spread_of_their_record(folder, table):
     ]
 
 
+def test_estimates_have_their_intervals_beside_what_was_played(folder, table):
+    estimates = (Estimate("fqe", 5.0, 4.0, 6.5), Estimate("wis", problem="no weights"))
+    told = Evaluation(1, 1000, 5, 9.0, 0.0, 9.0, 9.0, 9.0, 0.5, mean_discounted_return=4.5, estimates=estimates)
+    write_evaluation(folder / "evaluations.jsonl", asdict(told))
+    assert marks(folder, table, {}, "updates")["estimates"] == {
+        "evaluation_mean_discounted_return": [{"x": 100.0, "mean": 4.5, "low": 4.5, "high": 4.5}],
+        "evaluation_off_policy_fqe": [{"x": 100.0, "mean": 5.0, "low": 4.0, "high": 6.5}],
+    }
+
+
 def test_a_run_without_rows_has_no_marks(folder):
-    assert marks(folder, {}, {}, "steps") == {"marks": [], "evaluations": [], "targets": [], "unplaced": 0}
+    assert marks(folder, {}, {}, "steps") == {
+        "marks": [],
+        "evaluations": [],
+        "estimates": {},
+        "targets": [],
+        "unplaced": 0,
+    }
     assert columns(["loss", "curriculum_a"])[-1] == "curriculum_a"
 
 

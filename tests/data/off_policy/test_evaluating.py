@@ -1,37 +1,18 @@
 """The whole evaluation of policies that an earlier version saved, from what they themselves have acted."""
 
 import json
-import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from distrl.apps.commands.main import main
 from distrl.config.data import DataConfig
+from distrl.config.off_policy import ESTIMATORS
 from distrl.data.episodes import DataError
 from distrl.data.minari_sets import MinariEpisodes, path_of
-from distrl.data.off_policy.evaluating import ESTIMATORS, OffPolicy, Wanted
+from distrl.data.off_policy.evaluating import Wanted, of_run
 from distrl.data.off_policy.target import Target
 from distrl.serving.evaluation import run_config
-
-EARLIER = Path(__file__).parents[2] / "earlier"
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """CartPole with IMPALA, and Pendulum with SAC: a run's directory, and a data set of its policy, by name."""
-    folder, found = tmp_path_factory.mktemp("earlier"), {}
-    for name, episodes in (("cartpole", 150), ("pendulum", 20)):
-        run, data = folder / name, folder / f"{name}-v0"
-        shutil.copytree(EARLIER / name, run)
-        settings = (
-            (run / "config.yaml").read_text().replace("    n_step: 1 ", "    item: {kind: transition, n_step: 1} ")
-        )
-        (run / "config.yaml").write_text(settings)
-        assert main(["record", str(run), "--episodes", str(episodes), "--output", str(data)]) == 0
-        found[name] = run, data
-    return found
 
 
 @pytest.fixture
@@ -40,7 +21,7 @@ def evaluation(runs):
 
     def make(name, **wanted):
         run, data = runs[name]
-        made = OffPolicy(run, "newest", run_config(run), DataConfig(sets=str(data)), Wanted(**wanted))
+        made, _ = of_run(run, "newest", run_config(run), DataConfig(sets=str(data)), Wanted(**wanted))
         assert len([*made.play()]) == made.episodes
         return made
 
@@ -120,5 +101,5 @@ def test_a_policy_that_takes_none_of_the_actions_is_refused(evaluation, monkeypa
 def test_a_deterministic_policy_of_real_numbers_has_no_weights(runs, monkeypatch):
     monkeypatch.setattr("distrl.data.off_policy.target.UndrawnFamily", object)  # takes its mean
     run, data = runs["pendulum"]
-    with pytest.raises(DataError, match="ips, wis: the policy has one action for each observation; set --estimator dm"):
-        OffPolicy(run, "newest", run_config(run), DataConfig(sets=str(data)), Wanted(("ips", "wis", "fqe")))
+    with pytest.raises(DataError, match="ips, wis: the policy has one action for each observation; choose dm, fqe"):
+        of_run(run, "newest", run_config(run), DataConfig(sets=str(data)), Wanted(("ips", "wis", "fqe")))

@@ -93,9 +93,7 @@ def test_values_of_a_fold_come_from_the_others(chain):
 def test_steps_that_never_end_have_no_fixed_point_without_a_discount():
     steps = Steps(np.ones(2), np.ones(2), np.zeros(2, np.int64), np.array([2]))
     model = Table(np.array([0, 1, 0]), np.zeros(2, np.int64), np.ones((3, 1)))
-    with pytest.raises(
-        DataError, match=r"no fixed point at discount 1: .*set a lower --discount, or choose --estimator"
-    ):
+    with pytest.raises(DataError, match=r"no fixed point at discount 1: .*set a lower discount, or choose ips, wis"):
         model.fit(steps, everything(steps))
     linear = Linear(np.eye(2, dtype=np.float32), np.array([[1, 0], [0, 2], [1, 0]], np.float32))
     with pytest.raises(DataError, match="no fixed point at discount 1"):

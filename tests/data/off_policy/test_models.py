@@ -83,5 +83,5 @@ def test_choices_beside_real_numbers_cannot_be_fitted():
     )
     shown = Shown(np.zeros((2, 1), np.float32), {"action": np.zeros((1, 1)), "choice": np.zeros(1, np.int32)}, {}, None)
     inputs = Inputs(Target(policy, 0.0, None), shown, np.array([0]), np.random.default_rng(0), is_table=False)
-    with pytest.raises(DataError, match="--behaviour bc fits choices or real numbers, and these actions have both"):
+    with pytest.raises(DataError, match="behaviour bc fits choices or real numbers, and these actions have both"):
         inputs.log_behaviour()

@@ -129,5 +129,5 @@ def test_real_numbers_have_densities_unless_the_policy_is_deterministic():
     ],
 )
 def test_random_actions_without_a_probability_are_refused(actions, families, mask, message):
-    with pytest.raises(DataError, match=rf"--epsilon 0.1: .*{message}"):
+    with pytest.raises(DataError, match=rf"epsilon 0.1: .*{message}"):
         target(actions, families, 0.1, mask)

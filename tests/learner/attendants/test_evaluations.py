@@ -18,7 +18,7 @@ from distrl.learner.preparation import restore_evaluations
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.codec import encode_weights
-from distrl.memory_backend.records import BestEvaluation, Evaluation
+from distrl.memory_backend.records import BestEvaluation, Estimate, Evaluation
 from distrl.memory_backend.stream import QueueCaps
 from distrl.types import Weights
 
@@ -94,6 +94,32 @@ def test_the_newest_share_of_successes_is_kept(registry, tmp_path):
     tell(registry, 20)
     made.look(at_once=True)
     assert made._state.evaluation_success_rate is None
+
+
+def test_estimates_have_columns_and_those_that_are_wanted_no_more_are_forgotten(registry, tmp_path):
+    wanted = {"every_env_steps": 10, "off_policy": {"estimators": ["fqe", "wis"], "sets": "some"}}
+    made = evaluations(registry, evaluation=wanted)
+    made._policy_dir = tmp_path
+    estimates = (Estimate("fqe", 4.0, 3.5, 4.5), Estimate("wis", problem="no weights"))
+    told = replace(evaluation(50), mean_discounted_return=2.5, estimates=estimates)
+    registry.add_evaluation(told, b"", 1)
+    made.look(at_once=True)
+    columns = made._state.other_evaluations
+    assert columns == {
+        "evaluation_mean_discounted_return": 2.5,
+        "evaluation_off_policy_fqe": 4.0,
+        "evaluation_off_policy_fqe_low": 3.5,
+        "evaluation_off_policy_fqe_high": 4.5,
+        **dict.fromkeys((f"evaluation_off_policy_wis{end}" for end in ("", "_low", "_high")), None),
+    }
+    resumed = evaluations(registry, made._state, evaluation=wanted)
+    assert (resumed._state.other_evaluations, resumed.lacks_last) == (columns, False)
+    wanted["off_policy"]["estimators"] = ["fqe"]
+    fewer = evaluations(registry, made._state, evaluation=wanted)
+    assert (len(fewer._state.other_evaluations), fewer.lacks_last) == (4, False)
+    wanted["off_policy"]["estimators"] = ["fqe", "dm"]
+    assert evaluations(registry, made._state, evaluation=wanted).lacks_last  # none of the last weights by dm
+    assert evaluations(registry, made._state)._state.other_evaluations == {}
 
 
 def test_a_resumed_training_goes_on_with_what_was_evaluated_and_kept(registry, tmp_path):

@@ -9,7 +9,7 @@ import { Tooltip } from "./tooltip.js";
 
 const uPlot = window.uPlot;
 const MOST_NAMED = 24; // in the legend
-const X_TITLES = { steps: "environment steps", updates: "updates", episodes: "episodes", time: "time of training" };
+const X_TITLES = { updates: "updates", episodes: "episodes", time: "time of training" };
 const AS_DRAWN = { log: false, clip: false, low: null, high: null };
 
 /**
@@ -18,8 +18,8 @@ const AS_DRAWN = { log: false, clip: false, low: null, high: null };
  * marks: [{x, kind, text, time}], targets: [{value, axis}], ruler: {steps, updates, episodes, time}, the same points on every axis
  */
 export class Chart {
-  constructor({ height = 170, fill = false, label, syncKey = null, over = "steps", onZoom = null, onHide = null, hidden = new Set() }) {
-    Object.assign(this, { height, fill, label, syncKey, over, onZoom, onHide, hidden }); // hidden: keys of lines
+  constructor({ height = 170, fill = false, label, syncKey = null, over = "steps", stepsTitle = "environment steps", onZoom = null, onHide = null, hidden = new Set() }) {
+    Object.assign(this, { height, fill, label, syncKey, over, stepsTitle, onZoom, onHide, hidden }); // hidden: keys of lines
     Object.assign(this, { lines: [], bands: [], marks: [], targets: [], ruler: {}, texts: [tick, tick], titles: ["", ""] });
     this.view = { ...AS_DRAWN };
     this.hiddenKinds = new Set();
@@ -177,7 +177,7 @@ export class Chart {
       width: this.canvas.clientWidth, height: this.drawnHeight(), legend: { show: false }, padding: [12, second ? 4 : 22, 0, 0],
       series: [...series, ...edges], bands, scales: { x: { time: false }, y: scale(1), y2: scale(2) },
       axes: [
-        { ...shared, grid: { show: false }, size: 26, label: X_TITLES[this.over], labelSize: 17, labelFont: shared.font, labelGap: 0, space: Math.min(80, this.canvas.clientWidth / 6),
+        { ...shared, grid: { show: false }, size: 26, label: X_TITLES[this.over] ?? this.stepsTitle, labelSize: 17, labelFont: shared.font, labelGap: 0, space: Math.min(80, this.canvas.clientWidth / 6),
           values: (_, values) => values.map((value) => (this.over === "time" ? duration(value) : tick(value))) },
         { ...shared, scale: "y", grid, size: widthOf, values: texts(1), space: 34 },
         { ...shared, scale: "y2", side: 1, show: second, grid: { show: false }, size: widthOf, values: texts(2), space: 34 },

@@ -18,7 +18,8 @@ const MOST_ASKED = 16; // metrics of one request
 const MOST_PANELS = 40;
 const POINTS = { main: 1000, panel: 400 };
 const AXES = [["steps", "steps"], ["updates", "updates"], ["episodes", "episodes"], ["time", "time"]];
-const USUAL = { over: "steps", smooth: 1 };
+const USUAL = { smooth: 1 };
+const RECORDED = "recorded steps used"; // by updates, where nothing acts
 // Of one interval each, which a unit of a few unrolls makes jump: smoothed unless the user smooths more, with the raw line behind.
 const NOISY = new Set(["env_steps_per_s", "updates_per_s", "episodes_per_s", "wire_bytes_per_s", "learner_wait_share", "actors_blocked_share", "queue_fill"]);
 const NOISY_WINDOW = 9;
@@ -32,6 +33,7 @@ const PANELS = [
   ["Values", ["mean_q", "mean_value", "mean_target"]], ["Error of values, which sets priorities", ["mean_td_error"]],
   ["Replay memory", ["replay_steps"]], ["Samples per insert", ["samples_per_insert"]], ["Exploration", ["exploration_strength"]],
   ["Success", ["success_rate_100", "evaluation_success_rate"]], ["Rounds without a worker", ["incomplete_rounds"]],
+  ["Discounted return, played and estimated", ["evaluation_mean_discounted_return", ...["fqe", "dm", "wis", "ips", "dr", "sdr"].map((name) => `evaluation_off_policy_${name}`)]],
 ];
 
 /** Lists of distinct names, each of one window and of at most as many as a request may have. */
@@ -50,11 +52,13 @@ export class Curves {
     this.id = first.run.id;
     this.begun = begun;
     this.signal = new AbortController();
+    this.usualAxis = first.axis;
+    this.stepsTitle = first.axis === "steps" ? "environment steps" : RECORDED;
     this.lines = new Lines(this.id);
     this.round = null; // what ends the requests in flight
     this.redrawnAt = 0;
     this.markedAt = -Infinity;
-    this.marks = { marks: [], evaluations: [], targets: [], unplaced: 0 };
+    this.marks = { marks: [], evaluations: [], estimates: {}, targets: [], unplaced: 0 };
     this.recall();
     this.note = h("div", { class: "note bad", role: "status", hidden: true });
     this.described(first);
@@ -65,7 +69,7 @@ export class Curves {
   /** Takes over what the address says. */
   recall() {
     const query = addressed();
-    this.over = AXES.some(([key]) => key === query.get("over")) ? query.get("over") : USUAL.over;
+    this.over = AXES.some(([key]) => key === query.get("over")) ? query.get("over") : this.usualAxis;
     this.smooth = Math.min(Math.max(Math.round(Number(query.get("smooth"))) || USUAL.smooth, 1), 101);
     this.zoom = readZoom(query.get("zoom"));
     const main = read(query.get("main") ?? "");
@@ -77,7 +81,7 @@ export class Curves {
 
   remember() {
     const isMain = written({ names: MAIN, view: {} }) === written(this.main);
-    keepInAddress({ over: this.over === USUAL.over ? null : this.over, smooth: this.smooth === USUAL.smooth ? null : String(this.smooth),
+    keepInAddress({ over: this.over === this.usualAxis ? null : this.over, smooth: this.smooth === USUAL.smooth ? null : String(this.smooth),
       zoom: zoomText(this.zoom), main: isMain ? null : written(this.main),
       panel: this.isUsual ? null : this.panels.length ? this.panels.map(written) : "none" });
   }
@@ -88,7 +92,7 @@ export class Curves {
 
   /** A chart of some metrics, with its card. */
   panel({ names, view }, main = false) {
-    const chart = new Chart({ height: main ? 350 : 150, fill: main, label: title(names[0]), syncKey: "run", over: this.over, onZoom: (range) => this.zoomed(range) });
+    const chart = new Chart({ height: main ? 350 : 150, fill: main, label: title(names[0]), syncKey: "run", over: this.over, stepsTitle: this.stepsTitle, onZoom: (range) => this.zoomed(range) });
     const panel = { names, chart, get view() { return chart.view; } };
     panel.card = new ChartCard(chart, {
       named: () => `${this.name} ${this.titleOf(panel)}`, csv: () => this.csvAddress(panel), changed: () => this.changed(),
@@ -112,7 +116,8 @@ export class Curves {
   laidOut(beside) {
     const button = (text, action) => h("button", { type: "button", class: "small", on: { click: action } }, text);
     this.resetZoom = h("button", { type: "button", class: "small", hidden: !this.zoom, on: { click: () => this.zoomed(null) } }, "Reset zoom");
-    const axis = select("over", AXES, this.over, (over) => this.turn(over));
+    const axes = AXES.map(([key, text]) => [key, key === "steps" && this.usualAxis !== key ? RECORDED : text]);
+    const axis = select("over", axes, this.over, (over) => this.turn(over));
     const smooth = slider("Smoothing", 1, 101, this.smooth, (window) => { this.smooth = window; this.remember(); this.redrawSoon(); });
     this.usual = button("Usual panels", () => { this.setPanels(this.usualPanels(), true); announce("the usual panels are shown"); });
     this.grid = h("div", { class: "grid panels-grid" });
@@ -275,16 +280,16 @@ export class Curves {
   }
 
   draw(panel, { curves, raw, ruler }) {
-    const { chart } = panel, main = panel === this.main, evaluations = main ? this.marks.evaluations : [];
-    const known = panel.names.filter((name) => curves[name]?.x.length || (name === EVALUATION && evaluations.length));
+    const { chart } = panel, main = panel === this.main, dots = { ...this.marks.estimates, ...(main ? { [EVALUATION]: this.marks.evaluations } : {}) };
+    const known = panel.names.filter((name) => curves[name]?.x.length || dots[name]?.length);
     const names = known.length ? known : panel.names, axes = axesOf(names, this.metrics);
     const axisOf = (name) => Math.min(axes.indexOf(axisKey(this.metrics.get(name))) + 1, 2);
     const lines = [], behind = [], bands = [];
     names.forEach((name, colour) => {
       const metric = this.metrics.get(name), axis = axisOf(name);
       const line = { key: name, label: title(name), colour, axis, dashed: axis === 2, format: texts(metric).values };
-      if (name === EVALUATION && evaluations.length) {
-        const part = (key) => evaluations.map((one) => one[key]);
+      if (dots[name]?.length) {
+        const part = (key) => dots[name].map((one) => one[key]);
         bands.push({ ...line, dots: true, x: part("x"), centre: part("mean"), low: part("low"), high: part("high") });
         return;
       }

@@ -33,7 +33,7 @@ export function metricsOf(session, told) {
 
 /** Metrics of one unit share an axis; those without a unit, that of their group. */
 export const axisKey = (metric) => metric?.unit || `(${groupOf(metric)})`;
-const groupOf = (metric) => (/return/.test(metric?.name) ? "return" : metric?.group ?? "algorithm"); // of trainings and of evaluations
+const groupOf = (metric) => (/return|off_policy/.test(metric?.name) ? "return" : metric?.group ?? "algorithm"); // of trainings and of evaluations
 
 /** Texts of an axis and of values on it. */
 export function texts(metric) {

@@ -3,6 +3,7 @@ import { h, say } from "./dom.js";
 import { remember, remembered } from "./address.js";
 import { checkpointsPanel } from "./checkpoints.js";
 import { configurationPanel } from "./configuration.js";
+import { dataPanel } from "./data.js";
 import { evaluationsPanel } from "./evaluations.js";
 import { eventsPanel } from "./events.js";
 import { filmsPanel } from "./films.js";
@@ -12,14 +13,14 @@ import { rolesPanel } from "./roles.js";
 export function tabs(first) {
   const id = first.run.id;
   const badge = h("span", { class: "badge", hidden: true });
-  const roles = rolesPanel(), checkpoints = checkpointsPanel(id), evaluations = evaluationsPanel(id), films = filmsPanel(id);
+  const roles = rolesPanel(), checkpoints = checkpointsPanel(id), evaluations = evaluationsPanel(id), films = filmsPanel(id), data = dataPanel(id);
   const events = eventsPanel((count) => {
     badge.hidden = count === 0;
     say(badge, String(count));
     badge.setAttribute("aria-label", `${count} new bad`);
   });
   const log = logPanel(id);
-  const all = [["roles", "Roles", roles], ["checkpoints", "Checkpoints", checkpoints], ["evaluations", "Evaluations", evaluations], ["films", "Films", films],
+  const all = [["roles", "Roles", roles], ["checkpoints", "Checkpoints", checkpoints], ["evaluations", "Evaluations", evaluations], ["films", "Films", films], ["data", "Data", data],
     ["configuration", "Configuration", configurationPanel(id)], ["events", "Events", events], ["logs", "Logs", log]];
   const usual = first.live ? "roles" : "configuration";
   const buttons = all.map(([key, text]) => h("button", { type: "button", role: "tab", id: `tab-${key}`, "aria-controls": `panel-${key}`,
@@ -88,7 +89,7 @@ export function tabs(first) {
     },
     described: (told) => {
       log.names(told.logs, told.first_log);
-      for (const panel of [checkpoints, evaluations, films]) panel.changed();
+      for (const panel of [checkpoints, evaluations, films, data]) panel.changed();
     },
     leave: () => { for (const [, , panel] of all) { panel.close?.(); panel.leave?.(); } },
   };
