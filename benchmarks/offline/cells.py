@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, Literal
 
 SEEDS = (0, 1, 2)
@@ -11,7 +12,7 @@ RETURNS = {
     "Walker2d-v5": (1.629008, 4592.3),
 }
 """Environment -> D4RL's mean returns of random actions and of an expert (`d4rl/infos.py`), of the v2 environments."""
-SETS = ("medium-replay", "medium", "medium-expert", "random")
+SETS = ("medium-replay", "medium", "random", "medium-expert")
 LIBRARIES = ("distrl", "d3rlpy")
 QUICK, SLOW = ("td3_bc", "iql", "bc"), ("cql",)
 """CQL's updates take ten times as long as the others'."""
@@ -22,11 +23,12 @@ class Cell:
     """One measurement, with a JSON of its own.
 
     Attributes:
-        kind: sac: train and record SAC; record: record a policy; offline: learn from a set; online: SAC after IQL.
+        kind: sac: train SAC until it is medium, and record that; expert: go on; record: record a policy; offline: learn
+            from a set; online: SAC after IQL.
         data: Name of the recorded set.
     """
 
-    kind: Literal["sac", "record", "offline", "online"]
+    kind: Literal["sac", "expert", "record", "offline", "online"]
     environment: str
     data: str = ""
     algorithm: str = ""
@@ -49,24 +51,32 @@ def task(environment: str) -> str:
 def all_cells(environments: Sequence[str], seeds: Sequence[int]) -> list[Cell]:
     """Return all cells in the order of measurement: one environment after the other, useful tables first.
 
-    After the recordings come the quick algorithms of the first seed, on one set after the other and by both libraries
-    in turns, then SAC after IQL, the other seeds, and CQL.
+    The first seed's quick algorithms learn from each set as soon as it is there, by both libraries in turns. Then come
+    the other seeds, and CQL.
     """
     return [cell for environment in environments for cell in _of(environment, seeds)]
 
 
 def _of(environment: str, seeds: Sequence[int]) -> Iterator[Cell]:
+    online = [Cell("online", environment, "medium-replay", "sac", "distrl", seed) for seed in seeds]
     yield Cell("sac", environment)
-    for policy in ("medium", "expert", "random"):
-        yield Cell("record", environment, policy)
-    for algorithms in (QUICK, SLOW):
-        for seed in seeds:
-            for data in SETS:
-                for algorithm in algorithms:
-                    for library in LIBRARIES:
-                        yield Cell("offline", environment, data, algorithm, library, seed)
-            if algorithms is QUICK:
-                yield Cell("online", environment, "medium-replay", "sac", "distrl", seed)
+    yield from _offline(environment, ("medium-replay",), QUICK, seeds[:1])
+    yield Cell("record", environment, "medium")
+    yield from _offline(environment, ("medium",), QUICK, seeds[:1])
+    yield from online[:1]
+    yield Cell("record", environment, "random")
+    yield from _offline(environment, ("random",), QUICK, seeds[:1])
+    yield Cell("expert", environment)
+    yield Cell("record", environment, "expert")
+    yield from _offline(environment, ("medium-expert",), QUICK, seeds[:1])
+    yield from _offline(environment, SETS, QUICK, seeds[1:])
+    yield from online[1:]
+    yield from _offline(environment, SETS, SLOW, seeds)
+
+
+def _offline(environment: str, sets: Sequence[str], algorithms: Sequence[str], seeds: Sequence[int]) -> Iterator[Cell]:
+    for seed, data, algorithm, library in product(seeds, sets, algorithms, LIBRARIES):
+        yield Cell("offline", environment, data, algorithm, library, seed)
 
 
 def missing(cells: Sequence[Cell], done: Collection[str]) -> list[Cell]:

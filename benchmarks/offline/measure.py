@@ -16,22 +16,29 @@ from typing import Any
 import numpy as np
 
 from benchmarks import measurement
-from benchmarks.offline.cells import Cell, task
-from benchmarks.offline.settings import ALGORITHMS, OFFLINE, ONLINE, RECORDED, ROWS, SQUASHED, UPDATES
+from benchmarks.offline.cells import RETURNS, Cell, task
+from benchmarks.offline.settings import (
+    ALGORITHMS,
+    EXPERT_STEPS,
+    MEDIUM,
+    OFFLINE,
+    ONLINE,
+    RECORDED,
+    ROWS,
+    SQUASHED,
+    UPDATES,
+)
 from benchmarks.speed import Entry, stamp
 from benchmarks.table import evaluation_seed
 from distrl.data.minari_sets import MinariEpisodes, path_of
 
 EPISODES = 20
 """Greedy episodes behind a score."""
-MEDIUM = 1 / 3
-"""The medium policy's share of the expert's return, as of D4RL's medium policies."""
+SAC_SEED = 1
 SPARE = 1.3
 """Episodes are recorded for so many times `ROWS`, by the length of greedy ones: those of a policy that draws its
 actions are shorter."""
 
-Curve = Sequence[tuple[int, float]]
-"""Environment steps and mean return of each evaluation."""
 Parts = Sequence[Mapping[str, Any]]
 """Names of data sets, each with the number of its first episodes that count."""
 
@@ -51,7 +58,9 @@ def measure(cell: Cell, out: Path, entries: Mapping[str, Entry]) -> Entry:
     if cell.kind == "sac":
         found = _sac(cell, out)
     elif cell.kind == "record":
-        found = _record(cell, out, entries)
+        found = _record(cell, out)
+    elif cell.kind == "expert":
+        found = _expert(cell, out)
     elif cell.kind == "online":
         found = _online(cell, out, entries)
     else:
@@ -60,35 +69,35 @@ def measure(cell: Cell, out: Path, entries: Mapping[str, Entry]) -> Entry:
 
 
 def _sac(cell: Cell, out: Path) -> Entry:
-    """Train SAC and record it; choose the checkpoints of the medium and the expert policy."""
+    """Train SAC until an evaluation is medium, and record all of it."""
+    name = f"{task(cell.environment)}/replay"
+    until = MEDIUM * RETURNS[cell.environment][1]
+    if not (_run_dir(cell, out) / "summary.json").exists():
+        shutil.rmtree(out / "data" / f"{name}-v0", ignore_errors=True)
+        recording = {"recording.name": name, "recording.most_steps": ROWS}
+        _train(_run_dir(cell, out), cell, {**RECORDED, **recording, "stop.evaluation_return": until}, SAC_SEED)
+    return _trained(_run_dir(cell, out)) | {"parts": [part(name, ROWS)]}
+
+
+def _expert(cell: Cell, out: Path) -> Entry:
+    """Go on with SAC."""
     run_dir = _run_dir(cell, out)
     if not (run_dir / "summary.json").exists():
-        name = f"{task(cell.environment)}/replay"
-        shutil.rmtree(out / "data" / f"{name}-v0", ignore_errors=True)
-        _train(run_dir, cell, {**RECORDED, "recording.name": name}, seed=1)
+        shutil.rmtree(run_dir, ignore_errors=True)
+        goal = ["--set", "stop.evaluation_return=null", "--set", f"stop.env_steps={EXPERT_STEPS}"]
+        goal += ["--set", "recording.name=null", "--set", "recording.most_steps=1000000"]
+        resumed = str(_run_dir(Cell("sac", cell.environment), out))
+        _distrl("train", "--resume", resumed, "--run-dir", str(run_dir), "--quiet", *goal)
+    return _trained(run_dir)
+
+
+def _trained(run_dir: Path) -> Entry:
     summary = _summary(run_dir)
-    curve = evaluations(run_dir / "metrics.csv")
-    medium, expert = chosen(curve)
-    saved = sorted(int(path.name.rpartition("-")[2]) for path in (run_dir / "checkpoints").glob("ckpt-*"))
-    updates = np.interp([medium, expert], *_progress(run_dir / "metrics.csv"))
-    at = [min(saved, key=lambda one: abs(one - wanted)) for wanted in updates]
     return {
         "wall_s": round(summary["wall_s"], 1),
         "env_steps": summary["env_steps"],
-        "curve": curve,
-        "medium_steps": medium,
-        "expert_steps": expert,
-        "checkpoints": {"medium": at[0], "expert": at[1]},
+        "curve": evaluations(run_dir / "metrics.csv"),
     }
-
-
-def chosen(curve: Curve) -> tuple[int, int]:
-    """Return the environment steps of the medium policy and of the expert, the one of the best evaluation.
-
-    The medium policy is the first whose evaluation reaches `MEDIUM` of the expert's.
-    """
-    expert, best = max(curve, key=lambda point: point[1])
-    return next(steps for steps, mean in curve if mean >= MEDIUM * best), expert
 
 
 def evaluations(path: Path) -> list[tuple[int, float]]:
@@ -101,21 +110,13 @@ def evaluations(path: Path) -> list[tuple[int, float]]:
     return sorted(found.items())
 
 
-def _progress(path: Path) -> tuple[list[int], list[int]]:
-    """Return environment steps and updates, row by row."""
-    with path.open(encoding="utf-8") as file:
-        rows = [(int(row["env_steps"]), int(row["updates"])) for row in csv.DictReader(file)]
-    return [steps for steps, _ in rows], [updates for _, updates in rows]
-
-
-def _record(cell: Cell, out: Path, entries: Mapping[str, Entry]) -> Entry:
+def _record(cell: Cell, out: Path) -> Entry:
     """Record episodes of a policy, or of random actions, for `ROWS` rows."""
-    sac = Cell("sac", cell.environment)
     if cell.data == "random":
         subject, play = ["random", "--env", cell.environment], ["--env", cell.environment, "--baseline", "random"]
     else:
-        updates = entries[sac.name]["checkpoints"][cell.data]
-        subject = play = [f"{_run_dir(sac, out)}@{updates}"]
+        trained = Cell("sac" if cell.data == "medium" else "expert", cell.environment)
+        subject = play = [f"{_run_dir(trained, out)}@best"]
     length = _evaluated(play, cell, seed=0)["mean_length_steps"]
     name = f"{task(cell.environment)}/{cell.data}"
     shutil.rmtree(out / "data" / f"{name}-v0", ignore_errors=True)
@@ -143,10 +144,11 @@ def _opened(name: str) -> MinariEpisodes:
 def parts_of(cell: Cell, entries: Mapping[str, Entry]) -> list[dict[str, Any]]:
     """Return the sets that a training learns from: of medium-expert two."""
     names = {"medium-expert": ("medium", "expert")}.get(cell.data, (cell.data,))
-    if cell.data == "medium-replay":
-        steps = entries[Cell("sac", cell.environment).name]["medium_steps"]
-        return [part(f"{task(cell.environment)}/replay", steps)]
-    return [entries[Cell("record", cell.environment, name).name]["parts"][0] for name in names]
+    made = [
+        Cell("sac", cell.environment) if name == "medium-replay" else Cell("record", cell.environment, name)
+        for name in names
+    ]
+    return [entries[each.name]["parts"][0] for each in made]
 
 
 def _offline(cell: Cell, out: Path, entries: Mapping[str, Entry]) -> Entry:

@@ -9,6 +9,7 @@ from typing import Any
 import d3rlpy
 import gymnasium
 import numpy as np
+import torch
 from d3rlpy.dataset import Episode, ReplayBuffer, create_infinite_replay_buffer
 from d3rlpy.logging import NoopAdapterFactory
 
@@ -31,6 +32,7 @@ def main(given: dict[str, Any]) -> dict[str, Any]:
         mean_return; updates_per_s; version, of d3rlpy.
     """
     cell = given["cell"]
+    torch.set_num_threads(1)  # as learner.threads
     d3rlpy.seed(cell["seed"])
     data = recorded(given["parts"])
     learner = made(cell["algorithm"])

@@ -97,7 +97,7 @@ def measure_all(todo: Sequence[Cell], out: Path, minutes: float | None) -> int:
 
 
 def _found(entry: Entry) -> str:
-    if entry["kind"] == "sac":
+    if entry["kind"] in ("sac", "expert"):
         return f"{entry['env_steps']:,} steps"
     if entry["kind"] == "record":
         return f"{entry['parts'][0]['rows']:,} rows"

@@ -42,6 +42,7 @@ OFFLINE: Sets = {
     "actors.count": 0,
     "launch.mode": "here",
     "stop.updates": UPDATES,
+    "checkpoint.every_updates": UPDATES,
 }
 _BOTH = {"actor_learning_rate": RATE, "critic_learning_rate": RATE}
 
@@ -93,22 +94,25 @@ SAC: Sets = {
     "evaluation.episodes": 10,
 }
 """One update for each step."""
+MEDIUM = 1 / 3
+"""The medium policy's share of the return of D4RL's expert."""
+MOST_STEPS = 300_000
+"""Of SAC until it is medium."""
+EXPERT_STEPS = 200_000
+"""Of SAC until it is the expert, those until it was medium among them. D4RL's have 1,000,000 or more."""
 RECORDED: Sets = {
     **SAC,
     "learner.batch_size": BATCH,
     "algorithm.replay.samples_per_insert": BATCH,
-    "algorithm.replay.capacity_steps": 300_000,
+    "algorithm.replay.capacity_steps": MOST_STEPS,
     "algorithm.replay.min_size_steps": 5_000,
+    "algorithm.replay.checkpoint": True,
     "exploration.kind": "policy",
     "exploration.random_steps": 5_000,
-    "recording.most_steps": ROWS,
-    "checkpoint.every_s": None,
-    "checkpoint.every_updates": 2_500,
-    "checkpoint.keep": 100,
     "evaluation.every_env_steps": 5_000,
-    "stop.env_steps": ROWS,
+    "stop.env_steps": MOST_STEPS,
 }
-"""SAC from nothing, every step of which is recorded."""
+"""SAC from nothing."""
 SQUASHED: Sets = {"network.heads_parameters": [{"kind": "policy", "distribution": "squashed_gaussian"}]}
 """IQL with SAC's policy, whose weights SAC takes."""
 ONLINE_STEPS = 20_000

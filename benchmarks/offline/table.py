@@ -38,17 +38,17 @@ def _recorded(environment: str, entries: Sequence[Entry]) -> str:
         episodes, rows = (sum(part[key] for part in parts) for key in ("episodes", "rows"))
         mean = sum(part["mean_return"] * part["episodes"] for part in parts) / episodes
         lines.append([name, f"{rows:,}", f"{episodes:,}", number(mean), f"{normalised(environment, mean):.1f}"])
-    told = [_sac(environment, entry) for entry in entries if entry["kind"] == "sac"]
-    return "\n\n".join([*told, table(["Set", "Rows", "Episodes", "Mean return", "Score"], lines)]) if lines else ""
+    told = [_sac(entry) for entry in entries if entry["kind"] in ("sac", "expert")]
+    listed = table(["Set", "Rows", "Episodes", "Mean return", "Score"], lines)
+    return f"{environment}. {' '.join(told)}\n\n{listed}" if lines else ""
 
 
-def _sac(environment: str, entry: Entry) -> str:
-    of = dict(map(tuple, entry["curve"]))
-    medium, expert = (f"{entry[f'{name}_steps']:,} steps" for name in ("medium", "expert"))
-    returns = [number(of[entry[f"{name}_steps"]]) for name in ("medium", "expert")]
+def _sac(entry: Entry) -> str:
+    steps, best = max(entry["curve"], key=lambda point: point[1])
+    policy = "medium" if entry["kind"] == "sac" else "expert"
     return (
-        f"{environment}: SAC took {entry['env_steps']:,} steps. Its medium policy is that after {medium} (mean return "
-        f"of an evaluation: {returns[0]}), its expert that after {expert} ({returns[1]})."
+        f"SAC's {policy} policy is that after {steps:,} of {entry['env_steps']:,} steps, with a mean return of "
+        f"{number(best)} in its evaluation."
     )
 
 
