@@ -137,7 +137,7 @@ lock: $(VENV)/installed-dev  ## Writes the locks anew from pyproject.toml; add L
 	$(LOCK) $(LOCK_ARGS) --extra dashboard $(SELECT) requirements/dashboard.lock
 	$(LOCK) $(LOCK_ARGS) --extra jax-cuda --excludes bundle/excludes.txt --constraints requirements/gpu.lock $(SELECT) requirements/bundle.lock
 	$(COMPILE) $(LOCK_ARGS) --group pyproject.toml:image-build $(SELECT) requirements/build.lock
-	$(LOCK) $(LOCK_ARGS) benchmarks/references/libraries.txt --extra cpu --extra jax --excludes benchmarks/references/excludes.txt --override benchmarks/references/overrides.txt --no-emit-package torch $(SELECT) requirements/references.lock
+	$(LOCK) $(LOCK_ARGS) benchmarks/references/libraries.txt --extra cpu --extra jax --extra mujoco --extra data --excludes benchmarks/references/excludes.txt --override benchmarks/references/overrides.txt --no-emit-package torch $(SELECT) requirements/references.lock
 	printf '%s\n' 'mkdocs-material>=9.8,<10' 'mkdocstrings[python]>=1.0,<2' ruff | $(COMPILE) - $(LOCK_ARGS) $(SELECT) requirements/site.lock
 	echo 'checkov>=3.3,<4' | $(COMPILE) - $(LOCK_ARGS) --output-file requirements/checkov.lock
 

@@ -1,0 +1,5 @@
+"""`python -m benchmarks.offline`."""
+
+from benchmarks.offline.run import main
+
+raise SystemExit(main())
