@@ -1,5 +1,6 @@
 """DataConfig: recorded episodes that a run learns from, in place of actors or beside them."""
 
+import math
 import os
 from fractions import Fraction
 from typing import Annotated, Literal, Self
@@ -120,8 +121,8 @@ class DataConfig(Section):
 
     A replay memory takes them in before the first update: its `capacity_steps`, `min_size_steps`, `samples_per_insert`
     and `checkpoint` do not count, nor do more `actors.environments` than the data fills. Checkpoints have the
-    priorities of its items. Environment steps of such a run are recorded steps that updates have used. With `share`
-    they are the actors', whose steps have a memory of their own, and all of the data stays in memory.
+    priorities of its items, without `share`. Environment steps of such a run are recorded steps that updates have used.
+    With `share` they are the actors', whose steps have a memory of their own, and all of the data stays in memory.
     """
 
     sets: DataSets = ()
@@ -186,7 +187,7 @@ class DataConfig(Section):
         if self.share is not None and not self.items_beside(batch_size):
             raise ValueError(
                 f"data.share: {self.share:g} beside {batch_size} items of actors (learner.batch_size) is less than one "
-                f"recorded item; set at least {1 / (batch_size + 1):.3g}"
+                f"recorded item; set at least {math.ceil(10_000 / (batch_size + 1)) / 10_000:g}"
             )
         if algorithm.replay_parameters is None:
             raise ValueError(

@@ -13,7 +13,7 @@ from distrl.data.episodes import DataError, EpisodeWriter, TakenError
 from distrl.data.opening import new_set
 from distrl.data.playing import spaces_of
 from distrl.data.unroll_episodes import UnrollEpisodes
-from distrl.errors import ConfigError, DistrlError, MemoryBackendError, one_line
+from distrl.errors import ConfigError, DistrlError, FencedError, failure, one_line
 from distrl.learner.attendants.attendant import Attendant
 from distrl.learner.intake import Item
 from distrl.types import EnvSpec, Unroll
@@ -107,7 +107,9 @@ class RunRecording(Attendant):
         if self._thread is not None:
             self._waiting.put(None)
             self._thread.join()
-        if _goes_on(error) and self._begun is not None:  # a successor begins the recording anew
+        if (
+            not self._config.deterministic and _goes_on(error) and self._begun is not None
+        ):  # a successor begins the recording anew
             self._begun[1].abandon()
             self._begun = None
         self._guarded(self._finish)
@@ -154,10 +156,8 @@ class RunRecording(Attendant):
 
 
 def _goes_on(error: BaseException | None) -> bool:
-    """Return whether the run goes on with another learner: after an outage, or a fault that is none of distrl's."""
-    return isinstance(error, Exception) and (
-        isinstance(error, MemoryBackendError) or not isinstance(error, DistrlError)
-    )
+    """Return whether the run goes on with another learner: one has taken over, or a fault has an end as no other."""
+    return isinstance(error, FencedError) or (error is not None and failure(error)[0] == DistrlError.exit_code)
 
 
 def recording(

@@ -12,6 +12,8 @@ from distrl.types import Array
 
 _BINS = 20
 """Number of bars of the histogram of returns."""
+_MOST_ROWS = 2**18
+"""Actions of real numbers that are kept."""
 
 
 def summary(episodes: Episodes) -> dict[str, Any]:
@@ -60,8 +62,7 @@ class Summarised:
 
     def _figures(self) -> dict[str, Any]:
         spaces = {"observation_space": self.observation_space, "action_space": self.action_space}
-        finite = self._returns[np.isfinite(self._returns)]
-        counts, edges = np.histogram(finite, bins=_BINS)
+        counts, edges = _histogram(self._returns[np.isfinite(self._returns)])
         return {
             "name": self.name,
             "environment": self.environment,
@@ -86,6 +87,14 @@ def _spread(values: Array) -> dict[str, float]:
     return found | {"mean": float(np.mean(values)), "std": float(np.std(values))}
 
 
+def _histogram(values: Array) -> tuple[Array, Array]:
+    """Return counts and edges of bins, also of values that differ by rounding alone."""
+    low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 1.0)
+    if high - low < (rounding := 1e-6 * max(abs(low), abs(high))) or low == high:
+        low, high = low - max(0.5, rounding), high + max(0.5, rounding)
+    return np.histogram(values, bins=_BINS, range=(low, high))
+
+
 def _missing(episode: Episode) -> int:
     """Count steps with a reward, or a number of the observation before them, that is not finite."""
     steps = len(episode.rewards)
@@ -105,23 +114,37 @@ def _leaves(tree: Any) -> list[Array]:
 
 
 class _Actions:
-    """Collects how often each choice was made; of real numbers, where they lie."""
+    """Collects how often each choice was made; of real numbers, where they lie.
+
+    Of many steps it keeps every second one, every fourth one and so on: a learner's data may be larger than memory.
+    """
 
     def __init__(self, space: Any) -> None:
         self._choices = isinstance(space, Discrete | MultiDiscrete)
         self._counts: list[Counter[int]] = []
         self._parts: list[Array] = []
+        self._seen = self._kept = 0
+        self._every = 1
 
     def add(self, actions: Any) -> None:
         if not isinstance(actions, np.ndarray):
             return  # of Dict and Tuple spaces: their parts are not comparable
         rows = actions.reshape(len(actions), -1)
         if not self._choices:
-            self._parts.append(rows)
+            self._keep(rows)
             return
         self._counts = self._counts or [Counter() for _ in range(rows.shape[1])]
         for counter, column in zip(self._counts, rows.T, strict=True):
             counter.update(column.astype(int).tolist())
+
+    def _keep(self, rows: Array) -> None:
+        part = rows[-self._seen % self._every :: self._every].copy()  # a view would keep the whole episode
+        self._parts.append(part)
+        self._seen += len(rows)
+        self._kept += len(part)
+        if self._kept > _MOST_ROWS:
+            self._parts = [np.concatenate(self._parts)[::2].copy()]
+            self._every, self._kept = 2 * self._every, len(self._parts[0])
 
     def figures(self) -> list[dict[str, Any]]:
         """Return for each number of the action: choice -> share, or the spread of its values."""

@@ -203,7 +203,11 @@ class _Rows:
         lengths = list_value_length(column).fill_null(0).to_numpy()
         if (rows := np.flatnonzero(lengths != length)).size:
             raise self.error(f"{name!r} of row {self.at(rows[0])} has {lengths[rows[0]]} numbers, not {length}")
-        return np.asarray(list_flatten(column).to_numpy())
+        numbers = list_flatten(column)
+        if numbers.null_count:
+            row = np.flatnonzero(numbers.is_null().to_numpy())[0] // length
+            raise self.error(f"row {self.at(row)} lacks a number in {name!r}; fill it, or remove the episode")
+        return np.asarray(numbers.to_numpy())
 
     def column(self, name: str, dtype: Any, *, may_lack: BoolArray | None = None) -> Array:
         """Return a column; rows that may lack a value have 0 then."""

@@ -6,7 +6,6 @@ from typing import Any
 from distrl.child import Parent, answer_of
 from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig
-from distrl.errors import ConfigError
 from distrl.types import EnvSpec
 
 MEASURE_S = 1_800.0
@@ -81,22 +80,6 @@ def _answer(function: str, config: RunConfig, spec: EnvSpec, what: str) -> dict[
 
 def _asked(request: Mapping[str, Any]) -> tuple[RunConfig, EnvSpec]:
     return RunConfig.model_validate(request["config"]), EnvSpec.from_json(request["spec"])
-
-
-def _held_unrolls(found: Mapping[str, Any], unroll_steps: int) -> int:
-    """Return the unrolls that the replay memory holds.
-
-    Raises:
-        ConfigError: Not even one.
-    """
-    if (most := found["memory_steps"]) is None:
-        return int(found["unrolls"])
-    if most < unroll_steps:
-        raise ConfigError(
-            f"data.memory_steps: {most} holds no unroll of {unroll_steps} steps; raise it, or lower "
-            "actors.unroll_length_steps"
-        )
-    return int(most // unroll_steps)
 
 
 def measure(request: Mapping[str, Any], parent: Parent) -> None:

@@ -306,7 +306,7 @@ def test_the_environment_that_reads_data_is_made_with_its_own_devices(config, mo
         ({"data": {"sets": [{"name": "a", "columns": "coach"}]}}, "columns are of a table, FILE.csv or FILE.parquet"),
         (
             {"data": {"sets": "a", "share": 0.01}, "learner": {"batch_size": 32}},
-            r"data.share: 0.01 beside 32 items of actors \(learner.batch_size\) is less than one .* at least 0.0303",
+            r"data.share: 0.01 beside 32 items of actors \(learner.batch_size\) is less than one .* at least 0.0304",
         ),
         ({"data": {"sets": "a", "share": 1.0}}, "less than 1"),
         (

@@ -10,7 +10,7 @@ from distrl.data.minari_sets import MinariEpisodes, MinariWriter, path_of
 from distrl.data.playing import Playing, spaces_of
 from distrl.data.run_recording import MOST_WAITING, RunRecording, begun
 from distrl.data.unroll_episodes import UnrollEpisodes
-from distrl.errors import DistrlError, FencedError, NonFiniteError, OutageError
+from distrl.errors import DistrlError, FencedError, NonFiniteError
 from tests.data.logged_env import LOG
 from tests.data.test_playing import spec_of
 from tests.data.trained_here import train
@@ -101,7 +101,7 @@ def test_a_successor_says_nothing_of_a_recording_that_was_complete(recording, co
     assert told == [f"{len(read('test/beside'))} episodes are recorded: {path_of('test/beside').parent}"]
 
 
-@pytest.mark.parametrize("error", [FencedError("another learner"), OutageError("Redis is gone"), ValueError("a fault")])
+@pytest.mark.parametrize("error", [FencedError("another learner"), ValueError("a fault")])
 def test_a_learner_that_has_a_successor_leaves_the_name_to_it(recording, config, tmp_path, error):
     """Also if the successor has begun before, and other starts try the name."""
     made, unrolls, told = recording
@@ -120,10 +120,11 @@ def test_a_learner_that_has_a_successor_leaves_the_name_to_it(recording, config,
 
 def test_a_recording_that_falls_behind_leaves_unrolls_out(recording):
     made, unrolls, told = recording
-    made._thread.join(0)  # it waits for unrolls
-    goes_on = threading.Event()
+    begun, goes_on = threading.Event(), threading.Event()
     add = made._add
-    made._add = lambda unroll: goes_on.wait() and add(unroll)
+    made._add = lambda unroll: (begun.set(), goes_on.wait(), add(unroll))
+    made.take(unrolls[:1])
+    begun.wait()
     while made._waiting.qsize() < MOST_WAITING:
         made.take(unrolls[:1])
     made.take(unrolls)

@@ -141,9 +141,14 @@ def test_a_template_that_draws_at_random_is_found(action):
         ),
         ({"autoscaling": {"enabled": True}}, "autoscaling.enabled needs autoscaling.prometheusAddress"),
         (
-            {"autoscaling": {"enabled": True, "prometheusAddress": "http://p"}, "actors": {"replicas": 0}},
+            {
+                "autoscaling": {"enabled": True, "prometheusAddress": "http://p"},
+                "actors": {"replicas": 0},
+                "run": {"config": {"data": {"sets": "a/set"}}},
+            },
             "autoscaling.enabled has no use with actors.replicas: 0",
         ),
+        ({"actors": {"replicas": 0}}, "actors.replicas: 0 is of a run that learns from data alone"),
         (
             {"autoscaling": {"enabled": True, "prometheusAddress": "http://p"}, "dashboard": {"enabled": False}},
             "and dashboard.enabled: true, which exports distrl_actors_wanted",

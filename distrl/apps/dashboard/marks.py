@@ -189,7 +189,8 @@ def _estimates(folder: Path, table: Table, rows: Any, axis: Numbers) -> dict[str
     path, steps = own_file(folder, EVALUATIONS), table["env_steps"][rows]
     found = [] if path is None else [one for one in read_evaluations(path) if one.estimates]
     told: dict[str, list[Json]] = {}
-    for one in _evenly(found, MOST_EVALUATIONS):
+    newest = {one.env_steps: one for one in found}  # a run that was resumed has evaluated some steps before
+    for _, one in _evenly(sorted(newest.items()), MOST_EVALUATIONS):
         x = _at(steps, axis, float(one.env_steps))
         if (played := one.mean_discounted_return) is not None:
             told.setdefault(DISCOUNTED, []).append({"x": x, "mean": played, "low": played, "high": played})

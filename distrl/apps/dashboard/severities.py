@@ -34,6 +34,8 @@ TABLE: tuple[tuple[str, Severity], ...] = (
     (r"passed over ckpt-", "warning"),
     (r"environment\.metrics: info of the last", "warning"),
     (r"(.+) cannot be (written|removed|read)\b", "warning"),
+    (r"(learner: )?nothing is recorded: ", "warning"),
+    (r"(learner: )?[\d,]+ episodes are recorded: ", "info"),
     (rf"{_ROLE}: ", "warning"),
     (r"stopping: asked", "info"),
     (r"stopping: ", "warning"),

@@ -31,12 +31,15 @@ def estimating(config: RunConfig, policy: Policy) -> Estimating:
 
     def estimate(stop: Callable[[], bool]) -> Sequence[Estimate] | None:
         made, found = OffPolicy(policy, config, episodes, spaces, wanted), list[Estimate]()
-        if any(stop() for _ in made.play()):
-            return None
-        for each in made.estimates():
-            found.append(each)
-            if stop():
+        try:
+            if any(stop() for _ in made.play()):
                 return None
+            for each in made.estimates():
+                found.append(each)
+                if stop():
+                    return None
+        except DataError as error:  # of a file that has gone, say: the training does not need them
+            return [Estimate(name, problem=str(error)) for name in off_policy.estimators]
         return found
 
     return estimate

@@ -147,14 +147,21 @@ class OffPolicy:
         effective = estimators.effective_episodes(logged)
         for name in wanted.estimators:
             try:
-                terms = _finite(name, make[name], effective)
+                if name in ("ips", "wis") and not effective:
+                    raise DataError(f"{name}: the policy would have acted in none of the episodes as it was recorded")
+                with np.errstate(over="ignore", invalid="ignore"):
+                    terms = make[name]()
+                    value = estimators.value(terms)
+                    one_decides = name == "wis" and effective < LEAST_EPISODES
+                    low, high = (None, None) if one_decides else self._interval(terms)
+                if not all(bound is None or np.isfinite(bound) for bound in (value, low, high)):
+                    raise DataError(f"{name}: the weights of episodes exceed all numbers; choose wis, dm, fqe")
             except DataError as error:
                 if wanted.needs_all:
                     raise
                 yield Estimate(name, problem=str(error))
                 continue
-            low, high = (None, None) if name == "wis" and effective < LEAST_EPISODES else self._interval(terms)
-            yield Estimate(name, estimators.value(terms), low, high, effective if name in WEIGHTED else None)
+            yield Estimate(name, value, low, high, effective if name in WEIGHTED else None)
 
     def _interval(self, terms: Terms) -> tuple[float | None, float | None]:
         """Return the interval, if one is wanted; all are of the same draws of episodes."""
@@ -179,18 +186,3 @@ def of_run(
     policy.set_weights(saved.weights)
     episodes = all_opened(data, config.environment.id, spaces)
     return OffPolicy(policy, config, episodes, spaces, wanted), saved.env_steps
-
-
-def _finite(name: str, make: Callable[[], Terms], effective: float) -> Terms:
-    """Return the terms of an estimator.
-
-    Raises:
-        DataError: No episode has a weight, or one is too large.
-    """
-    if name in ("ips", "wis") and not effective:
-        raise DataError(f"{name}: the policy would have acted in none of the episodes as it was recorded")
-    with np.errstate(over="ignore", invalid="ignore"):
-        terms = make()
-    if not np.isfinite(terms.totals).all():
-        raise DataError(f"{name}: the weights of episodes exceed all numbers; choose wis, dm, fqe")
-    return terms

@@ -39,5 +39,5 @@ export function evaluationsPanel(id) {
   return { element: h("div", {}, table, none), open: () => { isOpen = true; return load(); }, close: () => { isOpen = false; }, changed: load };
 }
 
-const estimate = (one) => (one && one.value !== null ? `${result(one.value)} (${result(one.low)} … ${result(one.high)})` : UNKNOWN);
+const estimate = (one) => (one && one.value !== null ? `${result(one.value)}${one.low === null ? "" : ` (${result(one.low)} … ${result(one.high)})`}` : UNKNOWN);
 const other = (one) => (one ? `${result(one.mean_return)} ± ${result(one.std_return)}` : UNKNOWN);
