@@ -10,7 +10,7 @@ from distrl.data.minari_sets import MinariEpisodes, MinariWriter, path_of
 from distrl.data.playing import Playing, spaces_of
 from distrl.data.run_recording import MOST_WAITING, RunRecording, begun
 from distrl.data.unroll_episodes import UnrollEpisodes
-from distrl.errors import DistrlError, FencedError, NonFiniteError
+from distrl.errors import DistrlError, FencedError, NonFiniteError, OutageError
 from tests.data.logged_env import LOG
 from tests.data.test_playing import spec_of
 from tests.data.trained_here import train
@@ -64,7 +64,7 @@ def recording(recorded, config):
     return made, unrolls, told
 
 
-@pytest.mark.parametrize("error", [None, NonFiniteError("a loss"), KeyboardInterrupt()])
+@pytest.mark.parametrize("error", [None, NonFiniteError("a loss"), OutageError("Redis is gone"), KeyboardInterrupt()])
 def test_a_thread_records(recording, config, error):
     made, unrolls, told = recording
     made.take(unrolls)  # as many together as a batch has

@@ -111,6 +111,9 @@ def test_a_column_of_lists_as_rllib_writes_it(tmp_path):
         write([0.0, 1.0], broken, [4.0, 5.0], [6.0, 7.0])
         with pytest.raises(DataError, match=rf"'obs' of row 2 has {length} numbers, not 2$"):
             read(given, VECTOR)
+    write([0.0, 1.0], [2.0, 3.0], [4.0, None], [6.0, 7.0])
+    with pytest.raises(DataError, match=r"row 3 lacks a number in 'obs'; fill it, or remove the episode$"):
+        read(given, VECTOR)
 
 
 def test_a_dump_of_d3rlpy_becomes_a_table_by_the_lines_of_the_documentation(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from pyarrow import csv, parquet
 
 from distrl.actors.policy import Policy
 from distrl.actors.published_evaluator import no_estimates
@@ -56,6 +57,17 @@ def test_a_stop_ends_it(run, stop_at):
     asked = []
     assert estimating(configured(), policy)(lambda: len(asked) + 1 >= stop_at or bool(asked.append(1))) is None
     assert len(asked) == stop_at - 1
+
+
+def test_data_that_has_gone_meanwhile_costs_the_estimates_alone(run, tmp_path):
+    _, _, policy, configured = run
+    (tmp_path / "steps.csv").write_text(TABLE + "0,0,0,0,1,1,0,1,0\n0,0,0,0,1,1,1,1,0\n")
+    parquet.write_table(csv.read_csv(tmp_path / "steps.csv"), table := tmp_path / "steps.parquet")
+    estimate = estimating(configured(sets=[{"name": str(table)}], behaviour="bc"), policy)
+    table.unlink()
+    found = estimate(lambda: False)
+    assert [(one.estimator, one.value) for one in found] == [("wis", None), ("fqe", None)]
+    assert all(str(table) in one.problem for one in found)
 
 
 def test_without_estimators_nothing_is_read(run):
