@@ -37,6 +37,7 @@ def with_data(
         ConfigError, DataError: See `Playing`; or the data is no longer what it was, or does not fit into the memory.
     """
     path = parts.run_dir / DATA_FILE
+    path.unlink(missing_ok=True)  # of an earlier launch, whose data may have been other
     playing = Playing(parts.config, parts.spec, lambda episodes: Summarised(episodes, partial(_write, path)))
     if parts.config.learns_from_data:
         return _of_data_alone(parts, playing, stop)
