@@ -96,3 +96,9 @@ def test_pages_and_what_they_link_to_are_written(pages, tmp_path):
     }.items():
         assert line in (tmp_path / name).read_text()
     assert not any(name == "old.md" or name.endswith(".py") for name in written)
+
+
+def test_each_example_is_among_the_pages_of_the_site():
+    """A page that is in no list ends the strict build, which comes after the suite."""
+    listed = {*re.findall(r": examples/(\S+)\.md$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)}
+    assert listed == {path.stem for path in (ROOT / "examples").iterdir() if path.suffix in (".py", ".ipynb")}
