@@ -19,7 +19,7 @@ from benchmarks import measurement
 from benchmarks.offline.cells import RETURNS, Cell, task
 from benchmarks.offline.settings import (
     ALGORITHMS,
-    EXPERT_STEPS,
+    FURTHER_STEPS,
     MEDIUM,
     OFFLINE,
     ONLINE,
@@ -31,6 +31,7 @@ from benchmarks.offline.settings import (
 from benchmarks.speed import Entry, stamp
 from benchmarks.table import evaluation_seed
 from distrl.data.minari_sets import MinariEpisodes, path_of
+from distrl.errors import EXIT_INTERRUPTED, EXIT_OK
 
 EPISODES = 20
 """Greedy episodes behind a score."""
@@ -72,7 +73,7 @@ def _sac(cell: Cell, out: Path) -> Entry:
     """Train SAC until an evaluation is medium, and record all of it."""
     name = f"{task(cell.environment)}/replay"
     until = MEDIUM * RETURNS[cell.environment][1]
-    if not (_run_dir(cell, out) / "summary.json").exists():
+    if not _has_ended(_run_dir(cell, out)):
         shutil.rmtree(out / "data" / f"{name}-v0", ignore_errors=True)
         recording = {"recording.name": name, "recording.most_steps": ROWS}
         _train(_run_dir(cell, out), cell, {**RECORDED, **recording, "stop.evaluation_return": until}, SAC_SEED)
@@ -81,14 +82,20 @@ def _sac(cell: Cell, out: Path) -> Entry:
 
 def _expert(cell: Cell, out: Path) -> Entry:
     """Go on with SAC."""
-    run_dir = _run_dir(cell, out)
-    if not (run_dir / "summary.json").exists():
+    run_dir, before = _run_dir(cell, out), _run_dir(Cell("sac", cell.environment), out)
+    if not _has_ended(run_dir):
         shutil.rmtree(run_dir, ignore_errors=True)
-        goal = ["--set", "stop.evaluation_return=null", "--set", f"stop.env_steps={EXPERT_STEPS}"]
+        steps = _summary(before)["env_steps"] + FURTHER_STEPS
+        goal = ["--set", "stop.evaluation_return=null", "--set", f"stop.env_steps={steps}"]
         goal += ["--set", "recording.name=null", "--set", "recording.most_steps=1000000"]
-        resumed = str(_run_dir(Cell("sac", cell.environment), out))
-        _distrl("train", "--resume", resumed, "--run-dir", str(run_dir), "--quiet", *goal)
+        _distrl("train", "--resume", newest_checkpoint(before), "--run-dir", str(run_dir), "--quiet", *goal)
     return _trained(run_dir)
+
+
+def newest_checkpoint(run_dir: Path) -> str:
+    """Return a run's newest checkpoint as RUN@STEP, with which a run in another directory begins."""
+    newest = max((run_dir / "checkpoints").glob("ckpt-*"))
+    return f"{run_dir}@{int(newest.name.removeprefix('ckpt-'))}"
 
 
 def _trained(run_dir: Path) -> Entry:
@@ -180,7 +187,7 @@ def _online(cell: Cell, out: Path, entries: Mapping[str, Entry]) -> Entry:
     assert cell.seed is not None
     parts, run_dir = parts_of(cell, entries), _run_dir(cell, out)
     before = run_dir.with_name(f"{run_dir.name}-before")
-    if not (before / "summary.json").exists():
+    if not _has_ended(before):
         _train(before, cell, {**_offline_settings("iql", parts), **SQUASHED}, cell.seed)
     offline = _evaluated([str(before)], cell, cell.seed)["mean_return"]
     settings = {**ONLINE, "data.sets": sets_of(parts)}
@@ -210,6 +217,11 @@ def _evaluated(subject: Sequence[str], cell: Cell, seed: int) -> dict[str, Any]:
 
 def _distrl(*arguments: str) -> str:
     return measurement.run(["-m", "distrl", *arguments])
+
+
+def _has_ended(run_dir: Path) -> bool:
+    """Whether a training has ended without an error, or was interrupted."""
+    return (run_dir / "summary.json").exists() and _summary(run_dir)["exit_code"] in (EXIT_OK, EXIT_INTERRUPTED)
 
 
 def _summary(run_dir: Path) -> dict[str, Any]:

@@ -7,8 +7,8 @@
     build/references/bin/python -m benchmarks.offline --minutes 0 --publish
 
 It runs in the environment of `make references`, which has d3rlpy. Every cell writes OUT/results/<cell>.json when it is
-finished; the same command goes on with the next one that is missing. An environment takes a day of one core, most of
-it CQL. A SAC run that SIGINT has ended counts with the steps that it took.
+finished; the same command goes on with the next one that is missing, and says how long the rest will take. A SAC run
+that SIGINT has ended counts with the steps that it took.
 """
 
 import argparse

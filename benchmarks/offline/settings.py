@@ -12,12 +12,11 @@ from typing import Any
 from benchmarks.converted import Sets, network
 
 UPDATES = 10_000
-"""Of every offline training. D4RL's benchmarks have 500,000 to 1,000,000."""
+"""Every offline training makes so many updates; D4RL's benchmarks make 500,000 to 1,000,000."""
 ROWS = 200_000
 """Most rows of a recorded set. D4RL's have 1,000,000, and medium-replay has as many as SAC took."""
 BATCH, WIDTHS, RATE, DISCOUNT = 256, (256, 256), 3e-4, 0.99
 BACKEND = {"learner.backend": "jax"}
-"""Two thirds of TensorFlow's time with these small networks."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +96,9 @@ SAC: Sets = {
 MEDIUM = 1 / 3
 """The medium policy's share of the return of D4RL's expert."""
 MOST_STEPS = 300_000
-"""Of SAC until it is medium."""
-EXPERT_STEPS = 200_000
-"""Of SAC until it is the expert, those until it was medium among them. D4RL's have 1,000,000 or more."""
+"""SAC ends after so many steps if it is not medium before."""
+FURTHER_STEPS = 100_000
+"""SAC makes so many more steps from medium to expert; D4RL's makes 1,000,000 or more in all."""
 RECORDED: Sets = {
     **SAC,
     "learner.batch_size": BATCH,

@@ -12,7 +12,7 @@ from benchmarks.speed import NOTHING, Entry, heading
 from distrl.apps.reports.intervals import Interval, bootstrap
 
 ORDER = ("bc", "td3_bc", "iql", "cql")
-"""Of the algorithms in the table."""
+"""The table has the algorithms in this order."""
 ENOUGH = 3
 """Seeds of both libraries behind an interval."""
 

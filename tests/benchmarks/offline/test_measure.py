@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.offline import measure
 from benchmarks.offline.cells import Cell
-from benchmarks.offline.measure import evaluations, parts_of, sets_of
+from benchmarks.offline.measure import evaluations, newest_checkpoint, parts_of, sets_of
 from benchmarks.offline.settings import ALGORITHMS, OFFLINE, ONLINE, RECORDED, SQUASHED
 from distrl.config.load import load
 
@@ -52,3 +52,16 @@ def test_sac_makes_one_update_of_256_transitions_for_each_step_also_beside_data(
     assert beside.learner.batch_size + beside.data.items_beside(beside.learner.batch_size) == 256
     policy = config({**measure._offline_settings("iql", [PART]), **SQUASHED}).network.heads_parameters
     assert [(each.kind, each.distribution) for each in policy] == [("policy", "squashed_gaussian")]
+
+
+def test_the_expert_begins_in_a_directory_of_its_own_with_the_newest_checkpoint(tmp_path):
+    for updates in (200, 1_000):
+        (tmp_path / "run" / "checkpoints" / f"ckpt-{updates:012}").mkdir(parents=True)
+    assert newest_checkpoint(tmp_path / "run") == f"{tmp_path}/run@1000"
+
+
+@pytest.mark.parametrize(("exit_code", "ended"), [(None, False), (0, True), (1, False), (130, True)])
+def test_a_training_that_failed_is_no_finished_one(tmp_path, exit_code, ended):
+    if exit_code is not None:
+        (tmp_path / "summary.json").write_text(json.dumps({"exit_code": exit_code}))
+    assert measure._has_ended(tmp_path) == ended
