@@ -15,14 +15,15 @@ WEIGHTED: tuple[Estimator, ...] = ("ips", "wis", "dr", "sdr")
 
 
 class OffPolicyConfig(Section):
-    """Estimates of the discounted return from recorded episodes, at every evaluation, with 95 % intervals.
+    """Estimates of the discounted return of greedy actions from recorded episodes, with 95 % intervals.
 
     Each evaluation reads the data and fits models anew before it has a result: `episodes` of a set bounds the time.
     """
 
     estimators: tuple[Estimator, ...] = ()
-    """Those of `distrl evaluate --data`: `fqe`, `dm`; with probabilities of recorded actions `wis`, `ips`, `dr`, `sdr`.
-    Their columns are `evaluation_off_policy_NAME`, with `_low` and `_high`. none: nothing is estimated."""
+    """Those of `distrl evaluate --data --greedy`: `fqe`, `dm`; for choices also `wis`, `ips`, `dr`, `sdr`, which need
+    probabilities of recorded actions. Their columns are `evaluation_off_policy_NAME`, with `_low` and `_high`. none:
+    nothing is estimated."""
     sets: DataSets = ()
     """As `data.sets`, on the evaluator's host; none: those of `data.sets`."""
     behaviour: Literal["bc"] | None = None

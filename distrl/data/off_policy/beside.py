@@ -7,6 +7,7 @@ from distrl.actors.published_evaluator import Estimating, no_estimates
 from distrl.config import RunConfig
 from distrl.data.episodes import DataError, Episodes, Spaces
 from distrl.data.off_policy.evaluating import OffPolicy, Wanted
+from distrl.data.off_policy.target import sizes
 from distrl.data.opening import all_opened
 from distrl.data.playing import check_spec, spaces_of
 from distrl.memory_backend.records import Estimate
@@ -25,7 +26,12 @@ def estimating(config: RunConfig, policy: Policy) -> Estimating:
     episodes, spaces = _opened(config)
     fits_behaviour = off_policy.behaviour is not None
     wanted = Wanted(
-        off_policy.estimators, fits_behaviour=fits_behaviour, interval=True, seed=config.seed, needs_all=False
+        off_policy.estimators,
+        greedy=True,  # as evaluations play, beside which the estimates stand
+        fits_behaviour=fits_behaviour,
+        interval=True,
+        seed=config.seed,
+        needs_all=False,
     )
     OffPolicy(policy, config, episodes, spaces, wanted)  # refuses now what it would refuse at the first evaluation
 
@@ -52,7 +58,14 @@ def check(config: RunConfig, spec: EnvSpec) -> None:
         ConfigError, DataError: The data cannot be read, does not fit the environment, or lacks what they need.
     """
     check_spec(spec)
-    off_policy, (episodes, _) = config.evaluation.off_policy, _opened(config)
+    off_policy = config.evaluation.off_policy
+    if off_policy.weighted and sizes(spec.actions) is None:
+        names = ", ".join(off_policy.weighted)
+        raise DataError(
+            f"evaluation.off_policy: {names}: evaluations take the best action, which has no probability among real "
+            "numbers; set estimators: [fqe], [dm] or both"
+        )
+    episodes, _ = _opened(config)
     if len(episodes.lengths) == 1:
         raise DataError(f"evaluation.off_policy: {episodes.name} has one episode, and an interval needs two")
     if off_policy.weighted and off_policy.behaviour is None:

@@ -1,5 +1,7 @@
 """Estimates at the evaluations of a training: of the weights in force, and refused before it where they cannot be."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from pyarrow import csv, parquet
@@ -14,7 +16,7 @@ from distrl.errors import ConfigError, DistrlError
 from distrl.launch.recorded_data import check_off_policy
 from distrl.learner.policy_files import read_policy
 from distrl.serving.evaluation import run_config
-from distrl.types import Weights
+from distrl.types import BoxSpec, Weights
 
 
 @pytest.fixture
@@ -36,11 +38,11 @@ def run(runs):
 
 def test_each_evaluation_has_the_estimates_of_the_command(run):
     run_dir, weights, policy, configured = run
-    config = configured()
+    config = configured(estimators=["dm", "fqe"])
     estimate = estimating(config, policy)
     first = estimate(lambda: False)
     sets = [{"name": config.evaluation.off_policy.sets[0].name, "episodes": 20}]
-    wanted = Wanted(("wis", "fqe"), interval=True, seed=config.seed)
+    wanted = Wanted(("dm", "fqe"), greedy=True, interval=True, seed=config.seed, needs_all=False)
     command, _ = of_run(run_dir, "newest", config, DataConfig.model_validate({"sets": sets}), wanted)
     assert len([*command.play()]) == 20
     assert first == [*command.estimates()]
@@ -108,6 +110,15 @@ def test_data_that_lacks_what_estimators_need_is_refused(run, tmp_path, rows, se
         check(config, policy.spec)
     assert told in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+def test_real_numbers_have_no_probability_where_the_best_is_taken(run):
+    _, _, policy, configured = run
+    spec = replace(policy.spec, actions={"action": BoxSpec((1,), (-2.0,), (2.0,))})
+    with pytest.raises(
+        DistrlError, match=r"off_policy: wis: evaluations take the best action.*; set estimators: \[fqe\]"
+    ):
+        check(configured(), spec)
 
 
 def test_a_launch_refuses_data_that_is_not_there(run, tmp_path):
