@@ -171,14 +171,28 @@ class DataConfig(Section):
         share = Fraction(str(self.share or 0))  # exact: 0.7 x 30 / 0.3 is less than 70 in floating-point numbers
         return int(share * live / (1 - share))
 
-    def check(self, algorithm: AlgorithmSection, environment: EnvironmentConfig, actors: int, batch_size: int) -> None:
+    def check(
+        self,
+        algorithm: AlgorithmSection,
+        environment: EnvironmentConfig,
+        *,
+        actors: int,
+        batch_size: int,
+        last_update: int | None,
+    ) -> None:
         """Refuse actors without a share, algorithms that learn from their own actions alone, and what no recording has.
 
         Args:
             batch_size: `RunConfig.batch_size`.
+            last_update: `stop.updates`.
         """
         if not self.sets:
             return
+        if last_update is not None and last_update < self.pretrain_updates:
+            raise ValueError(
+                f"data.pretrain_updates: {self.pretrain_updates}, but the run ends after {last_update} updates "
+                "(stop.updates) and uses no step of its actors; lower the former"
+            )
         if actors and self.share is None:
             raise ValueError(
                 f"data: nothing acts in a run that learns from data; set actors.count: 0, not {actors}; or set "

@@ -54,6 +54,8 @@ class OffPolicyConfig(Section):
 
     @model_validator(mode="after")
     def _is_used(self) -> Self:
+        if twice := [name for name in set(self.estimators) if self.estimators.count(name) > 1]:
+            raise ValueError(f"estimators: {twice[0]} is named twice; name it once")
         for name in ("sets", "behaviour"):
             if not self.estimators and self.is_changed(name):
                 raise ValueError(f"{name} is of no use without estimators; set those, such as [fqe], or leave it out")

@@ -161,7 +161,13 @@ class RunConfig(Section):
         """Refuse settings that contradict the algorithm."""
         algorithm, actors = self.algorithm, self.actors
         algorithm.check(self.algorithm_context)
-        self.data.check(algorithm, self.environment, actors.count, self.batch_size)
+        self.data.check(
+            algorithm,
+            self.environment,
+            actors=actors.count,
+            batch_size=self.batch_size,
+            last_update=self.stop.updates,
+        )
         self.recording.check(algorithm, self.environment, learns_from_data=self.learns_from_data)
         self.network.check_gradient_actors(algorithm.name, ships=algorithm.ships, in_rounds=algorithm.rounds)
         if self.exploring is not None:

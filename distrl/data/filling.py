@@ -19,7 +19,7 @@ from distrl.learner.batches import Batches
 from distrl.learner.mixed_batches import MixedBatches
 from distrl.learner.preparation import Parts
 from distrl.learner.recorded_batches import Pausing, ReadingAhead, RecordedBatches, Reseeding, replaced
-from distrl.learner.replay_set_up import draw_seeds, make_replay
+from distrl.learner.replay_set_up import check_memories, draw_seeds, make_replay
 from distrl.types import ArraySpec, Unroll
 
 log = logging.getLogger(__name__)
@@ -37,6 +37,7 @@ def with_data(
         ConfigError, DataError: See `Playing`; or the data is no longer what it was, or does not fit into the memory.
     """
     path = parts.run_dir / DATA_FILE
+    path.unlink(missing_ok=True)  # of an earlier launch, whose data may have been other
     playing = Playing(parts.config, parts.spec, lambda episodes: Summarised(episodes, partial(_write, path)))
     if parts.config.learns_from_data:
         return _of_data_alone(parts, playing, stop)
@@ -57,7 +58,7 @@ def _of_data_alone(parts: Parts, playing: Playing, stop: Callable[[], bool]) -> 
     assert parts.replay is not None  # as `DataConfig.check` says
     config, replay = parts.config, parts.replay
     reseeding = Reseeding(replay, partial(draw_seeds, config.seed))
-    attendants: list[Attendant] = [Pausing(parts.backend.registry, stop), reseeding]
+    attendants: list[Attendant] = [Pausing(parts.backend.registry, lambda: True, stop), reseeding]
     if playing.memory_steps is None:
         if playing.count != replay.slots:
             now = f"it makes {playing.count:,} unrolls, and made {replay.slots:,} at the launch"
@@ -79,6 +80,7 @@ def _mixed(
 ) -> tuple[MixedBatches, list[Attendant]]:
     data, state, seeds = parts.config.data, parts.state, partial(draw_seeds, parts.config.seed, memory=1)
     recurrent_state, bootstrap = _recurrent_state(parts), parts.algorithm.bootstrap
+    check_memories((parts.config, playing.with_replay), parts.spec, recurrent_state)
     replay = make_replay(playing.with_replay, parts.spec, recurrent_state, state.updates, bootstrap)
     assert replay is not None  # as `DataConfig.check` says
     replay.reseed(seeds(state.updates))
@@ -89,7 +91,7 @@ def _mixed(
         pretrain_updates=data.pretrain_updates,
         state=state,
     )
-    return batches, [Reseeding(replay, seeds)]
+    return batches, [Pausing(parts.backend.registry, lambda: batches.pretrains, stop), Reseeding(replay, seeds)]
 
 
 def _recurrent_state(parts: Parts) -> Mapping[str, ArraySpec]:

@@ -63,7 +63,7 @@ class MixedBatches:
         """Reading, then how far the first updates have come, then the activity of live batches."""
         if self._recorded.reads:
             return self._recorded.activity
-        if self._pretrains:
+        if self.pretrains:
             return f"{PRETRAINING}: {self._state.updates:,} of {self._pretrain_updates:,} updates"
         return self._live.activity
 
@@ -72,12 +72,13 @@ class MixedBatches:
         return max(self._recorded.progressed_at, self._live.progressed_at)
 
     @property
-    def _pretrains(self) -> bool:
+    def pretrains(self) -> bool:
+        """Whether the next update is one of the first."""
         return self._state.updates < self._pretrain_updates
 
     def collect(self) -> LearnerBatch | None:
         """Return the next batch; None if there is no live one, or a stop was requested while the data was read."""
-        if self._pretrains:
+        if self.pretrains:
             return self._of_recorded_alone()
         recorded = self._recorded.collect(self._items)  # first: it reads the data, while actors act
         live = None if recorded is None else self._live.collect()

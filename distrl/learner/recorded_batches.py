@@ -160,15 +160,16 @@ class Pausing(Attendant):
     """Waits while operators have paused the run; elsewhere its actors do.
 
     Args:
+        is_alone: Whether updates are of recorded items alone.
         stop: Ends the wait.
     """
 
-    def __init__(self, registry: Registry, stop: Callable[[], bool]) -> None:
-        self._registry, self._stop = registry, stop
+    def __init__(self, registry: Registry, is_alone: Callable[[], bool], stop: Callable[[], bool]) -> None:
+        self._registry, self._is_alone, self._stop = registry, is_alone, stop
         self._look_at = 0.0
 
     def attend(self, trained: Trained | None) -> None:
-        if time.monotonic() < self._look_at:
+        if not self._is_alone() or time.monotonic() < self._look_at:
             return
         while self._registry.control().paused and not self._stop():
             time.sleep(POLL_S)

@@ -80,6 +80,29 @@ def make_replay(
     return Replay(parameters, schema, discount=discount, seeds=seeds, goal=goal, masks=masks, refills=refills)
 
 
+def check_memories(
+    configs: tuple[RunConfig, RunConfig], spec: EnvSpec, recurrent_state: Mapping[str, ArraySpec]
+) -> None:
+    """Refuse a live and a recorded memory that do not fit on this machine together: the live one fills in time.
+
+    Args:
+        configs: With the parameters of the live one, and of the recorded one.
+
+    Raises:
+        ConfigError: They do not fit.
+    """
+    live, recorded = (
+        replay_bytes(parameters, unroll_schema(config, spec, recurrent_state))
+        for config in configs
+        if (parameters := config.algorithm.replay_parameters) is not None
+    )
+    if (available := available_bytes()) is not None and live + recorded > available:
+        raise ConfigError(
+            f"the replay memory of the actors takes {_size(live)} and that of the data {_size(recorded)}, available "
+            f"are {_size(available)}; lower algorithm.replay.capacity_steps, or take fewer episodes of the data sets"
+        )
+
+
 def draw_seeds(seed: int, updates: int, memory: int = 0) -> np.random.SeedSequence:
     """Return the seeds of a replay memory's draws, of a learner that begins after so many updates.
 

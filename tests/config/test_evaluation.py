@@ -59,6 +59,7 @@ def test_the_best_is_judged_by_a_result_that_evaluations_have():
             "evaluation.off_policy.sets: there are no recorded epis",
         ),
         (["every_env_steps=9", "off_policy.estimators=[is]"], "evaluation.off_policy.estimators.0"),
+        (["every_env_steps=9", "off_policy.estimators=[fqe, fqe]"], "estimators: fqe is named twice; name it once"),
     ],
 )
 def test_estimates_that_cannot_be(sets, told):

@@ -17,10 +17,14 @@ from distrl.data_store.checkpoints import load_newest
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError
 from distrl.launch.recorded_data import fitted
+from distrl.learner import replay_set_up
 from distrl.learner.recorded_batches import Pausing
+from distrl.learner.replay_set_up import check_memories, unroll_schema
 from distrl.metrics.snapshot import estimate_columns
+from distrl.replay.memory import replay_bytes
 from distrl.runs.recorded_data import read_data
 from tests.data.logged_env import LoggedEnv
+from tests.data.test_playing import spec_of
 from tests.data.trained_here import train
 
 SMALL = {"middleware_parameters": {"scheme": [4]}, "learning_rate": 0.01}
@@ -159,8 +163,29 @@ def test_a_paused_run_waits(recorded, config, tmp_path):
     recorded()
     asked = iter([True, True, False])
     registry = SimpleNamespace(control=lambda: SimpleNamespace(paused=next(asked)))
-    Pausing(registry, lambda: False).attend(None)
+    Pausing(registry, lambda: True, lambda: False).attend(None)
     assert next(asked, None) is None  # it has looked until it was not paused any more
+    Pausing(None, lambda: False, lambda: False).attend(None)  # its actors wait
+
+
+def test_two_memories_that_do_not_fit_together_are_refused(recorded, config, tmp_path, monkeypatch):
+    """Each of them alone does."""
+    recorded()
+    beside = {"sets": "test/random", "share": 0.5}
+    run = config(
+        algorithm={"name": "dqn", "replay": {"capacity_steps": 480, "min_size_steps": 20}}, data=beside, network=SMALL
+    )
+    spec = spec_of(run)
+    playing = Playing(run, spec)
+    sizes = [
+        replay_bytes(each.algorithm.replay_parameters, unroll_schema(each, spec, {}))
+        for each in (run, playing.with_replay)
+    ]
+    monkeypatch.setattr(replay_set_up, "available_bytes", lambda: sum(sizes))
+    check_memories((run, playing.with_replay), spec, {})
+    monkeypatch.setattr(replay_set_up, "available_bytes", lambda: sum(sizes) - 1)
+    with pytest.raises(ConfigError, match=r"lower algorithm.replay.capacity_steps, or take fewer episodes of the data"):
+        check_memories((run, playing.with_replay), spec, {})
 
 
 def test_recorded_steps_are_demonstrations(recorded, config, tmp_path):
@@ -312,6 +337,10 @@ def test_the_environment_that_reads_data_is_made_with_its_own_devices(config, mo
         (
             {"data": {"sets": "a", "pretrain_updates": 5}},
             "pretrain_updates: 5 come before items of actors, and without",
+        ),
+        (
+            {"data": {"sets": "a", "share": 0.5, "pretrain_updates": 5}, "stop": {"updates": 4}},
+            "data.pretrain_updates: 5, but the run ends after 4 updates",
         ),
         ({"algorithm": {"name": "impala"}, "data": {"sets": "a", "share": 0.5}}, "data: algorithm impala learns from"),
         (

@@ -94,6 +94,7 @@ def _check_paths(config: Configuration) -> None:
         ("checkpoint.store", store.removeprefix("file://"), "a bucket, or "),
         ("learner.init_from", weights.removeprefix("file://"), "a run in a data store, or "),
         *(("data.sets", each.name, "") for each in config.data.sets),
+        *(("evaluation.off_policy.sets", each.name, "") for each in config.evaluation.off_policy.sets),
         ("recording.name", config.recording.name or "", ""),
     ):
         if path.startswith("/") and not any(Path(path).is_relative_to(folder) for folder in _mounted(config)):
@@ -139,8 +140,8 @@ def notes_on_store(config: Configuration) -> Iterator[str]:
 
 def notes_on_data(config: Configuration) -> Iterator[str]:
     """Yield a line if a data set is read from a folder of the learner's Pod, or written to it, that no value names."""
-    sets = [*(each.name for each in config.data.sets), *filter(None, [config.recording.name])]
-    names = [name for name in sets if not name.startswith("/")]
+    sets = [each.name for each in (*config.data.sets, *config.evaluation.off_policy.sets)]
+    names = [name for name in (*sets, config.recording.name) if name is not None and not name.startswith("/")]
     variables = [each.get("name") for each in at(config.kubernetes.values, "learner.env") or []]
     if names and "MINARI_DATASETS_PATH" not in variables:
         yield (

@@ -49,6 +49,10 @@ TO_STORE = "kubernetes.values.networkPolicy.extraEgress=[{ports: [{port: 443}]}]
             [*LEARNS, "data.sets=[cartpole/expert, /home/me/steps.csv]"],
             "data.sets: /home/me/steps.csv is a path of this host; name a path in the learner's Pod: below /runs,",
         ),
+        (
+            ["evaluation={every_env_steps: 9, off_policy: {estimators: [fqe], sets: [/home/me/held.csv]}}"],
+            "evaluation.off_policy.sets: /home/me/held.csv is a path of this host",
+        ),
         (["algorithm.name=dqn", "recording.name=/home/me/set"], "recording.name: /home/me/set is a path of this host"),
     ],
 )
