@@ -24,6 +24,8 @@ from typing import Any
 from benchmarks import provenance
 from benchmarks.table import EPISODES, Row, evaluation_seed
 
+ROOT = Path(__file__).resolve().parents[1]
+
 CURVE_POINTS = 100
 NO_RESULT = (2, 6, 130)
 """Exit codes without a result: wrong usage, no memory backend, interrupted."""
@@ -231,7 +233,8 @@ def run(arguments: Sequence[str], *, limit_s: float | None = None, variables: Ma
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, **(variables or {})},
+        # distrl's own children find it where it is not installed, as in the environment of `make references`.
+        env={**os.environ, "PYTHONPATH": str(ROOT), **(variables or {})},
     )
     with program:
         try:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from distrl.actors.actor import Actor
+from distrl.actors.outbox import Outbox
 from distrl.actors.policy import Policy
 from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
@@ -70,14 +71,14 @@ def test_the_ten_hops(environment, open_backend, tmp_path):
     learner.start()
     assert acting.registry.register_actor(TAG[0]) == TAG[1]
     policy = Policy(acting.weights.get_bundle())
-    actor = Actor(CONFIG, acting, policy, environment, TAG, lambda: False)
+    actor = Actor(CONFIG, policy, environment, Outbox(CONFIG, acting, TAG, lambda: False))
     actor.reset(0)
     online = parts.networks["main"].online
     before = online.named_weights()
 
     # 1 to 5: the actor acts, and its unroll is in the stream, counted in the same transaction.
     admission = actor.step(acting.unrolls.admission())
-    assert (policy.version, admission.has_room, actor.progress.env_steps) == (1, True, 5 * B)
+    assert (policy.version, admission.has_room, actor.outbox.progress.env_steps) == (1, True, 5 * B)
     assert where(own) == (1, 1, 0, 0)
 
     # 6 to 10: one update of it, from the stream to the published weights.

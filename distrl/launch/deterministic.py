@@ -16,6 +16,7 @@ from distrl.actors.actor import Actor
 from distrl.actors.filming import Films
 from distrl.actors.gradient_actor import make_shipper
 from distrl.actors.other_environments import make_others
+from distrl.actors.outbox import Outbox
 from distrl.actors.policy import Policy
 from distrl.actors.published_evaluator import PublishedEvaluator
 from distrl.config import RunConfig
@@ -180,7 +181,8 @@ def _of_actor(
     environment = VectorEnvironment(config.environment, config.actors.environments)
     cleanup.callback(environment.close)
     shipper = make_shipper(config, environment.spec) if config.algorithm.ships == "gradients" else None
-    actor = Actor(config, backend, Policy(bundle), environment, producer, stop, shipper)
+    outbox = Outbox(config, backend, producer, stop, shipper)
+    actor = Actor(config, Policy(bundle), environment, outbox)
     record, recorders = recording(parts, notice)
     source: InlineSource[Any] = InlineSource(
         actor,

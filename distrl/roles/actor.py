@@ -12,6 +12,7 @@ from dataclasses import replace
 from distrl.actors.acting import Acting
 from distrl.actors.actor import Actor
 from distrl.actors.admission import FOR_THE_LEARNER, ActorProgress
+from distrl.actors.outbox import Outbox
 from distrl.actors.shipping import Shipper, UnrollShipper
 from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
@@ -68,7 +69,7 @@ class ActorRole(JoinedRole):
         if self._actor is None:
             age_s = self._awake.age_s(self._entered_at) if self._state in ("starting", MAKING) else 0.0
             return replace(self._identity(), last_step_age_s=age_s)
-        progress, waits = self._actor.progress, self._actor.waits.shares()
+        progress, waits = self._actor.outbox.progress, self._actor.outbox.waits.shares()
         since, steps = self._rate_from
         self._rate_from = (now, progress.env_steps)
         return replace(
@@ -125,7 +126,8 @@ class ActorRole(JoinedRole):
             raise ConfigError(f"the policy was made for {policy.spec}, here the environment is {environment.spec}")
         config = self._run.config
         producer = self._role.id, self._incarnation
-        actor = Actor(config, self._backend, policy, environment, producer, self._stop.is_set, shipper, progress)
+        outbox = Outbox(config, self._backend, producer, self._stop.is_set, shipper, progress)
+        actor = Actor(config, policy, environment, outbox)
         if environment.spec.adjustable:  # its first episodes begin with the values in force
             with self._steering:
                 self._steered = self._in_force()

@@ -14,6 +14,7 @@ import redis
 from distrl.actors.acting import PolicyOutput
 from distrl.actors.actor import Actor
 from distrl.actors.admission import LONGEST_POLL_S, ActorProgress
+from distrl.actors.outbox import Outbox
 from distrl.actors.policy import Policy
 from distrl.config import RunConfig
 from distrl.config.exploration import EpsilonGreedyParameters, ParameterNoiseParameters, PolicySamplingParameters
@@ -98,7 +99,7 @@ class Run:
         producer = (number, self.backend.registry.register_actor(number))
         description = replace(BundleDescription.from_json(self.bundle.description), exploration=exploration)
         policy = Policy(PolicyBundle(self.bundle.graph, description.to_json()))
-        made = Actor(config, self.backend, policy, environment, producer, self.stop.is_set)
+        made = Actor(config, policy, environment, Outbox(config, self.backend, producer, self.stop.is_set))
         made.reset(update)
         return made
 
@@ -184,7 +185,7 @@ def test_unrolls_follow_each_other_without_a_gap(make_run):
     assert [unroll.episode_returns.tolist() for unroll in unrolls] == [[6.0] * B, [6.0] * B, [6.0] * 2 * B]
     np.testing.assert_allclose(unrolls[0].episode_discounted_returns, 1.0 + 0.99 * 2.0 + 0.99**2 * 3.0)
     assert unrolls[0].episode_successes.tolist() == [-1] * B  # the environment does not say
-    assert actor.progress.env_steps == 12 * B
+    assert actor.outbox.progress.env_steps == 12 * B
     assert run.backend.ledger.counts().imbalance == 0
 
 
@@ -341,7 +342,7 @@ def act(policy, environment_id, unrolls, schema_state=None):
     backend.become_learner().weights.publish(1, b"", Progress())
     environment = VectorEnvironment(config.environment, 4)
     producer = (0, backend.registry.register_actor(0))
-    actor = Actor(config, backend, policy, environment, producer, lambda: False)
+    actor = Actor(config, policy, environment, Outbox(config, backend, producer, lambda: False))
     actor.reset(0)
     for _ in range(unrolls):
         actor.step(backend.unrolls.admission())
@@ -539,21 +540,21 @@ def test_an_unroll_keeps_the_weights_it_began_with(make_run):
 def test_every_wait_has_a_name(make_run):
     run = make_run(caps=QueueCaps(2, 2**24))
     actor = run.actor()
-    assert actor.progress.state == "starting"
+    assert actor.outbox.progress.state == "starting"
     run.start(actor)
-    wait_until(lambda: actor.progress.state == "waiting: weights")
+    wait_until(lambda: actor.outbox.progress.state == "waiting: weights")
     run.publish(1)
-    wait_until(lambda: actor.progress.state == "waiting: room")
+    wait_until(lambda: actor.outbox.progress.state == "waiting: room")
     assert [unroll.header.sequence for unroll in run.unrolls()] == [0, 1]  # never more than there is room for
     wait_until(lambda: run.backend.ledger.counts().queued == 2)
     run.backend.registry.set_control(paused=True)
-    wait_until(lambda: actor.progress.state == "paused")
+    wait_until(lambda: actor.outbox.progress.state == "paused")
     assert len(run.unrolls()) == 2
     assert run.unrolls() == []
     run.backend.registry.set_control(paused=False)
     wait_until(lambda: run.backend.ledger.counts().queued == 2)
     run.stop.set()
-    wait_until(lambda: actor.progress.state == "stopping")
+    wait_until(lambda: actor.outbox.progress.state == "stopping")
     assert [unroll.header.sequence for unroll in run.unrolls()] == [4, 5]
 
 
@@ -561,7 +562,7 @@ def test_what_is_waited_for_is_counted_by_name(make_run, monkeypatch):
     now = [0.0]
     run = make_run(configure(algorithm__max_staleness_updates=0))
     actor = run.actor()
-    actor._gate.waits = Waits(lambda: now[0])
+    actor.outbox._gate.waits = Waits(lambda: now[0])
     monkeypatch.setattr("distrl.actors.admission.time.sleep", lambda seconds: now.__setitem__(0, now[0] + 1.0))
     told = iter(
         [Admission(False, 1, False, False), Admission(True, 1, True, False), *[Admission(True, 1, False, False)] * 9]
@@ -580,9 +581,9 @@ def test_what_is_waited_for_is_counted_by_name(make_run, monkeypatch):
 
     monkeypatch.setattr(run.backend.tickets, "take", take)
     # Room, room, paused, and two looks for a ticket.
-    start = actor._gate.wait(Admission(False, 1, False, False))
+    start = actor.outbox._gate.wait(Admission(False, 1, False, False))
     assert (start.has_room, start.paused) == (True, False)
-    assert actor.waits.shares() == {"waiting: room": 2 / 7, "paused": 1 / 7, "waiting: ticket": 4 / 7}
+    assert actor.outbox.waits.shares() == {"waiting: room": 2 / 7, "paused": 1 / 7, "waiting: ticket": 4 / 7}
 
 
 @pytest.mark.redis
@@ -595,10 +596,10 @@ def test_an_actor_that_waits_for_room_asks_redis_ten_times_a_second_at_most(make
         backend.create("{}")
         backend.become_learner().weights.publish(1, b"", Progress())
         backend.unrolls.push(UnrollHeader(0, 1, 0, 1, 1), b"x")
-        actor._backend = actor._gate._backend = backend
+        actor.outbox._backend = actor.outbox._gate._backend = backend
         run.start(actor)
         with redis.Redis.from_url(redis_url) as admin:
-            wait_until(lambda: actor.progress.state == "waiting: room")
+            wait_until(lambda: actor.outbox.progress.state == "waiting: room")
             began, before = time.monotonic(), admin.info("stats")["total_commands_processed"]
             lasts(1.0)
             asked = admin.info("stats")["total_commands_processed"] - before
@@ -617,7 +618,7 @@ def test_acting_is_a_state_with_the_time_of_the_last_step(make_run):
 
     class Watched(VectorEnvironment):
         def step(self, actions):
-            seen.append((actor.progress.state, actor.progress.last_step_at))
+            seen.append((actor.outbox.progress.state, actor.outbox.progress.last_step_at))
             return super().step(actions)
 
     actor = run.actor(kind=Watched)
@@ -626,7 +627,7 @@ def test_acting_is_a_state_with_the_time_of_the_last_step(make_run):
     run.step(actor)
     states, times = zip(*seen, strict=True)
     assert set(states) == {"acting"}
-    assert began <= times[0] <= times[-1] <= actor.progress.last_step_at <= time.monotonic()
+    assert began <= times[0] <= times[-1] <= actor.outbox.progress.last_step_at <= time.monotonic()
     assert list(times) == sorted(times)
 
 
@@ -641,7 +642,7 @@ def test_no_heartbeat_sees_an_actor_that_acts_with_the_time_of_an_earlier_unroll
                 times.append(self.last_step_at)
 
     actor = run.actor()
-    actor.progress.__class__ = Watched
+    actor.outbox.progress.__class__ = Watched
     run.publish(1)
     began = time.monotonic()
     run.step(actor)
@@ -658,14 +659,14 @@ def test_it_stops_whatever_it_waits_for(make_run, waiting, how):
     if waiting != "weights":
         run.publish(1)
     run.start(actor)
-    wait_until(lambda: actor.progress.state == ("acting" if waiting == "nothing" else f"waiting: {waiting}"))
+    wait_until(lambda: actor.outbox.progress.state == ("acting" if waiting == "nothing" else f"waiting: {waiting}"))
     if how == "event":
         run.stop.set()
     else:
         run.backend.registry.set_control(stop="asked")
     run.threads[0].join(10.0)
     assert not run.threads[0].is_alive()
-    assert actor.progress.state == "stopping"
+    assert actor.outbox.progress.state == "stopping"
     assert run.backend.tickets.counts() == (0, 0)
 
 
@@ -690,7 +691,7 @@ def test_without_bounded_staleness_no_ticket_is_asked_for(make_run):
     run = make_run(caps=QueueCaps(3, 2**24))
     run.publish(1)
     actor = run.start(run.actor())
-    wait_until(lambda: actor.progress.state == "waiting: room")
+    wait_until(lambda: actor.outbox.progress.state == "waiting: room")
     assert len(run.unrolls()) == 3
 
 
@@ -700,8 +701,8 @@ def test_one_unroll_per_ticket_and_never_with_older_weights_than_it_promises(mak
     run.publish(1)
     actor = run.start(run.actor())
     for version in (2, 3, 4):
-        wait_until(lambda: actor.progress.state == "waiting: ticket")
-        wait_until(lambda: actor.waits.under_way_s("waiting: ticket"), "the wait itself has begun")
+        wait_until(lambda: actor.outbox.progress.state == "waiting: ticket")
+        wait_until(lambda: actor.outbox.waits.under_way_s("waiting: ticket"), "the wait itself has begun")
         assert run.unrolls() == []
         run.publish(version)
         run.learner.tickets.issue(2)
@@ -722,7 +723,7 @@ def test_the_ticket_is_held_while_acting(make_run):
     run.publish(1)
     actor = run.start(run.actor(kind=Watched))
     run.learner.tickets.issue(1)
-    wait_until(lambda: len(run.unrolls()) == 1 and actor.progress.state == "waiting: ticket")
+    wait_until(lambda: len(run.unrolls()) == 1 and actor.outbox.progress.state == "waiting: ticket")
     assert seen == [(0, 1)] * T
     assert run.backend.tickets.reclaim((0, 1)) == 0
 
@@ -732,7 +733,7 @@ def test_a_ticket_of_a_later_launch_is_given_back(make_run, monkeypatch):
     run = make_run(configure(algorithm__max_staleness_updates=1))
     run.publish(1)
     run.learner.tickets.issue(1)
-    gate = run.actor()._gate
+    gate = run.actor().outbox._gate
 
     def launched_again(block_s):
         assert run.backend.tickets.counts() == (0, 1)
@@ -749,10 +750,10 @@ def test_no_ticket_is_taken_before_the_unroll_may_start(make_run):
     run = make_run(configure(algorithm__max_staleness_updates=3), caps=QueueCaps(1, 2**24))
     run.learner.tickets.issue(3)
     actor = run.start(run.actor())
-    wait_until(lambda: actor.progress.state == "waiting: weights")
+    wait_until(lambda: actor.outbox.progress.state == "waiting: weights")
     assert run.backend.tickets.counts() == (3, 0)
     run.publish(1)
-    wait_until(lambda: actor.progress.state == "waiting: room")
+    wait_until(lambda: actor.outbox.progress.state == "waiting: room")
     assert run.backend.tickets.counts() == (2, 0)
 
 

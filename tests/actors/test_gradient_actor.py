@@ -7,6 +7,7 @@ import pytest
 
 from distrl.actors.actor import Actor
 from distrl.actors.gradient_actor import GradientShipper, make_shipper
+from distrl.actors.outbox import Outbox
 from distrl.actors.policy import Policy
 from distrl.actors.unroll import UnrollBuilder
 from distrl.config import RunConfig
@@ -57,7 +58,10 @@ class Run:
         self.policy = Policy(bundle)
         producer = (0, self.backend.registry.register_actor(0))
         self.actor = Actor(
-            config, self.backend, self.policy, self.environment, producer, self.stop.is_set, self.shipper
+            config,
+            self.policy,
+            self.environment,
+            Outbox(config, self.backend, producer, self.stop.is_set, self.shipper),
         )
         self.actor.reset(0)
         shapes, normalizes = contribution_shapes(self.network.online), self.network.rewards is not None
@@ -175,11 +179,11 @@ def test_in_rounds_an_actor_waits_for_new_weights_after_each_gradient(make_run):
     run = make_run(configure("a2c"))
     thread = threading.Thread(target=run.actor.run, daemon=True)
     thread.start()
-    wait_until(lambda: run.actor.progress.state == "waiting: weights")
+    wait_until(lambda: run.actor.outbox.progress.state == "waiting: weights")
     for version in (1, 2, 5):
         run.publish(version, 0.1 * version)
         wait_until(lambda: run.backend.ledger.counts().queued == 1)
-        wait_until(lambda: run.actor.progress.state == "waiting: round")
+        wait_until(lambda: run.actor.outbox.progress.state == "waiting: round")
         (contribution,) = run.pushed()  # one of each version
         assert contribution.header.weights_version == version
     run.stop.set()
@@ -266,7 +270,7 @@ def test_while_it_differentiates_it_says_so(make_run, monkeypatch):
     contribution = GradientShipper.contribution
 
     def observed(self, unroll):
-        states.append(run.actor.progress.state)
+        states.append(run.actor.outbox.progress.state)
         return contribution(self, unroll)
 
     monkeypatch.setattr(GradientShipper, "contribution", observed)

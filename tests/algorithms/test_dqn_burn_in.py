@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from distrl.actors.actor import Actor
+from distrl.actors.outbox import Outbox
 from distrl.actors.policy import Policy
 from distrl.algorithms import make_algorithm
 from distrl.config import RunConfig
@@ -54,7 +55,7 @@ class Stored:
         backend.become_learner().weights.publish(1, encode_weights(Weights(1, online.policy_weights())), Progress())
         policy = Policy(export_bundle(online, cache_dir=folder, exploration=config.exploring))
         producer = (0, backend.registry.register_actor(0))
-        actor = Actor(config, backend, policy, environment, producer, lambda: False)
+        actor = Actor(config, policy, environment, Outbox(config, backend, producer, lambda: False))
         actor.reset(0)
         for _ in range(3):
             actor.step(backend.unrolls.admission())

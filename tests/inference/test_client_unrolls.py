@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from distrl.actors.actor import Actor
+from distrl.actors.outbox import Outbox
 from distrl.actors.unroll import restarted
 from distrl.config.schedules import Progress
 from distrl.environments.vector import VectorEnvironment
@@ -66,7 +67,7 @@ def test_log_probabilities_of_every_row_are_those_of_the_unrolls_version(host):
     environments[0].kill = replaced
     for number, environment in enumerate(environments):
         producer = (number, backend.registry.register_actor(number))
-        actors.append(Actor(CONFIG, backend, host.actor(ROWS), environment, producer, host.stop.is_set))
+        actors.append(Actor(CONFIG, host.actor(ROWS), environment, Outbox(CONFIG, backend, producer, host.stop.is_set)))
         actors[-1].reset(0)
     for _ in range(2):
         for actor in actors:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from distrl.actors.actor import Actor
+from distrl.actors.outbox import Outbox
 from distrl.actors.policy import Policy
 from distrl.algorithms import built, make_algorithm
 from distrl.config import RunConfig
@@ -274,7 +275,9 @@ def acting():
         config, backend = made.config, made.backend
         producer = (0, backend.registry.register_actor(0))
         environments.append(VectorEnvironment(config.environment, config.actors.environments))
-        actor = Actor(config, backend, Policy(backend.weights.get_bundle()), environments[-1], producer, stop)
+        actor = Actor(
+            config, Policy(backend.weights.get_bundle()), environments[-1], Outbox(config, backend, producer, stop)
+        )
         actor.reset(made.state.updates)
 
         def make_source(act):

@@ -8,6 +8,7 @@ import pytest
 from keras import ops
 
 from distrl.actors.actor import Actor
+from distrl.actors.outbox import Outbox
 from distrl.actors.policy import Policy
 from distrl.algorithms.algorithm import PRIORITIES, GradientAlgorithm, Loss
 from distrl.algorithms.maths.returns import batch_discounts
@@ -82,7 +83,7 @@ class Run:
         self.environment = VectorEnvironment(config.environment, config.actors.environments)
         producer = (0, self.backend.registry.register_actor(0))
         policy = Policy(self.backend.weights.get_bundle())
-        self.actor = Actor(config, self.backend, policy, self.environment, producer, lambda: False)
+        self.actor = Actor(config, policy, self.environment, Outbox(config, self.backend, producer, lambda: False))
         self.actor.reset(self.made.state.updates)
         self.snapshots = []
         feed = InlineSource(

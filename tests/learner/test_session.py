@@ -11,6 +11,7 @@ import pytest
 
 from distrl import wire
 from distrl.actors.actor import Actor
+from distrl.actors.outbox import Outbox
 from distrl.actors.policy import Policy
 from distrl.config.schedules import Progress
 from distrl.data_store.checkpoints import best_path, load, load_newest, newest_first, save
@@ -624,7 +625,12 @@ def fleet(config, backend, kinds):
         environment = kind(config.environment, config.actors.environments)
         try:
             producer = (number, backend.registry.register_actor(number))
-            actor = Actor(config, backend, Policy(backend.weights.get_bundle()), environment, producer, stop.is_set)
+            actor = Actor(
+                config,
+                Policy(backend.weights.get_bundle()),
+                environment,
+                Outbox(config, backend, producer, stop.is_set),
+            )
             actor.reset(0)
             actors.append(actor)
             actor.run()
@@ -769,7 +775,7 @@ def test_the_verdict_names_who_keeps_the_other_waiting(prepared, toy_config, mon
             return super().step(actions)
 
     def slowly(networks, batch):
-        passes_while(*(actor.waits for actor in actors), name="waiting: room")
+        passes_while(*(actor.outbox.waits for actor in actors), name="waiting: room")
         return update(networks, batch)
 
     if slow == "learner":
@@ -779,7 +785,7 @@ def test_the_verdict_names_who_keeps_the_other_waiting(prepared, toy_config, mon
         actors.extend(wait_until(lambda: len(acting) == 2 and acting, "both actors act"))
         assert learning.run() == "updates"
         ended.set()
-        waits = [actor.waits.shares() for actor in actors]
+        waits = [actor.outbox.waits.shares() for actor in actors]
     assert snapshots[-1]["bottleneck"] == verdict
     blocked = max(share.get("waiting: room", 0.0) for share in waits)
     assert (snapshots[-1]["learner_wait_share"] > blocked) == (slow == "environment")

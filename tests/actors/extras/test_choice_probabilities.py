@@ -8,6 +8,7 @@ import pytest
 from distrl.actors.acting import PolicyOutput
 from distrl.actors.actor import Actor
 from distrl.actors.extras.choice_probabilities import ChoiceProbabilities
+from distrl.actors.outbox import Outbox
 from distrl.actors.policy import Policy
 from distrl.algorithms import make_algorithm
 from distrl.config import RunConfig
@@ -49,7 +50,7 @@ def made(tmp_path_factory):
     backend.become_learner().weights.publish(1, weights, Progress())
     policy = Policy(export_bundle(network, cache_dir=tmp_path_factory.mktemp("bundles")))
     producer = (0, backend.registry.register_actor(0))
-    actor = Actor(CONFIG, backend, policy, environment, producer, lambda: False)
+    actor = Actor(CONFIG, policy, environment, Outbox(CONFIG, backend, producer, lambda: False))
     actor.reset(0)
     actor.step(backend.unrolls.admission())
     actor.reset(0)  # nothing is left of what came before

@@ -6,6 +6,7 @@ import pytest
 from distrl.actors.acting import PolicyOutput
 from distrl.actors.actor import Actor
 from distrl.actors.extras.priorities import FirstPriorities, n_step_targets, rescaled, unscaled
+from distrl.actors.outbox import Outbox
 from distrl.actors.policy import Policy
 from distrl.algorithms import make_algorithm
 from distrl.algorithms.maths import td_targets
@@ -171,7 +172,7 @@ def test_an_actor_tells_the_temporal_differences_of_its_own_network(tmp_path):
     backend.become_learner().weights.publish(1, weights, Progress())
     policy = Policy(export_bundle(network, cache_dir=tmp_path))
     producer = (0, backend.registry.register_actor(0))
-    actor = Actor(config, backend, policy, environment, producer, lambda: False)
+    actor = Actor(config, policy, environment, Outbox(config, backend, producer, lambda: False))
     actor.reset(0)
     for _ in range(2):
         actor.step(backend.unrolls.admission())

@@ -8,6 +8,7 @@ import pytest
 
 from distrl.actors.actor import Actor
 from distrl.actors.gradient_actor import make_shipper
+from distrl.actors.outbox import Outbox
 from distrl.actors.policy import Policy
 from distrl.environments.vector import VectorEnvironment
 from distrl.learner.intake import Intake
@@ -46,7 +47,7 @@ def acting(config, spec, make_backend, count):
         try:
             producer = (number, backend.registry.register_actor(number))
             policy = Policy(backend.weights.get_bundle())
-            actor = Actor(config, backend, policy, environment, producer, stop.is_set, shipper)
+            actor = Actor(config, policy, environment, Outbox(config, backend, producer, stop.is_set, shipper))
             actor.reset(0)
             actor.run()
         except BaseException as error:
