@@ -21,12 +21,15 @@ from distrl.errors import ConfigError
 from distrl.version import __version__
 
 if TYPE_CHECKING:
+    from distrl.apps.agents.agent import Agent
+    from distrl.apps.agents.runner import Runner
     from distrl.apps.config.configuration import Configuration as RunConfig
     from distrl.apps.config.configuration import load
     from distrl.apps.reports.loaded_run import LoadedRun
     from distrl.config import run as core
     from distrl.config.load import LoadedConfig
     from distrl.interrupt import Interrupt
+    from distrl.launch.one_process import Here
     from distrl.memory_backend.steering import Steering
     from distrl.metrics.snapshot import Snapshot
     from distrl.runs.summary import Summary
@@ -38,8 +41,10 @@ if TYPE_CHECKING:
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 __all__ = [
+    "Agent",
     "LoadedConfig",
     "RunConfig",
+    "Runner",
     "View",
     "__version__",
     "attach",
@@ -59,6 +64,10 @@ def __getattr__(name: str) -> Any:
         from distrl.terminal.console import View
 
         return View
+    if name in {"Agent", "Runner"}:
+        from distrl.apps.agents import agent, runner
+
+        return agent.Agent if name == "Agent" else runner.Runner
     if name not in {"LoadedConfig", "RunConfig", "load"}:
         raise AttributeError(f"module 'distrl' has no attribute {name!r}")
     from distrl.apps.config import configuration
@@ -138,6 +147,7 @@ def _train(
     view: "View | str | None",
     callbacks: "Sequence[Listener]",
     interrupt: "Interrupt | None" = None,
+    here: "Here | None" = None,
 ) -> "Summary":
     # Imported here: roles and the CLI import this package and must stay light.
     from distrl.config.load import LoadedConfig
@@ -152,6 +162,7 @@ def _train(
     with forgotten_if_empty(folder) if new else nullcontext(), head_start(loaded.config) as learner:
         from distrl.apps.trackers.tracking import Trackers  # beside the head start, as they take a while
         from distrl.launch import training
+        from distrl.launch.one_process import train_here
         from distrl.terminal.console import ListenedView, named_view
 
         shown = named_view(view or "auto", folder) if isinstance(view, str | None) else view
@@ -168,6 +179,7 @@ def _train(
                 head_start=learner,
                 interrupt=interrupt,
                 observers=[Trackers],
+                here=here or train_here,
             )
         finally:
             shown.stop()

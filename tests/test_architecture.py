@@ -67,6 +67,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "apps.trackers": FOUNDATION | {"config", "metrics", "observers", "runs", "apps.config"},
     "apps.reports": FOUNDATION | {"config", "metrics", "runs", "apps.config"},
     "apps.dashboard": FOUNDATION | {"config", "memory_backend", "metrics", "runs"} | {"apps.config", "apps.reports"},
+    "apps.agents": UP_TO_PARTS | {"runs", "actors", "learner", "data", "roles", "launch", "apps.config"},
     "apps.doctor": UP_TO_PARTS | {"runs", "learner", "roles"},
     "apps.jobs": FOUNDATION
     | {"config", "environments", "memory_backend", "data_store", "runs", "roles", "launch"}
@@ -82,12 +83,12 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "__main__": FOUNDATION | {"apps.commands"},
     "__init__": FOUNDATION
     | {"config", "memory_backend", "metrics", "runs", "terminal", "serving", "launch"}
-    | {"apps.config", "apps.reports", "apps.trackers"},
+    | {"apps.config", "apps.agents", "apps.reports", "apps.trackers"},
 }
 
 # Third-party module -> the only places that may name it.
 WALLS: Mapping[str, tuple[str, ...]] = {
-    "gymnasium": ("environments/", "data/"),
+    "gymnasium": ("environments/", "data/", "apps/agents/"),  # in agents, its types alone
     "gym": ("environments/",),
     "ale_py": ("environments/",),
     "cv2": ("environments/",),
@@ -305,7 +306,7 @@ def one_way_imports(modules: list[Module]) -> Iterator[Violation]:
                 yield Violation(module.path, line, f"{module.part} must not import {target}")
             elif target and module.part != "__init__" and target not in _facade(modules):
                 yield Violation(module.path, line, f"{name} does not exist")
-            elif module.part not in {"__init__", "apps.commands", "__main__"}:
+            elif module.part not in {"__init__", "apps.agents", "apps.commands", "__main__"}:
                 yield Violation(module.path, line, f"{module.part} must not import distrl itself, only its parts")
 
 

@@ -61,6 +61,11 @@ class Actor:
         """Version of the weights in use; 0 before the first."""
         return self._policy.version
 
+    @property
+    def full(self) -> bool:
+        """Whether the unroll has all of its rows."""
+        return self._unroll.full
+
     def reset(self, update: int) -> None:
         """Abandon open episodes; seed environments and sampling from (seed, actor, incarnation, update).
 
@@ -94,7 +99,7 @@ class Actor:
     def step(self, admission: Admission) -> Admission:
         """Make one unroll, from pulling the weights to the push; return the push's admission."""
         self.begin(admission)
-        while not self._unroll.full:
+        while not self.full:
             chosen = self.choose()
             self.add(chosen, self._environment.step(chosen.actions))  # hop 1
         return self.push()
@@ -103,13 +108,10 @@ class Actor:
         """Begin an unroll: pull the newest weights, and let the extras begin."""
         self._take_settings()
         self._pull_weights(admission.weights_version)
-        self._version = self._policy.version  # of the oldest weights that act in this unroll, if loops share a policy
         self._exploration.perturb(self._policy, self._rng)
         for extra in self._extras:
             extra.begin(self._config, self._exploration.progress)
-        # Before the state: a heartbeat in between would be of a hung actor.
-        self._outbox.progress.last_step_at = time.monotonic()
-        self._outbox.progress.state = "acting"
+        self._outbox.progress.acts()
 
     def choose(self) -> Chosen:
         """Choose the actions of the next row."""
@@ -127,7 +129,7 @@ class Actor:
 
     def push(self) -> Admission:
         """Push the full unroll; return the push's admission."""
-        unroll = self._unroll.close(self._outbox.producer, self._outbox.sequence, self._version)
+        unroll = self._unroll.close(self._outbox.producer, self._outbox.sequence, self._policy.version)
         for extra in self._extras:
             unroll = extra.close(unroll)
         return self._outbox.push(unroll)  # hops 4 and 5

@@ -32,6 +32,11 @@ class ActorProgress:
     env_steps: int = 0
     last_step_at: float = 0.0  # monotonic seconds
 
+    def acts(self) -> None:
+        """Note that an unroll begins."""
+        self.last_step_at = time.monotonic()  # before the state: a heartbeat in between would be of a hung actor
+        self.state = "acting"
+
 
 class Gate:
     """Opens when there are weights, room in the stream, a new round, and a ticket if staleness is bounded.

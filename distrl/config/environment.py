@@ -9,8 +9,10 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 from distrl.config.atari import AtariParameters
 from distrl.config.curriculum import CurriculumRule, MetricRule, ParameterValue, check_rule, is_parameter, value_at
 from distrl.config.preprocessing import PreprocessingStep
+from distrl.config.remote_environment import GivenSpaces
 from distrl.config.schedules import Progress
 from distrl.config.section import Section
+from distrl.errors import ConfigError
 
 Vectorization = Literal["auto", "own", "sync", "async", "mujoco", "envpool", "ale"]
 Aggregation = Literal["sum", "mean", "last", "max", "min"]
@@ -70,6 +72,9 @@ class EnvironmentConfig(Section):
     spec_file: str | None = None
     """File with the environment's spec, which `distrl env check --json` prints, for a host that has no environment and
     starts no actors (`launch.start_actors: false`); null: the environment is tried before the launch."""
+    spaces: GivenSpaces | None = None
+    """Spaces of an environment that your code steps, with `distrl.Agent`, which sets this: nothing makes the
+    environment. null: `id` names one that distrl makes."""
     step_timeout_s: float = Field(60.0, gt=0.0, allow_inf_nan=False)
     """An actor whose last environment step is older than this is killed, counted and replaced. Importing and making the
     environment may take longer: up to half of `learner.stall_timeout_s`."""
@@ -98,6 +103,13 @@ class EnvironmentConfig(Section):
                 "use sync or async"
             )
         return self
+
+    def refuse_given_spaces(self) -> None:
+        """Raise ConfigError if nothing can make the environment, because code outside of distrl steps it."""
+        if self.spaces is not None:
+            raise ConfigError(
+                f"environment {self.id}: your own code steps it (environment.spaces): use distrl.Agent (docs/agents.md)"
+            )
 
     @property
     def metric_rules(self) -> dict[str, MetricRule]:

@@ -118,6 +118,11 @@ class EvaluationConfig(Section):
     def check(self, environment: EnvironmentConfig, data: DataConfig) -> None:
         """Refuse a `best_by` that evaluations do not have, and estimates without data."""
         metrics = environment.metrics
+        if self.every_env_steps is not None and environment.spaces is not None:
+            raise ValueError(
+                "evaluation.every_env_steps: nothing can make the environment of environment.spaces; leave it out, and "
+                "let episodes of your loop be greedy: act(…, greedy=True)"
+            )
         self.off_policy.check(data, environment)
         if self.best_by not in (*metrics, *EPISODE_RESULTS):
             raise ValueError(

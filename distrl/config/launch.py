@@ -64,6 +64,11 @@ class LaunchConfig(Section):
                 f"environment.spec_file: {environment.spec_file} is for a host without the environment, which "
                 "starts no actors; add --no-actors (launch.start_actors: false)"
             )
+        elif environment.spaces is not None and not deterministic:
+            raise ValueError(
+                "environment.spaces: your own code steps the environment, so actors cannot; add --no-actors "
+                "(launch.start_actors: false), and join the run with distrl.Agent(run=…)"
+            )
         if deterministic and self.launcher == "ray":
             raise ValueError("launch.launcher: ray needs several processes; this run is one (launch.mode)")
         if self.ray_address is not None and self.launcher != "ray":

@@ -129,6 +129,19 @@ class Spaces(BaseModel):
     reward_threshold: float | None = None
 
 
+class GivenSpaces(Section):
+    """Spaces and limits of an environment that other code steps."""
+
+    observation_space: Whole
+    """Space of observations, as `distrl.Agent` writes it."""
+    action_space: Whole
+    """Space of actions, likewise."""
+    max_episode_steps: Natural | None = None
+    """Steps after which an episode is cut off; null: there is no such limit."""
+    reward_threshold: float | None = None
+    """Return that counts as solved; null: none does."""
+
+
 class RemoteParameters(Section):
     """`environment.kwargs` of a remote environment.
 

@@ -228,6 +228,7 @@ def make_one(config: EnvironmentConfig) -> gymnasium.Env[Any, Any]:
         ConfigError: The name is unknown (the message has the nearest names) or the environment refuses its kwargs.
         MissingExtraError: It needs an optional dependency.
     """
+    config.refuse_given_spaces()
     if is_remote(config.id):
         return remote_vector.make_one(config)
     return _make_one(config, _resolve(config.id))
@@ -246,7 +247,7 @@ def make_vector(config: EnvironmentConfig, count: int) -> Made:
     source = _resolve(config.id)
     entry_point = _vector_entry_point(source)
     if config.vectorization != "own" and (config.vectorization != "auto" or entry_point is None):
-        return _make_sync(config, source, count)
+        return sync_vector(config, source, count)
     try:
         return _make_own(config, source, count, entry_point)
     except _OwnUnsuitableError as error:
@@ -256,7 +257,7 @@ def make_vector(config: EnvironmentConfig, count: int) -> Made:
             hint = "" if _is_only_vector(source) else "; use sync, which steps single environments"
             raise ConfigError(f"environment {config.id}: {what}: {error}{hint}") from error.__cause__
         notice = f"environment {config.id} is stepped by sync: its own vector cannot be used: {error}"
-    return replace(_make_sync(config, source, count), notices=(notice,))
+    return replace(sync_vector(config, source, count), notices=(notice,))
 
 
 def declared(name: str) -> tuple[str, Mapping[str, Any]]:
@@ -479,7 +480,8 @@ def _is_gymnasiums(entry_point: Any) -> bool:
     return isinstance(entry_point, str) and entry_point.startswith("gymnasium.")
 
 
-def _make_sync(config: EnvironmentConfig, source: Registration | Callable[..., Any], count: int) -> Made:
+def sync_vector(config: EnvironmentConfig, source: Registration | Callable[..., Any], count: int) -> Made:
+    """Make gymnasium's vector of `count` environments, which step one after the other."""
     with refused(f"environment {config.id} cannot be stepped as a vector"):
         # copy=False: `spaces.observation_reader` copies.
         vector = CheckedSyncVector(

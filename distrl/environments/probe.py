@@ -192,11 +192,15 @@ def _play(config: EnvironmentConfig, request: Mapping[str, Any], parent: Parent)
     # Here, because the parent is the command line, which never imports gymnasium.
     import numpy as np
 
+    from distrl.environments.given import given_environment
     from distrl.environments.info_metrics import unseen
     from distrl.environments.random_actions import RandomActions, require_a_choice
     from distrl.environments.vector import VectorEnvironment
 
     parent.say(stage="import and construction")
+    if config.spaces is not None:
+        parent.say(spec=given_environment(config)[0].spec.to_json())
+        return
     if request["filmed"]:
         _try_to_film(config, request["seed"])
     environment = VectorEnvironment(config, 1)

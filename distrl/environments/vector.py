@@ -178,7 +178,7 @@ class VectorEnvironment:
         try:
             if self._adjusting is not None and self._adjusting.pending:
                 self._adjusting.begin(np.flatnonzero(self._ended).tolist())
-            raw_actions = self._write(self._pipeline.actions(actions))
+            raw_actions = self.raw_actions(actions)
             raw, raw_rewards, raw_terminated, raw_truncated, given_info = self.vector.step(raw_actions)
             info = given_info if isinstance(given_info, Mapping) else {}
             if self._seen is not None:
@@ -205,6 +205,10 @@ class VectorEnvironment:
         if atari.LIFE_LOST in info:
             terminated |= info[atari.LIFE_LOST]
         return EnvironmentStep(observations, rewards, terminated, truncated, valid, paid, self._ended)
+
+    def raw_actions(self, actions: Mapping[str, Array]) -> Any:
+        """Return actions in the form that gymnasium's vector takes."""
+        return self._write(self._pipeline.actions(actions))
 
     def close(self) -> None:
         """Free the environments' resources; errors as `step`."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from distrl.actors.actor import Actor
 from distrl.actors.filming import Films
@@ -19,6 +19,7 @@ from distrl.actors.other_environments import make_others
 from distrl.actors.outbox import Outbox
 from distrl.actors.policy import Policy
 from distrl.actors.published_evaluator import PublishedEvaluator
+from distrl.actors.shipping import Shipper
 from distrl.config import RunConfig
 from distrl.data.filling import with_data
 from distrl.data.off_policy.beside import estimating
@@ -36,7 +37,7 @@ from distrl.memory_backend.backend import Backend
 from distrl.metrics.counters import Waits
 from distrl.metrics.snapshot import Snapshot
 from distrl.roles.description import RunDescription
-from distrl.types import PolicyBundle
+from distrl.types import EnvSpec, PolicyBundle
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,26 +46,15 @@ CLOSE_S = 5.0
 
 
 class InlineSource(Generic[T]):
-    """A source that lets the actor act whenever the learner wants a batch.
+    """A source that lets something act whenever the learner wants a batch.
 
     Args:
-        update: Update of the learner for which the actor is reset once it acts: by then settings of earlier launches
-            are in force, and weights are published. None: it has been reset.
+        act: Makes the next unroll. Its argument says for how many seconds the learner has waited for this batch.
+        make_source: Makes the source; its argument is called whenever there is no entry.
     """
 
-    def __init__(
-        self,
-        actor: Actor,
-        make_source: Callable[[Callable[[], None]], Source[T]],
-        backend: Backend,
-        stall_timeout_s: float,
-        update: int | None = None,
-    ) -> None:
-        self._actor = actor
-        self._backend = backend
-        self._stall_timeout_s = stall_timeout_s
-        self._source = make_source(self._act)
-        self._update = update
+    def __init__(self, act: Callable[[float], None], make_source: Callable[[Callable[[], None]], Source[T]]) -> None:
+        self._source = make_source(lambda: act(time.monotonic() - self._since))
         self._since = time.monotonic()
 
     def collect(self) -> T | None:
@@ -72,12 +62,25 @@ class InlineSource(Generic[T]):
         return self._source.collect()
 
     def poll(self) -> T | None:
-        """Nothing is there before the actor acts: the next one, after which the learner makes an update."""
+        """Nothing is there before something acts: the next one, after which the learner makes an update."""
         return self.collect()
 
-    def _act(self) -> None:
+
+class InlineActor(Attendant):
+    """The actor's part in the learner's loop: it acts, follows settings, and begins anew after each checkpoint.
+
+    Args:
+        update: Update of the learner for which the actor is reset once it acts: by then settings of earlier launches
+            are in force, and weights are published.
+        stall_timeout_s: Longest wait for a batch.
+    """
+
+    def __init__(self, actor: Actor, backend: Backend, update: int, stall_timeout_s: float) -> None:
+        self._actor, self._backend, self._stall_timeout_s = actor, backend, stall_timeout_s
+        self._update: int | None = update
+
+    def act(self, waited_s: float) -> None:
         """Make one more unroll."""
-        waited_s = time.monotonic() - self._since
         if waited_s > self._stall_timeout_s:
             dropped = {reason: count for reason, count in self._backend.ledger.counts().dropped.items() if count}
             raise StalledError(f"no batch for {waited_s:.0f} s (learner.stall_timeout_s); unrolls dropped: {dropped}")
@@ -85,13 +88,6 @@ class InlineSource(Generic[T]):
             self._actor.reset(self._update)
             self._update = None
         self._actor.step(self._backend.unrolls.admission())
-
-
-class InlineActor(Attendant):
-    """The actor's part in the learner's loop: it follows settings, and begins anew after each checkpoint."""
-
-    def __init__(self, actor: Actor) -> None:
-        self._actor = actor
 
     def steer(self, config: RunConfig) -> None:
         self._actor.steer(config)
@@ -133,10 +129,12 @@ def run_deterministic(
     report: Callable[[Snapshot], None],
     stop: Callable[[], bool],
     notice: Callable[[str], None],
+    acts: "Acts | None" = None,
 ) -> str:
     """Train in this process and return the stop reason.
 
     Args:
+        acts: None: an actor.
         stop: Called after every update.
         notice: Called with one line about a problem with which the training goes on; "" ends it.
     """
@@ -146,7 +144,8 @@ def run_deterministic(
     bundle = backend.weights.get_bundle()
     assert bundle is not None  # prepare has just put it
     with _Closing(notice) as cleanup:
-        of_actor = partial(_of_actor, parts, backend, bundle, stop, notice, cleanup)
+        acts = acts or OneActor()
+        of_actor = partial(acts.batches, parts, bundle, stop, notice, cleanup)
         batches, own = with_data(parts, of_actor, stop) if config.data.sets else of_actor()
         if config.evaluation.every_env_steps is not None:
             # Environments and a policy of its own, so that it changes nothing of the training.
@@ -165,33 +164,54 @@ def run_deterministic(
                 config, backend, policy, apart, evaluated, incarnation, films, others, estimate
             )
             own.append(InlineEvaluator(evaluator, stop, config, parts.state.wall_s, parts.waits))
-        return Session(parts, batches, report, stop, own).run()
+        session = Session(parts, batches, report, stop, own)
+        acts.begins(session)
+        return session.run()
 
 
-def _of_actor(
-    parts: Parts,
-    backend: Backend,
-    bundle: PolicyBundle,
-    stop: Callable[[], bool],
-    notice: Callable[[str], None],
-    cleanup: ExitStack,
-) -> tuple[Batches, list[Attendant]]:
-    """Return batches of an actor in this process, and the attendants that go with them."""
-    config, producer = parts.config, (0, backend.registry.register_actor(0))
-    environment = VectorEnvironment(config.environment, config.actors.environments)
-    cleanup.callback(environment.close)
-    shipper = make_shipper(config, environment.spec) if config.algorithm.ships == "gradients" else None
-    outbox = Outbox(config, backend, producer, stop, shipper)
-    actor = Actor(config, Policy(bundle), environment, outbox)
-    record, recorders = recording(parts, notice)
-    source: InlineSource[Any] = InlineSource(
-        actor,
-        lambda act: parts.make_source(stop, act, record),
-        backend,
-        config.learner.stall_timeout_s,
-        parts.state.updates,
-    )
-    return parts.make_batches(source), [InlineActor(actor), *recorders]
+class Acts(Protocol):
+    """Acts in a training of one process, as an actor does."""
+
+    def batches(
+        self,
+        parts: Parts,
+        bundle: PolicyBundle,
+        stop: Callable[[], bool],
+        notice: Callable[[str], None],
+        cleanup: ExitStack,
+    ) -> tuple[Batches, list[Attendant]]:
+        """Return batches of what it does, and the attendants that go with them."""
+
+    def begins(self, session: Session) -> None:
+        """Note the session that is about to train."""
+        return
+
+
+class OneActor(Acts):
+    """An actor that steps the run's environment."""
+
+    def batches(
+        self,
+        parts: Parts,
+        bundle: PolicyBundle,
+        stop: Callable[[], bool],
+        notice: Callable[[str], None],
+        cleanup: ExitStack,
+    ) -> tuple[Batches, list[Attendant]]:
+        config, backend = parts.config, parts.backend
+        environment = VectorEnvironment(config.environment, config.actors.environments)
+        cleanup.callback(environment.close)
+        producer, shipper = (0, backend.registry.register_actor(0)), shipper_of(config, environment.spec)
+        actor = Actor(config, Policy(bundle), environment, Outbox(config, backend, producer, stop, shipper))
+        acting = InlineActor(actor, backend, parts.state.updates, config.learner.stall_timeout_s)
+        record, recorders = recording(parts, notice)
+        source: InlineSource[Any] = InlineSource(acting.act, lambda idle: parts.make_source(stop, idle, record))
+        return parts.make_batches(source), [acting, *recorders]
+
+
+def shipper_of(config: RunConfig, spec: EnvSpec) -> Shipper | None:
+    """Make the shipper of an algorithm whose actors ship gradients; None: they ship unrolls."""
+    return make_shipper(config, spec) if config.algorithm.ships == "gradients" else None
 
 
 class _Closing(ExitStack):

@@ -6,9 +6,10 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from distrl.config.launch import LogLevel
 from distrl.errors import DistrlError, ExitError
@@ -26,14 +27,25 @@ from distrl.roles.log_lines import RoleLines
 from distrl.roles.plan import Role, replayed_updates_per_unroll, unroll_steps
 from distrl.runs.run_directory import write_run_json
 
+if TYPE_CHECKING:
+    from distrl.launch.deterministic import Acts
+
+Here = Callable[[RunDescription, Monitor, Interrupt], Outcome]
+"""Trains in this process, as `train_here` does."""
 SAVE_EVERY_UNROLLS = 100
 """Unrolls between two checkpoints, at least. A checkpoint abandons open episodes, so there must not be many."""
 SAVE_EVERY_STEPS = 25_000
 """Environment steps between two checkpoints, at least: many episodes, also where an unroll has one step."""
 
 
-def train_here(description: RunDescription, monitor: Monitor, interrupt: Interrupt) -> Outcome:
-    """Train in this process. Standard error goes to the learner's log, as that of a learner process does."""
+def train_here(
+    description: RunDescription, monitor: Monitor, interrupt: Interrupt, acts: "Acts | None" = None
+) -> Outcome:
+    """Train in this process. Standard error goes to the learner's log, as that of a learner process does.
+
+    Args:
+        acts: None: an actor.
+    """
     run_dir = Path(description.run_dir)
     write_run_json(run_dir, description.run_id, description.launch, None)
     run_id, caps = description.run_id, QueueCaps.of(description.config)
@@ -71,7 +83,7 @@ def train_here(description: RunDescription, monitor: Monitor, interrupt: Interru
             # Imported here: it brings the framework, which prints to standard error.
             from distrl.launch.deterministic import run_deterministic
 
-            reason = run_deterministic(description, backend, report, lambda: interrupt.code is not None, notice)
+            reason = run_deterministic(description, backend, report, lambda: interrupt.code is not None, notice, acts)
             outcome = Outcome(interrupt.code or 0, interrupt.name or reason)
         except DistrlError as error:
             traceback.print_exc()

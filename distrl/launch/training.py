@@ -14,7 +14,7 @@ from distrl.launch.checks import Checked, check
 from distrl.launch.distributed import train_with_roles
 from distrl.launch.head_start import HeadStart
 from distrl.launch.monitor import Monitor
-from distrl.launch.one_process import train_here
+from distrl.launch.one_process import Here, train_here
 from distrl.launch.outcome import Outcome, is_accepted, summarize
 from distrl.launch.start import PlannedRun, opened, plan_start
 from distrl.launch.stored_files import StoredFiles
@@ -38,6 +38,7 @@ def train(
     head_start: HeadStart | None = None,
     interrupt: Interrupt | None = None,
     observers: Sequence[type[Observer]] = (),
+    here: Here = train_here,
 ) -> Summary:
     """Train until a stop condition holds, an operator ends the run, or something fails for good.
 
@@ -46,8 +47,9 @@ def train(
         resume: None, "auto", or a run or checkpoint to go on from (see `launch/start.py`).
         run_id: The id of a new run; None: one of the time and a random number. A resumed run keeps its own.
         head_start: The process that becomes the learner, unless the learner is a Ray actor or in this process.
-        interrupt: Ends the run when its code is set, as signals do if this is the main thread; None: signals alone.
+        interrupt: Ends the run when its code is set, as signals do on the main thread; None: signals alone.
         observers: Those of applications, beside the ones of every run.
+        here: Trains in this process, if the run is one process.
 
     Returns:
         The summary, also written to summary.json; `exit_code` and `error` in it say how the run ended.
@@ -60,7 +62,7 @@ def train(
     start = plan_start(loaded.config, run_dir, resume, run_id)
     checked = check(loaded, run_dir, start.run_id, view.event, observers, new=start.is_new)
     with opened(start, checked, view.event) as (plan, checked, trial):
-        summary = _Launch(start, checked, plan, trial, view, head_start, interrupt, began, observers).run()
+        summary = _Launch(start, checked, plan, trial, view, head_start, interrupt, began, observers, here).run()
     return summary
 
 
@@ -77,6 +79,7 @@ class _Launch:
     interrupt: Interrupt | None
     began: tuple[float, float]  # by the wall clock and by the monotonic clock
     observers: Sequence[type[Observer]]
+    here: Here
 
     def run(self) -> Summary:
         """Train, and write a summary however the training ends; it stays unless the launch is refused."""
@@ -110,7 +113,7 @@ class _Launch:
                 monitor.event(note)
             with interruptible(config.launch.sigterm_exit_code, self.interrupt) as interrupt:
                 if config.deterministic:
-                    outcome = train_here(description, monitor, interrupt)
+                    outcome = self.here(description, monitor, interrupt)
                 else:
                     outcome = train_with_roles(description, monitor, interrupt, self.head_start)
         except BaseException as error:  # raised again, after the summary is written
@@ -131,8 +134,7 @@ class _Launch:
         started, began_at = self.began
         wall_s = time.monotonic() - began_at  # without that of observers that finish
         summary = summarize(description, monitor, outcome, started, wall_s, accepted=self.trial.accepted)
-        summary = summary.model_copy(update={"untracked": monitor.end(summary)})
-        summary = self._written(summary)
+        summary = self._written(summary.model_copy(update={"untracked": monitor.end(summary)}))
         if files is not None and not self.trial.accepted:
             files.abandon()
         elif files is not None:

@@ -14,7 +14,7 @@ from distrl.algorithms import built, make_algorithm
 from distrl.config import RunConfig
 from distrl.config.schedules import Progress
 from distrl.environments.vector import VectorEnvironment
-from distrl.launch.deterministic import InlineSource
+from distrl.launch.deterministic import InlineActor, InlineSource
 from distrl.learner.batches import StreamBatches
 from distrl.learner.intake import Intake
 from distrl.learner.origin import Place
@@ -278,12 +278,8 @@ def acting():
         actor = Actor(
             config, Policy(backend.weights.get_bundle()), environments[-1], Outbox(config, backend, producer, stop)
         )
-        actor.reset(made.state.updates)
-
-        def make_source(act):
-            return made.make_source(stop, act)
-
-        return made.make_batches(InlineSource(actor, make_source, backend, config.learner.stall_timeout_s))
+        acting = InlineActor(actor, backend, made.state.updates, config.learner.stall_timeout_s)
+        return made.make_batches(InlineSource(acting.act, lambda act: made.make_source(stop, act)))
 
     yield make
     for environment in environments:

@@ -86,15 +86,11 @@ class Run:
         self.actor = Actor(config, policy, self.environment, Outbox(config, self.backend, producer, lambda: False))
         self.actor.reset(self.made.state.updates)
         self.snapshots = []
-        feed = InlineSource(
-            self.actor,
-            lambda act: self.made.make_source(lambda: False, act),
-            self.backend,
-            60.0,
-        )
+        acting = InlineActor(self.actor, self.backend, self.made.state.updates, 60.0)
+        feed = InlineSource(acting.act, lambda act: self.made.make_source(lambda: False, act))
         self.feed = feed
         batches = self.made.make_batches(feed)
-        self.session = Session(self.made, batches, self.snapshots.append, lambda: False, [InlineActor(self.actor)])
+        self.session = Session(self.made, batches, self.snapshots.append, lambda: False, [acting])
         self.learner = self.session.learner
         self.state = self.made.state
 

@@ -38,6 +38,7 @@ def make_vector(config: EnvironmentConfig, count: int) -> Made:
         ConfigError: The name is unknown, kwargs are refused, or this vectorization cannot step these environments.
         MissingExtraError: It needs an optional dependency.
     """
+    config.refuse_given_spaces()
     if is_remote(config.id):
         connected = vector.make_vector(config, count)
         return Made(connected, "own", *attributes.stated(config.id, connected))

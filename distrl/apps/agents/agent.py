@@ -1,0 +1,310 @@
+"""`distrl.Agent`: code that owns its loop calls `act` and `observe`, and distrl learns."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from distrl.apps.agents.loop import Loop
+from distrl.apps.agents.training import TrainingHere
+from distrl.apps.config.configuration import Configuration, load
+from distrl.config.environment import EnvironmentConfig
+from distrl.config.load import LoadedConfig
+from distrl.config.presets import nearest, presets
+from distrl.config.remote_environment import GivenSpaces
+from distrl.errors import ConfigError, DistrlError
+from distrl.runs.run_directory import named_directory
+from distrl.runs.summary import Summary
+
+if TYPE_CHECKING:
+    from gymnasium import Env, Space
+
+OWN_LOOP = "own-loop"
+"""Name of an environment of which there are spaces alone."""
+
+
+class Agent:
+    """Acts in a loop that is not distrl's, and learns from it in this process.
+
+        with distrl.Agent("cartpole-ppo") as agent:
+            while agent.ended is None:
+                observation, _ = env.reset()
+                over = False
+                while not over:
+                    action = agent.act(observation)
+                    observation, reward, terminated, truncated, _ = env.step(action)
+                    agent.observe(reward, terminated, truncated, observation)
+                    over = terminated or truncated
+
+    The run's directory is an ordinary one: pages, plots, evaluation, export and `resume` read it. Calls from several
+    threads are an error of the caller's.
+
+    Args:
+        config: Name of a preset or of an algorithm; a configuration made in Python or by `distrl.load`; or any part of
+            the tree as a mapping; None: that of the run to `resume`.
+        observation_space, action_space: Gymnasium's spaces of the loop; None: those of the environment that the
+            configuration names, which is made once to read them.
+        sets: "dotted.path=value" to change in the configuration.
+        run_dir: The run's directory; None: a new one under runs/.
+        resume: As of `distrl.train`: "auto", or a run to go on with.
+        view: How progress is shown, as of `distrl.train`.
+        automatic: Learn as soon as there is a batch, within `act` and `observe`; False: only within `update`.
+
+    Raises:
+        ConfigError: A space is not supported, or the configuration is one that a loop of your own cannot have.
+    """
+
+    def __init__(
+        self,
+        config: str | Mapping[str, Any] | Configuration | LoadedConfig | None = None,
+        *,
+        observation_space: "Space[Any] | None" = None,
+        action_space: "Space[Any] | None" = None,
+        sets: Sequence[str] = (),
+        run_dir: str | Path | None = None,
+        resume: str | None = None,
+        view: str = "quiet",
+        automatic: bool = True,
+    ) -> None:
+        loaded = of_run(resume, sets) if config is None else configured(config, sets)
+        if (observation_space is None) != (action_space is None):
+            raise ConfigError("observation_space and action_space come together or not at all")
+        spaces = None
+        if observation_space is not None and action_space is not None:
+            from distrl.environments.given import spaces_of  # here: it brings gymnasium
+
+            spaces = spaces_of(observation_space, action_space)
+        self._begin(loaded, spaces, run_dir, resume, view, automatic=automatic)
+
+    @classmethod
+    def of(
+        cls,
+        environment: "Env[Any, Any]",
+        config: str | Mapping[str, Any] | Configuration | LoadedConfig = "ppo",
+        *,
+        sets: Sequence[str] = (),
+        run_dir: str | Path | None = None,
+        resume: str | None = None,
+        view: str = "quiet",
+        automatic: bool = True,
+    ) -> Self:
+        """Make an agent for the spaces and limits of an environment, which you step yourself; see the class."""
+        from distrl.environments.given import spaces_of_environment  # here: it brings gymnasium
+
+        agent = cls.__new__(cls)
+        spaces = spaces_of_environment(environment)
+        agent._begin(configured(config, sets), spaces, run_dir, resume, view, automatic=automatic)
+        return agent
+
+    def _begin(
+        self,
+        loaded: LoadedConfig,
+        spaces: GivenSpaces | None,
+        run_dir: str | Path | None,
+        resume: str | None,
+        view: str,
+        *,
+        automatic: bool,
+    ) -> None:
+        loaded, environment = as_one_loop(loaded, spaces)
+        import distrl  # here: it imports this module
+
+        self._loops: dict[Hashable, Loop] = {}
+        self._closed: Summary | None = None
+        self.run_dir = distrl.run_directory(loaded.config, run_dir, resume)
+        self._mask = loaded.config.network.action_mask
+        self._training = TrainingHere(
+            loaded.config,
+            environment,
+            lambda here, interrupt: distrl._train(loaded, self.run_dir, resume, None, view, (), interrupt, here),
+            automatic=automatic,
+        )
+
+    @property
+    def ended(self) -> str | None:
+        """Why the training has ended: a field of `stop`, such as "updates"; None: it goes on."""
+        return self._training.ended
+
+    @property
+    def version(self) -> int:
+        """Version of the newest weights."""
+        return self._training.version
+
+    @property
+    def updates(self) -> int:
+        """Updates of the learner so far, earlier launches included."""
+        return self._training.updates
+
+    def act(self, observation: Any, id: Hashable = 0, *, greedy: bool = False, mask: Any = None) -> Any:
+        """Return the action for an observation.
+
+        Args:
+            observation: As the observation space says.
+            id: The loop: each has episodes, recurrent state and unrolls of its own.
+            greedy: Take the best action, and learn nothing from this episode.
+            mask: 1 where a choice is allowed. It becomes the part of the observation, a mapping, that a head of the
+                network names as its `action_mask`.
+
+        Returns:
+            An action as `step` of a gymnasium environment takes it.
+
+        Raises:
+            DistrlError: The newest action of the loop has no result yet; the observation is not of its space; the agent
+                is closed; or the training has ended, or failed.
+        """
+        self._check_open("act")
+        if not greedy:
+            self._training.check_learns()
+        if mask is not None:
+            observation = self._masked(observation, mask)
+        if (loop := self._loops.get(id)) is None:
+            loop = self._loops[id] = Loop(id, self._training.learning, self._training.greedy)
+        return loop.act(observation, greedy=greedy)
+
+    def observe(
+        self,
+        reward: float,
+        terminated: bool,
+        truncated: bool = False,
+        observation: Any = None,
+        id: Hashable = 0,
+        metrics: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Report what came of the loop's newest action.
+
+        Args:
+            reward: Finite.
+            terminated: The episode is over: nothing of value follows.
+            truncated: The episode was cut off, as by a time limit.
+            observation: The one after the step. Needed if the episode was cut off; else the next `act` brings it.
+            metrics: As a gymnasium environment's `info`: numbers that `environment.metrics` names, and `is_success`.
+
+        Raises:
+            DistrlError: The loop is unknown, or has no action without a result; or an argument is not as it must be.
+        """
+        self._check_open("observe")
+        if id not in self._loops:
+            known = ", ".join(map(repr, self._loops)) or "none"
+            raise DistrlError(f"observe: there is no loop {id!r}; known are {known}; act comes first")
+        self._loops[id].observe(
+            reward, metrics or {}, terminated=bool(terminated), truncated=bool(truncated), observation=observation
+        )
+
+    def update(self) -> Mapping[str, float]:
+        """Let the learner make all updates for which there are batches.
+
+        Returns:
+            Metrics of the newest update, such as its loss; empty before the first.
+        """
+        self._check_open("update")
+        self._training.update()
+        return self._training.metrics
+
+    def reset(self, id: Hashable | None = None) -> None:
+        """Abandon the open episode of a loop, or of all; nothing is learned across the gap."""
+        self._check_open("reset")
+        for loop in self._loops.values() if id is None else filter(None, [self._loops.get(id)]):
+            loop.abandon()
+
+    def save(self) -> Path:
+        """Write a checkpoint; return the run's directory, for `resume`, `distrl evaluate` and `distrl export`."""
+        self._check_open("save")
+        self._training.save()
+        return self.run_dir
+
+    def close(self) -> Summary:
+        """End the training in order, with a checkpoint and a summary, which is returned.
+
+        Raises:
+            DistrlError: The training has failed.
+        """
+        if self._closed is None:
+            self._closed = self._training.close()
+        return self._closed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check_open(self, call: str) -> None:
+        if self._closed is not None:
+            raise DistrlError(f"{call}: the agent is closed; make another one with resume={str(self.run_dir)!r}")
+
+    def _masked(self, observation: Any, mask: Any) -> Any:
+        if self._mask is None:
+            raise DistrlError(
+                "act(mask=…): no head masks its action; name a part of the observation in network.heads_parameters, as "
+                "in [{kind: ppo, action_mask: action_mask}]"
+            )
+        if not isinstance(observation, Mapping):
+            raise DistrlError(
+                f"act(mask=…): it becomes the part {self._mask!r} of an observation of a Dict; this observation is a "
+                f"{type(observation).__name__}"
+            )
+        return {**observation, self._mask: mask}
+
+
+def configured(config: str | Mapping[str, Any] | Configuration | LoadedConfig, sets: Sequence[str]) -> LoadedConfig:
+    """Return the configuration that is meant by a name, a part of the tree, or an object.
+
+    Raises:
+        ConfigError: It has no such preset or algorithm, or is not valid.
+    """
+    if isinstance(config, str) and config not in presets():
+        from distrl.config.algorithms import ALGORITHMS
+
+        if config not in ALGORITHMS:
+            raise ConfigError(f"agent {config!r}: {nearest(config, [*presets(), *ALGORITHMS])}")
+        config = {"algorithm": {"name": config}}
+    if isinstance(config, Configuration):
+        config = LoadedConfig.of(config)
+    if not isinstance(config, LoadedConfig):
+        return load(config, sets=sets)
+    if sets:
+        raise ConfigError("sets: the configuration is complete; give them to distrl.load")
+    return config
+
+
+def of_run(resume: str | None, sets: Sequence[str]) -> LoadedConfig:
+    """Return the configuration of the run to go on with.
+
+    Raises:
+        ConfigError: There is none, or `resume` names no directory.
+    """
+    if resume is None or resume == "auto" or "://" in resume:
+        raise ConfigError(f"config is missing: name a preset or an algorithm; resume={resume!r} names no directory")
+    return load(file=named_directory(None, resume) / "config.yaml", sets=sets)
+
+
+def as_one_loop(loaded: LoadedConfig, spaces: GivenSpaces | None) -> tuple[LoadedConfig, EnvironmentConfig]:
+    """Return the configuration of a training in this process, and its environment with spaces.
+
+    Each loop is an actor of one row. A batch of the stream has as many rows as with the configuration's environments.
+
+    Args:
+        spaces: None: those of the environment that the configuration names.
+
+    Raises:
+        ConfigError: The configuration cannot be that of one process, or its environments follow a curriculum.
+    """
+    config = loaded.config
+    if config.environment.curriculum:
+        raise ConfigError("environment.curriculum: your own code makes the environment, and distrl cannot change it")
+    changes: dict[str, dict[str, Any]] = {"actors": {"count": 0, "environments": 1}, "launch": {"mode": "here"}}
+    if config.algorithm.replay_parameters is None and config.actors.environments > 1:
+        changes["learner"] = {"batch_size": config.batch_size * config.actors.environments}
+    if spaces is None and config.environment.spaces is not None:
+        loaded = loaded.with_values(changes, "distrl.Agent")
+        return loaded, loaded.config.environment
+    if spaces is None:
+        from distrl.environments.given import spaces_of_named  # here: it brings gymnasium
+
+        named = config.environment.model_copy(update={"spaces": spaces_of_named(config.environment)})
+        return loaded.with_values(changes, "distrl.Agent"), named
+    changes["environment"] = {"id": OWN_LOOP, "spaces": spaces.model_dump(mode="json")}
+    loaded = loaded.with_values(changes, "distrl.Agent")
+    return loaded, loaded.config.environment

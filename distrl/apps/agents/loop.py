@@ -1,0 +1,230 @@
+"""One loop of the caller: observations and rewards of one episode after the other, and the actions for them."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from distrl.actors.acting import Acting
+from distrl.actors.actor import Actor, Chosen
+from distrl.actors.evaluator import GreedyPolicy
+from distrl.actors.unroll import restarted
+from distrl.config.environment import EnvironmentConfig
+from distrl.environments.given import given_environment
+from distrl.environments.vector import EnvironmentStep, VectorEnvironment
+from distrl.errors import DistrlError
+from distrl.types import Array
+
+
+class Rows(Protocol):
+    """Takes the rows of a loop's episodes, and chooses actions for them."""
+
+    def begin(self) -> None:
+        """Begin with the first episode, whose observation the environment returns from `reset`."""
+
+    def choose(self) -> Mapping[str, Array]:
+        """Return actions for the newest row, name -> [1, ...]."""
+
+    def add(self, step: EnvironmentStep) -> None:
+        """Take the step that the newest actions made."""
+
+
+class LearningRows(Rows):
+    """Rows of an actor's unrolls.
+
+    Args:
+        update: Updates of the learner before the first episode, a part of the seed.
+        push: Pushes the full unroll, and begins the next one.
+    """
+
+    def __init__(self, actor: Actor, update: int, push: Callable[[Actor], None]) -> None:
+        self._actor, self._update, self._push = actor, update, push
+        self._chosen: Chosen | None = None
+
+    def begin(self) -> None:
+        self._actor.reset(self._update)
+        self._actor.begin(self._actor.outbox.admission())
+
+    def choose(self) -> Mapping[str, Array]:
+        self._chosen = self._actor.choose()
+        return self._chosen.actions
+
+    def add(self, step: EnvironmentStep) -> None:
+        assert self._chosen is not None
+        self._actor.add(self._chosen, step)
+        if self._actor.full:
+            self._push(self._actor)
+
+
+class GreedyRows(Rows):
+    """Rows of episodes with the best actions, of which nothing is learned.
+
+    Args:
+        refresh: Gives the policy the newest weights; called as each episode begins.
+    """
+
+    def __init__(self, environment: VectorEnvironment, policy: Acting, refresh: Callable[[], None]) -> None:
+        self._environment, self._policy, self._refresh = environment, GreedyPolicy(policy), refresh
+
+    def begin(self) -> None:
+        self._refresh()
+        self._seen, self._state = self._environment.reset(0), self._policy.initial_state(1)
+
+    def choose(self) -> Mapping[str, Array]:
+        actions, self._next = self._policy.choose(self._seen, self._state)
+        return actions
+
+    def add(self, step: EnvironmentStep) -> None:
+        if not step.valid[0]:
+            self._refresh()
+        self._seen, self._state = step.observations, restarted(self._next, step.valid)
+
+
+class _Result(NamedTuple):
+    """The result of a step whose next observation is not known yet."""
+
+    reward: float
+    metrics: Mapping[str, Any]
+
+
+class Episodes:
+    """Turns calls of `act` and `observe` into rows of an environment that is given.
+
+    A row is complete when its next observation is known. After an episode's end comes a row whose action is ignored,
+    and which leads to the first observation of the next one, as in gymnasium's NEXT_STEP autoreset.
+
+    Args:
+        config: With `spaces`.
+        rows: Makes what takes the rows of this environment.
+
+    Attributes:
+        open: Whether an episode has begun and has not ended.
+        awaits: Whether the newest action has no result yet.
+    """
+
+    def __init__(self, config: EnvironmentConfig, rows: Callable[[VectorEnvironment], Rows]) -> None:
+        self._environment, self._given = given_environment(config)
+        self._rows = rows(self._environment)
+        self._actions: Mapping[str, Array] | None = None  # None: there was no row yet
+        self._observation: Any = None
+        self._result: _Result | None = None
+        self.open = self.awaits = False
+
+    def act(self, observation: Any) -> Any:
+        """Return the action for an observation, which also completes the row before it."""
+        if self._actions is None:
+            self._given.give(observation)
+            self._rows.begin()
+        elif self._result is None:  # the row before ended an episode
+            self._given.give(observation)
+            self._actions = self._rows.choose()
+            self._add()
+        else:
+            self._given.give(observation, self._result.reward, info=self._result.metrics)
+            self._add()
+        self._observation, self._result = observation, None
+        self._actions = self._rows.choose()
+        self.open = self.awaits = True
+        return self._given.action_of(self._environment, self._actions)
+
+    def observe(
+        self, reward: float, metrics: Mapping[str, Any], *, terminated: bool, truncated: bool, observation: Any = None
+    ) -> None:
+        """Take the result of the newest action.
+
+        Args:
+            observation: The one after the step; None: the next `act` brings it, or it has no value for learning.
+        """
+        if terminated or truncated:
+            last = self._observation if observation is None else observation
+            self._given.give(last, reward, terminated, truncated, metrics)
+            self._add()
+            self.open = False
+        else:
+            self._result = _Result(reward, metrics)
+        self.awaits = False
+
+    def abandon(self) -> None:
+        """End the open episode: nothing is learned across the gap. A reward that is not known counts as 0."""
+        if self.open:
+            result = self._result or _Result(0.0, {})
+            self._result = None
+            self.observe(*result, terminated=False, truncated=True)
+
+    def _add(self) -> None:
+        assert self._actions is not None
+        self._rows.add(self._environment.step(self._actions))
+
+
+class Loop:
+    """The episodes of one loop: some learn, and some have the best actions, of which nothing is learned.
+
+    Args:
+        name: As the caller knows it, for messages.
+        learning, greedy: Make the episodes of each kind, when they are needed.
+    """
+
+    def __init__(self, name: object, learning: Callable[[], Episodes], greedy: Callable[[], Episodes]) -> None:
+        self._name = name
+        self._make = {False: learning, True: greedy}
+        self._made: dict[bool, Episodes] = {}
+        self._greedy = False
+
+    def act(self, observation: Any, *, greedy: bool) -> Any:
+        """Return the action for an observation.
+
+        Raises:
+            DistrlError: The newest action has no result yet, or the open episode is of the other kind.
+        """
+        if (current := self._made.get(self._greedy)) is not None and current.open:
+            if current.awaits:
+                raise DistrlError(f"act: loop {self._name!r} has an action without a result; call observe first")
+            if greedy != self._greedy:
+                kinds = ("learns", "is greedy")
+                raise DistrlError(
+                    f"act(greedy={greedy}): the open episode of loop {self._name!r} {kinds[self._greedy]}; end it with "
+                    "observe(terminated=True) or reset, or use another id"
+                )
+        if greedy not in self._made:
+            self._made[greedy] = self._make[greedy]()
+        action = self._made[greedy].act(observation)
+        self._greedy = greedy
+        return action
+
+    def observe(
+        self, reward: Any, metrics: Mapping[str, Any], *, terminated: bool, truncated: bool, observation: Any
+    ) -> None:
+        """Take the result of the newest action.
+
+        Raises:
+            DistrlError: There is no action without a result, the reward is no finite number, or an episode was cut off
+                without a last observation.
+        """
+        current = self._made.get(self._greedy)
+        if current is None or not current.awaits:
+            raise DistrlError(f"observe: loop {self._name!r} has no action without a result; call act first")
+        if truncated and not terminated and observation is None:
+            raise DistrlError(
+                "observe(truncated=True): the value of what would have followed is learned from the last observation; "
+                "give it: observation=…"
+            )
+        current.observe(finite(reward), metrics, terminated=terminated, truncated=truncated, observation=observation)
+
+    def abandon(self) -> None:
+        """End the open episode, if there is one."""
+        if (current := self._made.get(self._greedy)) is not None:
+            current.abandon()
+
+
+def finite(reward: Any) -> float:
+    """Return a reward as a number.
+
+    Raises:
+        DistrlError: It is none, or not finite.
+    """
+    try:
+        number = float(reward)
+    except (TypeError, ValueError):
+        raise DistrlError(f"observe: the reward is a {type(reward).__name__}; give one number") from None
+    if not math.isfinite(number):
+        raise DistrlError(f"observe: the reward is {number}; give a finite number")
+    return number

@@ -1,0 +1,270 @@
+import json
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, Text, Tuple
+
+import distrl
+from distrl.environments.vector import environment_seeds
+from distrl.errors import ConfigError, DistrlError
+from tests.apps.agents.conftest import SMALL
+
+COUNTS = ("produced", "trained", "stored", "queued", "in_flight", "dropped", "lost", "env_steps", "updates", "episodes")
+PPO = [
+    "actors.environments=1",
+    "actors.unroll_length_steps=8",
+    "learner.batch_size=2",
+    "algorithm.minibatches=1",
+    "algorithm.epochs=1",
+]
+
+
+def play(agent, environment, steps, *, loop=0, seed=None, greedy=False):
+    """Play as a loop of the user's does; return how many episodes have ended."""
+    observation, _ = environment.reset(seed=seed)
+    ended = 0
+    for _ in range(steps):
+        action = agent.act(observation, loop, greedy=greedy)
+        observation, reward, terminated, truncated, _ = environment.step(action)
+        agent.observe(reward, terminated, truncated, observation, loop)
+        if terminated or truncated:
+            ended += 1
+            observation, _ = environment.reset()
+        if agent.ended is not None:
+            break
+    return ended
+
+
+def first_seed(seed):
+    """The seed that the environment of a run's own actor gets."""
+    key = np.random.SeedSequence(seed, spawn_key=(1, 0, 1, 0)).spawn(3)[0]
+    return environment_seeds(int(key.generate_state(1)[0]), 1)[0]
+
+
+@pytest.mark.row("G06", "G20")
+@pytest.mark.parametrize(
+    "sets",
+    [
+        pytest.param(["algorithm.name=ppo", *PPO], id="ppo"),
+        pytest.param(
+            [
+                *("algorithm.name=impala", "actors.unroll_length_steps=8", "learner.batch_size=2"),
+                "network.middleware_parameters={kind: lstm, scheme: [], number_of_lstm_cells: 4}",
+            ],
+            id="memory",
+        ),
+        pytest.param(
+            [
+                *("algorithm.name=dqn", "actors.unroll_length_steps=4", "algorithm.replay.min_size_steps=40"),
+                "environment.preprocessing=[{step: clip, of: reward, low: 0, high: 0.5}, {step: stack, frames: 2}]",
+            ],
+            id="replay",
+        ),
+        pytest.param(["algorithm.name=a3c", "actors.unroll_length_steps=8"], id="gradients"),
+    ],
+)
+def test_it_learns_what_a_run_that_steps_the_environment_itself_learns(sets, cartpole, tmp_path):
+    """Bit for bit, with the environment's own seed."""
+    loaded = distrl.load(sets=[*SMALL, *sets, "seed=3", "stop.updates=12", "actors.count=0", "actors.environments=1"])
+    assert distrl.train(loaded, run_dir=tmp_path / "run", view="silent").error is None
+    with distrl.Agent(loaded, run_dir=tmp_path / "agent", view="silent") as agent:
+        play(agent, cartpole, 10_000, seed=first_seed(3))
+        assert agent.ended == "updates"
+        assert agent.updates == 12
+    runs = [tmp_path / name for name in ("run", "agent")]
+    weights, other = ((run / "policy" / "weights.msgpack").read_bytes() for run in runs)
+    assert weights == other
+    summaries = [json.loads((run / "summary.json").read_text()) for run in runs]
+    assert {name: summaries[0][name] for name in COUNTS} == {name: summaries[1][name] for name in COUNTS}
+    assert summaries[0]["episodes"] > 0
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory):
+    """An agent that nobody lets learn: its batches are large."""
+    sets = [*SMALL, "algorithm.name=ppo", "actors.unroll_length_steps=64", "learner.batch_size=64"]
+    with distrl.Agent({}, sets=sets, run_dir=tmp_path_factory.mktemp("agent") / "run", view="silent") as made:
+        yield made
+
+
+ZEROS = np.zeros(4, np.float32)
+
+
+def test_calls_out_of_order_are_refused_and_change_nothing(agent):
+    with pytest.raises(DistrlError, match=r"^observe: there is no loop 'calls'; known are .*; act comes first$"):
+        agent.observe(1.0, False, id="calls")
+    assert agent.act(ZEROS, "calls") in (0, 1)
+    with pytest.raises(DistrlError, match=r"^act: loop 'calls' has an action without a result; call observe first$"):
+        agent.act(ZEROS, "calls")
+    agent.observe(1.0, False, id="calls")
+    with pytest.raises(DistrlError, match=r"^observe: loop 'calls' has no action without a result; call act first$"):
+        agent.observe(1.0, False, id="calls")
+    agent.act(ZEROS, "calls")
+    agent.observe(1.0, True, id="calls")
+    agent.act(ZEROS, "calls")
+
+
+@pytest.mark.parametrize(
+    ("observation", "told"),
+    [
+        (np.zeros(3, np.float32), r"^'observation' has shape \(3,\), its space says \(4,\)$"),
+        ([0, 0, np.nan, 0], r"^'observation' is not finite$"),
+        ("a", r"^'observation' has shape \(\), its space says \(4,\)$"),
+        (["a", 0, 0, 0], "'observation' has dtype <U"),
+        (np.full(4, 1e39), "'observation' has numbers beyond those of float32"),
+        (None, r"^'observation' has shape \(\), its space says \(4,\)$"),
+    ],
+)
+def test_an_observation_that_is_not_of_the_space_is_refused(agent, observation, told):
+    """Also in the middle of an episode, which goes on."""
+    for _ in range(2):
+        with pytest.raises(DistrlError, match=told):
+            agent.act(observation, told)
+        agent.act(ZEROS, told)
+        agent.observe(1.0, False, id=told)
+    agent.act(ZEROS, told)
+    with pytest.raises(DistrlError, match=told if observation is not None else "the last observation; give it"):
+        agent.observe(1.0, False, True, observation, id=told)
+    agent.observe(1.0, False, True, ZEROS, id=told)
+
+
+@pytest.mark.parametrize(
+    ("reward", "told"),
+    [
+        (np.inf, "the reward is inf; give a finite number"),
+        (None, "the reward is a NoneType; give one number"),
+        ([1.0, 2.0], "the reward is a list; give one number"),
+    ],
+)
+def test_a_reward_that_is_no_finite_number_is_refused(agent, reward, told):
+    agent.act(ZEROS, told)
+    with pytest.raises(DistrlError, match=f"^observe: {told}$"):
+        agent.observe(reward, False, id=told)
+    agent.observe(0.0, False, id=told)
+
+
+def test_a_greedy_episode_draws_nothing_and_is_no_episode_that_learns(agent):
+    before = agent.act(ZEROS, "beside")
+    agent.observe(1.0, False, id="beside")
+    actions = set()
+    for _ in range(20):
+        actions.add(int(agent.act(ZEROS, "greedy", greedy=True)))
+        with pytest.raises(DistrlError, match=r"open episode of loop 'beside' learns; end it with observe"):
+            agent.act(ZEROS, "beside", greedy=True)
+        agent.observe(1.0, False, id="greedy")
+    assert len(actions) == 1
+    with pytest.raises(DistrlError, match=r"open episode of loop 'greedy' is greedy; end it with observe"):
+        agent.act(ZEROS, "greedy")
+    agent.reset("greedy")
+    agent.act(ZEROS, "greedy")
+    assert before in (0, 1)
+
+
+def test_masks_need_an_observation_that_they_stand_for(agent):
+    with pytest.raises(DistrlError, match=r"no head masks its action; name a part of the observation in network.heads"):
+        agent.act(ZEROS, "mask", mask=[1, 0])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"config": "pppo"}, r"^agent 'pppo': did you mean .*ppo"),
+        ({"config": "ppo", "observation_space": Discrete(2)}, "come together or not at all"),
+        ({"config": "ppo", "sets": ["actors.count=-1"]}, "actors.count"),
+        ({"config": distrl.load(), "sets": ["seed=1"]}, "the configuration is complete; give them to distrl.load"),
+        (
+            {
+                "config": "ppo",
+                "observation_space": gymnasium.spaces.Graph(Box(0, 1), None),
+                "action_space": Discrete(2),
+            },
+            "the space at 'observation' cannot be served: it is a Graph",
+        ),
+        (
+            {
+                "config": {"environment": {"id": "distrl.environments.worlds.toy:Toy"}},
+                "sets": ["environment.kwargs={size: 4}", "environment.curriculum={size: {after: {0: 3}}}"],
+            },
+            "environment.curriculum",
+        ),
+        (
+            {
+                "config": {"evaluation": {"every_env_steps": 100}},
+                "observation_space": Box(0, 1),
+                "action_space": Discrete(2),
+            },
+            "evaluation.every_env_steps: nothing can make the environment of environment.spaces",
+        ),
+    ],
+)
+def test_what_no_agent_can_be_made_of(arguments, told, tmp_path):
+    config = arguments.pop("config")
+    with pytest.raises(ConfigError, match=told):
+        distrl.Agent(config, run_dir=tmp_path / "run", view="silent", **arguments)
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
+def test_a_run_of_spaces_alone_is_no_run_for_actors(tmp_path):
+    spaces = {
+        "observation_space": {"type": "Box", "shape": [4]},
+        "action_space": {"type": "Discrete", "n": 2},
+    }
+    with pytest.raises(ConfigError, match=r"your own code steps the environment, so actors cannot; add --no-actors"):
+        distrl.load({"environment": {"id": "mine", "spaces": spaces}})
+    here = distrl.load({"environment": {"id": "mine", "spaces": spaces}, "actors": {"count": 0}})
+    summary = distrl.train(here, run_dir=tmp_path / "run", view="silent")
+    assert (summary.exit_code, summary.error) == (
+        2,
+        "environment mine: your own code steps it (environment.spaces): use distrl.Agent (docs/agents.md)",
+    )
+
+
+@pytest.mark.row("G10", "G21")
+def test_many_loops_of_one_agent_have_episodes_and_accounts_of_their_own(agent_of, tmp_path):
+    """In nested spaces with a mask; then the run is saved, closed and resumed."""
+    observation_space = Dict(
+        {
+            "action_mask": Box(0, 1, (3,), np.int8),
+            "place": Tuple([Discrete(5, start=-2), Box(-np.inf, np.inf, (2,))]),
+            "name": Text(8),
+        }
+    )
+    spaces = {"observation_space": observation_space, "action_space": Discrete(3, start=4)}
+    masked = "network.heads_parameters=[{kind: ppo, action_mask: action_mask}]"
+    agent = agent_of(*PPO, masked, "environment.metrics={score: last}", **spaces)
+    rng = np.random.default_rng(0)
+    allowed, ended = {}, 0
+    for step in range(90):
+        for loop in ("a", "b", 7):
+            if loop == 7 and step > 40:
+                continue  # a client that has gone
+            allowed[loop] = rng.permutation([1, 0, step % 2]).astype(np.int8)
+            shown = {"place": (np.int64(rng.integers(-2, 3)), rng.normal(size=2).astype(np.float32)), "name": "ab"}
+            action = agent.act(shown, loop, mask=allowed[loop])
+            assert allowed[loop][action - 4]
+            over = rng.random() < 0.2
+            ended += over
+            agent.observe(1.0, over, id=loop, metrics={"score": 2.0, "is_success": True})
+    with pytest.raises(DistrlError, match=r"the part 'action_mask' of an observation of a Dict; this .* is a list"):
+        agent.act([], "a", mask=[1, 1, 1])
+    assert agent.updates > 5
+    updates = agent.updates
+    assert agent.save() == tmp_path / "run"
+    assert [*(tmp_path / "run" / "checkpoints").glob(f"ckpt-*{updates}")]
+    agent.reset()
+    summary = agent.close()
+    assert agent.close() is summary
+    with pytest.raises(DistrlError, match=r"^act: the agent is closed; make another one with resume='.*run'$"):
+        agent.act({}, "a")
+    settled = summary.trained + summary.queued + summary.in_flight + sum(summary.dropped.values()) + summary.lost
+    assert (summary.produced, summary.foreign) == (settled, 0)
+    metrics = distrl.load_run(tmp_path / "run").metrics
+    assert metrics["info_score_100"][-1] == 2.0
+    assert metrics["success_rate_100"][-1] == 1.0
+    assert 0 < summary.episodes <= ended
+
+    with distrl.Agent(resume=str(tmp_path / "run"), view="silent") as resumed:
+        assert resumed.updates == updates
+    with pytest.raises(ConfigError, match=r"^config is missing: name a preset or an algorithm; resume=None names no d"):
+        distrl.Agent()
