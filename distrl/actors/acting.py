@@ -30,6 +30,14 @@ class PolicyOutput(NamedTuple):
     recurrent_state: dict[str, Array]
 
 
+class Chosen(NamedTuple):
+    """The actions of a row, name -> [B, ...], their log-probabilities [B], and the policy's output for it."""
+
+    actions: dict[str, Array]
+    log_probabilities: FloatArray
+    output: PolicyOutput
+
+
 class Acting(Protocol):
     """Computes the policy's outputs for an actor, which draws actions from them.
 

@@ -6,28 +6,17 @@ steps.
 
 import time
 from functools import partial
-from typing import NamedTuple
 
-import numpy as np
-
-from distrl.actors.acting import Acting, PolicyOutput
+from distrl.actors.acting import Acting, Chosen
 from distrl.actors.exploring import Exploration
 from distrl.actors.exploring.explorers import ActorRows
 from distrl.actors.extras import make_extras
 from distrl.actors.outbox import Outbox
 from distrl.actors.unroll import UnrollBuilder, restarted
 from distrl.config import RunConfig
+from distrl.config.schedules import Progress
 from distrl.environments.vector import EnvironmentStep, VectorEnvironment
 from distrl.memory_backend.stream import Admission
-from distrl.types import Array, FloatArray
-
-
-class Chosen(NamedTuple):
-    """The actions of a row, name -> [B, ...], their log-probabilities [B], and what the policy put out for it."""
-
-    actions: dict[str, Array]
-    log_probabilities: FloatArray
-    output: PolicyOutput
 
 
 class Actor:
@@ -62,27 +51,31 @@ class Actor:
         return self._policy.version
 
     @property
+    def progress(self) -> Progress:
+        """How far the training is, as the newest weights say."""
+        return self._exploration.progress
+
+    @property
     def full(self) -> bool:
         """Whether the unroll has all of its rows."""
         return self._unroll.full
 
-    def reset(self, update: int) -> None:
-        """Abandon open episodes; seed environments and sampling from (seed, actor, incarnation, update).
+    def reset(self, update: int, loop: int = 0) -> None:
+        """Abandon open episodes; seed environments and sampling from (seed, actor, incarnation, update, loop).
 
         The next weights are taken whole, not mixed: a run that begins here does not have the earlier ones. The first
         episodes have the parameters of `steer` and of the published progress.
         """
         self._take_settings()
-        key = np.random.SeedSequence(self._config.seed, spawn_key=(1, *self._outbox.producer, update))
-        environment_seed, sampling_seed, shipping_seed = key.spawn(3)
+        environment_seed, self._rng, progress = self._outbox.reset(self._config.seed, update, loop)
         self._policy.forget_weights()
-        self._rng = np.random.default_rng(sampling_seed)
         self._exploration.reset()
-        self._exploration.move_to(self._outbox.reset(shipping_seed))
+        self._exploration.move_to(progress)
         for extra in self._extras:
-            extra.reset(self._config, self._exploration.progress)
-        observations = self._environment.reset(int(environment_seed.generate_state(1)[0]))
-        self._unroll.begin(observations, self._policy.initial_state(self._environment.rows))
+            extra.reset(self._config, progress)
+        self._unroll.begin(
+            self._environment.reset(environment_seed), self._policy.initial_state(self._environment.rows)
+        )
 
     def steer(self, config: RunConfig) -> None:
         """Use this configuration's steerable settings from the next unroll on; any thread may call this."""
@@ -108,6 +101,7 @@ class Actor:
         """Begin an unroll: pull the newest weights, and let the extras begin."""
         self._take_settings()
         self._pull_weights(admission.weights_version)
+        self._version = self._policy.version  # the oldest in this unroll, where several loops share a policy
         self._exploration.perturb(self._policy, self._rng)
         for extra in self._extras:
             extra.begin(self._config, self._exploration.progress)
@@ -129,7 +123,7 @@ class Actor:
 
     def push(self) -> Admission:
         """Push the full unroll; return the push's admission."""
-        unroll = self._unroll.close(self._outbox.producer, self._outbox.sequence, self._policy.version)
+        unroll = self._unroll.close(self._outbox.producer, self._outbox.sequence, self._version)
         for extra in self._extras:
             unroll = extra.close(unroll)
         return self._outbox.push(unroll)  # hops 4 and 5

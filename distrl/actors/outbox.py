@@ -46,10 +46,20 @@ class Outbox:
         """Time in which the actor does not act, by the states of `progress`."""
         return self._gate.waits
 
-    def reset(self, seeds: np.random.SeedSequence) -> Progress:
-        """Reseed the shipper, whose next weights are taken whole; return the published progress of the training."""
-        self._shipper.reset(seeds)
-        return self._backend.weights.progress()
+    def reset(self, seed: int, update: int, loop: int = 0) -> tuple[int, np.random.Generator, Progress]:
+        """Reseed the shipper, whose next weights are taken whole.
+
+        Args:
+            loop: Number of the loop, if several have this outbox.
+
+        Returns:
+            Seed of the environment, generator of actions, published progress of the training.
+        """
+        key = np.random.SeedSequence(seed, spawn_key=(1, *self.producer, update, *((loop,) if loop else ())))
+        environment_seed, sampling_seed, shipping_seed = key.spawn(3)
+        self._shipper.reset(shipping_seed)
+        rng = np.random.default_rng(sampling_seed)
+        return int(environment_seed.generate_state(1)[0]), rng, self._backend.weights.progress()
 
     def steer(self, config: RunConfig) -> None:
         """Ship by the steerable settings of this configuration."""

@@ -5,14 +5,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from distrl.apps.agents.joined import JoinedTraining
 from distrl.apps.agents.loop import Loop
 from distrl.apps.agents.training import TrainingHere
 from distrl.apps.config.configuration import Configuration, load
+from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.load import LoadedConfig
 from distrl.config.presets import nearest, presets
 from distrl.config.remote_environment import GivenSpaces
 from distrl.errors import ConfigError, DistrlError
+from distrl.launch.run_to_join import NamedRun, RunOfDirectory, RunToJoin
+from distrl.roles.trust import Trust, given_key
 from distrl.runs.run_directory import named_directory
 from distrl.runs.summary import Summary
 
@@ -49,6 +53,9 @@ class Agent:
         resume: As of `distrl.train`: "auto", or a run to go on with.
         view: How progress is shown, as of `distrl.train`.
         automatic: Learn as soon as there is a batch, within `act` and `observe`; False: only within `update`.
+        run: Join a run that goes on elsewhere as one more actor: its directory, or its id. `act` then waits where
+            actors do, such as for room. All further arguments but the spaces are the run's.
+        redis_url: Redis of the run with this id, whose key is in DISTRL_RUN_KEY.
 
     Raises:
         ConfigError: A space is not supported, or the configuration is one that a loop of your own cannot have.
@@ -65,15 +72,15 @@ class Agent:
         resume: str | None = None,
         view: str = "quiet",
         automatic: bool = True,
+        run: str | Path | None = None,
+        redis_url: str | None = None,
     ) -> None:
+        spaces = given_spaces(observation_space, action_space)
+        if run is not None:
+            refuse(config=config, sets=sets, run_dir=run_dir, resume=resume, update_alone=not automatic)
+            self._join(run, redis_url, spaces)
+            return
         loaded = of_run(resume, sets) if config is None else configured(config, sets)
-        if (observation_space is None) != (action_space is None):
-            raise ConfigError("observation_space and action_space come together or not at all")
-        spaces = None
-        if observation_space is not None and action_space is not None:
-            from distrl.environments.given import spaces_of  # here: it brings gymnasium
-
-            spaces = spaces_of(observation_space, action_space)
         self._begin(loaded, spaces, run_dir, resume, view, automatic=automatic)
 
     @classmethod
@@ -96,6 +103,20 @@ class Agent:
         agent._begin(configured(config, sets), spaces, run_dir, resume, view, automatic=automatic)
         return agent
 
+    def _join(self, run: str | Path, redis_url: str | None, spaces: GivenSpaces | None) -> None:
+        to_join: RunToJoin = RunOfDirectory(Path(run))
+        if redis_url is not None:
+            to_join = NamedRun(redis_url, str(run), lambda: Trust(given_key(), frozenset()))
+        training = JoinedTraining(to_join, spaces)
+        self._at(Path(run), training, training.config)
+
+    def _at(self, run_dir: Path, training: TrainingHere | JoinedTraining, config: RunConfig) -> None:
+        self.run_dir, self._training = run_dir, training
+        self._mask = config.network.action_mask
+        self._loops: dict[Hashable, Loop] = {}
+        self._is_closed = False
+        self._summary: Summary | None = None
+
     def _begin(
         self,
         loaded: LoadedConfig,
@@ -109,16 +130,14 @@ class Agent:
         loaded, environment = as_one_loop(loaded, spaces)
         import distrl  # here: it imports this module
 
-        self._loops: dict[Hashable, Loop] = {}
-        self._closed: Summary | None = None
-        self.run_dir = distrl.run_directory(loaded.config, run_dir, resume)
-        self._mask = loaded.config.network.action_mask
-        self._training = TrainingHere(
+        folder = distrl.run_directory(loaded.config, run_dir, resume)
+        training = TrainingHere(
             loaded.config,
             environment,
-            lambda here, interrupt: distrl._train(loaded, self.run_dir, resume, None, view, (), interrupt, here),
+            lambda here, interrupt: distrl._train(loaded, folder, resume, None, view, (), interrupt, here),
             automatic=automatic,
         )
+        self._at(folder, training, loaded.config)
 
     @property
     def ended(self) -> str | None:
@@ -212,15 +231,16 @@ class Agent:
         self._training.save()
         return self.run_dir
 
-    def close(self) -> Summary:
-        """End the training in order, with a checkpoint and a summary, which is returned.
+    def close(self) -> Summary | None:
+        """End the training in order, with a checkpoint, and return its summary; or leave the run that was joined.
 
         Raises:
             DistrlError: The training has failed.
         """
-        if self._closed is None:
-            self._closed = self._training.close()
-        return self._closed
+        if not self._is_closed:
+            self._is_closed = True
+            self._summary = self._training.close()
+        return self._summary
 
     def __enter__(self) -> Self:
         return self
@@ -231,7 +251,7 @@ class Agent:
         self.close()
 
     def _check_open(self, call: str) -> None:
-        if self._closed is not None:
+        if self._is_closed:
             raise DistrlError(f"{call}: the agent is closed; make another one with resume={str(self.run_dir)!r}")
 
     def _masked(self, observation: Any, mask: Any) -> Any:
@@ -246,6 +266,28 @@ class Agent:
                 f"{type(observation).__name__}"
             )
         return {**observation, self._mask: mask}
+
+
+def given_spaces(observation_space: "Space[Any] | None", action_space: "Space[Any] | None") -> GivenSpaces | None:
+    """Describe spaces that were given.
+
+    Raises:
+        ConfigError: One of them was not, or is of another kind.
+    """
+    if (observation_space is None) != (action_space is None):
+        raise ConfigError("observation_space and action_space come together or not at all")
+    if observation_space is None or action_space is None:
+        return None
+    from distrl.environments.given import spaces_of  # here: it brings gymnasium
+
+    return spaces_of(observation_space, action_space)
+
+
+def refuse(**arguments: object) -> None:
+    """Raise ConfigError if one of these arguments was given."""
+    for name, value in arguments.items():
+        if value:
+            raise ConfigError(f"{name}: the run that is joined has its own; leave it out")
 
 
 def configured(config: str | Mapping[str, Any] | Configuration | LoadedConfig, sets: Sequence[str]) -> LoadedConfig:

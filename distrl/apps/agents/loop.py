@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from distrl.actors.acting import Acting
-from distrl.actors.actor import Actor, Chosen
+from distrl.actors.acting import Acting, Chosen
+from distrl.actors.actor import Actor
 from distrl.actors.evaluator import GreedyPolicy
 from distrl.actors.unroll import restarted
 from distrl.config.environment import EnvironmentConfig
@@ -32,17 +32,20 @@ class LearningRows(Rows):
     """Rows of an actor's unrolls.
 
     Args:
-        update: Updates of the learner before the first episode, a part of the seed.
+        reset: Resets the actor.
+        start: Begins its first unroll.
         push: Pushes the full unroll, and begins the next one.
     """
 
-    def __init__(self, actor: Actor, update: int, push: Callable[[Actor], None]) -> None:
-        self._actor, self._update, self._push = actor, update, push
+    def __init__(
+        self, actor: Actor, reset: Callable[[], None], start: Callable[[Actor], None], push: Callable[[Actor], None]
+    ) -> None:
+        self._actor, self._reset, self._start, self._push = actor, reset, start, push
         self._chosen: Chosen | None = None
 
     def begin(self) -> None:
-        self._actor.reset(self._update)
-        self._actor.begin(self._actor.outbox.admission())
+        self._reset()
+        self._start(self._actor)
 
     def choose(self) -> Mapping[str, Array]:
         self._chosen = self._actor.choose()

@@ -169,7 +169,10 @@ class TrainingHere:
         outbox = Outbox(self._config, backend, producer, self._stop, shipper)
         actor = Actor(self._config, Policy(self._bundle), environment, outbox)
         self._actors.append(actor)
-        return LearningRows(actor, self._parts.state.updates, self._push)
+        return LearningRows(actor, lambda: actor.reset(self._parts.state.updates), self._start, self._push)
+
+    def _start(self, actor: Actor) -> None:
+        actor.begin(actor.outbox.admission())
 
     def _push(self, actor: Actor) -> None:
         admission = actor.push()
@@ -178,7 +181,7 @@ class TrainingHere:
             self.check()
         self._is_full = not (self._automatic or admission.has_room)
         if not self._turns.over:
-            actor.begin(actor.outbox.admission())
+            self._start(actor)
 
     def check_learns(self) -> None:
         """Raise DistrlError if no further step can be learned from."""

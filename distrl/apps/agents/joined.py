@@ -1,0 +1,183 @@
+"""A training elsewhere that an agent joins as one more actor: its learner takes the unrolls of the caller's loops."""
+
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from dataclasses import replace
+
+from distrl.actors.actor import Actor
+from distrl.actors.admission import FOR_THE_LEARNER
+from distrl.actors.outbox import Outbox
+from distrl.actors.policy import Policy
+from distrl.apps.agents.loop import Episodes, GreedyRows, LearningRows, Rows
+from distrl.config import RunConfig
+from distrl.config.environment import EnvironmentConfig
+from distrl.config.remote_environment import GivenSpaces
+from distrl.environments.vector import VectorEnvironment
+from distrl.errors import ConfigError, DistrlError
+from distrl.launch.run_to_join import RunToJoin
+from distrl.memory_backend.backend import connect
+from distrl.memory_backend.records import RoleStatus
+from distrl.memory_backend.steering import Steering
+from distrl.roles.description import RunAddress
+from distrl.roles.join import JoinedRole, await_bundle, await_weights
+from distrl.roles.plan import Role
+
+GIVE_UP_S = 5.0
+SAVE_POLL_S = 0.05
+
+
+class _Member(JoinedRole):
+    """The actor that the run knows: heartbeats, settings of operators, and the end of the run.
+
+    It runs on a thread; the caller's thread acts with its connection.
+    """
+
+    def __init__(self, role: Role, address: RunAddress, stop: threading.Event) -> None:
+        super().__init__(role, address, stop)
+        config = self._run.config
+        if config.learns_from_data or config.algorithm.ships != "unrolls":
+            what = "learns from data" if config.learns_from_data else f"takes {config.algorithm.ships} of its actors"
+            raise ConfigError(f"run {address.run_id} {what}: a loop of your own cannot join it")
+        self._incarnation = self._backend.registry.register_actor(role.id)
+        self.actors: list[Actor] = []
+        self.left = threading.Event()
+        producer = role.id, self._incarnation
+        self.outbox = Outbox(config, self._backend, producer, lambda: stop.is_set() or self.left.is_set())
+
+    @property
+    def config(self) -> RunConfig:
+        return self._run.config
+
+    def _work(self, cleanup: ExitStack) -> None:
+        self.left.wait()
+
+    def status(self) -> RoleStatus:
+        """The heartbeat. The age of the newest step counts for nothing: the caller may take as long as it likes."""
+        progress, waits = self.outbox.progress, self.outbox.waits.shares()
+        return replace(
+            self._identity(),
+            state=progress.state,
+            env_steps=progress.env_steps,
+            weights_version=self.actors[0].weights_version if self.actors else 0,
+            blocked_share=sum(waits.get(name, 0.0) for name in FOR_THE_LEARNER),
+            waits=waits,
+        )
+
+    def _steer(self, config: RunConfig) -> None:
+        super()._steer(config)
+        for actor in self.actors:
+            actor.steer(config)
+
+
+class JoinedTraining:
+    """The training of a run that goes on in other processes.
+
+    All loops of the agent are one actor of the run, whose policy they share.
+
+    Args:
+        spaces: None: those of the run's environment.
+
+    Raises:
+        ConfigError: The environment is another one than the run's, or no loop can join the run.
+        MemoryBackendError: There is no such run, or its Redis cannot be reached.
+    """
+
+    metrics: Mapping[str, float] = {}
+
+    def __init__(self, to_join: RunToJoin, spaces: GivenSpaces | None) -> None:
+        redis_url, run_id = to_join.address()
+        with closing(connect(redis_url, run_id, name="agent", give_up_s=GIVE_UP_S)) as backend:
+            role = Role("actor", backend.registry.claim_actor())
+        self._stop, self._joined = threading.Event(), to_join
+        self._member = _Member(role, RunAddress(redis_url, run_id, to_join.trust()), self._stop)
+        self._backend = self._member._backend  # of the caller's thread from now on
+        self._thread = threading.Thread(target=self._member.run, name="agent", daemon=True)
+        self._thread.start()
+        try:
+            self._begin(spaces)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, spaces: GivenSpaces | None) -> None:
+        from distrl.environments.given import spaces_of_named  # here: it brings gymnasium
+
+        config, backend = self._member.config, self._backend
+        bundle = await_bundle(backend, self._stop)
+        if bundle is None or not await_weights(backend, self._stop):
+            raise DistrlError(f"the run has ended: {self.ended}")
+        given = spaces or config.environment.spaces or spaces_of_named(config.environment)
+        self._environment: EnvironmentConfig = config.environment.model_copy(update={"spaces": given})
+        self._policy, self._watching = Policy(bundle), Policy(bundle)
+
+    @property
+    def config(self) -> RunConfig:
+        return self._member.config
+
+    @property
+    def ended(self) -> str | None:
+        """Stop reason; None: the training goes on."""
+        return (self._joined.ended() or "asked") if self._stop.is_set() else None
+
+    @property
+    def version(self) -> int:
+        """Version of the weights that act."""
+        return self._policy.version
+
+    @property
+    def updates(self) -> int:
+        """Updates of the learner behind the weights that act."""
+        return max((actor.progress.updates for actor in self._member.actors), default=0)
+
+    def check_learns(self) -> None:
+        """Raise DistrlError if no further step can be learned from."""
+        if (ended := self.ended) is not None:
+            raise DistrlError(f"act: the run has ended ({ended}); act(…, greedy=True) goes on, or close the agent")
+
+    def learning(self) -> Episodes:
+        """Make episodes that are learned from."""
+        return Episodes(self._environment, self._learning_rows)
+
+    def greedy(self) -> Episodes:
+        """Make greedy episodes."""
+        return Episodes(self._environment, lambda made: GreedyRows(made, self._watching, self._refresh))
+
+    def _learning_rows(self, environment: VectorEnvironment) -> Rows:
+        if difference := self._policy.spec.unlike(environment.spec):
+            raise ConfigError(f"the loop does not fit the run: {difference}")
+        actor = Actor(self.config, self._policy, environment, self._member.outbox)
+        self._member.actors.append(actor)
+        loop = len(self._member.actors) - 1
+        return LearningRows(actor, lambda: actor.reset(0, loop), self._start, self._push)
+
+    def _start(self, actor: Actor) -> None:
+        """Begin an unroll as soon as it may."""
+        outbox = actor.outbox
+        if (admission := outbox.wait(outbox.admission())) is not None:
+            actor.begin(admission)
+
+    def _push(self, actor: Actor) -> None:
+        actor.push()
+        self._start(actor)
+
+    def _refresh(self) -> None:
+        if (newest := self._backend.weights.version()) != self._watching.version:
+            self._watching.follow(newest, lambda: self._member.outbox.fetch(1.0), 1.0)
+
+    def update(self) -> None:
+        """Refuse: the learner does."""
+        raise DistrlError("update: the run's learner makes updates as unrolls come; there is nothing to call")
+
+    def save(self) -> None:
+        """Have the run's learner write a checkpoint."""
+        steering = Steering(self._backend, "an agent")
+        number = steering.checkpoint()
+        while not (self._stop.is_set() or steering.is_done("checkpoint", number)):
+            time.sleep(SAVE_POLL_S)
+
+    def close(self) -> None:
+        """Leave the run, which goes on. Unrolls that are not full are abandoned."""
+        self._member.left.set()
+        self._thread.join()
