@@ -2,8 +2,8 @@
 
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 
 from distrl.actors.actor import Actor
@@ -15,7 +15,7 @@ from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.remote_environment import GivenSpaces
 from distrl.environments.vector import VectorEnvironment
-from distrl.errors import ConfigError, DistrlError
+from distrl.errors import ConfigError, DistrlError, FencedError, MissingRunError
 from distrl.launch.run_to_join import RunToJoin
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.records import RoleStatus
@@ -24,7 +24,7 @@ from distrl.roles.description import RunAddress
 from distrl.roles.join import JoinedRole, await_bundle, await_weights
 from distrl.roles.plan import Role
 
-GIVE_UP_S = 5.0
+GIVE_UP_S, LOOK_S = 5.0, 0.5
 SAVE_POLL_S = 0.05
 
 
@@ -51,7 +51,22 @@ class _Member(JoinedRole):
         return self._run.config
 
     def _work(self, cleanup: ExitStack) -> None:
-        self.left.wait()
+        """Watch the run until the agent leaves it, or it is gone."""
+        watch = self._run.open_backend("agent")
+        cleanup.callback(watch.close)
+        while not self.left.wait(LOOK_S):
+            with self.until_gone():
+                watch.check_launch()
+                continue
+            return
+
+    @contextmanager
+    def until_gone(self) -> Iterator[None]:
+        """Note the end of a run that is gone, or was launched again."""
+        try:
+            yield
+        except (MissingRunError, FencedError):
+            self._stop.set()
 
     def status(self) -> RoleStatus:
         """The heartbeat. The age of the newest step counts for nothing: the caller may take as long as it likes."""
@@ -119,7 +134,7 @@ class JoinedTraining:
     @property
     def ended(self) -> str | None:
         """Stop reason; None: the training goes on."""
-        return (self._joined.ended() or "asked") if self._stop.is_set() else None
+        return (self._joined.launch_ended() or "gone") if self._stop.is_set() else None
 
     @property
     def version(self) -> int:
@@ -155,14 +170,18 @@ class JoinedTraining:
     def _start(self, actor: Actor) -> None:
         """Begin an unroll as soon as it may."""
         outbox = actor.outbox
-        if (admission := outbox.wait(outbox.admission())) is not None:
-            actor.begin(admission)
+        with self._member.until_gone():
+            if (admission := outbox.wait(outbox.admission())) is not None:
+                actor.begin(admission)
 
     def _push(self, actor: Actor) -> None:
-        actor.push()
+        with self._member.until_gone():
+            actor.push()
         self._start(actor)
 
     def _refresh(self) -> None:
+        if self._stop.is_set():
+            return
         if (newest := self._backend.weights.version()) != self._watching.version:
             self._watching.follow(newest, lambda: self._member.outbox.fetch(1.0), 1.0)
 
