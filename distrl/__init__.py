@@ -13,6 +13,7 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from distrl.version import __version__
 if TYPE_CHECKING:
     from distrl.apps.agents.agent import Agent
     from distrl.apps.agents.runner import Runner
+    from distrl.apps.agents.tensorforce import from_tensorforce
     from distrl.apps.config.configuration import Configuration as RunConfig
     from distrl.apps.config.configuration import load
     from distrl.apps.reports.loaded_run import LoadedRun
@@ -48,6 +50,7 @@ __all__ = [
     "View",
     "__version__",
     "attach",
+    "from_tensorforce",
     "iterate",
     "load",
     "load_policy",
@@ -57,6 +60,9 @@ __all__ = [
     "train",
 ]
 
+AGENTS = {"Agent": "agent", "Runner": "runner", "from_tensorforce": "tensorforce"}
+"""Name of what serves code that owns its loop -> its module."""
+
 
 def __getattr__(name: str) -> Any:
     """Import names of the configuration and of views at their first use."""
@@ -64,10 +70,8 @@ def __getattr__(name: str) -> Any:
         from distrl.terminal.console import View
 
         return View
-    if name in {"Agent", "Runner"}:
-        from distrl.apps.agents import agent, runner
-
-        return agent.Agent if name == "Agent" else runner.Runner
+    if name in AGENTS:
+        return getattr(import_module(f"distrl.apps.agents.{AGENTS[name]}"), name)
     if name not in {"LoadedConfig", "RunConfig", "load"}:
         raise AttributeError(f"module 'distrl' has no attribute {name!r}")
     from distrl.apps.config import configuration

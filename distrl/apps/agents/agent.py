@@ -23,6 +23,7 @@ from distrl.runs.summary import Summary
 if TYPE_CHECKING:
     from gymnasium import Env, Space
 
+ONE_PROCESS = ("actors.count=0", "launch.mode=here")
 OWN_LOOP = "own-loop"
 """Name of an environment of which there are spaces alone."""
 
@@ -305,7 +306,7 @@ def configured(config: str | Mapping[str, Any] | Configuration | LoadedConfig, s
     if isinstance(config, Configuration):
         config = LoadedConfig.of(config)
     if not isinstance(config, LoadedConfig):
-        return load(config, sets=sets)
+        return load(config, sets=[*ONE_PROCESS, *sets])
     if sets:
         raise ConfigError("sets: the configuration is complete; give them to distrl.load")
     return config
@@ -319,7 +320,7 @@ def of_run(resume: str | None, sets: Sequence[str]) -> LoadedConfig:
     """
     if resume is None or resume == "auto" or "://" in resume:
         raise ConfigError(f"config is missing: name a preset or an algorithm; resume={resume!r} names no directory")
-    return load(file=named_directory(None, resume) / "config.yaml", sets=sets)
+    return load(file=named_directory(None, resume) / "config.yaml", sets=[*ONE_PROCESS, *sets])
 
 
 def as_one_loop(loaded: LoadedConfig, spaces: GivenSpaces | None) -> tuple[LoadedConfig, EnvironmentConfig]:
