@@ -17,6 +17,7 @@ from distrl.config import RunConfig
 from distrl.config.schedules import Progress
 from distrl.environments.vector import EnvironmentStep, VectorEnvironment
 from distrl.memory_backend.stream import Admission
+from distrl.types import Array
 
 
 class Actor:
@@ -54,6 +55,11 @@ class Actor:
     def progress(self) -> Progress:
         """How far the training is, as the newest weights say."""
         return self._exploration.progress
+
+    @property
+    def newest(self) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Observations and recurrent state of the newest row, name -> [B, ...] each."""
+        return self._unroll.newest
 
     @property
     def full(self) -> bool:
@@ -109,7 +115,7 @@ class Actor:
 
     def choose(self) -> Chosen:
         """Choose the actions of the next row."""
-        output = self._policy.step(*self._unroll.newest)  # hop 2
+        output = self._policy.step(*self.newest)  # hop 2
         return Chosen(*self._exploration.sample(output.outputs, self._rng), output)
 
     def add(self, chosen: Chosen, step: EnvironmentStep) -> None:

@@ -50,6 +50,9 @@ class EnvironmentConfig(Section):
     else sync."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the environment; with envpool also EnvPool's own options, such as num_threads."""
+    action_repeat: int = Field(1, ge=1)
+    """Steps of the environment for each action: rewards are added, and an episode's end ends the repetition. Steps of
+    the run are decisions; atari.frame_skip does the same for games."""
     metrics: dict[InfoKey, Aggregation] = Field(default_factory=dict)
     """Numbers in the environment's `info` that become metrics: key -> how the values of an episode's steps become one.
     Their means over the last 100 episodes are the columns `info_KEY_100`."""
@@ -110,6 +113,17 @@ class EnvironmentConfig(Section):
             raise ConfigError(
                 f"environment {self.id}: your own code steps it (environment.spaces): use distrl.Agent (docs/agents.md)"
             )
+
+    @model_validator(mode="after")
+    def _can_repeat_actions(self) -> Self:
+        if self.action_repeat > 1 and (self.vectorization not in ("auto", "sync", "async") or self.atari is not None):
+            other = "atari has frame_skip" if self.atari is not None else f"vectorization: {self.vectorization} cannot"
+            raise ValueError(f"action_repeat: {self.action_repeat}, but {other}; use sync or async, or leave it out")
+        if self.action_repeat > 1 and (self.id.startswith(("tcp://", "tcp-listen://")) or self.spaces is not None):
+            raise ValueError(
+                f"action_repeat: {self.action_repeat}, but other code steps {self.id}; repeat actions there"
+            )
+        return self
 
     @property
     def metric_rules(self) -> dict[str, MetricRule]:

@@ -30,6 +30,7 @@ from gymnasium.vector.utils import concatenate, iterate
 from distrl.config.curriculum import ParameterValue
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments import adjusting, attributes, observation_spaces, old_gym
+from distrl.environments.action_repeat import ActionRepeat
 from distrl.environments.extras import OF_MODULE, OF_NAMESPACE
 from distrl.environments.info_metrics import as_array, reported
 from distrl.environments.remote import vector as remote_vector
@@ -246,7 +247,8 @@ def make_vector(config: EnvironmentConfig, count: int) -> Made:
     """
     source = _resolve(config.id)
     entry_point = _vector_entry_point(source)
-    if config.vectorization != "own" and (config.vectorization != "auto" or entry_point is None):
+    single = config.vectorization != "auto" or config.action_repeat > 1  # which no vector's own maker knows
+    if config.vectorization != "own" and (single or entry_point is None):
         return sync_vector(config, source, count)
     try:
         return _make_own(config, source, count, entry_point)
@@ -268,9 +270,15 @@ def declared(name: str) -> tuple[str, Mapping[str, Any]]:
     return f"{source.__module__}:{getattr(source, '__qualname__', '')}", {}
 
 
-def limits(env_id: str, single: gymnasium.Env[Any, Any]) -> tuple[float | None, int | None]:
-    """Return (reward threshold, maximum steps of an episode) of an environment; None where it states none."""
-    return attributes.stated(env_id, single.spec if isinstance(single.spec, Registration) else single.unwrapped)
+def limits(env_id: str, single: gymnasium.Env[Any, Any], repeat: int = 1) -> tuple[float | None, int | None]:
+    """Return (reward threshold, maximum decisions of an episode) of an environment; None where it states none.
+
+    Args:
+        repeat: Its steps for each decision.
+    """
+    source = single.spec if isinstance(single.spec, Registration) else single.unwrapped
+    threshold, steps = attributes.stated(env_id, source)
+    return threshold, None if steps is None else -(-steps // repeat)
 
 
 class WorkerError(Exception):
@@ -394,7 +402,7 @@ def _make_one(config: EnvironmentConfig, source: Registration | Callable[..., An
     if not isinstance(environment, gymnasium.Env):
         raise ConfigError(f"environment {config.id} made a {type(environment).__name__}, not a gymnasium.Env")
     attributes.check(config.id, environment, _OF_ONE)
-    return environment
+    return environment if config.action_repeat == 1 else ActionRepeat(environment, config.action_repeat)
 
 
 def _cannot_be_made(
@@ -491,4 +499,4 @@ def sync_vector(config: EnvironmentConfig, source: Registration | Callable[..., 
             autoreset_mode=AutoresetMode.NEXT_STEP,
         )
     names = adjusting.adjustable(vector.envs[0], config.kwargs)
-    return Made(vector, "sync", *limits(config.id, vector.envs[0]), adjustable=names)
+    return Made(vector, "sync", *limits(config.id, vector.envs[0], config.action_repeat), adjustable=names)

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from distrl.apps.agents.joined import JoinedTraining
-from distrl.apps.agents.loop import Loop
+from distrl.apps.agents.loop import Loop, Newest
 from distrl.apps.agents.training import TrainingHere
 from distrl.apps.config.configuration import Configuration, load
 from distrl.config import RunConfig
@@ -210,6 +210,22 @@ class Agent:
             reward, metrics or {}, terminated=bool(terminated), truncated=bool(truncated), observation=observation
         )
 
+    def newest(self, id: Hashable = 0) -> Newest:
+        """Return the way of a loop's newest action: preprocessed observation, recurrent state, the network's outputs.
+
+        Raises:
+            DistrlError: The action has a result already, or there is none.
+        """
+        self._check_open("newest")
+        if id not in self._loops:
+            raise DistrlError(f"newest: there is no loop {id!r}; act comes first")
+        return self._loops[id].newest()
+
+    @property
+    def batch(self) -> Any:
+        """The newest batch that was trained on, as arrays; None before the first, and of a run that was joined."""
+        return self._training.batch
+
     def update(self) -> Mapping[str, float]:
         """Let the learner make all updates for which there are batches.
 
@@ -335,6 +351,8 @@ def as_one_loop(loaded: LoadedConfig, spaces: GivenSpaces | None) -> tuple[Loade
         ConfigError: The configuration cannot be that of one process, or its environments follow a curriculum.
     """
     config = loaded.config
+    if config.environment.action_repeat > 1:
+        raise ConfigError("environment.action_repeat: your own code steps the environment; use distrl.Runner(repeat=…)")
     if config.environment.curriculum:
         raise ConfigError("environment.curriculum: your own code makes the environment, and distrl cannot change it")
     changes: dict[str, dict[str, Any]] = {"actors": {"count": 0, "environments": 1}, "launch": {"mode": "here"}}

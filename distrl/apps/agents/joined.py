@@ -100,6 +100,7 @@ class JoinedTraining:
     """
 
     metrics: Mapping[str, float] = {}
+    batch = None
 
     def __init__(self, to_join: RunToJoin, spaces: GivenSpaces | None) -> None:
         redis_url, run_id = to_join.address()

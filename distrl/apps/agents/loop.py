@@ -15,6 +15,24 @@ from distrl.errors import DistrlError
 from distrl.types import Array
 
 
+class Newest(NamedTuple):
+    """The way of a loop's newest action.
+
+    Attributes:
+        observations: name -> [...]. As preprocessing left them.
+        recurrent_state: name -> [...]. Before the action; empty without memory.
+        outputs: name -> [...]. Of the network: parameters of the action's distribution, or the values of choices.
+        explored: Whether the action was drawn as actors explore; False: it was the best one.
+        log_probability: Of the drawn action; None of the best one.
+    """
+
+    observations: Mapping[str, Array]
+    recurrent_state: Mapping[str, Array]
+    outputs: Mapping[str, Array]
+    explored: bool
+    log_probability: float | None
+
+
 class Rows(Protocol):
     """Takes the rows of a loop's episodes, and chooses actions for them."""
 
@@ -26,6 +44,9 @@ class Rows(Protocol):
 
     def add(self, step: EnvironmentStep) -> None:
         """Take the step that the newest actions made."""
+
+    def newest(self) -> Newest:
+        """Return the way of the newest actions."""
 
 
 class LearningRows(Rows):
@@ -57,6 +78,12 @@ class LearningRows(Rows):
         if self._actor.full:
             self._push(self._actor)
 
+    def newest(self) -> Newest:
+        assert self._chosen is not None
+        _, log_probabilities, output = self._chosen
+        seen, state = map(_single, self._actor.newest)
+        return Newest(seen, state, _single(output.outputs), True, float(log_probabilities[0]))
+
 
 class GreedyRows(Rows):
     """Rows of episodes with the best actions, of which nothing is learned.
@@ -66,7 +93,8 @@ class GreedyRows(Rows):
     """
 
     def __init__(self, environment: VectorEnvironment, policy: Acting, refresh: Callable[[], None]) -> None:
-        self._environment, self._policy, self._refresh = environment, GreedyPolicy(policy), refresh
+        self._environment, self._acting, self._refresh = environment, policy, refresh
+        self._policy = GreedyPolicy(policy)
 
     def begin(self) -> None:
         self._refresh()
@@ -80,6 +108,15 @@ class GreedyRows(Rows):
         if not step.valid[0]:
             self._refresh()
         self._seen, self._state = step.observations, restarted(self._next, step.valid)
+
+    def newest(self) -> Newest:
+        outputs = self._acting.step(self._seen, self._state).outputs
+        return Newest(_single(self._seen), _single(self._state), _single(outputs), False, None)
+
+
+def _single(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
+    """Return arrays without their batch axis."""
+    return {name: array[0] for name, array in arrays.items()}
 
 
 class _Result(NamedTuple):
@@ -100,13 +137,14 @@ class Episodes:
         rows: Makes what takes the rows of this environment.
 
     Attributes:
+        rows: Takes them.
         open: Whether an episode has begun and has not ended.
         awaits: Whether the newest action has no result yet.
     """
 
     def __init__(self, config: EnvironmentConfig, rows: Callable[[VectorEnvironment], Rows]) -> None:
         self._environment, self._given = given_environment(config)
-        self._rows = rows(self._environment)
+        self.rows = rows(self._environment)
         self._actions: Mapping[str, Array] | None = None  # None: there was no row yet
         self._observation: Any = None
         self._result: _Result | None = None
@@ -116,16 +154,16 @@ class Episodes:
         """Return the action for an observation, which also completes the row before it."""
         if self._actions is None:
             self._given.give(observation)
-            self._rows.begin()
+            self.rows.begin()
         elif self._result is None:  # the row before ended an episode
             self._given.give(observation)
-            self._actions = self._rows.choose()
+            self._actions = self.rows.choose()
             self._add()
         else:
             self._given.give(observation, self._result.reward, info=self._result.metrics)
             self._add()
         self._observation, self._result = observation, None
-        self._actions = self._rows.choose()
+        self._actions = self.rows.choose()
         self.open = self.awaits = True
         return self._given.action_of(self._environment, self._actions)
 
@@ -155,7 +193,7 @@ class Episodes:
 
     def _add(self) -> None:
         assert self._actions is not None
-        self._rows.add(self._environment.step(self._actions))
+        self.rows.add(self._environment.step(self._actions))
 
 
 class Loop:
@@ -211,6 +249,17 @@ class Loop:
                 "give it: observation=…"
             )
         current.observe(finite(reward), metrics, terminated=terminated, truncated=truncated, observation=observation)
+
+    def newest(self) -> Newest:
+        """Return the way of the newest action.
+
+        Raises:
+            DistrlError: It has a result already, or there is none.
+        """
+        current = self._made.get(self._greedy)
+        if current is None or not current.awaits:
+            raise DistrlError(f"newest: loop {self._name!r} has no action without a result; call act first")
+        return current.rows.newest()
 
     def abandon(self) -> None:
         """End the open episode, if there is one."""

@@ -44,6 +44,7 @@ class TrainingHere:
 
     Attributes:
         metrics: Of the newest update, by name; empty before the first.
+        batch: Of the newest update; None before the first.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class TrainingHere:
         self._actors: list[Actor] = []
         self._summary: Summary | BaseException | None = None
         self.metrics: Mapping[str, float] = {}
+        self.batch: Any = None
         self._thread = threading.Thread(target=self._work, args=(train,), name="training")
         self._thread.start()
         threading.Thread(target=self._stop_with_the_program, name="end of the program", daemon=True).start()
@@ -102,7 +104,7 @@ class TrainingHere:
         source: InlineSource[Any] = InlineSource(
             lambda _waited_s: self._let_act(), lambda idle: parts.make_source(stop, idle, record)
         )
-        return parts.make_batches(source), [Following(self.steer, self.take_metrics), *recorders]
+        return parts.make_batches(source), [Following(self.steer, self.take), *recorders]
 
     def begins(self, session: "Session") -> None:
         self._session = session
@@ -120,8 +122,9 @@ class TrainingHere:
         for actor in self._actors:
             actor.steer(config)
 
-    def take_metrics(self, trained: "Trained") -> None:
-        """Keep the metrics of an update."""
+    def take(self, trained: "Trained") -> None:
+        """Keep the metrics of an update, and its batch."""
+        self.batch = trained.made.batch
         self.metrics = {name: float(value) for name, value in trained.update.metrics.items()}
 
     # On the caller's thread.

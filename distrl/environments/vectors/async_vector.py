@@ -40,7 +40,7 @@ def make_vector(config: EnvironmentConfig, count: int) -> Made:
     """Make `count` environments in a process each, in NEXT_STEP autoreset, and one more here, for its spaces."""
     single = gym_adapter.make_one(config)  # the errors of names, kwargs and spaces, before any process is started
     try:
-        limits = gym_adapter.limits(config.id, single)
+        limits = gym_adapter.limits(config.id, single, config.action_repeat)
         spec = spaces.env_spec(config.id, single.observation_space, single.action_space, *limits, config.text)
         names = adjusting.adjustable(single, config.kwargs)
     finally:

@@ -268,3 +268,79 @@ def test_many_loops_of_one_agent_have_episodes_and_accounts_of_their_own(agent_o
         assert resumed.updates == updates
     with pytest.raises(ConfigError, match=r"^config is missing: name a preset or an algorithm; resume=None names no d"):
         distrl.Agent()
+
+
+@pytest.mark.row("G05", "G15")
+def test_the_way_of_an_action_and_the_last_batch_can_be_read(agent_of, cartpole):
+    """Of values of choices, here; a greedy action neither draws nor has a log-probability."""
+    steps = "environment.preprocessing=[{step: clip, of: observation, low: 0, high: 1}]"
+    sets = ["actors.unroll_length_steps=4", "algorithm.replay.min_size_steps=40", "learner.batch_size=16", steps]
+    agent = agent_of(*sets, config="dqn", environment=cartpole)
+    assert (agent.batch, agent.update()) == (None, {})
+    observation = np.array([-1, 2, 0.5, 0], np.float32)
+    action = agent.act(observation, greedy=True)
+    way = agent.newest()
+    assert way.observations["observation"].tolist() == [0, 1, 0.5, 0]
+    assert (way.explored, way.log_probability, way.recurrent_state) == (False, None, {})
+    assert action == way.outputs["q/q"].argmax()
+    agent.observe(1.0, True)
+    with pytest.raises(DistrlError, match=r"^newest: loop 0 has no action without a result; call act first$"):
+        agent.newest()
+    with pytest.raises(DistrlError, match=r"^newest: there is no loop 'x'; act comes first$"):
+        agent.newest("x")
+    agent.act(observation)
+    assert agent.newest().explored
+    agent.observe(1.0, True)
+    play(agent, cartpole, 60)
+    assert agent.batch.rewards.shape[1] == 16
+    assert agent.update().keys() >= {"loss", "gradient_norm"}
+
+
+@pytest.mark.row("G27")
+def test_updates_begin_after_so_many_steps_and_come_every_so_many(agent_of):
+    """First at 10,000, then every 4: 101 of 10,400 steps."""
+    spaces = {"observation_space": Box(-1, 1, (4,)), "action_space": Discrete(2)}
+    # One update is due 4 steps after the memory's least size, and after every 4 further ones.
+    replay = ["algorithm.replay.min_size_steps=9996", "algorithm.replay.samples_per_insert=2"]
+    agent = agent_of("actors.unroll_length_steps=4", "learner.batch_size=8", *replay, config="dqn", **spaces)
+    seen = {}
+    for step in range(10_401):
+        agent.act(ZEROS)
+        agent.observe(1.0, False)
+        seen[agent.updates] = min(seen.get(agent.updates, step), step)
+    assert agent.updates == 101
+    assert [seen[1], seen[2], seen[101]] == [10_000, 10_004, 10_400]
+
+
+@pytest.mark.row("G20")
+def test_updates_by_hand(agent_of, cartpole):
+    agent = agent_of(*PPO, automatic=False, environment=cartpole)
+    with pytest.raises(DistrlError, match=r"^act: as many unrolls wait as memory.queue_batches allows; call update$"):
+        play(agent, cartpole, 1_000)
+    assert agent.updates == 0
+    assert agent.update()["finite"] == 1.0
+    assert agent.updates > 0
+
+
+def test_the_error_that_ends_the_training_is_raised_where_the_agent_is(agent_of, cartpole):
+    with pytest.raises(DistrlError, match=r"learner.init_from: .*nowhere does not exist; name a run"):
+        agent_of("learner.init_from=nowhere", environment=cartpole)
+
+
+def test_ctrl_c_while_the_learner_works_leaves_an_agent_that_can_be_used(agent_of, cartpole, monkeypatch):
+    agent = agent_of(*PPO, environment=cartpole)
+    turns = agent._training._turns
+    acquire = turns._acts.acquire
+    interrupted = iter([True])
+
+    def interrupt():
+        if next(interrupted, False):
+            raise KeyboardInterrupt
+        acquire()
+
+    monkeypatch.setattr(turns._acts, "acquire", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        play(agent, cartpole, 100)
+    agent.reset()
+    play(agent, cartpole, 100)
+    assert agent.close().exit_code == 0
