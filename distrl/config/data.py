@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, field_validator,
 
 from distrl.config.algorithms import AlgorithmSection
 from distrl.config.environment import EnvironmentConfig
+from distrl.config.replay import ReplayParameters
 from distrl.config.section import Section
 
 DATA_FILE = "data.json"
@@ -119,10 +120,11 @@ DataSets = Annotated[tuple[DataSetConfig, ...], BeforeValidator(_named)]
 class DataConfig(Section):
     """Recorded episodes that the run learns from, in place of actors or beside them: by default all are in memory.
 
-    A replay memory takes them in before the first update: its `capacity_steps`, `min_size_steps`, `samples_per_insert`
-    and `checkpoint` do not count, nor do more `actors.environments` than the data fills. Checkpoints have the
-    priorities of its items, without `share`. Environment steps of such a run are recorded steps that updates have used.
-    With `share` they are the actors', whose steps have a memory of their own, and all of the data stays in memory.
+    A replay memory takes them in before the first update: its size follows from the data, so `capacity_steps`,
+    `min_size_steps`, `samples_per_insert` and `checkpoint` of `algorithm.replay` do not count, nor do more
+    `actors.environments` than the data fills. Checkpoints have the priorities of its items. Environment steps of such a
+    run are recorded steps that updates have used. With `share` they are the actors', whose steps have a memory of their
+    own, with all settings, and all of the data stays in memory.
     """
 
     sets: DataSets = ()
@@ -162,6 +164,10 @@ class DataConfig(Section):
                 "acts; set share, or stop.updates"
             )
         return self
+
+    def live(self, replay: ReplayParameters | None) -> ReplayParameters | None:
+        """Return the settings of the replay memory of actors' steps; None if there is none, as nothing acts."""
+        return None if self.replaces_actors else replay
 
     def items_beside(self, live: int) -> int:
         """Return the number of recorded items in a batch with so many of actors, by `share`; 0 without it.

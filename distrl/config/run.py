@@ -18,6 +18,7 @@ from distrl.config.learner import LearnerConfig
 from distrl.config.memory import MemoryConfig
 from distrl.config.network import NetworkParameters
 from distrl.config.recording import RecordingConfig
+from distrl.config.replay import ReplayParameters
 from distrl.config.section import Section
 from distrl.config.stop import StopConfig
 from distrl.config.tensorboard import TensorBoardConfig
@@ -102,15 +103,20 @@ class RunConfig(Section):
         return range(1) if replay is None else replay.item.state_rows(self.actors.unroll_length_steps)
 
     @property
+    def live_replay(self) -> ReplayParameters | None:
+        """Settings of the replay memory that actors' unrolls come into; None if there is none."""
+        return self.data.live(self.algorithm.replay_parameters)
+
+    @property
     def heat_up_steps(self) -> int:
         """Environment steps that a replay memory must hold before there is an update; 0 without one."""
-        replay = self.algorithm.replay_parameters
+        replay = self.live_replay
         return 0 if replay is None else replay.min_size_steps
 
     @property
     def _first_update_steps(self) -> int:
         """Environment steps before the first update of a replay memory; 0 without one."""
-        replay = self.algorithm.replay_parameters
+        replay = self.live_replay
         return 0 if replay is None else replay.steps_before_update(self.batch_size, self.actors.unroll_length_steps)
 
     @property
@@ -174,9 +180,9 @@ class RunConfig(Section):
             # The defaults of distrl's own algorithms fit them.
             where = "exploration" if self.exploration is not None else "algorithm.declared.exploration"
             check_exploration(self.exploring, where, algorithm.name, algorithm.learns_from)
-        if algorithm.replay_parameters is not None:
+        if (replay := self.live_replay) is not None:
             unroll_steps = actors.unroll_length_steps * actors.environments
-            algorithm.replay_parameters.check_capacity(max(actors.count, 1), unroll_steps)
+            replay.check_capacity(max(actors.count, 1), unroll_steps)
         if algorithm.ships == "gradients":
             self.tensorboard.check_gradient_actors(algorithm.name)
 

@@ -5,9 +5,10 @@ import glob
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -15,13 +16,14 @@ from gymnasium import Space
 from gymnasium.envs.registration import EnvSpec
 
 from distrl.data.episodes import DataError, Episode, Lengths, TakenError, Unchanged
-from distrl.errors import DistrlError, MissingExtraError, one_line, require
+from distrl.errors import ConfigError, DistrlError, MissingExtraError, one_line, require
 from distrl.files import read_small
-from distrl.memory_backend.private_directory import leave_private_directory, make_private_directory
+from distrl.memory_backend.private_directory import PREFIX, leave_private_directory, make_private_directory
 
 ENVIRONMENT = "distrl_environment"
 """Entry of the metadata that distrl adds: the id of the environment as distrl takes it."""
 _VERSION = re.compile(r"-v(\d+)")
+_RECORDER = "recorder.json"
 LOG_PROBABILITY = "behaviour_log_probability"
 """Entry of the infos that distrl adds: of the step's action."""
 AT_ONCE = 16
@@ -145,6 +147,40 @@ def _environment(metadata: Mapping[str, Any]) -> str | None:
     return None if spec is None else json.loads(spec).get("id")
 
 
+class Recorder(NamedTuple):
+    """A learner that records its training.
+
+    The kernel says of a recording whether its process has ended, if that was on this host. On a disk that hosts share,
+    it is a successor in the same run that knows.
+
+    Attributes:
+        launch: Token of the launch.
+        number: Number of the learner in it; successors have higher ones.
+    """
+
+    run_id: str
+    launch: str
+    number: int
+
+    def succeed(self, own: Path) -> None:
+        """Claim a recording's private directory, and remove those beside it of predecessors in the run.
+
+        Raises:
+            OSError: The disk does not take the claim.
+        """
+        (own / _RECORDER).write_text(json.dumps(self))
+        for claim in own.parent.glob(f"{PREFIX}*/{_RECORDER}"):
+            if self._succeeds(claim):
+                shutil.rmtree(claim.parent, ignore_errors=True)  # a stale host may hold files open
+
+    def _succeeds(self, claim: Path) -> bool:
+        try:
+            run_id, launch, number = json.loads(read_small(claim, links=False))
+            return bool(run_id == self.run_id and (launch != self.launch or number < self.number))
+        except (OSError, ValueError, TypeError, ConfigError):  # removed just now, or not distrl's
+            return False
+
+
 class MinariWriter:
     """See `EpisodeWriter`: a data set of Minari.
 
@@ -153,6 +189,7 @@ class MinariWriter:
             version, which Minari wants at its end, is of version 0.
         environment: Id of the environment.
         about: Further entries of the metadata: who acted, for example.
+        recorder: The learner that records; what its predecessors have left is removed.
 
     Raises:
         TakenError: There is one of that name.
@@ -167,6 +204,7 @@ class MinariWriter:
         observation_space: Space[Any],
         action_space: Space[Any],
         about: Mapping[str, Any],
+        recorder: Recorder | None = None,
     ) -> None:
         require("minari", "Minari, which writes data sets,", "data")
         import minari
@@ -197,6 +235,8 @@ class MinariWriter:
             self._hidden.mkdir(parents=True, exist_ok=True)
             # Each recording has its own, also of one name: a learner may be recording still when its successor begins.
             self._private = make_private_directory(self._hidden)
+            if recorder is not None:
+                recorder.succeed(self._private[0])
             self._new = self._private[0] / self.path.name
             (self._new / "data").mkdir(parents=True)
             # Lossless: Minari's default stores images as JPEG.

@@ -12,7 +12,7 @@ from gymnasium import Space
 
 from distrl.config.data import TABLES, DataConfig, DataSetConfig, absolute
 from distrl.data.episodes import DataError, Episode, Episodes, EpisodeWriter, Lengths, Part, Spaces, best
-from distrl.data.minari_sets import MinariEpisodes, MinariWriter, no_data_set, path_of
+from distrl.data.minari_sets import MinariEpisodes, MinariWriter, Recorder, no_data_set, path_of
 from distrl.data.tables import TableEpisodes, TableWriter
 from distrl.environments import spaces
 from distrl.types import ArraySpec, EnvSpec
@@ -41,12 +41,17 @@ def opened(config: DataSetConfig, own: Spaces) -> Episodes:
 
 
 def new_set(
-    name: str, environment: str, observation_space: Space[Any], action_space: Space[Any], about: Mapping[str, Any]
+    name: str,
+    environment: str,
+    observation_space: Space[Any],
+    action_space: Space[Any],
+    about: Mapping[str, Any],
+    recorder: Recorder | None = None,
 ) -> EpisodeWriter:
     """Begin a data set of Minari, or a table; see `MinariWriter` and `TableWriter`."""
     if name.endswith(TABLES):
         return TableWriter(Path(absolute(name)), observation_space, action_space)
-    return MinariWriter(name, environment, observation_space, action_space, about)
+    return MinariWriter(name, environment, observation_space, action_space, about, recorder)
 
 
 def all_opened(config: DataConfig, environment: str, own: Spaces) -> Episodes:

@@ -20,6 +20,7 @@ from distrl.environments.gym_adapter import Made
 from distrl.environments.vector import VectorEnvironment
 from distrl.environments.vectors.vectorizations import make_vector
 from distrl.errors import ConfigError, EnvironmentFailedError
+from distrl.learner.replay_set_up import filled_with_data
 from distrl.types import PRIORITIES, Array, ArraySpec, EnvSpec, Unroll
 
 
@@ -154,15 +155,7 @@ class Playing:
     @property
     def with_replay(self) -> RunConfig:
         """The configuration with that memory, and as many environments as there are rows."""
-        config = self._config
-        replay = config.algorithm.replay_parameters
-        assert replay is not None
-        return config.model_copy(
-            update={
-                "actors": config.actors.model_copy(update={"environments": self.blocks.rows}),
-                "algorithm": config.algorithm.with_replay(replay.model_copy(update=self.replay)),
-            }
-        )
+        return filled_with_data(self._config, self.blocks.rows, self.replay)
 
     def unrolls(self, recurrent_state: Mapping[str, ArraySpec]) -> Iterator[Unroll]:
         """Yield the unrolls of one round, from the first row of the data on.

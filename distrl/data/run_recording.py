@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from distrl.config import RunConfig
 from distrl.config.exploration import tells_probabilities
 from distrl.data.episodes import DataError, EpisodeWriter, TakenError
+from distrl.data.minari_sets import Recorder
 from distrl.data.opening import new_set
 from distrl.data.playing import spaces_of
 from distrl.data.unroll_episodes import UnrollEpisodes
@@ -26,11 +27,12 @@ MOST_WAITING = 16
 """Where so many unrolls wait to be recorded, further ones are left out: the learner waits for none."""
 
 
-def begun(config: RunConfig, spec: EnvSpec) -> tuple[UnrollEpisodes, EpisodeWriter]:
+def begun(config: RunConfig, spec: EnvSpec, recorder: Recorder | None = None) -> tuple[UnrollEpisodes, EpisodeWriter]:
     """Begin the data set of `recording.name`.
 
     Args:
         spec: Of the run's unrolls.
+        recorder: The learner that records; None: none does, as before the launch.
 
     Raises:
         ConfigError: The unrolls do not hold what the environment has shown, or it cannot be made.
@@ -49,7 +51,7 @@ def begun(config: RunConfig, spec: EnvSpec) -> tuple[UnrollEpisodes, EpisodeWrit
     own = spaces_of(config.environment)
     episodes = UnrollEpisodes(spec, own)
     about = {"algorithm_name": config.algorithm.name, "description": "recorded by distrl during a training"}
-    return episodes, new_set(name, config.environment.id, own.observation, own.action, about)
+    return episodes, new_set(name, config.environment.id, own.observation, own.action, about, recorder)
 
 
 class RunRecording(Attendant):
@@ -60,13 +62,13 @@ class RunRecording(Attendant):
     Args:
         spec: Of the run's unrolls.
         notice: Called with one line at its end, on any thread.
-        is_successor: Whether another learner of this launch came before, which may have completed the data set.
+        recorder: The learner. Others of this launch that came before may have completed the data set.
     """
 
     def __init__(
-        self, config: RunConfig, spec: EnvSpec, notice: Callable[[str], None], *, is_successor: bool = False
+        self, config: RunConfig, spec: EnvSpec, notice: Callable[[str], None], recorder: Recorder | None = None
     ) -> None:
-        self._config, self._spec, self._notice, self._is_successor = config, spec, notice, is_successor
+        self._config, self._spec, self._notice, self._recorder = config, spec, notice, recorder
         self._steps_left, self._recorded, self._left_out = config.recording.most_steps, 0, 0
         exploring = config.exploring
         self._knows_probabilities = exploring is None or tells_probabilities(exploring)
@@ -76,9 +78,10 @@ class RunRecording(Attendant):
 
     def begin(self) -> None:
         try:
-            self._begun = begun(self._config, self._spec)
+            self._begun = begun(self._config, self._spec, self._recorder)
         except Exception as error:  # of the environment, of Minari: none of them is the training's
-            if not (self._is_successor and isinstance(error, TakenError)):  # the launch has made sure of the name
+            succeeds = self._recorder is not None and self._recorder.number > 1
+            if not (succeeds and isinstance(error, TakenError)):  # the launch has made sure of the name
                 self._notice(f"nothing is recorded: {one_line(error)}")
             return
         if not self._config.deterministic:
@@ -166,5 +169,6 @@ def recording(
     """Return what takes the learner's unrolls, and its attendant: none, if nothing is to be recorded."""
     if parts.config.recording.name is None:
         return lambda _items: None, []
-    made = RunRecording(parts.config, parts.spec, notice, is_successor=parts.backend.fence.number > 1)
+    recorder = Recorder(parts.state.run_id, parts.backend.launch, parts.backend.fence.number)
+    made = RunRecording(parts.config, parts.spec, notice, recorder)
     return made.take, [made]

@@ -5,8 +5,9 @@
             <group>.npz             arrays by name, one file per group (main.online, main.optimizer, ...); no pickle
             meta.json               counters and schedules: everything that is not an array
             manifest.json           schema version, step, library versions, size and sha256 of every other file, and of
-                                    the replay memory
+                                    the replay memories
         replay-000000001200.npz     the replay memory as of that step, if it is saved; the newest alone is kept
+        replay-000000001200-data.npz    likewise, how recorded items are drawn
         best                        the name of the best checkpoint, one line
         writer                      with a data store: the run, and its claim there; written by the thread that stores
 
@@ -36,6 +37,8 @@ SCHEMA_VERSION = 1
 ACTING = "main.online"
 """The group of a learner's checkpoint with the weights that it publishes."""
 WRITER = "writer"
+REPLAY, RECORDED_REPLAY = REPLAYS = "replay", "replay-data"
+"""A checkpoint's replay memories, by their names in its manifest: of actors' steps, and of recorded ones."""
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 
 _GROUP = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
@@ -80,7 +83,7 @@ def save(
     *,
     keep: int,
     best: bool = False,
-    replay: "Recorded | None" = None,
+    replays: "Mapping[str, Recorded] | None" = None,
 ) -> Path:
     """Write one checkpoint, then remove all but the newest `keep` and the best.
 
@@ -92,7 +95,7 @@ def save(
         meta: Values that JSON can hold.
         keep: Number of newest checkpoints to keep, at least 1.
         best: Mark this checkpoint as the best; it is kept until another one is marked.
-        replay: What `save_replay` returned of the same step.
+        replays: What `save_replay` returned of the same step, by the memory's name.
 
     Returns:
         The checkpoint's directory.
@@ -107,7 +110,7 @@ def save(
         raise ValueError(f"a group's name is lower-case words joined by dots, got {bad[0]!r}")
     files = {f"{group}.npz": npz.encode(named) for group, named in arrays.items()}
     files["meta.json"] = _json(dict(meta))
-    manifest = _manifest(step, files) | ({} if replay is None else {"replay": replay.__dict__})
+    manifest = _manifest(step, files) | {memory: saved.__dict__ for memory, saved in (replays or {}).items()}
     files["manifest.json"] = _json(manifest)
     directory.mkdir(parents=True, exist_ok=True)
     atomic.remove_temporaries(directory, spare=WRITER)
@@ -119,32 +122,38 @@ def save(
     return path
 
 
-def replay_path(path: Path) -> Path:
-    """Return the file with the replay memory of a checkpoint."""
-    return path.with_name(f"replay-{step_of(path):012d}.npz")
+def replay_path(path: Path, memory: str = REPLAY) -> Path:
+    """Return the file with a replay memory of a checkpoint."""
+    return path.with_name(f"{REPLAY}-{step_of(path):012d}{memory.removeprefix(REPLAY)}.npz")
 
 
-def save_replay(directory: Path, step: int, arrays: Mapping[str, Array]) -> Recorded:
-    """Write the replay memory of a checkpoint that is yet to be written; return what its manifest must have of it."""
+def replay_paths(path: Path) -> dict[str, Path]:
+    """Return the files that may have replay memories of a checkpoint, by the memories' names."""
+    return {memory: replay_path(path, memory) for memory in REPLAYS}
+
+
+def save_replay(directory: Path, step: int, arrays: Mapping[str, Array], memory: str = REPLAY) -> Recorded:
+    """Write a replay memory of a checkpoint that is yet to be written; return what its manifest must have of it."""
     directory.mkdir(parents=True, exist_ok=True)
-    with atomic.file(replay_path(directory / f"ckpt-{step:012d}")) as file:
+    with atomic.file(replay_path(directory / f"ckpt-{step:012d}", memory)) as file:
         hashed = _Hashed(file)
         npz.write(hashed, arrays)
     return Recorded(hashed.bytes, hashed.hash.hexdigest())
 
 
 @contextmanager
-def opened_replay(path: Path) -> Iterator[BufferedReader]:
-    """Open the replay memory of a checkpoint, and check every byte of it.
+def opened_replay(path: Path, memory: str = REPLAY) -> Iterator[BufferedReader]:
+    """Open a replay memory of a checkpoint, and check every byte of it.
 
     Args:
         path: The checkpoint's directory.
+        memory: The memory's name.
 
     Raises:
         FileNotFoundError: There is none.
         CheckpointError: It is not the one that the checkpoint's manifest names, or cannot be read.
     """
-    file_path = replay_path(path)
+    file_path = replay_path(path, memory)
     try:
         file = open_regular(file_path, links=False)
     except FileNotFoundError:
@@ -152,20 +161,20 @@ def opened_replay(path: Path) -> Iterator[BufferedReader]:
     except OSError as error:
         raise CheckpointError(f"{file_path}: {error.strerror}") from error
     with file:
-        if not is_recorded(read_manifest(path), hashlib.file_digest(file, "sha256").hexdigest()):
+        if not is_recorded(read_manifest(path), hashlib.file_digest(file, "sha256").hexdigest(), memory):
             raise CheckpointError(f"{file_path} is not the one that the checkpoint's manifest names")
         file.seek(0)
         yield file
 
 
-def names_replay(manifest: Mapping[str, Any]) -> bool:
+def names_replay(manifest: Mapping[str, Any], memory: str = REPLAY) -> bool:
     """Whether a manifest names a replay memory; those of earlier versions do not, even if there is one."""
-    return "replay" in manifest
+    return memory in manifest
 
 
-def is_recorded(manifest: Mapping[str, Any], sha256: str) -> bool:
+def is_recorded(manifest: Mapping[str, Any], sha256: str, memory: str = REPLAY) -> bool:
     """Whether a manifest names a replay memory of this hash."""
-    found = manifest.get("replay")
+    found = manifest.get(memory)
     return isinstance(found, dict) and found.get("sha256") == sha256
 
 

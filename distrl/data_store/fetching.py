@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from distrl.data_store import atomic, checkpoints
-from distrl.data_store.stored_run import FOLDER, REPLAY, CheckpointPosition, Listing, StoredRun
+from distrl.data_store.stored_run import FOLDER, REPLAY_FILES, CheckpointPosition, Listing, StoredRun
 from distrl.errors import CheckpointError
 from distrl.files import read_small
 
@@ -140,12 +140,12 @@ def fetch_checkpoint(
     """Fetch one checkpoint into a folder of checkpoints, which has none of its step; return its directory.
 
     Args:
-        groups: Fetch only these and what is no array; None: all, without the replay memory.
+        groups: Fetch only these and what is no array; None: all, without the replay memories.
 
     Raises:
         CheckpointError: It is not valid, or is gone.
     """
-    place = _fetch(run, position, run.look(), folder, report, groups, without={REPLAY})
+    place = _fetch(run, position, run.look(), folder, report, groups, without=REPLAY_FILES)
     path = folder / place.name
     place.rename(path)
     shutil.rmtree(folder / _PLACE)
@@ -172,20 +172,30 @@ def _fetch(
     progress = _Progress(f"fetching checkpoint {position.name}", sum(sizes.values()), report)
     try:
         for name, size_bytes in sizes.items():
-            if not _CHECKPOINT_FILE.fullmatch(name):
+            if name not in REPLAY_FILES and not _CHECKPOINT_FILE.fullmatch(name):
                 continue
-            path = checkpoints.replay_path(place) if name == REPLAY else place / name
+            path = checkpoints.replay_path(place, REPLAY_FILES[name]) if name in REPLAY_FILES else place / name
             _fetch_file(run, f"{run.run_id}/{FOLDER}/{position.name}/{name}", size_bytes, path, progress)
         checkpoints.load(place, groups)
-        if REPLAY in sizes and not checkpoints.names_replay(checkpoints.read_manifest(place)):
-            checkpoints.replay_path(place).unlink()
-            report(f"checkpoint {position.name}: its replay memory is left out; an earlier version saved it unverified")
-        with suppress(FileNotFoundError), checkpoints.opened_replay(place):
-            pass
+        for memory, path in checkpoints.replay_paths(place).items():
+            _check_replay(place, memory, path, lambda why: report(f"checkpoint {position.name}: {why}"))
     except BaseException:
         shutil.rmtree(folder / _PLACE, ignore_errors=True)
         raise
     return place
+
+
+def _check_replay(place: Path, memory: str, path: Path, report: Report) -> None:
+    """Check a replay memory that has been fetched; remove it if the checkpoint's manifest does not name it.
+
+    Raises:
+        CheckpointError: It is not the one that the manifest names.
+    """
+    if path.exists() and not checkpoints.names_replay(checkpoints.read_manifest(place), memory):
+        path.unlink()
+        report("its replay memory is left out; an earlier version saved it unverified")
+    with suppress(FileNotFoundError), checkpoints.opened_replay(place, memory):
+        pass
 
 
 def _fetch_file(run: StoredRun, name: str, size_bytes: int, path: Path, progress: "_Progress") -> None:
@@ -207,8 +217,7 @@ def _settle(
         folder.rename(_free(run_dir, f"{FOLDER}.of-writer-{0 if own is None else own.writer}"))
         folder.mkdir()
         fetched.rename(folder / _PLACE)
-    replay = checkpoints.replay_path(place)
-    if replay.exists():
+    for replay in filter(Path.exists, checkpoints.replay_paths(place).values()):
         replay.rename(folder / replay.name)
     place.rename(folder / place.name)
     shutil.rmtree(folder / _PLACE)

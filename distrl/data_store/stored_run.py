@@ -6,7 +6,7 @@
             writer-000002                   claim of the second learner: its launch, and the checkpoint it goes on from
             000002-000000001200/            a checkpoint: number of its writer, step
                 <group>.npz, meta.json      as in the run's directory
-                replay.npz                  the replay memory, where checkpoints hold it
+                replay.npz, replay-data.npz the replay memories, where checkpoints hold them
                 manifest.json               written last: without it there is no checkpoint
             best                            name of the best checkpoint
         policy/, config.yaml, metrics.csv, logs/, ...
@@ -29,13 +29,13 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from distrl.data_store.checkpoints import is_recorded, names_replay, read_manifest
+from distrl.data_store.checkpoints import REPLAYS, is_recorded, names_replay, read_manifest
 from distrl.data_store.objects import Objects
 from distrl.errors import CheckpointError, FencedError, StoreError
 from distrl.files import open_regular
 
 FOLDER = "checkpoints"
-REPLAY = "replay.npz"
+REPLAY_FILES = {f"{memory}.npz": memory for memory in REPLAYS}
 _MANIFEST = "manifest.json"
 _BEST = "best"
 _LEAST_KEPT = 2
@@ -230,12 +230,12 @@ class Writer:
             raise _fenced(run, number)
         return cls(run, number)
 
-    def store(self, path: Path, step: int, replay: Path | None, *, best: bool, keep: int) -> None:
+    def store(self, path: Path, step: int, replays: Mapping[str, Path], *, best: bool, keep: int) -> None:
         """Store a checkpoint of the run's directory, then remove all but the newest `keep` and the best.
 
         Args:
             path: Its directory; read while it exists, so that later ones may replace it meanwhile.
-            replay: The file of its replay memory, if checkpoints hold it; it is stored if the manifest names one.
+            replays: The files of its replay memories by name; those are stored that the manifest names.
             best: Mark it as the best.
 
         Raises:
@@ -248,15 +248,19 @@ class Writer:
         with ExitStack() as opened:
             manifest = opened.enter_context(open_regular(path / _MANIFEST, links=False)).read()
             files = {name: opened.enter_context(open_regular(path / name, links=False)) for name in _named_files(path)}
-            memory = None if replay is None else opened.enter_context(open_regular(replay, links=False))
+            memories = {
+                name: opened.enter_context(open_regular(replay, links=False))
+                for name, replay in replays.items()
+                if names_replay(json.loads(manifest), name)
+            }
             for name, file in files.items():
                 self.run.objects.put(f"{folder}/{name}", _checked(path, name, file.read(), manifest))
-            if memory is not None and names_replay(json.loads(manifest)):
+            for name, memory in memories.items():
                 # Read twice, so that what is stored is what was checked: `put_stream` may read in any way.
-                if not is_recorded(json.loads(manifest), file_digest(memory, "sha256").hexdigest()):
-                    raise CheckpointError(f"{replay} is not as the manifest of {path.name} says")
+                if not is_recorded(json.loads(manifest), file_digest(memory, "sha256").hexdigest(), name):
+                    raise CheckpointError(f"{replays[name]} is not as the manifest of {path.name} says")
                 memory.seek(0)
-                self.run.objects.put_stream(f"{folder}/{REPLAY}", memory)
+                self.run.objects.put_stream(f"{folder}/{name}.npz", memory)
             self.require_own()
             self.run.objects.put(f"{folder}/{_MANIFEST}", manifest)
         self._tidy(CheckpointPosition(self.number, step), best=best, keep=keep)

@@ -62,8 +62,7 @@ def check(
     making_s = config.making_timeout_s
     mask, filmed = config.network.action_mask, config.evaluation.films.used
     spec = probe(config.environment, action_mask=mask, making_s=making_s, filmed=filmed, report=report)
-    loaded, data_note = fitted(loaded, spec)
-    config = loaded.config
+    sized, data_note = fitted(config, spec)
     config.algorithm.check_actions(spec)
     if (replay := config.algorithm.replay_parameters) is not None:
         replay.check_spec(spec)
@@ -76,8 +75,8 @@ def check(
     notes = (
         data_note,
         oversubscription_warning(config),
-        replay_note(config, spec),
-        publication_note(config, spec),
+        replay_note(sized, spec),
+        publication_note(sized, spec),
         unused_mask_note(config, spec),
     )
     return Checked(loaded, spec, tuple(filter(None, notes)))

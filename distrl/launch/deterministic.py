@@ -146,7 +146,7 @@ def run_deterministic(
     with _Closing(notice) as cleanup:
         acts = acts or OneActor()
         of_actor = partial(acts.batches, parts, bundle, stop, notice, cleanup)
-        batches, own = with_data(parts, of_actor, stop) if config.data.sets else of_actor()
+        parts, batches, own = with_data(parts, of_actor, stop) if config.data.sets else (parts, *of_actor())
         if config.evaluation.every_env_steps is not None:
             # Environments and a policy of its own, so that it changes nothing of the training.
             apart = VectorEnvironment(config.environment, config.evaluation.environments_used)

@@ -5,34 +5,29 @@ from typing import Any
 
 from distrl.child import Parent, answer_of
 from distrl.config import RunConfig
-from distrl.config.load import LoadedConfig
+from distrl.learner.replay_set_up import filled_with_data
 from distrl.types import EnvSpec
 
 MEASURE_S = 1_800.0
 """Longest time to open the data; all rewards are read for `data.sets.best`."""
 
 
-def fitted(loaded: LoadedConfig, spec: EnvSpec) -> tuple[LoadedConfig, str | None]:
-    """Return the configuration with a replay memory that holds the run's data, and a line on these; or as it is.
+def fitted(config: RunConfig, spec: EnvSpec) -> tuple[RunConfig, str | None]:
+    """Return the configuration of a memory that the learner fills with the run's data, and a line on the data.
+
+    If the run has no data, or a memory of actors' steps too, it is the configuration as it is.
 
     Raises:
         ConfigError: A data set cannot be read, or does not fit the environment or the run.
     """
-    config = loaded.config
     if not config.data.sets:
-        return loaded, None
+        return config, None
     names = ", ".join(each.name for each in config.data.sets)
     found = _answer("measure", config, spec, f"data set {names}")
     note = f"data: {found['episodes']:,} episodes, {found['steps']:,} steps of {names}"
     if found["memory_steps"] is not None:
         note += f", {found['replay']['capacity_steps']:,} of them in memory at a time"
-    if not config.learns_from_data:  # the settings are of the actors and their memory
-        return loaded, note
-    section, replay = config.algorithm.model_dump(mode="json", exclude_unset=True), found["replay"]
-    section["replay"] = {**section.get("replay", {}), **replay}
-    # In one column for each row: a preset's many rows would be empty where there are few episodes.
-    loaded = loaded.with_values({"actors": {"environments": found["rows"]}}, "data")
-    return loaded.with_algorithm(section, {f"algorithm.replay.{name}": "data" for name in replay}), note
+    return filled_with_data(config, found["rows"], found["replay"]) if config.learns_from_data else config, note
 
 
 def check_recording(config: RunConfig, spec: EnvSpec, *, new: bool) -> None:

@@ -398,7 +398,7 @@ def _set_aside(run_dir: Path, chosen: Path, env_steps: int, options: str) -> str
     later = [path for path in newest_first(checkpoints) if step_of(path) > step]
     if not later:
         return None
-    moved = [path for updates, path in saved_replays(checkpoints).items() if updates > step] + later
+    moved = [path for updates, path in saved_replays(checkpoints) if updates > step] + later
     kept = kept_best(policy)
     if kept is not None and kept.env_steps > env_steps:
         moved.append(policy / BEST_FILE)
@@ -426,7 +426,7 @@ def _branch(run_dir: Path, chosen: Path, env_steps: int) -> str:
     _copy(source / "metrics.csv", run_dir / "metrics.csv")
     if best is not None and best.env_steps <= env_steps:
         _copy(source / "policy" / BEST_FILE, run_dir / "policy" / BEST_FILE)
-    if (replay := saved_replays(chosen.parent).get(step_of(chosen))) is not None:
+    for replay in (path for updates, path in saved_replays(chosen.parent) if updates == step_of(chosen)):
         _copy(replay, checkpoints / replay.name)
     copied = checkpoints / chosen.name.removesuffix(".replaced")
     names = (*read_manifest(chosen)["files"], "manifest.json")

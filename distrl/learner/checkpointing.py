@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 
 from distrl.algorithms.algorithm import Networks
 from distrl.config import RunConfig
@@ -28,7 +29,7 @@ class Checkpointer:
 
     Args:
         directory: The directory checkpoints/ of the run.
-        replay: The memory that belongs to checkpoints; None: none does.
+        replays: The memories that belong to checkpoints, by name.
         saved: Whether the newest checkpoint in `directory` holds `state`.
 
     Attributes:
@@ -43,13 +44,13 @@ class Checkpointer:
         networks: Networks,
         state: LearnerState,
         *,
-        replay: Replay | None = None,
+        replays: Mapping[str, Replay] = MappingProxyType({}),
         saved: bool = True,
     ) -> None:
         self.wanted: int | None = None
         self.saved_at = time.monotonic()
         self._config, self._directory = config.checkpoint, directory
-        self._networks, self._state, self._replay = networks, state, replay
+        self._networks, self._state, self._replays = networks, state, replays
         self._by_evaluation = config.evaluation.every_env_steps is not None
         # Updates of the newest checkpoint that is complete or being written; -1: none.
         self._held = state.updates if saved and state.updates else -1
@@ -89,14 +90,14 @@ class Checkpointer:
     def begin(self, and_then: Callable[[], None] = lambda: None) -> None:
         """Copy everything and begin to write; `finish` returns the result.
 
-        The checkpoint becomes the best if no saved one had as high a mean return or evaluation. A replay memory is too
-        large to copy and is written before this returns.
+        The checkpoint becomes the best if no saved one had as high a mean return or evaluation. Replay memories are too
+        large to copy and are written before this returns.
 
         Args:
             and_then: Called by the writing thread once the checkpoint is complete; may raise OSError.
 
         Raises:
-            OSError: The replay memory cannot be written.
+            OSError: A replay memory cannot be written.
         """
         assert self._writing is None  # one at a time
         state, saved = self._state, (self.saved_at, self._held)
@@ -113,8 +114,8 @@ class Checkpointer:
         def write() -> int:
             if self._abandoned:
                 return updates
-            save(self._directory, updates, arrays, meta, keep=keep, best=best, replay=recorded)
-            if self._replay is not None:
+            save(self._directory, updates, arrays, meta, keep=keep, best=best, replays=saved_replays)
+            if saved_replays:
                 remove_older(self._directory, updates)
             if not self._abandoned:
                 and_then()
@@ -123,14 +124,16 @@ class Checkpointer:
         self._undo = undo
         self.saved_at, self._held = time.monotonic(), updates
         try:
-            recorded = None if self._replay is None else save_replay(self._directory, self._replay, state)
+            saved_replays = {
+                name: save_replay(self._directory, replay, state, name) for name, replay in self._replays.items()
+            }
         except OSError:
             self._failed()
             raise
         self._writing = _written(write) if self._thread is None else self._thread.submit(write)
 
     def save_in(self, directory: Path) -> None:
-        """Write one more checkpoint, to another directory and without the replay memory.
+        """Write one more checkpoint, to another directory and without replay memories.
 
         Raises:
             OSError: It cannot be written there either.

@@ -200,10 +200,10 @@ class Mirror:
                 self._stored[path.name] = manifest
 
     def _store_checkpoint(self, writer: Writer, path: Path, *, is_best: bool) -> None:
-        replay = checkpoints.replay_path(path)
+        replays = {name: file for name, file in checkpoints.replay_paths(path).items() if file.exists()}
         try:
             manifest = read_regular(path / "manifest.json", MOST_BYTES, links=False)
-            writer.store(path, step_of(path), replay if replay.exists() else None, best=is_best, keep=self._keep)
+            writer.store(path, step_of(path), replays, best=is_best, keep=self._keep)
         except FileNotFoundError:  # removed meanwhile: a later request stores its successor
             self.request()
         except CheckpointError as error:

@@ -69,6 +69,10 @@ class Origin:
     saved: bool = True
     note: str | None = None
 
+    def noting(self, note: str | None) -> "Origin":
+        """Return it with one more message; None: there is none."""
+        return self if note is None else replace(self, note="; it ".join(filter(None, (self.note, note))))
+
 
 def find_origin(place: Place, networks: Networks, run_id: str, backend: Backend) -> Origin:
     """Set `networks` to the newest available state of the run, and return its origin.

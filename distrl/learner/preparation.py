@@ -1,7 +1,7 @@
 """Preparation of a learner: it builds or restores the networks, takes over the run and uploads the policy bundle."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 from distrl.algorithms import built, make_algorithm
 from distrl.algorithms.algorithm import Algorithm, Networks
 from distrl.config import RunConfig
+from distrl.data_store.checkpoints import RECORDED_REPLAY, REPLAY
 from distrl.learner.batches import Batches, Collected, StreamBatches
 from distrl.learner.checkpointing import Checkpointer
 from distrl.learner.feeding import feed_threads
@@ -21,7 +22,7 @@ from distrl.learner.policy_files import forget_best, kept_best, write_bundle
 from distrl.learner.prefetch import Ahead
 from distrl.learner.publisher import Publisher, StalenessBound, Tickets
 from distrl.learner.replay_batches import Arrivals, ReplayBatches
-from distrl.learner.replay_set_up import is_saved, make_replay, restore_replay, unroll_schema
+from distrl.learner.replay_set_up import begin_replay, is_saved, make_replay, only_saved, unroll_schema
 from distrl.learner.rounds import RoundBatches, Rounds
 from distrl.learner.state import LearnerState, better
 from distrl.learner.stop_conditions import StopConditions
@@ -53,10 +54,13 @@ class Parts:
     `Session` and `attendants` put them together.
 
     Attributes:
+        replay: The memory that actors' unrolls come into, or that of the data in a run without actors; None: no memory.
+        saved_replays: The memories that checkpoints hold, by name.
         failed_over: Whether Redis has failed over, and no learner has recovered from that.
         mirror: Stores checkpoints and policy in the data store; None without one.
         waits: Measures where the learner's time goes.
         conditions: When the training is over.
+        recorded: The memory of the data; None: the run has none, or it has not been made yet.
     """
 
     config: RunConfig
@@ -69,10 +73,12 @@ class Parts:
     staleness: StalenessBound
     bundle: PolicyBundle
     replay: Replay | None
+    saved_replays: Mapping[str, Replay]
     failed_over: bool
     mirror: Mirror | None
     waits: Waits
     conditions: StopConditions
+    recorded: Replay | None = None
 
     @property
     def state(self) -> LearnerState:
@@ -154,9 +160,9 @@ class Parts:
 
     def make_checkpointer(self) -> Checkpointer:
         """Make the writer of the run's checkpoints."""
-        replay = self.replay if is_saved(self.config) else None
         directory, saved = self.run_dir / "checkpoints", self.origin.saved
-        return Checkpointer(self.config, directory, self.networks, self.state, replay=replay, saved=saved)
+        replays = self.saved_replays
+        return Checkpointer(self.config, directory, self.networks, self.state, replays=replays, saved=saved)
 
     def make_publisher(self) -> Publisher:
         """Make the publisher on the connection of the learner's thread.
@@ -207,7 +213,7 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     stored = look_into_store(config.checkpoint, place, run_id)
     origin = find_origin(place if stored is None else stored.place, networks, run_id, backend)
     if stored is not None and stored.note is not None:
-        origin = replace(origin, note="; it ".join(filter(None, (f"has {stored.note}", origin.note))))
+        origin = replace(origin, note=f"has {stored.note}").noting(origin.note)
     state = origin.state
     state.begin_metrics(config.environment.metrics, config.environment.metric_rules)
     if config.evaluation.every_env_steps is not None:
@@ -217,17 +223,13 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     if config.learner.init_from is not None and not origin.resumed:
         taken = begin_with_named(networks, config.learner.init_from)
         log.info("the learner %s", taken)
-        origin = replace(origin, note="; it ".join(filter(None, (origin.note, taken))))
+        origin = origin.noting(taken)
     main = networks["main"]
     make = partial(make_replay, config, spec, main.online.recurrent_state, state.updates, algorithm.bootstrap)
-    replay = make()
-    if origin.resumed and origin.saved and replay is not None and is_saved(config):
-        unrestored = restore_replay(run_dir / "checkpoints", replay, state)
-        if unrestored is not None:
-            log.warning("the learner %s", unrestored)
-            origin = replace(origin, note="; it ".join(filter(None, (origin.note, unrestored))))
-            replay = None  # first, as there may not be room for two
-            replay = make()
+    saves = is_saved(config)
+    replay, unrestored = begin_replay(make, _with_memories(run_dir, origin) if saves else None, state)
+    origin = origin.noting(unrestored)
+    saved_replays = {REPLAY: replay} if replay is not None and saves else {}
     restore_evaluations(run_dir / "policy", state, backend.registry, origin)
     rewards = None if main.rewards is None else main.rewards.described()
     steps = config.actors.unroll_length_steps
@@ -242,9 +244,43 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     staleness = StalenessBound(config.algorithm.max_staleness_updates)
     mirror = None if stored is None else stored.mirror(config.checkpoint, backend.launch, _has_begun(state))
     return Parts(
-        *(config, spec, run_dir, algorithm, networks, origin, backend, staleness, bundle, replay, failed_over, mirror),
-        *(Waits(), StopConditions(config.stop, state)),
+        *(config, spec, run_dir, algorithm, networks, origin, backend, staleness, bundle, replay, saved_replays),
+        *(failed_over, mirror, Waits(), StopConditions(config.stop, state)),
     )
+
+
+def with_recorded_memory(parts: Parts, config: RunConfig) -> Parts:
+    """Return the parts with the memory of the data, which is empty, and with how a checkpoint's was drawn from.
+
+    Args:
+        config: The configuration with the settings of that memory.
+
+    Raises:
+        ConfigError: See `make_replay`.
+        CheckpointError: The checkpoint's was of other data.
+    """
+    state, recurrent_state = parts.state, parts.networks["main"].online.recurrent_state
+    arguments = config, parts.spec, recurrent_state, state.updates, parts.algorithm.bootstrap
+    folder, saved_replays = None, dict(parts.saved_replays)
+    parameters = config.algorithm.replay_parameters
+    assert parameters is not None  # as `DataConfig.check` says
+    if parameters.checkpoint:
+        folder = _with_memories(parts.run_dir, parts.origin)
+    name = RECORDED_REPLAY
+    if folder is not None and config.learns_from_data:
+        name = only_saved(folder, state.updates) or name  # earlier versions had one name for all
+    replay, unrestored = begin_replay(partial(make_replay, *arguments, recorded=True), folder, state, name)
+    assert replay is not None
+    if parameters.checkpoint:
+        saved_replays[RECORDED_REPLAY] = replay
+    counted = replay if parts.replay is None else parts.replay
+    origin = parts.origin.noting(unrestored)
+    return replace(parts, recorded=replay, replay=counted, saved_replays=saved_replays, origin=origin)
+
+
+def _with_memories(run_dir: Path, origin: Origin) -> Path | None:
+    """Return the checkpoints beside which the state's replay memories may be; published weights have none: None."""
+    return run_dir / "checkpoints" if origin.resumed and origin.saved else None
 
 
 def _has_begun(state: LearnerState) -> Callable[[], bool]:

@@ -1,14 +1,16 @@
-"""Set-up of a run's replay memory: whether it fits on this machine, and how it is saved and restored.
+"""Set-up of a run's replay memories: whether they fit on this machine, and how they are saved and restored.
 
-checkpoints/replay-000000001200.npz     the memory beside the checkpoint of that step; only the newest is kept
+checkpoints/replay-000000001200.npz         the memory beside the checkpoint of that step; only the newest is kept
+checkpoints/replay-000000001200-data.npz    likewise, how recorded items are drawn: the items are read again
 """
 
 import logging
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,7 +19,7 @@ from distrl.config.hindsight import ACHIEVED
 from distrl.config.replay import ReplayParameters
 from distrl.data_store import checkpoints as data_store
 from distrl.data_store import npz
-from distrl.data_store.checkpoints import Recorded
+from distrl.data_store.checkpoints import RECORDED_REPLAY, REPLAY, REPLAYS, Recorded
 from distrl.errors import CheckpointError, ConfigError, RejectedError
 from distrl.learner.state import LearnerState
 from distrl.replay.masks import BootstrapMasks
@@ -31,6 +33,11 @@ if TYPE_CHECKING:  # it brings Keras, and the command line imports this module
 log = logging.getLogger(__name__)
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
+_BEGINS = (
+    ("the replay memory begins empty", "begins with an empty replay memory"),
+    ("recorded items have equal priorities", "begins with equal priorities of recorded items"),
+)
+"""Without a saved memory: of actors' steps, and of recorded ones."""
 
 
 def unroll_schema(config: RunConfig, spec: EnvSpec, recurrent_state: Mapping[str, ArraySpec]) -> UnrollSchema:
@@ -47,25 +54,45 @@ def unroll_schema(config: RunConfig, spec: EnvSpec, recurrent_state: Mapping[str
     )
 
 
+def filled_with_data(config: RunConfig, rows: int, settings: Mapping[str, Any]) -> RunConfig:
+    """Return the configuration whose replay memory is that of the run's data.
+
+    Args:
+        rows: Environments of its unrolls.
+        settings: Those of `algorithm.replay` that follow from the data.
+    """
+    replay = config.algorithm.replay_parameters
+    assert replay is not None  # as `DataConfig.check` says
+    return config.model_copy(
+        update={
+            "actors": config.actors.model_copy(update={"environments": rows}),
+            "algorithm": config.algorithm.with_replay(replay.model_copy(update=settings)),
+        }
+    )
+
+
 def make_replay(
     config: RunConfig,
     spec: EnvSpec,
     recurrent_state: Mapping[str, ArraySpec],
     updates: int,
     bootstrap: "Bootstrap | None" = None,
+    *,
+    recorded: bool = False,
 ) -> Replay | None:
-    """Make the run's replay memory, empty; None if the algorithm learns from the stream.
+    """Make a replay memory, empty; None if the algorithm learns from the stream, or the run from data alone.
 
     Args:
         recurrent_state: The policy's recurrent state by name; empty for a feed-forward policy.
         updates: Updates at the start of the learner; with the seed they determine the random draws.
         bootstrap: The algorithm's ensemble, whose members get masks; None: none do.
+        recorded: Make that of recorded items, by the configuration of `Playing.with_replay`.
 
     Raises:
         ConfigError: There is not enough memory; or the environment has not what hindsight or the sampler needs, or
             hindsight does not find the function of its rewards.
     """
-    parameters = config.algorithm.replay_parameters
+    parameters = config.algorithm.replay_parameters if recorded else config.live_replay
     if parameters is None:
         return None
     parameters.check_spec(spec)
@@ -76,8 +103,7 @@ def make_replay(
     masks = None
     if bootstrap is not None:  # `updates` is no part of their seeds: items of a restored memory keep their masks
         masks = BootstrapMasks(*bootstrap, np.random.SeedSequence(config.seed, spawn_key=(5,)))
-    refills = config.learns_from_data
-    return Replay(parameters, schema, discount=discount, seeds=seeds, goal=goal, masks=masks, refills=refills)
+    return Replay(parameters, schema, discount=discount, seeds=seeds, goal=goal, masks=masks, refills=recorded)
 
 
 def check_memories(
@@ -173,33 +199,41 @@ def _size(count: int) -> str:
     return f"{amount:.0f} B" if unit == "B" else f"{amount:.1f} {unit}"
 
 
-def save_replay(checkpoints: Path, replay: Replay, state: LearnerState) -> Recorded:
-    """Write the memory of `state`, before its checkpoint; the previous one is needed until that is complete.
+def save_replay(checkpoints: Path, replay: Replay, state: LearnerState, memory: str = REPLAY) -> Recorded:
+    """Write a memory of `state`, before its checkpoint; the previous one is needed until that is complete.
 
     Returns:
         Size and hash, for the manifest of the checkpoint.
     """
     arrays = replay.state_arrays() | {"trained_steps": np.array(state.trained_steps, np.int64)}
-    return data_store.save_replay(checkpoints, state.updates, arrays)
+    return data_store.save_replay(checkpoints, state.updates, arrays, memory)
 
 
 def remove_older(checkpoints: Path, updates: int) -> None:
-    """Remove saved memories except that of the checkpoint of `updates`."""
-    newest = data_store.replay_path(_checkpoint(checkpoints, updates))
+    """Remove saved memories except those of the checkpoint of `updates`."""
+    newest = data_store.replay_paths(_checkpoint(checkpoints, updates)).values()
     for path in checkpoints.glob("replay-*.npz"):
-        if path != newest:
+        if path not in newest:
             path.unlink()
 
 
-def saved_replays(checkpoints: Path) -> dict[int, Path]:
-    """Return the saved memories by the updates of their checkpoints."""
-    found = [(path.stem.removeprefix("replay-"), path) for path in checkpoints.glob("replay-*.npz")]
-    return {int(updates): path for updates, path in found if updates.isdecimal()}
+def saved_replays(checkpoints: Path) -> list[tuple[int, Path]]:
+    """Return the saved memories, each with the updates of its checkpoint."""
+    suffixes = "|".join(re.escape(memory.removeprefix(REPLAY)) for memory in REPLAYS)
+    named = [(re.fullmatch(rf"replay-(\d+)({suffixes})", path.stem), path) for path in checkpoints.glob("replay-*.npz")]
+    return [(int(match[1]), path) for match, path in named if match]
+
+
+def only_saved(checkpoints: Path, updates: int) -> str | None:
+    """Return the name of the only memory that is beside the checkpoint of `updates`; None if there are none or more."""
+    paths = data_store.replay_paths(_checkpoint(checkpoints, updates)).items()
+    found = [memory for memory, path in paths if path.exists()]
+    return found[0] if len(found) == 1 else None
 
 
 def is_saved(config: RunConfig) -> bool:
-    """Return whether checkpoints hold the replay memory."""
-    parameters = config.algorithm.replay_parameters
+    """Return whether checkpoints hold the replay memory of actors' steps."""
+    parameters = config.live_replay
     if parameters is None:
         return False
     return config.deterministic if parameters.checkpoint is None else parameters.checkpoint
@@ -207,7 +241,7 @@ def is_saved(config: RunConfig) -> bool:
 
 def empty_replay_note(config: RunConfig, checkpoints: Path, updates: int) -> str | None:
     """Return a message if a run resumes from the checkpoint of `updates` with an empty replay memory; else None."""
-    if config.algorithm.replay_parameters is None or config.learns_from_data or not updates:
+    if config.live_replay is None or not updates:
         return None
     if not is_saved(config):
         why = "checkpoints do not hold it; algorithm.replay.checkpoint=true saves it from now on"
@@ -218,11 +252,35 @@ def empty_replay_note(config: RunConfig, checkpoints: Path, updates: int) -> str
     return f"the replay memory begins empty, and nothing is learned until it has filled again: {why}"
 
 
-def restore_replay(checkpoints: Path, replay: Replay, state: LearnerState) -> str | None:
-    """Restore the memory that was saved beside the checkpoint of `state`.
+def begin_replay(
+    make: Callable[[], Replay | None], checkpoints: Path | None, state: LearnerState, memory: str = REPLAY
+) -> tuple[Replay | None, str | None]:
+    """Make a memory and restore what was saved of it; return it with the message of `restore_replay`.
+
+    Args:
+        make: Makes it, empty.
+        checkpoints: Where it was saved; None: it was not.
+
+    Raises:
+        CheckpointError: See `restore_replay`.
+    """
+    replay = make()
+    if replay is None or checkpoints is None:
+        return replay, None
+    unrestored = restore_replay(checkpoints, replay, state, memory)
+    if unrestored is None:
+        return replay, None
+    log.warning("the learner %s", unrestored)
+    replay = None  # first, as there may not be room for two
+    return make(), unrestored
+
+
+def restore_replay(checkpoints: Path, replay: Replay, state: LearnerState, memory: str = REPLAY) -> str | None:
+    """Restore the memory of this name that was saved beside the checkpoint of `state`.
 
     The memory stays empty if none was saved, if the file is not the one that the checkpoint's manifest names, as after
-    a crash between the two or a damage, or if it holds what no unroll of this run may.
+    a crash between the two or a damage, or if it holds what no unroll of this run may. One of recorded items is filled
+    from the data in any case, and begins with equal priorities then.
 
     Returns:
         A message for operators, which completes a sentence about the learner, if there is a file that is not used.
@@ -230,14 +288,15 @@ def restore_replay(checkpoints: Path, replay: Replay, state: LearnerState) -> st
     Raises:
         CheckpointError: It belongs to a memory of another size, or to unrolls of other shapes or spaces.
     """
-    path = data_store.replay_path(_checkpoint(checkpoints, state.updates))
+    of = _checkpoint(checkpoints, state.updates)
+    path, begins = data_store.replay_path(of, memory), _BEGINS[memory == RECORDED_REPLAY]
     try:
-        with data_store.opened_replay(_checkpoint(checkpoints, state.updates)) as file, npz.opened(file) as arrays:
+        with data_store.opened_replay(of, memory) as file, npz.opened(file) as arrays:
             if int(arrays["trained_steps"]) != state.trained_steps:
                 raise ValueError("it is not of its checkpoint")
             replay.restore(arrays)
     except FileNotFoundError:
-        log.warning("no %s: the replay memory begins empty", path.name)
+        log.warning("no %s: %s", path.name, begins[0])
         return None
     except OtherMemoryError as error:
         raise CheckpointError(f"{path}: {error}") from error
@@ -251,7 +310,7 @@ def restore_replay(checkpoints: Path, replay: Replay, state: LearnerState) -> st
         ArithmeticError,
         RecursionError,
     ) as error:
-        return f"begins with an empty replay memory: {' '.join(str(error).split())} ({path.name})"
+        return f"{begins[1]}: {' '.join(str(error).split())} ({path.name})"
     log.info("restored %s", path.name)
     return None
 

@@ -55,7 +55,8 @@ class LearnerRole(JoinedRole):
         place = Place(run_dir, own, description.start.update, description.start.back)
         parts = prepare(description.config, description.spec, place, description.run_id, self._backend)
         of_actors = partial(self._of_actors, parts, cleanup)
-        batches, beside = self._with_data(parts, of_actors) if parts.config.data.sets else of_actors()
+        has_data = bool(parts.config.data.sets)
+        parts, batches, beside = self._with_data(parts, of_actors) if has_data else (parts, *of_actors())
         self._session = Session(parts, batches, self._backend.registry.add_snapshot, self._stop.is_set, beside)
         try:
             reason = self._session.run()
@@ -87,8 +88,8 @@ class LearnerRole(JoinedRole):
 
     def _with_data(
         self, parts: "Parts", of_actors: "Callable[[], tuple[Batches, list[Attendant]]]"
-    ) -> "tuple[Batches, list[Attendant]]":
-        """Return batches with recorded items, and the attendants that go with them."""
+    ) -> "tuple[Parts, Batches, list[Attendant]]":
+        """Return batches with recorded items, the attendants that go with them, and parts with the memory of these."""
         from distrl.data.filling import with_data
 
         return with_data(parts, of_actors, self._stop.is_set)

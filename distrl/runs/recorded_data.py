@@ -45,13 +45,18 @@ class RecordedData(BaseModel):
     actions: list[dict[str, float]]
 
 
+def has_data(settings: Settings) -> bool:
+    """Return whether a run learns from recorded episodes."""
+    return "data.sets" in settings and bool(settings["data.sets"].value)
+
+
 def usual_axis(settings: Settings) -> Literal["steps", "updates"]:
     """Return the x axis by which curves of a run are drawn at first: updates, where no environment steps are made.
 
     Environment steps of a run that learns from data alone are recorded steps that updates have used.
     """
-    sets, share = (settings[path].value if path in settings else None for path in ("data.sets", "data.share"))
-    return "updates" if sets and share is None else "steps"
+    share = settings["data.share"].value if "data.share" in settings else None
+    return "updates" if has_data(settings) and share is None else "steps"
 
 
 def read_data(path: Path) -> RecordedData | None:

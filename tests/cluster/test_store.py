@@ -50,7 +50,7 @@ while True:
     arrays = {"main.online": {"w": np.full(200_000, step)}, "main.optimizer": {"m": np.full(200_000, step)}}
     path = checkpoints.save(folder, step, arrays, {"step": step}, keep=3)
     print("begins", step, flush=True)
-    writer.store(path, step, None, best=False, keep=3)
+    writer.store(path, step, {}, best=False, keep=3)
     print("stored", step, flush=True)
 """
 
@@ -373,7 +373,7 @@ def test_the_newest_is_damaged_in_the_bucket(client, tmp_path):
     run = StoredRun(open_objects(client.url), "r")
     writer = Writer.claim(run, 0, "l")
     for step in (1, 2):
-        writer.store(saved(tmp_path / "other", step), step, None, best=False, keep=5)
+        writer.store(saved(tmp_path / "other", step), step, {}, best=False, keep=5)
     for number, name in enumerate(["main.online.npz", "meta.json", "manifest.json"]):
         path = f"r/checkpoints/000001-000000000002/{name}"
         whole = run.objects.get(path)

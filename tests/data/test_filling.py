@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from distrl.config.environment import EnvironmentConfig
-from distrl.config.load import LoadedConfig
 from distrl.data.episodes import DataError
 from distrl.data.playing import Playing, spaces_of
 from distrl.data_store.checkpoints import load_newest
@@ -106,26 +105,56 @@ def test_a_killed_run_ends_with_the_weights_of_one_that_went_on(recorded, config
         assert all(np.array_equal(array, found[name]) for name, array in whole.items())
 
 
-def test_a_run_of_data_alone_goes_on_with_actors(recorded, config, tmp_path):
-    """Its optimizer and counters go on, without further first updates; from then on actors' steps are counted."""
+def test_a_run_of_data_alone_goes_on_with_actors(recorded, config, tmp_path, caplog):
+    """Optimizer, counters and priorities go on, without further first updates; then actors' steps are counted.
+
+    The settings of `algorithm.replay` and `actors.environments` are of the actors from the beginning.
+    """
     recorded()
+    replay = {"capacity_steps": 48, "min_size_steps": 12, "samples_per_insert": 4.0, "sampler": {"kind": "prioritized"}}
     given = {"network": SMALL, "learner": {"batch_size": 5}, "launch": {"mode": "here"}}
-    train(config(**given), tmp_path, 4)
+    given["algorithm"] = {"name": "dqn", "replay": replay}
+    run = config(**given)
+    assert "steps of test/random" in fitted(run, spec_of(run))[1]
+    train(run, tmp_path, 4)
     optimizer = "main.optimizer", "optimizer/iteration"
     assert arrays(tmp_path)[optimizer] == 4
-    replay = {"capacity_steps": 48, "min_size_steps": 12, "samples_per_insert": 4.0}
-    online = {"algorithm": {"name": "dqn", "replay": replay}, "data": {"sets": "test/random", "share": 0.5}}
-    online["data"]["pretrain_updates"] = 4
-    snapshot, backend = train(config(**given | online), tmp_path, 6)
+    online = given | {"data": {"sets": "test/random", "share": 0.5, "pretrain_updates": 4}}
+    with caplog.at_level("INFO", replay_set_up.__name__):
+        snapshot, backend = train(config(**online), tmp_path, 6)
+    assert "restored replay-000000000004-data.npz" in caplog.messages
     assert arrays(tmp_path)[optimizer] == 6
     ledger = backend.ledger.counts()
     assert (ledger.imbalance, ledger.stored) == (0, ledger.produced)
     assert snapshot["env_steps"] - snapshot["replay_steps"] == 4 * 5  # recorded steps that updates have used
 
 
+def test_a_checkpoint_of_an_earlier_version_has_the_memory_under_the_only_name(recorded, config, tmp_path):
+    recorded()
+    run = config(
+        network=SMALL,
+        algorithm={"name": "dqn", "replay": {"sampler": {"kind": "prioritized"}}},
+        checkpoint={"every_s": None, "every_updates": 3},
+        launch={"mode": "here"},
+    )
+    train(run, tmp_path / "whole", 6)
+    train(run, tmp_path / "earlier", 3)
+    folder = tmp_path / "earlier" / "checkpoints"
+    (folder / "replay-000000000003-data.npz").rename(folder / "replay-000000000003.npz")
+    manifest = folder / "ckpt-000000000003" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"replay-data"', '"replay"'))
+    train(run, tmp_path / "earlier", 6)
+    one, other = arrays(tmp_path / "whole"), arrays(tmp_path / "earlier")
+    assert all(np.array_equal(array, other[name]) for name, array in one.items())
+
+
 @pytest.mark.row("G12", "G32")
-def test_a_run_with_actors_resumes_exactly_and_counts_their_steps_alone(recorded, config, tmp_path):
-    """Two updates of demonstrations, then heat-up, then both; the memory of the actors' steps is in the checkpoint."""
+@pytest.mark.parametrize("sampler", ["uniform", "prioritized"])
+def test_a_run_with_actors_resumes_exactly_and_counts_their_steps_alone(recorded, config, tmp_path, sampler):
+    """Two updates of demonstrations, then heat-up, then both; the memory of the actors' steps is in the checkpoint.
+
+    So are the priorities of recorded steps.
+    """
     recorded()
     run = config(
         algorithm={
@@ -136,7 +165,7 @@ def test_a_run_with_actors_resumes_exactly_and_counts_their_steps_alone(recorded
                 "min_size_steps": 20,
                 "samples_per_insert": 4.0,
                 "item": {"kind": "transition"},
-                "sampler": {"kind": "uniform"},
+                "sampler": {"kind": sampler},
             },
         },
         data={"sets": "test/random", "share": 0.5, "pretrain_updates": 2},
@@ -285,7 +314,7 @@ def test_a_memory_that_holds_no_unroll_is_refused(recorded, config):
     with pytest.raises(
         ConfigError, match=r"data.memory_steps: 3 holds no unroll of 4 steps; raise it, or lower actors"
     ):
-        fitted(LoadedConfig.of(run), environment.spec)
+        fitted(run, environment.spec)
 
 
 def test_a_memory_for_more_than_the_data_holds_all_of_it(recorded, config):

@@ -70,7 +70,7 @@ def test_the_replay_memory_holds_the_logged_transitions(recorded, config, tmp_pa
     run = config(name, kind=kind)
     spec = spec_of(run)
     playing = Playing(run, spec)
-    memory = make_replay(run, spec, {}, 0)
+    memory = make_replay(playing.with_replay, spec, {}, 0, recorded=True)
     unrolls = [*playing.unrolls({})]
     for unroll in unrolls:
         memory.insert(unroll)

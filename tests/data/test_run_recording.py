@@ -1,12 +1,13 @@
 """A training that is recorded: the data set holds what its actors did, and no failure reaches the learner."""
 
+import os
 import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from distrl.data.minari_sets import MinariEpisodes, MinariWriter, path_of
+from distrl.data.minari_sets import MinariEpisodes, MinariWriter, Recorder, path_of
 from distrl.data.playing import Playing, spaces_of
 from distrl.data.run_recording import MOST_WAITING, RunRecording, begun
 from distrl.data.unroll_episodes import UnrollEpisodes
@@ -94,7 +95,7 @@ def test_a_successor_says_nothing_of_a_recording_that_was_complete(recording, co
     made.take(unrolls)
     made.close(None)
     run = config(algorithm={"name": "impala"}, data={}, actors={"count": 2}, recording={"name": "test/beside"})
-    successor = RunRecording(run, spec_of(run), told.append, is_successor=True)
+    successor = RunRecording(run, spec_of(run), told.append, Recorder("r", "l", 2))
     successor.begin()
     successor.take(unrolls)
     successor.close(None)
@@ -116,6 +117,31 @@ def test_a_learner_that_has_a_successor_leaves_the_name_to_it(recording, config,
     successor.close(None)
     assert told == [f"{len(read('test/beside'))} episodes are recorded: {path_of('test/beside').parent}"]
     assert {path.name for path in (tmp_path / "minari" / "test").iterdir()} == {"random-v0", "beside-v0"}
+
+
+@pytest.mark.parametrize(
+    ("successor", "left"),
+    [
+        (Recorder("r", "first", 2), False),
+        (Recorder("r", "second", 1), False),
+        (Recorder("r", "first", 1), True),  # itself is no successor
+        (Recorder("another", "second", 2), True),
+    ],
+)
+def test_what_a_killed_learner_of_another_host_left_goes_with_its_successor(
+    recording, config, tmp_path, monkeypatch, successor, left
+):
+    made = recording[0]
+    made.close(FencedError("another learner"))
+    run = config(algorithm={"name": "impala"}, data={}, actors={"count": 2}, recording={"name": "test/beside"})
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("socket.gethostname", lambda: "gone")
+        _, killed = begun(run, spec_of(run), Recorder("r", "first", 1))
+        os.close(killed._private[1])  # as the kernel does
+    _, writer = begun(run, spec_of(run), successor)
+    assert killed._private[0].exists() == left
+    writer.abandon()
+    assert (tmp_path / "minari" / "test" / ".new").exists() == left
 
 
 def test_a_recording_that_falls_behind_leaves_unrolls_out(recording):

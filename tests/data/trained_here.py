@@ -1,11 +1,9 @@
 """A training in this process, without a command."""
 
-from distrl.config.load import LoadedConfig
 from distrl.data_store.checkpoints import load_newest
 from distrl.data_store.start_plan import StartPlan
 from distrl.environments.vector import VectorEnvironment
 from distrl.launch.deterministic import run_deterministic
-from distrl.launch.recorded_data import fitted
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.stream import QueueCaps
 from distrl.roles.description import RunDescription
@@ -20,7 +18,6 @@ def train(config, run_dir, updates, told=print):
     config = config.model_copy(update={"stop": config.stop.model_copy(update={"updates": updates})})
     environment = VectorEnvironment(config.environment, 1)
     environment.close()
-    config = fitted(LoadedConfig.of(config), environment.spec)[0].config
     newest = load_newest(run_dir / "checkpoints") if run_dir.exists() else None
     update = 0 if newest is None else newest.step
     backend = connect("local:", "r", QueueCaps.of(config), name="test", give_up_s=1.0)

@@ -31,7 +31,7 @@ def store_steps(run: StoredRun, run_dir: Path, *steps: int, keep: int = 5) -> Wr
     """Claim the run and store a checkpoint for each step."""
     writer = Writer.claim(run, run.look().writer, "launch")
     for step in steps:
-        writer.store(saved(run_dir, step), step, None, best=False, keep=keep)
+        writer.store(saved(run_dir, step), step, {}, best=False, keep=keep)
     return writer
 
 

@@ -28,8 +28,8 @@ def fetch(run, here, files=()):
 @pytest.mark.row("D63", "T08")
 def test_into_an_empty_directory(run, here, tmp_path):
     writer = store_steps(run, tmp_path / "other", 1, 2)
-    writer.store(saved(tmp_path / "other", 3), 3, None, best=True, keep=5)
-    writer.store(saved(tmp_path / "other", 4), 4, None, best=False, keep=5)
+    writer.store(saved(tmp_path / "other", 3), 3, {}, best=True, keep=5)
+    writer.store(saved(tmp_path / "other", 4), 4, {}, best=False, keep=5)
     run.objects.put("r/metrics.csv", b"rows")
     run.objects.put("r/policy/weights.msgpack", b"w")
     fetched = fetch(run, here, ("metrics.csv", "policy/", "none.txt", "nothing/"))
@@ -129,7 +129,7 @@ def test_a_checkpoint_that_goes_while_it_is_read(run, here, tmp_path, monkeypatc
     def load_late(path, groups=None):
         if path.name.endswith("2") and path.parent.name == ".tmp-store":
             for step in (3, 4, 5):
-                writer.store(saved(tmp_path / "other", step), step, None, best=False, keep=2)
+                writer.store(saved(tmp_path / "other", step), step, {}, best=False, keep=2)
             (path / "meta.json").unlink()
         return load(path, groups)
 
@@ -137,37 +137,46 @@ def test_a_checkpoint_that_goes_while_it_is_read(run, here, tmp_path, monkeypatc
     assert fetch(run, here).position == CheckpointPosition(1, 5)
 
 
-def with_memory(run, folder, *steps, damage=None):
-    """Store checkpoints with a replay memory each, and damage the newest one's in the store."""
+def with_memories(run, folder, *steps, memory="replay", damage=None):
+    """Store checkpoints with all replay memories, and damage one of the newest one in the store; return its name."""
     writer = store_steps(run, folder)
     for step in steps:
-        recorded = checkpoints.save_replay(folder / "checkpoints", step, {"m": np.full(8, step)})
-        path = checkpoints.save(
-            folder / "checkpoints", step, {"main.online": {"w": np.full(8, step)}}, {}, keep=5, replay=recorded
-        )
-        writer.store(path, step, checkpoints.replay_path(path), best=step == steps[0], keep=5)
-    name = f"r/checkpoints/000001-{steps[-1]:012d}/replay.npz"
+        into = folder / "checkpoints"
+        replays = {
+            name: checkpoints.save_replay(into, step, {name: np.full(8, step)}, name) for name in checkpoints.REPLAYS
+        }
+        path = checkpoints.save(into, step, {"main.online": {"w": np.full(8, step)}}, {}, keep=5, replays=replays)
+        writer.store(path, step, checkpoints.replay_paths(path), best=step == steps[0], keep=5)
+    name = f"r/checkpoints/000001-{steps[-1]:012d}/{memory}.npz"
     if damage is not None:
         run.objects.put(name, damage(run.objects.get(name)))
     return name
 
 
 def test_a_replay_memory_comes_along(run, here, tmp_path):
-    name = with_memory(run, tmp_path / "other", 1, 2)
+    name = with_memories(run, tmp_path / "other", 1, 2)
     fetch(run, here)
-    assert (here / "checkpoints" / "replay-000000000002.npz").read_bytes() == run.objects.get(name)
-    assert [path.name for path in (here / "checkpoints").rglob("replay*")] == ["replay-000000000002.npz"]
+    assert memories_in(here) == ["replay-000000000002-data.npz", "replay-000000000002.npz"]
+    live, recorded = name, name.replace("replay.npz", "replay-data.npz")
+    for stored, fetched in ((live, "replay-000000000002.npz"), (recorded, "replay-000000000002-data.npz")):
+        assert (here / "checkpoints" / fetched).read_bytes() == run.objects.get(stored)
 
 
-@pytest.mark.parametrize("damage", [_truncated, _changed])
-def test_a_checkpoint_with_a_damaged_memory_is_passed_over(run, here, tmp_path, damage):
-    with_memory(run, tmp_path / "other", 1, 2, damage=damage)
+def memories_in(here):
+    return sorted(path.name for path in (here / "checkpoints").rglob("replay*"))
+
+
+@pytest.mark.parametrize(
+    ("memory", "damage"), [("replay", _truncated), ("replay", _changed), ("replay-data", _changed)]
+)
+def test_a_checkpoint_with_a_damaged_memory_is_passed_over(run, here, tmp_path, memory, damage):
+    with_memories(run, tmp_path / "other", 1, 2, memory=memory, damage=damage)
     fetched = fetch(run, here)
     assert fetched.position == CheckpointPosition(1, 1)
     assert [reason.rpartition("npz ")[2] for _, reason in fetched.rejected] == [
         "is not the one that the checkpoint's manifest names"
     ]
-    assert [path.name for path in (here / "checkpoints").rglob("replay*")] == ["replay-000000000001.npz"]
+    assert memories_in(here) == ["replay-000000000001-data.npz", "replay-000000000001.npz"]
 
 
 def test_a_memory_that_an_earlier_version_saved_is_left_out(run, here, tmp_path):
@@ -176,7 +185,7 @@ def test_a_memory_that_an_earlier_version_saved_is_left_out(run, here, tmp_path)
     writer = store_steps(run, folder)
     checkpoints.save_replay(folder / "checkpoints", 1, {"m": np.zeros(8)})
     path = checkpoints.save(folder / "checkpoints", 1, {"main.online": {"w": np.zeros(8)}}, {}, keep=5)
-    writer.store(path, 1, checkpoints.replay_path(path), best=False, keep=5)
+    writer.store(path, 1, {"replay": checkpoints.replay_path(path)}, best=False, keep=5)
     name = "r/checkpoints/000001-000000000001/replay.npz"
     assert run.objects.get(name) is None
     run.objects.put(name, checkpoints.replay_path(path).read_bytes())  # as that version stored it
@@ -185,16 +194,16 @@ def test_a_memory_that_an_earlier_version_saved_is_left_out(run, here, tmp_path)
     assert told == [
         "checkpoint 000001-000000000001: its replay memory is left out; an earlier version saved it unverified"
     ]
-    assert not [*(here / "checkpoints").rglob("replay*")]
+    assert not memories_in(here)
 
 
 def test_a_damaged_memory_of_the_directory_is_not_stored(run, tmp_path):
     recorded = checkpoints.save_replay(tmp_path, 1, {"m": np.zeros(8)})
-    path = checkpoints.save(tmp_path, 1, {}, {}, keep=5, replay=recorded)
+    path = checkpoints.save(tmp_path, 1, {}, {}, keep=5, replays={"replay": recorded})
     checkpoints.replay_path(path).write_bytes(b"memory")
     writer = store_steps(run, tmp_path / "other")
     with pytest.raises(CheckpointError, match=r"replay-000000000001\.npz is not as the manifest"):
-        writer.store(path, 1, checkpoints.replay_path(path), best=False, keep=5)
+        writer.store(path, 1, {"replay": checkpoints.replay_path(path)}, best=False, keep=5)
     assert run.look().newest is None
 
 

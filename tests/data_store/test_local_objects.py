@@ -120,6 +120,6 @@ def test_a_folder_inside_a_checkpoint_of_the_directory_is_not_stored(store, tmp_
     writer = store_steps(run, tmp_path / "there")
     path = saved(tmp_path / "there", 3)
     (path / "folder").mkdir()
-    writer.store(path, 3, None, best=False, keep=5)
+    writer.store(path, 3, {}, best=False, keep=5)
     names = store.sizes("run/checkpoints/000001-000000000003")
     assert {name.rpartition("/")[2] for name in names} == {"main.online.npz", "manifest.json", "meta.json"}

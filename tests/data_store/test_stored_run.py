@@ -44,7 +44,7 @@ def test_a_return_counts_until_the_next_learner_claims(run, tmp_path):
     store_steps(run, tmp_path, 10, 20, 30)
     back = StoredRun(run.objects, "r", GoingBack(1, CheckpointPosition(1, 20)))
     assert (back.look().newest, run.look().newest) == (CheckpointPosition(1, 20), CheckpointPosition(1, 30))
-    Writer.claim(back, 1, "two", CheckpointPosition(1, 20)).store(saved(tmp_path, 25), 25, None, best=False, keep=5)
+    Writer.claim(back, 1, "two", CheckpointPosition(1, 20)).store(saved(tmp_path, 25), 25, {}, best=False, keep=5)
     assert names(back) == names(run) == ["000002-000000000025", "000001-000000000020", "000001-000000000010"]
 
 
@@ -60,10 +60,10 @@ def test_of_two_writers_the_earlier_is_fenced_and_never_the_newest(run, tmp_path
     stale = store_steps(run, tmp_path / "a", 10, 20)
     newer = store_steps(run, tmp_path / "b")
     with pytest.raises(FencedError, match=r"another learner has taken over the run in .*writer 2"):
-        stale.store(saved(tmp_path / "a", 30), 30, None, best=True, keep=1)
+        stale.store(saved(tmp_path / "a", 30), 30, {}, best=True, keep=1)
     assert run.look().newest == CheckpointPosition(1, 20)
     assert run.best(run.look()) is None
-    newer.store(saved(tmp_path / "b", 25), 25, None, best=False, keep=5)
+    newer.store(saved(tmp_path / "b", 25), 25, {}, best=False, keep=5)
     assert run.look().newest == CheckpointPosition(2, 25)
 
 
@@ -72,10 +72,10 @@ def test_a_manifest_that_a_stale_writer_writes_after_its_last_look_does_not_coun
     stale = store_steps(run, tmp_path / "a", 10, 20)
     monkeypatch.setattr(stale, "require_own", lambda: stale.run.look())  # its look was a moment too early
     newer = store_steps(run, tmp_path / "b")
-    stale.store(saved(tmp_path / "a", 30), 30, None, best=False, keep=1)
+    stale.store(saved(tmp_path / "a", 30), 30, {}, best=False, keep=1)
     assert "000001-000000000030" not in names(run)
     assert run.look().newest == CheckpointPosition(1, 20)  # which its pruning has left
-    newer.store(saved(tmp_path / "b", 22), 22, None, best=False, keep=5)
+    newer.store(saved(tmp_path / "b", 22), 22, {}, best=False, keep=5)
     assert names(run)[:2] == ["000002-000000000022", "000001-000000000020"]
 
 
@@ -112,7 +112,7 @@ def test_the_exclusive_creation_decides_where_both_looked_before(run, tmp_path, 
 def test_the_newest_and_the_best_are_kept(run, tmp_path):
     writer = store_steps(run, tmp_path)
     for step in range(1, 8):
-        writer.store(saved(tmp_path, step), step, None, best=step == 2, keep=3)
+        writer.store(saved(tmp_path, step), step, {}, best=step == 2, keep=3)
     listing = run.look()
     assert [position.step for position in listing.complete] == [7, 6, 5, 2]
     assert run.best(listing) == CheckpointPosition(1, 2)
@@ -128,7 +128,7 @@ def test_remains_of_a_crash_are_no_checkpoint_and_go_with_the_next_one(run, tmp_
     writer = store_steps(run, tmp_path, 1)
     run.objects.put("r/checkpoints/000001-000000000002/meta.json", b"{}")
     assert [position.step for position in run.look().complete] == [1]
-    writer.store(saved(tmp_path, 3), 3, None, best=False, keep=5)
+    writer.store(saved(tmp_path, 3), 3, {}, best=False, keep=5)
     assert [position.step for position in run.look().all] == [1, 3]
 
 
@@ -147,7 +147,7 @@ def test_a_break_at_any_request_leaves_the_previous_or_the_new_version(tmp_path)
 
         objects.before_write = stop
         try:
-            writer.store(saved(tmp_path / "run", step), step, None, best=False, keep=2)
+            writer.store(saved(tmp_path / "run", step), step, {}, best=False, keep=2)
         except StoreError:
             pass
         else:

@@ -107,6 +107,19 @@ def test_a_run_whose_data_has_gone_keeps_what_it_has_learned(start_run, command_
     assert [*(run.run_dir / "checkpoints").glob("ckpt-*")]
 
 
+@pytest.mark.ray
+def test_a_learner_alone_on_ray(distrl_command, tmp_path):
+    made = distrl_command("record", "random", "--env", "CartPole-v1", "--episodes", "20", "--output", "./on-ray")
+    assert made.returncode == 0
+    ray = ("--launcher", "ray", "--data", "./on-ray-v0", "--run-dir", "ray")
+    done = distrl_command("train", *LEARNER, *ray, *sets("stop.updates=200", "network.middleware_parameters.scheme=[8]"))
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((tmp_path / "ray" / "summary.json").read_text())
+    wanted = {"stop_reason": "updates", "updates": 200, "env_steps": 6400, "trained_steps": 6400, "episodes": 0}
+    wanted |= {"produced": 0, "imbalance": 0, "restarts": 0, "exit_code": 0, "error": None}
+    assert {name: summary[name] for name in wanted} == wanted
+
+
 def test_a_training_is_recorded_beside_it(start_run, command_here, endless, tmp_path):
     run = start_run(*endless, *RECORDING, *sets("recording.most_steps=30000"))
     run.wait_until(lambda: (tmp_path / "all-v0").exists(), "the data set is complete")

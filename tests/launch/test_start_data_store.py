@@ -204,8 +204,8 @@ def test_going_back_past_an_earlier_writer(url, tmp_path):
     run, here = StoredRun(open_objects(url), "r1"), tmp_path / "here"
     Writer.claim(run, 0, "one")
     for step in (100, 200):
-        Writer(run, 1).store(saved(here, step), step, None, best=False, keep=9)
-    Writer.claim(run, 1, "two").store(saved(here, 300), 300, None, best=False, keep=9)
+        Writer(run, 1).store(saved(here, step), step, {}, best=False, keep=9)
+    Writer.claim(run, 1, "two").store(saved(here, 300), 300, {}, best=False, keep=9)
     write_writer(here, "r1", 2)
     returning = StoredRun(run.objects, "r1", going_back(run, here / "checkpoints" / "ckpt-000000000100"))
     assert list(returning.look().complete) == [(1, 100)]
@@ -213,13 +213,13 @@ def test_going_back_past_an_earlier_writer(url, tmp_path):
     assert fetch_newest(returning, tmp_path / "there", (), print).position == (1, 100)
     Writer.claim(returning, 2, "three")
     assert list(run.look().complete) == list(returning.look().complete) == [(1, 100)]
-    Writer(returning, 3).store(saved(here, 200), 200, None, best=False, keep=9)
+    Writer(returning, 3).store(saved(here, 200), 200, {}, best=False, keep=9)
     assert list(returning.look().complete) == [(3, 200), (1, 100)]
 
 
 def test_going_back_to_a_checkpoint_that_the_store_has_not(url, tmp_path):
     run, here = StoredRun(open_objects(url), "r1"), tmp_path / "here"
-    Writer.claim(run, 0, "one").store(saved(tmp_path / "other", 200), 200, None, best=False, keep=9)
+    Writer.claim(run, 0, "one").store(saved(tmp_path / "other", 200), 200, {}, best=False, keep=9)
     returning = StoredRun(run.objects, "r1", going_back(run, saved(here, 100)))
     Writer.claim(returning, 1, "two")
     assert list(run.look().complete) == []

@@ -31,7 +31,8 @@ def run(tmp_path):
         arrays = {name: np.full_like(array, step) for name, array in acting.items()}
         meta = {"weights_version": step, "env_steps": 100 * step}
         save(run_dir / "checkpoints", step, {"main.online": arrays}, meta, keep=5, best=step == 30)
-        (run_dir / "checkpoints" / f"replay-{step:012d}.npz").write_bytes(b"memory")
+        for memory in ("", "-data"):
+            (run_dir / "checkpoints" / f"replay-{step:012d}{memory}.npz").write_bytes(b"memory")
     write_weights(run_dir / "policy", Weights(30, arrays))
     return run_dir
 
@@ -68,8 +69,9 @@ def test_later_state_is_set_aside_and_is_a_run_itself(run):
     assert step_of(best_path(run / "checkpoints")) == 10
     assert step_of(best_path(aside / "checkpoints")) == 30
     assert (kept_best(run / "policy"), kept_best(aside / "policy").env_steps) == (None, 2500)
-    assert replays(run) == ["replay-000000000010.npz"]
-    assert replays(aside) == ["replay-000000000020.npz", "replay-000000000030.npz"]
+    assert replays(run) == ["replay-000000000010-data.npz", "replay-000000000010.npz"]
+    later = [f"replay-{step:012d}{memory}.npz" for step in (20, 30) for memory in ("-data", "")]
+    assert replays(aside) == later
     assert (run / "metrics.csv").read_bytes() == (aside / "metrics.csv").read_bytes() == rows
     assert not (aside / "run.json").exists()  # no list of runs shows it twice
     assert load_newest(run / "checkpoints").step == 10
@@ -112,7 +114,7 @@ def test_a_branch_has_the_checkpoint_and_what_belongs_to_it(run, tmp_path, env_s
     chosen = run / "checkpoints" / "ckpt-000000000020"
     assert begin_at(branch, chosen, 2000) == f"a new run with all the state of {chosen}"
     assert (steps(branch), steps(run)) == ([20], [30, 20, 10])
-    assert replays(branch) == ["replay-000000000020.npz"]
+    assert replays(branch) == ["replay-000000000020-data.npz", "replay-000000000020.npz"]
     assert load_newest(branch / "checkpoints").arrays.keys() == {"main.online"}
     assert step_of(best_path(branch / "checkpoints")) == 20
     best = kept_best(branch / "policy")

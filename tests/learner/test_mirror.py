@@ -2,8 +2,10 @@
 
 import threading
 
+import numpy as np
 import pytest
 
+from distrl.data_store import checkpoints
 from distrl.data_store.fetching import write_writer, written
 from distrl.data_store.opening import open_objects
 from distrl.data_store.stored_run import CheckpointPosition, StoredRun, Writer
@@ -74,6 +76,15 @@ def test_checkpoints_the_best_and_the_policy(mirrored, run, here):
     claim = dict(run.claim(1))
     assert len(claim.pop("token")) == 16
     assert claim == {"base": None, "launch": "l"}
+
+
+def test_every_replay_memory_goes_with_its_checkpoint(mirrored, run, here):
+    folder = here / "checkpoints"
+    replays = {name: checkpoints.save_replay(folder, 1, {name: np.zeros(2)}, name) for name in checkpoints.REPLAYS}
+    checkpoints.save(folder, 1, {}, {}, keep=5, replays=replays)
+    finish(mirrored())
+    for file in ("replay.npz", "replay-data.npz"):
+        assert run.objects.get(f"r/checkpoints/000001-000000000001/{file}") is not None
 
 
 @pytest.mark.parametrize("what", ["unrolls", "the end"])

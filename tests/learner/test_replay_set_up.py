@@ -169,23 +169,26 @@ def test_hindsight_without_goals_is_refused():
 def saved_with(folder, replay, state):
     """Save a memory and its checkpoint."""
     recorded = save_replay(folder, replay, state)
-    save(folder, state.updates, {}, state.to_meta(), keep=5, replay=recorded)
+    save(folder, state.updates, {}, state.to_meta(), keep=5, replays={"replay": recorded})
 
 
 def test_the_file_is_of_one_checkpoint_and_the_newest_alone_is_kept(tmp_path):
     state, replay = LearnerState(run_id="r", updates=5, trained_steps=16), replay_of(1, 2)
     save_replay(tmp_path, replay, state)
+    save_replay(tmp_path, replay, state, "replay-data")
     state.updates, state.trained_steps = 9, 24
     replay.insert(unroll(3))
     recorded = save_replay(tmp_path, replay, state)
+    save_replay(tmp_path, replay, state, "replay-data")
     # Until the checkpoint of update 9 is there, that of update 5 is the newest.
-    files = ["replay-000000000005.npz", "replay-000000000009.npz"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == files
+    files = ["replay-000000000009-data.npz", "replay-000000000009.npz"]
+    earlier = ["replay-000000000005-data.npz", "replay-000000000005.npz"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [*earlier, *files]
     content = (tmp_path / files[1]).read_bytes()
     assert recorded == Recorded(len(content), hashlib.sha256(content).hexdigest())
-    save(tmp_path, 9, {}, state.to_meta(), keep=5, replay=recorded)
+    save(tmp_path, 9, {}, state.to_meta(), keep=5, replays={"replay": recorded})
     remove_older(tmp_path, 9)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["ckpt-000000000009", files[1]]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ckpt-000000000009", *files]
     restored = replay_of(7, 8, 9, 10)
     assert restore_replay(tmp_path, restored, state) is None
     assert (rewards(restored), restored.size_steps) == ({1, 2, 3}, 24)
@@ -269,7 +272,7 @@ def test_contents_are_checked_as_unrolls_from_a_wire_are(tmp_path, forged):
     arrays = {key: array.copy() for key, array in replay.state_arrays().items()}
     forge(arrays[name])
     recorded = checkpoints.save_replay(tmp_path, 5, arrays | {"trained_steps": np.array(16, np.int64)})
-    save(tmp_path, 5, {}, {}, keep=5, replay=recorded)
+    save(tmp_path, 5, {}, {}, keep=5, replays={"replay": recorded})
     assert said in restore_replay(tmp_path, replay_of(), state)
 
 
@@ -290,7 +293,7 @@ def test_what_a_sampler_holds_is_checked(tmp_path, kind, name, at, value, said):
     arrays = {key: array.copy() for key, array in replay.state_arrays().items()}
     arrays[name][at] = value
     recorded = checkpoints.save_replay(tmp_path, 5, arrays | {"trained_steps": np.array(16, np.int64)})
-    save(tmp_path, 5, {}, {}, keep=5, replay=recorded)
+    save(tmp_path, 5, {}, {}, keep=5, replays={"replay": recorded})
     assert said in restore_replay(tmp_path, replay_of(sampler=sampler), state)
 
 

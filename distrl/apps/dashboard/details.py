@@ -23,7 +23,7 @@ from distrl.metrics.snapshot import Snapshot, number
 from distrl.runs.evaluations import EVALUATIONS, RecordedEvaluation, best, read_evaluations
 from distrl.runs.progress import History
 from distrl.runs.reading import Reading
-from distrl.runs.recorded_data import read_data, usual_axis
+from distrl.runs.recorded_data import has_data, read_data, usual_axis
 from distrl.runs.saved_checkpoints import commands, own_checkpoints, saved_checkpoints
 
 FAILURE_LINES = 12
@@ -82,9 +82,13 @@ def evaluations(runs: Runs, run_id: str) -> Json:
 
 
 def data(runs: Runs, run_id: str) -> Json:
-    """Return the figures of a run's recorded episodes; None: the learner has not read them all, or there are none."""
-    path = files.own_file(runs.index.directory(runs.index.entry(run_id)), DATA_FILE)
-    found = None if path is None else read_data(path)
+    """Return the figures of a run's recorded episodes; None: the learner has not read them all, or there are none.
+
+    An earlier launch may have learned from some; then its file is still there.
+    """
+    entry = runs.index.entry(run_id)
+    path = files.own_file(runs.index.directory(entry), DATA_FILE)
+    found = None if path is None or not _learns_from_data(runs, entry) else read_data(path)
     return {"data": None if found is None else found.model_dump()}
 
 
@@ -209,6 +213,13 @@ def _usual_axis(runs: Runs, entry: IndexedRun) -> str:
         return usual_axis(runs.index.configuration(entry))
     except ConfigError:  # told where the configuration is shown
         return "steps"
+
+
+def _learns_from_data(runs: Runs, entry: IndexedRun) -> bool:
+    try:
+        return has_data(runs.index.configuration(entry))
+    except ConfigError:  # reported where the configuration is shown
+        return True
 
 
 def _evaluations(folder: Path) -> list[RecordedEvaluation]:

@@ -193,12 +193,11 @@ def _estimates(folder: Path, table: Table, rows: Any, axis: Numbers) -> dict[str
     for _, one in _evenly(sorted(newest.items()), MOST_EVALUATIONS):
         x = _at(steps, axis, float(one.env_steps))
         if (played := one.mean_discounted_return) is not None:
-            told.setdefault(DISCOUNTED, []).append({"x": x, "mean": played, "low": played, "high": played})
+            told.setdefault(DISCOUNTED, []).append({"x": x, "mean": played, "low": None, "high": None})
         for each in one.estimates:
             if (value := each.value) is not None:
-                low, high = (value if bound is None else bound for bound in (each.low, each.high))
                 column = estimate_columns(each.estimator)[0]
-                told.setdefault(column, []).append({"x": x, "mean": value, "low": low, "high": high})
+                told.setdefault(column, []).append({"x": x, "mean": value, "low": each.low, "high": each.high})
     return told
 
 

@@ -148,17 +148,17 @@ class OffPolicy:
         for name in wanted.estimators:
             try:
                 if name in ("ips", "wis") and not effective:
-                    raise DataError(f"{name}: the policy would have acted in none of the episodes as it was recorded")
+                    raise DataError("the policy would have acted in none of the episodes as it was recorded")
                 with np.errstate(over="ignore", invalid="ignore"):
                     terms = make[name]()
                     value = estimators.value(terms)
                     one_decides = name == "wis" and effective < LEAST_EPISODES
                     low, high = (None, None) if one_decides else self._interval(terms)
                 if not all(bound is None or np.isfinite(bound) for bound in (value, low, high)):
-                    raise DataError(f"{name}: the weights of episodes exceed all numbers; choose wis, dm, fqe")
+                    raise DataError("the weights of episodes exceed all numbers; choose wis, dm, fqe")
             except DataError as error:
                 if wanted.needs_all:
-                    raise
+                    raise DataError(f"{name}: {error}") from error
                 yield Estimate(name, problem=str(error))
                 continue
             yield Estimate(name, value, low, high, effective if name in WEIGHTED else None)

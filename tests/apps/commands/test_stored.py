@@ -23,7 +23,7 @@ def url(tmp_path, monkeypatch):
     objects = open_objects(url)
     writer = Writer.claim(StoredRun(objects, "r1"), 0, "l")
     for step in (1, 2, 3):
-        writer.store(saved(tmp_path / "run", step), step, None, best=step == 2, keep=5)
+        writer.store(saved(tmp_path / "run", step), step, {}, best=step == 2, keep=5)
     loaded = load("cartpole-impala", sets=[f"checkpoint.store={url}", "environment.kwargs={token: x}", "seed=7"])
     objects.put("r1/config.yaml", dump(loaded, masked).encode())
     objects.put("r1/policy/weights.msgpack", b"w")

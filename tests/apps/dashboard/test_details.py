@@ -1,4 +1,5 @@
 import json
+import shutil
 from dataclasses import asdict
 
 import numpy as np
@@ -87,7 +88,7 @@ def test_evaluations_newest_first(runs, make_run, tmp_path):
 
 
 def test_recorded_episodes_are_those_that_the_learner_has_read(runs, make_run):
-    folder = make_run("a")
+    folder = make_run("a", config="data: {sets: [{name: x}]}\n")
     assert details.data(runs, id_of("a")) == {"data": None}
     spread = dict.fromkeys(("min", "quarter", "median", "three_quarters", "max", "mean", "std"), 2.0)
     read = {"name": "x", "environment": None, "observation_space": None, "action_space": "Discrete(2)"}
@@ -103,6 +104,9 @@ def test_recorded_episodes_are_those_that_the_learner_has_read(runs, make_run):
     read |= {"return_histogram": {"counts": [3], "edges": [1.5, 2.5]}}
     (folder / "data.json").write_text(json.dumps({**read, "return": spread}))
     assert details.data(runs, id_of("a")) == {"data": {**read, "returns": spread}}
+    resumed = make_run("b")  # after a launch that learned from it
+    shutil.copy(folder / "data.json", resumed)
+    assert details.data(runs, id_of("b")) == {"data": None}
     (folder / "data.json").write_text(json.dumps(read))
     assert details.data(runs, id_of("a")) == {"data": None}  # distrl has not written that
 

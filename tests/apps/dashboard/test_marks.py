@@ -116,12 +116,13 @@ def test_evaluations_have_the_spread_of_their_record(folder, table):
 
 
 def test_estimates_have_their_intervals_beside_what_was_played(folder, table):
-    estimates = (Estimate("fqe", 5.0, 4.0, 6.5), Estimate("wis", problem="no weights"))
+    estimates = (Estimate("fqe", 5.0, 4.0, 6.5), Estimate("ips", problem="no weights"), Estimate("wis", 3.0))
     told = Evaluation(1, 1000, 5, 9.0, 0.0, 9.0, 9.0, 9.0, 0.5, mean_discounted_return=4.5, estimates=estimates)
     write_evaluation(folder / "evaluations.jsonl", asdict(told))
     assert marks(folder, table, {}, "updates")["estimates"] == {
-        "evaluation_mean_discounted_return": [{"x": 100.0, "mean": 4.5, "low": 4.5, "high": 4.5}],
+        "evaluation_mean_discounted_return": [{"x": 100.0, "mean": 4.5, "low": None, "high": None}],
         "evaluation_off_policy_fqe": [{"x": 100.0, "mean": 5.0, "low": 4.0, "high": 6.5}],
+        "evaluation_off_policy_wis": [{"x": 100.0, "mean": 3.0, "low": None, "high": None}],
     }
 
 

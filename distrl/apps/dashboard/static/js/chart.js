@@ -14,7 +14,7 @@ const AS_DRAWN = { log: false, clip: false, low: null, high: null };
 
 /**
  * lines: [{key, label, x, y, colour (index), axis: 1 | 2, dashed, faint, behind, format}]; `behind`: the raw line of a smooth one
- * bands: [{key, label, x, centre, low, high, colour, format}]
+ * bands: [{key, label, x, centre, low, high, colour, format}]; low and high are null where none is known
  * marks: [{x, kind, text, time}], targets: [{value, axis}], ruler: {steps, updates, episodes, time}, the same points on every axis
  */
 export class Chart {
@@ -169,7 +169,7 @@ export class Chart {
     }))];
     const first = 1 + this.lines.length;
     const edges = this.bands.flatMap((band) => [0, 1].map(() => ({
-      show: !this.hidden.has(band.key), spanGaps: true, stroke: "transparent", width: 0, points: { show: false } })));
+      show: !this.hidden.has(band.key), spanGaps: !band.dots, stroke: "transparent", width: 0, points: { show: false } })));
     const bands = this.bands.map((band, index) => ({ series: [first + 2 * index, first + 2 * index + 1], fill: () => colour(seriesColour(band.colour), 0.16) }));
     const scale = (axis) => ({ ...(this.view.log ? { distr: 3, log: 10 } : {}), range: (_, low, high) => this.range(axis, low, high) });
     const texts = (axis) => (_, values) => values.map((value) => (value === null ? "" : this.texts[axis - 1](value)));
@@ -266,7 +266,8 @@ export class Chart {
 
   spreadAt(at, index) {
     if (at >= this.bands.length) return null;
-    const edge = 1 + this.lines.length + 2 * at, found = [before(this.plot.data[edge + 1], index), before(this.plot.data[edge], index)];
+    const edge = 1 + this.lines.length + 2 * at, place = placeBefore(this.plot.data[at + 1], index);
+    const found = [edge + 1, edge].map((column) => this.plot.data[column]?.[place] ?? null);
     return found.includes(null) ? null : found;
   }
 

@@ -74,9 +74,12 @@ export function svgOf(chart, title) {
   const inner = svg("g", { "clip-path": "url(#box)", fill: "none" });
   const drawable = (value) => value !== null && (!chart.view.log || value > 0);
   for (const band of chart.bands.filter((one) => !chart.hidden.has(one.key))) {
-    const at = band.x.map((_, index) => index).filter((index) => drawable(band.low[index]) && drawable(band.high[index]));
-    const points = [...at.map((index) => `${px(band.x[index])},${py(band.high[index])}`), ...at.reverse().map((index) => `${px(band.x[index])},${py(band.low[index])}`)];
-    inner.append(svg("polygon", { points: points.join(" "), fill: colour(seriesColour(band.colour)), "fill-opacity": 0.16 }));
+    const pieces = [[]];
+    band.x.forEach((_, index) => (drawable(band.low[index]) && drawable(band.high[index]) ? pieces[pieces.length - 1].push(index) : pieces.push([])));
+    for (const at of pieces.filter((piece) => piece.length > 1)) {
+      const points = [...at.map((index) => `${px(band.x[index])},${py(band.high[index])}`), ...at.reverse().map((index) => `${px(band.x[index])},${py(band.low[index])}`)];
+      inner.append(svg("polygon", { points: points.join(" "), fill: colour(seriesColour(band.colour)), "fill-opacity": 0.16 }));
+    }
   }
   for (const target of chart.targets) {
     inner.append(svg("line", { x1: box.left, x2: box.right, y1: py(target.value, target.axis), y2: py(target.value, target.axis), stroke: colour("--good"), "stroke-dasharray": "8 4" }),
