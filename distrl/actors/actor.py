@@ -17,7 +17,7 @@ from distrl.config import RunConfig
 from distrl.config.schedules import Progress
 from distrl.environments.vector import EnvironmentStep, VectorEnvironment
 from distrl.memory_backend.stream import Admission
-from distrl.types import Array
+from distrl.types import Array, Unroll
 
 
 class Actor:
@@ -101,7 +101,7 @@ class Actor:
         while not self.full:
             chosen = self.choose()
             self.add(chosen, self._environment.step(chosen.actions))  # hop 1
-        return self.push()
+        return self._outbox.push(self.close())  # hops 4 and 5
 
     def begin(self, admission: Admission) -> None:
         """Begin an unroll: pull the newest weights, and let the extras begin."""
@@ -127,12 +127,12 @@ class Actor:
         self._exploration.follow(step.valid)
         self._outbox.progress.last_step_at = time.monotonic()
 
-    def push(self) -> Admission:
-        """Push the full unroll; return the push's admission."""
+    def close(self) -> Unroll:
+        """Return the full unroll."""
         unroll = self._unroll.close(self._outbox.producer, self._outbox.sequence, self._version)
         for extra in self._extras:
             unroll = extra.close(unroll)
-        return self._outbox.push(unroll)  # hops 4 and 5
+        return unroll
 
     def _take_settings(self) -> None:
         """Use the newest configuration of `steer`."""

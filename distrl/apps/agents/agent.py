@@ -173,11 +173,12 @@ class Agent:
                 is closed; or the training has ended, or failed.
         """
         self._check_open("act")
+        loop = self._loops.get(id)
         if not greedy:
-            self._training.check_learns()
+            self._training.check_learns(begins=loop is None or not loop.open)
         if mask is not None:
             observation = self._masked(observation, mask)
-        if (loop := self._loops.get(id)) is None:
+        if loop is None:
             loop = self._loops[id] = Loop(id, self._training.learning, self._training.greedy)
         return loop.act(observation, greedy=greedy)
 

@@ -20,6 +20,7 @@ from distrl.launch.run_to_join import RunToJoin
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.records import RoleStatus
 from distrl.memory_backend.steering import Steering
+from distrl.memory_backend.stream import Admission
 from distrl.roles.description import RunAddress
 from distrl.roles.join import JoinedRole, await_bundle, await_weights
 from distrl.roles.plan import Role
@@ -147,9 +148,9 @@ class JoinedTraining:
         """Updates of the learner behind the weights that act."""
         return max((actor.progress.updates for actor in self._member.actors), default=0)
 
-    def check_learns(self) -> None:
-        """Raise DistrlError if no further step can be learned from."""
-        if (ended := self.ended) is not None:
+    def check_learns(self, *, begins: bool) -> None:
+        """Raise DistrlError if nothing can be learned from an episode that begins."""
+        if begins and (ended := self.ended) is not None:
             raise DistrlError(f"act: the run has ended ({ended}); act(…, greedy=True) goes on, or close the agent")
 
     def learning(self) -> Episodes:
@@ -170,14 +171,18 @@ class JoinedTraining:
 
     def _start(self, actor: Actor) -> None:
         """Begin an unroll as soon as it may."""
-        outbox = actor.outbox
-        with self._member.until_gone():
-            if (admission := outbox.wait(outbox.admission())) is not None:
-                actor.begin(admission)
+        outbox, admission = actor.outbox, None
+        if not self._stop.is_set():
+            with self._member.until_gone():
+                admission = outbox.wait(outbox.admission())
+        # After the end, an open episode goes on with the weights that it has.
+        actor.begin(admission or Admission(True, actor.weights_version, False, False))
 
     def _push(self, actor: Actor) -> None:
-        with self._member.until_gone():
-            actor.push()
+        unroll = actor.close()
+        if not self._stop.is_set():
+            with self._member.until_gone():
+                actor.outbox.push(unroll)
         self._start(actor)
 
     def _refresh(self) -> None:

@@ -210,6 +210,11 @@ class Loop:
         self._made: dict[bool, Episodes] = {}
         self._greedy = False
 
+    @property
+    def open(self) -> bool:
+        """Whether an episode is open."""
+        return self._greedy in self._made and self._made[self._greedy].open
+
     def act(self, observation: Any, *, greedy: bool) -> Any:
         """Return the action for an observation.
 

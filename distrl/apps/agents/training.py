@@ -178,18 +178,23 @@ class TrainingHere:
         actor.begin(actor.outbox.admission())
 
     def _push(self, actor: Actor) -> None:
-        admission = actor.push()
-        if self._automatic:
-            self._turns.hand_to_training()
-            self.check()
-        self._is_full = not (self._automatic or admission.has_room)
-        if not self._turns.over:
-            self._start(actor)
+        unroll = actor.close()
+        if not self._turns.over:  # else the open episode goes on, and nothing is learned of it
+            admission = actor.outbox.push(unroll)
+            if self._automatic:
+                self._turns.hand_to_training()
+                self.check()
+            self._is_full = not (self._automatic or admission.has_room)
+        self._start(actor)
 
-    def check_learns(self) -> None:
-        """Raise DistrlError if no further step can be learned from."""
+    def check_learns(self, *, begins: bool) -> None:
+        """Raise DistrlError if nothing can be learned from a step.
+
+        Args:
+            begins: Whether it begins an episode: one that is open goes on after the end of the training.
+        """
         self.check()
-        if self._turns.over:
+        if begins and self._turns.over:
             raise DistrlError(f"act: the training has ended ({self.ended}); act(…, greedy=True) goes on, or close it")
         if self._is_full:
             raise DistrlError("act: as many unrolls wait as memory.queue_batches allows; call update")

@@ -272,7 +272,7 @@ def test_many_loops_of_one_agent_have_episodes_and_accounts_of_their_own(agent_o
 
 @pytest.mark.row("G05", "G15")
 def test_the_way_of_an_action_and_the_last_batch_can_be_read(agent_of, cartpole):
-    """Of values of choices, here; a greedy action neither draws nor has a log-probability."""
+    """A greedy action of DQN is of the greatest value, and has no log-probability."""
     steps = "environment.preprocessing=[{step: clip, of: observation, low: 0, high: 1}]"
     sets = ["actors.unroll_length_steps=4", "algorithm.replay.min_size_steps=40", "learner.batch_size=16", steps]
     agent = agent_of(*sets, config="dqn", environment=cartpole)
@@ -344,3 +344,19 @@ def test_ctrl_c_while_the_learner_works_leaves_an_agent_that_can_be_used(agent_o
     agent.reset()
     play(agent, cartpole, 100)
     assert agent.close().exit_code == 0
+
+
+def test_an_episode_that_is_open_at_the_end_of_the_training_goes_on(agent_of):
+    spaces = {"observation_space": Box(-1, 1, (4,)), "action_space": Discrete(2)}
+    agent = agent_of(*PPO, "stop.updates=1", **spaces)
+    for _ in range(50):
+        agent.act(ZEROS)
+        agent.observe(1.0, False)
+    assert (agent.ended, agent.updates) == ("updates", 1)
+    agent.act(ZEROS)
+    agent.observe(1.0, True)
+    with pytest.raises(DistrlError, match=r"^act: the training has ended \(updates\); act\(…, greedy=True\) goes on"):
+        agent.act(ZEROS)
+    agent.act(ZEROS, greedy=True)
+    summary = agent.close()
+    assert (summary.produced, summary.trained, summary.stop_reason) == (2, 2, "updates")
