@@ -12,7 +12,7 @@ from distrl.data_store.start_plan import StartPlan
 from distrl.environments.vector import VectorEnvironment
 from distrl.environments.worlds.toy import Identity, StepCounter
 from distrl.errors import NonFiniteError, StalledError
-from distrl.launch.deterministic import InlineSource, run_deterministic
+from distrl.launch.deterministic import InlineActor, InlineSource, run_deterministic
 from distrl.learner.policy_files import kept_best
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.stream import QueueCaps
@@ -22,10 +22,11 @@ from distrl.roles.description import RunDescription
 def inline_feed(collect, stall_timeout_s=60.0):
     """An InlineSource over a scripted feed: `collect(act)` is what the feed does with what it may ask."""
     acted = []
-    actor = SimpleNamespace(step=acted.append)
+    actor = SimpleNamespace(step=acted.append, reset=lambda update: None)
     backend = connect("local:", "r", QueueCaps(10, 2**20), name="test", give_up_s=1.0)
     backend.create("{}")
-    feed = InlineSource(actor, lambda act: SimpleNamespace(collect=lambda: collect(act)), backend, stall_timeout_s)
+    acting = InlineActor(actor, backend, 0, stall_timeout_s)
+    feed = InlineSource(acting.act, lambda act: SimpleNamespace(collect=lambda: collect(act)))
     return feed, acted
 
 

@@ -53,7 +53,7 @@ def trained(monkeypatch):
         run_ids = ()
         outcome = summary()
 
-        def __call__(self, loaded, *, run_dir, resume, run_id, view, observers, head_start=None, interrupt=None):
+        def __call__(self, loaded, *, run_dir, resume, run_id, view, observers, here, head_start=None, interrupt=None):
             assert observers == [Trackers]
             self.calls = (*self.calls, (loaded, run_dir, resume, view))
             self.run_ids = (*self.run_ids, run_id)
