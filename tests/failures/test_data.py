@@ -112,7 +112,9 @@ def test_a_learner_alone_on_ray(distrl_command, tmp_path):
     made = distrl_command("record", "random", "--env", "CartPole-v1", "--episodes", "20", "--output", "./on-ray")
     assert made.returncode == 0
     ray = ("--launcher", "ray", "--data", "./on-ray-v0", "--run-dir", "ray")
-    done = distrl_command("train", *LEARNER, *ray, *sets("stop.updates=200", "network.middleware_parameters.scheme=[8]"))
+    done = distrl_command(
+        "train", *LEARNER, *ray, *sets("stop.updates=200", "network.middleware_parameters.scheme=[8]")
+    )
     assert done.returncode == 0, done.stderr
     summary = json.loads((tmp_path / "ray" / "summary.json").read_text())
     wanted = {"stop_reason": "updates", "updates": 200, "env_steps": 6400, "trained_steps": 6400, "episodes": 0}
