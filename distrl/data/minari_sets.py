@@ -32,7 +32,7 @@ WRITTEN_BYTES = 2**26
 """Memory from which on episodes are written, together. HDF5 takes 0.7 ms of a processor for each, however short, so a
 training is over before most recordings of small observations are written."""
 HELD_BYTES = 12_288
-"""Memory that an episode counts beside its arrays. It takes less, but 5,000 are enough to be written at the end: 4 s."""
+"""Memory that an episode counts beside its arrays. It takes less; but to write 5,000 at the end takes 4 s."""
 EPISODE_BYTES = 65_536
 """Room that an episode takes in HDF5 beside its arrays, which may take twice their size; measured: 17 KB."""
 
