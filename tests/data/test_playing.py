@@ -96,7 +96,7 @@ def test_the_replay_memory_holds_the_logged_transitions(recorded, config, tmp_pa
 
 
 def test_episodes_are_written_whenever_they_take_so_many_bytes(monkeypatch):
-    monkeypatch.setattr(minari_sets, "WRITTEN_BYTES", 3 * minari_sets.EPISODE_BYTES)
+    monkeypatch.setattr(minari_sets, "WRITTEN_BYTES", 3 * minari_sets.HELD_BYTES)
     writer, written = new_set("test/some", "tests.data.logged_env:LoggedEnv", *SPACES["image"], {}), []
     images = np.arange(3 * 8 * 6 * 3, dtype=np.uint8).reshape(3, 8, 6, 3)
     for _ in range(6):
