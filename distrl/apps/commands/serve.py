@@ -3,12 +3,14 @@
 import logging
 import re
 import signal
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from distrl.apps.commands.durations import duration_option
+from distrl.apps.commands.help import takes
 from distrl.apps.commands.options import run_argument
 from distrl.apps.commands.printing import echo
 from distrl.apps.web.access import Access, token_of_environment
@@ -17,6 +19,8 @@ from distrl.errors import EXIT_INTERRUPTED, ConfigError
 from distrl.health import opened
 
 if TYPE_CHECKING:
+    from distrl.apps.serve.app import ServeSettings
+    from distrl.apps.serve.gate import Gate
     from distrl.apps.serve.versions import Versions
 
 PORT = 8730
@@ -66,53 +70,108 @@ PolicyArgument = Annotated[
 CanaryOption = Annotated[
     str | None, typer.Option(metavar="POLICY", help="Another policy, with which a share of sessions acts.")
 ]
-TokenFileOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help=f"Holds the token. [dim]Or in {TOKEN_VARIABLE}.[/]")
-]
-ReadOnlyTokenFileOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help=f"Holds one that reads / and /metrics alone. [dim]Or in {READ_ONLY_TOKEN_VARIABLE}.[/]"
-    ),
-]
 
 
-def serve(
-    policy: PolicyArgument,
-    host: Annotated[str, typer.Option(metavar="HOST", help="What to listen on; others than loopback need a token.")] = (
-        "127.0.0.1"
-    ),
+@dataclass(frozen=True)
+class AccessOptions:
+    """Where the server listens, and which clients it serves."""
+
+    host: Annotated[
+        str, typer.Option("--host", metavar="HOST", help="What to listen on; others than loopback need a token.")
+    ] = "127.0.0.1"
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, metavar="N", help=f"[dim]Default: {PORT}, or the next free one.[/]")
-    ] = None,
-    token_file: TokenFileOption = None,
-    read_only_token_file: ReadOnlyTokenFileOption = None,
+        int | None,
+        typer.Option("--port", min=0, max=65535, metavar="N", help=f"[dim]Default: {PORT}, or the next free one.[/]"),
+    ] = None
+    token_file: Annotated[
+        Path | None,
+        typer.Option("--token-file", metavar="FILE", help=f"Holds the token. [dim]Or in {TOKEN_VARIABLE}.[/]"),
+    ] = None
+    read_only_token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--read-only-token-file",
+            metavar="FILE",
+            help=f"Holds one that reads / and /metrics alone. [dim]Or in {READ_ONLY_TOKEN_VARIABLE}.[/]",
+        ),
+    ] = None
     origin: Annotated[
         list[str] | None,
-        typer.Option(metavar="URL", help="Pages of this origin may send requests, like https://game.example.com."),
-    ] = None,
+        typer.Option(
+            "--origin", metavar="URL", help="Pages of this origin may send requests, like https://game.example.com."
+        ),
+    ] = None
+    rate: Annotated[
+        float | None,
+        typer.Option("--rate", min=0.1, metavar="N", help="Most observations per second of one address."),
+    ] = None
+
+    def gate(self) -> "Gate":
+        """Return what decides the rights of requests."""
+        from distrl.apps.serve.gate import Gate
+
+        token = _token(self.token_file, "--token-file", TOKEN_VARIABLE)
+        reading = _token(self.read_only_token_file, "--read-only-token-file", READ_ONLY_TOKEN_VARIABLE)
+        return Gate(Access(self.host, token, reading, TOKEN_VARIABLE), self.rate, frozenset(self.origin or ()))
+
+
+@dataclass(frozen=True)
+class ServeOptions(AccessOptions):
+    """How the server acts, and its limits."""
+
     sample: Annotated[
         bool, typer.Option("--sample", help="Draw actions where a request does not say; else the most probable.")
-    ] = False,
-    seed: Annotated[int | None, typer.Option(min=0, metavar="N", help="Seed of drawn actions.")] = None,
+    ] = False
+    seed: Annotated[int | None, typer.Option("--seed", min=0, metavar="N", help="Seed of drawn actions.")] = None
     window: Annotated[
-        float, typer.Option(parser=_window, metavar="TIME", help="How long a batch waits for more requests: 0, 1ms.")
-    ] = 0.0,
+        float,
+        typer.Option(
+            "--window", parser=_window, metavar="TIME", help="How long a batch waits for more requests: 0, 1ms."
+        ),
+    ] = 0.0
     change: Annotated[
-        str, typer.Option(metavar="episodes|now", help="When sessions take a newer version of the policy.")
-    ] = "episodes",
-    poll: Annotated[float, duration_option("How often a newer version is looked for.")] = 1.0,
+        str,
+        typer.Option("--change", metavar="episodes|now", help="When sessions take a newer version of the policy."),
+    ] = "episodes"
+    poll: Annotated[float, duration_option("How often a newer version is looked for.", "--poll")] = 1.0
+    max_body: Annotated[
+        int, typer.Option("--max-body", parser=_bytes, metavar="SIZE", help="Longest message.", show_default="4MiB")
+    ] = 4 * 2**20
+    max_sessions: Annotated[int, typer.Option("--max-sessions", min=1, metavar="N", help="Most sessions.")] = 10_000
+    session_idle: Annotated[
+        float, duration_option("A session ends after that long without a request.", "--session-idle")
+    ] = 600.0
+    max_connections: Annotated[int, typer.Option("--max-connections", min=1, metavar="N", help="Most connections.")] = (
+        1024
+    )
+
+    def settings(self) -> "ServeSettings":
+        """Return them as the server takes them."""
+        from distrl.apps.serve.app import ServeSettings
+
+        if self.change not in ("episodes", "now"):
+            raise ConfigError(f"--change {self.change} is neither episodes nor now")
+        return ServeSettings(
+            window_s=self.window,
+            greedy=not self.sample,
+            change="now" if self.change == "now" else "episodes",
+            poll_s=self.poll,
+            seed=self.seed,
+            most_body_bytes=self.max_body,
+            most_sessions=self.max_sessions,
+            session_idle_s=self.session_idle,
+            most_connections=self.max_connections,
+        )
+
+
+@takes(ServeOptions)
+def serve(
+    options: ServeOptions,
+    policy: PolicyArgument,
     canary: CanaryOption = None,
     canary_share: Annotated[
         float, typer.Option(parser=_share, metavar="SHARE", help="Share of new sessions that act with --canary.")
     ] = 0.1,
-    rate: Annotated[
-        float | None, typer.Option(min=0.1, metavar="N", help="Most observations per second of one address.")
-    ] = None,
-    max_body: Annotated[int, typer.Option(parser=_bytes, metavar="SIZE", help="Longest message.")] = 4 * 2**20,
-    max_sessions: Annotated[int, typer.Option(min=1, metavar="N", help="Most sessions.")] = 10_000,
-    session_idle: Annotated[float, duration_option("A session ends after that long without a request.")] = 600.0,
-    max_connections: Annotated[int, typer.Option(min=1, metavar="N", help="Most connections.")] = 1024,
 ) -> None:
     """Serve a policy to programs that own their loop, by HTTP and WebSocket.
 
@@ -124,48 +183,20 @@ def serve(
 
     Then: [cyan]curl -d '{"observation": [0, 0, 0, 0]}' http://127.0.0.1:8730/act[/]
     """
-    if change not in ("episodes", "now"):
-        raise ConfigError(f"--change {change} is neither episodes nor now")
-    # Imported here: the help needs neither a web server nor ONNX Runtime.
-    from distrl.apps.serve.app import ServeSettings
-    from distrl.apps.serve.gate import Gate
-
-    access = Access(
-        host,
-        _token(token_file, "--token-file", TOKEN_VARIABLE),
-        _token(read_only_token_file, "--read-only-token-file", READ_ONLY_TOKEN_VARIABLE),
-        TOKEN_VARIABLE,
-    )
-    gate = Gate(access, rate, frozenset(origin or ()))
-    settings = ServeSettings(
-        window_s=window,
-        greedy=not sample,
-        change="now" if change == "now" else "episodes",
-        poll_s=poll,
-        seed=seed,
-        most_body_bytes=max_body,
-        most_sessions=max_sessions,
-        session_idle_s=session_idle,
-        most_connections=max_connections,
-    )
-    _serve(policy, canary, canary_share, host, port, gate, settings)
-
-
-def _serve(
-    policy: str, canary: str | None, share: float, host: str, port: int | None, gate: Any, settings: Any
-) -> None:
     from distrl.apps.serve.needs import require_serving
 
     require_serving()
+    # Imported here: the help needs neither a web server nor ONNX Runtime.
     from distrl.apps.serve.server import make_server
     from distrl.apps.serve.sources import source_of
     from distrl.apps.serve.versions import Versions
     from distrl.apps.web.listening import listen, url_of
 
-    versions = Versions([source_of(name) for name in (policy, canary) if name is not None], share)
+    gate, settings = options.gate(), options.settings()
+    versions = Versions([source_of(name) for name in (policy, canary) if name is not None], canary_share)
     logging.basicConfig(format="%(asctime)s %(message)s")
     logging.getLogger("distrl.apps.serve").setLevel(logging.INFO)  # changes of version
-    with listen(host, port, PORT) as listening, opened("serve") as beats:
+    with listen(options.host, options.port, PORT) as listening, opened("serve") as beats:
         server = make_server(versions, gate, settings, beats)
         echo(f"{_words(versions)} at {url_of(listening)} (Ctrl-C ends it)")
         # uvicorn raises the signal again when it has ended in order: an orchestrator's SIGTERM is no failure.

@@ -158,10 +158,11 @@ class Batcher:
                     if one.session.version is one.version:
                         one.session.state = answer.state
                 one.reply(answer.reply)
-            if self._observed is not None:
+            acted = [one for one, answer in zip(batch, given, strict=True) if not answer.failed]
+            if acted and self._observed is not None:
                 now = time.perf_counter()
-                rows = sum(len(one.question.request.observations) for one in batch)
-                self._observed(rows, now - began, [now - one.arrived for one in batch])
+                rows = sum(len(one.question.request.observations) for one in acted)
+                self._observed(rows, now - began, [now - one.arrived for one in acted])
         if self._waiting:
             self._plan()
         else:

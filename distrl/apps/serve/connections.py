@@ -28,6 +28,7 @@ class ServedHttp(Bounded, HttpToolsProtocol):  # type: ignore[misc]
     def handle_websocket_upgrade(self) -> None:  # type: ignore[override]
         """Hand the connection over; its time-outs are the WebSocket's from now on."""
         self._handed_over = True
+        self._end_in(None)
         HttpToolsProtocol.handle_websocket_upgrade(self)
 
     def _end_in(self, seconds: float | None) -> None:

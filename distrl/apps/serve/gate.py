@@ -1,4 +1,4 @@
-"""Who may send requests: tokens, names of this host, pages of other origins, and the rate by client."""
+"""The right to send requests: tokens, names of this host, pages of other origins, and the rate by client."""
 
 import asyncio
 import math

@@ -10,10 +10,9 @@ from distrl.data_store.named_checkpoints import BEST, parse
 from distrl.data_store.opening import open_objects
 from distrl.data_store.stored_run import StoredRun
 from distrl.errors import ConfigError
-from distrl.learner.policy_files import NEWEST, WEIGHTS_FILE
 from distrl.memory_backend.keys import checked_run_id
 from distrl.serving.exported_policy import ExportedPolicy, load_policy
-from distrl.serving.run_policy import policy_of_run
+from distrl.serving.run_policy import mark_of_newest, policy_of_run
 
 
 class Fixed:
@@ -41,14 +40,8 @@ class FollowedRun:
         self._seen: tuple[int, int] | None = None
 
     def newer(self) -> ExportedPolicy | None:
-        path = self._run_dir / "policy" / WEIGHTS_FILE
-        try:
-            found = path.stat()
-        except FileNotFoundError:
-            policy_of_run(self._run_dir)  # raises with what is missing
-            raise
-        mark = (found.st_ino, found.st_mtime_ns)
-        if mark == self._seen:
+        mark = mark_of_newest(self._run_dir)
+        if mark is not None and mark == self._seen:
             return None
         policy = policy_of_run(self._run_dir)
         self._seen = mark  # read before the weights: a change in between is read once more
@@ -93,6 +86,3 @@ def source_of(text: str) -> Source:
     if named.mark is None:
         return FollowedRun(named.run)
     return Fixed(text, policy_of_run(named.run, BEST if named.mark == BEST else str(named.find())))
-
-
-__all__ = ["NEWEST", "Fixed", "FollowedRun", "FollowedStore", "source_of"]
