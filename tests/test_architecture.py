@@ -151,6 +151,7 @@ WALLS: Mapping[str, tuple[str, ...]] = {
         "apps/web/connections.py",
     ),
     "httptools": (),  # uvicorn's
+    "uvloop": (),
     "websockets": (),
     "prometheus_client": ("apps/dashboard/exposition.py", "apps/serve/exposition.py"),
     "typer": ("apps/commands/",),

@@ -20,8 +20,8 @@ from distrl.health import opened
 
 if TYPE_CHECKING:
     from distrl.apps.serve.app import ServeSettings
-    from distrl.apps.serve.gate import Gate
-    from distrl.apps.serve.versions import Versions
+    from distrl.apps.serve.gate import ClientGate
+    from distrl.apps.serve.versions import PolicyVersions
 
 PORT = 8730
 TOKEN_VARIABLE = "DISTRL_SERVE_TOKEN"
@@ -106,13 +106,13 @@ class AccessOptions:
         typer.Option("--rate", min=0.1, metavar="N", help="Most observations per second of one address."),
     ] = None
 
-    def gate(self) -> "Gate":
+    def gate(self) -> "ClientGate":
         """Return what decides the rights of requests."""
-        from distrl.apps.serve.gate import Gate
+        from distrl.apps.serve.gate import ClientGate
 
         token = _token(self.token_file, "--token-file", TOKEN_VARIABLE)
         reading = _token(self.read_only_token_file, "--read-only-token-file", READ_ONLY_TOKEN_VARIABLE)
-        return Gate(Access(self.host, token, reading, TOKEN_VARIABLE), self.rate, frozenset(self.origin or ()))
+        return ClientGate(Access(self.host, token, reading, TOKEN_VARIABLE), self.rate, frozenset(self.origin or ()))
 
 
 @dataclass(frozen=True)
@@ -189,11 +189,11 @@ def serve(
     # Imported here: the help needs neither a web server nor ONNX Runtime.
     from distrl.apps.serve.server import make_server
     from distrl.apps.serve.sources import source_of
-    from distrl.apps.serve.versions import Versions
+    from distrl.apps.serve.versions import PolicyVersions
     from distrl.apps.web.listening import listen, url_of
 
     gate, settings = options.gate(), options.settings()
-    versions = Versions([source_of(name) for name in (policy, canary) if name is not None], canary_share)
+    versions = PolicyVersions([source_of(name) for name in (policy, canary) if name is not None], canary_share)
     logging.basicConfig(format="%(asctime)s %(message)s")
     logging.getLogger("distrl.apps.serve").setLevel(logging.INFO)  # changes of version
     with listen(options.host, options.port, PORT) as listening, opened("serve") as beats:
@@ -209,7 +209,7 @@ def serve(
             signal.signal(signal.SIGTERM, before)
 
 
-def _words(versions: "Versions") -> str:
+def _words(versions: "PolicyVersions") -> str:
     found = [
         f"{track.source.name}, version {track.newest.number}{', followed' if track.source.follows else ''}"
         for track in versions.tracks

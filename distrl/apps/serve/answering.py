@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from distrl.apps.serve.messages import RefusedError, Request, error_reply, named
+from distrl.apps.serve.messages import ActRequest, RefusedError, error_reply, named
 from distrl.apps.serve.versions import CANARY, Version
 from distrl.errors import DistrlError
 from distrl.serving.exported_policy import Choice, ExportedPolicy, PolicyState
@@ -21,16 +21,16 @@ VALUE = "value"
 
 
 @dataclass(slots=True, eq=False)
-class Question:
+class Asked:
     """A request with what it needs: the state of its session, and whether it is greedy."""
 
-    request: Request
+    request: ActRequest
     state: PolicyState | None
     greedy: bool
 
 
 @dataclass(slots=True, eq=False)
-class Answer:
+class Answered:
     """A reply, and the next state of its session; `failed`: it is an error, and the state is what it was."""
 
     reply: dict[str, Any]
@@ -38,7 +38,7 @@ class Answer:
     failed: bool = False
 
 
-def answers(version: Version, questions: Sequence[Question], rng: np.random.Generator) -> list[Answer]:
+def answers(version: Version, questions: Sequence[Asked], rng: np.random.Generator) -> list[Answered]:
     """Answer questions in one batch. One whose observation does not fit costs no other one its answer."""
     try:
         return _answered(version, questions, rng)
@@ -47,10 +47,10 @@ def answers(version: Version, questions: Sequence[Question], rng: np.random.Gene
             return [answer for question in questions for answer in answers(version, [question], rng)]
         (question,) = questions
         refused = RefusedError(400, _reason(version.policy, question, error))
-        return [Answer(error_reply(refused, question.request), question.state, failed=True)]
+        return [Answered(error_reply(refused, question.request), question.state, failed=True)]
 
 
-def _reason(policy: ExportedPolicy, question: Question, error: DistrlError) -> str:
+def _reason(policy: ExportedPolicy, question: Asked, error: DistrlError) -> str:
     """Return the message for the first observation that does not fit by itself, else the batch's."""
     for observation in question.request.observations:
         try:
@@ -62,7 +62,7 @@ def _reason(policy: ExportedPolicy, question: Question, error: DistrlError) -> s
     return str(error)
 
 
-def _answered(version: Version, questions: Sequence[Question], rng: np.random.Generator) -> list[Answer]:
+def _answered(version: Version, questions: Sequence[Asked], rng: np.random.Generator) -> list[Answered]:
     policy = version.policy
     observations = [one for question in questions for one in question.request.observations]
     raw = stacked_arrays(observations, policy.spec.observations)
@@ -80,12 +80,14 @@ def _answered(version: Version, questions: Sequence[Question], rng: np.random.Ge
             version, question.request, actions[rows], {name: column[rows] for name, column in columns.items()}
         )
         state = policy.row(choice.state, begin) if question.request.single else None
-        found.append(Answer(reply, state))
+        found.append(Answered(reply, state))
         begin += count
     return found
 
 
-def _reply(version: Version, request: Request, actions: list[Any], columns: Mapping[str, list[Any]]) -> dict[str, Any]:
+def _reply(
+    version: Version, request: ActRequest, actions: list[Any], columns: Mapping[str, list[Any]]
+) -> dict[str, Any]:
     many = not request.single
     reply: dict[str, Any] = {"actions": actions} if many else {"action": actions[0]}
     reply["version"] = version.number

@@ -20,28 +20,29 @@ from typing import Any
 
 from distrl.apps.serve.batching import Batcher, Reply
 from distrl.apps.serve.exposition import MEDIA_TYPE, Measurements
-from distrl.apps.serve.gate import Gate, Headers, token_of
+from distrl.apps.serve.gate import ClientGate, Headers, token_of
 from distrl.apps.serve.messages import (
     CODECS,
     JSON,
     MOST_ROWS,
     WANTS,
+    ActRequest,
     Codec,
     RefusedError,
-    Request,
     codec_of_media_type,
     error_reply,
     request_of,
 )
-from distrl.apps.serve.sessions import Change, Sessions
+from distrl.apps.serve.sessions import Change, ClientSessions
 from distrl.apps.serve.sockets import Connection, Receive, Send, codec_of_subprotocols
-from distrl.apps.serve.versions import Track, Versions, warmed
+from distrl.apps.serve.versions import PolicyTrack, PolicyVersions, warmed
 from distrl.errors import DistrlError
 from distrl.version import __version__
 
 _LOG = logging.getLogger(__name__)
 EXPIRE_S = 1.0
 """How often idle sessions are looked for."""
+MOST_KNOWN = 4096
 METHODS = {"/": "GET", "/act": "POST", "/sessions": "POST", "/healthz": "GET", "/metrics": "GET", "/ws": "WebSocket"}
 LOOKS = {"/", "/metrics"}
 """Paths for which the right to look is enough."""
@@ -82,11 +83,12 @@ class Application:
 
     _batcher: Batcher
 
-    def __init__(self, versions: Versions, gate: Gate, settings: ServeSettings) -> None:
+    def __init__(self, versions: PolicyVersions, gate: ClientGate, settings: ServeSettings) -> None:
         self._versions, self._gate, self._settings = versions, gate, settings
-        self._sessions = Sessions(versions, settings.most_sessions, settings.session_idle_s, settings.change)
+        self._sessions = ClientSessions(versions, settings.most_sessions, settings.session_idle_s, settings.change)
         self._measured = Measurements()
         self._tasks: list[asyncio.Task[None]] = []
+        self._known: dict[tuple[Any, ...], Codec] = {}  # address and headers of clients that may act
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or serve one WebSocket."""
@@ -120,7 +122,7 @@ class Application:
         self._batcher.close()
         await send({"type": "lifespan.shutdown.complete"})
 
-    async def _follow(self, track: Track) -> None:
+    async def _follow(self, track: PolicyTrack) -> None:
         """Look for newer versions of a track; each acts once before it takes over."""
         reported = ""
         while True:
@@ -219,7 +221,7 @@ class Application:
 
     def _submit(self, codec: Codec, body: bytes, address: str, reply: Reply) -> None:
         """Take a request to act; `reply` is called with its reply, now or later."""
-        request: Request | None = None
+        request: ActRequest | None = None
         try:
             request = request_of(codec.load(body))
             self._gate.count(address, len(request.observations))
@@ -237,26 +239,37 @@ class Application:
 
         The function gets the body, and another one that it calls with status, media type and body of the reply.
         """
-        headers: Headers = dict(scope["headers"])
         address = _address(scope)
-        length = headers.get(b"content-length", b"")
-        content_type = headers.get(b"content-type", b"")
-        is_plain = content_type in _PLAIN and b"origin" not in headers and b"content-encoding" not in headers
-        if not is_plain or not length.isdigit() or len(length) > 9 or int(length) > self._settings.most_body_bytes:
-            return None
-        if self._gate.right_now(headers, address) != "act":
-            return None
-        codec = _PLAIN[content_type]
+        key = (address, *scope["headers"])
+        codec = self._known.get(key)
+        if codec is None:
+            codec = self._plain(dict(scope["headers"]), address)
+            if codec is None:
+                return None
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = codec
+        known = codec
 
         def take(body: bytearray, respond: Callable[[int, bytes, bytes], None]) -> None:
             def reply(tree: dict[str, Any]) -> None:
                 status = tree.get("status", 200)
                 self._measured.requests["http", status] += 1
-                respond(status, codec.media_type, codec.dump(tree))
+                respond(status, known.media_type, known.dump(tree))
 
-            self._submit(codec, bytes(body), address, reply)
+            self._submit(known, bytes(body), address, reply)
 
         return take
+
+    def _plain(self, headers: Headers, address: str) -> Codec | None:
+        """Return the codec of a request with the right to act, of no page and within the limits; else None."""
+        length = headers.get(b"content-length", b"")
+        is_plain = b"origin" not in headers and b"content-encoding" not in headers
+        if not is_plain or not length.isdigit() or len(length) > 9 or int(length) > self._settings.most_body_bytes:
+            return None
+        if self._gate.right_now(headers, address) != "act":
+            return None
+        return _PLAIN.get(headers.get(b"content-type", b""))
 
     def _end_session(self, name: str) -> tuple[int, dict[str, Any]]:
         session = self._sessions.find(None, name)

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from distrl.apps.serve.answering import Answer, Question, answers
-from distrl.apps.serve.messages import RefusedError, Request, error_reply
-from distrl.apps.serve.sessions import Session, Sessions
-from distrl.apps.serve.versions import Version, Versions
+from distrl.apps.serve.answering import Answered, Asked, answers
+from distrl.apps.serve.messages import ActRequest, RefusedError, error_reply
+from distrl.apps.serve.sessions import ClientSession, ClientSessions
+from distrl.apps.serve.versions import PolicyVersions, Version
 
 INLINE_S = 1e-3
 _LOG = logging.getLogger(__name__)
@@ -29,9 +29,9 @@ Observed = Callable[[int, float, list[float]], None]
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    question: Question
+    question: Asked
     version: Version
-    session: Session | None
+    session: ClientSession | None
     reply: Reply
     arrived: float
 
@@ -49,8 +49,8 @@ class Batcher:
 
     def __init__(
         self,
-        versions: Versions,
-        sessions: Sessions,
+        versions: PolicyVersions,
+        sessions: ClientSessions,
         *,
         window_s: float = 0.0,
         most_rows: int = 256,
@@ -73,7 +73,7 @@ class Batcher:
         self._loop = asyncio.get_running_loop()
         self._futures: set[asyncio.Future[None]] = set()
 
-    def submit(self, request: Request, reply: Reply, session: Session | None = None) -> None:
+    def submit(self, request: ActRequest, reply: Reply, session: ClientSession | None = None) -> None:
         """Queue a request; `reply` is called with its reply, once, on the event loop.
 
         Raises:
@@ -90,7 +90,7 @@ class Batcher:
         else:
             version = self._sessions.take(session, begins=request.begins)
         greedy = self._greedy if request.greedy is None else request.greedy
-        question = Question(request, None if session is None else session.state, greedy)
+        question = Asked(request, None if session is None else session.state, greedy)
         self._waiting.append(_Waiting(question, version, session, reply, time.perf_counter()))
         self._rows += len(request.observations)
         if not self._is_due:
@@ -135,7 +135,7 @@ class Batcher:
         self._rows -= rows
         return list(by_version.values())
 
-    def _computed(self, batches: list[list[_Waiting]]) -> list[tuple[list[Answer], float]]:
+    def _computed(self, batches: list[list[_Waiting]]) -> list[tuple[list[Answered], float]]:
         found = []
         for batch in batches:
             began = time.perf_counter()
@@ -145,11 +145,11 @@ class Batcher:
             except Exception:  # a defect: its clients get an error, and the others their answers
                 _LOG.exception("a batch of %d requests failed", len(batch))
                 failed = RefusedError(500, "the server failed; its log says why")
-                given = [Answer(error_reply(failed, one.request), one.state, failed=True) for one in questions]
+                given = [Answered(error_reply(failed, one.request), one.state, failed=True) for one in questions]
             found.append((given, began))
         return found
 
-    def _finish(self, batches: list[list[_Waiting]], found: list[tuple[list[Answer], float]]) -> None:
+    def _finish(self, batches: list[list[_Waiting]], found: list[tuple[list[Answered], float]]) -> None:
         self._last_s = max((time.perf_counter() - found[0][1]) / len(found), 0.5 * self._last_s) if found else 0.0
         for batch, (given, began) in zip(batches, found, strict=True):
             for one, answer in zip(batch, given, strict=True):

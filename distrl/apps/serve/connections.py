@@ -35,10 +35,10 @@ class ServedHttp(Bounded, HttpToolsProtocol):  # type: ignore[misc]
         super()._end_in(None if self._handed_over else seconds)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        scope = cycle.scope
+        scope: Any = cycle.scope
         # A client that does not read its replies waits in uvicorn's way.
         if scope["path"] == "/act" and scope["method"] == "POST" and not self.flow.write_paused:
-            take = None if cycle.waiting_for_100_continue else self.application.taker(dict(scope))
+            take = None if cycle.waiting_for_100_continue else self.application.taker(scope)
             if take is not None:
                 cycle.message_event = _Body(self, cycle, take)  # type: ignore[assignment]
                 cycle.message_event.set()  # a request that waited for the one before it has its body

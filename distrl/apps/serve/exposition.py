@@ -9,8 +9,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from distrl.apps.serve.sessions import Sessions
-from distrl.apps.serve.versions import Versions
+from distrl.apps.serve.sessions import ClientSessions
+from distrl.apps.serve.versions import PolicyVersions
 
 MEDIA_TYPE = CONTENT_TYPE_LATEST.encode()
 LATENCIES_S = (0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
@@ -57,7 +57,7 @@ class Measurements:
         for latency_s in latencies_s:
             self._latencies.add(latency_s)
 
-    def text(self, versions: Versions, sessions: Sessions, waiting: int) -> bytes:
+    def text(self, versions: PolicyVersions, sessions: ClientSessions, waiting: int) -> bytes:
         """Return the text of /metrics."""
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Families([*self._families(), *_states(versions, sessions, waiting, self.websockets)]))
@@ -81,7 +81,7 @@ class Measurements:
         )
 
 
-def _states(versions: Versions, sessions: Sessions, waiting: int, websockets: int) -> Iterator[Metric]:
+def _states(versions: PolicyVersions, sessions: ClientSessions, waiting: int, websockets: int) -> Iterator[Metric]:
     numbers = GaugeMetricFamily("distrl_serve_version", "newest version of the weights, by policy", labels=["policy"])
     for track in versions.tracks:
         numbers.add_metric([track.name], track.newest.number)

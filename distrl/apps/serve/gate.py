@@ -22,7 +22,7 @@ BEARER = "bearer."
 Headers = Mapping[bytes, bytes]
 
 
-class Gate:
+class ClientGate:
     """Decides the right of a request, and counts what each client asks for.
 
     Args:

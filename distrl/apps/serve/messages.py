@@ -46,19 +46,22 @@ class Codec(NamedTuple):
 
     subprotocol: str
     media_type: bytes
-    load: Callable[[bytes], Any]
+    load: Callable[[Any], Any]
     dump: Callable[[Any], bytes]
 
 
-def _load_json(body: bytes) -> Any:
+def _load_json(body: bytes | str) -> Any:
     try:
-        return json.loads(body)
+        return json.loads(body.decode() if isinstance(body, bytes) else body)
     except (ValueError, RecursionError) as error:  # also texts that are not UTF-8, and whole numbers of 4,300 digits
         raise RefusedError(400, f"the message is not JSON: {str(error)[:200]}") from error
 
 
+_ENCODE = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+
+
 def _dump_json(tree: Any) -> bytes:
-    return json.dumps(tree, allow_nan=False, separators=(",", ":")).encode()
+    return _ENCODE(tree).encode()
 
 
 def _load_msgpack(body: bytes) -> Any:
@@ -90,7 +93,7 @@ def codec_of_media_type(content_type: bytes) -> Codec:
 
 
 @dataclass(slots=True)
-class Request:
+class ActRequest:
     """A request to act.
 
     Attributes:
@@ -115,7 +118,7 @@ class Request:
 _NOTHING: frozenset[str] = frozenset()
 
 
-def request_of(message: Any) -> Request:
+def request_of(message: Any) -> ActRequest:
     """Check a message to act.
 
     Raises:
@@ -123,6 +126,8 @@ def request_of(message: Any) -> Request:
     """
     if not isinstance(message, dict):
         raise RefusedError(400, f"a message is a map of fields, not {type(message).__name__}")
+    if len(message) == 1 and "observation" in message:  # the usual one
+        return ActRequest([message["observation"]], True, None, False, None, _NOTHING, None)
     if unknown := message.keys() - FIELDS:
         names = ", ".join(sorted(str(name)[:40] for name in unknown)[:3])
         raise RefusedError(400, f"unknown field: {names}; there are {', '.join(sorted(FIELDS))}")
@@ -134,7 +139,7 @@ def request_of(message: Any) -> Request:
     if several and session is not None:
         raise RefusedError(400, "observations of one session come one by one: send observation")
     want = message.get("want")
-    return Request(
+    return ActRequest(
         observations,
         not several,
         session,
@@ -174,7 +179,7 @@ def _wanted(want: Any) -> frozenset[str]:
     raise RefusedError(400, f"want is a list of {', '.join(sorted(WANTS))}")
 
 
-def error_reply(error: RefusedError, request: Request | None = None) -> dict[str, Any]:
+def error_reply(error: RefusedError, request: ActRequest | None = None) -> dict[str, Any]:
     """Return the reply to a request that is refused."""
     reply: dict[str, Any] = {"error": " ".join(str(error).split())[:500], "status": error.status}
     if error.wait_s is not None:
@@ -182,7 +187,7 @@ def error_reply(error: RefusedError, request: Request | None = None) -> dict[str
     return reply if request is None else reply | named(request)
 
 
-def named(request: Request) -> dict[str, Any]:
+def named(request: ActRequest) -> dict[str, Any]:
     """Return the fields of a reply that name its request."""
     names: dict[str, Any] = {}
     if request.session is not None:

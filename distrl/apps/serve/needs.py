@@ -2,7 +2,7 @@
 
 from distrl.errors import require
 
-NEEDED = ("uvicorn", "httptools", "websockets", "prometheus_client")
+NEEDED = ("uvicorn", "uvloop", "httptools", "websockets", "prometheus_client")
 
 
 def require_serving() -> None:

@@ -4,8 +4,8 @@ import uvicorn
 
 from distrl.apps.serve.app import Application, ServeSettings
 from distrl.apps.serve.connections import ServedHttp, ServedSocket
-from distrl.apps.serve.gate import Gate
-from distrl.apps.serve.versions import Versions
+from distrl.apps.serve.gate import ClientGate
+from distrl.apps.serve.versions import PolicyVersions
 from distrl.health import Beats
 
 GRACE_S = 10
@@ -13,7 +13,9 @@ PING_S = 20.0
 """A WebSocket whose client does not answer a ping within that long is closed."""
 
 
-def make_server(versions: Versions, gate: Gate, settings: ServeSettings, beats: Beats | None = None) -> uvicorn.Server:
+def make_server(
+    versions: PolicyVersions, gate: ClientGate, settings: ServeSettings, beats: Beats | None = None
+) -> uvicorn.Server:
     """Make a server of these versions.
 
     Args:
@@ -38,7 +40,7 @@ def make_server(versions: Versions, gate: Gate, settings: ServeSettings, beats: 
             timeout_graceful_shutdown=GRACE_S,
             timeout_keep_alive=60,
             lifespan="on",
-            loop="asyncio",
+            loop="uvloop",
             http=http,
             ws=ServedSocket,
             ws_max_size=settings.most_body_bytes,

@@ -13,7 +13,7 @@ from random import random
 from typing import Literal
 
 from distrl.apps.serve.messages import RefusedError
-from distrl.apps.serve.versions import Version, Versions
+from distrl.apps.serve.versions import PolicyVersions, Version
 from distrl.serving.exported_policy import PolicyState
 
 Change = Literal["episodes", "now"]
@@ -23,7 +23,7 @@ Key = tuple[Hashable, str | int]
 
 
 @dataclass(slots=True, eq=False)
-class Session:
+class ClientSession:
     """One client's sequence of episodes.
 
     Attributes:
@@ -40,7 +40,7 @@ class Session:
     is_busy: bool = False
 
 
-class Sessions:
+class ClientSessions:
     """All sessions. Used only on the event loop.
 
     Args:
@@ -51,7 +51,7 @@ class Sessions:
 
     def __init__(
         self,
-        versions: Versions,
+        versions: PolicyVersions,
         most: int,
         idle_s: float,
         change: Change = "episodes",
@@ -62,13 +62,13 @@ class Sessions:
         self._idle_s = idle_s
         self._change = change
         self._clock = clock
-        self._sessions: OrderedDict[Key, Session] = OrderedDict()  # the least recently used first
+        self._sessions: OrderedDict[Key, ClientSession] = OrderedDict()  # the least recently used first
         self.expired = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, owner: Hashable = None, name: str | int | None = None) -> Session:
+    def begin(self, owner: Hashable = None, name: str | int | None = None) -> ClientSession:
         """Begin a session under a name, or under one that is drawn here.
 
         Raises:
@@ -78,15 +78,15 @@ class Sessions:
         if len(self._sessions) >= self._most:
             raise RefusedError(503, f"there are {self._most:,} sessions, the most that this server takes", 1.0)
         key = (owner, secrets.token_urlsafe(16) if name is None else name)
-        session = Session(key, self._versions.pick(random), self._clock())
+        session = ClientSession(key, self._versions.pick(random), self._clock())
         self._sessions[key] = session
         return session
 
-    def find(self, owner: Hashable, name: str | int) -> Session | None:
+    def find(self, owner: Hashable, name: str | int) -> ClientSession | None:
         """Return a session, or None."""
         return self._sessions.get((owner, name))
 
-    def take(self, session: Session, *, begins: bool) -> Version:
+    def take(self, session: ClientSession, *, begins: bool) -> Version:
         """Note that a session is used, and return the version for its next action.
 
         Raises:
@@ -104,12 +104,12 @@ class Sessions:
         session.is_busy = session.acts = True
         return session.version
 
-    def _move(self, session: Session, version: Version) -> None:
+    def _move(self, session: ClientSession, version: Version) -> None:
         if session.state is not None and not version.policy.takes(session.state):
             session.state = None  # another network: its episode goes on without memory
         session.version = version
 
-    def end(self, session: Session) -> None:
+    def end(self, session: ClientSession) -> None:
         """End a session."""
         self._sessions.pop(session.key, None)
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from distrl.apps.serve.batching import Batcher
 from distrl.apps.serve.exposition import Measurements
-from distrl.apps.serve.gate import Gate
-from distrl.apps.serve.messages import JSON, MSGPACK, Codec, RefusedError, Request, error_reply, request_of
-from distrl.apps.serve.sessions import MOST_PER_CONNECTION, Session, Sessions
+from distrl.apps.serve.gate import ClientGate
+from distrl.apps.serve.messages import JSON, MSGPACK, ActRequest, Codec, RefusedError, error_reply, request_of
+from distrl.apps.serve.sessions import MOST_PER_CONNECTION, ClientSession, ClientSessions
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -25,13 +25,19 @@ class Connection:
     """One client's WebSocket, after its handshake."""
 
     def __init__(
-        self, codec: Codec, address: str, gate: Gate, sessions: Sessions, batcher: Batcher, measured: Measurements
+        self,
+        codec: Codec,
+        address: str,
+        gate: ClientGate,
+        sessions: ClientSessions,
+        batcher: Batcher,
+        measured: Measurements,
     ) -> None:
         self._codec = codec
         self._address = address
         self._gate, self._sessions, self._batcher, self._measured = gate, sessions, batcher, measured
         self._replies: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self._own: dict[str | int, Session] = {}
+        self._own: dict[str | int, ClientSession] = {}
         self._under_way = 0
         self._room = asyncio.Event()
         self._room.set()
@@ -58,7 +64,7 @@ class Connection:
         self._under_way += 1
         if self._under_way >= MOST_UNDER_WAY:
             self._room.clear()
-        request: Request | None = None
+        request: ActRequest | None = None
         try:
             message = self._codec.load(body)
             if isinstance(message, dict) and "end" in message:
@@ -70,7 +76,7 @@ class Connection:
         except RefusedError as error:
             self._reply(error_reply(error, request))
 
-    def _session(self, name: str | int) -> Session:
+    def _session(self, name: str | int) -> ClientSession:
         session = self._own.get(name)
         if session is not None and self._sessions.find(self, name) is session:
             return session

@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from distrl.apps.serve.versions import Source
+from distrl.apps.serve.versions import PolicySource
 from distrl.config.stores import is_store_url, split_run
 from distrl.data_store.fetching import fetch_files
 from distrl.data_store.named_checkpoints import BEST, parse
@@ -72,7 +72,7 @@ class FollowedStore:
         return policy
 
 
-def source_of(text: str) -> Source:
+def source_of(text: str) -> PolicySource:
     """Return the source that the command line names: FILE.onnx, RUN, RUN@STEP, RUN@best or STORE/RUN.
 
     Raises:

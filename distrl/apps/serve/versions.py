@@ -19,7 +19,7 @@ MOST_KEPT = 4
 WARM_ROWS = (1, 32)
 
 
-class Source(Protocol):
+class PolicySource(Protocol):
     """Where versions come from.
 
     Attributes:
@@ -55,11 +55,11 @@ class Version:
 
 
 @dataclass
-class Track:
+class PolicyTrack:
     """A source, its share of new sessions and its versions, the newest last."""
 
     name: str
-    source: Source
+    source: PolicySource
     share: float
     versions: list[Version] = field(default_factory=list)
 
@@ -68,7 +68,7 @@ class Track:
         return self.versions[-1]
 
 
-class Versions:
+class PolicyVersions:
     """All versions in memory. Only the event loop changes them.
 
     Args:
@@ -79,9 +79,9 @@ class Versions:
         ConfigError: The two policies are of different environments.
     """
 
-    def __init__(self, sources: Sequence[Source], canary_share: float = 0.0) -> None:
+    def __init__(self, sources: Sequence[PolicySource], canary_share: float = 0.0) -> None:
         shares = [1.0] if len(sources) == 1 else [1.0 - canary_share, canary_share]
-        self.tracks = [Track(*one) for one in zip((MAIN, CANARY), sources, shares, strict=False)]
+        self.tracks = [PolicyTrack(*one) for one in zip((MAIN, CANARY), sources, shares, strict=False)]
         for track in self.tracks:
             policy = warmed(track.source)
             assert policy is not None, "a source has a first version"
@@ -107,7 +107,7 @@ class Versions:
         """Return the newest version of the same track."""
         return self.tracks[version.track == CANARY].newest
 
-    def add(self, track: Track, policy: ExportedPolicy) -> Version:
+    def add(self, track: PolicyTrack, policy: ExportedPolicy) -> Version:
         """Make a warmed policy the newest version of its track.
 
         Raises:
@@ -124,7 +124,7 @@ class Versions:
         return version
 
 
-def warmed(source: Source) -> ExportedPolicy | None:
+def warmed(source: PolicySource) -> ExportedPolicy | None:
     """Return a source's newer version after it has acted, so that its first request takes no longer; or None."""
     policy = source.newer()
     if policy is not None:

@@ -15,10 +15,10 @@ from websockets.sync.client import connect
 import distrl
 from distrl import wire
 from distrl.apps.serve.app import ServeSettings
-from distrl.apps.serve.gate import Gate
+from distrl.apps.serve.gate import ClientGate
 from distrl.apps.serve.server import make_server
 from distrl.apps.serve.sources import source_of
-from distrl.apps.serve.versions import Versions
+from distrl.apps.serve.versions import PolicyVersions
 from distrl.apps.web.access import Access
 from distrl.apps.web.listening import listen
 from distrl.terminal.console import QuietView
@@ -109,11 +109,11 @@ def exchange(websocket: Any, **message: Any) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def serving(
-    *policies: Path, share: float = 0.5, access: Access | None = None, gate: Gate | None = None, **settings: Any
+    *policies: Path, share: float = 0.5, access: Access | None = None, gate: ClientGate | None = None, **settings: Any
 ) -> Iterator[Served]:
     """Serve policies while inside, on a port that is free."""
-    versions = Versions([source_of(str(policy)) for policy in policies], share)
-    gate = gate or Gate(access or Access("127.0.0.1"))
+    versions = PolicyVersions([source_of(str(policy)) for policy in policies], share)
+    gate = gate or ClientGate(access or Access("127.0.0.1"))
     server = make_server(versions, gate, ServeSettings(**{"poll_s": 0.01, **settings}))
     with listen("127.0.0.1", 0) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from distrl import wire
-from distrl.apps.serve.gate import Gate
+from distrl.apps.serve.gate import ClientGate
 from distrl.apps.web.access import Access
 from distrl.serving.run_policy import policy_of_run
 from tests.apps.serve.conftest import exchange, serving
@@ -136,7 +136,7 @@ def test_tokens(trained):
 
 
 def test_pages_of_other_origins_are_refused_unless_named(trained):
-    gate = Gate(Access("127.0.0.1"), origins=frozenset({"https://game.example"}))
+    gate = ClientGate(Access("127.0.0.1"), origins=frozenset({"https://game.example"}))
     row = {"observation": [0.0] * 4}
     with serving(trained("mlp"), gate=gate) as served:
         assert served.ask("POST", "/act", row, {"Origin": "https://evil.example"})[0] == 403

@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from distrl.apps.serve import gate as module
-from distrl.apps.serve.gate import Gate, token_of
+from distrl.apps.serve.gate import ClientGate, token_of
 from distrl.apps.serve.messages import RefusedError
 from distrl.apps.web.access import Access
 from distrl.apps.web.failures import FAILURES
@@ -21,7 +21,7 @@ class Clock:
 
 def test_the_rate_is_of_each_address_and_allows_a_second_at_once():
     clock = Clock()
-    gate = Gate(Access("127.0.0.1"), 10.0, clock=clock)
+    gate = ClientGate(Access("127.0.0.1"), 10.0, clock=clock)
     for _ in range(10):
         gate.count("10.0.0.1", 1)
     with pytest.raises(RefusedError, match="more than 10 observations per second") as refused:
@@ -36,7 +36,7 @@ def test_the_rate_is_of_each_address_and_allows_a_second_at_once():
 
 def test_addresses_are_bounded(monkeypatch):
     monkeypatch.setattr(module, "MOST_ADDRESSES", 3)
-    gate = Gate(Access("127.0.0.1"), 1.0, clock=Clock())
+    gate = ClientGate(Access("127.0.0.1"), 1.0, clock=Clock())
     for number in range(10):
         gate.count(f"10.0.0.{number}", 1)
     assert len(gate._buckets) == 3
@@ -44,7 +44,7 @@ def test_addresses_are_bounded(monkeypatch):
 
 def test_wrong_tokens_wait_and_then_are_refused(monkeypatch):
     monkeypatch.setattr(module, "WRONG_TOKEN_S", 0.0)
-    gate = Gate(Access("0.0.0.0", TOKEN))
+    gate = ClientGate(Access("0.0.0.0", TOKEN))
 
     def status(token):
         headers = OURS | {b"authorization": f"Bearer {token}".encode()}

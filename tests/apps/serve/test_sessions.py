@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from distrl.apps.serve.messages import RefusedError
-from distrl.apps.serve.sessions import Sessions
-from distrl.apps.serve.versions import Track, Version, Versions
+from distrl.apps.serve.sessions import ClientSessions
+from distrl.apps.serve.versions import PolicyTrack, PolicyVersions, Version
 
 
 class Clock:
@@ -25,8 +25,8 @@ POLICY = SimpleNamespace(
 
 @pytest.fixture
 def versions():
-    made = object.__new__(Versions)
-    made.tracks = [Track("main", SimpleNamespace(name="run"), 1.0, [Version(1, "main", POLICY)])]
+    made = object.__new__(PolicyVersions)
+    made.tracks = [PolicyTrack("main", SimpleNamespace(name="run"), 1.0, [Version(1, "main", POLICY)])]
     made.spec, made.changes = POLICY.spec, 0
     return made
 
@@ -37,7 +37,7 @@ def add(versions, number):
 
 
 def made(versions, **others):
-    return Sessions(versions, 3, 10.0, clock=Clock(), **others)
+    return ClientSessions(versions, 3, 10.0, clock=Clock(), **others)
 
 
 def acted(sessions, session, *, begins=False, state=None):
