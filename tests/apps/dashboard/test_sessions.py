@@ -2,18 +2,12 @@ import pytest
 
 from distrl.apps.dashboard import sessions as module
 from distrl.apps.dashboard.sessions import IDLE_S, LONGEST_S, Sessions
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self):
-        return self.now
+from tests.clocks import Clock
 
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return Clock(1000.0)
 
 
 def test_a_session_is_what_was_begun(clock):

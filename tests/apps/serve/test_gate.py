@@ -7,16 +7,10 @@ from distrl.apps.serve.gate import ClientGate, token_of
 from distrl.apps.serve.messages import RefusedError
 from distrl.apps.web.access import Access
 from distrl.apps.web.failures import FAILURES
+from tests.clocks import Clock
 
 TOKEN = "token-of-many-letters"
 OURS = {b"host": b"127.0.0.1:1"}
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 def test_the_rate_is_of_each_address_and_allows_a_second_at_once():

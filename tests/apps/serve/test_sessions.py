@@ -7,14 +7,7 @@ import pytest
 from distrl.apps.serve.messages import RefusedError
 from distrl.apps.serve.sessions import ClientSessions
 from distrl.apps.serve.versions import PolicyTrack, PolicyVersions, Version
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
-
+from tests.clocks import Clock
 
 POLICY = SimpleNamespace(
     takes=lambda state: state == "fits",

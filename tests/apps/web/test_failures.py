@@ -2,18 +2,12 @@ import pytest
 
 from distrl.apps.web import failures as module
 from distrl.apps.web.failures import FAILURES, FORGIVE_S, REPORT_S, Failures
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self):
-        return self.now
+from tests.clocks import Clock
 
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return Clock(1000.0)
 
 
 def test_failures_are_forgiven(clock):
