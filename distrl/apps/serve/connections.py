@@ -12,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from distrl.apps.serve.app import Application, Taker
+from distrl.apps.serve.sockets import GOING_AWAY
 from distrl.apps.web.connections import STALLED_S, Bounded
 
 _HEADS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
@@ -90,6 +91,14 @@ class ServedSocket(WebSocketsSansIOProtocol):
         self.read_paused = True
         super().send_receive_event_to_app()
         self.read_paused = False
+
+    def shutdown(self) -> None:
+        """Let the application answer what is under way, and close; uvicorn would close at once."""
+        if not self.handshake_complete or self.close_sent:
+            super().shutdown()
+            return
+        self.stop_keepalive()
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": GOING_AWAY})
 
     def pause_writing(self) -> None:
         """Start the time-out of replies that are not read."""

@@ -32,7 +32,7 @@ def make_server(
     return uvicorn.Server(
         uvicorn.Config(
             application,
-            log_level="warning",
+            log_level="error",  # of warnings, clients could write as many as they like
             access_log=False,
             server_header=False,
             date_header=False,

@@ -18,7 +18,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 MOST_UNDER_WAY = 256
 """Most requests of a connection without a reply that it has taken."""
-UNSUPPORTED = 1003
+UNSUPPORTED, GOING_AWAY = 1003, 1012
 
 
 class Connection:
@@ -39,8 +39,9 @@ class Connection:
         self._replies: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._own: dict[str | int, ClientSession] = {}
         self._under_way = 0
-        self._room = asyncio.Event()
+        self._room, self._answered = asyncio.Event(), asyncio.Event()
         self._room.set()
+        self._answered.set()
 
     async def serve(self, receive: Receive, send: Send) -> None:
         """Answer messages until the client or the server closes the connection."""
@@ -54,6 +55,9 @@ class Connection:
                     return
                 self._take(text if data is None else data)
                 await self._room.wait()
+            if message["code"] == GOING_AWAY:  # the server ends
+                await self._answered.wait()
+                await send({"type": "websocket.close", "code": GOING_AWAY})
         finally:
             self._replies.put_nowait(None)
             for session in self._own.values():
@@ -62,6 +66,7 @@ class Connection:
 
     def _take(self, body: Any) -> None:
         self._under_way += 1
+        self._answered.clear()
         if self._under_way >= MOST_UNDER_WAY:
             self._room.clear()
         request: ActRequest | None = None
@@ -111,6 +116,8 @@ class Connection:
             self._under_way -= 1
             if self._under_way < MOST_UNDER_WAY:
                 self._room.set()
+            if not self._under_way:
+                self._answered.set()
 
 
 def codec_of_subprotocols(subprotocols: list[str]) -> Codec:

@@ -1,13 +1,18 @@
 """Replies are what the policy itself says, by every way in."""
 
+import http.client
+import json
+
 import numpy as np
 import pytest
+from websockets.exceptions import ConnectionClosed
 
 from distrl import wire
 from distrl.apps.serve.gate import ClientGate
 from distrl.apps.web.access import Access
 from distrl.serving.run_policy import policy_of_run
 from tests.apps.serve.conftest import exchange, serving
+from tests.waiting import PATIENCE_S, wait_until
 
 ROWS = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
 TOKEN, READ_ONLY = "token-of-many-letters", "another-token-of-letters"
@@ -178,3 +183,23 @@ def test_a_canary_takes_its_share_of_sessions(trained, copied):
     assert {reply["version"] for reply in canaries} == {99}
     assert 30 <= len(canaries) <= 90
     assert len(versions) == 1
+
+
+def test_the_end_answers_what_is_under_way(trained):
+    """Requests that wait for their batch when the server is told to end, by both ways; then connections are closed."""
+    row = {"observation": [0.0] * 4}
+    with serving(trained("mlp"), window_s=2.0) as served, served.socket() as websocket:
+        by_http = http.client.HTTPConnection("127.0.0.1", served.port, timeout=PATIENCE_S)
+        by_http.request("POST", "/act", json.dumps(row), {"Content-Type": "application/json"})
+        for number in range(3):
+            websocket.send(json.dumps(row | {"id": number}))
+        wait_until(lambda: b"distrl_serve_waiting 4.0" in served.ask("GET", "/metrics")[1], "all of them wait")
+        served.server.should_exit = True
+        answer = by_http.getresponse()
+        assert (answer.status, json.loads(answer.read())["action"] in (0, 1)) == (200, True)
+        assert answer.headers["Connection"] == "close"
+        by_http.close()
+        assert [json.loads(websocket.recv(timeout=PATIENCE_S))["id"] for _ in range(3)] == [0, 1, 2]
+        with pytest.raises(ConnectionClosed) as closed:
+            websocket.recv(timeout=PATIENCE_S)
+        assert closed.value.rcvd.code == 1012
