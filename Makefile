@@ -128,10 +128,10 @@ ENVIRONMENTS := --extra atari --extra mujoco --extra box2d --extra compression
 SELECT := --constraints requirements/dev.lock --output-file
 
 lock: $(VENV)/installed-dev  ## Writes the locks anew from pyproject.toml; add LOCK_ARGS=--upgrade for newer releases.
-	$(LOCK) $(LOCK_ARGS) --extra cpu --extra jax --extra ray $(ENVIRONMENTS) --extra video --extra envpool --extra gym --extra dm-control --extra minatar --extra plot --extra tune --extra wandb --extra mlflow --extra data $(STORES) --extra dashboard --extra dev --group image-build --output-file requirements/dev.lock
-	$(LOCK) $(LOCK_ARGS) --extra cpu --extra ray $(ENVIRONMENTS) --extra video --extra plot --extra dashboard $(SELECT) requirements/train.lock
-	$(LOCK) $(LOCK_ARGS) --extra cpu --extra ray $(ENVIRONMENTS) --extra video --extra plot --extra dashboard $(STORES) --extra data $(SELECT) requirements/learner.lock
-	$(LOCK) $(LOCK_ARGS) --extra gpu --extra ray $(ENVIRONMENTS) --extra video --extra plot --extra dashboard $(STORES) --extra data $(SELECT) requirements/gpu.lock
+	$(LOCK) $(LOCK_ARGS) --extra cpu --extra jax --extra ray $(ENVIRONMENTS) --extra video --extra envpool --extra gym --extra dm-control --extra minatar --extra plot --extra tune --extra wandb --extra mlflow --extra data $(STORES) --extra dashboard --extra serve --extra dev --group image-build --output-file requirements/dev.lock
+	$(LOCK) $(LOCK_ARGS) --extra cpu --extra ray $(ENVIRONMENTS) --extra video --extra plot --extra dashboard --extra serve $(SELECT) requirements/train.lock
+	$(LOCK) $(LOCK_ARGS) --extra cpu --extra ray $(ENVIRONMENTS) --extra video --extra plot --extra dashboard --extra serve $(STORES) --extra data $(SELECT) requirements/learner.lock
+	$(LOCK) $(LOCK_ARGS) --extra gpu --extra ray $(ENVIRONMENTS) --extra video --extra plot --extra dashboard --extra serve $(STORES) --extra data $(SELECT) requirements/gpu.lock
 	$(LOCK) $(LOCK_ARGS) --extra compression $(SELECT) requirements/actor.lock
 	$(LOCK) $(LOCK_ARGS) $(ENVIRONMENTS) $(SELECT) requirements/environments.lock
 	$(LOCK) $(LOCK_ARGS) --extra dashboard $(SELECT) requirements/dashboard.lock

@@ -22,7 +22,7 @@ DIRECTORY_VARIABLE = "DISTRL_HEALTH_DIR"
 BEAT_S = 1.0
 WITHIN_S = 30.0
 """Default of the greatest age of a heartbeat."""
-KINDS = ("supervisor", *role_kinds.KINDS, "actors", "dashboard")
+KINDS = ("supervisor", *role_kinds.KINDS, "actors", "dashboard", "serve")
 """Kinds of processes: that of `distrl train`, roles, and those of `distrl actors` and `distrl dashboard`."""
 _DIGITS = 24
 log = logging.getLogger(__name__)

@@ -66,8 +66,12 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "apps.config": FOUNDATION | {"config"},
     "apps.trackers": FOUNDATION | {"config", "metrics", "observers", "runs", "apps.config"},
     "apps.reports": FOUNDATION | {"config", "metrics", "runs", "apps.config"},
-    "apps.dashboard": FOUNDATION | {"config", "memory_backend", "metrics", "runs"} | {"apps.config", "apps.reports"},
     "apps.agents": UP_TO_PARTS | {"runs", "actors", "learner", "data", "roles", "launch", "apps.config"},
+    "apps.web": FOUNDATION,
+    "apps.dashboard": FOUNDATION
+    | {"config", "memory_backend", "metrics", "runs"}
+    | {"apps.config", "apps.reports", "apps.web"},
+    "apps.serve": UP_TO_PARTS | {"runs", "serving", "apps.web"},
     "apps.doctor": UP_TO_PARTS | {"runs", "learner", "roles"},
     "apps.jobs": FOUNDATION
     | {"config", "environments", "memory_backend", "data_store", "runs", "roles", "launch"}
@@ -78,7 +82,10 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "apps.commands": FOUNDATION
     | {"config", "environments", "memory_backend", "data_store", "metrics", "runs", "terminal"}
     | {"serving", "data", "roles", "launch"}
-    | {f"apps.{name}" for name in ("config", "dashboard", "doctor", "experiments", "jobs", "reports", "trackers")},
+    | {
+        f"apps.{name}"
+        for name in ("config", "dashboard", "doctor", "experiments", "jobs", "reports", "serve", "trackers", "web")
+    },
     # What users call: both sides.
     "__main__": FOUNDATION | {"apps.commands"},
     "__init__": FOUNDATION
@@ -138,8 +145,16 @@ WALLS: Mapping[str, tuple[str, ...]] = {
     "boto3": (),
     "botocore": (),
     "starlette": ("apps/dashboard/",),
-    "uvicorn": ("apps/dashboard/server.py", "apps/dashboard/connections.py"),
-    "prometheus_client": ("apps/dashboard/exposition.py",),
+    "uvicorn": (
+        "apps/dashboard/server.py",
+        "apps/serve/connections.py",
+        "apps/serve/server.py",
+        "apps/web/connections.py",
+    ),
+    "httptools": (),  # uvicorn's
+    "uvloop": (),
+    "websockets": (),
+    "prometheus_client": ("apps/dashboard/exposition.py", "apps/serve/exposition.py"),
     "typer": ("apps/commands/",),
 }
 

@@ -22,15 +22,15 @@ ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 LOCKS = {
-    "train": {"cpu", "ray", "atari", "mujoco", "compression", "plot", "dashboard"},
-    "gpu": {"gpu", "ray", "atari", "mujoco", "compression", "plot", "dashboard", "data"},
-    "learner": {"cpu", "ray", "atari", "mujoco", "compression", "plot", "dashboard", "data"},
+    "train": {"cpu", "ray", "atari", "mujoco", "compression", "plot", "dashboard", "serve"},
+    "gpu": {"gpu", "ray", "atari", "mujoco", "compression", "plot", "dashboard", "serve", "data"},
+    "learner": {"cpu", "ray", "atari", "mujoco", "compression", "plot", "dashboard", "serve", "data"},
     "actor": {"compression"},
     "environments": {"atari", "mujoco", "compression"},
     "dashboard": {"dashboard"},
     "bundle": {"jax"},
     "dev": {"cpu", "jax", "ray", "atari", "mujoco", "envpool", "gym", "dm-control", "minatar", "compression", "plot"}
-    | {"tune", "wandb", "mlflow", "data", "dashboard", "dev", "s3", "gcs", "azure"},
+    | {"tune", "wandb", "mlflow", "data", "dashboard", "serve", "dev", "s3", "gcs", "azure"},
 }
 ACCELERATOR = re.compile(r"nvidia|cuda|torch|triton|jax-cuda")
 ACCELERATED = {"gpu", "bundle"}
@@ -72,7 +72,7 @@ def test_dependencies_page_is_pyproject():
 
 
 def test_every_extra_that_users_are_promised():
-    promised = {"cpu", "gpu", "jax", "jax-cuda", "ray", "dashboard", "dev", "s3", "gcs", "azure"}
+    promised = {"cpu", "gpu", "jax", "jax-cuda", "ray", "dashboard", "serve", "dev", "s3", "gcs", "azure"}
     promised |= {
         "image",
         "atari",

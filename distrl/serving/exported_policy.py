@@ -5,6 +5,7 @@ the policy must remember between steps is in the state that `act` returns and ta
 number of episodes.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,10 +18,11 @@ from distrl.actors.policy import Policy
 from distrl.environments.preprocessing.pipeline import Pipeline
 from distrl.errors import ConfigError, DistrlError
 from distrl.files import MOST_POLICY_BYTES, read_small
+from distrl.networks.actions import FamilySpec
 from distrl.networks.actions.joint import ActionSelector
 from distrl.networks.policy.exported_model import Exported, opened
 from distrl.serving.served_values import action_writer, batched_arrays
-from distrl.types import ActionSpec, Array, ArraySpec, BoolArray, EnvSpec, PolicyBundle, Weights
+from distrl.types import ActionSpec, Array, ArraySpec, BoolArray, EnvSpec, FloatArray, PolicyBundle, Weights
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,22 @@ class PolicyState:
         return replace(self, recurrent=recurrent, begins=self.begins | begins)
 
 
+class Choice(NamedTuple):
+    """Actions for B observations, before they are written as the environment takes them.
+
+    Attributes:
+        actions: name -> [B, ...], as `ActionSpec.array` says.
+        chosen: The same before preprocessing's steps for actions: what log-probabilities are of.
+        outputs: name -> float32 [B, ...]. What the policy's heads put out.
+        state: For the next call.
+    """
+
+    actions: dict[str, Array]
+    chosen: dict[str, Array]
+    outputs: dict[str, FloatArray]
+    state: PolicyState
+
+
 class Decision(NamedTuple):
     """An action and the next state.
 
@@ -69,11 +87,11 @@ class ExportedPolicy:
         remembers: Whether `act` needs the state that it returned before: the policy is recurrent or sees stacks.
     """
 
-    def __init__(self, bundle: PolicyBundle, exported: Exported) -> None:
-        """Open what `exported_model.opened` returns."""
+    def __init__(self, bundle: PolicyBundle, exported: Exported, weights: Weights | None = None) -> None:
+        """Open what `exported_model.opened` returns, or a bundle and the weights that it takes."""
         self.exported = exported
         self._policy = Policy(bundle)
-        self._policy.set_weights(Weights(exported.weights_version, {}))  # all of them are in the graph
+        self._policy.set_weights(Weights(exported.weights_version, {}) if weights is None else weights)
         self._pipeline = Pipeline.of(self._policy.spec)
         if _forms(self._pipeline.spec) != _forms(self._policy.spec):
             raise DistrlError("its description is inconsistent: preprocessing makes other observations or actions")
@@ -129,16 +147,80 @@ class ExportedPolicy:
         Raises:
             DistrlError: As `act`, of the graph.
         """
+        choice = self.decide(raw, before, np.full(len(before.begins), rng is None), rng or self._rng)
+        return choice.actions, choice.state
+
+    def decide(self, raw: dict[str, Array], before: PolicyState, greedy: BoolArray, rng: np.random.Generator) -> Choice:
+        """Choose actions, for some rows the most probable ones and for the others drawn ones.
+
+        Args:
+            raw: As of `choose`.
+            greedy: bool [B]. The most probable action, in place of a drawn one.
+
+        Raises:
+            DistrlError: As `act`, of the graph.
+        """
         count = len(before.begins)
         seen = self._seen(raw, before, count)
         output = self._policy.step(seen, before.recurrent)
         self._check(output, count)
-        if rng is None:
+        chosen: dict[str, Array] = {}
+        if greedy.any():
             chosen = self._selector.mode(output.outputs)
-        else:
-            chosen, _ = self._selector.sample(output.outputs, rng)
+        if not greedy.all():
+            drawn, _ = self._selector.sample(output.outputs, rng)
+            chosen = {
+                name: np.where(greedy.reshape(count, *[1] * (array.ndim - 1)), chosen[name], array) if chosen else array
+                for name, array in drawn.items()
+            }
         stacks = {name: seen[name] for name in self._stacks}
-        return self._pipeline.actions(chosen), PolicyState(output.recurrent_state, stacks, np.zeros(count, np.bool_))
+        state = PolicyState(output.recurrent_state, stacks, np.zeros(count, np.bool_))
+        return Choice(self._pipeline.actions(chosen), chosen, output.outputs, state)
+
+    def log_probabilities(self, choice: Choice) -> FloatArray:
+        """Return the log-probability of each row's actions, float32 [B]; 0 for a policy of values."""
+        return self._selector.log_probability(choice.outputs, choice.chosen)
+
+    @property
+    def distributions(self) -> Mapping[str, FamilySpec]:
+        """Action -> how the policy's outputs are read."""
+        return self._policy.distributions
+
+    def written(self, actions: Mapping[str, Array]) -> Any:
+        """Return actions as `env.step` takes them, with a batch axis."""
+        return self._write(actions, False)
+
+    def joined(self, states: Sequence[PolicyState | None]) -> PolicyState:
+        """Return the state of several environments, of each one's own; None: its first observation comes next."""
+        fresh = self.fresh(len(states))
+        if not self.remembers or all(state is None for state in states):
+            return fresh
+        begins = np.array([state is None or state.begins[0] for state in states])
+        # Rows that begin are overwritten with their first stack.
+        blank = {name: np.zeros((1, *spec.shape), spec.dtype) for name, spec in self._policy.spec.observations.items()}
+        rows = [fresh.recurrent if state is None else state.recurrent for state in states]
+        stacks = [(state.stacks if state is not None else {}) or blank for state in states]
+        recurrent = {name: np.concatenate([row[name][:1] for row in rows]) for name in fresh.recurrent}
+        return PolicyState(
+            recurrent, {name: np.concatenate([row[name] for row in stacks]) for name in self._stacks}, begins
+        )
+
+    def takes(self, state: PolicyState) -> bool:
+        """Whether a state, of another version perhaps, has this policy's arrays."""
+        mine = self._policy.initial_state(1)
+        return mine.keys() == state.recurrent.keys() and all(
+            array.shape[1:] == state.recurrent[name].shape[1:] for name, array in mine.items()
+        )
+
+    def row(self, state: PolicyState, index: int) -> PolicyState | None:
+        """Return a copy of one environment's state; None if the policy remembers nothing."""
+        if not self.remembers:
+            return None
+        one = slice(index, index + 1)
+        recurrent = {name: array[one].copy() for name, array in state.recurrent.items()}
+        return PolicyState(
+            recurrent, {name: array[one].copy() for name, array in state.stacks.items()}, state.begins[one]
+        )
 
     def _check(self, output: PolicyOutput, count: int) -> None:
         """Refuse outputs of a foreign graph: texts, lists, or arrays of other shapes."""

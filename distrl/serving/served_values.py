@@ -5,7 +5,7 @@ serving needs neither gymnasium nor the environment.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,22 @@ def batched_arrays(observation: Any, specs: Mapping[str, ArraySpec]) -> tuple[di
     if counts != {None}:
         return arrays, False
     return {name: array[np.newaxis] for name, array in arrays.items()}, True
+
+
+def stacked_arrays(observations: Sequence[Any], specs: Mapping[str, ArraySpec]) -> dict[str, Array]:
+    """Convert single observations to arrays with a batch axis, all at once.
+
+    Args:
+        observations: Each as of `batched_arrays`, without a batch axis.
+
+    Raises:
+        DistrlError: One of them, or all, do not fit.
+    """
+    stacks = {name: [_part(observation, name, len(specs)) for observation in observations] for name in specs}
+    arrays, single = batched_arrays(stacks, specs)
+    if single or any(len(array) != len(observations) for array in arrays.values()):
+        raise DistrlError("the observations do not have the shapes of single ones")
+    return arrays
 
 
 def action_writer(specs: Mapping[str, ActionSpec]) -> Callable[[Mapping[str, Array], bool], Any]:
@@ -127,7 +143,7 @@ def _array(name: str, value: Any, spec: ArraySpec) -> Array:
     dtype = np.dtype(spec.dtype)
     try:
         given = np.asarray(value)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise DistrlError(f"observation '{name}' is no array: {error}") from error
     if given.dtype.kind not in "biuf" or (dtype.kind != "f" and given.dtype.kind == "f"):
         raise DistrlError(f"observation '{name}' is {given.dtype}, the policy takes {dtype}")

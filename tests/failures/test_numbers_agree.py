@@ -6,8 +6,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
-from distrl.apps.dashboard.access import Access
 from distrl.apps.dashboard.app import make_app
+from distrl.apps.web.access import Access
 from distrl.metrics.snapshot import TEXTS, tag_of
 from distrl.runs.metrics_csv import read_table
 from distrl.runs.summary import Summary

@@ -14,11 +14,11 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from distrl.apps.commands.main import app
-from distrl.apps.dashboard.access import Access
 from distrl.apps.dashboard.app import make_app
 from distrl.apps.dashboard.index import id_of
 from distrl.apps.jobs import run_logs
 from distrl.apps.reports.loaded_run import load_run
+from distrl.apps.web.access import Access
 from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig
 from distrl.errors import DistrlError

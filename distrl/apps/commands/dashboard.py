@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from distrl.apps.commands.printing import echo
-from distrl.apps.dashboard.access import READ_ONLY_TOKEN_VARIABLE, TOKEN_VARIABLE, Access, token_of_environment
-from distrl.apps.dashboard.beside import require_dashboard
+from distrl.apps.dashboard.access import READ_ONLY_TOKEN_VARIABLE, TOKEN_VARIABLE
+from distrl.apps.dashboard.beside import PORT, require_dashboard
+from distrl.apps.web.access import Access, token_of_environment
 from distrl.config.secrets import read_secret
 from distrl.errors import EXIT_INTERRUPTED, ConfigError
 from distrl.health import opened
@@ -73,9 +74,9 @@ def dashboard(
         raise ConfigError(f"{runs} is no directory; name the one that holds the runs: distrl dashboard RUNS_DIR")
     # Imported here: other commands need no web server.
     from distrl.apps.dashboard.alert_settings import AlertSettings, read_alert_settings
-    from distrl.apps.dashboard.beside import listen, url_of
     from distrl.apps.dashboard.live_runs import check_reachable
     from distrl.apps.dashboard.server import make_server
+    from distrl.apps.web.listening import listen, url_of
 
     all_rights = _token(token_file, "--token-file", TOKEN_VARIABLE)
     access = Access(host, all_rights, _token(read_only_token_file, "--read-only-token-file", READ_ONLY_TOKEN_VARIABLE))
@@ -83,7 +84,7 @@ def dashboard(
     check_reachable(redis_url or ())
     logging.basicConfig(format="%(asctime)s %(message)s")
     logging.getLogger("distrl.apps.dashboard").setLevel(logging.INFO)  # who deletes, edits and starts what
-    with listen(host, port) as listening, opened("dashboard") as beats:
+    with listen(host, port, PORT) as listening, opened("dashboard") as beats:
         server = make_server(runs, access, redis_url or (), beats, alert_settings, may_start=allow_start)
         _serve(partial(server.run, sockets=[listening]), runs, url_of(listening), open_page=open_page)
 

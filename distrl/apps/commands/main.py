@@ -40,6 +40,7 @@ from distrl.apps.commands import (
     redis,
     roles,
     runs,
+    serve,
     submit,
     sweep,
     tune,
@@ -224,6 +225,7 @@ app.command("presets", rich_help_panel="Look")(presets.presets)
 app.command(rich_help_panel="Look")(doctor.doctor)
 app.command(rich_help_panel="Look")(health.health)
 app.command(rich_help_panel="A policy")(export.export)
+app.command(rich_help_panel="A policy")(serve.serve)
 
 
 @network_app.command("show")

@@ -16,7 +16,6 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from distrl.apps.dashboard import role_views, start_views, views
-from distrl.apps.dashboard.access import Access
 from distrl.apps.dashboard.alert_settings import AlertSettings
 from distrl.apps.dashboard.alerts import LOOK_S, AlertWatch
 from distrl.apps.dashboard.assets import STATIC, Assets
@@ -28,6 +27,7 @@ from distrl.apps.dashboard.files import NotThereError
 from distrl.apps.dashboard.live_runs import SCAN_S
 from distrl.apps.dashboard.payloads import Answer, Runs
 from distrl.apps.dashboard.starts import Starts
+from distrl.apps.web.access import Access
 from distrl.errors import ConfigError, MemoryBackendError, one_line
 
 SWEEP_S = 10.0

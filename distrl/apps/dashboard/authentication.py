@@ -18,8 +18,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from distrl.apps.dashboard.access import CONTROL_HEADER, HEADERS, POLICY, Access
-from distrl.apps.dashboard.sessions import Failures, Right, Sessions
+from distrl.apps.dashboard.access import CONTROL_HEADER, HEADERS, POLICY
+from distrl.apps.dashboard.sessions import Sessions
+from distrl.apps.web.access import Access, Right
+from distrl.apps.web.failures import Failures
 from distrl.errors import ConfigError
 
 LOGIN, LOGOUT, HEALTH = "/login", "/logout", "/healthz"

@@ -1,8 +1,6 @@
 """`distrl train --dashboard`: the dashboard in a low-priority process that ends with the training; and its socket."""
 
-import errno
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,11 +9,11 @@ from pathlib import Path
 
 from distrl.apps.dashboard.access import access_of_environment
 from distrl.apps.dashboard.files import id_of
-from distrl.errors import ConfigError, require
+from distrl.apps.web.listening import listen, url_of
+from distrl.errors import require
 
 PORT = 8720
 """First port to try."""
-PORTS_TRIED = 20
 END_S = 4.0
 HOST = "127.0.0.1"
 USUAL_ROOT = "runs"
@@ -42,7 +40,7 @@ def dashboard_beside(run_dir: Path) -> Iterator[str]:
     if root != run_dir:
         root.mkdir(parents=True, exist_ok=True)
     # Opened here, so that the address is known before the server is up: early connections wait in the queue.
-    with listen(HOST, None) as listening:
+    with listen(HOST, None, PORT) as listening:
         child = subprocess.Popen(  # our own interpreter and arguments
             [sys.executable, "-P", "-m", "distrl.apps.dashboard.server", str(root), str(listening.fileno())],
             stdin=subprocess.PIPE,  # its lifeline: closed when this process ends
@@ -61,27 +59,6 @@ def dashboard_beside(run_dir: Path) -> Iterator[str]:
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
-
-
-def listen(host: str, port: int | None) -> socket.socket:
-    """Open a listening socket at a port, or without one at the first free port from `PORT` on."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for number in range(PORT, PORT + PORTS_TRIED) if port is None else [port]:
-        try:
-            return socket.create_server((host, number), family=family)
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise ConfigError(f"cannot listen on {host}:{number}: {error.strerror or error}") from error
-    if port is None:
-        raise ConfigError(f"ports {PORT} to {PORT + PORTS_TRIED - 1} of {host} are taken; name a free one with --port")
-    raise ConfigError(f"port {port} of {host} is taken; name another with --port, or leave it out for a free one")
-
-
-def url_of(listening: socket.socket) -> str:
-    """Return the URL for a browser on this machine."""
-    host, port = listening.getsockname()[:2]
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
-    return f"http://{host}:{port}/"
 
 
 def page_of(root: Path, run_dir: Path) -> str:

@@ -8,17 +8,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from distrl.apps.dashboard.access import Access, access_of_environment
+from distrl.apps.dashboard.access import access_of_environment
 from distrl.apps.dashboard.alert_settings import AlertSettings
 from distrl.apps.dashboard.app import make_app
-from distrl.apps.dashboard.connections import MOST_CONNECTIONS, BoundedProtocol
+from distrl.apps.web.access import Access
+from distrl.apps.web.connections import MOST_CONNECTIONS, Bounded
 from distrl.health import Beats
 
 GRACE_S = 2
 USUAL_ALERTS = AlertSettings()
 NICENESS = 10
 """Nice value beside a training: roles have priority."""
+
+
+class BoundedProtocol(Bounded, H11Protocol):
+    """One connection of a client."""
 
 
 def make_server(

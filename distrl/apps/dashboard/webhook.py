@@ -16,10 +16,10 @@ from dataclasses import asdict
 from typing import Any
 from urllib.parse import urlsplit
 
-from distrl.apps.dashboard.access import is_loopback
 from distrl.apps.dashboard.alert_rules import Change
 from distrl.apps.dashboard.alert_settings import AlertSettings
 from distrl.apps.dashboard.severities import SEVERITIES
+from distrl.apps.web.access import is_loopback
 from distrl.config.secrets import masked_text
 from distrl.errors import one_line
 from distrl.version import __version__

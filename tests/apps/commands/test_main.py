@@ -134,7 +134,7 @@ def test_the_commands_are_those_that_are_built(capsys):
         ),
         *("autoscale", "health", "set", "checkpoint", "evaluate-now", "submit", "jobs", "logs"),
         *("bench", "doctor", "presets", "config", "network", "env", "evaluate", "evaluator", "export", "inference"),
-        *("runs", "compare", "plot", "report", "redis", "record", "data"),
+        *("runs", "compare", "plot", "report", "redis", "record", "data", "serve"),
     }
     code, out, _ = run(capsys, "--help")
     assert code == 0
@@ -147,7 +147,7 @@ def test_the_commands_are_those_that_are_built(capsys):
     [
         *("train", "actor", "actors", "learner", "evaluator", "evaluate", "export"),
         *("status", "scale", "pause", "resume", "stop", "chaos", "bench", "doctor", "presets"),
-        *("runs", "compare", "plot", "report"),
+        *("runs", "compare", "plot", "report", "serve"),
     ],
 )
 def test_every_command_has_an_example(capsys, command):

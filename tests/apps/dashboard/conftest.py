@@ -13,10 +13,10 @@ from starlette.testclient import TestClient
 
 from distrl.apps.config.configuration import load
 from distrl.apps.dashboard import payloads
-from distrl.apps.dashboard.access import Access
 from distrl.apps.dashboard.alert_settings import AlertSettings
 from distrl.apps.dashboard.app import make_app
 from distrl.apps.dashboard.payloads import Runs
+from distrl.apps.web.access import Access
 from distrl.config.load import dump
 from distrl.observers.metrics_csv import CsvSink
 from distrl.runs.directories import Manifest, process_mark

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from distrl.apps.dashboard.access import Access
 from distrl.apps.dashboard.app import STATIC, make_app
 from distrl.apps.dashboard.files import id_of
+from distrl.apps.web.access import Access
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.records import RoleStatus
 from distrl.memory_backend.stream import QueueCaps

@@ -5,7 +5,8 @@ from hashlib import sha256
 import pytest
 
 from distrl.apps.dashboard import authentication
-from distrl.apps.dashboard.sessions import FAILURES, LONGEST_S
+from distrl.apps.dashboard.sessions import LONGEST_S
+from distrl.apps.web.failures import FAILURES
 
 TOKEN, READ_ONLY = "token-of-many-letters", "another-of-many-letters"
 EVERYWHERE = "0.0.0.0"

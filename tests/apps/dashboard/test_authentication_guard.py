@@ -1,8 +1,9 @@
 import pytest
 
 from distrl.apps.dashboard import authentication
-from distrl.apps.dashboard.access import HEADERS, Access
+from distrl.apps.dashboard.access import HEADERS
 from distrl.apps.dashboard.app import make_app
+from distrl.apps.web.access import Access
 
 TOKEN, READ_ONLY = "token-of-many-letters", "another-of-many-letters"
 EVERYWHERE = "0.0.0.0"

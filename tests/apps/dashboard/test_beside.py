@@ -6,7 +6,7 @@ import pytest
 
 from distrl.apps.dashboard import beside
 from distrl.apps.dashboard.access import READ_ONLY_TOKEN_VARIABLE, TOKEN_VARIABLE
-from distrl.apps.dashboard.beside import dashboard_beside
+from distrl.apps.dashboard.beside import dashboard_beside, page_of
 from distrl.apps.dashboard.files import id_of
 from distrl.errors import ConfigError, MissingExtraError
 
@@ -66,3 +66,8 @@ def test_without_the_extra(monkeypatch, tmp_path):
         match=r"uvicorn, which the dashboard needs, is not installed: pip install '.*\[dashboard\]'",
     ):
         dashboard_beside(tmp_path).__enter__()
+
+
+def test_the_address_of_a_run(tmp_path):
+    assert page_of(tmp_path, tmp_path / "a" / "b") == f"#/run/{id_of('a/b')}"
+    assert page_of(tmp_path, tmp_path) == f"#/run/{id_of('')}"

@@ -9,9 +9,9 @@ from starlette.testclient import TestClient
 
 from distrl.apps.config.configuration import Configuration, load_text
 from distrl.apps.dashboard import drafts
-from distrl.apps.dashboard.access import Access
 from distrl.apps.dashboard.app import make_app
 from distrl.apps.dashboard.live_runs import SCAN_S, LiveRuns, check_reachable
+from distrl.apps.web.access import Access
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.memory_backend.backend import connect, connect_engine
 from distrl.memory_backend.records import RoleStatus

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import distrl
-from distrl.apps.dashboard.access import Access
-from distrl.apps.dashboard.beside import listen
 from distrl.apps.dashboard.server import make_server
+from distrl.apps.web.access import Access
+from distrl.apps.web.listening import listen
 from tests.waiting import wait_until
 
 PATIENCE_S = 60.0

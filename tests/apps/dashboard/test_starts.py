@@ -17,9 +17,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from distrl.apps.dashboard import starts
-from distrl.apps.dashboard.access import Access
 from distrl.apps.dashboard.app import make_app
 from distrl.apps.dashboard.files import id_of
+from distrl.apps.web.access import Access
 from distrl.errors import ConfigError
 from tests.waiting import wait_until
 

@@ -10,19 +10,19 @@ from types import SimpleNamespace
 import pytest
 
 from distrl.apps.dashboard import authentication
-from distrl.apps.dashboard import connections as module
-from distrl.apps.dashboard.access import Access
-from distrl.apps.dashboard.beside import listen
 from distrl.apps.dashboard.server import make_server
+from distrl.apps.web import connections as module
+from distrl.apps.web.access import Access
+from distrl.apps.web.listening import listen
 from tests.waiting import PATIENCE_S, wait_until
 
 TOKEN = "token-of-many-letters"
 
 
 @pytest.fixture
-def port(root, free_port):
+def port(tmp_path, free_port):
     """The port of a server that wants a token."""
-    server = make_server(root, Access("127.0.0.1", TOKEN))
+    server = make_server(tmp_path, Access("127.0.0.1", TOKEN))
     with listen("127.0.0.1", free_port) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
@@ -92,13 +92,13 @@ def test_a_byte_now_and_then_is_not_waited_for(port, monkeypatch):
 
 def test_a_request_that_takes_less_is_answered(port, monkeypatch):
     """The time-out is for what the client owes, not for a connection that lasts."""
-    timers, end_in = [], module.BoundedProtocol._end_in
+    timers, end_in = [], module.Bounded._end_in
 
     def noted(self, seconds):
         end_in(self, seconds)
         timers.append(self._owing)
 
-    monkeypatch.setattr(module.BoundedProtocol, "_end_in", noted)
+    monkeypatch.setattr(module.Bounded, "_end_in", noted)
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     for _ in range(4):
         connection.request("GET", "/healthz", headers={"Authorization": f"Bearer {TOKEN}"})
@@ -147,9 +147,9 @@ def test_connections_that_are_at_work_are_not_closed_for_others(port, monkeypatc
 def test_a_client_that_leaves_within_its_request_is_no_error(port, monkeypatch, caplog):
     read, lost = threading.Semaphore(0), threading.Semaphore(0)
 
-    data_received, connection_lost = module.BoundedProtocol.data_received, module.BoundedProtocol.connection_lost
-    monkeypatch.setattr(module.BoundedProtocol, "data_received", lambda *a: (data_received(*a), read.release()))
-    monkeypatch.setattr(module.BoundedProtocol, "connection_lost", lambda *a: (connection_lost(*a), lost.release()))
+    data_received, connection_lost = module.Bounded.data_received, module.Bounded.connection_lost
+    monkeypatch.setattr(module.Bounded, "data_received", lambda *a: (data_received(*a), read.release()))
+    monkeypatch.setattr(module.Bounded, "connection_lost", lambda *a: (connection_lost(*a), lost.release()))
     for path in ("/login", "/api/runs/00/control"):
         with dial(port) as client:
             client.sendall(

@@ -2,9 +2,8 @@ import socket
 
 import pytest
 
-from distrl.apps.dashboard import beside
-from distrl.apps.dashboard.beside import listen, page_of, url_of
-from distrl.apps.dashboard.files import id_of
+from distrl.apps.web import listening as module
+from distrl.apps.web.listening import listen, url_of
 from distrl.errors import ConfigError
 
 
@@ -16,12 +15,11 @@ def test_a_port_that_is_named(free_port):
 
 
 def test_the_next_that_is_free(free_port, monkeypatch):
-    monkeypatch.setattr(beside, "PORT", free_port)
-    monkeypatch.setattr(beside, "PORTS_TRIED", 2)
-    with listen("127.0.0.1", None) as first:
+    monkeypatch.setattr(module, "PORTS_TRIED", 2)
+    with listen("127.0.0.1", None, free_port) as first:
         assert url_of(first) == f"http://127.0.0.1:{free_port}/"
         with socket.create_server(("127.0.0.1", free_port + 1)), pytest.raises(ConfigError, match="are taken"):
-            listen("127.0.0.1", None)
+            listen("127.0.0.1", None, free_port)
 
 
 def test_a_host_of_others():
@@ -34,8 +32,3 @@ def test_a_host_of_others():
 def test_all_interfaces_are_reached_by_loopback():
     with listen("0.0.0.0", 0) as listening:
         assert url_of(listening).startswith("http://127.0.0.1:")
-
-
-def test_the_address_of_a_run(tmp_path):
-    assert page_of(tmp_path, tmp_path / "a" / "b") == f"#/run/{id_of('a/b')}"
-    assert page_of(tmp_path, tmp_path) == f"#/run/{id_of('')}"

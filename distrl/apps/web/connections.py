@@ -1,13 +1,16 @@
-"""uvicorn's protocol with time-outs for requests and a bound on connections per address.
+"""uvicorn's protocols with time-outs for requests and a bound on connections per address.
 
 A client that sends nothing, half a request or a byte a second is disconnected. If there are too many connections, the
 one that has been idle for longest is closed, so that idle connections do not lock out clients.
 """
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
+if TYPE_CHECKING:
+    from uvicorn.protocols.http.h11_impl import H11Protocol as Protocol
+else:  # a mixin, which any of uvicorn's protocols follows
+    Protocol = object
 
 REQUEST_S = 10.0
 """Time-out for the headers of a request, and again for its body."""
@@ -17,9 +20,15 @@ MOST_CONNECTIONS = 256
 MOST_PER_ADDRESS = 64
 
 
-class BoundedProtocol(H11Protocol):
-    """One connection of a client."""
+class Bounded(Protocol):
+    """One connection of a client; the next of its classes is one of uvicorn's protocols for HTTP.
 
+    Attributes:
+        most, most_per_address: Most connections.
+    """
+
+    most = MOST_CONNECTIONS
+    most_per_address = MOST_PER_ADDRESS
     _owing: asyncio.TimerHandle | None = None
     _stalling: asyncio.TimerHandle | None = None
     _idle_since = 0.0
@@ -70,9 +79,9 @@ class BoundedProtocol(H11Protocol):
         return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
 
     def _make_room(self) -> None:
-        everyone: list[Any] = [one for one in self.connections if isinstance(one, BoundedProtocol)]
+        everyone: list[Any] = [one for one in self.connections if isinstance(one, Bounded)]
         ours = [one for one in everyone if one.client and self.client and one.client[0] == self.client[0]]
-        for group, most in ((ours, MOST_PER_ADDRESS), (everyone, MOST_CONNECTIONS)):
+        for group, most in ((ours, self.most_per_address), (everyone, self.most)):
             if len(group) > most and self in self.connections:
                 idle = [one for one in group if one is not self and one.owes and one in self.connections]
                 min(idle, key=lambda one: one._idle_since, default=self)._end()

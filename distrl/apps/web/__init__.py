@@ -1,0 +1,4 @@
+"""Shared by the servers of HTTP: tokens, limits of failures and of connections, and listening sockets.
+
+The dashboard and `distrl serve` use it. Pages and their sign-in are the dashboard's.
+"""

@@ -1,0 +1,70 @@
+"""The clients of examples/clients/ act as the policy does, end to end."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from distrl.serving.run_policy import policy_of_run
+from tests.waiting import PATIENCE_S
+
+CLIENTS = Path(__file__).parents[3] / "examples" / "clients"
+SHOWN = [[0.1 * step, -0.2, 0.05 * step, 0.3] for step in range(-3, 6)]
+
+
+@pytest.fixture(scope="module")
+def expected(trained):
+    policy, state, actions = policy_of_run(trained("lstm")), None, []
+    for observation in SHOWN:
+        action, state = policy.act(observation, state)
+        actions.append(int(action))
+    return actions
+
+
+def program(name, folder):
+    """Return the words that start a client; its compiler or interpreter is that of this machine."""
+    if name == "client.py":
+        return [sys.executable, str(CLIENTS / name)]
+    needed = "node" if name == "client.mjs" else "cc"
+    if (found := shutil.which(needed)) is None:
+        pytest.skip(f"{needed} is not installed")
+    if needed == "node":
+        return [found, str(CLIENTS / name)]
+    subprocess.run(
+        [found, "-O2", "-Wall", "-Wextra", "-Werror", "-o", folder / "client", CLIENTS / name],
+        check=True,
+        timeout=PATIENCE_S,
+    )
+    return [str(folder / "client")]
+
+
+@pytest.mark.parametrize("name", ["client.py", "client.mjs", "client.c"])
+def test_a_client_plays_an_episode(lstm, expected, name, tmp_path):
+    place = ["127.0.0.1", str(lstm.port)] if name == "client.c" else [f"http://127.0.0.1:{lstm.port}"]
+    words = [*program(name, tmp_path), *place, *map(str, SHOWN)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    if name == "client.c":
+        found = [line.partition('"action":')[2].partition(",")[0] for line in done.stdout.splitlines()]
+    else:
+        found = [line.split()[0] for line in done.stdout.splitlines()]
+    assert [int(action) for action in found] == expected
+
+
+@pytest.mark.parametrize("name", ["client.py", "client.mjs", "client.c"])
+def test_a_client_reports_what_is_refused(lstm, name, tmp_path):
+    place = ["127.0.0.1", str(lstm.port)] if name == "client.c" else [f"http://127.0.0.1:{lstm.port}"]
+    words = [*program(name, tmp_path), *place, "[1, 2]"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 1
+    assert "the policy takes (4,)" in done.stderr
+
+
+def test_they_are_short():
+    assert {path.name: len(path.read_text().splitlines()) <= 80 for path in CLIENTS.iterdir() if path.is_file()} == {
+        "client.py": True,
+        "client.mjs": True,
+        "client.c": True,
+    }

@@ -1,0 +1,96 @@
+"""Sessions by a clock, with versions that are none."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from distrl.apps.serve.messages import RefusedError
+from distrl.apps.serve.sessions import ClientSessions
+from distrl.apps.serve.versions import PolicyTrack, PolicyVersions, Version
+from tests.clocks import Clock
+
+POLICY = SimpleNamespace(
+    takes=lambda state: state == "fits",
+    spec=SimpleNamespace(unlike=lambda other: ""),
+    exported=SimpleNamespace(weights_version=0),
+)
+
+
+@pytest.fixture
+def versions():
+    made = object.__new__(PolicyVersions)
+    made.tracks = [PolicyTrack("main", SimpleNamespace(name="run"), 1.0, [Version(1, "main", POLICY)])]
+    made.spec, made.changes = POLICY.spec, 0
+    return made
+
+
+def add(versions, number):
+    policy = SimpleNamespace(**vars(POLICY) | {"exported": SimpleNamespace(weights_version=number)})
+    return versions.add(versions.tracks[0], policy)
+
+
+def made(versions, **others):
+    return ClientSessions(versions, 3, 10.0, clock=Clock(), **others)
+
+
+def acted(sessions, session, *, begins=False, state=None):
+    version = sessions.take(session, begins=begins)
+    session.is_busy, session.state = False, state
+    return version.number
+
+
+def test_a_session_changes_with_its_next_episode(versions):
+    sessions = made(versions)
+    session = sessions.begin()
+    assert acted(sessions, session) == 1
+    add(versions, 2)
+    assert [acted(sessions, session), acted(sessions, session, begins=True)] == [1, 2]
+
+
+@pytest.mark.parametrize(("state", "kept"), [("fits", "fits"), ("of another network", None)])
+def test_or_at_once(versions, state, kept):
+    sessions = made(versions, change="now")
+    session = sessions.begin()
+    assert acted(sessions, session, state=state) == 1
+    add(versions, 2)
+    assert sessions.take(session, begins=False).number == 2
+    assert session.state == kept
+
+
+def test_versions_in_memory_are_bounded(versions):
+    """A session whose version is no longer kept changes at once, whether it acts or not."""
+    sessions = made(versions)
+    session = sessions.begin()
+    acted(sessions, session)
+    for number in range(2, 10):
+        add(versions, number)
+        sessions.leave_old()
+    assert [version.number for version in versions.tracks[0].versions] == [6, 7, 8, 9]
+    assert session.version.number >= 6
+    assert acted(sessions, session) >= 6
+
+
+def test_sessions_are_bounded_and_idle_ones_end(versions):
+    sessions = made(versions)
+    first, second, _ = (sessions.begin(name=name) for name in "abc")
+    with pytest.raises(RefusedError, match="there are 3 sessions, the most") as refused:
+        sessions.begin()
+    assert refused.value.status == 503
+    sessions._clock.now = 9.0
+    acted(sessions, first)
+    sessions._clock.now = 10.0
+    sessions.begin(name="d")
+    assert [sessions.find(None, name) is not None for name in "abcd"] == [True, False, False, True]
+    assert sessions.expired == 2
+    sessions.end(second)  # again
+
+
+def test_one_request_of_a_session_at_a_time(versions):
+    sessions = made(versions)
+    session = sessions.begin()
+    sessions.take(session, begins=False)
+    with pytest.raises(RefusedError, match="previous request is under way"):
+        sessions.take(session, begins=False)
+    sessions._clock.now = 100.0
+    sessions.expire()
+    assert len(sessions) == 1  # not while it is busy
