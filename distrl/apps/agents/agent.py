@@ -11,7 +11,7 @@ from distrl.apps.agents.training import TrainingHere
 from distrl.apps.config.configuration import Configuration, load
 from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
-from distrl.config.load import LoadedConfig
+from distrl.config.load import DEFAULT, LoadedConfig
 from distrl.config.presets import nearest, presets
 from distrl.config.remote_environment import GivenSpaces
 from distrl.errors import ConfigError, DistrlError
@@ -343,7 +343,8 @@ def of_run(resume: str | None, sets: Sequence[str]) -> LoadedConfig:
 def as_one_loop(loaded: LoadedConfig, spaces: GivenSpaces | None) -> tuple[LoadedConfig, EnvironmentConfig]:
     """Return the configuration of a training in this process, and its environment with spaces.
 
-    Each loop is an actor of one row. A batch of the stream has as many rows as with the configuration's environments.
+    Each loop is an actor of one row. A batch of the stream has as many rows as with the configuration's environments;
+    a size without a number of environments counts unrolls of loops.
 
     Args:
         spaces: None: those of the environment that the configuration names.
@@ -357,7 +358,9 @@ def as_one_loop(loaded: LoadedConfig, spaces: GivenSpaces | None) -> tuple[Loade
     if config.environment.curriculum:
         raise ConfigError("environment.curriculum: your own code makes the environment, and distrl cannot change it")
     changes: dict[str, dict[str, Any]] = {"actors": {"count": 0, "environments": 1}, "launch": {"mode": "here"}}
-    if config.algorithm.replay_parameters is None and config.actors.environments > 1:
+    origins = loaded.origins  # a batch size that comes without a number of environments counts unrolls of a loop
+    of_loops = origins["actors.environments"] == DEFAULT != origins["learner.batch_size"]
+    if config.algorithm.replay_parameters is None and not of_loops:
         changes["learner"] = {"batch_size": config.batch_size * config.actors.environments}
     if spaces is None and config.environment.spaces is not None:
         loaded = loaded.with_values(changes, "distrl.Agent")

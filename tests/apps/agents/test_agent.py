@@ -6,6 +6,7 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Text, Tuple
 
 import distrl
+from distrl.apps.agents.agent import as_one_loop, configured
 from distrl.environments.vector import environment_seeds
 from distrl.errors import ConfigError, DistrlError
 from tests.apps.agents.conftest import SMALL
@@ -294,6 +295,23 @@ def test_the_way_of_an_action_and_the_last_batch_can_be_read(agent_of, cartpole)
     play(agent, cartpole, 60)
     assert agent.batch.rewards.shape[1] == 16
     assert agent.update().keys() >= {"loss", "gradient_norm"}
+
+
+@pytest.mark.parametrize(
+    ("config", "rows"),
+    [
+        ({"algorithm": {"name": "ppo"}}, 64 * 2 * 32),
+        ({"algorithm": {"name": "ppo"}, "learner": {"batch_size": 3}}, 3 * 32),
+        ({"algorithm": {"name": "ppo"}, "learner": {"batch_size": 3}, "actors": {"environments": 5}}, 3 * 5 * 32),
+        ({"algorithm": {"name": "dqn"}, "learner": {"batch_size": 16}}, 16),
+    ],
+)
+def test_a_batch_has_the_rows_that_the_configuration_says(config, rows):
+    config, _ = as_one_loop(configured(config, ["environment.id=CartPole-v1"]), None)
+    config = config.config
+    assert config.actors.environments == 1
+    replay = config.algorithm.replay_parameters
+    assert config.sequences_per_batch * (1 if replay else config.actors.unroll_length_steps) == rows
 
 
 @pytest.mark.row("G27")
