@@ -13,7 +13,7 @@ from distrl.config.remote_environment import GivenSpaces
 from distrl.environments import attributes, gym_adapter
 from distrl.environments.remote.spaces import decoded, described, space_of
 from distrl.environments.vector import VectorEnvironment
-from distrl.errors import SchemaError
+from distrl.errors import ConfigError, SchemaError
 from distrl.types import Array
 
 
@@ -40,10 +40,15 @@ class GivenEnvironment(gymnasium.Env[Any, Any]):
             SchemaError: The observation is not of its space, or not finite.
             ValueError: A flag is no truth value.
         """
-        seen = decoded(self.observation_space, observation, "observation")
-        check_finite(seen, "observation")
+        seen = self.check(observation)
         ends = gym_adapter.flag_of("terminated", terminated), gym_adapter.flag_of("truncated", truncated)
         self._given = seen, reward, *ends, {} if info is None else info
+
+    def check(self, observation: Any) -> Any:
+        """Return an observation as its space says; raise SchemaError if it is another one, or not finite."""
+        seen = decoded(self.observation_space, observation, "observation")
+        check_finite(seen, "observation")
+        return seen
 
     @staticmethod
     def action_of(environment: VectorEnvironment, actions: Mapping[str, Array]) -> Any:
@@ -110,11 +115,32 @@ def spaces_of(
 
 
 def spaces_of_environment(environment: gymnasium.Env[Any, Any]) -> GivenSpaces:
-    """Describe the spaces and the limits of an environment."""
-    registered = environment.spec
-    name = "the environment" if registered is None else registered.id
-    limits = attributes.stated(name, registered or environment.unwrapped)
+    """Describe the spaces and the limits of an environment.
+
+    Raises:
+        ConfigError: It is no single environment of gymnasium, or one of its spaces is not supported.
+    """
+    if not isinstance(environment, gymnasium.Env):
+        raise ConfigError(f"the environment is a {type(environment).__name__}, not a gymnasium.Env")
+    source = environment.spec
+    limits = attributes.stated("the environment" if source is None else source.id, source or environment.unwrapped)
     return spaces_of(environment.observation_space, environment.action_space, *limits)
+
+
+def registered(environment: gymnasium.Env[Any, Any], spaces: GivenSpaces) -> tuple[str, dict[str, Any]] | None:
+    """Return the id and the keyword arguments of which gymnasium makes an environment of the same spaces and limits.
+
+    Returns:
+        None: it is not registered, wrapped further, or made in another way.
+    """
+    source = environment.spec
+    if source is None or source.additional_wrappers:
+        return None
+    config = EnvironmentConfig(id=source.id, kwargs=dict(source.kwargs))
+    try:
+        return (source.id, config.kwargs) if spaces_of_named(config) == spaces else None
+    except ConfigError:  # registered by a module that is not named, or with arguments that are no plain values
+        return None
 
 
 def spaces_of_named(config: EnvironmentConfig) -> GivenSpaces:

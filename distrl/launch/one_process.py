@@ -5,7 +5,6 @@ import os
 import socket
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -86,12 +85,12 @@ def train_here(
             reason = run_deterministic(description, backend, report, lambda: interrupt.code is not None, notice, acts)
             outcome = Outcome(interrupt.code or 0, interrupt.name or reason)
         except DistrlError as error:
-            traceback.print_exc()
+            logging.getLogger("distrl").error("the training has failed", exc_info=True)
             outcome = Outcome.of(error)
         except SystemExit as error:
             if error in asked:
                 raise
-            traceback.print_exc()
+            logging.getLogger("distrl").error("the training has ended", exc_info=True)
             outcome = Outcome.of(ExitError(error))
     monitor.ledger = backend.ledger.counts()
     return outcome

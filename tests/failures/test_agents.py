@@ -55,8 +55,8 @@ def test_what_does_not_fit_a_run_is_refused(start_run, tmp_path):
     run = start_run("--preset", "cartpole-impala", *sets("stop.mean_return=null", "actors.count=1"))
     run.wait_for_updates(1)
     spaces = {"observation_space": Box(0, 1, (3,)), "action_space": Discrete(2)}
-    with distrl.Agent(run=run.run_dir, **spaces) as agent, pytest.raises(ConfigError, match=r"^the loop does not fit"):
-        agent.act(np.zeros(3, np.float32))
+    with pytest.raises(ConfigError, match=r"^the loop does not fit the run: "):
+        distrl.Agent(run=run.run_dir, **spaces)
     with distrl.Agent(run=run.run_dir) as agent:  # of the run's own environment, beside its actor
         environment = gymnasium.make("CartPole-v1")
         result = distrl.Runner(agent, environment).run(updates=3)

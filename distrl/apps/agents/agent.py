@@ -1,9 +1,12 @@
 """`distrl.Agent`: code that owns its loop calls `act` and `observe`, and distrl learns."""
 
+import os
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
 
 from distrl.apps.agents.joined import JoinedTraining
 from distrl.apps.agents.loop import Loop, Newest
@@ -45,14 +48,14 @@ class Agent:
     threads are an error of the caller's.
 
     Args:
-        config: Name of a preset or of an algorithm; a configuration made in Python or by `distrl.load`; or any part of
-            the tree as a mapping; None: that of the run to `resume`.
+        config: Name of a preset, of an algorithm, or of a YAML file; a configuration made in Python or by
+            `distrl.load`; or any part of the tree as a mapping; None: that of the run to `resume`.
         observation_space, action_space: Gymnasium's spaces of the loop; None: those of the environment that the
             configuration names, which is made once to read them.
         sets: "dotted.path=value" to change in the configuration.
         run_dir: The run's directory; None: a new one under runs/.
         resume: As of `distrl.train`: "auto", or a run to go on with.
-        view: How progress is shown, as of `distrl.train`.
+        view: How progress is shown, as of `distrl.train`; None: "quiet".
         automatic: Learn as soon as there is a batch, within `act` and `observe`; False: only within `update`.
         run: Join a run that goes on elsewhere as one more actor: its directory, or its id. `act` then waits where
             actors do, such as for room. All further arguments but the spaces are the run's.
@@ -71,16 +74,19 @@ class Agent:
         sets: Sequence[str] = (),
         run_dir: str | Path | None = None,
         resume: str | None = None,
-        view: str = "quiet",
+        view: str | None = None,
         automatic: bool = True,
         run: str | Path | None = None,
         redis_url: str | None = None,
     ) -> None:
         spaces = given_spaces(observation_space, action_space)
         if run is not None:
-            refuse(config=config, sets=sets, run_dir=run_dir, resume=resume, update_alone=not automatic)
+            given = {"config": config, "sets": sets, "run_dir": run_dir, "resume": resume, "view": view}
+            refuse(given | {"automatic": not automatic})
             self._join(run, redis_url, spaces)
             return
+        if redis_url is not None:
+            raise ConfigError("redis_url: it goes with run, the id of the run to join")
         loaded = of_run(resume, sets) if config is None else configured(config, sets)
         self._begin(loaded, spaces, run_dir, resume, view, automatic=automatic)
 
@@ -93,15 +99,23 @@ class Agent:
         sets: Sequence[str] = (),
         run_dir: str | Path | None = None,
         resume: str | None = None,
-        view: str = "quiet",
+        view: str | None = None,
         automatic: bool = True,
     ) -> Self:
-        """Make an agent for the spaces and limits of an environment, which you step yourself; see the class."""
-        from distrl.environments.given import spaces_of_environment  # here: it brings gymnasium
+        """Make an agent for the spaces and limits of an environment, which you step yourself; see the class.
 
-        agent = cls.__new__(cls)
-        spaces = spaces_of_environment(environment)
-        agent._begin(configured(config, sets), spaces, run_dir, resume, view, automatic=automatic)
+        If gymnasium makes the same environment of its id, the run has that id, so that `distrl evaluate` can play it.
+
+        Raises:
+            ConfigError: As of the class; or it is no single environment of gymnasium.
+        """
+        from distrl.environments.given import registered, spaces_of_environment  # here: it brings gymnasium
+
+        agent, spaces = cls.__new__(cls), spaces_of_environment(environment)
+        loaded = configured(config, sets)
+        if (named := registered(environment, spaces)) is not None:
+            loaded = loaded.with_values({"environment": {"id": named[0], "kwargs": named[1]}}, "distrl.Agent.of")
+        agent._begin(loaded, None if named else spaces, run_dir, resume, view, automatic=automatic)
         return agent
 
     def _join(self, run: str | Path, redis_url: str | None, spaces: GivenSpaces | None) -> None:
@@ -113,7 +127,8 @@ class Agent:
 
     def _at(self, run_dir: Path, training: TrainingHere | JoinedTraining, config: RunConfig) -> None:
         self.run_dir, self._training = run_dir, training
-        self._mask = config.network.action_mask
+        self._mask, self._masks = config.network.action_mask, dict[Hashable, Any]()
+        self._process = os.getpid()
         self._loops: dict[Hashable, Loop] = {}
         self._is_closed = False
         self._summary: Summary | None = None
@@ -124,7 +139,7 @@ class Agent:
         spaces: GivenSpaces | None,
         run_dir: str | Path | None,
         resume: str | None,
-        view: str,
+        view: str | None,
         *,
         automatic: bool,
     ) -> None:
@@ -135,7 +150,7 @@ class Agent:
         training = TrainingHere(
             loaded.config,
             environment,
-            lambda here, interrupt: distrl._train(loaded, folder, resume, None, view, (), interrupt, here),
+            lambda here, interrupt: distrl._train(loaded, folder, resume, None, view or "quiet", (), interrupt, here),
             automatic=automatic,
         )
         self._at(folder, training, loaded.config)
@@ -178,6 +193,8 @@ class Agent:
             self._training.check_learns(begins=loop is None or not loop.open)
         if mask is not None:
             observation = self._masked(observation, mask)
+            self._masks[id] = mask
+        self._check_mask(observation)
         if loop is None:
             loop = self._loops[id] = Loop(id, self._training.learning, self._training.greedy)
         return loop.act(observation, greedy=greedy)
@@ -188,6 +205,7 @@ class Agent:
         terminated: bool,
         truncated: bool = False,
         observation: Any = None,
+        *,
         id: Hashable = 0,
         metrics: Mapping[str, Any] | None = None,
     ) -> None:
@@ -204,12 +222,13 @@ class Agent:
             DistrlError: The loop is unknown, or has no action without a result; or an argument is not as it must be.
         """
         self._check_open("observe")
-        if id not in self._loops:
-            known = ", ".join(map(repr, self._loops)) or "none"
-            raise DistrlError(f"observe: there is no loop {id!r}; known are {known}; act comes first")
-        self._loops[id].observe(
-            reward, metrics or {}, terminated=bool(terminated), truncated=bool(truncated), observation=observation
-        )
+        loop = self._known(id, "observe")
+        if not isinstance(metrics, Mapping | None):
+            raise DistrlError(f"observe: metrics is a {type(metrics).__name__}; give a mapping, such as info")
+        if id in self._masks and isinstance(observation, Mapping) and self._mask not in observation:
+            observation = self._masked(observation, self._masks[id])  # of no value where no action follows
+        ends = {"terminated": truth("terminated", terminated), "truncated": truth("truncated", truncated)}
+        loop.observe(reward, metrics or {}, observation=observation, **ends)
 
     def newest(self, id: Hashable = 0) -> Newest:
         """Return the way of a loop's newest action: preprocessed observation, recurrent state, the network's outputs.
@@ -218,9 +237,7 @@ class Agent:
             DistrlError: The action has a result already, or there is none.
         """
         self._check_open("newest")
-        if id not in self._loops:
-            raise DistrlError(f"newest: there is no loop {id!r}; act comes first")
-        return self._loops[id].newest()
+        return self._known(id, "newest").newest()
 
     @property
     def batch(self) -> Any:
@@ -238,10 +255,25 @@ class Agent:
         return self._training.metrics
 
     def reset(self, id: Hashable | None = None) -> None:
-        """Abandon the open episode of a loop, or of all; nothing is learned across the gap."""
+        """Abandon the open episode of a loop, or of all; nothing is learned across the gap.
+
+        Raises:
+            DistrlError: There is no loop of this id.
+        """
         self._check_open("reset")
-        for loop in self._loops.values() if id is None else filter(None, [self._loops.get(id)]):
+        for loop in self._loops.values() if id is None else [self._known(id, "reset")]:
             loop.abandon()
+
+    def forget(self, id: Hashable) -> None:
+        """Abandon a loop that does not come back, and free its memory; its unroll that is not full is lost.
+
+        Raises:
+            DistrlError: There is no loop of this id.
+        """
+        self._check_open("forget")
+        self._known(id, "forget")
+        del self._loops[id]
+        self._masks.pop(id, None)
 
     def save(self) -> Path:
         """Write a checkpoint; return the run's directory, for `resume`, `distrl evaluate` and `distrl export`."""
@@ -268,7 +300,23 @@ class Agent:
     ) -> None:
         self.close()
 
+    def _known(self, id: Hashable, call: str) -> Loop:
+        if id not in self._loops:
+            known = ", ".join(map(repr, self._loops)) or "none"
+            raise DistrlError(f"{call}: there is no loop {id!r}; known are {known}; act comes first")
+        return self._loops[id]
+
+    def _check_mask(self, observation: Any) -> None:
+        """Refuse a mask that allows nothing: the unroll could not be learned from."""
+        part = observation
+        for key in () if self._mask is None else self._mask.split("/"):
+            part = part.get(key) if isinstance(part, Mapping) else None
+        if self._mask is not None and part is not None and not np.any(part):
+            raise DistrlError(f"act: the mask {self._mask!r} allows no choice")
+
     def _check_open(self, call: str) -> None:
+        if os.getpid() != self._process:
+            raise DistrlError(f"{call}: the agent belongs to the process that made it; make another one here")
         if self._is_closed:
             raise DistrlError(f"{call}: the agent is closed; make another one with resume={str(self.run_dir)!r}")
 
@@ -301,7 +349,17 @@ def given_spaces(observation_space: "Space[Any] | None", action_space: "Space[An
     return spaces_of(observation_space, action_space)
 
 
-def refuse(**arguments: object) -> None:
+def truth(name: str, value: Any) -> bool:
+    """Return a flag; raise DistrlError if it is no truth value."""
+    from distrl.environments.gym_adapter import flag_of  # here: it brings gymnasium
+
+    try:
+        return flag_of(name, value)
+    except ValueError as error:
+        raise DistrlError(f"observe: {error}") from error
+
+
+def refuse(arguments: Mapping[str, object]) -> None:
     """Raise ConfigError if one of these arguments was given."""
     for name, value in arguments.items():
         if value:
@@ -314,6 +372,8 @@ def configured(config: str | Mapping[str, Any] | Configuration | LoadedConfig, s
     Raises:
         ConfigError: It has no such preset or algorithm, or is not valid.
     """
+    if isinstance(config, str) and config.endswith((".yaml", ".yml")):
+        return load(file=config, sets=[*ONE_PROCESS, *sets])
     if isinstance(config, str) and config not in presets():
         from distrl.config.algorithms import ALGORITHMS
 
@@ -322,8 +382,10 @@ def configured(config: str | Mapping[str, Any] | Configuration | LoadedConfig, s
         config = {"algorithm": {"name": config}}
     if isinstance(config, Configuration):
         config = LoadedConfig.of(config)
-    if not isinstance(config, LoadedConfig):
+    if isinstance(config, str | Mapping):
         return load(config, sets=[*ONE_PROCESS, *sets])
+    if not isinstance(config, LoadedConfig):
+        raise ConfigError(f"config is a {type(config).__name__}; name a preset or an algorithm, or use distrl.load")
     if sets:
         raise ConfigError("sets: the configuration is complete; give them to distrl.load")
     return config
@@ -355,12 +417,20 @@ def as_one_loop(loaded: LoadedConfig, spaces: GivenSpaces | None) -> tuple[Loade
     config = loaded.config
     if config.environment.action_repeat > 1:
         raise ConfigError("environment.action_repeat: your own code steps the environment; use distrl.Runner(repeat=…)")
+    if config.learns_from_data:
+        raise ConfigError(
+            "data.sets: nothing acts in a run that learns from data alone; add data.share, or distrl.train it"
+        )
+    apart = spaces is not None or config.environment.spaces is not None
+    for name, value in (("data.sets", config.data.sets), ("recording.name", config.recording.name)):
+        if value and apart:
+            raise ConfigError(f"{name}: it needs an environment that distrl can make, by environment.id")
     if config.environment.curriculum:
         raise ConfigError("environment.curriculum: your own code makes the environment, and distrl cannot change it")
     changes: dict[str, dict[str, Any]] = {"actors": {"count": 0, "environments": 1}, "launch": {"mode": "here"}}
     origins = loaded.origins  # a batch size that comes without a number of environments counts unrolls of a loop
     of_loops = origins["actors.environments"] == DEFAULT != origins["learner.batch_size"]
-    if config.algorithm.replay_parameters is None and not of_loops:
+    if config.algorithm.replay_parameters is None and config.algorithm.ships == "unrolls" and not of_loops:
         changes["learner"] = {"batch_size": config.batch_size * config.actors.environments}
     if spaces is None and config.environment.spaces is not None:
         loaded = loaded.with_values(changes, "distrl.Agent")

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from weakref import WeakSet
 
 from distrl.actors.actor import Actor
 from distrl.actors.admission import FOR_THE_LEARNER
@@ -15,14 +16,14 @@ from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.remote_environment import GivenSpaces
 from distrl.environments.vector import VectorEnvironment
-from distrl.errors import ConfigError, DistrlError, FencedError, MissingRunError
+from distrl.errors import ConfigError, DistrlError, MemoryBackendError
 from distrl.launch.run_to_join import RunToJoin
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.records import RoleStatus
 from distrl.memory_backend.steering import Steering
 from distrl.memory_backend.stream import Admission
 from distrl.roles.description import RunAddress
-from distrl.roles.join import JoinedRole, await_bundle, await_weights
+from distrl.roles.join import JoinedRole, await_bundle, await_weights, log
 from distrl.roles.plan import Role
 
 GIVE_UP_S, LOOK_S = 5.0, 0.5
@@ -42,7 +43,7 @@ class _Member(JoinedRole):
             what = "learns from data" if config.learns_from_data else f"takes {config.algorithm.ships} of its actors"
             raise ConfigError(f"run {address.run_id} {what}: a loop of your own cannot join it")
         self._incarnation = self._backend.registry.register_actor(role.id)
-        self.actors: list[Actor] = []
+        self.actors, self.loops = WeakSet[Actor](), 0
         self.left = threading.Event()
         producer = role.id, self._incarnation
         self.outbox = Outbox(config, self._backend, producer, lambda: stop.is_set() or self.left.is_set())
@@ -55,18 +56,17 @@ class _Member(JoinedRole):
         """Watch the run until the agent leaves it, or it is gone."""
         watch = self._run.open_backend("agent")
         cleanup.callback(watch.close)
-        while not self.left.wait(LOOK_S):
+        while not (self.left.wait(LOOK_S) or self._stop.is_set()):
             with self.until_gone():
                 watch.check_launch()
-                continue
-            return
 
     @contextmanager
     def until_gone(self) -> Iterator[None]:
-        """Note the end of a run that is gone, or was launched again."""
+        """Note the end of a run that is gone, was launched again, or whose Redis is gone for good."""
         try:
             yield
-        except (MissingRunError, FencedError):
+        except MemoryBackendError as error:
+            log.info("the agent has left the run: %s", error)
             self._stop.set()
 
     def status(self) -> RoleStatus:
@@ -76,14 +76,14 @@ class _Member(JoinedRole):
             self._identity(),
             state=progress.state,
             env_steps=progress.env_steps,
-            weights_version=self.actors[0].weights_version if self.actors else 0,
+            weights_version=max((actor.weights_version for actor in [*self.actors]), default=0),
             blocked_share=sum(waits.get(name, 0.0) for name in FOR_THE_LEARNER),
             waits=waits,
         )
 
     def _steer(self, config: RunConfig) -> None:
         super()._steer(config)
-        for actor in self.actors:
+        for actor in [*self.actors]:
             actor.steer(config)
 
 
@@ -119,7 +119,7 @@ class JoinedTraining:
             raise
 
     def _begin(self, spaces: GivenSpaces | None) -> None:
-        from distrl.environments.given import spaces_of_named  # here: it brings gymnasium
+        from distrl.environments.given import given_environment, spaces_of_named  # here: it brings gymnasium
 
         config, backend = self._member.config, self._backend
         bundle = await_bundle(backend, self._stop)
@@ -128,6 +128,8 @@ class JoinedTraining:
         given = spaces or config.environment.spaces or spaces_of_named(config.environment)
         self._environment: EnvironmentConfig = config.environment.model_copy(update={"spaces": given})
         self._policy, self._watching = Policy(bundle), Policy(bundle)
+        if difference := self._policy.spec.unlike(given_environment(self._environment)[0].spec):
+            raise ConfigError(f"the loop does not fit the run: {difference}")
 
     @property
     def config(self) -> RunConfig:
@@ -162,11 +164,9 @@ class JoinedTraining:
         return Episodes(self._environment, lambda made: GreedyRows(made, self._watching, self._refresh))
 
     def _learning_rows(self, environment: VectorEnvironment) -> Rows:
-        if difference := self._policy.spec.unlike(environment.spec):
-            raise ConfigError(f"the loop does not fit the run: {difference}")
         actor = Actor(self.config, self._policy, environment, self._member.outbox)
-        self._member.actors.append(actor)
-        loop = len(self._member.actors) - 1
+        self._member.actors.add(actor)
+        loop, self._member.loops = self._member.loops, self._member.loops + 1
         return LearningRows(actor, lambda: actor.reset(0, loop), self._start, self._push)
 
     def _start(self, actor: Actor) -> None:
@@ -183,7 +183,6 @@ class JoinedTraining:
         if not self._stop.is_set():
             with self._member.until_gone():
                 actor.outbox.push(unroll)
-        self._start(actor)
 
     def _refresh(self) -> None:
         if self._stop.is_set():
@@ -196,11 +195,18 @@ class JoinedTraining:
         raise DistrlError("update: the run's learner makes updates as unrolls come; there is nothing to call")
 
     def save(self) -> None:
-        """Have the run's learner write a checkpoint."""
-        steering = Steering(self._backend, "an agent")
-        number = steering.checkpoint()
-        while not (self._stop.is_set() or steering.is_done("checkpoint", number)):
+        """Have the run's learner write a checkpoint.
+
+        Raises:
+            DistrlError: The run has ended.
+        """
+        steering, number = Steering(self._backend, "an agent"), None
+        while self.ended is None:
+            number = steering.checkpoint() if number is None else number
+            if steering.is_done("checkpoint", number):
+                return
             time.sleep(SAVE_POLL_S)
+        raise DistrlError(f"save: the run has ended ({self.ended})")
 
     def close(self) -> None:
         """Leave the run, which goes on. Unrolls that are not full are abandoned."""

@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
 
 from distrl.actors.acting import Acting, Chosen
 from distrl.actors.actor import Actor
@@ -54,8 +56,8 @@ class LearningRows(Rows):
 
     Args:
         reset: Resets the actor.
-        start: Begins its first unroll.
-        push: Pushes the full unroll, and begins the next one.
+        start: Begins an unroll.
+        push: Pushes the full unroll.
     """
 
     def __init__(
@@ -63,12 +65,15 @@ class LearningRows(Rows):
     ) -> None:
         self._actor, self._reset, self._start, self._push = actor, reset, start, push
         self._chosen: Chosen | None = None
+        self._begun = False  # the unroll; it begins when an action is wanted, as Ctrl-C may interrupt the push before
 
     def begin(self) -> None:
         self._reset()
-        self._start(self._actor)
 
     def choose(self) -> Mapping[str, Array]:
+        if not self._begun:
+            self._start(self._actor)
+            self._begun = True
         self._chosen = self._actor.choose()
         return self._chosen.actions
 
@@ -76,6 +81,7 @@ class LearningRows(Rows):
         assert self._chosen is not None
         self._actor.add(self._chosen, step)
         if self._actor.full:
+            self._begun = False
             self._push(self._actor)
 
     def newest(self) -> Newest:
@@ -120,10 +126,11 @@ def _single(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
 
 
 class _Result(NamedTuple):
-    """The result of a step whose next observation is not known yet."""
+    """The result of a step that has not ended its episode; None: its next observation is not known yet."""
 
     reward: float
     metrics: Mapping[str, Any]
+    observation: Any
 
 
 class Episodes:
@@ -145,24 +152,29 @@ class Episodes:
     def __init__(self, config: EnvironmentConfig, rows: Callable[[VectorEnvironment], Rows]) -> None:
         self._environment, self._given = given_environment(config)
         self.rows = rows(self._environment)
-        self._actions: Mapping[str, Array] | None = None  # None: there was no row yet
+        self._actions: Mapping[str, Array] = {}
         self._observation: Any = None
         self._result: _Result | None = None
+        self._state: Literal["new", "over", "result", "complete"] = "new"
         self.open = self.awaits = False
 
     def act(self, observation: Any) -> Any:
-        """Return the action for an observation, which also completes the row before it."""
-        if self._actions is None:
-            self._given.give(observation)
-            self.rows.begin()
-        elif self._result is None:  # the row before ended an episode
-            self._given.give(observation)
-            self._actions = self.rows.choose()
-            self._add()
-        else:
-            self._given.give(observation, self._result.reward, info=self._result.metrics)
-            self._add()
-        self._observation, self._result = observation, None
+        """Return the action for an observation, which also completes the row before it.
+
+        Each change comes before what Ctrl-C may interrupt, so that no row is added twice.
+        """
+        before, result = self._state, self._result
+        if before != "complete":  # else an earlier call for this row was interrupted
+            self._given.give(
+                observation, 0.0 if result is None else result.reward, info=None if result is None else result.metrics
+            )
+            self._observation, self._result, self._state = observation, None, "complete"
+            if before == "new":
+                self.rows.begin()
+            elif before == "over":
+                self._actions = self.rows.choose()
+            if before != "new":
+                self._add()
         self._actions = self.rows.choose()
         self.open = self.awaits = True
         return self._given.action_of(self._environment, self._actions)
@@ -176,24 +188,42 @@ class Episodes:
             observation: The one after the step; None: the next `act` brings it, or it has no value for learning.
         """
         if terminated or truncated:
-            last = self._observation if observation is None else observation
-            self._given.give(last, reward, terminated, truncated, metrics)
-            self._add()
-            self.open = False
-        else:
-            self._result = _Result(reward, metrics)
-        self.awaits = False
+            self._end(self._observation if observation is None else observation, reward, terminated, truncated, metrics)
+            return
+        if observation is not None:
+            self._given.check(observation)
+        self._result, self._state, self.awaits = _Result(reward, metrics, observation), "result", False
 
     def abandon(self) -> None:
-        """End the open episode: nothing is learned across the gap. A reward that is not known counts as 0."""
-        if self.open:
-            result = self._result or _Result(0.0, {})
-            self._result = None
-            self.observe(*result, terminated=False, truncated=True)
+        """End the open episode as cut off. A row whose result or next observation is not known is not valid."""
+        if not self.open:
+            return
+        result, self._result = self._result, None
+        if result is not None and result.observation is not None:
+            self._end(result.observation, result.reward, False, True, result.metrics)
+        else:
+            self._end(self._observation, 0.0, False, True, {}, is_known=False)
 
-    def _add(self) -> None:
-        assert self._actions is not None
-        self.rows.add(self._environment.step(self._actions))
+    def _end(
+        self,
+        observation: Any,
+        reward: float,
+        terminated: bool,
+        truncated: bool,
+        metrics: Mapping[str, Any],
+        *,
+        is_known: bool = True,
+    ) -> None:
+        self._given.give(observation, reward, terminated, truncated, metrics)
+        self._state, self.open, self.awaits = "over", False, False
+        self._add(is_known=is_known)
+
+    def _add(self, *, is_known: bool = True) -> None:
+        step = self._environment.step(self._actions)
+        if not is_known:
+            no = np.zeros_like(step.valid)
+            step = step._replace(terminated=no, truncated=no, valid=no)
+        self.rows.add(step)
 
 
 class Loop:

@@ -3,12 +3,13 @@
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distrl.apps.agents.agent import Agent
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, DistrlError
 
 if TYPE_CHECKING:
     from gymnasium import Env
@@ -126,7 +127,7 @@ class Runner:
         render: bool = False,
     ) -> None:
         self._agent = agent
-        self._environments = [*environments] if isinstance(environments, Sequence) else [environments]
+        self._environments: list[Any] = [*environments] if isinstance(environments, list | tuple) else [environments]
         self._most_steps = math.inf if max_episode_steps is None else max_episode_steps
         self._repeat, self._render = repeat, render
         for name, value in (("max_episode_steps", max_episode_steps), ("repeat", repeat)):
@@ -134,6 +135,9 @@ class Runner:
                 raise ConfigError(f"{name}: {value} must be at least 1")
         if not self._environments:
             raise ConfigError("environments: there is none")
+        for environment in self._environments:
+            if not hasattr(environment, "step"):
+                raise ConfigError(f"environments: {environment!r} cannot be stepped; make it with gymnasium.make")
 
     def run(
         self,
@@ -157,7 +161,13 @@ class Runner:
         """
         run = _Run(self._agent, self._environments, self._most_steps, self._repeat, greedy=greedy, render=self._render)
         limits = {"steps": steps, "episodes": episodes, "updates": updates}
-        return run.until(limits, seed, on_step, on_episode, on_update)
+        for name, limit in limits.items():
+            if limit is not None and limit < 1:
+                raise ConfigError(f"{name}: {limit} must be at least 1")
+        try:
+            return run.until(limits, seed, on_step, on_episode, on_update)
+        finally:
+            run.abandon()
 
 
 class _Run:
@@ -208,8 +218,13 @@ class _Run:
                 self._stopped = self._stopped or self._reached(limits)
                 if self._stopped is not None:
                     break
-        self._agent.reset()  # episodes that are open
         return self._result()
+
+    def abandon(self) -> None:
+        """Abandon episodes that are open: the next run begins others."""
+        for worker in range(len(self._observations)):
+            with suppress(DistrlError):  # a loop that has not acted yet, or an agent that has failed
+                self._agent.reset(worker)
 
     def _step(self, worker: int) -> Step:
         environment, open_ = self._environments[worker], self._open[worker]
@@ -227,7 +242,7 @@ class _Run:
         open_.lengths[0] += 1
         truncated = truncated or (not terminated and open_.lengths[0] >= self._most_steps)
         self._observations[worker] = observation
-        self._agent.observe(reward, terminated, truncated, observation, worker, info)
+        self._agent.observe(reward, terminated, truncated, observation, id=worker, metrics=info)
         self._counts["steps"] += 1
         self._note_rate()
         return Step(worker, self._counts["steps"], reward, terminated, truncated, info)

@@ -1,9 +1,12 @@
 """Specifications of TensorForce 0.3 as configurations: what has a counterpart is converted, the rest is named."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from distrl.config.document import parse_mapping
 from distrl.errors import ConfigError
+from distrl.files import read_given
 
 ALGORITHMS: Mapping[str, Mapping[str, Any]] = {
     "ppo_agent": {"name": "ppo"},
@@ -21,8 +24,6 @@ ALIKE = {
     "entropy_regularization": "algorithm.entropy_weight",
     "likelihood_ratio_clipping": "algorithm.clip_range",
     "gae_lambda": "algorithm.gae_lambda",
-    "optimization_steps": "algorithm.epochs",
-    "target_sync_frequency": "algorithm.target_update_every_updates",
     "target_update_weight": "algorithm.target_update_rate",
     "double_q_model": "algorithm.double",
 }
@@ -45,7 +46,7 @@ class Converted(NamedTuple):
 
 
 def from_tensorforce(
-    spec: Mapping[str, Any],
+    spec: Mapping[str, Any] | str | Path,
     states: Mapping[str, Any],
     actions: Mapping[str, Any],
     network: Sequence[Mapping[str, Any]] | None = None,
@@ -57,14 +58,17 @@ def from_tensorforce(
         agent = distrl.Agent(made.config)
 
     Args:
-        spec: As `Agent.from_spec` of TensorForce 0.3 takes it: `type`, and the agent's arguments.
+        spec: As `Agent.from_spec` of TensorForce 0.3 takes it: `type`, and the agent's arguments; or a JSON file.
         states, actions: One specification, or a mapping of names to them: `type` bool, int or float; `shape`; of whole
             numbers `num_actions` or `num_states`; of real ones both bounds or neither.
         network: Its layers; None: `network` in `spec`, or the algorithm's own.
 
     Raises:
-        ConfigError: The type of agent is unknown; or a state or an action is not specified as it must be.
+        ConfigError: The file cannot be read; the type of agent is unknown; or a state, an action or a number is not
+            specified as it must be.
     """
+    if not isinstance(spec, Mapping):
+        spec = _read(Path(spec))
     kind = spec.get("type")
     if not isinstance(kind, str) or kind not in ALGORITHMS:
         raise ConfigError(f"TensorForce's agent {kind!r}: converted are {', '.join(ALGORITHMS)}")
@@ -72,9 +76,15 @@ def from_tensorforce(
     made["actors.count"] = 0
     made["environment.spaces.observation_space"] = _space(states, "states", "num_states")
     made["environment.spaces.action_space"] = _space(actions, "actions", "num_actions")
+    if kind == "trpo_agent":
+        made["network.use_separate_networks_per_head"] = True
     left = []
     given = dict(spec) if network is None else {**spec, "network": network}
-    for key, value in given.items():
+    rest = {key: value for key, value in given.items() if key not in _TOGETHER}
+    for settings, keys in (_steps(given, str(ALGORITHMS[kind]["name"])), _synchronisation(given)):
+        made |= settings
+        left += keys
+    for key, value in rest.items():
         converted = _converted(key, value, str(ALGORITHMS[kind]["name"]))
         if converted is None:
             left.append(key)
@@ -88,6 +98,15 @@ def from_tensorforce(
             below = below.setdefault(section, {})
         below[last] = value
     return Converted(tree, tuple(left))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return parse_mapping(read_given(path).decode(), f"specification {path}")
+    except OSError as error:
+        raise ConfigError(f"specification {path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"specification {path} is not UTF-8: {error}") from error
 
 
 def _converted(key: str, value: Any, algorithm: str) -> Settings | None:
@@ -122,7 +141,8 @@ def _optimizer(value: Any, algorithm: str) -> Settings | None:
 def _network(value: Any, algorithm: str) -> Settings | None:
     """Convert dense layers that share an activation."""
     layers: Sequence[Any] = value if isinstance(value, Sequence) and not isinstance(value, str) else [None]
-    if not all(isinstance(layer, Mapping) and layer.keys() <= {"type", "size", "activation"} for layer in layers):
+    known = {"type", "size"}, {"type", "size", "activation"}
+    if not all(isinstance(layer, Mapping) and layer.keys() in known for layer in layers):
         return None
     activations = {layer.get("activation", "tanh") for layer in layers}  # TensorForce's default
     if {layer.get("type") for layer in layers} != {"dense"} or len(activations) != 1:
@@ -133,8 +153,39 @@ def _network(value: Any, algorithm: str) -> Settings | None:
     }
 
 
-def _subsampling(value: Any, algorithm: str) -> Settings | None:
-    return {"algorithm.minibatches": max(round(1.0 / value), 1)} if "minibatches" in _fields(algorithm) else None
+_TOGETHER = frozenset({"optimization_steps", "subsampling_fraction", "target_sync_frequency"})
+"""Keys whose meaning depends on others."""
+
+
+def _steps(spec: Mapping[str, Any], algorithm: str) -> tuple[Settings, list[str]]:
+    """Convert steps of the optimizer, each on a part of the batch: epochs times minibatches are about as many."""
+    given = [key for key in ("optimization_steps", "subsampling_fraction") if key in spec]
+    if not given or not {"epochs", "minibatches"} <= _fields(algorithm):
+        return {}, given
+    fraction, steps = positive(spec, "subsampling_fraction", 1.0), positive(spec, "optimization_steps", 1)
+    minibatches = max(round(1.0 / fraction), 1)
+    epochs = max(round(steps / minibatches), 1)
+    return {"algorithm.minibatches": minibatches, "algorithm.epochs": epochs}, []
+
+
+def _synchronisation(spec: Mapping[str, Any]) -> tuple[Settings, list[str]]:
+    """Convert time steps between two moves of the target network to updates, if updates come by time steps."""
+    if "target_sync_frequency" not in spec:
+        return {}, []
+    mode = spec.get("update_mode")
+    if not isinstance(mode, Mapping) or mode.get("unit") != "timesteps":
+        return {}, ["target_sync_frequency"]
+    every = positive(mode, "frequency", positive(mode, "batch_size", 1))
+    updates = max(round(positive(spec, "target_sync_frequency", 1) / every), 1)
+    return {"algorithm.target_update_every_updates": updates}, []
+
+
+def positive(spec: Mapping[str, Any], key: str, otherwise: float) -> float:
+    """Return a number of a specification; raise ConfigError if it is none, or not above 0."""
+    value = spec.get(key, otherwise)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        raise ConfigError(f"{key}: {value!r} must be a number above 0")
+    return value
 
 
 def _memory(value: Any, algorithm: str) -> Settings | None:
@@ -155,7 +206,8 @@ def _update_mode(value: Any, algorithm: str) -> Settings | None:
     """Convert updates by time steps; episodes are of unknown length."""
     if not isinstance(value, Mapping) or value.get("unit") != "timesteps" or "batch_size" not in value:
         return None
-    batch, frequency = value["batch_size"], value.get("frequency", value["batch_size"])
+    batch = positive(value, "batch_size", 1)
+    frequency = positive(value, "frequency", batch)
     if "replay" in _fields(algorithm):
         return {
             "learner.batch_size": batch,
@@ -168,7 +220,7 @@ def _update_mode(value: Any, algorithm: str) -> Settings | None:
 
 
 def _exploration(value: Any, algorithm: str) -> Settings | None:
-    if not isinstance(value, Mapping) or value.get("type") != "epsilon_decay":
+    if not isinstance(value, Mapping) or value.get("type") != "epsilon_decay" or "replay" not in _fields(algorithm):
         return None
     schedule = {
         "kind": "linear",
@@ -183,7 +235,6 @@ _CONVERSIONS: Mapping[str, Callable[[Any, str], Settings | None]] = {
     "optimizer": _optimizer,
     "step_optimizer": _optimizer,
     "network": _network,
-    "subsampling_fraction": _subsampling,
     "memory": _memory,
     "update_mode": _update_mode,
     "actions_exploration": _exploration,
@@ -192,6 +243,8 @@ _CONVERSIONS: Mapping[str, Callable[[Any, str], Settings | None]] = {
 
 def _space(spec: Mapping[str, Any], where: str, count: str) -> dict[str, Any]:
     """Return the description of the space of one specification, or of a mapping of them."""
+    if not isinstance(spec, Mapping) or not spec:
+        raise ConfigError(f"{where}: {spec!r} is no specification; give a mapping with type and shape")
     if "type" not in spec or isinstance(spec["type"], Mapping):
         return {"type": "Dict", "spaces": {name: _space(one, f"{where}.{name}", count) for name, one in spec.items()}}
     kind, given = spec["type"], spec.get("shape", ())

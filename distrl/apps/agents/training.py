@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from distrl.actors.acting import Acting
 from distrl.actors.actor import Actor
@@ -59,15 +60,20 @@ class TrainingHere:
         self._turns, self._interrupt = Turns(), Interrupt()
         self._errands: list[Callable[[], None]] = []
         self._is_full = False
-        self._actors: list[Actor] = []
+        self._loops, self._actors = 0, WeakSet[Actor]()
+        self._watching: Policy | None = None
         self._summary: Summary | BaseException | None = None
         self.metrics: Mapping[str, float] = {}
         self.batch: Any = None
         self._thread = threading.Thread(target=self._work, args=(train,), name="training")
         self._thread.start()
         threading.Thread(target=self._stop_with_the_program, name="end of the program", daemon=True).start()
-        self._turns.wait()
-        self.check()
+        try:
+            self.check()
+        except BaseException:  # also Ctrl-C: the run's directory is free again
+            self._leave()
+            self._thread.join()
+            raise
 
     def _work(self, train: Callable[[Here, Interrupt], Summary]) -> None:
         try:
@@ -160,18 +166,19 @@ class TrainingHere:
 
     def greedy(self) -> Episodes:
         """Make greedy episodes."""
-        policy = Policy(self._bundle)
+        policy = self._watching = self._watching or Policy(self._bundle)
         return Episodes(self._environment, lambda made: GreedyRows(made, policy, partial(self._refresh, policy)))
 
     def _learning_rows(self, environment: VectorEnvironment) -> Rows:
         from distrl.launch.deterministic import shipper_of  # here: see above
 
-        number, backend = len(self._actors), self._parts.backend
+        number, backend = self._loops, self._parts.backend
+        self._loops += 1
         producer = (number, backend.registry.register_actor(number))
         shipper = shipper_of(self._config, environment.spec)
         outbox = Outbox(self._config, backend, producer, self._stop, shipper)
         actor = Actor(self._config, Policy(self._bundle), environment, outbox)
-        self._actors.append(actor)
+        self._actors.add(actor)
         return LearningRows(actor, lambda: actor.reset(self._parts.state.updates), self._start, self._push)
 
     def _start(self, actor: Actor) -> None:
@@ -185,7 +192,6 @@ class TrainingHere:
                 self._turns.hand_to_training()
                 self.check()
             self._is_full = not (self._automatic or admission.has_room)
-        self._start(actor)
 
     def check_learns(self, *, begins: bool) -> None:
         """Raise DistrlError if nothing can be learned from a step.

@@ -1,3 +1,4 @@
+import gc
 import json
 
 import gymnasium
@@ -6,7 +7,9 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Text, Tuple
 
 import distrl
+from distrl.actors.outbox import Outbox
 from distrl.apps.agents.agent import as_one_loop, configured
+from distrl.environments.given import registered, spaces_of_environment
 from distrl.environments.vector import environment_seeds
 from distrl.errors import ConfigError, DistrlError
 from tests.apps.agents.conftest import SMALL
@@ -28,7 +31,7 @@ def play(agent, environment, steps, *, loop=0, seed=None, greedy=False):
     for _ in range(steps):
         action = agent.act(observation, loop, greedy=greedy)
         observation, reward, terminated, truncated, _ = environment.step(action)
-        agent.observe(reward, terminated, truncated, observation, loop)
+        agent.observe(reward, terminated, truncated, observation, id=loop)
         if terminated or truncated:
             ended += 1
             observation, _ = environment.reset()
@@ -174,6 +177,22 @@ def test_masks_need_an_observation_that_they_stand_for(agent):
         ({"config": "ppo", "observation_space": Discrete(2)}, "come together or not at all"),
         ({"config": "ppo", "sets": ["actors.count=-1"]}, "actors.count"),
         ({"config": distrl.load(), "sets": ["seed=1"]}, "the configuration is complete; give them to distrl.load"),
+        ({"config": 3}, "^config is a int; name a preset or an algorithm, or use distrl.load$"),
+        ({"config": "missing.yaml"}, "missing.yaml"),
+        ({"config": "ppo", "redis_url": "redis://host"}, "^redis_url: it goes with run, the id of the run to join$"),
+        (
+            {"config": "dqn", "sets": ["data.sets=x.csv"]},
+            "nothing acts in a run that learns from data alone; add data.s",
+        ),
+        (
+            {
+                "config": "dqn",
+                "sets": ["recording.name=x"],
+                "observation_space": Box(0, 1),
+                "action_space": Discrete(2),
+            },
+            "^recording.name: it needs an environment that distrl can make, by environment.id$",
+        ),
         (
             {
                 "config": "ppo",
@@ -287,7 +306,7 @@ def test_the_way_of_an_action_and_the_last_batch_can_be_read(agent_of, cartpole)
     agent.observe(1.0, True)
     with pytest.raises(DistrlError, match=r"^newest: loop 0 has no action without a result; call act first$"):
         agent.newest()
-    with pytest.raises(DistrlError, match=r"^newest: there is no loop 'x'; act comes first$"):
+    with pytest.raises(DistrlError, match=r"^newest: there is no loop 'x'; known are 0; act comes first$"):
         agent.newest("x")
     agent.act(observation)
     assert agent.newest().explored
@@ -378,3 +397,151 @@ def test_an_episode_that_is_open_at_the_end_of_the_training_goes_on(agent_of):
     agent.act(ZEROS, greedy=True)
     summary = agent.close()
     assert (summary.produced, summary.trained, summary.stop_reason) == (2, 2, "updates")
+
+
+@pytest.fixture
+def pushed(agent_of, monkeypatch):
+    """An agent that never updates, and the unrolls that it pushes."""
+    agent = agent_of("actors.unroll_length_steps=4", "learner.batch_size=100", config="impala", environment=Counter())
+    unrolls = []
+    push = Outbox.push
+    monkeypatch.setattr(Outbox, "push", lambda self, unroll: (unrolls.append(unroll), push(self, unroll))[1])
+    return agent, unrolls
+
+
+class Counter(gymnasium.Env):
+    """Shows 100 times the number of the episode, and the number of the step."""
+
+    observation_space = Box(0, 1e6, (1,))
+    action_space = Discrete(2)
+    episode = 0
+
+    def reset(self, *, seed=None, options=None):
+        self.episode += 100
+        self.steps = 0
+        return self.shown, {}
+
+    def step(self, action):
+        self.steps += 1
+        return self.shown, 1.0, False, False, {}
+
+    @property
+    def shown(self):
+        return np.array([self.episode + self.steps], np.float32)
+
+
+def rows_of(unrolls):
+    """(observation, reward, truncated, valid) of each row of the unrolls."""
+    return [
+        (int(unroll.observations["observation"][row, 0, 0]), *(getattr(unroll, name)[row, 0] for name in FIELDS))
+        for unroll in unrolls
+        for row in range(4)
+    ]
+
+
+FIELDS = ("rewards", "truncated", "valid")
+
+
+def test_nothing_is_learned_of_a_row_whose_end_is_not_known(pushed):
+    """An episode that is abandoned: with a last observation, before `observe`, and without an observation."""
+    agent, unrolls = pushed
+    agent.act([100])
+    agent.observe(1.0, False, False, [101])
+    agent.reset()  # cut off at 101
+    agent.act([200])
+    agent.reset()  # nothing is known of the action
+    agent.act([300])
+    agent.observe(5.0, False)
+    agent.reset(0)  # nothing is known of where it led
+    agent.act([400])
+    agent.observe(1.0, True)
+    agent.act([500])
+    agent.observe(1.0, True)
+    rows = rows_of(unrolls)
+    assert [row for row in rows if row[3]] == [(100, 1.0, True, True), (400, 1.0, False, True)]
+    assert [row[0] for row in rows] == [100, 101, 200, 200, 300, 300, 400, 400]
+    assert [unroll.episode_returns.tolist() for unroll in unrolls] == [[1.0, 0.0], [0.0, 1.0]]
+
+
+def test_an_error_within_a_runner_leaves_no_episode_that_goes_on(pushed):
+    agent, unrolls = pushed
+    runner = distrl.Runner(agent, Counter())
+    with pytest.raises(ZeroDivisionError):
+        runner.run(on_step=lambda step: 1 // (3 - step.steps))
+    assert runner.run(steps=4).steps == 4
+    valid = [row for row in rows_of(unrolls) if row[3]]
+    assert valid[:4] == [
+        (100, 1.0, False, True),
+        (101, 1.0, False, True),
+        (102, 1.0, True, True),
+        (200, 1.0, False, True),
+    ]
+
+
+def test_ctrl_c_within_act_adds_no_row_twice(pushed, monkeypatch):
+    agent, unrolls = pushed
+    acquire, interrupts = agent._training._turns._acts.acquire, iter([True])
+
+    def interrupt():
+        if next(interrupts, False):
+            raise KeyboardInterrupt
+        acquire()
+
+    monkeypatch.setattr(agent._training._turns._acts, "acquire", interrupt)
+    for step in range(9):
+        for attempt in range(2):
+            try:
+                agent.act([step])
+                break
+            except KeyboardInterrupt:
+                assert (step, attempt) == (4, 0)
+        agent.observe(1.0, False)
+    assert [row[0] for row in rows_of(unrolls)] == [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_loop_that_does_not_come_back_is_forgotten(pushed):
+    agent, _ = pushed
+    for number in range(20):
+        agent.act([0], number)
+        agent.forget(number)
+    gc.collect()
+    assert len(agent._training._actors) == 0
+    for call in (agent.forget, agent.reset):
+        with pytest.raises(
+            DistrlError, match=f"^{call.__name__}: there is no loop 3; known are none; act comes first$"
+        ):
+            call(3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"terminated": "no"}, "^observe: terminated is 'no', it must be true or false$"),
+        ({"metrics": "info"}, "^observe: metrics is a str; give a mapping, such as info$"),
+        ({"observation": np.zeros(3)}, "'observation' has shape"),
+    ],
+)
+def test_what_observe_does_not_take(agent, arguments, told):
+    agent.act(ZEROS, told)
+    with pytest.raises(DistrlError, match=told):
+        agent.observe(**{"reward": 1.0, "terminated": False, "id": told} | arguments)
+    agent.observe(1.0, False, id=told)
+
+
+def test_an_agent_in_a_child_process_says_so(agent, monkeypatch):
+    monkeypatch.setattr("os.getpid", lambda: 1)
+    with pytest.raises(
+        DistrlError, match=r"^act: the agent belongs to the process that made it; make another one here$"
+    ):
+        agent.act(ZEROS)
+
+
+def test_a_registered_environment_keeps_its_name(cartpole, tmp_path):
+    """So that evaluations can make it; one with another limit is known by its spaces."""
+    assert registered(cartpole, spaces_of_environment(cartpole)) == ("CartPole-v1", {})
+    shorter = gymnasium.make("CartPole-v1", max_episode_steps=9)
+    assert registered(shorter, spaces_of_environment(shorter)) is None
+    assert registered(Counter(), spaces_of_environment(Counter())) is None
+    for what in ("CartPole-v1", gymnasium.make_vec("CartPole-v1", 2)):
+        with pytest.raises(ConfigError, match=r"^the environment is a \w+, not a gymnasium.Env$"):
+            distrl.Agent.of(what)

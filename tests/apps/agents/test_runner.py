@@ -103,9 +103,18 @@ def test_greedy_runs_learn_nothing(agent):
     [
         ({"environments": []}, "^environments: there is none$"),
         ({"environments": Counting(), "repeat": 0}, "^repeat: 0 must be at least 1$"),
+        (
+            {"environments": "CartPole-v1"},
+            "^environments: 'CartPole-v1' cannot be stepped; make it with gymnasium.make$",
+        ),
         ({"environments": Counting(), "max_episode_steps": -1}, "^max_episode_steps: -1 must be at least 1$"),
     ],
 )
 def test_what_no_runner_can_be_made_of(agent, arguments, told):
     with pytest.raises(ConfigError, match=told):
         distrl.Runner(agent, **arguments)
+
+
+def test_limits_are_at_least_one(agent):
+    with pytest.raises(ConfigError, match=r"^episodes: 0 must be at least 1$"):
+        distrl.Runner(agent, Counting()).run(episodes=0)

@@ -14,7 +14,7 @@ PPO = {
     "memory": {"type": "latest", "include_next_states": False, "capacity": 5000},
     "step_optimizer": {"type": "adam", "learning_rate": 1e-2},
     "subsampling_fraction": 0.1,
-    "optimization_steps": 5,
+    "optimization_steps": 50,
     "discount": 0.98,
     "entropy_regularization": 0.02,
     "likelihood_ratio_clipping": 0.3,
@@ -49,7 +49,7 @@ def test_a_memory_and_exploration_are_converted():
         "memory": {"type": "prioritized_replay", "capacity": 10_000, "include_next_states": True},
         "optimizer": {"type": "multi_step", "optimizer": {"type": "rmsprop", "learning_rate": 0.1}, "num_steps": 2},
         "actions_exploration": {"type": "epsilon_decay", "initial_epsilon": 0.9, "timesteps": 500},
-        "target_sync_frequency": 50,
+        "target_sync_frequency": 200,
         "entropy_regularization": 0.1,
         "network": [{"type": "conv2d", "size": 32}],
     }
@@ -96,3 +96,37 @@ def test_spaces_of_all_types():
     }
     with pytest.raises(ConfigError, match=r"^TensorForce's agent 'dqn': converted are ppo_agent, "):
         distrl.from_tensorforce({"type": "dqn"}, states, actions)
+
+
+def test_what_depends_on_what_is_not_there_is_left(tmp_path):
+    """Time steps between two moves of a target network, where updates come by episodes; and exploration of VPG."""
+    spec = {"type": "dqn_agent", "target_sync_frequency": 100, "update_mode": {"unit": "episodes", "batch_size": 2}}
+    assert distrl.from_tensorforce(spec, FLOATS, CHOICE).left == ("target_sync_frequency", "update_mode")
+    spec = {"type": "vpg_agent", "actions_exploration": {"type": "epsilon_decay"}, "optimization_steps": 3}
+    assert distrl.from_tensorforce(spec, FLOATS, CHOICE).left == ("optimization_steps", "actions_exploration")
+    path = tmp_path / "trpo.json"
+    path.write_text('{"type": "trpo_agent", "discount": 0.9}')
+    made = distrl.from_tensorforce(path, FLOATS, CHOICE)
+    assert load(made.config).config.network.use_separate_networks_per_head
+
+
+@pytest.mark.parametrize(
+    ("spec", "states", "told"),
+    [
+        ("no such file.json", FLOATS, "^specification no such file.json cannot be read: No such file"),
+        (
+            {"type": "ppo_agent", "subsampling_fraction": 0},
+            FLOATS,
+            "^subsampling_fraction: 0 must be a number above 0$",
+        ),
+        (
+            {"type": "dqn_agent", "update_mode": {"unit": "timesteps", "batch_size": 0}},
+            FLOATS,
+            "^batch_size: 0 must be a number above 0$",
+        ),
+        ({"type": "ppo_agent"}, "float", "^states: 'float' is no specification; give a mapping"),
+    ],
+)
+def test_numbers_and_files_that_cannot_be(spec, states, told):
+    with pytest.raises(ConfigError, match=told.replace(".json", r"\.json")):
+        distrl.from_tensorforce(spec, states, CHOICE)
