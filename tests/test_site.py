@@ -101,4 +101,6 @@ def test_pages_and_what_they_link_to_are_written(pages, tmp_path):
 def test_each_example_is_among_the_pages_of_the_site():
     """A page that is in no list ends the strict build, which comes after the suite."""
     listed = {*re.findall(r": examples/(\S+)\.md$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)}
-    assert listed == {path.stem for path in (ROOT / "examples").iterdir() if path.suffix in (".py", ".ipynb")}
+    examples = ROOT / "examples"
+    pages = (path for path in examples.rglob("*") if path.suffix in (".py", ".ipynb"))
+    assert listed == {path.relative_to(examples).with_suffix("").as_posix() for path in pages}

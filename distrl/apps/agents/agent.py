@@ -50,8 +50,9 @@ class Agent:
     Args:
         config: Name of a preset, of an algorithm, or of a YAML file; a configuration made in Python or by
             `distrl.load`; or any part of the tree as a mapping; None: that of the run to `resume`.
-        observation_space, action_space: Gymnasium's spaces of the loop; None: those of the environment that the
-            configuration names, which is made once to read them.
+        observation_space: Gymnasium's space of the loop's observations; None: that of the environment that the
+            configuration names, which is made once to read its spaces.
+        action_space: Likewise, of its actions; both or neither.
         sets: "dotted.path=value" to change in the configuration.
         run_dir: The run's directory; None: a new one under runs/.
         resume: As of `distrl.train`: "auto", or a run to go on with.

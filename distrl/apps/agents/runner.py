@@ -154,9 +154,13 @@ class Runner:
         """Step until a limit is reached, a callback returns False, or the agent's training ends.
 
         Args:
-            steps, episodes, updates: Limits of this call; None: there is no such limit.
+            steps: Most decisions of this call; None: there is no such limit.
+            episodes: Likewise, ends of episodes.
+            updates: Likewise, updates of the learner.
             greedy: Take the best actions, and learn nothing.
             seed: Of the first episodes: environment i is reset with seed + i.
+            on_step: Called after each decision.
+            on_episode: Called after each end of an episode.
             on_update: Called with the agent's number of updates, after each step that made some.
         """
         run = _Run(self._agent, self._environments, self._most_steps, self._repeat, greedy=greedy, render=self._render)

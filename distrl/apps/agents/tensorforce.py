@@ -59,8 +59,9 @@ def from_tensorforce(
 
     Args:
         spec: As `Agent.from_spec` of TensorForce 0.3 takes it: `type`, and the agent's arguments; or a JSON file.
-        states, actions: One specification, or a mapping of names to them: `type` bool, int or float; `shape`; of whole
-            numbers `num_actions` or `num_states`; of real ones both bounds or neither.
+        states: One specification, or a mapping of names to them: `type` bool, int or float; `shape`; of whole numbers
+            `num_states`; of real ones both bounds or neither.
+        actions: Likewise; whole numbers have `num_actions`.
         network: Its layers; None: `network` in `spec`, or the algorithm's own.
 
     Raises:
