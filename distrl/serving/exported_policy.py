@@ -207,9 +207,10 @@ class ExportedPolicy:
 
     def takes(self, state: PolicyState) -> bool:
         """Whether a state, of another version perhaps, has this policy's arrays."""
-        mine = self._policy.initial_state(1)
-        return mine.keys() == state.recurrent.keys() and all(
-            array.shape[1:] == state.recurrent[name].shape[1:] for name, array in mine.items()
+        specs = self._policy.spec.observations
+        stacks = {name: (specs[name].shape, np.dtype(specs[name].dtype)) for name in self._stacks}
+        return _arrays_of(self._policy.initial_state(1)) == _arrays_of(state.recurrent) and (
+            not state.stacks or stacks == _arrays_of(state.stacks)
         )
 
     def row(self, state: PolicyState, index: int) -> PolicyState | None:
@@ -257,6 +258,11 @@ class ExportedPolicy:
 def _forms(spec: EnvSpec) -> tuple[dict[str, tuple[tuple[int, ...], str]], dict[str, ActionSpec]]:
     """Shapes and dtypes of a spec's observations, and its actions."""
     return {name: (array.shape, array.dtype) for name, array in spec.observations.items()}, spec.actions
+
+
+def _arrays_of(arrays: dict[str, Array]) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Shape of one row, and dtype, of each array."""
+    return {name: (array.shape[1:], array.dtype) for name, array in arrays.items()}
 
 
 def load_policy(path: str | Path) -> ExportedPolicy:

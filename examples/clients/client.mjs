@@ -56,6 +56,7 @@ export class ServedPolicy {
 }
 
 async function main([url, ...observations]) {
+  if (!observations.length) throw new Error("usage: node client.mjs URL OBSERVATION ...");
   const policy = new ServedPolicy(url, process.env.DISTRL_SERVE_TOKEN);
   let session = 1;
   if (globalThis.WebSocket) await policy.open();

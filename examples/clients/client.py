@@ -59,6 +59,8 @@ class ServedPolicy:
 
 def main():
     """Act on the observations of the command line."""
+    if len(sys.argv) < 3:
+        sys.exit("usage: python client.py URL OBSERVATION ...")
     url, *observations = sys.argv[1:]
     policy = ServedPolicy(url, os.environ.get("DISTRL_SERVE_TOKEN"))
     session = policy.begin_session()
@@ -70,4 +72,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (OSError, ValueError, RuntimeError) as error:
+        sys.exit(f"client: {error}")

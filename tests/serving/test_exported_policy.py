@@ -4,6 +4,7 @@ import hashlib
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import gymnasium
 import keras
@@ -27,7 +28,7 @@ from distrl.networks.policy.bundle import export_bundle
 from distrl.networks.policy.description import BundleDescription
 from distrl.networks.policy.exported_model import Exported, opened, sealed
 from distrl.serving.evaluation import FromFile
-from distrl.serving.exported_policy import ExportedPolicy
+from distrl.serving.exported_policy import ExportedPolicy, PolicyState
 from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, Unprocessed, Weights
 
 NUMBERS = {"observation": ArraySpec((4,), "float32")}
@@ -383,3 +384,22 @@ def test_it_tells_what_is_known_of_it(made):
     _, _, path = made(DISCRETE)
     policy = ExportedPolicy(*opened(path.read_bytes()))
     assert (policy.exported.algorithm, policy.exported.weights_version, policy.spec) == ("impala", 9, DISCRETE)
+
+
+@pytest.mark.parametrize(
+    ("recurrent", "stacks", "fits"),
+    [
+        ({"h": np.zeros((1, 3), np.float32)}, {"image": np.zeros((1, 4, 4, 2), np.uint8)}, True),
+        ({"h": np.zeros((1, 3), np.float32)}, {}, True),  # before the first observation
+        ({"h": np.zeros((1, 3), np.float32)}, {"image": np.zeros((1, 4, 4, 3), np.uint8)}, False),
+        ({"h": np.zeros((1, 3), np.float32)}, {"other": np.zeros((1, 4, 4, 2), np.uint8)}, False),
+        ({"h": np.zeros((1, 2), np.float32)}, {}, False),
+        ({}, {}, False),
+    ],
+)
+def test_a_state_fits_a_policy_of_the_same_arrays_alone(recurrent, stacks, fits):
+    spec = SimpleNamespace(observations={"image": ArraySpec((4, 4, 2), "uint8")})
+    network = SimpleNamespace(spec=spec, initial_state=lambda count: {"h": np.zeros((count, 3), np.float32)})
+    policy = SimpleNamespace(_policy=network, _stacks={"image": 2})
+    state = PolicyState(recurrent, stacks, np.zeros(1, np.bool_))
+    assert ExportedPolicy.takes(policy, state) is fits

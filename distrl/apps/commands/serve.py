@@ -27,8 +27,10 @@ PORT = 8730
 TOKEN_VARIABLE = "DISTRL_SERVE_TOKEN"
 READ_ONLY_TOKEN_VARIABLE = "DISTRL_SERVE_READ_ONLY_TOKEN"
 _WINDOW = re.compile(r"(\d+(?:\.\d+)?)(ms|s)")
+_ORIGIN = re.compile(r"https?://[^/?#@\s]+")
 _UNITS = {"ms": 1e-3, "s": 1.0}
 LONGEST_WINDOW_S = 1.0
+CANARY_SHARE = 0.1
 
 
 def _window(text: str | float) -> float:
@@ -112,6 +114,9 @@ class AccessOptions:
 
         token = _token(self.token_file, "--token-file", TOKEN_VARIABLE)
         reading = _token(self.read_only_token_file, "--read-only-token-file", READ_ONLY_TOKEN_VARIABLE)
+        for origin in self.origin or ():
+            if not _ORIGIN.fullmatch(origin):
+                raise ConfigError(f"--origin {origin} is no origin; write it as browsers do: https://game.example.com")
         return ClientGate(Access(self.host, token, reading, TOKEN_VARIABLE), self.rate, frozenset(self.origin or ()))
 
 
@@ -170,8 +175,11 @@ def serve(
     policy: PolicyArgument,
     canary: CanaryOption = None,
     canary_share: Annotated[
-        float, typer.Option(parser=_share, metavar="SHARE", help="Share of new sessions that act with --canary.")
-    ] = 0.1,
+        float | None,
+        typer.Option(
+            parser=_share, metavar="SHARE", help="Share of new sessions that act with --canary. [dim]Default: 10%.[/]"
+        ),
+    ] = None,
 ) -> None:
     """Serve a policy to programs that own their loop, by HTTP and WebSocket.
 
@@ -193,7 +201,10 @@ def serve(
     from distrl.apps.web.listening import listen, url_of
 
     gate, settings = options.gate(), options.settings()
-    versions = PolicyVersions([source_of(name) for name in (policy, canary) if name is not None], canary_share)
+    if canary is None and canary_share is not None:
+        raise ConfigError("--canary-share goes with --canary, the policy with which that share acts")
+    sources = [source_of(name) for name in (policy, canary) if name is not None]
+    versions = PolicyVersions(sources, CANARY_SHARE if canary_share is None else canary_share)
     logging.basicConfig(format="%(asctime)s %(message)s")
     logging.getLogger("distrl.apps.serve").setLevel(logging.INFO)  # changes of version
     with listen(options.host, options.port, PORT) as listening, opened("serve") as beats:

@@ -44,10 +44,28 @@ def answers(version: Version, questions: Sequence[Asked], rng: np.random.Generat
         return _answered(version, questions, rng)
     except DistrlError as error:
         if len(questions) > 1:
-            return [answer for question in questions for answer in answers(version, [question], rng)]
-        (question,) = questions
-        refused = RefusedError(400, _reason(version.policy, question, error))
-        return [Answered(error_reply(refused, question.request), question.state, failed=True)]
+            return _apart(version, questions, rng)
+        return [_refused(version.policy, questions[0], error)]
+
+
+def _apart(version: Version, questions: Sequence[Asked], rng: np.random.Generator) -> list[Answered]:
+    """Answer questions of which some do not fit: all others in one batch, and each alone if all fit."""
+    found: dict[int, Answered] = {}
+    for number, question in enumerate(questions):
+        try:
+            stacked_arrays(question.request.observations, version.policy.spec.observations)
+        except DistrlError as error:
+            found[number] = _refused(version.policy, question, error)
+    fit = [number for number in range(len(questions)) if number not in found]
+    together = [fit] if found else [[number] for number in fit]
+    for group in filter(None, together):
+        found |= dict(zip(group, answers(version, [questions[number] for number in group], rng), strict=True))
+    return [found[number] for number in range(len(questions))]
+
+
+def _refused(policy: ExportedPolicy, question: Asked, error: DistrlError) -> Answered:
+    refused = RefusedError(400, _reason(policy, question, error))
+    return Answered(error_reply(refused, question.request), question.state, failed=True)
 
 
 def _reason(policy: ExportedPolicy, question: Asked, error: DistrlError) -> str:

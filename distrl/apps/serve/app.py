@@ -135,9 +135,9 @@ class Application:
                     _LOG.info("%s of %s: version %d", track.name, track.source.name, version.number)
                 reported = ""
             except (DistrlError, OSError) as error:
-                self._measured.failed_changes += 1
                 if str(error) != reported:  # a store that is away is reported once
                     reported = str(error)
+                    self._measured.failed_changes += 1
                     _LOG.warning("%s: version %d goes on: %s", track.source.name, track.newest.number, error)
 
     async def _expire(self) -> None:
@@ -150,6 +150,9 @@ class Application:
         codec = JSON
         origin: str | None = None
         try:
+            _check_once(scope)
+            if headers.get(b"content-encoding", b"identity") != b"identity":
+                raise RefusedError(415, "the body has a content encoding; send it plain")
             origin = self._gate.check_origin(headers)
             codec = codec_of_media_type(headers.get(b"content-type", b""))
             status, reply = await self._answer(scope, headers, codec, receive)
@@ -189,8 +192,7 @@ class Application:
         if is_session:
             return self._end_session(path.removeprefix("/sessions/"))
         if path == "/sessions":
-            session = self._sessions.begin()
-            return 201, {"session": session.key[1], "version": session.version.number}
+            return self._begin_session(codec, await self._body(headers, receive))
         if path == "/metrics":
             return 200, self._measured.text(self._versions, self._sessions, self._batcher.waiting)
         return 200, self._description()
@@ -243,7 +245,8 @@ class Application:
         key = (address, *scope["headers"])
         codec = self._known.get(key)
         if codec is None:
-            codec = self._plain(dict(scope["headers"]), address)
+            headers = dict(scope["headers"])
+            codec = self._plain(headers, address) if len(headers) == len(scope["headers"]) else None
             if codec is None:
                 return None
             if len(self._known) >= MOST_KNOWN:
@@ -270,6 +273,12 @@ class Application:
         if self._gate.right_now(headers, address) != "act":
             return None
         return _PLAIN.get(headers.get(b"content-type", b""))
+
+    def _begin_session(self, codec: Codec, body: bytes) -> tuple[int, dict[str, Any]]:
+        if body and codec.load(body) != {}:
+            raise RefusedError(400, "a session begins without fields; leave the body empty")
+        session = self._sessions.begin()
+        return 201, {"session": session.key[1], "version": session.version.number}
 
     def _end_session(self, name: str) -> tuple[int, dict[str, Any]]:
         session = self._sessions.find(None, name)
@@ -343,6 +352,17 @@ def _setter(future: "asyncio.Future[dict[str, Any]]") -> Any:
             future.set_result(reply)
 
     return take
+
+
+_ONCE = (b"host", b"authorization", b"origin", b"content-type", b"content-encoding")
+
+
+def _check_once(scope: Scope) -> None:
+    """Raise RefusedError if a header that decides something comes twice."""
+    names = [name for name, _ in scope["headers"]]
+    for name in _ONCE:
+        if names.count(name) > 1:
+            raise RefusedError(400, f"the header {name.decode()} comes twice")
 
 
 def _address(scope: Scope) -> str:

@@ -150,6 +150,15 @@ class Batcher:
         return found
 
     def _finish(self, batches: list[list[_Waiting]], found: list[tuple[list[Answered], float]]) -> None:
+        try:
+            self._hand_out(batches, found)
+        finally:
+            if self._waiting:
+                self._plan()
+            else:
+                self._is_due = False
+
+    def _hand_out(self, batches: list[list[_Waiting]], found: list[tuple[list[Answered], float]]) -> None:
         self._last_s = max((time.perf_counter() - found[0][1]) / len(found), 0.5 * self._last_s) if found else 0.0
         for batch, (given, began) in zip(batches, found, strict=True):
             for one, answer in zip(batch, given, strict=True):
@@ -157,13 +166,12 @@ class Batcher:
                     one.session.is_busy = False
                     if one.session.version is one.version:
                         one.session.state = answer.state
-                one.reply(answer.reply)
+                try:
+                    one.reply(answer.reply)
+                except Exception:  # a defect: it costs this client its reply, and no other one
+                    _LOG.exception("a reply failed")
             acted = [one for one, answer in zip(batch, given, strict=True) if not answer.failed]
             if acted and self._observed is not None:
                 now = time.perf_counter()
                 rows = sum(len(one.question.request.observations) for one in acted)
                 self._observed(rows, now - began, [now - one.arrived for one in acted])
-        if self._waiting:
-            self._plan()
-        else:
-            self._is_due = False

@@ -41,8 +41,12 @@ class ServedHttp(Bounded, HttpToolsProtocol):  # type: ignore[misc]
         if scope["path"] == "/act" and scope["method"] == "POST" and not self.flow.write_paused:
             take = None if cycle.waiting_for_100_continue else self.application.taker(scope)
             if take is not None:
-                cycle.message_event = _Body(self, cycle, take)  # type: ignore[assignment]
-                cycle.message_event.set()  # a request that waited for the one before it has its body
+                body = _Body(self, cycle, take)
+                cycle.message_event = body  # type: ignore[assignment]
+                if cycle.more_body:
+                    body.set()
+                else:  # it has waited for the one before it: not within that one's reply, or many would nest
+                    self.loop.call_soon(body.set)
                 return
         super()._start_asgi_task(cycle, app)
 

@@ -29,12 +29,14 @@ class RefusedError(DistrlError):
     Attributes:
         status: As of HTTP.
         wait_s: Seconds after which a repetition may succeed; None: not by waiting.
+        names: Session and id of a message that is no request, for its reply.
     """
 
     def __init__(self, status: int, message: str, wait_s: float | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.wait_s = wait_s
+        self.names: dict[str, Any] = {}
 
 
 class Codec(NamedTuple):
@@ -122,8 +124,17 @@ def request_of(message: Any) -> ActRequest:
     """Check a message to act.
 
     Raises:
-        RefusedError: It names the first problem.
+        RefusedError: It says the first problem, and has the message's names.
     """
+    try:
+        return _checked(message)
+    except RefusedError as error:
+        if isinstance(message, dict):
+            error.names = {field: message[field] for field in ("session", "id") if _is_name(message.get(field))}
+        raise
+
+
+def _checked(message: Any) -> ActRequest:
     if not isinstance(message, dict):
         raise RefusedError(400, f"a message is a map of fields, not {type(message).__name__}")
     if len(message) == 1 and "observation" in message:  # the usual one
@@ -165,12 +176,16 @@ def _switch(message: Mapping[str, Any], field: str) -> bool | None:
 
 
 def _name(message: Mapping[str, Any], field: str) -> str | int | None:
-    value = message.get(field)
-    if value is None or (isinstance(value, str) and len(value) <= LONGEST_NAME):
-        return value
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53:
+    value: str | int | None = message.get(field)
+    if value is None or _is_name(value):
         return value
     raise RefusedError(400, f"{field} is a text of at most {LONGEST_NAME} characters, or a whole number below 2^53")
+
+
+def _is_name(value: Any) -> bool:
+    if isinstance(value, str):
+        return len(value) <= LONGEST_NAME
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53
 
 
 def _wanted(want: Any) -> frozenset[str]:
@@ -184,7 +199,7 @@ def error_reply(error: RefusedError, request: ActRequest | None = None) -> dict[
     reply: dict[str, Any] = {"error": " ".join(str(error).split())[:500], "status": error.status}
     if error.wait_s is not None:
         reply["wait_s"] = error.wait_s
-    return reply if request is None else reply | named(request)
+    return reply | (error.names if request is None else named(request))
 
 
 def named(request: ActRequest) -> dict[str, Any]:

@@ -94,7 +94,8 @@ class Connection:
 
     def _end_session(self, message: dict[str, Any]) -> None:
         name = message["end"]
-        known = message.keys() == {"end"} and isinstance(name, str | int) and name in self._own
+        is_name = isinstance(name, str | int) and not isinstance(name, bool)  # True is 1
+        known = message.keys() == {"end"} and is_name and name in self._own
         if not known:
             raise RefusedError(404, "end names a session of this connection, and stands alone")
         self._sessions.end(self._own.pop(name))

@@ -72,6 +72,11 @@ def test_it_serves_until_it_is_told_to_end(run_dir, end, code, kind):
         (("RUN", "--window", "5"), "'5' is not a time up to a second; write 0, 0.5ms or 2ms"),
         (("RUN", "--window", "2s"), "is not a time up to a second"),
         (("RUN", "--canary-share", "120%"), "'120%' is not a share between 0 and 1"),
+        (("RUN", "--canary-share", "20%"), "--canary-share goes with --canary, the policy with which that share acts"),
+        (
+            ("RUN", "--origin", "https://a.example/"),
+            "--origin https://a.example/ is no origin; write it as browsers do",
+        ),
         (("RUN", "--max-body", "1GiB"), "'1GiB' is not a size up to 256MiB"),
         (("RUN", "--canary", "other"), "other is not a run's directory"),
         (("RUN@99",), "has no checkpoint of update 99"),

@@ -85,6 +85,7 @@ def test_sessions_remember_their_own_episodes(lstm, recurrent):
         decision = recurrent.act(row, state.restarted([True]) if restarted else state)
         state = decision.state
         expected.append(decision.action)
+    assert lstm.ask("POST", "/sessions", {"foo": 1})[0] == 400
     sessions = [lstm.ask("POST", "/sessions")[1]["session"] for _ in range(2)]
     with lstm.socket() as websocket:
         found = {name: [] for name in (*sessions, 7, "x")}

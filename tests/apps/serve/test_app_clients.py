@@ -62,6 +62,14 @@ def test_a_client_reports_what_is_refused(lstm, name, tmp_path):
     assert "the policy takes (4,)" in done.stderr
 
 
+@pytest.mark.parametrize("name", ["client.py", "client.mjs", "client.c"])
+def test_a_client_says_how_it_is_used(name, tmp_path):
+    done = subprocess.run(program(name, tmp_path), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode != 0
+    assert len(done.stderr.splitlines()) == 1
+    assert "usage" in done.stderr
+
+
 def test_they_are_short():
     assert {path.name: len(path.read_text().splitlines()) <= 80 for path in CLIENTS.iterdir() if path.is_file()} == {
         "client.py": True,

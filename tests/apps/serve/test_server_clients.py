@@ -1,16 +1,20 @@
 """Bad clients: each gets an error of one line or loses its connection, and the others are served as before."""
 
+import concurrent.futures
 import contextlib
 import json
 import random
+import re
 import socket
 import struct
+import threading
 
 import psutil
 import pytest
 
 from distrl import wire
 from distrl.apps.serve import gate
+from distrl.apps.serve.messages import request_of
 from distrl.apps.web import connections
 from distrl.apps.web.access import Access
 from tests.apps.serve.conftest import exchange, serving
@@ -58,6 +62,8 @@ RAW = [
     b"POST /act HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 2\r\n\r\n{}",
     b"POST /act HTTP/1.1\r\nHost: \xff\xfe[\r\nContent-Length: 2\r\n\r\n{}",
     b"POST /act HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}",
+    b"POST /act HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil.example\r\nContent-Length: 2\r\n\r\n{}",
+    b"POST /act HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}",
     b"POST /act HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n",
     b"GET /%zz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
     b"GET //../../etc/passwd HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
@@ -187,17 +193,18 @@ def test_a_client_that_does_not_read_is_not_read_from_and_then_closed(trained, m
     frame = b"\x81\xfe" + struct.pack(">H", len(message)) + MASK + message
     with serving(trained("mlp")) as served, served.socket() as other:
         with socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE_S) as deaf:
-            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             deaf.sendall(HANDSHAKE)
             deaf.setblocking(False)
-            sent = 0
+            sent, left = 0, b""
 
             def is_closed():
-                nonlocal sent
+                nonlocal sent, left
                 assert exchange(other, **GOOD)["action"] in (0, 1)
                 try:
                     for _ in range(20_000):
-                        sent += deaf.send(frame)
+                        left = left or frame  # a frame may go in parts
+                        size = deaf.send(left)
+                        sent, left = sent + size, left[size:]
                 except BlockingIOError:
                     return False
                 except OSError:
@@ -253,3 +260,49 @@ def test_tokens_that_are_guessed(trained, monkeypatch):
         assert statuses == [401] * 10 + [429] * 2 + [401] * 2 + [429]
         with pytest.raises(Exception, match="429"), served.socket("json", "bearer.guess"):
             pass
+
+
+def test_many_requests_at_once_on_a_connection_are_answered_in_their_order(mlp):
+    """Bad ones too, which are answered at once: each reply lets the next request begin."""
+    head = b"POST /act HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    good, bad = json.dumps(GOOD).encode(), b"["
+    sent = b"".join(head % len(body) + body for body in (good, *[bad] * 1500, good))
+    statuses, left = [], b""
+    with socket.create_connection(("127.0.0.1", mlp.port), timeout=PATIENCE_S) as connection:
+        sender = threading.Thread(target=connection.sendall, args=(sent,))
+        sender.start()
+        while len(statuses) < 1502:
+            left += connection.recv(2**16)
+            found = re.findall(rb"HTTP/1\.1 (\d+)", left)
+            statuses += [int(status) for status in found]
+            left = left[left.rfind(b"HTTP/1.1 ") + len(b"HTTP/1.1 ") :] if found else left
+        sender.join()
+    assert statuses == [200, *[400] * 1500, 200]
+    assert mlp.act(**GOOD)["action"] in (0, 1)
+
+
+def test_a_reply_that_fails_costs_no_other_client_its_own(mlp):
+    def fails(reply):
+        raise ZeroDivisionError
+
+    batcher = mlp.server.config.app._batcher
+    asked = concurrent.futures.Future()
+
+    def ask():
+        batcher.submit(request_of(GOOD), fails)
+        batcher.submit(request_of(GOOD), asked.set_result)
+
+    batcher._loop.call_soon_threadsafe(ask)
+    assert asked.result(PATIENCE_S)["action"] in (0, 1)
+    assert mlp.act(**GOOD)["action"] in (0, 1)
+
+
+def test_errors_by_websocket_name_their_request(mlp):
+    with mlp.socket() as websocket:
+        for wrong in ({"foo": 1}, {"begins": 1}, {"want": "value"}, {"observations": []}):
+            reply = exchange(websocket, **GOOD, **wrong, id=3, session="mine")
+            assert (reply["status"], reply["id"], reply["session"]) == (400, 3, "mine")
+        assert "id" not in exchange(websocket, **GOOD, id=[])
+        assert exchange(websocket, **GOOD, session=1)["session"] == 1
+        assert exchange(websocket, end=True)["status"] == 404
+        assert exchange(websocket, end=1) == {"ended": 1}
