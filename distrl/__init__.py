@@ -166,7 +166,6 @@ def _train(
     with forgotten_if_empty(folder) if new else nullcontext(), head_start(loaded.config) as learner:
         from distrl.apps.trackers.tracking import Trackers  # beside the head start, as they take a while
         from distrl.launch import training
-        from distrl.launch.one_process import train_here
         from distrl.terminal.console import ListenedView, named_view
 
         shown = named_view(view or "auto", folder) if isinstance(view, str | None) else view
@@ -183,7 +182,7 @@ def _train(
                 head_start=learner,
                 interrupt=interrupt,
                 observers=[Trackers],
-                here=here or train_here,
+                here=here,
             )
         finally:
             shown.stop()

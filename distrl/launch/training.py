@@ -38,7 +38,7 @@ def train(
     head_start: HeadStart | None = None,
     interrupt: Interrupt | None = None,
     observers: Sequence[type[Observer]] = (),
-    here: Here = train_here,
+    here: Here | None = None,
 ) -> Summary:
     """Train until a stop condition holds, an operator ends the run, or something fails for good.
 
@@ -49,7 +49,7 @@ def train(
         head_start: The process that becomes the learner, unless the learner is a Ray actor or in this process.
         interrupt: Ends the run when its code is set, as signals do on the main thread; None: signals alone.
         observers: Those of applications, beside the ones of every run.
-        here: Trains in this process, if the run is one process.
+        here: Trains in this process, if the run is one process; None: `train_here`.
 
     Returns:
         The summary, also written to summary.json; `exit_code` and `error` in it say how the run ended.
@@ -79,7 +79,7 @@ class _Launch:
     interrupt: Interrupt | None
     began: tuple[float, float]  # by the wall clock and by the monotonic clock
     observers: Sequence[type[Observer]]
-    here: Here
+    here: Here | None = None
 
     def run(self) -> Summary:
         """Train, and write a summary however the training ends; it stays unless the launch is refused."""
@@ -113,7 +113,7 @@ class _Launch:
                 monitor.event(note)
             with interruptible(config.launch.sigterm_exit_code, self.interrupt) as interrupt:
                 if config.deterministic:
-                    outcome = self.here(description, monitor, interrupt)
+                    outcome = (self.here or train_here)(description, monitor, interrupt)
                 else:
                     outcome = train_with_roles(description, monitor, interrupt, self.head_start)
         except BaseException as error:  # raised again, after the summary is written
