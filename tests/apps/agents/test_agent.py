@@ -86,7 +86,7 @@ def test_it_learns_what_a_run_that_steps_the_environment_itself_learns(sets, car
 
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory):
-    """An agent that nobody lets learn: its batches are large."""
+    """An agent that makes no update, as its batches are large."""
     sets = [*SMALL, "algorithm.name=ppo", "actors.unroll_length_steps=64", "learner.batch_size=64"]
     with distrl.Agent({}, sets=sets, run_dir=tmp_path_factory.mktemp("agent") / "run", view="silent") as made:
         yield made
