@@ -71,7 +71,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "apps.dashboard": FOUNDATION
     | {"config", "memory_backend", "metrics", "runs"}
     | {"apps.config", "apps.reports", "apps.web"},
-    "apps.serve": UP_TO_PARTS | {"runs", "serving", "apps.web"},
+    "apps.serve": UP_TO_PARTS | {"runs", "serving", "actors", "roles", "launch", "apps.agents", "apps.web"},
     "apps.doctor": UP_TO_PARTS | {"runs", "learner", "roles"},
     "apps.jobs": FOUNDATION
     | {"config", "environments", "memory_backend", "data_store", "runs", "roles", "launch"}

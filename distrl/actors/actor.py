@@ -1,7 +1,6 @@
 """The actor's loop: hops 1 to 5, in the order in which it calls their modules.
 
-`actors/outbox.py` decides when an unroll may start, and pushes it; `actors/extras/` has what unrolls carry beside their
-steps.
+`actors/outbox.py` decides when an unroll may start, and pushes it; `actors/extras/` has what it carries beside steps.
 """
 
 import time
@@ -104,8 +103,9 @@ class Actor:
         return self._outbox.push(self.close())  # hops 4 and 5
 
     def begin(self, admission: Admission) -> None:
-        """Begin an unroll: pull the newest weights, and let the extras begin."""
+        """Begin an unroll: pull the newest weights, and let the extras begin. Rows of an open one are forgotten."""
         self._take_settings()
+        self._unroll.skip()
         self._pull_weights(admission.weights_version)
         self._version = self._policy.version  # the oldest in this unroll, where several loops share a policy
         self._exploration.perturb(self._policy, self._rng)

@@ -94,6 +94,15 @@ class Gate:
                 return admission
         return None
 
+    def opens(self, admission: Admission) -> bool:
+        """Return whether the next unroll may start, without waiting; it then holds its ticket, if it needs one."""
+        obstacle = "stopping" if self._stop() or admission.stop else self._obstacle(admission)
+        if obstacle is None and self._needs_ticket and not self._backend.tickets.take(self._producer, block_s=0.0):
+            obstacle = "waiting: ticket"
+        if obstacle is not None:
+            self._progress.state = obstacle
+        return obstacle is None
+
     def _obstacle(self, admission: Admission) -> str | None:
         """Return the state that keeps the next unroll from starting; None if it may start."""
         if admission.paused:

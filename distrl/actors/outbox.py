@@ -59,7 +59,11 @@ class Outbox:
         environment_seed, sampling_seed, shipping_seed = key.spawn(3)
         self._shipper.reset(shipping_seed)
         rng = np.random.default_rng(sampling_seed)
-        return int(environment_seed.generate_state(1)[0]), rng, self._backend.weights.progress()
+        return int(environment_seed.generate_state(1)[0]), rng, self.published_progress()
+
+    def published_progress(self) -> Progress:
+        """Return the progress of the training behind the newest published weights."""
+        return self._backend.weights.progress()
 
     def steer(self, config: RunConfig) -> None:
         """Ship by the steerable settings of this configuration."""
@@ -72,6 +76,10 @@ class Outbox:
     def wait(self, admission: Admission) -> Admission | None:
         """Wait until the next unroll may start; return the newest admission, or None when stopped."""
         return self._gate.wait(admission)
+
+    def opens(self, admission: Admission) -> bool:
+        """Return whether the next unroll may start, without waiting."""
+        return self._gate.opens(admission)
 
     def fetch(self, rate: float) -> tuple[Weights, Progress] | None:
         """Return the newest published weights that act, and the progress behind them; None: there are none."""

@@ -159,10 +159,16 @@ class UnrollBuilder:
         self._allocate(*self._newest)
         return unroll
 
+    def skip(self) -> None:
+        """Forget the rows so far, but for the returns of their episodes; the unroll begins at the newest one."""
+        if self._row:
+            self._ended_episodes(self._joined_steps())
+            self._allocate(*self._newest)
+
     def _joined_steps(self) -> dict[str, Array]:
         """Return the arrays of `STEP_FIELDS`, name -> [T, B, ...]."""
         rows, columns = len(self._steps), zip(*self._steps, strict=True)
-        joined = {"behaviour_log_probabilities": self._log_probabilities}
+        joined = {"behaviour_log_probabilities": self._log_probabilities[:rows]}
         for name, arrays in zip(_OF_STEP, columns, strict=True):
             shape = (rows, *arrays[0].shape)
             joined[name] = np.concatenate(arrays, dtype=_DTYPES[name], casting="unsafe").reshape(shape)

@@ -7,7 +7,7 @@ from distrl.launch.autoscaling import Autoscaling
 from distrl.launch.fleet import Fleet, end
 from distrl.launch.monitor import Monitor
 from distrl.machine import cores
-from distrl.memory_backend.records import Control, RoleStatus, SupervisorStatus
+from distrl.memory_backend.records import AWAITS_CLIENT, Control, RoleStatus, SupervisorStatus
 from distrl.memory_backend.registry import Registry
 from distrl.roles.plan import ACTORS_PER_CORE, Role, most_actors
 
@@ -71,9 +71,9 @@ class Scaling:
             self._scale(wanted, forced=True)
 
     def awaits_actors(self, statuses: Sequence[RoleStatus]) -> bool:
-        """Return whether nothing can be learned because no actor of another host is there; report a change."""
+        """Return whether nothing can be learned because no actor of another host acts; report a change."""
         joined = not self._config.launch.start_actors and not self._config.learns_from_data
-        awaits = joined and not any(status.role == "actor" for status in statuses)
+        awaits = joined and not any(status.role == "actor" and status.state != AWAITS_CLIENT for status in statuses)
         if awaits != self._without_actors:
             self._without_actors = awaits
             self._monitor.event("no actor is there: waiting until actors join" if awaits else "actors have joined")

@@ -38,6 +38,8 @@ class Demand:
 
 NOT_ASKED = Demand()
 ALL_ROLES = "all"
+AWAITS_CLIENT = "waiting: client"
+"""State of an actor that no client of `distrl serve --learn` steps."""
 AWAITS_EVALUATION = "waiting: the last evaluation"
 """State of a learner that has reached the end of the training."""
 

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from distrl.actors.acting import PolicyOutput
 from distrl.actors.extras.extra import Extra
 from distrl.config import RunConfig
 from distrl.config.schedules import Progress
+from distrl.environments.vector import EnvironmentStep
 from distrl.types import Array, BoolArray, FloatArray, Unroll
 
 
@@ -25,11 +27,23 @@ class RewardMoments(Extra):
     def __init__(self, discount: float, environments: int) -> None:
         self._discount = discount
         self._running = np.zeros(environments, np.float64)
+        self._rows: list[tuple[FloatArray, BoolArray, BoolArray]] = []  # arguments of `moments`, since `begin`
 
     def reset(self, config: RunConfig, progress: Progress) -> None:
         self._running = np.zeros_like(self._running)
+        self._rows = []
+
+    def begin(self, config: RunConfig, progress: Progress) -> None:
+        """Begin an unroll; open episodes keep R of the rows that are forgotten."""
+        if self._rows:
+            self.moments(*map(np.stack, zip(*self._rows, strict=True)))
+        self._rows = []
+
+    def add(self, output: PolicyOutput, step: EnvironmentStep) -> None:
+        self._rows.append((step.rewards, step.terminated | step.truncated, step.valid))
 
     def close(self, unroll: Unroll) -> Unroll:
+        self._rows = []
         ended = unroll.terminated | unroll.truncated
         return replace(unroll, reward_moments=self.moments(unroll.rewards, ended, unroll.valid))
 

@@ -6,10 +6,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-
 from distrl.apps.agents.joined import JoinedTraining
-from distrl.apps.agents.loop import Loop, Newest
+from distrl.apps.agents.loop import Loop, Newest, check_mask
 from distrl.apps.agents.training import TrainingHere
 from distrl.apps.config.configuration import Configuration, load
 from distrl.config import RunConfig
@@ -195,7 +193,7 @@ class Agent:
         if mask is not None:
             observation = self._masked(observation, mask)
             self._masks[id] = mask
-        self._check_mask(observation)
+        check_mask(self._mask, observation)
         if loop is None:
             loop = self._loops[id] = Loop(id, self._training.learning, self._training.greedy)
         return loop.act(observation, greedy=greedy)
@@ -306,14 +304,6 @@ class Agent:
             known = ", ".join(map(repr, self._loops)) or "none"
             raise DistrlError(f"{call}: there is no loop {id!r}; known are {known}; act comes first")
         return self._loops[id]
-
-    def _check_mask(self, observation: Any) -> None:
-        """Refuse a mask that allows nothing: the unroll could not be learned from."""
-        part = observation
-        for key in () if self._mask is None else self._mask.split("/"):
-            part = part.get(key) if isinstance(part, Mapping) else None
-        if self._mask is not None and part is not None and not np.any(part):
-            raise DistrlError(f"act: the mask {self._mask!r} allows no choice")
 
     def _check_open(self, call: str) -> None:
         if os.getpid() != self._process:
@@ -429,10 +419,8 @@ def as_one_loop(loaded: LoadedConfig, spaces: GivenSpaces | None) -> tuple[Loade
     if config.environment.curriculum:
         raise ConfigError("environment.curriculum: your own code makes the environment, and distrl cannot change it")
     changes: dict[str, dict[str, Any]] = {"actors": {"count": 0, "environments": 1}, "launch": {"mode": "here"}}
-    origins = loaded.origins  # a batch size that comes without a number of environments counts unrolls of a loop
-    of_loops = origins["actors.environments"] == DEFAULT != origins["learner.batch_size"]
-    if config.algorithm.replay_parameters is None and config.algorithm.ships == "unrolls" and not of_loops:
-        changes["learner"] = {"batch_size": config.batch_size * config.actors.environments}
+    if (size := batch_of_loops(loaded)) is not None:
+        changes["learner"] = {"batch_size": size}
     if spaces is None and config.environment.spaces is not None:
         loaded = loaded.with_values(changes, "distrl.Agent")
         return loaded, loaded.config.environment
@@ -444,3 +432,15 @@ def as_one_loop(loaded: LoadedConfig, spaces: GivenSpaces | None) -> tuple[Loade
     changes["environment"] = {"id": OWN_LOOP, "spaces": spaces.model_dump(mode="json")}
     loaded = loaded.with_values(changes, "distrl.Agent")
     return loaded, loaded.config.environment
+
+
+def batch_of_loops(loaded: LoadedConfig) -> int | None:
+    """Return the size of a batch of unrolls of one row each that has as many rows as the configuration's; None: that.
+
+    A batch size that comes without a number of environments counts unrolls of a loop.
+    """
+    config, origins = loaded.config, loaded.origins
+    of_loops = origins["actors.environments"] == DEFAULT != origins["learner.batch_size"]
+    if config.algorithm.replay_parameters is not None or config.algorithm.ships != "unrolls" or of_loops:
+        return None
+    return config.batch_size * config.actors.environments

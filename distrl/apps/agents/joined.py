@@ -30,6 +30,13 @@ GIVE_UP_S, LOOK_S = 5.0, 0.5
 SAVE_POLL_S = 0.05
 
 
+def check_takes_unrolls(config: RunConfig, run_id: str) -> None:
+    """Raise ConfigError if the run has no use for unrolls of loops that are not its own."""
+    if config.learns_from_data or config.algorithm.ships != "unrolls":
+        what = "learns from data" if config.learns_from_data else f"takes {config.algorithm.ships} of its actors"
+        raise ConfigError(f"run {run_id} {what}: a loop of your own cannot join it")
+
+
 class _Member(JoinedRole):
     """The actor that the run knows: heartbeats, settings of operators, and the end of the run.
 
@@ -39,9 +46,7 @@ class _Member(JoinedRole):
     def __init__(self, role: Role, address: RunAddress, stop: threading.Event) -> None:
         super().__init__(role, address, stop)
         config = self._run.config
-        if config.learns_from_data or config.algorithm.ships != "unrolls":
-            what = "learns from data" if config.learns_from_data else f"takes {config.algorithm.ships} of its actors"
-            raise ConfigError(f"run {address.run_id} {what}: a loop of your own cannot join it")
+        check_takes_unrolls(config, address.run_id)
         self._incarnation = self._backend.registry.register_actor(role.id)
         self.actors, self.loops = WeakSet[Actor](), 0
         self.left = threading.Event()

@@ -13,7 +13,7 @@ from distrl.actors.unroll import restarted
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments.given import given_environment
 from distrl.environments.vector import EnvironmentStep, VectorEnvironment
-from distrl.errors import DistrlError
+from distrl.errors import DistrlError, SchemaError
 from distrl.types import Array
 
 
@@ -70,10 +70,18 @@ class LearningRows(Rows):
     def begin(self) -> None:
         self._reset()
 
-    def choose(self) -> Mapping[str, Array]:
+    def ready(self) -> None:
+        """Begin an unroll if none is open, so that the newest weights choose the next action."""
         if not self._begun:
             self._start(self._actor)
             self._begun = True
+
+    def restart(self) -> None:
+        """Begin another unroll with the next action; the rows of the open one are forgotten."""
+        self._begun = False
+
+    def choose(self) -> Mapping[str, Array]:
+        self.ready()
         self._chosen = self._actor.choose()
         return self._chosen.actions
 
@@ -159,9 +167,17 @@ class Episodes:
         self.open = self.awaits = False
 
     def act(self, observation: Any) -> Any:
-        """Return the action for an observation, which also completes the row before it.
+        """Return the action for an observation."""
+        self.see(observation)
+        return self.choose()
+
+    def see(self, observation: Any) -> None:
+        """Take an observation, which also completes the row before it; `choose` comes next.
 
         Each change comes before what Ctrl-C may interrupt, so that no row is added twice.
+
+        Raises:
+            SchemaError: The observation is not of its space, or not finite; nothing has changed.
         """
         before, result = self._state, self._result
         if before != "complete":  # else an earlier call for this row was interrupted
@@ -175,6 +191,9 @@ class Episodes:
                 self._actions = self.rows.choose()
             if before != "new":
                 self._add()
+
+    def choose(self) -> Any:
+        """Return the action for the newest observation."""
         self._actions = self.rows.choose()
         self.open = self.awaits = True
         return self._given.action_of(self._environment, self._actions)
@@ -315,3 +334,19 @@ def finite(reward: Any) -> float:
     if not math.isfinite(number):
         raise DistrlError(f"observe: the reward is {number}; give a finite number")
     return number
+
+
+def check_mask(name: str | None, observation: Any) -> None:
+    """Refuse a mask that allows nothing: an unroll with it could not be learned from.
+
+    Args:
+        name: Path of the mask in the observation; None: there is none.
+
+    Raises:
+        SchemaError: It allows no choice.
+    """
+    part = observation
+    for key in () if name is None else name.split("/"):
+        part = part.get(key) if isinstance(part, Mapping) else None
+    if name is not None and part is not None and not np.any(part):
+        raise SchemaError(f"act: the mask {name!r} allows no choice")

@@ -3,6 +3,7 @@
 import logging
 import re
 import signal
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +12,7 @@ import typer
 
 from distrl.apps.commands.durations import duration_option
 from distrl.apps.commands.help import takes
-from distrl.apps.commands.options import run_argument
+from distrl.apps.commands.options import run_argument, set_option
 from distrl.apps.commands.printing import echo
 from distrl.apps.web.access import Access, token_of_environment
 from distrl.config.secrets import read_secret
@@ -21,7 +22,7 @@ from distrl.health import opened
 if TYPE_CHECKING:
     from distrl.apps.serve.app import ServeSettings
     from distrl.apps.serve.gate import ClientGate
-    from distrl.apps.serve.versions import PolicyVersions
+    from distrl.apps.serve.versions import PolicySource, PolicyVersions
 
 PORT = 8730
 TOKEN_VARIABLE = "DISTRL_SERVE_TOKEN"
@@ -173,6 +174,15 @@ class ServeOptions(AccessOptions):
 def serve(
     options: ServeOptions,
     policy: PolicyArgument,
+    learn: Annotated[
+        bool,
+        typer.Option("--learn", help="POLICY is a run that trains: it learns from sessions that report rewards."),
+    ] = False,
+    train: Annotated[
+        str | None,
+        typer.Option("--train", metavar="PRESET|CONFIG.yaml", help="With --learn: begin that training, or resume it."),
+    ] = None,
+    sets: Annotated[list[str] | None, set_option("With --train: like stop.env_steps=1e6")] = None,
     canary: CanaryOption = None,
     canary_share: Annotated[
         float | None,
@@ -189,26 +199,36 @@ def serve(
 
     [cyan]distrl serve runs/first@best --canary runs/second@best --canary-share 10%[/]
 
+    [cyan]distrl serve runs/game --learn --train game.yaml[/]
+
     Then: [cyan]curl -d '{"observation": [0, 0, 0, 0]}' http://127.0.0.1:8730/act[/]
     """
     from distrl.apps.serve.needs import require_serving
 
     require_serving()
     # Imported here: the help needs neither a web server nor ONNX Runtime.
+    from distrl.apps.commands.served_training import joined
     from distrl.apps.serve.server import make_server
     from distrl.apps.serve.sources import source_of
     from distrl.apps.serve.versions import PolicyVersions
     from distrl.apps.web.listening import listen, url_of
 
     gate, settings = options.gate(), options.settings()
+    if not learn and (train is not None or sets):
+        raise ConfigError("--train and --set go with --learn, the run that learns from clients")
     if canary is None and canary_share is not None:
         raise ConfigError("--canary-share goes with --canary, the policy with which that share acts")
-    sources = [source_of(name) for name in (policy, canary) if name is not None]
-    versions = PolicyVersions(sources, CANARY_SHARE if canary_share is None else canary_share)
     logging.basicConfig(format="%(asctime)s %(message)s")
     logging.getLogger("distrl.apps.serve").setLevel(logging.INFO)  # changes of version
-    with listen(options.host, options.port, PORT) as listening, opened("serve") as beats:
-        server = make_server(versions, gate, settings, beats)
+    with ExitStack() as cleanup:
+        learning = cleanup.enter_context(joined(Path(policy), train, sets or ())) if learn else None
+        sources: list[PolicySource] = [source_of(policy) if learning is None else learning]
+        if canary is not None:
+            sources.append(source_of(canary))
+        versions = PolicyVersions(sources, CANARY_SHARE if canary_share is None else canary_share)
+        listening = cleanup.enter_context(listen(options.host, options.port, PORT))
+        beats = cleanup.enter_context(opened("serve"))
+        server = make_server(versions, gate, settings, beats, learning)
         echo(f"{_words(versions)} at {url_of(listening)} (Ctrl-C ends it)")
         # uvicorn raises the signal again when it has ended in order: an orchestrator's SIGTERM is no failure.
         before = signal.signal(signal.SIGTERM, lambda *_: None)

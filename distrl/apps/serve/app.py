@@ -33,7 +33,7 @@ from distrl.apps.serve.messages import (
     error_reply,
     request_of,
 )
-from distrl.apps.serve.sessions import Change, ClientSessions
+from distrl.apps.serve.sessions import Change, ClientSessions, Learning
 from distrl.apps.serve.sockets import Connection, Receive, Send, codec_of_subprotocols
 from distrl.apps.serve.versions import PolicyTrack, PolicyVersions, warmed
 from distrl.errors import DistrlError
@@ -83,9 +83,12 @@ class Application:
 
     _batcher: Batcher
 
-    def __init__(self, versions: PolicyVersions, gate: ClientGate, settings: ServeSettings) -> None:
-        self._versions, self._gate, self._settings = versions, gate, settings
-        self._sessions = ClientSessions(versions, settings.most_sessions, settings.session_idle_s, settings.change)
+    def __init__(
+        self, versions: PolicyVersions, gate: ClientGate, settings: ServeSettings, learning: Learning | None = None
+    ) -> None:
+        self._versions, self._gate, self._settings, self._learning = versions, gate, settings, learning
+        most, idle_s = settings.most_sessions, settings.session_idle_s
+        self._sessions = ClientSessions(versions, most, idle_s, settings.change, learning)
         self._measured = Measurements()
         self._tasks: list[asyncio.Task[None]] = []
         self._known: dict[tuple[Any, ...], Codec] = {}  # address and headers of clients that may act
@@ -144,6 +147,8 @@ class Application:
         while True:
             await asyncio.sleep(EXPIRE_S)
             self._sessions.expire()
+            if self._learning is not None:
+                self._learning.tidy()
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: Headers = dict(scope["headers"])
@@ -226,7 +231,7 @@ class Application:
         request: ActRequest | None = None
         try:
             request = request_of(codec.load(body))
-            self._gate.count(address, len(request.observations))
+            self._gate.count(address, max(len(request.observations), 1))
             session = None
             if request.session is not None:
                 session = self._sessions.find(None, request.session)

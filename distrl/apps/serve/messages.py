@@ -1,7 +1,9 @@
 """Messages of the protocol: requests to act in JSON or msgpack, and their replies.
 
     request   observation | observations, session, begins, greedy, want, id
-    reply     action | actions, version, policy, session, id, and what was wanted
+              and of the step before: reward, terminated, truncated, metrics, step
+    reply     action | actions, version, policy, session, id, learns, and what was wanted
+              at an episode's end: return, steps, version, policy, session, id
 
 A reply has plain numbers, lists and maps only, so that every msgpack and JSON library reads it.
 """
@@ -11,14 +13,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from distrl import wire
 from distrl.errors import DecodeError, DistrlError
 
 WANTS = frozenset({"log_probability", "value", "distribution"})
-FIELDS = frozenset({"observation", "observations", "session", "begins", "greedy", "want", "id"})
+RESULTS = ("reward", "terminated", "truncated", "metrics", "step")
+"""Fields that report what came of the session's newest action."""
+FIELDS = frozenset({"observation", "observations", "session", "begins", "greedy", "want", "id", *RESULTS})
+MOST_METRICS = 64
 MOST_ROWS = 1024
 """Most observations of one message."""
 LONGEST_NAME = 128
+LARGEST = float(np.finfo(np.float32).max)
 MOST_ITEMS = 65_536
 """Most elements of a msgpack message that are no arrays of NumPy."""
 
@@ -95,17 +103,41 @@ def codec_of_media_type(content_type: bytes) -> Codec:
 
 
 @dataclass(slots=True)
-class ActRequest:
-    """A request to act.
+class StepResult:
+    """The result of a session's newest action, as its client reports it.
 
     Attributes:
-        observations: One or several, each as the environment shows it.
+        reward: Finite, and within float32.
+        terminated, truncated: How the step ended the episode; both may be true.
+        metrics: As `info` of an environment.
+        step: Number of the action in its episode, from 0; None: the client does not count.
+    """
+
+    reward: float
+    terminated: bool
+    truncated: bool
+    metrics: dict[str, float]
+    step: int | None
+
+    @property
+    def ends(self) -> bool:
+        """Whether the episode is over."""
+        return self.terminated or self.truncated
+
+
+@dataclass(slots=True)
+class ActRequest:
+    """A request to act, a report of an episode's end, or both a result and the request that follows it.
+
+    Attributes:
+        observations: One or several, each as the environment shows it; none: an episode has terminated.
         single: The message had one observation, not a list of them.
         session: Identifier of its session; None: there is none.
         begins: The observation is the first of an episode.
         greedy: The most probable action; None: as the server is set.
         want: Members of `WANTS`.
         id: Repeated in the reply.
+        result: Of the session's newest action; None: the message reports none.
     """
 
     observations: list[Any]
@@ -115,6 +147,12 @@ class ActRequest:
     greedy: bool | None
     want: frozenset[str]
     id: str | int | None
+    result: StepResult | None = None
+
+    @property
+    def ends(self) -> bool:
+        """Whether it reports the end of an episode, and asks for no action."""
+        return self.result is not None and self.result.ends
 
 
 _NOTHING: frozenset[str] = frozenset()
@@ -142,23 +180,58 @@ def _checked(message: Any) -> ActRequest:
     if unknown := message.keys() - FIELDS:
         names = ", ".join(sorted(str(name)[:40] for name in unknown)[:3])
         raise RefusedError(400, f"unknown field: {names}; there are {', '.join(sorted(FIELDS))}")
+    result = _result(message)
     several = "observations" in message
-    if several == ("observation" in message):
+    if several == ("observation" in message) and (several or result is None or not result.terminated):
         raise RefusedError(400, "a message has either observation, or observations for several at once")
-    observations = list(_several(message["observations"])) if several else [message["observation"]]
+    observations = list(_several(message["observations"])) if several else [message.get("observation")]
     session, request_id = (_name(message, field) for field in ("session", "id"))
     if several and session is not None:
         raise RefusedError(400, "observations of one session come one by one: send observation")
+    if result is not None and session is None:
+        raise RefusedError(400, "a reward, or an end, is of a session's episode: name the session")
+    begins = bool(_switch(message, "begins"))
+    if result is not None and begins:
+        raise RefusedError(400, "begins: a first observation comes without the fields " + ", ".join(RESULTS))
     want = message.get("want")
     return ActRequest(
-        observations,
+        observations if several or "observation" in message else [],
         not several,
         session,
-        bool(_switch(message, "begins")),
+        begins,
         _switch(message, "greedy"),
         _NOTHING if want is None else _wanted(want),
         request_id,
+        result,
     )
+
+
+def _result(message: Mapping[str, Any]) -> StepResult | None:
+    """Return what a message reports of the newest action; None: nothing."""
+    if message.keys().isdisjoint(RESULTS):
+        return None
+    reward = _number(message, "reward")
+    terminated, truncated = (bool(_switch(message, field)) for field in ("terminated", "truncated"))
+    if truncated and not terminated and message.get("observation") is None:
+        raise RefusedError(
+            400, "truncated: send the last observation too; the value of what would have followed needs it"
+        )
+    metrics = message.get("metrics") or {}
+    if not isinstance(metrics, dict) or len(metrics) > MOST_METRICS:
+        raise RefusedError(400, f"metrics is a map of at most {MOST_METRICS} names to numbers")
+    step = message.get("step")
+    if step is not None and (isinstance(step, bool) or not isinstance(step, int) or not 0 <= step < 2**53):
+        raise RefusedError(400, "step is a whole number: how many actions of the episode came before this one")
+    known = {str(name)[:LONGEST_NAME]: _number(metrics, name) for name in metrics}
+    return StepResult(reward, terminated, truncated, known, step)
+
+
+def _number(message: Mapping[Any, Any], field: Any) -> float:
+    value: Any = message.get(field)
+    if isinstance(value, int | float | np.number) and abs(number := float(value)) <= LARGEST:  # NaN is not
+        return number
+    what = "missing" if value is None else "not a finite number within float32"
+    raise RefusedError(400, f"{str(field)[:LONGEST_NAME]} is {what}")
 
 
 def _several(given: Any) -> Any:

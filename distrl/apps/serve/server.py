@@ -5,6 +5,7 @@ import uvicorn
 from distrl.apps.serve.app import Application, ServeSettings
 from distrl.apps.serve.connections import ServedHttp, ServedSocket
 from distrl.apps.serve.gate import ClientGate
+from distrl.apps.serve.sessions import Learning
 from distrl.apps.serve.versions import PolicyVersions
 from distrl.health import Beats
 
@@ -14,11 +15,16 @@ PING_S = 20.0
 
 
 def make_server(
-    versions: PolicyVersions, gate: ClientGate, settings: ServeSettings, beats: Beats | None = None
+    versions: PolicyVersions,
+    gate: ClientGate,
+    settings: ServeSettings,
+    beats: Beats | None = None,
+    learning: Learning | None = None,
 ) -> uvicorn.Server:
     """Make a server of these versions.
 
     Args:
+        learning: Learns from sessions' episodes; None: nothing is learned.
         beats: Written by the server's own loop: no heartbeat means that no request is answered.
     """
 
@@ -26,7 +32,7 @@ def make_server(
         if beats is not None:
             beats.beat()
 
-    application = Application(versions, gate, settings)
+    application = Application(versions, gate, settings, learning)
     most = settings.most_connections
     http = type("Http", (ServedHttp,), {"application": application, "most": most, "most_per_address": most})
     return uvicorn.Server(

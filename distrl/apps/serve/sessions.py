@@ -1,4 +1,4 @@
-"""Sessions: the state of the policy for each client's episode, the version that it acts with, and the limits.
+"""Sessions: each client's episode, the state of the policy for it, what it acts with, and the limits.
 
 A session of HTTP has an identifier that the server draws. Those of a WebSocket are named by the client, belong to its
 connection and end with it.
@@ -10,13 +10,37 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from random import random
-from typing import Literal
+from typing import Literal, Protocol
 
-from distrl.apps.serve.messages import RefusedError
+from distrl.apps.serve.answering import Answerer
+from distrl.apps.serve.messages import ActRequest, RefusedError, StepResult
 from distrl.apps.serve.versions import PolicyVersions, Version
 from distrl.serving.exported_policy import PolicyState
 
 Change = Literal["episodes", "now"]
+
+
+class LearningEpisode(Protocol):
+    """A session's episode of which something is learned."""
+
+    @property
+    def answerer(self) -> Answerer:
+        """Answers its requests, together with those of other such episodes."""
+
+    def abandon(self) -> None:
+        """End it before its time: its client has gone, or begins another one."""
+
+
+class Learning(Protocol):
+    """The way of sessions to a training."""
+
+    def begin(self) -> LearningEpisode | None:
+        """Begin an episode; None: nothing can be learned now."""
+
+    def tidy(self) -> None:
+        """Abandon episodes whose clients have gone; called once a second."""
+
+
 MOST_PER_CONNECTION = 1024
 Key = tuple[Hashable, str | int]
 """The owner, which is None for HTTP and a connection otherwise, and the name."""
@@ -28,16 +52,24 @@ class ClientSession:
 
     Attributes:
         state: The policy's memory of the episode; None: there is none, or the next observation is its first.
-        acts: Whether the episode has begun.
+        steps: Actions of the episode so far; 0: none has begun.
+        rewards: Sum of the rewards that its client has reported.
         is_busy: A request is under way.
+        learns_in: The learning episode; None: nothing is learned of this one.
     """
 
     key: Key
     version: Version
     used: float
     state: PolicyState | None = None
-    acts: bool = False
+    steps: int = 0
+    rewards: float = 0.0
     is_busy: bool = False
+    learns_in: LearningEpisode | None = None
+
+    def begin(self) -> None:
+        """Forget the episode."""
+        self.state, self.steps, self.rewards, self.learns_in = None, 0, 0.0, None
 
 
 class ClientSessions:
@@ -47,6 +79,7 @@ class ClientSessions:
         most: Most sessions; beyond, a new one is refused until another one has ended or is idle.
         idle_s: A session ends after that long without a request.
         change: When a session takes a newer version: at its next episode, or at once.
+        learning: Takes episodes that are to be learned from; None: nothing is learned.
     """
 
     def __init__(
@@ -55,12 +88,14 @@ class ClientSessions:
         most: int,
         idle_s: float,
         change: Change = "episodes",
+        learning: Learning | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._versions = versions
         self._most = most
         self._idle_s = idle_s
         self._change = change
+        self._learning = learning
         self._clock = clock
         self._sessions: OrderedDict[Key, ClientSession] = OrderedDict()  # the least recently used first
         self.expired = 0
@@ -86,23 +121,47 @@ class ClientSessions:
         """Return a session, or None."""
         return self._sessions.get((owner, name))
 
-    def take(self, session: ClientSession, *, begins: bool) -> Version:
-        """Note that a session is used, and return the version for its next action.
+    def take(self, session: ClientSession, request: ActRequest) -> Answerer:
+        """Note that a session is used, and return what answers its request.
 
         Raises:
-            RefusedError: Its previous request is under way.
+            RefusedError: Its previous request is under way, or the request does not fit its episode.
         """
         if session.is_busy:
             raise RefusedError(409, "the session's previous request is under way; wait for its reply")
         session.used = self._clock()
         self._sessions.move_to_end(session.key)
-        if begins:
-            session.state, session.acts = None, False
+        if request.begins:
+            self._abandon(session)
+        if request.result is not None:
+            self._check(session, request.result)
+        elif session.learns_in is not None and session.steps:
+            raise RefusedError(
+                400, "reward is missing: of the session's newest action; or begin another episode (begins)"
+            )
+        if self._learning is not None and not (session.steps or session.learns_in or request.greedy):
+            session.learns_in = self._learning.begin()
+        session.is_busy = True
+        if session.learns_in is not None:
+            return session.learns_in.answerer
         newest = self._versions.newest_of(session.version)
-        if newest is not session.version and (not session.acts or self._change == "now" or session.version.is_over):
+        if newest is not session.version and (not session.steps or self._change == "now" or session.version.is_over):
             self._move(session, newest)
-        session.is_busy = session.acts = True
         return session.version
+
+    def _check(self, session: ClientSession, result: StepResult) -> None:
+        """Refuse a result that is not of the session's newest action; where it may be of another one, all is lost."""
+        if session.steps == 0:
+            raise RefusedError(409, "no action of this session waits for a result: an episode begins without one")
+        newest = session.steps - 1
+        if result.step is not None and result.step != newest:
+            self._abandon(session)
+            raise RefusedError(409, f"step {result.step} is not the newest action, {newest}: the episode is given up")
+
+    def _abandon(self, session: ClientSession) -> None:
+        if session.learns_in is not None:
+            session.learns_in.abandon()
+        session.begin()
 
     def _move(self, session: ClientSession, version: Version) -> None:
         if session.state is not None and not version.policy.takes(session.state):
@@ -110,8 +169,9 @@ class ClientSessions:
         session.version = version
 
     def end(self, session: ClientSession) -> None:
-        """End a session."""
+        """End a session; its open episode is given up."""
         self._sessions.pop(session.key, None)
+        self._abandon(session)
 
     def expire(self) -> None:
         """End sessions that have been idle for too long."""

@@ -75,7 +75,7 @@ class Connection:
             if isinstance(message, dict) and "end" in message:
                 return self._end_session(message)
             request = request_of(message)
-            self._gate.count(self._address, len(request.observations))
+            self._gate.count(self._address, max(len(request.observations), 1))
             session = None if request.session is None else self._session(request.session)
             self._batcher.submit(request, self._reply, session)
         except RefusedError as error:

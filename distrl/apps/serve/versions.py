@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
+from distrl.apps.serve.answering import Answered, Asked, answers
 from distrl.errors import ConfigError
 from distrl.serving.exported_policy import ExportedPolicy
 from distrl.types import EnvSpec
@@ -52,6 +53,13 @@ class Version:
     track: str
     policy: ExportedPolicy
     is_over: bool = False
+
+    def answers(self, questions: Sequence[Asked], rng: np.random.Generator) -> list[Answered]:
+        """Answer questions in one batch; see `Answerer`."""
+        names: dict[str, int | str] = {"version": self.number}
+        if self.track == CANARY:
+            names["policy"] = CANARY
+        return answers(self.policy, names, questions, rng)
 
 
 @dataclass

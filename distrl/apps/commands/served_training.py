@@ -1,0 +1,99 @@
+"""A training of `distrl serve`'s own: `distrl train` without actors, in a child process that ends with the server."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from distrl.apps.agents.agent import batch_of_loops
+from distrl.apps.commands.printing import echo
+from distrl.apps.config.configuration import load
+from distrl.apps.serve.learning import JoinedRun
+from distrl.errors import DistrlError, MemoryBackendError
+from distrl.launch.run_to_join import RunOfDirectory
+from distrl.user_classes import search_path
+
+LOOK_S = 0.2
+
+
+@contextmanager
+def joined(run_dir: Path, config: str | None, sets: Sequence[str]) -> Iterator[JoinedRun]:
+    """Join the run of a directory, whose learner learns from clients; leave it at the end.
+
+    Args:
+        config: Preset, or YAML file: begin a training in the directory, or resume the one there, unless one goes on; it
+            ends with the server. None: a training goes on there.
+        sets: "dotted.path=value" for that training.
+
+    Raises:
+        ConfigError: The configuration is not valid, or the run cannot be joined.
+        DistrlError: There is no run, or it has ended.
+    """
+    to_join = RunOfDirectory(run_dir)
+    child: subprocess.Popen[bytes] | None = None
+    try:
+        if config is None:
+            run = JoinedRun(to_join)
+        elif (found := _now(to_join)) is not None:
+            echo(f"{run_dir}: a training goes on there already; it is joined, and outlives this server")
+            run = found
+        else:
+            child = _started(run_dir, config, sets)
+            run = _joined(to_join, child)
+        try:
+            run.wait()
+            yield run
+        finally:
+            run.close()
+    finally:
+        if child is not None:
+            child.terminate()
+            if code := child.wait():
+                echo(f"{run_dir}: its training has ended with exit code {code}", err=True)
+
+
+def _started(run_dir: Path, config: str, sets: Sequence[str]) -> subprocess.Popen[bytes]:
+    is_file = config.endswith((".yaml", ".yml"))
+    loaded = load(file=config, sets=sets) if is_file else load(config, sets=sets)
+    own = ["actors.environments=1"]
+    if (size := batch_of_loops(loaded)) is not None:
+        own.append(f"learner.batch_size={size}")
+    if not loaded.config.memory.reachable:
+        own.append("memory.listen=127.0.0.1")
+    words = [
+        *([config] if is_file else ["--preset", config]),
+        "--no-actors",
+        "--run-dir",
+        str(run_dir),
+        "--resume",
+        "auto",
+    ]
+    for value in (*sets, *own):
+        words += ["--set", value]
+    # A session of its own: Ctrl-C reaches it through this server, once.
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "distrl", "train", *words],
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": search_path()},
+        start_new_session=True,
+    )
+
+
+def _now(to_join: RunOfDirectory) -> JoinedRun | None:
+    """Join a run that goes on; None: it does not."""
+    try:
+        return JoinedRun(to_join)
+    except MemoryBackendError:
+        return None
+
+
+def _joined(to_join: RunOfDirectory, child: subprocess.Popen[bytes]) -> JoinedRun:
+    """Join a run that is being started; raise DistrlError if its process ends instead."""
+    while (code := child.poll()) is None:
+        if (run := _now(to_join)) is not None:
+            return run
+        time.sleep(LOOK_S)
+    raise DistrlError(f"{to_join.name}: its training has ended with exit code {code}")

@@ -1,0 +1,259 @@
+"""`serve --learn`: sessions' episodes become unrolls of a run's actors.
+
+    session -> SeatedEpisode -> Seat (an actor) -> Courier -> the run's Redis
+
+The desk answers the requests of all learning episodes, in batches; the joined run gives it seats.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from distrl.apps.agents.loop import check_mask
+from distrl.apps.serve.answering import Answered, Asked, columns_of, reply_of
+from distrl.apps.serve.courier import Counts, Courier
+from distrl.apps.serve.messages import RefusedError, error_reply, named
+from distrl.apps.serve.seats import Seat, SharedPolicy
+from distrl.errors import DistrlError, SchemaError
+from distrl.launch.run_to_join import RunToJoin
+from distrl.networks.policy.description import BundleDescription
+from distrl.networks.policy.exported_model import Exported
+from distrl.serving.exported_policy import ExportedPolicy
+
+_LOG = logging.getLogger(__name__)
+LEARNING = "learning"
+"""Name of the policy in the returns of learning episodes, whose actions explore."""
+LEAVE_S = 5.0
+LOOK_S = 0.1
+AGAIN_S = 1.0
+"""How often a run that is away is looked for."""
+
+
+class SeatedEpisode:
+    """A session's episode in a seat.
+
+    Attributes:
+        seat: None once the episode is over.
+    """
+
+    def __init__(self, desk: "Desk", courier: Courier, seat: Seat) -> None:
+        self.answerer, self.courier = desk, courier
+        self.seat: Seat | None = seat
+
+    def abandon(self) -> None:
+        """End it before its time."""
+        self.answerer.leave(self)
+
+
+class Desk:
+    """Answers the requests of learning episodes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._left: deque[SeatedEpisode] = deque()
+
+    def answers(self, questions: Sequence[Asked], rng: np.random.Generator) -> list[Answered]:
+        """Answer questions in one batch. One that cannot be learned from costs its own episode alone."""
+        with self._lock:
+            self._let_go()
+            found = [self._take(question) for question in questions]
+            acting: dict[SharedPolicy, list[Seat]] = {}
+            for taken in found:
+                if isinstance(taken, Seat):
+                    acting.setdefault(taken.shared, []).append(taken)
+            for shared, seats in acting.items():
+                shared.prepare([seat.row for seat in seats])
+            return [
+                self._choose(question, taken) if isinstance(taken, Seat) else taken
+                for question, taken in zip(questions, found, strict=True)
+            ]
+
+    def leave(self, episode: SeatedEpisode) -> None:
+        """Abandon an episode: now, or after the batch that is under way."""
+        self._left.append(episode)
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Abandon what was left while a batch was under way."""
+        if self._left and self._lock.acquire(blocking=False):
+            try:
+                self._let_go()
+            finally:
+                self._lock.release()
+
+    def _let_go(self) -> None:
+        while self._left:
+            episode = self._left.popleft()
+            if episode.seat is None:
+                continue
+            try:
+                episode.seat.episodes.abandon()
+                self._end(episode)
+            except DistrlError as error:  # the unroll that its last row has completed
+                self._lose(episode, error)
+
+    def _take(self, question: Asked) -> Seat | Answered:
+        """Take a request's result and observation; return the seat that then needs an action, or the answer."""
+        episode, request = question.learns_in, question.request
+        assert isinstance(episode, SeatedEpisode)
+        if (seat := episode.seat) is None:
+            return _refused(question, RefusedError(409, "the session has ended"))
+        observation = request.observations[0] if request.observations else None
+        try:
+            if observation is not None:
+                check_mask(episode.courier.config.network.action_mask, observation)
+            if (result := request.result) is not None:
+                ends = {"terminated": result.terminated, "truncated": result.truncated}
+                seat.episodes.observe(result.reward, result.metrics, observation=observation, **ends)
+            if request.ends:
+                self._end(episode)
+                return Answered(_names(seat) | named(request), None, is_over=True)
+            seat.see(observation)
+        except SchemaError as error:
+            return _refused(question, error)
+        except DistrlError as error:
+            return self._given_up(question, episode, error)
+        return seat
+
+    def _choose(self, question: Asked, seat: Seat) -> Answered:
+        action, columns = _plain(seat.choose()), dict[str, list[Any]]()
+        if want := question.request.want:
+            newest = seat.newest()
+            outputs = {name: array[None] for name, array in newest.outputs.items()}
+            distributions, given = seat.shared.policy.distributions, np.array([newest.log_probability], np.float32)
+            columns = columns_of(want, distributions, outputs, lambda: given)
+        return Answered(reply_of(_names(seat), question.request, [action], columns), None)
+
+    def _given_up(self, question: Asked, episode: SeatedEpisode, error: DistrlError) -> Answered:
+        self._lose(episode, error)
+        answered = _refused(question, DistrlError(f"the episode is given up: {error}"))
+        answered.is_over = True
+        return answered
+
+    @staticmethod
+    def _end(episode: SeatedEpisode) -> None:
+        seat, episode.seat = episode.seat, None
+        if seat is not None:
+            episode.courier.free(seat)
+
+    @staticmethod
+    def _lose(episode: SeatedEpisode, error: DistrlError) -> None:
+        _LOG.info("an episode is given up: %s", error)
+        seat, episode.seat = episode.seat, None
+        if seat is not None:
+            episode.courier.lose(seat)
+
+
+class JoinedRun:
+    """A run that clients teach. It is joined again when it is launched again; meanwhile nothing is learned.
+
+    Args:
+        to_join: Names the run.
+
+    Attributes:
+        name: For messages; `follows`: newer versions come. It is the source of what acts in other episodes.
+
+    Raises:
+        MemoryBackendError: There is no such run, or its Redis cannot be reached.
+        ConfigError: No loop of others can join it.
+    """
+
+    follows = True
+
+    def __init__(self, to_join: RunToJoin) -> None:
+        self.name = to_join.name
+        self._to_join, self._desk = to_join, Desk()
+        self._closing = threading.Event()
+        self._courier: Courier | None = Courier(to_join, self._closing)
+        self._earlier = Counts(0, 0, 0)
+        self._given = 0
+        self._thread = threading.Thread(target=self._work, name="courier", daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        courier = self._courier
+        while courier is not None:
+            try:
+                courier.run()
+            except DistrlError as error:  # Redis went as the run was joined
+                _LOG.info("nothing is learned for now: %s", error)
+            self._earlier, self._courier = self.counts(), None
+            courier = self._courier = self._joined_again()
+
+    def _joined_again(self) -> Courier | None:
+        """Join the run's next launch; return None if this server ends before."""
+        while not self._closing.wait(AGAIN_S):
+            try:
+                courier = Courier(self._to_join, self._closing)
+            except (DistrlError, OSError):  # it is away
+                continue
+            _LOG.info("%s goes on: its learner learns from the episodes that begin now", self.name)
+            return courier
+        return None
+
+    def wait(self) -> None:
+        """Wait for the learner's first weights.
+
+        Raises:
+            DistrlError: The run ended before.
+        """
+        courier = self._courier
+        while courier is not None and not courier.is_ready.wait(LOOK_S):
+            if not self._thread.is_alive() or courier is not self._courier:
+                courier = None
+        if courier is None:
+            raise DistrlError(f"{self.name}: the run has ended before its learner published weights")
+
+    def newer(self) -> ExportedPolicy | None:
+        """Return the newest weights as a policy for episodes of which nothing is learned; see `PolicySource`."""
+        courier = self._courier
+        if courier is None or not courier.is_ready.is_set() or courier.published.weights.version == self._given:
+            return None
+        weights, progress = courier.published
+        described = BundleDescription.from_json(courier.bundle.description)
+        exported = Exported(described, courier.config.algorithm.name, progress.env_steps, weights.version)
+        self._given = weights.version
+        return ExportedPolicy(courier.bundle, exported, weights)
+
+    def begin(self) -> SeatedEpisode | None:
+        """Begin an episode that is learned from; None: nothing can be learned now."""
+        courier = self._courier
+        seat = None if courier is None else courier.seat()
+        return None if courier is None or seat is None else SeatedEpisode(self._desk, courier, seat)
+
+    def tidy(self) -> None:
+        """Abandon episodes whose clients have gone; called once a second."""
+        self._desk.tidy()
+
+    def counts(self) -> Counts:
+        """Return how much has gone to the learner since the server began."""
+        courier = self._courier
+        now = Counts(0, 0, 0) if courier is None else courier.counts()
+        return Counts(now.seats, *(one + earlier for one, earlier in zip(now[1:], self._earlier[1:], strict=True)))
+
+    def close(self) -> None:
+        """Leave the run, which goes on. If its Redis is away, there is nothing to hand over."""
+        self._closing.set()
+        self._thread.join(LEAVE_S)
+
+
+def _names(seat: Seat) -> dict[str, Any]:
+    return {"version": seat.shared.policy.version, "policy": LEARNING}
+
+
+def _refused(question: Asked, error: DistrlError) -> Answered:
+    refused = error if isinstance(error, RefusedError) else RefusedError(400, str(error))
+    return Answered(error_reply(refused, question.request), question.state, failed=True)
+
+
+def _plain(tree: Any) -> Any:
+    """Return an action in plain numbers, lists and maps."""
+    if isinstance(tree, np.ndarray | np.generic):
+        return tree.tolist()
+    if isinstance(tree, Mapping):
+        return {name: _plain(part) for name, part in tree.items()}
+    return [_plain(part) for part in tree] if isinstance(tree, tuple | list) else tree

@@ -1,0 +1,226 @@
+"""Seats: ordinary actors of a run, whose environments clients step, one episode after another's.
+
+All seats of a server act with one policy, which computes the rows of a batch together. A seat's rows are one loop's:
+the episode of the next client follows that of the one before, in the same unroll.
+"""
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from distrl.actors.acting import Acting, Fetch, Perturb, PolicyOutput
+from distrl.actors.actor import Actor
+from distrl.actors.outbox import Outbox
+from distrl.actors.policy import Policy
+from distrl.apps.agents.loop import Episodes, LearningRows, Newest, Rows
+from distrl.config import RunConfig
+from distrl.config.environment import EnvironmentConfig
+from distrl.config.schedules import Progress
+from distrl.environments.vector import VectorEnvironment
+from distrl.memory_backend.backend import Backend
+from distrl.memory_backend.records import AWAITS_CLIENT, Producer, RoleStatus
+from distrl.memory_backend.stream import Admission
+from distrl.types import Array, PolicyBundle, Unroll, Weights
+
+IDLE_S = 5.0
+"""A seat whose client has not acted for that long counts as one without a client."""
+
+
+class Published(NamedTuple):
+    """The newest published weights that this server has, and the training's progress behind them."""
+
+    weights: Weights
+    progress: Progress
+
+
+class SharedPolicy:
+    """The policy of all seats: computes rows of several of them at once, and follows each version once."""
+
+    def __init__(self, bundle: PolicyBundle) -> None:
+        self.policy = Policy(bundle)
+        self._progress: Progress | None = None
+        self._ready: dict[int, PolicyOutput] = {}  # by the identity of a row's observations, which are in use
+
+    def prepare(self, rows: Sequence[tuple[Mapping[str, Array], Mapping[str, Array]]]) -> None:
+        """Compute the outputs for these rows, of one environment each, which `step` then returns.
+
+        Raises:
+            DistrlError: As `Policy.step`.
+        """
+        self._ready.clear()
+        seen, states = ([row[part] for row in rows] for part in (0, 1))
+        output = self.policy.step(_joined(seen), _joined(states))
+        for number, observations in enumerate(seen):
+            outputs, state = (
+                {name: array[number : number + 1] for name, array in arrays.items()}
+                for arrays in (output.outputs, output.recurrent_state)
+            )
+            self._ready[id(observations)] = PolicyOutput(outputs, state)
+
+    def step(self, observations: Mapping[str, Array], recurrent_state: Mapping[str, Array]) -> PolicyOutput:
+        """Return the outputs for one row, as `Acting.step`."""
+        ready = self._ready.pop(id(observations), None)
+        return self.policy.step(observations, recurrent_state) if ready is None else ready
+
+    def follow(self, newest: int, fetch: Fetch, rate: float) -> Progress | None:
+        """Act with the newest weights, as `Acting.follow`."""
+        if newest != self.policy.version:
+            self._progress = self.policy.follow(newest, fetch, rate)
+        return self._progress
+
+
+def _joined(rows: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+    return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+
+
+class SeatPolicy(Acting):
+    """One seat's end of the policy that all of them share."""
+
+    def __init__(self, shared: SharedPolicy) -> None:
+        policy = self._policy = shared.policy
+        self._shared = shared
+        self.spec, self.distributions, self.exploration = policy.spec, policy.distributions, policy.exploration
+        self.version = 0
+
+    def initial_state(self, batch: int) -> dict[str, Array]:
+        return self._policy.initial_state(batch)
+
+    def step(self, observations: Mapping[str, Array], recurrent_state: Mapping[str, Array]) -> PolicyOutput:
+        return self._shared.step(observations, recurrent_state)
+
+    def follow(self, newest: int, fetch: Fetch, rate: float) -> Progress | None:
+        progress = self._shared.follow(newest, fetch, rate)
+        self.version = self._policy.version
+        return progress
+
+    def forget_weights(self) -> None:
+        self.version = 0
+
+    def perturb(self, perturb: Perturb) -> None:
+        self._policy.perturb(perturb)
+
+
+class SeatOutbox(Outbox):
+    """An outbox whose weights come from the server's courier, so that acting never waits for Redis."""
+
+    published: Callable[[], Published]
+
+    def fetch(self, rate: float) -> tuple[Weights, Progress] | None:
+        return self.published()
+
+    def published_progress(self) -> Progress:
+        return self.published().progress
+
+
+class Run(NamedTuple):
+    """A run that seats are of.
+
+    Attributes:
+        environment: With `spaces`.
+        update: Of the launch's start.
+        published: Returns the newest weights.
+        admits: Whether a seat's next unroll may start now.
+        push: Takes a seat's full unroll.
+        drop: Takes the number of environment steps that are not learned from.
+    """
+
+    config: RunConfig
+    environment: EnvironmentConfig
+    update: int
+    backend: Backend
+    shared: SharedPolicy
+    stop: threading.Event
+    published: Callable[[], Published]
+    admits: "Callable[[Seat], bool]"
+    push: "Callable[[Seat, Unroll], None]"
+    drop: Callable[[int], None]
+
+
+class Seat:
+    """One actor of the run. One batch at a time uses it.
+
+    Attributes:
+        records: Its open unroll goes to the learner.
+        granted: Its next unroll may start; set by the courier, where that takes a ticket.
+        wants: It asks for that.
+        since: When its newest episode ended, in monotonic seconds.
+    """
+
+    def __init__(self, run: Run, producer: Producer) -> None:
+        self._run, self.producer = run, producer
+        self.shared = run.shared
+        self.outbox = SeatOutbox(run.config, run.backend, producer, run.stop.is_set)
+        self.outbox.published = run.published
+        self.outbox.progress.state = AWAITS_CLIENT
+        self.records = self.granted = self.wants = False
+        self.since = time.monotonic()
+        self._rate_from = (self.since, 0)
+        self.episodes = Episodes(run.environment, self._make_rows)
+
+    def _make_rows(self, environment: VectorEnvironment) -> Rows:
+        self._actor = Actor(self._run.config, SeatPolicy(self.shared), environment, self.outbox)
+        reset = self._actor.reset
+        self._rows = LearningRows(self._actor, lambda: reset(self._run.update), self._start, self._push)
+        return self._rows
+
+    @property
+    def row(self) -> tuple[Mapping[str, Array], Mapping[str, Array]]:
+        """Observations and recurrent state of the newest row, name -> [1, ...]."""
+        return self._actor.newest
+
+    def see(self, observation: Any) -> None:
+        """Take an observation; `choose` comes next. An unroll begins with it as soon as one may.
+
+        Raises:
+            SchemaError: The observation is not of its space; nothing has changed.
+            DistrlError: The step, or the unroll that it completed, cannot be learned from; the seat is of no more use.
+        """
+        self.episodes.see(observation)
+        if not self.records and self._run.admits(self):
+            self.records = True
+            self._rows.restart()
+        self._rows.ready()
+
+    def choose(self) -> Any:
+        """Return the action, as a gymnasium environment takes it."""
+        return self.episodes.choose()
+
+    def newest(self) -> Newest:
+        """Return the way of the newest action."""
+        return self._rows.newest()
+
+    def steer(self, config: RunConfig) -> None:
+        """Use this configuration's steerable settings from the next unroll on."""
+        self._actor.steer(config)
+
+    def _start(self, actor: Actor) -> None:
+        actor.begin(Admission(True, self._run.published().weights.version, False, False))
+
+    def _push(self, actor: Actor) -> None:
+        unroll = actor.close()
+        if self.records:
+            self.records = False
+            self._run.push(self, unroll)
+        else:
+            self._run.drop(unroll.header.env_steps)
+
+    def status(self) -> RoleStatus:
+        """Return its heartbeat."""
+        progress, now = self.outbox.progress, time.monotonic()
+        acts = self.episodes.open and now - progress.last_step_at < IDLE_S
+        (since, steps), self._rate_from = self._rate_from, (now, progress.env_steps)
+        return RoleStatus(
+            "actor",
+            *self.producer,
+            socket.gethostname(),
+            os.getpid(),
+            progress.state if acts else AWAITS_CLIENT,
+            env_steps=progress.env_steps,
+            env_steps_per_s=(progress.env_steps - steps) / max(now - since, 1e-9),
+            weights_version=self._actor.weights_version,
+        )
