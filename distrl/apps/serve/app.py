@@ -33,6 +33,7 @@ from distrl.apps.serve.messages import (
     error_reply,
     request_of,
 )
+from distrl.apps.serve.report import ServerReport
 from distrl.apps.serve.sessions import Change, ClientSessions
 from distrl.apps.serve.sockets import Connection, Receive, Send, codec_of_subprotocols
 from distrl.apps.serve.versions import PolicyTrack, PolicyVersions, warmed
@@ -79,12 +80,19 @@ class ServeSettings:
 
 
 class Application:
-    """Serves versions of a policy. One event loop uses it."""
+    """Serves versions of a policy. One event loop uses it.
+
+    Args:
+        report: Shows the server on a run's page; None: no page does.
+    """
 
     _batcher: Batcher
 
-    def __init__(self, versions: PolicyVersions, gate: ClientGate, settings: ServeSettings) -> None:
+    def __init__(
+        self, versions: PolicyVersions, gate: ClientGate, settings: ServeSettings, report: ServerReport | None = None
+    ) -> None:
         self._versions, self._gate, self._settings = versions, gate, settings
+        self._report = report
         self._sessions = ClientSessions(versions, settings.most_sessions, settings.session_idle_s, settings.change)
         self._measured = Measurements()
         self._tasks: list[asyncio.Task[None]] = []
@@ -112,6 +120,9 @@ class Application:
         followed = [track for track in self._versions.tracks if track.source.follows]
         self._tasks = [asyncio.create_task(self._follow(track)) for track in followed]
         self._tasks.append(asyncio.create_task(self._expire()))
+        if self._report is not None:
+            kept = self._report.keep(self._versions, self._sessions, self._measured, self._batcher)
+            self._tasks.append(asyncio.create_task(kept))
         await send({"type": "lifespan.startup.complete"})
         await receive()
         for task in self._tasks:

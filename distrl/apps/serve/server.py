@@ -5,6 +5,7 @@ import uvicorn
 from distrl.apps.serve.app import Application, ServeSettings
 from distrl.apps.serve.connections import ServedHttp, ServedSocket
 from distrl.apps.serve.gate import ClientGate
+from distrl.apps.serve.report import ServerReport
 from distrl.apps.serve.versions import PolicyVersions
 from distrl.health import Beats
 
@@ -14,22 +15,27 @@ PING_S = 20.0
 
 
 def make_server(
-    versions: PolicyVersions, gate: ClientGate, settings: ServeSettings, beats: Beats | None = None
+    versions: PolicyVersions,
+    gate: ClientGate,
+    settings: ServeSettings,
+    beats: Beats | None = None,
+    report: ServerReport | None = None,
 ) -> uvicorn.Server:
     """Make a server of these versions.
 
     Args:
         beats: Written by the server's own loop: no heartbeat means that no request is answered.
+        report: Shows the server on a run's page; None: no page does.
     """
 
     async def notify() -> None:
         if beats is not None:
             beats.beat()
 
-    application = Application(versions, gate, settings)
+    application = Application(versions, gate, settings, report)
     most = settings.most_connections
     http = type("Http", (ServedHttp,), {"application": application, "most": most, "most_per_address": most})
-    return uvicorn.Server(
+    server = uvicorn.Server(
         uvicorn.Config(
             application,
             log_level="error",  # of warnings, clients could write as many as they like
@@ -51,3 +57,6 @@ def make_server(
             timeout_notify=1,
         )
     )
+    if report is not None:
+        report.connections = lambda: len(server.server_state.connections)
+    return server
