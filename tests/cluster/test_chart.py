@@ -28,7 +28,7 @@ from tests.helm.schemas import VERSIONS, ray_job_schema, schema_problems
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("needs_helm"), pytest.mark.timeout(1800)]
 CHECKOV = ROOT / "build/checkov/bin/checkov"
-MUTATED = ("pods, full", "ray, full", "ray, kueue", "pods, external redis")
+MUTATED = ("pods, full", "ray, full", "ray, kueue", "pods, external redis", "pods, servers")
 
 
 @pytest.fixture(autouse=True)
