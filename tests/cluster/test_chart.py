@@ -88,7 +88,7 @@ SKIPPED = {
 """Check of checkov -> the reason why the chart does not follow it."""
 
 
-@pytest.mark.parametrize("scenario", ["pods, full", "ray, full", "pods, defaults"])
+@pytest.mark.parametrize("scenario", ["pods, full", "ray, full", "pods, defaults", "pods, servers"])
 def test_checkov_finds_nothing(scenario, tmp_path):
     if not CHECKOV.exists():
         pytest.skip("checkov is not installed: make build/checkov/installed")
