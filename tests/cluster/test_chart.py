@@ -28,7 +28,7 @@ from tests.helm.schemas import VERSIONS, ray_job_schema, schema_problems
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("needs_helm"), pytest.mark.timeout(1800)]
 CHECKOV = ROOT / "build/checkov/bin/checkov"
-MUTATED = ("pods, full", "ray, full", "ray, kueue", "pods, external redis")
+MUTATED = ("pods, full", "ray, full", "ray, kueue", "pods, external redis", "pods, servers")
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +88,7 @@ SKIPPED = {
 """Check of checkov -> the reason why the chart does not follow it."""
 
 
-@pytest.mark.parametrize("scenario", ["pods, full", "ray, full", "pods, defaults"])
+@pytest.mark.parametrize("scenario", ["pods, full", "ray, full", "pods, defaults", "pods, servers"])
 def test_checkov_finds_nothing(scenario, tmp_path):
     if not CHECKOV.exists():
         pytest.skip("checkov is not installed: make build/checkov/installed")

@@ -26,7 +26,7 @@ VALUES: Mapping[str, Any] = {
     "run": {"preset": "cartpole-appo", "config": {"checkpoint": {"every_s": 1}}},
     "actors": {"replicas": 2, "perPod": 1, "terminationGracePeriodSeconds": 40},
 }
-KEYS = {"run-key", "dashboard-token", "dashboard-read-only-token", "auth_token"}
+KEYS = {"run-key", "dashboard-token", "dashboard-read-only-token", "serve-token", "auth_token"}
 KEYS |= {f"redis-{user}-password" for user in ("learner", "actor", "operator")}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from tests.helm.rendering import Object, pods_in
 from tests.helm.words import WORKLOADS, component_of, differing
 
-VALUES = {"learner": "learner", "actor": "actors", "redis": "redis", "dashboard": "dashboard"}
+VALUES = {"learner": "learner", "actor": "actors", "redis": "redis", "dashboard": "dashboard", "serve": "serve"}
 """Component -> the values that place its Pods."""
 RAY_GROUPS = ("head", "learner", "actors")
 OF_EACH_NODE = ("env", "envFrom", "volumes", "volumeMounts")
@@ -52,7 +52,7 @@ def _asked_of_object(found: Object, values: Mapping[str, Any]) -> Iterator[str]:
 
 def _asked_of_network(policies: Sequence[Object], values: Mapping[str, Any]) -> Iterator[str]:
     text = str([policy["spec"] for policy in policies])
-    for name, side in (("dns", ""), ("dashboardFrom", ""), ("redisTo", ""), ("extraEgress", "to")):
+    for name, side in (("dns", ""), ("dashboardFrom", ""), ("serveFrom", ""), ("redisTo", ""), ("extraEgress", "to")):
         for peer in _value(values, "networkPolicy", name) or ():
             if str(peer[side][0] if side else peer) not in text:
                 yield f"networkPolicy.{name} has no effect"
@@ -60,6 +60,7 @@ def _asked_of_network(policies: Sequence[Object], values: Mapping[str, Any]) -> 
         if f"'port': {port}" not in text:
             yield f"networkPolicy.dnsPorts: {port} has no effect"
     roles = {"ray-head", "ray-worker"} if _value(values, "mode") == "ray" else {"learner", "actor"}
+    roles |= {"serve"} if _value(values, "serve", "enabled") else set()
     for policy in (each for each in policies if each["metadata"]["name"].endswith("-extra")):
         if [set(each["values"]) for each in policy["spec"]["podSelector"]["matchExpressions"]] != [roles]:
             yield "networkPolicy.extraEgress is for other roles"

@@ -140,7 +140,7 @@ def _references(objects: Sequence[Object]) -> Iterator[str]:
         yield from (
             f"{name_of(each)}: {line}" for line in _selected(each, [metadata for metadata, _ in pods], services)
         )
-        if each["kind"] == "ScaledObject":
+        if each["kind"] in ("ScaledObject", "HorizontalPodAutoscaler"):
             yield from (f"{name_of(each)}: {line}" for line in _scaled(each["spec"], objects))
         if each["kind"] == "ConfigMap":
             yield from (f"{name_of(each)}: {line}" for line in _config_map(each))

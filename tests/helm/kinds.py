@@ -39,11 +39,15 @@ def _deployment(found: Object, objects: Sequence[Object]) -> Iterator[str]:
     strategy = spec.get("strategy") or {}
     if "revisionHistoryLimit" not in spec or not strategy.get("type"):
         yield "its strategy and history are left open"
-    rolling = {"maxSurge": 0, "maxUnavailable": "50%"} if component_of(found["metadata"]) == "actor" else None
+    component = component_of(found["metadata"])
+    rolling = {"actor": {"maxSurge": 0, "maxUnavailable": "50%"}, "serve": {"maxSurge": 1, "maxUnavailable": 0}}.get(
+        component
+    )
     yield from differing("strategy", strategy, {"rollingUpdate": rolling})
-    if rolling and "progressDeadlineSeconds" not in spec:
+    if component == "actor" and "progressDeadlineSeconds" not in spec:
         yield "its roll-out fails while actors wait for the run"
-    scaled = rolling and any(each["kind"] == "ScaledObject" for each in objects)
+    scaler = {"actor": "ScaledObject", "serve": "HorizontalPodAutoscaler"}.get(component)
+    scaled = any(each["kind"] == scaler for each in objects)
     if "replicas" not in spec and not scaled:
         yield "its number is left open"
 
@@ -53,6 +57,9 @@ def _service(found: Object, objects: Sequence[Object]) -> Iterator[str]:
     ports = spec.get("ports") or [{}]
     if not spec.get("type") or any(not {"name", "port", "targetPort", "protocol"} <= port.keys() for port in ports):
         yield "its type or ports are left open"
+    if component_of(found["metadata"]) == "serve":
+        kept = {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 3600}}}
+        yield from differing("spec", spec, kept)
 
 
 def _persistent_volume_claim(found: Object, objects: Sequence[Object]) -> Iterator[str]:
@@ -230,6 +237,17 @@ def _scaled_object(found: Object, objects: Sequence[Object]) -> Iterator[str]:
         yield f"the trigger has {sorted(odd)}"
 
 
+def _horizontal_pod_autoscaler(found: Object, objects: Sequence[Object]) -> Iterator[str]:
+    spec = found["spec"]
+    if spec.get("minReplicas", 0) < 1 or "maxReplicas" not in spec:
+        yield "all servers may go, or any number may come"
+    (metric,) = spec["metrics"]
+    target = metric["resource"]["target"]
+    yield from differing("metric", metric["resource"], {"name": "cpu"})
+    if target["type"] != "Utilization" or "averageUtilization" not in target:
+        yield "it follows no share of the CPU"
+
+
 KINDS: Mapping[str, Callable[[Object, Sequence[Object]], Iterator[str]]] = {
     "ServiceAccount": _service_account,
     "Role": _role,
@@ -242,6 +260,7 @@ KINDS: Mapping[str, Callable[[Object, Sequence[Object]], Iterator[str]]] = {
     "StatefulSet": _stateful_set,
     "RayJob": _ray_job,
     "ScaledObject": _scaled_object,
+    "HorizontalPodAutoscaler": _horizontal_pod_autoscaler,
     "ServiceMonitor": _service_monitor,
     "Ingress": _ingress,
     "PodDisruptionBudget": _pod_disruption_budget,

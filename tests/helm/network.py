@@ -14,6 +14,7 @@ ALLOWED_PORTS: Sequence[Any] = (
     [(6379, "TCP")],
     [(8265, "TCP")],
     [(8720, "TCP")],
+    [(8730, "TCP")],
 )
 """Ports of the rules of network policies."""
 
@@ -71,6 +72,12 @@ def _reached(policies: Sequence[Object], pods: Sequence[Object]) -> Iterator[str
     ]
     if any("monitoring" not in text for text in scraping):
         yield "Prometheus does not reach the dashboard"
+    asking = [policy for policy in policies if policy["metadata"]["name"].endswith("-serve")]
+    ports = [
+        port.get("port") for policy in asking for rule in policy["spec"].get("ingress") or () for port in rule["ports"]
+    ]
+    if ports != ([8730] if any(component_of(pod) == "serve" for pod in pods) else []):
+        yield "nobody reaches the servers"
 
 
 def _allowed(policies: Sequence[Object], pods: Sequence[Object]) -> set[tuple[str, str, Any]]:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from distrl.apps.dashboard.server import GRACE_S as DASHBOARD_S
+from distrl.apps.serve.server import GRACE_S as SERVE_S
 from distrl.launch.joined_actors import LEAVE_GRACE_S as ACTORS_S
 from distrl.launch.supervise import LEARNER_GRACE_S as LEARNER_S
 from tests.helm.rendering import Object
@@ -16,6 +17,7 @@ SECRET_KEYS: Mapping[str, set[str]] = {
     "dashboard": {"redis-operator-password", "dashboard-token", "dashboard-read-only-token"},
     "ray-head": {"redis-learner-password", "run-key"},
     "ray-worker": {"redis-learner-password", "run-key"},
+    "serve": {"serve-token"},
     "test": {"redis-operator-password"},
 }
 """Component -> keys of the Secret that its Pods see, and no other ones."""
@@ -24,6 +26,7 @@ WRITABLE: Mapping[str, set[str]] = {
     "actor": {"/tmp", "/dev/shm"},
     "redis": {"/data", "/tmp"},
     "dashboard": {"/runs", "/tmp"},
+    "serve": {"/tmp"},
     "ray-head": {"/runs", "/tmp", "/dev/shm"},
     "ray-worker": {"/runs", "/tmp", "/dev/shm"},
     "test": {"/tmp"},
@@ -33,6 +36,7 @@ DRAIN_S: Mapping[str, float] = {
     "learner": LEARNER_S,
     "actor": ACTORS_S,
     "dashboard": DASHBOARD_S,
+    "serve": SERVE_S + 5.0,  # the Service sends requests for a moment longer
     "ray-head": LEARNER_S,
     "ray-worker": LEARNER_S,
     "redis": LEARNER_S + 10.0,  # it waits until the learner has saved
@@ -47,6 +51,7 @@ PROBES: Mapping[str, set[str]] = {
     "actor": {"startupProbe", "livenessProbe", "readinessProbe"},
     "redis": {"startupProbe", "livenessProbe", "readinessProbe"},
     "dashboard": {"startupProbe", "livenessProbe", "readinessProbe"},
+    "serve": {"startupProbe", "livenessProbe", "readinessProbe"},
     "ray-head": {"startupProbe", "livenessProbe", "readinessProbe"},
     "ray-worker": {"startupProbe", "livenessProbe", "readinessProbe"},
     "secret": set(),
@@ -61,16 +66,21 @@ COMMANDS: Mapping[tuple[str, str], str] = {
     r"( --preset \S+)? --no-actors",
     ("actor", "actors"): rf"actors --redis-url {URL} --run-id \S+ --count \d+ --wait --log-dir /tmp/actors",
     ("dashboard", "dashboard"): rf"dashboard /runs --host 0.0.0.0 --port 8720 {FILES} --redis-url {URL}",
+    (
+        "serve",
+        "serve",
+    ): r"serve \S+ --host 0.0.0.0 --port 8730 --token-file /etc/distrl/secrets/serve-token( --window 1ms)?",
     ("redis", "redis"): r"sh /etc/redis/start.sh",
     ("test", "redis"): rf"runs --redis-url {URL}",
     ("test", "dashboard"): r"python3 -c import sys, .*\.read\(\)\.decode\(\)\) http://\S+:\d+/healthz",
     ("secret", "secret"): r'(?s)python3 -c """.*main\(\*sys\.argv\[1:\]\)\n+ \S+ \S+ run-key dashboard-token '
-    r"dashboard-read-only-token auth_token redis-learner-password redis-actor-password redis-operator-password",
+    r"dashboard-read-only-token serve-token auth_token redis-learner-password redis-actor-password "
+    r"redis-operator-password",
     ("ray-head", "ray-head"): "",
     ("ray-worker", "ray-worker"): "",
 }
 """Component and container -> its command line, as a regular expression."""
-PORTS = {"redis": {("redis", 6379)}, "dashboard": {("http", 8720)}}
+PORTS = {"redis": {("redis", 6379)}, "dashboard": {("http", 8720)}, "serve": {("http", 8730)}}
 PORTS |= {"ray-head": {("gcs-server", 6379), ("dashboard", 8265), ("client", 10001)}}
 
 
@@ -125,7 +135,10 @@ def _life(component: str, metadata: Object, pod: Object, owner: Object, store_s:
         ending = pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
         if ending != ["sleep", f"{LEARNER_S + 5 + store_s:g}"]:
             yield "it does not wait until the learner has saved"
-    if component in ("actor", "ray-head", "ray-worker"):
+    if component == "serve":
+        ending = {"exec": {"command": ["sleep", "5"]}}
+        yield from differing("lifecycle", pod["containers"][0].get("lifecycle") or {}, {"preStop": ending})
+    if component in ("actor", "serve", "ray-head", "ray-worker"):
         spread = pod.get("topologySpreadConstraints") or [{}]
         selected = (spread[0].get("labelSelector") or {}).get("matchLabels")
         if selected != {name: metadata["labels"][name] for name in (INSTANCE, COMPONENT)}:

@@ -88,6 +88,29 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
             | {"caSecretName": "redis-ca"},
         },
     },
+    "servers": {
+        "networkPolicy": {
+            "serveFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "games"}}}],
+            "extraEgress": [
+                {"to": [{"ipBlock": {"cidr": "10.1.0.0/16"}}], "ports": [{"protocol": "TCP", "port": 8443}]}
+            ],
+        },
+        "serve": {
+            **{"enabled": True, "policy": "s3://bucket/runs/pong", "args": ["--window", "1ms"]},
+            "autoscaling": {"enabled": True},
+            "env": [{"name": "AWS_REGION", "value": "eu-central-1"}],
+            "envFrom": [{"secretRef": {"name": "store"}}],
+            "volumes": [{"name": "code", "configMap": {"name": "code"}}],
+            "volumeMounts": [{"name": "code", "mountPath": "/code", "readOnly": True}],
+            **{"nodeSelector": {"pool": "cpu"}, "priorityClassName": "high", "podLabels": {"team": "a"}},
+            "podAnnotations": {"example.com/team": "a"},
+        },
+    },
+    "servers of a claim": {
+        "networkPolicy": {"serveFrom": [{"ipBlock": {"cidr": "10.2.0.0/16"}}]},
+        "persistence": {"accessModes": ["ReadWriteMany"]},
+        "serve": {"enabled": True, "policy": "/runs/r"},
+    },
     "tls": {"redis": {"tls": {"enabled": True, "secretName": "redis-tls"}}},
     "no claim of redis": {"redis": {"persistence": {"enabled": False}}},
     "claims of others": {"persistence": {"existingClaim": "a"}, "redis": {"persistence": {"existingClaim": "b"}}},

@@ -45,6 +45,7 @@ OF_RAY: list[tuple[dict[str, Any], str]] = [
     ({"volumes": [{"name": "a", "emptyDir": {}}]}, "ray.volumes"),
 ]
 """As OF_PODS, in ray, of which Pods have no use."""
+GAMES = {"serveFrom": [{"ipBlock": {"cidr": "10.2.0.0/16"}}]}
 INGRESS = {"enabled": True, "host": "h", "tlsSecretName": "t"}
 MODES = ("pods", "ray")
 LEARNING = ("learner", "ray-head", "ray-worker")
@@ -165,6 +166,21 @@ def test_a_template_that_draws_at_random_is_found(action):
         ({"dashboard": {"service": {"type": "NodePort"}}}, "type: NodePort needs networkPolicy.dashboardFrom"),
         ({"dashboard": {"enabled": False, "ingress": INGRESS}}, "has no use with dashboard.enabled: false"),
         ({"mode": "ray", "redis": {"external": {"caSecretName": "a"}}}, "redis.external has no use"),
+        ({"serve": {"enabled": True}}, "serve.enabled needs serve.policy, such as s3://bucket/runs/ID"),
+        ({"serve": {"enabled": True, "policy": "s3://a/r"}}, "serve.enabled needs networkPolicy.serveFrom"),
+        ({"networkPolicy": GAMES, "serve": {"enabled": True, "policy": "/runs/r"}}, "set persistence.accessModes"),
+        (
+            {"persistence": {"enabled": False}, "serve": {"enabled": True, "policy": "/runs/r"}}
+            | {"mode": "ray", "run": {"config": {"checkpoint": {"store": "s3://a/b"}}}},
+            "serve.policy in /runs has no use with persistence.enabled: false",
+        ),
+        (
+            {"networkPolicy": GAMES}
+            | {"serve": {"enabled": True, "policy": "s3://a/r", "autoscaling": {"enabled": True, "minReplicas": 9}}},
+            "serve.autoscaling.minReplicas: 9 is more than serve.autoscaling.maxReplicas: 8",
+        ),
+        ({"serve": {"args": ["--port=1"]}}, "serve/args/0"),
+        ({"serve": {"terminationGracePeriodSeconds": 5}}, "terminationGracePeriodSeconds"),
         *(({"mode": "ray", **values}, f"{name} has no use with mode: ray") for values, name in OF_PODS),
         *(({"ray": values}, f"{name} has no use with mode: pods") for values, name in OF_RAY),
         *(
@@ -200,6 +216,17 @@ def test_a_value_that_is_wrong_is_refused(values, message):
     done = helm("template", "r", str(CHART), values=values)
     assert done.returncode == 1
     assert message in done.stderr
+
+
+def test_the_servers_of_a_run_with_a_store_serve_it_from_there():
+    store = {"checkpoint": {"store": "s3://bucket/runs/", "store_give_up_s": 1}}
+    values = {"run": {"config": store}, "networkPolicy": GAMES, "serve": {"enabled": True, "replicas": 3}}
+    values |= {"persistence": {"enabled": False}, "redis": {"terminationGracePeriodSeconds": 62}}
+    found = objects_in(rendered(values))
+    (deployment,) = (each for each in found if name_of(each) == "Deployment r-distrl-serve")
+    assert deployment["spec"]["replicas"] == 3
+    assert deployment["spec"]["template"]["spec"]["containers"][0]["args"][:2] == ["serve", "s3://bucket/runs/r"]
+    assert "HorizontalPodAutoscaler" not in {each["kind"] for each in found}
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -190,6 +190,12 @@ def serve(
             parser=_share, metavar="SHARE", help="Share of new sessions that act with --canary. [dim]Default: 10%.[/]"
         ),
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN", help="The run on whose page the dashboard shows the server. [dim]Default: the one served.[/]"
+        ),
+    ] = None,
 ) -> None:
     """Serve a policy to programs that own their loop, by HTTP and WebSocket.
 
@@ -208,16 +214,19 @@ def serve(
     require_serving()
     # Imported here: the help needs neither a web server nor ONNX Runtime.
     from distrl.apps.commands.served_training import joined
+    from distrl.apps.serve.report import ServerReport
     from distrl.apps.serve.server import make_server
-    from distrl.apps.serve.sources import source_of
+    from distrl.apps.serve.sources import directory_of, source_of
     from distrl.apps.serve.versions import PolicyVersions
-    from distrl.apps.web.listening import listen, url_of
+    from distrl.apps.web.listening import address_of, listen, url_of
 
     gate, settings = options.gate(), options.settings()
     if not learn and (train is not None or sets):
         raise ConfigError("--train and --set go with --learn, the run that learns from clients")
     if canary is None and canary_share is not None:
         raise ConfigError("--canary-share goes with --canary, the policy with which that share acts")
+    if report is not None and not report.is_dir():
+        raise ConfigError(f"--report {report} is not a directory; name a run's, whose page is to show the server")
     logging.basicConfig(format="%(asctime)s %(message)s")
     logging.getLogger("distrl.apps.serve").setLevel(logging.INFO)  # changes of version
     with ExitStack() as cleanup:
@@ -228,7 +237,9 @@ def serve(
         versions = PolicyVersions(sources, CANARY_SHARE if canary_share is None else canary_share)
         listening = cleanup.enter_context(listen(options.host, options.port, PORT))
         beats = cleanup.enter_context(opened("serve"))
-        server = make_server(versions, gate, settings, beats, learning)
+        shown_by = directory_of(policy) if report is None else report
+        reported = None if shown_by is None else ServerReport(shown_by, address_of(listening))
+        server = make_server(versions, gate, settings, beats, reported, learning)
         echo(f"{_words(versions)} at {url_of(listening)} (Ctrl-C ends it)")
         # uvicorn raises the signal again when it has ended in order: an orchestrator's SIGTERM is no failure.
         before = signal.signal(signal.SIGTERM, lambda *_: None)

@@ -15,6 +15,7 @@ from distrl.apps.dashboard import details, files
 from distrl.apps.dashboard.index import IndexedRun
 from distrl.apps.dashboard.list_view import ListView
 from distrl.apps.dashboard.payloads import Json, Runs, live_part
+from distrl.apps.dashboard.servers import servers
 from distrl.errors import ConfigError, one_line
 from distrl.runs.reading import Reading
 
@@ -54,14 +55,16 @@ class RunWatch(_Watch):
         self._run_id = run_id
 
     def changes(self) -> list[Message]:
-        """Messages by name: run (its state), snapshot, head, live (roles, control, ledger, Redis), events, gone."""
+        """Messages: run (state), head, snapshot, live (roles, control, ledger, Redis), serving, events, gone."""
         try:
             entry = self._runs.index.entry(self._run_id)
         except ConfigError as error:
             return self._news("gone", {"error": str(error)})
         look = self._runs.look(entry)
         found: list[Message] = self._news("run", self._state(entry, look))
-        events = files.events(self._runs.index.directory(entry))
+        folder = self._runs.index.directory(entry)
+        found += self._news("serving", {"serving": servers(folder)})
+        events = files.events(folder)
         if look is not None:
             snapshot = self._runs.latest(entry, look)
             found += self._news("head", {"head": details.head(self._runs, entry, look, snapshot, events)})

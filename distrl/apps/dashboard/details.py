@@ -14,6 +14,7 @@ from distrl.apps.dashboard.index import IndexedRun
 from distrl.apps.dashboard.live_runs import host_loads, role_rows
 from distrl.apps.dashboard.log_search import LEVELS, Level
 from distrl.apps.dashboard.payloads import Json, Runs
+from distrl.apps.dashboard.servers import servers
 from distrl.config.data import DATA_FILE
 from distrl.config.secrets import masked_text
 from distrl.config.settings import Settings
@@ -46,7 +47,8 @@ def described(runs: Runs, run_id: str) -> Json:
     rows = [] if look is None else role_rows(look)
     tail = log_search.tail(folder, found.role, FAILURE_LINES) if found.role in names else []
     head = {**asdict(found), "log": [line._asdict() for line in tail]}
-    return {**told, "head": head, "first_log": first_log(found, rows, names), "axis": _usual_axis(runs, entry)}
+    usual = {"first_log": first_log(found, rows, names), "axis": _usual_axis(runs, entry)}
+    return {**told, "head": head, "serving": servers(folder), **usual}
 
 
 def head(runs: Runs, entry: IndexedRun, look: Reading | None, snapshot: Snapshot, events: Sequence[Event]) -> Json:

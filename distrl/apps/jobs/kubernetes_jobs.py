@@ -31,7 +31,7 @@ from distrl.roles.plan import ACTORS_ON_CLUSTER
 
 ACTOR, DASHBOARD = "actor", "dashboard"
 SECRET_KEYS = (
-    *("run-key", "dashboard-token", "dashboard-read-only-token"),
+    *("run-key", "dashboard-token", "dashboard-read-only-token", "serve-token"),
     *(f"redis-{role}-password" for role in ("learner", "actor", "operator")),
 )
 """Keys of the Secret that distrl makes for a job, each 64 hexadecimal digits."""

@@ -33,6 +33,7 @@ from distrl.apps.serve.messages import (
     error_reply,
     request_of,
 )
+from distrl.apps.serve.report import ServerReport
 from distrl.apps.serve.sessions import Change, ClientSessions, Learning
 from distrl.apps.serve.sockets import Connection, Receive, Send, codec_of_subprotocols
 from distrl.apps.serve.versions import PolicyTrack, PolicyVersions, warmed
@@ -79,14 +80,24 @@ class ServeSettings:
 
 
 class Application:
-    """Serves versions of a policy. One event loop uses it."""
+    """Serves versions of a policy. One event loop uses it.
+
+    Args:
+        report: Shows the server on a run's page; None: no page does.
+    """
 
     _batcher: Batcher
 
     def __init__(
-        self, versions: PolicyVersions, gate: ClientGate, settings: ServeSettings, learning: Learning | None = None
+        self,
+        versions: PolicyVersions,
+        gate: ClientGate,
+        settings: ServeSettings,
+        report: ServerReport | None = None,
+        learning: Learning | None = None,
     ) -> None:
-        self._versions, self._gate, self._settings, self._learning = versions, gate, settings, learning
+        self._versions, self._gate, self._settings = versions, gate, settings
+        self._report, self._learning = report, learning
         most, idle_s = settings.most_sessions, settings.session_idle_s
         self._sessions = ClientSessions(versions, most, idle_s, settings.change, learning)
         self._measured = Measurements()
@@ -111,10 +122,14 @@ class Application:
             greedy=self._settings.greedy,
             seed=self._settings.seed,
             observed=self._measured.batch,
+            ended=self._measured.returns.add,
         )
         followed = [track for track in self._versions.tracks if track.source.follows]
         self._tasks = [asyncio.create_task(self._follow(track)) for track in followed]
         self._tasks.append(asyncio.create_task(self._expire()))
+        if self._report is not None:
+            kept = self._report.keep(self._versions, self._sessions, self._measured, self._batcher)
+            self._tasks.append(asyncio.create_task(kept))
         await send({"type": "lifespan.startup.complete"})
         await receive()
         for task in self._tasks:

@@ -1,7 +1,7 @@
 """/metrics: requests, latencies, batches, sessions and versions as Prometheus' text."""
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -9,12 +9,15 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from distrl.apps.serve.returns import Returns
 from distrl.apps.serve.sessions import ClientSessions
 from distrl.apps.serve.versions import PolicyVersions
 
 MEDIA_TYPE = CONTENT_TYPE_LATEST.encode()
 LATENCIES_S = (0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 1024)
+MOST_RECENT = 16_384
+"""Most latencies of which quantiles are computed: the newest ones."""
 
 
 class Tally:
@@ -40,13 +43,19 @@ class Tally:
 
 
 class Measurements:
-    """Counts of a server since it began. Used only on the event loop."""
+    """Counts of a server since it began. Used only on the event loop.
+
+    Attributes:
+        returns: Of episodes that have ended.
+    """
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, int]] = Counter()
         self.actions = 0
         self.websockets = 0
         self.failed_changes = 0
+        self.returns = Returns()
+        self._recent: deque[float] = deque(maxlen=MOST_RECENT)
         self._latencies, self._batch_seconds, self._rows = Tally(LATENCIES_S), Tally(LATENCIES_S), Tally(ROWS)
 
     def batch(self, rows: int, seconds: float, latencies_s: list[float]) -> None:
@@ -56,11 +65,19 @@ class Measurements:
         self._batch_seconds.add(seconds)
         for latency_s in latencies_s:
             self._latencies.add(latency_s)
+        self._recent.extend(latencies_s)
+
+    def take_recent(self) -> deque[float]:
+        """Return the latencies in seconds since the last call, at most the newest `MOST_RECENT`."""
+        recent, self._recent = self._recent, deque(maxlen=MOST_RECENT)
+        return recent
 
     def text(self, versions: PolicyVersions, sessions: ClientSessions, waiting: int) -> bytes:
         """Return the text of /metrics."""
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Families([*self._families(), *_states(versions, sessions, waiting, self.websockets)]))
+        names = [track.name for track in versions.tracks]
+        states = _states(versions, sessions, waiting, self.websockets)
+        registry.register(_Families([*self._families(), *_returns(self.returns, names), *states]))
         return generate_latest(registry)
 
     def _families(self) -> Iterator[Metric]:
@@ -79,6 +96,16 @@ class Measurements:
         yield CounterMetricFamily(
             "distrl_serve_failed_changes", "newer versions that could not be loaded", value=self.failed_changes
         )
+
+
+def _returns(returns: Returns, policies: Sequence[str]) -> Iterator[Metric]:
+    episodes = CounterMetricFamily("distrl_serve_episodes", "episodes that have ended, by policy", labels=["policy"])
+    total = GaugeMetricFamily("distrl_serve_return_sum", "sum of the returns of these episodes", labels=["policy"])
+    for policy in policies:
+        found = returns.of(policy)
+        episodes.add_metric([policy], found.count)
+        total.add_metric([policy], found.count * found.mean)
+    yield from (episodes, total)
 
 
 def _states(versions: PolicyVersions, sessions: ClientSessions, waiting: int, websockets: int) -> Iterator[Metric]:

@@ -5,6 +5,7 @@ import uvicorn
 from distrl.apps.serve.app import Application, ServeSettings
 from distrl.apps.serve.connections import ServedHttp, ServedSocket
 from distrl.apps.serve.gate import ClientGate
+from distrl.apps.serve.report import ServerReport
 from distrl.apps.serve.sessions import Learning
 from distrl.apps.serve.versions import PolicyVersions
 from distrl.health import Beats
@@ -19,6 +20,7 @@ def make_server(
     gate: ClientGate,
     settings: ServeSettings,
     beats: Beats | None = None,
+    report: ServerReport | None = None,
     learning: Learning | None = None,
 ) -> uvicorn.Server:
     """Make a server of these versions.
@@ -26,16 +28,17 @@ def make_server(
     Args:
         learning: Learns from sessions' episodes; None: nothing is learned.
         beats: Written by the server's own loop: no heartbeat means that no request is answered.
+        report: Shows the server on a run's page; None: no page does.
     """
 
     async def notify() -> None:
         if beats is not None:
             beats.beat()
 
-    application = Application(versions, gate, settings, learning)
+    application = Application(versions, gate, settings, report, learning)
     most = settings.most_connections
     http = type("Http", (ServedHttp,), {"application": application, "most": most, "most_per_address": most})
-    return uvicorn.Server(
+    server = uvicorn.Server(
         uvicorn.Config(
             application,
             log_level="error",  # of warnings, clients could write as many as they like
@@ -57,3 +60,6 @@ def make_server(
             timeout_notify=1,
         )
     )
+    if report is not None:
+        report.connections = lambda: len(server.server_state.connections)
+    return server

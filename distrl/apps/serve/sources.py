@@ -86,3 +86,8 @@ def source_of(text: str) -> PolicySource:
     if named.mark is None:
         return FollowedRun(named.run)
     return Fixed(text, policy_of_run(named.run, BEST if named.mark == BEST else str(named.find())))
+
+
+def directory_of(text: str) -> Path | None:
+    """Return the run's directory of a source that the command line names; None of a file and of a data store."""
+    return None if is_store_url(text) or text.endswith(".onnx") else parse(text).run

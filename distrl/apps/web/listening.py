@@ -34,3 +34,10 @@ def url_of(listening: socket.socket) -> str:
     host, port = listening.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
     return f"http://{host}:{port}/"
+
+
+def address_of(listening: socket.socket) -> str:
+    """Return host and port as other hosts reach them."""
+    host, port = listening.getsockname()[:2]
+    host = socket.gethostname() if host in ("0.0.0.0", "::") else host
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -53,14 +53,16 @@ capabilities:
 {{- toYaml $resources }}
 {{- end -}}
 
-{{/* Variables of every container of distrl. Arguments: user (of Redis), key (whether the run's key is needed). */}}
+{{/* Variables of every container of distrl. Arguments: user (of Redis, if it is needed), key (whether the run's key is needed). */}}
 {{- define "distrl.env" -}}
 - name: HOME
   value: /tmp
 - name: PYTHONUNBUFFERED
   value: "1"
+{{- if .user }}
 - name: DISTRL_REDIS_PASSWORD_FILE
   value: /etc/distrl/secrets/redis-{{ .user }}-password
+{{- end }}
 {{- if .key }}
 - name: DISTRL_RUN_KEY_FILE
   value: /etc/distrl/secrets/run-key

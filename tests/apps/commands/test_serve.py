@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 
@@ -13,9 +14,11 @@ import pytest
 
 import distrl
 from distrl.apps.commands import main
+from distrl.apps.web.server_records import ServerRecord
+from distrl.files import read_model
 from distrl.serving.export import export_run
 from distrl.terminal.console import QuietView
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -52,14 +55,18 @@ def act(port, **message):
 @pytest.mark.parametrize(("end", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 @pytest.mark.parametrize("kind", ["run", "file"])
 def test_it_serves_until_it_is_told_to_end(run_dir, end, code, kind):
-    policy = run_dir if kind == "run" else run_dir / "policy.onnx"
-    process, line, port = started(policy)
+    words = [run_dir] if kind == "run" else [run_dir / "policy.onnx", "--report", run_dir]
+    policy = words[0]
+    process, line, port = started(*words)
     assert line.startswith(f"distrl serve CartPole-v1: {policy}, version 2{', followed' * (kind == 'run')} at http")
     assert act(port, observation=[0.0] * 4)[0] == 200
+    record = run_dir / "serving" / f"{socket.gethostname()}-{port}.json"
+    wait_until(record.exists)
+    assert read_model(ServerRecord, record).pid == process.pid
     with process:
         process.send_signal(end)
         _, errors = process.communicate(timeout=PATIENCE_S)
-    assert (process.returncode, errors) == (code, "")
+    assert (process.returncode, errors, record.exists()) == (code, "", False)
 
 
 @pytest.mark.parametrize(
@@ -78,6 +85,7 @@ def test_it_serves_until_it_is_told_to_end(run_dir, end, code, kind):
             "--origin https://a.example/ is no origin; write it as browsers do",
         ),
         (("RUN", "--max-body", "1GiB"), "'1GiB' is not a size up to 256MiB"),
+        (("RUN", "--report", "nowhere"), "--report nowhere is not a directory; name a run's, whose page is to show"),
         (("RUN", "--canary", "other"), "other is not a run's directory"),
         (("RUN@99",), "has no checkpoint of update 99"),
     ],

@@ -105,12 +105,12 @@ def test_a_page_gets_what_it_has_not_got(runs, make_run):
         return [name for name, _ in answer["changes"]]
 
     first = watches.changes(id_of("a"), "")
-    assert (first["fresh"], told(first)) == (True, ["run", "events"])
+    assert (first["fresh"], told(first)) == (True, ["run", "serving", "events"])
     second = watches.changes(id_of("a"), first["mark"])
     assert (second["fresh"], told(second)) == (False, [])
     # An answer that was lost on its way: its mark never comes, and everything is told again.
     again = watches.changes(id_of("a"), first["mark"])
-    assert (again["fresh"], told(again)) == (True, ["run", "events"])
+    assert (again["fresh"], told(again)) == (True, ["run", "serving", "events"])
     assert watches.changes(id_of("a"), again["mark"])["fresh"] is False
     # Another server, or another question.
     assert Watches(runs).changes(id_of("a"), again["mark"])["fresh"] is True

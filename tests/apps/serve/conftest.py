@@ -16,6 +16,7 @@ import distrl
 from distrl import wire
 from distrl.apps.serve.app import ServeSettings
 from distrl.apps.serve.gate import ClientGate
+from distrl.apps.serve.report import ServerReport
 from distrl.apps.serve.server import make_server
 from distrl.apps.serve.sources import source_of
 from distrl.apps.serve.versions import PolicyVersions
@@ -30,6 +31,7 @@ KINDS = {
     "lstm": ("CartPole-v1", ("network.middleware_parameters.kind=lstm",)),
     "masked": ("distrl.environments.worlds.toy:Masked", (MASK,)),
 }
+NOTHING_SEEN = [0.0] * 4
 USUAL = ("actors.count=0", "stop.updates=1", "checkpoint.every_updates=1", "seed=3")
 
 
@@ -109,12 +111,17 @@ def exchange(websocket: Any, **message: Any) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def serving(
-    *policies: Path, share: float = 0.5, access: Access | None = None, gate: ClientGate | None = None, **settings: Any
+    *policies: Path,
+    share: float = 0.5,
+    access: Access | None = None,
+    gate: ClientGate | None = None,
+    report: ServerReport | None = None,
+    **settings: Any,
 ) -> Iterator[Served]:
     """Serve policies while inside, on a port that is free."""
     versions = PolicyVersions([source_of(str(policy)) for policy in policies], share)
     gate = gate or ClientGate(access or Access("127.0.0.1"))
-    server = make_server(versions, gate, ServeSettings(**{"poll_s": 0.01, **settings}))
+    server = make_server(versions, gate, ServeSettings(**{"poll_s": 0.01, **settings}), report=report)
     with listen("127.0.0.1", 0) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()

@@ -3,7 +3,7 @@ import socket
 import pytest
 
 from distrl.apps.web import listening as module
-from distrl.apps.web.listening import listen, url_of
+from distrl.apps.web.listening import address_of, listen, url_of
 from distrl.errors import ConfigError
 
 
@@ -32,3 +32,9 @@ def test_a_host_of_others():
 def test_all_interfaces_are_reached_by_loopback():
     with listen("0.0.0.0", 0) as listening:
         assert url_of(listening).startswith("http://127.0.0.1:")
+
+
+@pytest.mark.parametrize(("host", "shown"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", None), ("::1", "[::1]")])
+def test_an_address_for_other_hosts(host, shown):
+    with listen(host, 0) as listening:
+        assert address_of(listening) == f"{shown or socket.gethostname()}:{listening.getsockname()[1]}"

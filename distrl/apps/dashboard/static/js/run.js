@@ -10,6 +10,7 @@ import { ago, bytes, compact, duration, fixed, moment, result, whole } from "./f
 import { budget } from "./budget.js";
 import { title } from "./metrics.js";
 import { tabs } from "./panels.js";
+import { serving } from "./serving.js";
 import { startButtons } from "./start.js";
 import { pill } from "./states.js";
 
@@ -42,6 +43,7 @@ class RunView {
     this.start = startButtons(session, this.run);
     this.tabs = tabs(first);
     this.flow = flow(session, this.id, (log) => this.tabs.showLog(log));
+    this.serving = serving();
     this.element = this.laidOut();
     this.apply(first);
     this.follow();
@@ -56,6 +58,7 @@ class RunView {
       this.head.element, this.controls.element,
       h("dl", { class: "tiles" }, this.tiles.map((tile) => h("div", { class: "tile" }, h("dt", {}, tile.label), tile.value, tile.under))),
       this.flow.element,
+      this.serving.element,
       this.curves.element,
       this.tabs.element);
   }
@@ -71,6 +74,7 @@ class RunView {
     this.head.update(told.head);
     this.numbers(told.snapshot);
     this.live(told.live);
+    this.serving.update(told.serving);
     this.tabs.described(told);
   }
 
@@ -112,6 +116,7 @@ class RunView {
         this.curves.grown();
       },
       live: (live) => this.live(live),
+      serving: (told) => this.serving.update(told.serving),
       events: ({ events }) => this.tabs.events(events),
       gone: ({ error }) => { this.head.problem(error); this.following.end(); },
     }, async () => { this.apply(await get(`runs/${this.id}`)); this.curves.grown(); });
