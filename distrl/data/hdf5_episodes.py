@@ -6,6 +6,7 @@ file has less than half the size.
 """
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,19 @@ def _write(group: h5g.GroupID, tree: Mapping[str, Any]) -> None:
 
 
 def _write_array(group: h5g.GroupID, name: str, array: np.ndarray) -> None:
+    how = _layout(is_compact=array.nbytes <= _COMPACT_BYTES)
+    made = h5d.create(group, name.encode(), _type(array.dtype), h5s.create_simple(array.shape), how)
+    made.write(h5s.ALL, h5s.ALL, array, _type(array.dtype))
+
+
+@cache
+def _layout(*, is_compact: bool) -> h5p.PropDCID:
     how = h5p.create(h5p.DATASET_CREATE)
-    how.set_layout(h5d.COMPACT if array.nbytes <= _COMPACT_BYTES else h5d.CONTIGUOUS)
-    kind = h5t.py_create(array.dtype, logical=True)
-    made = h5d.create(group, name.encode(), kind, h5s.create_simple(array.shape), how)
-    made.write(h5s.ALL, h5s.ALL, array)
+    how.set_layout(h5d.COMPACT if is_compact else h5d.CONTIGUOUS)
+    how.set_obj_track_times(False)
+    return how
+
+
+@cache
+def _type(dtype: np.dtype) -> h5t.TypeID:
+    return h5t.py_create(dtype, logical=True)

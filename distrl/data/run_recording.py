@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 WAITING_BYTES = 2**28
 """Where unrolls of so many bytes wait to be recorded, further ones are left out: the learner waits for none."""
 
+_PIPE_BYTES = 2**18
+"""An unroll of many steps passes in few pieces: each costs two switches between processes."""
+
 
 class RecordingHere(Attendant):
     """Records what the learner takes, at once, where the run is one deterministic process.
@@ -125,6 +128,7 @@ class RecordingBeside(Attendant):
                 stdin=subprocess.PIPE,
                 env={**os.environ, "PYTHONPATH": search_path(), "CUDA_VISIBLE_DEVICES": ""},
                 process_group=0,
+                pipesize=_PIPE_BYTES,
                 pass_fds=[theirs],
             )
         except OSError as error:
