@@ -134,6 +134,7 @@ WALLS: Mapping[str, tuple[str, ...]] = {
     "mlflow": ("apps/trackers/mlflow_tracker.py",),
     "optuna": ("apps/experiments/tuning.py",),
     "sqlalchemy": ("apps/experiments/tuning.py",),  # Optuna's
+    "h5py": ("data/hdf5_episodes.py",),
     "minari": ("data/minari_sets.py",),
     "pyarrow": ("data/tables.py",),
     "pygame": ("data/keyboard.py",),

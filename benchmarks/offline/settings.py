@@ -2,7 +2,8 @@
 
 Each algorithm has the settings of its paper's code, on batches of 256 and two rectified layers of 256, which begin as
 PyTorch's do. What the libraries do differently stays: d3rlpy moves the critics before the policy, its BC has a
-deterministic policy and distrl's a Gaussian one, and the mean of its IQL's policy is within bounds.
+deterministic policy and distrl's a Gaussian one, and its IQL's log deviation is -5 + 7 sigmoid(w) of a weight w that
+begins at 0, where distrl's is the weight itself, which begins with the same value.
 """
 
 from collections.abc import Mapping

@@ -111,12 +111,12 @@ def settle(implementation: Any, beside: Sequence[Any] = (), due: Callable[[], bo
     move_together(learned, critic, set_optimizer(modules.actor_optim, modules.policy.parameters()), due)
 
 
-def set_gaussian(policy: Any) -> None:
-    """Let the policy's mean have no tanh, and its log deviation no bounds: distrl's Gaussian."""
+def set_gaussian(policy: Any, *, bounded: bool = False) -> None:
+    """Let the log deviation have no bounds, and the mean no tanh unless it is `bounded`: distrl's Gaussians."""
 
     def forward(rows: torch.Tensor, *_: Any) -> ActionOutput:
         mean = policy._mu(policy._encoder(rows))
-        return ActionOutput(mean, mean, policy._logstd.expand_as(mean))
+        return ActionOutput(mean, torch.tanh(mean) if bounded else mean, policy._logstd.expand_as(mean))
 
     policy.forward = forward
 
@@ -197,7 +197,7 @@ def test_iql():
     modules = sides.implementation._modules
     pairs = [*encoded("middleware_dense_0", modules.value_func), *dense("value_head", modules.value_func._fc)]
     sides.twins["value"] = Twins(sides.networks["value"].online, pairs)
-    set_gaussian(modules.policy)
+    set_gaussian(modules.policy, bounded=True)
     settle(sides.implementation, beside=[modules.value_func])
     sides.train(tasks.BOX)
     ours, theirs = sides.metrics, sides.logged
@@ -206,7 +206,7 @@ def test_iql():
         "value's loss": (ours["value_loss"], np.array(theirs["v_loss"])),
         "policy's loss": (ours["policy_loss"], np.array(theirs["actor_loss"])),
     }
-    sides.agree("IQL", losses, allowed=1e-5, note=f"{LIKE_KERAS}; {TOGETHER}; {HALF}; plain Gaussian")
+    sides.agree("IQL", losses, allowed=1e-5, note=f"{LIKE_KERAS}; {TOGETHER}; {HALF}; log deviation itself a weight")
 
 
 def noises_of_awac() -> Iterator[np.ndarray]:

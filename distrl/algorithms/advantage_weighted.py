@@ -11,7 +11,7 @@ from distrl.algorithms.maths.offline import advantage_weights, expectile_loss, n
 from distrl.algorithms.off_policy import PolicyTerms, TargetedActorCritic
 from distrl.algorithms.views import Rows, StepView
 from distrl.config.algorithms.offline import AwacParameters, IqlParameters
-from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
+from distrl.config.heads import HeadParameters, PolicyHeadParameters, ValueHeadParameters
 from distrl.networks.actions.family import Tensor
 from distrl.networks.actions.joint import JointDistribution
 from distrl.networks.copies import Copies
@@ -74,11 +74,19 @@ class Iql(AdvantageWeightedActorCritic):
         policy   -mean(min(exp(beta u), max_weight) log pi(a|o))
 
     All three move in one step, by the networks before it. V is a network of its own, "value", with the critics' layers.
+    As in the authors' code (`policy.py`, `learner.py`) the policy is a Gaussian whose mean tanh keeps within the
+    bounds, with a deviation that depends on no state. Another distribution can be configured.
     """
 
     Parameters = IqlParameters
     parameters: IqlParameters
     value: Copies
+
+    def configured_heads(self) -> list[HeadParameters]:
+        """Return the policy's head; `auto` is a bounded Gaussian."""
+        (head,) = super().configured_heads()
+        assert isinstance(head, PolicyHeadParameters)
+        return [head.model_copy(update={"distribution": "bounded_gaussian"}) if head.distribution == "auto" else head]
 
     def further_networks(self, spec: EnvSpec) -> Networks:
         """Return the network of V."""

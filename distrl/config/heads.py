@@ -44,13 +44,15 @@ class PolicySection(HeadSection):
 
     loss_settings: ClassVar[tuple[str, ...]] = ("beta_entropy",)
 
-    distribution: Literal["auto", "gaussian", "squashed_gaussian", "beta"] = "auto"
-    """Distribution of continuous actions; auto: gaussian. Choices and switches have theirs."""
+    distribution: Literal["auto", "gaussian", "bounded_gaussian", "squashed_gaussian", "beta"] = "auto"
+    """Distribution of continuous actions. bounded_gaussian: a Gaussian whose mean tanh keeps within the bounds. auto:
+    gaussian, of iql bounded_gaussian. Choices and switches have theirs."""
     log_sigma: Literal["auto", "state_independent", "state_dependent"] = "auto"
     """Source of the log deviation of Gaussians. auto: state_independent, one weight per dimension;
     state_dependent for squashed_gaussian."""
     initial_log_sigma: float = 0.0
-    """Log deviation of Gaussians at the first update; where it depends on the state, on average over states."""
+    """Log deviation of Gaussians at the first update; where it depends on the state, on average over states. Of
+    bounded_gaussian the unit is half the distance between the bounds."""
     action_mask: str | None = None
     """Name of an observation [A] that is 0 where a choice is not allowed."""
     beta_entropy: float = Field(0.0, ge=0.0)

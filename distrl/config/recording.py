@@ -11,7 +11,7 @@ from distrl.config.section import Section
 
 
 class RecordingConfig(Section):
-    """Recording of every unroll that the learner takes, beside the training.
+    """Recording of every unroll that the learner takes, in a process beside the training.
 
     Episodes that have ended are recorded; those of which an unroll is missing are left out. A recording that falls
     behind leaves unrolls out, and one that fails ends with a line. A learner that is started again begins it anew,

@@ -1,161 +1,203 @@
 """Recording of a training: the unrolls that the learner takes become a data set, beside the training."""
 
+import json
 import logging
+import os
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
+from distrl.child import ending
 from distrl.config import RunConfig
-from distrl.config.exploration import tells_probabilities
-from distrl.data.episodes import DataError, EpisodeWriter, TakenError
 from distrl.data.minari_sets import Recorder
-from distrl.data.opening import new_set
-from distrl.data.playing import spaces_of
-from distrl.data.unroll_episodes import UnrollEpisodes
-from distrl.errors import ConfigError, DistrlError, FencedError, failure, one_line
+from distrl.data.recording_process import message_of, send, size_bytes
+from distrl.data.unroll_recording import UnrollRecording
+from distrl.errors import DistrlError, FencedError, failure, one_line
 from distrl.learner.attendants.attendant import Attendant
 from distrl.learner.intake import Item
+from distrl.process_group import end_group, has_ended
 from distrl.types import EnvSpec, Unroll
+from distrl.user_classes import search_path
 
 if TYPE_CHECKING:
     from distrl.learner.preparation import Parts
 
 log = logging.getLogger(__name__)
-MOST_WAITING = 16
-"""Where so many unrolls wait to be recorded, further ones are left out: the learner waits for none."""
+WAITING_BYTES = 2**28
+"""Where unrolls of so many bytes wait to be recorded, further ones are left out: the learner waits for none."""
+
+_PIPE_BYTES = 2**18
+"""An unroll of many steps passes in few pieces: each costs two switches between processes."""
 
 
-def begun(config: RunConfig, spec: EnvSpec, recorder: Recorder | None = None) -> tuple[UnrollEpisodes, EpisodeWriter]:
-    """Begin the data set of `recording.name`.
-
-    Args:
-        spec: Of the run's unrolls.
-        recorder: The learner that records; None: none does, as before the launch.
-
-    Raises:
-        ConfigError: The unrolls do not hold what the environment has shown, or it cannot be made.
-        TakenError: The data set is there already.
-        DataError: It cannot hold the spaces, or cannot be written.
-    """
-    name = config.recording.name
-    assert name is not None
-    if spec.rows > 1:
-        raise ConfigError(f"recording: {spec.id} has {spec.rows} agents as rows, and recordings have one agent")
-    if spec.unprocessed is not None:
-        raise ConfigError(
-            "recording: unrolls hold what preprocessing has made of the environment's observations, and recordings "
-            "hold its own; record the trained policy instead: distrl record RUN"
-        )
-    own = spaces_of(config.environment)
-    episodes = UnrollEpisodes(spec, own)
-    about = {"algorithm_name": config.algorithm.name, "description": "recorded by distrl during a training"}
-    return episodes, new_set(name, config.environment.id, own.observation, own.action, about, recorder)
-
-
-class RunRecording(Attendant):
-    """Records what the learner takes, on a thread of its own, or at once where the run is one process.
+class RecordingHere(Attendant):
+    """Records what the learner takes, at once, where the run is one deterministic process.
 
     A recording that fails costs a line, and the training goes on.
 
     Args:
         spec: Of the run's unrolls.
-        notice: Called with one line at its end, on any thread.
-        recorder: The learner. Others of this launch that came before may have completed the data set.
+        notice: Called with one line at its end.
+        recorder: The learner.
     """
 
     def __init__(
         self, config: RunConfig, spec: EnvSpec, notice: Callable[[str], None], recorder: Recorder | None = None
     ) -> None:
-        self._config, self._spec, self._notice, self._recorder = config, spec, notice, recorder
-        self._steps_left, self._recorded, self._left_out = config.recording.most_steps, 0, 0
-        exploring = config.exploring
-        self._knows_probabilities = exploring is None or tells_probabilities(exploring)
-        self._waiting: SimpleQueue[Unroll | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._begun: tuple[UnrollEpisodes, EpisodeWriter] | None = None  # None also once it is over
+        self._make = partial(UnrollRecording, config, spec, recorder)
+        self._notice = notice
+        self._recording: UnrollRecording | None = None  # also once it is over
 
     def begin(self) -> None:
-        try:
-            self._begun = begun(self._config, self._spec, self._recorder)
-        except Exception as error:  # of the environment, of Minari: none of them is the training's
-            succeeds = self._recorder is not None and self._recorder.number > 1
-            if not (succeeds and isinstance(error, TakenError)):  # the launch has made sure of the name
-                self._notice(f"nothing is recorded: {one_line(error)}")
-            return
-        if not self._config.deterministic:
-            self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
-            self._thread.start()
+        self._guarded(self._begin)
 
     def take(self, items: Sequence[Item]) -> None:
-        """Record unrolls, unless too many wait already; any thread may call this."""
-        if self._begun is None:
-            return
-        if self._waiting.qsize() >= MOST_WAITING:
-            self._left_out += len(items)
-            return
+        """Record unrolls, unless it is over."""
         for item in items:
             assert isinstance(item, Unroll)  # as `RecordingConfig.check` says
-            if self._thread is None:
-                self._guarded(partial(self._add, item))
-            else:
-                self._waiting.put(item)
+            self._guarded(partial(self._add, item))
 
     def saved(self, updates: int) -> None:
-        if self._begun is not None and self._config.deterministic:  # its actor abandons them too
-            self._begun[0].abandon_open()
+        if self._recording is not None:  # the actor abandons them too
+            self._recording.abandon_open()
 
     def close(self, error: BaseException | None) -> None:
-        if self._thread is not None:
-            self._waiting.put(None)
-            self._thread.join()
-        if (
-            not self._config.deterministic and _goes_on(error) and self._begun is not None
-        ):  # a successor begins the recording anew
-            self._begun[1].abandon()
-            self._begun = None
         self._guarded(self._finish)
 
-    def _run(self) -> None:
-        while self._begun is not None and (unroll := self._waiting.get()) is not None:
-            self._guarded(partial(self._add, unroll))
+    def _begin(self) -> None:
+        self._recording = self._make()
 
     def _add(self, unroll: Unroll) -> None:
-        if self._begun is None:
-            return
-        episodes, writer = self._begun
-        for episode in episodes.add(unroll):
-            writer.add(episode if self._knows_probabilities else episode._replace(log_probabilities=None))
-            self._recorded += 1
-        self._steps_left -= unroll.header.env_steps
-        if self._steps_left <= 0:
-            self._finish()
+        if self._recording is not None:
+            self._recording.add(unroll)
+            if self._recording.is_full:
+                self._finish()
 
     def _finish(self) -> None:
-        if self._begun is None:
-            return
-        episodes, writer = self._begun
-        counts = {"unrolls": self._left_out, "episodes that were too long": episodes.too_long}
-        left_out = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
-        left_out = f"; left out: {left_out}" if left_out else ""
-        if not self._recorded:
-            raise DataError(f"no episode has ended in unrolls that follow one another{left_out}")
-        path = writer.finish()
-        self._begun = None
-        self._notice(f"{self._recorded:,} episodes are recorded: {path}{left_out}")
+        if self._recording is not None:
+            told = self._recording.finish(0)
+            self._recording = None
+            self._notice(told)
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Do what may fail, after which the recording is over."""
         try:
             work()
-        except Exception as error:  # of a disk, of HDF5, of memory: none of them is the training's
-            if not isinstance(error, DataError):
+        except Exception as error:  # of the environment, of a disk, of HDF5: none of them is the training's
+            if not isinstance(error, DistrlError):
                 log.warning("the recording has failed", exc_info=True)
             self._notice(f"nothing is recorded: {one_line(error)}")
-            assert self._begun is not None
-            self._begun[1].abandon()
-            self._begun = None
+            if self._recording is not None:
+                self._recording.abandon()
+                self._recording = None
+
+
+class RecordingBeside(Attendant):
+    """Hands what the learner takes to a process that records it; see `recording_process`.
+
+    Splitting and writing would hold the learner's interpreter. A recording that fails, or whose process is killed,
+    costs a line, and the training goes on. Further arguments and the notice are those of `RecordingHere`; the notice
+    comes from another thread. Others of this launch that came before may have completed the data set.
+    """
+
+    def __init__(
+        self, config: RunConfig, spec: EnvSpec, notice: Callable[[str], None], recorder: Recorder | None = None
+    ) -> None:
+        tree = config.model_dump_json(exclude_unset=True, include={*RunConfig.model_fields})
+        self._request = {"config": tree, "spec": spec.to_json(), "recorder": recorder}
+        self._notice = notice
+        self._waiting: SimpleQueue[Mapping[str, Any] | Unroll] = SimpleQueue()
+        self._waiting_bytes = self._left_out = 0
+        self._counts = threading.Lock()
+        self._is_over, self._is_given_up = True, False
+        self._threads: list[threading.Thread] = []
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def begin(self) -> None:
+        answers, theirs = os.pipe()
+        try:
+            # A process group of its own, which Ctrl-C does not reach; the session is the learner's, within which
+            # niceness counts.
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "distrl.data.recording_process", str(theirs)],
+                stdin=subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": search_path(), "CUDA_VISIBLE_DEVICES": ""},
+                process_group=0,
+                pipesize=_PIPE_BYTES,
+                pass_fds=[theirs],
+            )
+        except OSError as error:
+            os.close(answers)
+            self._notice(f"nothing is recorded: its process cannot be started: {one_line(error)}")
+            return
+        finally:
+            os.close(theirs)
+        assert self._process.stdin is not None
+        self._is_over = False
+        self._waiting.put(self._request)
+        for name, work, file in (("sends", self._send, self._process.stdin), ("hears", self._hear, os.fdopen(answers))):
+            self._threads.append(threading.Thread(target=work, args=(file,), name=f"recording {name}", daemon=True))
+            self._threads[-1].start()
+
+    def take(self, items: Sequence[Item]) -> None:
+        """Hand unrolls over, unless too many bytes wait already; any thread may call this."""
+        for item in items:
+            assert isinstance(item, Unroll)  # as `RecordingConfig.check` says
+            with self._counts:
+                if self._is_over:
+                    return
+                if self._waiting_bytes >= WAITING_BYTES:
+                    self._left_out += 1
+                    continue
+                self._waiting_bytes += size_bytes(item)
+            self._waiting.put(item)
+
+    def close(self, error: BaseException | None) -> None:
+        """Wait until all is recorded; or give it up for a successor, which begins it anew."""
+        with self._counts:
+            self._is_over, self._is_given_up = True, _goes_on(error)
+        self._waiting.put({"last": True, "left_out": self._left_out})
+        for thread in self._threads:
+            thread.join()
+
+    def _send(self, file: IO[bytes]) -> None:
+        """Send what waits, the last message included. `_hear` reports a process that has ended before."""
+        with suppress(BrokenPipeError), file:
+            message: Mapping[str, Any] | Unroll = {}
+            while isinstance(message, Unroll) or "last" not in message:
+                message = self._waiting.get()
+                with suppress(BrokenPipeError):
+                    if isinstance(message, Unroll):
+                        self._send_unroll(file, message)
+                    elif not self._is_given_up:
+                        send(file, message)
+
+    def _send_unroll(self, file: IO[bytes], unroll: Unroll) -> None:
+        try:
+            if not self._is_given_up:
+                send(file, message_of(unroll, self._left_out))
+        finally:
+            with self._counts:
+                self._waiting_bytes -= size_bytes(unroll)
+
+    def _hear(self, file: IO[str]) -> None:
+        """Report the line with which the process ends, or how it has ended without one."""
+        assert self._process is not None
+        with file:
+            answer = file.readline()
+        with self._counts:
+            self._is_over = True
+        has_ended(self._process, wait=True)
+        end_group(self._process)
+        if answer:
+            self._notice(json.loads(answer)["notice"])
+        elif self._process.returncode:
+            self._notice(f"nothing is recorded: its process {ending(self._process.returncode, 'beside the run', 0.0)}")
 
 
 def _goes_on(error: BaseException | None) -> bool:
@@ -170,5 +212,6 @@ def recording(
     if parts.config.recording.name is None:
         return lambda _items: None, []
     recorder = Recorder(parts.state.run_id, parts.backend.launch, parts.backend.fence.number)
-    made = RunRecording(parts.config, parts.spec, notice, recorder)
+    kind = RecordingHere if parts.config.deterministic else RecordingBeside
+    made = kind(parts.config, parts.spec, notice, recorder)
     return made.take, [made]

@@ -34,7 +34,7 @@ def check_recording(config: RunConfig, spec: EnvSpec, *, new: bool) -> None:
     """Refuse a new run whose recording cannot begin; a run that goes on may have recorded before.
 
     Raises:
-        ConfigError: See `begun`.
+        ConfigError: See `UnrollRecording`.
     """
     if new and config.recording.name is not None:
         _answer("try_recording", config, spec, f"recording {config.recording.name}")
@@ -42,9 +42,9 @@ def check_recording(config: RunConfig, spec: EnvSpec, *, new: bool) -> None:
 
 def try_recording(request: Mapping[str, Any], parent: Parent) -> None:
     """Begin the recording and give it up; runs in the child."""
-    from distrl.data.run_recording import begun  # here: it brings gymnasium
+    from distrl.data.unroll_recording import UnrollRecording  # here: it brings gymnasium
 
-    begun(*_asked(request))[1].abandon()
+    UnrollRecording(*_asked(request)).abandon()
     parent.say()
 
 

@@ -28,8 +28,12 @@ def values(copy, observation, scaled):
 
 
 def gaussian(networks, observation):
+    """Mean and deviation; IQL's mean is tanh's, within the bounds, and its deviation in halves of their width."""
     mean, log_sigma = np.split(networks["main"].online.predict({"observation": observation}), 2, axis=-1)
-    return mean, np.exp(log_sigma)
+    if "value" not in networks:
+        return mean, np.exp(log_sigma)
+    half = (HIGH - LOW) / 2.0
+    return LOW + half * (1.0 + np.tanh(mean)), half * np.exp(np.clip(log_sigma, -5.0, 2.0))
 
 
 def log_densities(networks, batch):
@@ -115,6 +119,24 @@ def test_iql_is_that_of_a_slow_twin():
     batch = transitions()
     _, metrics = iql_twin(networks, batch, 0.8, 4.0, 2.0)
     arm.assert_metrics(algorithm.update(networks, batch), **metrics)
+
+
+@pytest.mark.parametrize(("given", "kind"), [(None, "bounded_gaussian"), ("squashed_gaussian", "squashed_gaussian")])
+def test_iqls_policy_is_a_gaussian_with_a_mean_within_the_bounds_unless_another_is_given(given, kind):
+    """Its mode is the mean, also where the layer's output is far beyond the bounds."""
+    heads = (
+        [{"kind": "policy", "initial_log_sigma": -1.5}]
+        if given is None
+        else [{"kind": "policy", "distribution": given}]
+    )
+    main = arm.make("iql", {"heads_parameters": heads})[1]["main"].online
+    (spec,) = main.actions.values()
+    assert (spec.kind, spec.low, spec.high) == (kind, tuple(LOW), tuple(HIGH))
+    if given is None:
+        rows = np.asarray(main.predict({"observation": np.zeros((2, 3), "float32")}))
+        np.testing.assert_array_equal(rows[:, 2:], np.full((2, 2), -1.5, "float32"))
+        far = np.float32([[40.0, -40.0, 0.0, 0.0]])
+        np.testing.assert_array_equal(spec.sampler().mode(far), [[HIGH[0], LOW[1]]])
 
 
 def test_iqls_value_moves_by_its_own_loss_alone_and_is_not_published():

@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import resource
+from pathlib import Path
 
 import pytest
 
@@ -149,20 +150,47 @@ def test_a_recording_that_ends_with_its_training_is_told(start_run, endless, tmp
     assert re.search(rf"learner: [\d,]+ episodes are recorded: {tmp_path}/all-v0", run.told)
 
 
+def recorder_of(run):
+    """Return the number of the process that records."""
+    (found,) = (
+        int(child)
+        for task in Path(f"/proc/{run.role('learner').pid}/task").iterdir()
+        for child in (task / "children").read_text().split()
+        if b"recording_process" in Path(f"/proc/{child}/cmdline").read_bytes()
+    )
+    return found
+
+
 def test_a_full_disk_ends_the_recording_and_not_the_training(start_run, endless, tmp_path):
     run = start_run(*endless, *RECORDING)
     run.wait_for_updates(1)
-    learner = run.role("learner").pid
-    before = resource.prlimit(learner, resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+    resource.prlimit(recorder_of(run), resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
     line = "learner: nothing is recorded: data set "
     run.wait_until(lambda: line in run.told, "the user is told")
     run.wait_for_updates(run.updates + 5)
-    resource.prlimit(learner, resource.RLIMIT_FSIZE, before)
     run.process.terminate()
     summary = run.finish()
     assert (summary.exit_code, summary.restarts, summary.imbalance) == (0, 0, 0)
     assert (run.told.count(line), "cannot be written: [Errno 27] File too large" in run.told) == (1, True)
     assert not [*tmp_path.glob("*all*")]
+
+
+def test_a_killed_learner_takes_its_recording_with_it_and_another_begins(start_run, endless, tmp_path):
+    run = start_run(*endless, *RECORDING)
+    run.wait_for_updates(2)
+    recorder = recorder_of(run)
+    run.wait_until(lambda: [*tmp_path.glob(".new/*/all-v0/data/main_data.hdf5")], "the recording has begun")
+    (first,) = tmp_path.glob(".new/distrl-*")
+    run.kill("learner")
+    run.wait_until(lambda: not Path(f"/proc/{recorder}").exists(), "its process has ended")
+    assert not first.exists()
+    run.wait_until(lambda: run.role("learner").incarnation == 2, "another learner")
+    run.wait_for_updates(run.updates + 2)
+    run.process.terminate()
+    summary = run.finish()
+    assert (summary.exit_code, summary.restarts, summary.imbalance) == (0, 1, 0)
+    assert len(re.findall(r"learner: [\d,]+ episodes are recorded: ", run.told)) == 1
+    assert [path.name for path in tmp_path.glob("*all*")] == ["all-v0"]
 
 
 def test_a_killed_learner_goes_on_with_the_row_that_follows(start_run, command_here, tmp_path):

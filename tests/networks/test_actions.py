@@ -7,6 +7,7 @@ from distrl.networks.actions import FamilySpec, drawn_by
 from distrl.networks.actions.bernoulli import BernoulliSpec
 from distrl.networks.actions.beta import BetaSpec
 from distrl.networks.actions.bounded import low_and_width
+from distrl.networks.actions.bounded_gaussian import BoundedGaussianSpec
 from distrl.networks.actions.categorical import CategoricalSpec, MultiCategoricalSpec
 from distrl.networks.actions.family import policy_output
 from distrl.networks.actions.gaussian import GaussianSpec
@@ -26,6 +27,7 @@ SPECS = {"gear": ValuesSpec(3, "q/q/gear"), "lights": MultiValuesSpec((2, 2), "q
         (MultiCategoricalSpec((2, 3, 4)), 9),
         (BernoulliSpec(3), 3),
         (GaussianSpec(3), 6),
+        (BoundedGaussianSpec(LOW, HIGH), 4),
         (SquashedGaussianSpec(LOW, HIGH), 4),
         (BetaSpec(LOW, HIGH), 4),
     ],
@@ -50,6 +52,7 @@ def test_json_names_the_kind():
         (BOX, "auto", GaussianSpec(2)),
         (BOX, "gaussian", GaussianSpec(2)),
         (BoxSpec((2, 1), (None, None), (None, None)), "auto", GaussianSpec(2)),
+        (BOX, "bounded_gaussian", BoundedGaussianSpec(LOW, HIGH)),
         (BOX, "squashed_gaussian", SquashedGaussianSpec(LOW, HIGH)),
         (BOX, "beta", BetaSpec(LOW, HIGH)),
     ],
@@ -58,7 +61,7 @@ def test_distribution_of_an_action(action, continuous, expected):
     assert drawn_by(action, continuous) == expected
 
 
-@pytest.mark.parametrize("continuous", ["squashed_gaussian", "beta"])
+@pytest.mark.parametrize("continuous", ["bounded_gaussian", "squashed_gaussian", "beta"])
 @pytest.mark.parametrize(
     ("bounds", "shown"),
     [

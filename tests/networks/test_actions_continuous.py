@@ -12,6 +12,7 @@ from keras import ops
 from scipy import integrate, special, stats
 
 from distrl.networks.actions.beta import Beta, BetaSpec
+from distrl.networks.actions.bounded_gaussian import BoundedGaussian, BoundedGaussianSpec
 from distrl.networks.actions.family import UNIT_EDGE
 from distrl.networks.actions.gaussian import Gaussian
 from distrl.networks.actions.squashed_gaussian import SquashedGaussian, SquashedGaussianSpec
@@ -20,6 +21,7 @@ GAUSSIAN = Gaussian()
 UNIT = SquashedGaussian(SquashedGaussianSpec((-1.0,), (1.0,)))
 LOW, HIGH = np.array([-2.0, 0.5]), np.array([2.0, 3.5])
 SQUASHED = SquashedGaussian(SquashedGaussianSpec(tuple(LOW), tuple(HIGH)))
+BOUNDED = BoundedGaussian(BoundedGaussianSpec(tuple(LOW), tuple(HIGH)))
 BETA = Beta(BetaSpec(tuple(LOW), tuple(HIGH)))
 PARAMETERS = arrays(np.float32, (3, 4), elements=st.floats(-5, 5, width=32))
 ACTIONS = arrays(np.float32, (3, 2), elements=st.floats(-50, 50, width=32))
@@ -119,6 +121,41 @@ class TestGaussian:
         np.testing.assert_allclose(numpy(GAUSSIAN.entropy(parameters)), p.entropy().sum(axis=-1), atol=1e-5)
         divergence = log_q - log_p + (np.exp(2 * log_p) + (mean_p - mean_q) ** 2) / (2 * q**2) - 0.5
         np.testing.assert_allclose(numpy(GAUSSIAN.kl(parameters, others)), divergence.sum(-1), rtol=1e-5, atol=1e-5)
+
+
+class TestBoundedGaussian:
+    @pytest.mark.parametrize(
+        ("parameters", "mean", "deviation"),
+        [
+            ([0, 0, 0, 0], [0, 2], [2, 1.5]),  # middle and half of the width
+            ([np.arctanh(0.5), np.arctanh(-0.5), np.log(0.5), np.log(2)], [1, 1.25], [1, 3]),
+            ([50, -50, -9, 9], [2, 0.5], [2 * np.exp(-5), 1.5 * np.exp(2)]),  # on the bounds, and clipped
+        ],
+    )
+    def test_mean_deviation_and_density_are_those_of_a_table(self, parameters, mean, deviation):
+        """The mean is tanh's, the density that of a plain Gaussian, also on the bounds and beyond."""
+        np.testing.assert_allclose(numpy(BOUNDED.mode(f32(parameters))), [mean], rtol=1e-6, atol=1e-6)
+        for actions in (mean, np.add(mean, np.multiply(deviation, 0.7)), LOW, HIGH + 1):
+            expected = stats.norm.logpdf(actions, mean, deviation).sum()
+            computed = numpy(BOUNDED.log_probability(f32(parameters), f32(actions)))
+            np.testing.assert_allclose(computed, [expected], rtol=1e-4)
+        np.testing.assert_allclose(
+            numpy(BOUNDED.entropy(f32(parameters))), [stats.norm(mean, deviation).entropy().sum()], rtol=1e-5, atol=1e-6
+        )
+
+    def test_samples_are_differentiable(self):
+        parameters = f32([0.5, -0.3, np.log(2), np.log(0.5)])
+        mean = numpy(BOUNDED.mode(parameters))
+        deviation = numpy(BOUNDED.sample(parameters, 11)) - mean
+        half, t = (HIGH - LOW) / 2, np.tanh(parameters[:, :2])
+        expected = np.concatenate([half * (1 - t**2), deviation], axis=1)
+        np.testing.assert_allclose(gradient(lambda x: BOUNDED.sample(x, 11), parameters), expected, rtol=1e-3)
+
+    def test_divergence_is_that_of_plain_gaussians(self):
+        p, q = f32([0.5, -0.3, 0.1, -0.2]), f32([-0.5, 0.2, 0.3, 0.4])
+        plain = [np.concatenate([numpy(BOUNDED.mode(x)), x[:, 2:] + np.log((HIGH - LOW) / 2)], axis=1) for x in (p, q)]
+        expected = numpy(GAUSSIAN.kl(*(x.astype(np.float32) for x in plain)))
+        np.testing.assert_allclose(numpy(BOUNDED.kl(p, q)), expected, rtol=1e-5)
 
 
 @pytest.mark.row("L23.5", "D07.13")

@@ -6,6 +6,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from distrl.networks.actions.bernoulli import BernoulliSpec
 from distrl.networks.actions.beta import BetaSpec
+from distrl.networks.actions.bounded_gaussian import BoundedGaussianSpec
 from distrl.networks.actions.categorical import (
     Categorical,
     CategoricalSpec,
@@ -98,6 +99,7 @@ SPECS = {
     "force": GaussianSpec(2),
     "arm": SquashedGaussianSpec(LOW, HIGH),
     "valve": BetaSpec(LOW, HIGH),
+    "leg": BoundedGaussianSpec(LOW, HIGH),
 }
 
 
@@ -124,6 +126,7 @@ def sample(name, parameters, rows=100_000, seed=0):
         ("force", np.float32, (5, 2)),
         ("arm", np.float32, (5, 2)),
         ("valve", np.float32, (5, 2)),
+        ("leg", np.float32, (5, 2)),
     ],
 )
 def test_actions_have_the_dtype_and_shape_of_their_spec(name, dtype, shape):
@@ -177,6 +180,7 @@ def test_modes_of_known_parameters():
         "policy/force": [[0.5, -7, 3, 3]],
         "policy/arm": [[0, np.arctanh(0.5), 1, 1]],
         "policy/valve": [[2, -50, 2, 50]],
+        "policy/leg": [[np.arctanh(-0.25), 50, 3, -3]],
     }
     modes = ActionSelector(SPECS).mode({name: np.array(rows, np.float32) for name, rows in outputs.items()})
     expected = {
@@ -186,6 +190,7 @@ def test_modes_of_known_parameters():
         "force": [[0.5, -7]],
         "arm": [[0, 0.5 + 0.75 * 3]],
         "valve": [[0, 0.5 + 3 / 52]],
+        "leg": [[-0.5, 3.5]],
     }
     for name, actions in expected.items():
         np.testing.assert_allclose(modes[name], actions, rtol=1e-6, atol=1e-6)
@@ -218,6 +223,15 @@ def test_moments_of_a_gaussian():
     np.testing.assert_allclose(drawn.mean(axis=0), [1, -3], atol=0.03)
     np.testing.assert_allclose(drawn.std(axis=0), [2, 0.5], rtol=0.01)
     assert abs(np.corrcoef(drawn.T)[0, 1]) < 0.02
+
+
+def test_moments_of_a_bounded_gaussian():
+    """The mean is within the bounds, actions are not; deviations are in halves of the width, from e^-5 to e^2."""
+    drawn = sample("leg", [0.5, -50, np.log(0.5), -9]).astype(np.float64)
+    np.testing.assert_allclose(drawn.mean(axis=0), [2 * np.tanh(0.5), 0.5], atol=0.02)
+    np.testing.assert_allclose(drawn.std(axis=0), [2 * 0.5, 1.5 * np.exp(-5)], rtol=0.01)
+    assert (drawn < LOW).any()
+    assert (drawn > HIGH).any()
 
 
 @pytest.mark.row("L23.5", "D07.13")

@@ -6,6 +6,7 @@
 | multi_categorical | sum    | logits of every choice in turn  | int32 [k]                                      |
 | bernoulli         | n      | logits of 1                     | int32 [n], 0 or 1                              |
 | gaussian          | 2 n    | mean [n], log σ [n]             | float32 [n], unbounded                         |
+| bounded_gaussian  | 2 n    | m [n], log σ [n]                | float32 [n], unbounded; mean within the bounds |
 | squashed_gaussian | 2 n    | mean [n], log σ [n] of u        | float32 [n], low + (tanh u + 1) / 2 (high-low) |
 | beta              | 2 n    | raw α [n], raw β [n]            | float32 [n], low + y (high - low)              |
 | values            | n      | value of every choice           | int32 [], 0 … n - 1; an output of its own      |
@@ -20,6 +21,7 @@ from typing import Literal
 from distrl.errors import ConfigError
 from distrl.networks.actions.bernoulli import BernoulliSpec
 from distrl.networks.actions.beta import BetaSpec
+from distrl.networks.actions.bounded_gaussian import BoundedGaussianSpec
 from distrl.networks.actions.categorical import CategoricalSpec, MultiCategoricalSpec
 from distrl.networks.actions.deterministic import DeterministicSpec
 from distrl.networks.actions.ensemble import EnsembleSpec
@@ -33,6 +35,7 @@ FamilySpec = (
     | MultiCategoricalSpec
     | BernoulliSpec
     | GaussianSpec
+    | BoundedGaussianSpec
     | SquashedGaussianSpec
     | BetaSpec
     | ValuesSpec
@@ -42,7 +45,14 @@ FamilySpec = (
 )
 """How one action is taken; `kind` tells the families apart in JSON."""
 
-Continuous = Literal["auto", "gaussian", "squashed_gaussian", "beta"]
+Continuous = Literal["auto", "gaussian", "bounded_gaussian", "squashed_gaussian", "beta"]
+
+_Bounded = type[BoundedGaussianSpec] | type[SquashedGaussianSpec] | type[BetaSpec]
+_BOUNDED: dict[str, _Bounded] = {
+    "bounded_gaussian": BoundedGaussianSpec,
+    "squashed_gaussian": SquashedGaussianSpec,
+    "beta": BetaSpec,
+}
 
 
 def drawn_by(action: ActionSpec, continuous: Continuous) -> FamilySpec:
@@ -54,7 +64,8 @@ def drawn_by(action: ActionSpec, continuous: Continuous) -> FamilySpec:
             one distribution each.
 
     Raises:
-        ConfigError: squashed_gaussian or beta for an action without finite bounds by which it can be scaled.
+        ConfigError: bounded_gaussian, squashed_gaussian or beta for an action without finite bounds by which it can be
+            scaled.
     """
     match action:
         case DiscreteSpec():
@@ -65,8 +76,7 @@ def drawn_by(action: ActionSpec, continuous: Continuous) -> FamilySpec:
             return BernoulliSpec(action.n)
         case BoxSpec() if continuous in ("auto", "gaussian"):
             return GaussianSpec(action.n)
-    low, high = _finite_bounds(action, continuous)
-    return SquashedGaussianSpec(low, high) if continuous == "squashed_gaussian" else BetaSpec(low, high)
+    return _BOUNDED[continuous](*_finite_bounds(action, continuous))
 
 
 def _finite_bounds(action: BoxSpec, continuous: str) -> tuple[tuple[float, ...], tuple[float, ...]]:

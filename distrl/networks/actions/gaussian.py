@@ -48,17 +48,21 @@ class GaussianSampler:
     """`Gaussian` in NumPy."""
 
     def sample(self, parameters: FloatArray, rng: np.random.Generator) -> tuple[Array, FloatArray]:
-        mean, log_stddev = mean_and_log_stddev(parameters, LOG_STDDEV)
+        mean, log_stddev = self._split(parameters)
         actions = mean + np.exp(log_stddev) * rng.standard_normal(mean.shape, np.float32)
         return actions, np.add.reduce(normal_log_density(actions, mean, log_stddev), axis=1)
 
     def log_probability(self, parameters: FloatArray, actions: Array) -> FloatArray:
-        density = normal_log_density(actions, *mean_and_log_stddev(parameters, LOG_STDDEV))
+        density = normal_log_density(actions, *self._split(parameters))
         log_probabilities: FloatArray = np.add.reduce(density, axis=1)
         return log_probabilities
 
     def mode(self, parameters: FloatArray) -> Array:
-        return parameters[:, : parameters.shape[1] // 2].copy()  # not a view of the policy's output
+        return self._split(parameters)[0].copy()  # not a view of the policy's output
+
+    def _split(self, parameters: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """[B, 2 n] -> mean [B, n] and log σ [B, n], clipped."""
+        return mean_and_log_stddev(parameters, LOG_STDDEV)
 
 
 class Gaussian(Distribution):

@@ -35,7 +35,7 @@ def test_export_computes_the_same(build, choices, box, kind):
     bundle.verify_graph(bundle.export_graph(built.model), built.model)
 
 
-@pytest.mark.parametrize("distribution", ["gaussian", "squashed_gaussian", "beta"])
+@pytest.mark.parametrize("distribution", ["gaussian", "bounded_gaussian", "squashed_gaussian", "beta"])
 def test_export_of_continuous_policies(build, box, distribution):
     built = build(config.PolicyHeadParameters(distribution=distribution), box([-2.0, -1.0], [2.0, 3.0]))
     bundle.verify_graph(bundle.export_graph(built.model), built.model)

@@ -101,6 +101,7 @@ def test_squashed_gaussian_with_its_jacobian(build, box):
     ("distribution", "log_sigma", "dependent"),
     [
         ("gaussian", "auto", False),
+        ("bounded_gaussian", "auto", False),
         ("squashed_gaussian", "auto", True),
         ("gaussian", "state_dependent", True),
         ("squashed_gaussian", "state_independent", False),

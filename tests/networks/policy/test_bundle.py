@@ -143,6 +143,7 @@ KINDS = {
     "rescaled gradient": (SPEC, (POLICY(rescale_gradient_from_head_by_factor=0.5), VALUE()), {}),
     "all actions": (ALL_ACTIONS, BOTH, {}),
     "gaussian of the state": (BOX, (POLICY(log_sigma="state_dependent"), VALUE()), {}),
+    "bounded gaussian": (BOX, (POLICY(distribution="bounded_gaussian"),), {}),
     "squashed gaussian": (BOX, (POLICY(distribution="squashed_gaussian"),), {}),
     "beta": (BOX, (POLICY(distribution="beta"),), {}),
     "mask": (MASKED, (POLICY(action_mask="allowed"),), {}),

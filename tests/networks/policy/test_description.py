@@ -7,6 +7,7 @@ from distrl.config.exploration import NoisyNetworkParameters
 from distrl.errors import DistrlError
 from distrl.networks.actions.bernoulli import BernoulliSpec
 from distrl.networks.actions.beta import BetaSpec
+from distrl.networks.actions.bounded_gaussian import BoundedGaussianSpec
 from distrl.networks.actions.categorical import CategoricalSpec, MultiCategoricalSpec
 from distrl.networks.actions.gaussian import GaussianSpec
 from distrl.networks.actions.squashed_gaussian import SquashedGaussianSpec
@@ -58,6 +59,7 @@ def test_how_strong_noise_is_looks_like_what_it_is_added_to():
         MultiCategoricalSpec((2, 3)),
         BernoulliSpec(4),
         GaussianSpec(2),
+        BoundedGaussianSpec((-1.0, 0.0), (1.0, 0.5)),
         SquashedGaussianSpec((-1.0, 0.0), (1.0, 0.5)),
         BetaSpec((-1.0, 0.0), (1.0, 0.5)),
     ],
