@@ -84,7 +84,18 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     | {"serving", "data", "roles", "launch"}
     | {
         f"apps.{name}"
-        for name in ("config", "dashboard", "doctor", "experiments", "jobs", "reports", "serve", "trackers", "web")
+        for name in (
+            "agents",
+            "config",
+            "dashboard",
+            "doctor",
+            "experiments",
+            "jobs",
+            "reports",
+            "serve",
+            "trackers",
+            "web",
+        )
     },
     # What users call: both sides.
     "__main__": FOUNDATION | {"apps.commands"},

@@ -163,6 +163,7 @@ class Episodes:
         self._actions: Mapping[str, Array] = {}
         self._observation: Any = None
         self._result: _Result | None = None
+        self._length = 0  # steps of the open episode so far
         self._state: Literal["new", "over", "result", "complete"] = "new"
         self.open = self.awaits = False
 
@@ -241,7 +242,10 @@ class Episodes:
         step = self._environment.step(self._actions)
         if not is_known:
             no = np.zeros_like(step.valid)
-            step = step._replace(terminated=no, truncated=no, valid=no)
+            ended = step.ended if self._length else no  # there are no episodes without a step
+            step = step._replace(terminated=no, truncated=no, valid=no, ended=ended)
+            self._length = 0
+        self._length = 0 if step.ended[0] else self._length + int(step.valid[0])
         self.rows.add(step)
 
 

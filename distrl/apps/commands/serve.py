@@ -22,6 +22,7 @@ from distrl.health import opened
 if TYPE_CHECKING:
     from distrl.apps.serve.app import ServeSettings
     from distrl.apps.serve.gate import ClientGate
+    from distrl.apps.serve.learning import JoinedRun
     from distrl.apps.serve.versions import PolicySource, PolicyVersions
 
 PORT = 8730
@@ -170,33 +171,63 @@ class ServeOptions(AccessOptions):
         )
 
 
-@takes(ServeOptions)
-def serve(
-    options: ServeOptions,
-    policy: PolicyArgument,
+@dataclass(frozen=True)
+class PolicyOptions(ServeOptions):
+    """Where the policies come from, and what becomes of their episodes."""
+
     learn: Annotated[
         bool,
         typer.Option("--learn", help="POLICY is a run that trains: it learns from sessions that report rewards."),
-    ] = False,
+    ] = False
     train: Annotated[
         str | None,
         typer.Option("--train", metavar="PRESET|CONFIG.yaml", help="With --learn: begin that training, or resume it."),
-    ] = None,
-    sets: Annotated[list[str] | None, set_option("With --train: like stop.env_steps=1e6")] = None,
-    canary: CanaryOption = None,
+    ] = None
+    sets: Annotated[list[str] | None, set_option("With --train: like stop.env_steps=1e6")] = None
+    canary: CanaryOption = None
     canary_share: Annotated[
         float | None,
         typer.Option(
-            parser=_share, metavar="SHARE", help="Share of new sessions that act with --canary. [dim]Default: 10%.[/]"
+            "--canary-share",
+            parser=_share,
+            metavar="SHARE",
+            help="Share of new sessions that act with --canary. [dim]Default: 10%.[/]",
         ),
-    ] = None,
+    ] = None
     report: Annotated[
         Path | None,
         typer.Option(
-            metavar="RUN", help="The run on whose page the dashboard shows the server. [dim]Default: the one served.[/]"
+            "--report",
+            metavar="RUN",
+            help="The run on whose page the dashboard shows the server. [dim]Default: the one served.[/]",
         ),
-    ] = None,
-) -> None:
+    ] = None
+
+    def check(self) -> None:
+        """Refuse options that need another one."""
+        if not self.learn and (self.train is not None or self.sets):
+            raise ConfigError("--train and --set go with --learn, the run that learns from clients")
+        if self.canary is None and self.canary_share is not None:
+            raise ConfigError("--canary-share goes with --canary, the policy with which that share acts")
+        if self.report is not None and not self.report.is_dir():
+            problem = "is not a directory; name a run's, whose page is to show the server"
+            raise ConfigError(f"--report {self.report} {problem}")
+
+    def open(self, policy: str, cleanup: ExitStack) -> "tuple[PolicyVersions, JoinedRun | None]":
+        """Return the versions to serve, and the run that learns from clients."""
+        from distrl.apps.commands.served_training import joined
+        from distrl.apps.serve.sources import source_of
+        from distrl.apps.serve.versions import PolicyVersions
+
+        learning = cleanup.enter_context(joined(Path(policy), self.train, self.sets or ())) if self.learn else None
+        sources: list[PolicySource] = [source_of(policy) if learning is None else learning]
+        if self.canary is not None:
+            sources.append(source_of(self.canary))
+        return PolicyVersions(sources, CANARY_SHARE if self.canary_share is None else self.canary_share), learning
+
+
+@takes(PolicyOptions)
+def serve(options: PolicyOptions, policy: PolicyArgument) -> None:
     """Serve a policy to programs that own their loop, by HTTP and WebSocket.
 
     [cyan]distrl serve runs/first[/]
@@ -213,42 +244,37 @@ def serve(
 
     require_serving()
     # Imported here: the help needs neither a web server nor ONNX Runtime.
-    from distrl.apps.commands.served_training import joined
     from distrl.apps.serve.report import ServerReport
     from distrl.apps.serve.server import make_server
-    from distrl.apps.serve.sources import directory_of, source_of
-    from distrl.apps.serve.versions import PolicyVersions
+    from distrl.apps.serve.sources import directory_of
     from distrl.apps.web.listening import address_of, listen, url_of
 
     gate, settings = options.gate(), options.settings()
-    if not learn and (train is not None or sets):
-        raise ConfigError("--train and --set go with --learn, the run that learns from clients")
-    if canary is None and canary_share is not None:
-        raise ConfigError("--canary-share goes with --canary, the policy with which that share acts")
-    if report is not None and not report.is_dir():
-        raise ConfigError(f"--report {report} is not a directory; name a run's, whose page is to show the server")
+    options.check()
     logging.basicConfig(format="%(asctime)s %(message)s")
     logging.getLogger("distrl.apps.serve").setLevel(logging.INFO)  # changes of version
-    with ExitStack() as cleanup:
-        learning = cleanup.enter_context(joined(Path(policy), train, sets or ())) if learn else None
-        sources: list[PolicySource] = [source_of(policy) if learning is None else learning]
-        if canary is not None:
-            sources.append(source_of(canary))
-        versions = PolicyVersions(sources, CANARY_SHARE if canary_share is None else canary_share)
-        listening = cleanup.enter_context(listen(options.host, options.port, PORT))
-        beats = cleanup.enter_context(opened("serve"))
-        shown_by = directory_of(policy) if report is None else report
-        reported = None if shown_by is None else ServerReport(shown_by, address_of(listening))
-        server = make_server(versions, gate, settings, beats, reported, learning)
-        echo(f"{_words(versions)} at {url_of(listening)} (Ctrl-C ends it)")
-        # uvicorn raises the signal again when it has ended in order: an orchestrator's SIGTERM is no failure.
-        before = signal.signal(signal.SIGTERM, lambda *_: None)
-        try:
+    before = signal.signal(signal.SIGTERM, _end)
+    try:
+        with ExitStack() as cleanup:
+            versions, learning = options.open(policy, cleanup)
+            listening = cleanup.enter_context(listen(options.host, options.port, PORT))
+            beats = cleanup.enter_context(opened("serve"))
+            shown_by = directory_of(policy) if options.report is None else options.report
+            reported = None if shown_by is None else ServerReport(shown_by, address_of(listening))
+            server = make_server(versions, gate, settings, beats, reported, learning)
+            echo(f"{_words(versions)} at {url_of(listening)} (Ctrl-C ends it)")
+            # uvicorn raises the signal again when it has ended in order: an orchestrator's SIGTERM is no failure.
+            signal.signal(signal.SIGTERM, lambda *_: None)
             server.run(sockets=[listening])
-        except KeyboardInterrupt:
-            raise typer.Exit(EXIT_INTERRUPTED) from None
-        finally:
-            signal.signal(signal.SIGTERM, before)
+    except KeyboardInterrupt:
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _end(*_: object) -> None:
+    """End in order before the server is up: a training may have been started."""
+    raise SystemExit(0)
 
 
 def _words(versions: "PolicyVersions") -> str:

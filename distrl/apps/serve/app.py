@@ -150,7 +150,8 @@ class Application:
                 if policy is not None:
                     version = self._versions.add(track, policy)
                     self._sessions.leave_old()
-                    _LOG.info("%s of %s: version %d", track.name, track.source.name, version.number)
+                    level = logging.INFO if self._learning is None else logging.DEBUG  # with each update
+                    _LOG.log(level, "%s of %s: version %d", track.name, track.source.name, version.number)
                 reported = ""
             except (DistrlError, OSError) as error:
                 if str(error) != reported:  # a store that is away is reported once
@@ -354,6 +355,7 @@ class Application:
             "actions": {name: asdict(action) for name, action in spec.actions.items()},
             "remembers": self._versions.remembers,
             "greedy": settings.greedy,
+            "learns": self._learning is not None,
             "want": sorted(WANTS),
             "policies": policies,
             "limits": {

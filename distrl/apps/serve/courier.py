@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
-from typing import NamedTuple
 
 from distrl.actors.shipping import UnrollShipper
 from distrl.apps.agents.joined import check_takes_unrolls
 from distrl.apps.serve.seats import Published, Run, Seat, SharedPolicy
+from distrl.apps.serve.sessions import Counts
 from distrl.config import RunConfig
 from distrl.environments.given import spaces_of_named
 from distrl.errors import MemoryBackendError
@@ -41,14 +41,6 @@ TICKET_IDLE_S = 5.0
 """A seat without an episode gives its ticket back after that long: the learner may wait for it."""
 RETIRE_S = 60.0
 """A seat without an episode is given up after that long."""
-
-
-class Counts(NamedTuple):
-    """Seats with an episode; unrolls that were pushed; environment steps of which nothing is learned."""
-
-    seats: int
-    pushed: int
-    dropped_steps: int
 
 
 class Courier(JoinedRole):

@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from distrl.apps.serve.returns import Returns
-from distrl.apps.serve.sessions import ClientSessions
+from distrl.apps.serve.sessions import ClientSessions, Counts
 from distrl.apps.serve.versions import PolicyVersions
 
 MEDIA_TYPE = CONTENT_TYPE_LATEST.encode()
@@ -118,6 +118,16 @@ def _states(versions: PolicyVersions, sessions: ClientSessions, waiting: int, we
     yield CounterMetricFamily("distrl_serve_expired_sessions", "sessions that ended idle", value=sessions.expired)
     yield GaugeMetricFamily("distrl_serve_websockets", "connections by WebSocket", value=websockets)
     yield GaugeMetricFamily("distrl_serve_waiting", "observations that wait for their batch", value=waiting)
+    if sessions.learning is not None:
+        yield from _learned(sessions.learning.counts())
+
+
+def _learned(counts: Counts) -> Iterator[Metric]:
+    yield GaugeMetricFamily("distrl_serve_learning_episodes", "open episodes that teach the run", value=counts.episodes)
+    yield CounterMetricFamily("distrl_serve_unrolls", "unrolls that have gone to the learner", value=counts.unrolls)
+    yield CounterMetricFamily(
+        "distrl_serve_dropped_steps", "environment steps of which nothing is learned", value=counts.dropped_steps
+    )
 
 
 class _Families(Collector):

@@ -15,9 +15,10 @@ import numpy as np
 
 from distrl.apps.agents.loop import check_mask
 from distrl.apps.serve.answering import Answered, Asked, columns_of, reply_of
-from distrl.apps.serve.courier import Counts, Courier
+from distrl.apps.serve.courier import Courier
 from distrl.apps.serve.messages import RefusedError, error_reply, named
 from distrl.apps.serve.seats import Seat, SharedPolicy
+from distrl.apps.serve.sessions import Counts
 from distrl.errors import DistrlError, SchemaError
 from distrl.launch.run_to_join import RunToJoin
 from distrl.networks.policy.description import BundleDescription
@@ -25,8 +26,6 @@ from distrl.networks.policy.exported_model import Exported
 from distrl.serving.exported_policy import ExportedPolicy
 
 _LOG = logging.getLogger(__name__)
-LEARNING = "learning"
-"""Name of the policy in the returns of learning episodes, whose actions explore."""
 LEAVE_S = 5.0
 LOOK_S = 0.1
 AGAIN_S = 1.0
@@ -233,7 +232,7 @@ class JoinedRun:
         """Return how much has gone to the learner since the server began."""
         courier = self._courier
         now = Counts(0, 0, 0) if courier is None else courier.counts()
-        return Counts(now.seats, *(one + earlier for one, earlier in zip(now[1:], self._earlier[1:], strict=True)))
+        return Counts(now.episodes, *(one + earlier for one, earlier in zip(now[1:], self._earlier[1:], strict=True)))
 
     def close(self) -> None:
         """Leave the run, which goes on. If its Redis is away, there is nothing to hand over."""
@@ -242,7 +241,7 @@ class JoinedRun:
 
 
 def _names(seat: Seat) -> dict[str, Any]:
-    return {"version": seat.shared.policy.version, "policy": LEARNING}
+    return {"version": seat.shared.policy.version, "learns": True}
 
 
 def _refused(question: Asked, error: DistrlError) -> Answered:

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from random import random
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from distrl.apps.serve.answering import Answerer
 from distrl.apps.serve.messages import ActRequest, RefusedError, StepResult
@@ -31,6 +31,20 @@ class LearningEpisode(Protocol):
         """End it before its time: its client has gone, or begins another one."""
 
 
+class Counts(NamedTuple):
+    """How much clients have taught a run.
+
+    Attributes:
+        episodes: That are open now.
+        unrolls: That have gone to the learner.
+        dropped_steps: Environment steps of which nothing is learned: no unroll could start.
+    """
+
+    episodes: int
+    unrolls: int
+    dropped_steps: int
+
+
 class Learning(Protocol):
     """The way of sessions to a training."""
 
@@ -39,6 +53,9 @@ class Learning(Protocol):
 
     def tidy(self) -> None:
         """Abandon episodes whose clients have gone; called once a second."""
+
+    def counts(self) -> Counts:
+        """Return the counts since the server began."""
 
 
 MOST_PER_CONNECTION = 1024
@@ -79,7 +96,7 @@ class ClientSessions:
         most: Most sessions; beyond, a new one is refused until another one has ended or is idle.
         idle_s: A session ends after that long without a request.
         change: When a session takes a newer version: at its next episode, or at once.
-        learning: Takes episodes that are to be learned from; None: nothing is learned.
+        learning: Takes episodes that are to be learned from; None: nothing is learned. Also an attribute.
     """
 
     def __init__(
@@ -95,7 +112,7 @@ class ClientSessions:
         self._most = most
         self._idle_s = idle_s
         self._change = change
-        self._learning = learning
+        self.learning = learning
         self._clock = clock
         self._sessions: OrderedDict[Key, ClientSession] = OrderedDict()  # the least recently used first
         self.expired = 0
@@ -139,8 +156,8 @@ class ClientSessions:
             raise RefusedError(
                 400, "reward is missing: of the session's newest action; or begin another episode (begins)"
             )
-        if self._learning is not None and not (session.steps or session.learns_in or request.greedy):
-            session.learns_in = self._learning.begin()
+        if self.learning is not None and not (session.steps or session.learns_in or request.greedy):
+            session.learns_in = self.learning.begin()
         session.is_busy = True
         if session.learns_in is not None:
             return session.learns_in.answerer

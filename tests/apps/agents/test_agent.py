@@ -95,6 +95,18 @@ def agent(tmp_path_factory):
 ZEROS = np.zeros(4, np.float32)
 
 
+def test_an_episode_without_a_step_is_none(agent_of):
+    """Its unroll is learned from all the same."""
+    agent = agent_of("actors.unroll_length_steps=4", "learner.batch_size=1", config="impala")
+    for _ in range(20):
+        agent.act(np.zeros(4, np.float32))
+        agent.reset()
+        agent.act(np.zeros(4, np.float32))
+        agent.observe(1.0, True)
+    summary = agent.close()
+    assert (sum(summary.dropped.values()), summary.episodes > 5, summary.mean_return_100) == (0, True, 1.0)
+
+
 def test_calls_out_of_order_are_refused_and_change_nothing(agent):
     with pytest.raises(DistrlError, match=r"^observe: there is no loop 'calls'; known are .*; act comes first$"):
         agent.observe(1.0, False, id="calls")
@@ -460,7 +472,7 @@ def test_nothing_is_learned_of_a_row_whose_end_is_not_known(pushed):
     rows = rows_of(unrolls)
     assert [row for row in rows if row[3]] == [(100, 1.0, True, True), (400, 1.0, False, True)]
     assert [row[0] for row in rows] == [100, 101, 200, 200, 300, 300, 400, 400]
-    assert [unroll.episode_returns.tolist() for unroll in unrolls] == [[1.0, 0.0], [0.0, 1.0]]
+    assert [unroll.episode_returns.tolist() for unroll in unrolls] == [[1.0], [1.0]]  # those with a step
 
 
 def test_an_error_within_a_runner_leaves_no_episode_that_goes_on(pushed):

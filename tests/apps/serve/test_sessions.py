@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from distrl.apps.serve.messages import RefusedError
+from distrl.apps.serve.messages import RefusedError, request_of
 from distrl.apps.serve.sessions import ClientSessions
 from distrl.apps.serve.versions import PolicyTrack, PolicyVersions, Version
 from tests.clocks import Clock
@@ -34,9 +34,13 @@ def made(versions, **others):
 
 
 def acted(sessions, session, *, begins=False, state=None):
-    version = sessions.take(session, begins=begins)
-    session.is_busy, session.state = False, state
+    version = sessions.take(session, asked(begins=begins))
+    session.is_busy, session.state, session.steps = False, state, session.steps + 1
     return version.number
+
+
+def asked(**fields):
+    return request_of({"observation": 0, "session": "a", **fields})
 
 
 def test_a_session_changes_with_its_next_episode(versions):
@@ -53,7 +57,7 @@ def test_or_at_once(versions, state, kept):
     session = sessions.begin()
     assert acted(sessions, session, state=state) == 1
     add(versions, 2)
-    assert sessions.take(session, begins=False).number == 2
+    assert sessions.take(session, asked()).number == 2
     assert session.state == kept
 
 
@@ -88,9 +92,9 @@ def test_sessions_are_bounded_and_idle_ones_end(versions):
 def test_one_request_of_a_session_at_a_time(versions):
     sessions = made(versions)
     session = sessions.begin()
-    sessions.take(session, begins=False)
+    sessions.take(session, asked())
     with pytest.raises(RefusedError, match="previous request is under way"):
-        sessions.take(session, begins=False)
+        sessions.take(session, asked())
     sessions._clock.now = 100.0
     sessions.expire()
     assert len(sessions) == 1  # not while it is busy
