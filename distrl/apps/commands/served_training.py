@@ -12,7 +12,8 @@ from distrl.apps.agents.agent import batch_of_loops
 from distrl.apps.commands.printing import echo
 from distrl.apps.config.configuration import load
 from distrl.apps.serve.learning import JoinedRun
-from distrl.errors import DistrlError, MemoryBackendError, RunKeyError
+from distrl.config.load import LoadedConfig
+from distrl.errors import ConfigError, DistrlError, MemoryBackendError, RunKeyError
 from distrl.launch.run_to_join import RunOfDirectory
 from distrl.roles.lifeline import LIFELINE_VARIABLE, Lifeline
 from distrl.user_classes import search_path
@@ -59,22 +60,9 @@ def joined(run_dir: Path, config: str | None, sets: Sequence[str]) -> Iterator[J
 
 
 def _started(run_dir: Path, config: str, sets: Sequence[str], lifeline: Lifeline) -> subprocess.Popen[bytes]:
-    is_file = config.endswith((".yaml", ".yml"))
-    loaded = load(file=config, sets=sets) if is_file else load(config, sets=sets)
-    own = ["actors.environments=1"]
-    if (size := batch_of_loops(loaded)) is not None:
-        own.append(f"learner.batch_size={size}")
-    if not loaded.config.memory.reachable:
-        own.append("memory.listen=127.0.0.1")
-    words = [
-        *([config] if is_file else ["--preset", config]),
-        "--no-actors",
-        "--run-dir",
-        str(run_dir),
-        "--resume",
-        "auto",
-    ]
-    for value in (*sets, *own):
+    words = [config] if _is_file(config) else ["--preset", config]
+    words += ["--run-dir", str(run_dir), "--resume", "auto"]
+    for value in _sets(config, sets):
         words += ["--set", value]
     # A session of its own: Ctrl-C reaches it through this server, once. It ends with this server, however that ends.
     return subprocess.Popen(
@@ -84,6 +72,32 @@ def _started(run_dir: Path, config: str, sets: Sequence[str], lifeline: Lifeline
         pass_fds=[lifeline.read_fd],
         start_new_session=True,
     )
+
+
+def _sets(config: str, sets: Sequence[str]) -> list[str]:
+    """Return the settings of a training whose actors are seats, in the form of --set.
+
+    Raises:
+        ConfigError: The configuration is not valid with them.
+    """
+    own, listens = [*sets, "launch.start_actors=false"], "memory.listen=127.0.0.1"
+    try:
+        loaded = _loaded(config, [*own, listens])
+        own.append(listens)
+    except ConfigError:  # perhaps as it names a Redis
+        loaded = _loaded(config, own)
+    own.append("actors.environments=1")
+    if (size := batch_of_loops(loaded)) is not None:
+        own.append(f"learner.batch_size={size}")
+    return own
+
+
+def _loaded(config: str, sets: Sequence[str]) -> LoadedConfig:
+    return load(file=config, sets=sets) if _is_file(config) else load(config, sets=sets)
+
+
+def _is_file(config: str) -> bool:
+    return config.endswith((".yaml", ".yml"))
 
 
 def _now(to_join: RunOfDirectory) -> JoinedRun | None:

@@ -38,7 +38,7 @@ MOST_SEATS = 256
 MOST_QUEUED = 64
 """Most full unrolls that wait for Redis; beyond, nothing is recorded."""
 TICKET_IDLE_S = 10.0
-"""A seat that nobody steps for that long gives its ticket back: the learner waits for it."""
+"""A seat without a step for that long gives its ticket back: the learner waits for it."""
 RETIRE_S = 60.0
 """A seat without an episode is given up after that long."""
 
@@ -164,7 +164,7 @@ class Courier(JoinedRole):
             self._spare.append((actor, self._backend.registry.register_actor(actor)))
 
     def _attend(self) -> None:
-        """Tell that the seats are alive, and look after those that nobody steps."""
+        """Tell that the seats are alive, and look after those that are not stepped."""
         self._backend.check_launch()
         now = time.monotonic()
         with self._pool:  # no call of Redis here: clients wait for this lock

@@ -218,7 +218,7 @@ class Seat:
             self._run.drop(1)
 
     def holds_idly(self, since: float) -> bool:
-        """Return whether it holds a ticket, and nobody has stepped it since then, in monotonic seconds."""
+        """Return whether it holds a ticket, and was not stepped since then, in monotonic seconds."""
         stepped = max(self.outbox.progress.last_step_at, self.since)
         return (self.records or self.granted) and not self.withdrawn and stepped < since
 
