@@ -33,7 +33,7 @@ class Server {
   constructor(onclose) {
     this.waiting = new Map();
     const token = new URLSearchParams(location.hash.slice(1)).get("token");
-    const url = new URL("ws", location.href);
+    const url = new URL("../ws", location.href);
     url.protocol = url.protocol.replace("http", "ws");
     url.hash = "";
     this.socket = new WebSocket(url, token ? ["json", `bearer.${token}`] : ["json"]);
