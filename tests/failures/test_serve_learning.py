@@ -7,15 +7,19 @@ import math
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
+from websockets.exceptions import WebSocketException
 from websockets.sync.client import connect
 
 from tests.apps.serve.conftest import ask_by, exchange
 from tests.faults.arguments import sets
+from tests.faults.own_redis import OwnRedis
 from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
@@ -144,3 +148,87 @@ def test_who_lies_or_goes_loses_nobody_elses_episode(start_run, redis_url):
         summary = run.finish()
     assert (summary.exit_code, summary.imbalance, summary.lost, summary.foreign) == (0, 0, 0, 0)
     assert sum(summary.dropped.values()) == 0
+
+
+def test_a_client_that_dies_holds_no_update_up(start_run, redis_url):
+    """By HTTP nobody notices; with a bounded staleness the update waits for its unroll, until its ticket is back."""
+    run = start_run(*GAME, "--algorithm", "ppo", "--redis-url", redis_url, *sets("algorithm.minibatches=1"))
+    run.wait_until(lambda: run.state("learner").startswith(("waiting", "training")), "the learner waits")
+    rng = np.random.default_rng(2)
+    with teaching(run.run_dir) as (port, _), socket_to(port) as websocket:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port)) as dying:
+            session = ask_by(dying, "POST", "/sessions")[1]["session"]
+            message = {"session": session, "observation": shown(rng), "begins": True}
+            assert ask_by(dying, "POST", "/act", message)[1]["learns"]
+        before = run.backend.ledger.counts().trained
+        while run.backend.ledger.counts().trained < before + 8:
+            play(websocket, "a", 5, rng)
+        run.process.terminate()
+        summary = run.finish()
+    assert (summary.exit_code, summary.imbalance, summary.lost, summary.policy_lag.max) == (0, 0, 0, 0)
+
+
+class Players:
+    """Clients that play until they are told to stop, and come back whenever their server or connection goes."""
+
+    def __init__(self, port, count):
+        self._over, self._port = threading.Event(), port
+        self.steps = [0] * count
+        self._threads = [threading.Thread(target=self._play, args=(number,)) for number in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def _play(self, number):
+        rng = np.random.default_rng(number)
+        while not self._over.is_set():
+            with contextlib.suppress(OSError, WebSocketException, AssertionError), socket_to(self._port) as websocket:
+                while not self._over.is_set():
+                    play(websocket, 1, 5, rng)
+                    self.steps[number] += 5
+                    if rng.random() < 0.05:
+                        break  # this client dies
+
+    def stop(self):
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_accounts_are_exact_after_twenty_kills(start_run, free_port, tmp_path):
+    """Clients die all the time; server, learner and Redis are killed in turn."""
+    own = OwnRedis(tmp_path / "redis", free_port, "always").start()
+    run = start_run(*GAME, "--algorithm", "impala", "--redis-url", own.url, *sets("actors.restart_budget=100"))
+    run.wait_until(lambda: run.state("learner").startswith(("waiting", "training")), "the learner waits")
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
+    server = contextlib.ExitStack()
+    server.enter_context(teaching(run.run_dir, "--port", str(port)))
+    players = Players(port, 4)
+    try:
+        for kill in range(20):
+            before = run.backend.ledger.counts().trained
+            run.wait_until(lambda before=before: run.backend.ledger.counts().trained > before + 10, "it learns")
+            if kill % 3 == 0:
+                server.close()
+                server = contextlib.ExitStack()
+                server.enter_context(teaching(run.run_dir, "--port", str(port)))
+            elif kill % 3 == 1:
+                run.kill("learner")
+            else:
+                own.end(signal.SIGKILL)
+                own.start()
+        before = run.backend.ledger.counts().trained
+        run.wait_until(lambda: run.backend.ledger.counts().trained > before + 10, "it learns")
+    finally:
+        players.stop()
+        server.close()
+    run.process.terminate()
+    summary = run.finish()
+    own.end()
+    dropped = sum(summary.dropped.values())
+    assert (summary.exit_code, summary.imbalance) == (0, 0)
+    assert summary.produced + summary.foreign == (
+        summary.trained + summary.queued + summary.in_flight + dropped + summary.lost
+    )

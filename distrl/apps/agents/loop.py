@@ -352,5 +352,11 @@ def check_mask(name: str | None, observation: Any) -> None:
     part = observation
     for key in () if name is None else name.split("/"):
         part = part.get(key) if isinstance(part, Mapping) else None
-    if name is not None and part is not None and not np.any(part):
+    if name is None or part is None:
+        return
+    try:
+        allows = bool(np.any(part))
+    except ValueError:  # rows of different lengths
+        raise SchemaError(f"act: the mask {name!r} is no array") from None
+    if not allows:
         raise SchemaError(f"act: the mask {name!r} allows no choice")

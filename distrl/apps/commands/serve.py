@@ -4,7 +4,7 @@ import logging
 import re
 import signal
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -66,7 +66,7 @@ def _bytes(text: str | int) -> int:
 
 
 PolicyArgument = Annotated[
-    str,
+    str | None,
     run_argument(
         "A run's directory, whose newest saved weights are followed; RUN@STEP or RUN@best; FILE.onnx; STORE/RUN."
     ),
@@ -184,6 +184,10 @@ class PolicyOptions(ServeOptions):
         typer.Option("--train", metavar="PRESET|CONFIG.yaml", help="With --learn: begin that training, or resume it."),
     ] = None
     sets: Annotated[list[str] | None, set_option("With --train: like stop.env_steps=1e6")] = None
+    demo: Annotated[
+        bool,
+        typer.Option("--demo", help="With --learn: a game in the browser teaches the policy of a training of its own."),
+    ] = False
     canary: CanaryOption = None
     canary_share: Annotated[
         float | None,
@@ -205,8 +209,10 @@ class PolicyOptions(ServeOptions):
 
     def check(self) -> None:
         """Refuse options that need another one."""
-        if not self.learn and (self.train is not None or self.sets):
-            raise ConfigError("--train and --set go with --learn, the run that learns from clients")
+        if not self.learn and (self.train is not None or self.sets or self.demo):
+            raise ConfigError("--train, --set and --demo go with --learn, the run that learns from clients")
+        if self.demo and self.train is not None:
+            raise ConfigError(f"--train {self.train}: --demo has a training of its own; leave one of them out")
         if self.canary is None and self.canary_share is not None:
             raise ConfigError("--canary-share goes with --canary, the policy with which that share acts")
         if self.report is not None and not self.report.is_dir():
@@ -216,10 +222,12 @@ class PolicyOptions(ServeOptions):
     def open(self, policy: str, cleanup: ExitStack) -> "tuple[PolicyVersions, JoinedRun | None]":
         """Return the versions to serve, and the run that learns from clients."""
         from distrl.apps.commands.served_training import joined
+        from distrl.apps.serve.demo import CONFIG
         from distrl.apps.serve.sources import source_of
         from distrl.apps.serve.versions import PolicyVersions
 
-        learning = cleanup.enter_context(joined(Path(policy), self.train, self.sets or ())) if self.learn else None
+        train = str(CONFIG) if self.demo else self.train
+        learning = cleanup.enter_context(joined(Path(policy), train, self.sets or ())) if self.learn else None
         sources: list[PolicySource] = [source_of(policy) if learning is None else learning]
         if self.canary is not None:
             sources.append(source_of(self.canary))
@@ -227,7 +235,7 @@ class PolicyOptions(ServeOptions):
 
 
 @takes(PolicyOptions)
-def serve(options: PolicyOptions, policy: PolicyArgument) -> None:
+def serve(options: PolicyOptions, policy: PolicyArgument = None) -> None:
     """Serve a policy to programs that own their loop, by HTTP and WebSocket.
 
     [cyan]distrl serve runs/first[/]
@@ -237,6 +245,8 @@ def serve(options: PolicyOptions, policy: PolicyArgument) -> None:
     [cyan]distrl serve runs/first@best --canary runs/second@best --canary-share 10%[/]
 
     [cyan]distrl serve runs/game --learn --train game.yaml[/]
+
+    [cyan]distrl serve --learn --demo[/]
 
     Then: [cyan]curl -d '{"observation": [0, 0, 0, 0]}' http://127.0.0.1:8730/act[/]
     """
@@ -249,20 +259,25 @@ def serve(options: PolicyOptions, policy: PolicyArgument) -> None:
     from distrl.apps.serve.sources import directory_of
     from distrl.apps.web.listening import address_of, listen, url_of
 
-    gate, settings = options.gate(), options.settings()
+    gate, settings = options.gate(), replace(options.settings(), demo=options.demo)
     options.check()
+    named = str(Path("runs") / "catch") if policy is None and options.demo else policy
+    if named is None:
+        raise ConfigError("name a policy: a run's directory, FILE.onnx or STORE/RUN; or try --learn --demo")
     logging.basicConfig(format="%(asctime)s %(message)s")
     logging.getLogger("distrl.apps.serve").setLevel(logging.INFO)  # changes of version
     before = signal.signal(signal.SIGTERM, _end)
     try:
         with ExitStack() as cleanup:
-            versions, learning = options.open(policy, cleanup)
+            versions, learning = options.open(named, cleanup)
             listening = cleanup.enter_context(listen(options.host, options.port, PORT))
             beats = cleanup.enter_context(opened("serve"))
-            shown_by = directory_of(policy) if options.report is None else options.report
+            shown_by = directory_of(named) if options.report is None else options.report
             reported = None if shown_by is None else ServerReport(shown_by, address_of(listening))
             server = make_server(versions, gate, settings, beats, reported, learning)
             echo(f"{_words(versions)} at {url_of(listening)} (Ctrl-C ends it)")
+            if options.demo:
+                echo(f"open {url_of(listening)}demo/ in a browser")
             # uvicorn raises the signal again when it has ended in order: an orchestrator's SIGTERM is no failure.
             signal.signal(signal.SIGTERM, lambda *_: None)
             server.run(sockets=[listening])

@@ -12,8 +12,10 @@ from distrl.apps.agents.agent import batch_of_loops
 from distrl.apps.commands.printing import echo
 from distrl.apps.config.configuration import load
 from distrl.apps.serve.learning import JoinedRun
-from distrl.errors import DistrlError, MemoryBackendError
+from distrl.config.load import LoadedConfig
+from distrl.errors import ConfigError, DistrlError, MemoryBackendError, RunKeyError
 from distrl.launch.run_to_join import RunOfDirectory
+from distrl.roles.lifeline import LIFELINE_VARIABLE, Lifeline
 from distrl.user_classes import search_path
 
 LOOK_S = 0.2
@@ -34,6 +36,7 @@ def joined(run_dir: Path, config: str | None, sets: Sequence[str]) -> Iterator[J
     """
     to_join = RunOfDirectory(run_dir)
     child: subprocess.Popen[bytes] | None = None
+    lifeline = Lifeline()
     try:
         if config is None:
             run = JoinedRun(to_join)
@@ -41,7 +44,7 @@ def joined(run_dir: Path, config: str | None, sets: Sequence[str]) -> Iterator[J
             echo(f"{run_dir}: a training goes on there already; it is joined, and outlives this server")
             run = found
         else:
-            child = _started(run_dir, config, sets)
+            child = _started(run_dir, config, sets, lifeline)
             run = _joined(to_join, child)
         try:
             run.wait()
@@ -53,40 +56,55 @@ def joined(run_dir: Path, config: str | None, sets: Sequence[str]) -> Iterator[J
             child.terminate()
             if code := child.wait():
                 echo(f"{run_dir}: its training has ended with exit code {code}", err=True)
+        lifeline.close()
 
 
-def _started(run_dir: Path, config: str, sets: Sequence[str]) -> subprocess.Popen[bytes]:
-    is_file = config.endswith((".yaml", ".yml"))
-    loaded = load(file=config, sets=sets) if is_file else load(config, sets=sets)
-    own = ["actors.environments=1"]
-    if (size := batch_of_loops(loaded)) is not None:
-        own.append(f"learner.batch_size={size}")
-    if not loaded.config.memory.reachable:
-        own.append("memory.listen=127.0.0.1")
-    words = [
-        *([config] if is_file else ["--preset", config]),
-        "--no-actors",
-        "--run-dir",
-        str(run_dir),
-        "--resume",
-        "auto",
-    ]
-    for value in (*sets, *own):
+def _started(run_dir: Path, config: str, sets: Sequence[str], lifeline: Lifeline) -> subprocess.Popen[bytes]:
+    words = [config] if _is_file(config) else ["--preset", config]
+    words += ["--run-dir", str(run_dir), "--resume", "auto"]
+    for value in _sets(config, sets):
         words += ["--set", value]
-    # A session of its own: Ctrl-C reaches it through this server, once.
+    # A session of its own: Ctrl-C reaches it through this server, once. It ends with this server, however that ends.
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "distrl", "train", *words],
         stdin=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": search_path()},
+        env={**os.environ, "PYTHONPATH": search_path(), LIFELINE_VARIABLE: str(lifeline.read_fd)},
+        pass_fds=[lifeline.read_fd],
         start_new_session=True,
     )
 
 
+def _sets(config: str, sets: Sequence[str]) -> list[str]:
+    """Return the settings of a training whose actors are seats, in the form of --set.
+
+    Raises:
+        ConfigError: The configuration is not valid with them.
+    """
+    own, listens = [*sets, "launch.start_actors=false"], "memory.listen=127.0.0.1"
+    try:
+        loaded = _loaded(config, [*own, listens])
+        own.append(listens)
+    except ConfigError:  # perhaps as it names a Redis
+        loaded = _loaded(config, own)
+    own.append("actors.environments=1")
+    if (size := batch_of_loops(loaded)) is not None:
+        own.append(f"learner.batch_size={size}")
+    return own
+
+
+def _loaded(config: str, sets: Sequence[str]) -> LoadedConfig:
+    return load(file=config, sets=sets) if _is_file(config) else load(config, sets=sets)
+
+
+def _is_file(config: str) -> bool:
+    return config.endswith((".yaml", ".yml"))
+
+
 def _now(to_join: RunOfDirectory) -> JoinedRun | None:
-    """Join a run that goes on; None: it does not."""
+    """Join a run that goes on; None: it does not, or is being started, and has no key yet that fits."""
     try:
         return JoinedRun(to_join)
-    except MemoryBackendError:
+    except (MemoryBackendError, RunKeyError):
         return None
 
 

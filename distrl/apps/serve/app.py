@@ -6,6 +6,7 @@
     DELETE /sessions/ID    end it
     GET    /healthz        whether it serves; needs no token
     GET    /metrics        Prometheus' text
+    GET    /demo/          a game that teaches the policy, with --demo; needs no token
     ws     /ws             any number of sessions
 
 It uses no framework: an action takes some 20 µs, and Starlette's requests and responses would take longer.
@@ -19,6 +20,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from distrl.apps.serve.batching import Batcher, Reply
+from distrl.apps.serve.demo import File, demo_files
 from distrl.apps.serve.exposition import MEDIA_TYPE, Measurements
 from distrl.apps.serve.gate import ClientGate, Headers, token_of
 from distrl.apps.serve.messages import (
@@ -66,6 +68,7 @@ class ServeSettings:
         most_sessions: Most sessions.
         session_idle_s: A session ends after that long without a request.
         most_connections: Most connections by WebSocket, and as many by HTTP.
+        demo: Whether there is the page with the game.
     """
 
     window_s: float = 0.0
@@ -77,6 +80,7 @@ class ServeSettings:
     most_sessions: int = 10_000
     session_idle_s: float = 600.0
     most_connections: int = 1024
+    demo: bool = False
 
 
 class Application:
@@ -100,6 +104,9 @@ class Application:
         self._report, self._learning = report, learning
         most, idle_s = settings.most_sessions, settings.session_idle_s
         self._sessions = ClientSessions(versions, most, idle_s, settings.change, learning)
+        self._for_all: dict[str, dict[str, Any] | File] = {"/healthz": {"ok": True}}
+        if settings.demo:
+            self._for_all |= demo_files()
         self._measured = Measurements()
         self._tasks: list[asyncio.Task[None]] = []
         self._known: dict[tuple[Any, ...], Codec] = {}  # address and headers of clients that may act
@@ -181,8 +188,9 @@ class Application:
             status, reply = error.status, error_reply(error)
         if scope["path"] == "/act":
             self._measured.requests["http", status] += 1
-        media_type, body = (MEDIA_TYPE, reply) if isinstance(reply, bytes) else (codec.media_type, codec.dump(reply))
-        lines = [(b"content-type", media_type), (b"content-length", b"%d" % len(body))]
+        file = reply if isinstance(reply, File) else File(codec.media_type, codec.dump(reply))
+        body = file.body
+        lines = [(b"content-type", file.media_type), (b"content-length", b"%d" % len(body)), *file.headers]
         if status >= 400 and scope["method"] in ("POST", "DELETE") and status in (411, 413, 415):
             lines.append((b"connection", b"close"))  # the rest of its body is not read
         if origin is not None:
@@ -192,10 +200,10 @@ class Application:
 
     async def _answer(
         self, scope: Scope, headers: Headers, codec: Codec, receive: Receive
-    ) -> tuple[int, dict[str, Any] | bytes]:
+    ) -> tuple[int, dict[str, Any] | File]:
         path, method = scope["path"], scope["method"]
-        if path == "/healthz" and method in ("GET", "HEAD"):
-            return 200, {"ok": True}
+        if path in self._for_all and method in ("GET", "HEAD"):
+            return 200, self._for_all[path]
         if method == "OPTIONS":  # a page asks before it sends JSON
             return 200, {}
         address = _address(scope)
@@ -215,7 +223,8 @@ class Application:
         if path == "/sessions":
             return self._begin_session(codec, await self._body(headers, receive))
         if path == "/metrics":
-            return 200, self._measured.text(self._versions, self._sessions, self._batcher.waiting)
+            text = self._measured.text(self._versions, self._sessions, self._batcher.waiting)
+            return 200, File(MEDIA_TYPE, text)
         return 200, self._description()
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes:

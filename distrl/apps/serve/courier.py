@@ -37,8 +37,8 @@ SPARE = 16
 MOST_SEATS = 256
 MOST_QUEUED = 64
 """Most full unrolls that wait for Redis; beyond, nothing is recorded."""
-TICKET_IDLE_S = 5.0
-"""A seat without an episode gives its ticket back after that long: the learner may wait for it."""
+TICKET_IDLE_S = 10.0
+"""A seat without a step for that long gives its ticket back: the learner waits for it."""
 RETIRE_S = 60.0
 """A seat without an episode is given up after that long."""
 
@@ -118,6 +118,7 @@ class Courier(JoinedRole):
         self.bundle = bundle
         self._enter(AWAITS_CLIENT)
         self.is_ready.set()
+        _LOG.info("its learner learns from the episodes that begin now")
         return True
 
     def _round(self) -> None:
@@ -127,15 +128,22 @@ class Courier(JoinedRole):
         if self._admission.weights_version not in (0, self.published.weights.version):
             self._fetch()
         for seat in [*self._seats]:
-            if seat.wants and seat.outbox.opens(self._admission):
-                seat.wants = False
-                if self._backend.weights.version() != self.published.weights.version:
-                    self._fetch()  # a ticket promises the newest weights
-                seat.granted = True
+            if seat.wants:
+                self._grant(seat)
         self._register()
         if time.monotonic() >= self._beat_at:
             self._beat_at = time.monotonic() + BEAT_S
             self._attend()
+
+    def _grant(self, seat: Seat) -> None:
+        """Take a ticket for a seat, which has none: the push of its earlier unroll has released that."""
+        self._push_all()
+        if not seat.outbox.opens(self._admission):
+            return
+        if self._backend.weights.version() != self.published.weights.version:
+            self._fetch()  # a ticket promises the newest weights
+        seat.granted = True
+        seat.wants = False  # in this order: a step in between finds one of them, and asks for no second ticket
 
     def _push_all(self) -> None:
         while self._full:
@@ -156,28 +164,27 @@ class Courier(JoinedRole):
             self._spare.append((actor, self._backend.registry.register_actor(actor)))
 
     def _attend(self) -> None:
-        """Tell that the seats are alive, and look after those without an episode."""
+        """Tell that the seats are alive, and look after those that are not stepped."""
         self._backend.check_launch()
-        now, retired = time.monotonic(), list[Seat]()
-        with self._pool:
-            for seat in self._free:
-                if now - seat.since > RETIRE_S:
-                    retired.append(seat)
-                elif now - seat.since > TICKET_IDLE_S and self._needs_tickets and (seat.records or seat.granted):
-                    seat.records = seat.granted = False  # its next episode begins another unroll
-                    self._backend.tickets.reclaim(seat.producer)
+        now = time.monotonic()
+        with self._pool:  # no call of Redis here: clients wait for this lock
+            retired = [seat for seat in self._free if now - seat.since > RETIRE_S]
             self._free = [seat for seat in self._free if seat not in retired]
         self._seats.difference_update(retired)
-        for seat in (*retired, *self._lost):
-            self._let_go(seat)
-        self._lost.clear()
+        self._lost.extend(retired)
+        while self._lost:
+            self._let_go(self._lost.popleft())
         self._beats += 1
         for seat in [*self._seats]:
+            if self._needs_tickets and seat.holds_idly(now - TICKET_IDLE_S):
+                seat.withdrawn = True
+                self._backend.tickets.reclaim(seat.producer)
             if seat.producer[0] != self._role.id:  # that one has the heartbeat of this role
                 self._backend.registry.beat(replace(seat.status(), beat=self._beats))
 
     def _let_go(self, seat: Seat) -> None:
         """Give back the ticket of an actor that has ended, and remove its heartbeat."""
+        self._drop(seat.open_steps)
         self._backend.tickets.reclaim(seat.producer)
         self._backend.registry.forget(seat.status().key)
 
@@ -186,7 +193,7 @@ class Courier(JoinedRole):
         self._stop.set()  # seats begin no unroll any more
         with suppress(MemoryBackendError):  # the supervisor reclaims them, once it misses the heartbeats
             self._push_all()
-            for seat in [*self._seats]:
+            for seat in (*self._seats, *self._lost):
                 self._let_go(seat)
 
     def status(self) -> RoleStatus:
@@ -221,8 +228,8 @@ class Courier(JoinedRole):
             self._wake.set()
             return None
         seat = Seat(self._run_of_seats, self._spare.popleft())
+        self._seats.add(seat)  # before it has the settings in force: a change in between reaches it too
         seat.steer(self._steered)
-        self._seats.add(seat)
         self._wake.set()
         return seat
 
@@ -232,6 +239,7 @@ class Courier(JoinedRole):
 
     def free(self, seat: Seat) -> None:
         """Take a seat back whose episode is over."""
+        seat.wants = False
         seat.since = time.monotonic()
         with self._pool:
             self._free.append(seat)
@@ -246,11 +254,13 @@ class Courier(JoinedRole):
             return False
         if not self._needs_tickets:
             return seat.outbox.opens(self._admission)
-        granted, seat.granted = seat.granted, False
-        if not granted and not seat.wants:
+        if seat.granted:
+            seat.granted = False
+            return True
+        if not seat.wants:
             seat.wants = True
             self._wake.set()
-        return granted
+        return False
 
     def _take(self, seat: Seat, unroll: Unroll) -> None:
         self._full.append((seat, unroll))

@@ -9,6 +9,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -65,11 +66,15 @@ class Desk:
                 if isinstance(taken, Seat):
                     acting.setdefault(taken.shared, []).append(taken)
             for shared, seats in acting.items():
-                shared.prepare([seat.row for seat in seats])
-            return [
+                with suppress(Exception):  # then each is computed alone below, and fails alone
+                    shared.prepare([seat.row for seat in seats])
+            answered = [
                 self._choose(question, taken) if isinstance(taken, Seat) else taken
                 for question, taken in zip(questions, found, strict=True)
             ]
+            for shared in acting:
+                shared.clear()
+            return answered
 
     def leave(self, episode: SeatedEpisode) -> None:
         """Abandon an episode: now, or after the batch that is under way."""
@@ -92,7 +97,7 @@ class Desk:
             try:
                 episode.seat.episodes.abandon()
                 self._end(episode)
-            except DistrlError as error:  # the unroll that its last row has completed
+            except Exception as error:  # of the unroll that its last row has completed
                 self._lose(episode, error)
 
     def _take(self, question: Asked) -> Seat | Answered:
@@ -105,20 +110,28 @@ class Desk:
         try:
             if observation is not None:
                 check_mask(episode.courier.config.network.action_mask, observation)
-            if (result := request.result) is not None:
-                ends = {"terminated": result.terminated, "truncated": result.truncated}
-                seat.episodes.observe(result.reward, result.metrics, observation=observation, **ends)
+            if request.result is not None:
+                seat.observe(request.result, observation)
             if request.ends:
                 self._end(episode)
                 return Answered(_names(seat) | named(request), None, is_over=True)
             seat.see(observation)
         except SchemaError as error:
             return _refused(question, error)
-        except DistrlError as error:
+        except Exception as error:  # the seat may hold half a row, and no other client must meet it
             return self._given_up(question, episode, error)
         return seat
 
     def _choose(self, question: Asked, seat: Seat) -> Answered:
+        try:
+            return self._chosen(question, seat)
+        except Exception as error:  # as above
+            episode = question.learns_in
+            assert isinstance(episode, SeatedEpisode)
+            return self._given_up(question, episode, error)
+
+    @staticmethod
+    def _chosen(question: Asked, seat: Seat) -> Answered:
         action, columns = _plain(seat.choose()), dict[str, list[Any]]()
         if want := question.request.want:
             newest = seat.newest()
@@ -127,9 +140,12 @@ class Desk:
             columns = columns_of(want, distributions, outputs, lambda: given)
         return Answered(reply_of(_names(seat), question.request, [action], columns), None)
 
-    def _given_up(self, question: Asked, episode: SeatedEpisode, error: DistrlError) -> Answered:
+    def _given_up(self, question: Asked, episode: SeatedEpisode, error: Exception) -> Answered:
         self._lose(episode, error)
-        answered = _refused(question, DistrlError(f"the episode is given up: {error}"))
+        refused = RefusedError(500, "the episode is given up, as the server failed; its log says why")
+        if isinstance(error, DistrlError):
+            refused = RefusedError(400, f"the episode is given up: {error}")
+        answered = _refused(question, refused)
         answered.is_over = True
         return answered
 
@@ -140,8 +156,8 @@ class Desk:
             episode.courier.free(seat)
 
     @staticmethod
-    def _lose(episode: SeatedEpisode, error: DistrlError) -> None:
-        _LOG.info("an episode is given up: %s", error)
+    def _lose(episode: SeatedEpisode, error: Exception) -> None:
+        _LOG.info("an episode is given up: %s", error, exc_info=not isinstance(error, DistrlError))
         seat, episode.seat = episode.seat, None
         if seat is not None:
             episode.courier.lose(seat)
@@ -169,6 +185,7 @@ class JoinedRun:
         self._closing = threading.Event()
         self._courier: Courier | None = Courier(to_join, self._closing)
         self._earlier = Counts(0, 0, 0)
+        self._problem = "the run has ended before its learner published weights"
         self._given = 0
         self._thread = threading.Thread(target=self._work, name="courier", daemon=True)
         self._thread.start()
@@ -178,8 +195,9 @@ class JoinedRun:
         while courier is not None:
             try:
                 courier.run()
-            except DistrlError as error:  # Redis went as the run was joined
-                _LOG.info("nothing is learned for now: %s", error)
+            except Exception as error:  # such as Redis that goes as the run is joined
+                self._problem = str(error)
+                _LOG.info("nothing is learned for now: %s", error, exc_info=not isinstance(error, DistrlError))
             self._earlier, self._courier = self.counts(), None
             courier = self._courier = self._joined_again()
 
@@ -190,7 +208,6 @@ class JoinedRun:
                 courier = Courier(self._to_join, self._closing)
             except (DistrlError, OSError):  # it is away
                 continue
-            _LOG.info("%s goes on: its learner learns from the episodes that begin now", self.name)
             return courier
         return None
 
@@ -205,7 +222,7 @@ class JoinedRun:
             if not self._thread.is_alive() or courier is not self._courier:
                 courier = None
         if courier is None:
-            raise DistrlError(f"{self.name}: the run has ended before its learner published weights")
+            raise DistrlError(f"{self.name}: {self._problem}")
 
     def newer(self) -> ExportedPolicy | None:
         """Return the newest weights as a policy for episodes of which nothing is learned; see `PolicySource`."""

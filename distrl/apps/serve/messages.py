@@ -216,20 +216,24 @@ def _result(message: Mapping[str, Any]) -> StepResult | None:
         raise RefusedError(
             400, "truncated: send the last observation too; the value of what would have followed needs it"
         )
-    metrics = message.get("metrics") or {}
+    metrics = {} if message.get("metrics") is None else message["metrics"]
     if not isinstance(metrics, dict) or len(metrics) > MOST_METRICS:
         raise RefusedError(400, f"metrics is a map of at most {MOST_METRICS} names to numbers")
     step = message.get("step")
     if step is not None and (isinstance(step, bool) or not isinstance(step, int) or not 0 <= step < 2**53):
         raise RefusedError(400, "step is a whole number: how many actions of the episode came before this one")
-    known = {str(name)[:LONGEST_NAME]: _number(metrics, name) for name in metrics}
+    known = {  # also truth values, such as is_success
+        str(name)[:LONGEST_NAME]: float(value) if isinstance(value, bool) else _number(metrics, name)
+        for name, value in metrics.items()
+    }
     return StepResult(reward, terminated, truncated, known, step)
 
 
 def _number(message: Mapping[Any, Any], field: Any) -> float:
     value: Any = message.get(field)
-    if isinstance(value, int | float | np.number) and abs(number := float(value)) <= LARGEST:  # NaN is not
-        return number
+    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if is_number and abs(value) <= LARGEST:  # NaN is not; before `float`, which large whole numbers do not survive
+        return float(value)
     what = "missing" if value is None else "not a finite number within float32"
     raise RefusedError(400, f"{str(field)[:LONGEST_NAME]} is {what}")
 

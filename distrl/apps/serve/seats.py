@@ -18,10 +18,12 @@ from distrl.actors.actor import Actor
 from distrl.actors.outbox import Outbox
 from distrl.actors.policy import Policy
 from distrl.apps.agents.loop import Episodes, LearningRows, Newest, Rows
+from distrl.apps.serve.messages import StepResult
 from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.schedules import Progress
 from distrl.environments.vector import VectorEnvironment
+from distrl.errors import SchemaError
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.records import AWAITS_CLIENT, Producer, RoleStatus
 from distrl.memory_backend.stream import Admission
@@ -61,6 +63,10 @@ class SharedPolicy:
                 for arrays in (output.outputs, output.recurrent_state)
             )
             self._ready[id(observations)] = PolicyOutput(outputs, state)
+
+    def clear(self) -> None:
+        """Forget outputs that no row has taken."""
+        self._ready.clear()
 
     def step(self, observations: Mapping[str, Array], recurrent_state: Mapping[str, Array]) -> PolicyOutput:
         """Return the outputs for one row, as `Acting.step`."""
@@ -148,7 +154,9 @@ class Seat:
         records: Its open unroll goes to the learner.
         granted: Its next unroll may start; set by the courier, where that takes a ticket.
         wants: It asks for that.
+        withdrawn: Its ticket was given back, so that its open unroll does not go to the learner.
         since: When its newest episode ended, in monotonic seconds.
+        open_steps: Environment steps of the unroll that it records.
     """
 
     def __init__(self, run: Run, producer: Producer) -> None:
@@ -157,13 +165,15 @@ class Seat:
         self.outbox = SeatOutbox(run.config, run.backend, producer, run.stop.is_set)
         self.outbox.published = run.published
         self.outbox.progress.state = AWAITS_CLIENT
-        self.records = self.granted = self.wants = False
+        self.records = self.granted = self.wants = self.withdrawn = False
+        self.open_steps = 0
         self.since = time.monotonic()
         self._rate_from = (self.since, 0)
         self.episodes = Episodes(run.environment, self._make_rows)
 
     def _make_rows(self, environment: VectorEnvironment) -> Rows:
-        self._actor = Actor(self._run.config, SeatPolicy(self.shared), environment, self.outbox)
+        self._policy = SeatPolicy(self.shared)
+        self._actor = Actor(self._run.config, self._policy, environment, self.outbox)
         reset = self._actor.reset
         self._rows = LearningRows(self._actor, lambda: reset(self._run.update), self._start, self._push)
         return self._rows
@@ -181,10 +191,36 @@ class Seat:
             DistrlError: The step, or the unroll that it completed, cannot be learned from; the seat is of no more use.
         """
         self.episodes.see(observation)
+        if self.withdrawn:
+            self.withdrawn = self.granted = self.records = False
+            self._run.drop(self.open_steps)
+            self.open_steps = 0
         if not self.records and self._run.admits(self):
             self.records = True
             self._rows.restart()
         self._rows.ready()
+
+    def observe(self, result: StepResult, observation: Any) -> None:
+        """Take the result of the newest action, and the observation that followed it, if it is known.
+
+        Raises:
+            SchemaError: The observation is not of its space; nothing has changed.
+            DistrlError: As of `see`.
+        """
+        records, ends = self.records, {"terminated": result.terminated, "truncated": result.truncated}
+        self.open_steps += int(records)
+        try:
+            self.episodes.observe(result.reward, result.metrics, observation=observation, **ends)
+        except SchemaError:
+            self.open_steps -= int(records)
+            raise
+        if not records:
+            self._run.drop(1)
+
+    def holds_idly(self, since: float) -> bool:
+        """Return whether it holds a ticket, and was not stepped since then, in monotonic seconds."""
+        stepped = max(self.outbox.progress.last_step_at, self.since)
+        return (self.records or self.granted) and not self.withdrawn and stepped < since
 
     def choose(self) -> Any:
         """Return the action, as a gymnasium environment takes it."""
@@ -199,15 +235,15 @@ class Seat:
         self._actor.steer(config)
 
     def _start(self, actor: Actor) -> None:
+        if self.shared.policy.version != self._run.published().weights.version:
+            self._policy.forget_weights()  # also where a restarted learner has gone back to earlier ones
         actor.begin(Admission(True, self._run.published().weights.version, False, False))
 
     def _push(self, actor: Actor) -> None:
         unroll = actor.close()
-        if self.records:
-            self.records = False
+        if self.records and not self.withdrawn:
+            self.records, self.open_steps = False, 0
             self._run.push(self, unroll)
-        else:
-            self._run.drop(unroll.header.env_steps)
 
     def status(self) -> RoleStatus:
         """Return its heartbeat."""

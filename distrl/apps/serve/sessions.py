@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from distrl.apps.serve.answering import Answerer
 from distrl.apps.serve.messages import ActRequest, RefusedError, StepResult
-from distrl.apps.serve.versions import PolicyVersions, Version
+from distrl.apps.serve.versions import MAIN, PolicyVersions, Version
 from distrl.serving.exported_policy import PolicyState
 
 Change = Literal["episodes", "now"]
@@ -156,7 +156,8 @@ class ClientSessions:
             raise RefusedError(
                 400, "reward is missing: of the session's newest action; or begin another episode (begins)"
             )
-        if self.learning is not None and not (session.steps or session.learns_in or request.greedy):
+        begins = not (session.steps or session.learns_in or request.greedy)
+        if self.learning is not None and begins and session.version.track == MAIN:
             session.learns_in = self.learning.begin()
         session.is_busy = True
         if session.learns_in is not None:

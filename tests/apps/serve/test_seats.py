@@ -1,0 +1,133 @@
+"""A seat is an ordinary actor: its unrolls are those of an actor that steps the same environment."""
+
+import threading
+from dataclasses import replace
+
+import gymnasium
+import numpy as np
+import pytest
+
+from distrl.actors.actor import Actor
+from distrl.actors.outbox import Outbox
+from distrl.actors.policy import Policy
+from distrl.apps.serve.messages import StepResult
+from distrl.apps.serve.seats import Published, Run, Seat, SharedPolicy
+from distrl.config.load import config_of_run
+from distrl.config.schedules import Progress
+from distrl.environments.given import spaces_of_named
+from distrl.environments.vector import VectorEnvironment, environment_seeds
+from distrl.learner.policy_files import NEWEST, read_policy
+from distrl.memory_backend.backend import connect
+from distrl.memory_backend.stream import Admission
+
+T = 6
+
+
+class World:
+    """A published policy, an ordinary actor, and seats; what seats push is in `unrolls`."""
+
+    def __init__(self, run_dir):
+        saved, config = read_policy(run_dir, NEWEST), config_of_run(run_dir)
+        actors = config.actors.model_copy(update={"environments": 1, "unroll_length_steps": T, "count": 1})
+        self.config = config.model_copy(update={"actors": actors})
+        self.bundle, self.published = saved.bundle, Published(saved.weights, Progress())
+        self.unrolls, self.dropped, self.admits = [], 0, True
+        self.backend = connect("local:", "seats", name="test", give_up_s=1.0)
+        given = config.environment.model_copy(update={"spaces": spaces_of_named(config.environment)})
+        self.run = Run(
+            self.config,
+            given,
+            0,
+            self.backend,
+            SharedPolicy(saved.bundle),
+            threading.Event(),
+            lambda: self.published,
+            lambda seat: self.admits,
+            lambda seat, unroll: self.unrolls.append(unroll),
+            self._drop,
+        )
+
+    def _drop(self, steps):
+        self.dropped += steps
+
+    def ordinary(self, count):
+        """Return unrolls of an actor that steps CartPole itself."""
+        outbox = Outbox(self.config, self.backend, (7, 1), lambda: False)
+        outbox.published_progress = Progress
+        outbox.fetch = lambda rate: self.published
+        environment = VectorEnvironment(self.config.environment, 1)
+        actor = Actor(self.config, Policy(self.bundle), environment, outbox)
+        actor.reset(0)
+        unrolls = []
+        for _ in range(count):
+            actor.begin(Admission(True, self.published.weights.version, False, False))
+            while not actor.full:
+                chosen = actor.choose()
+                actor.add(chosen, environment.step(chosen.actions))
+            unrolls.append(actor.close())
+        return unrolls
+
+
+@pytest.fixture(params=["mlp", "lstm"])
+def world(request, trained):
+    return World(trained(request.param))
+
+
+def seed_of(world):
+    outbox = Outbox(world.config, world.backend, (7, 1), lambda: False)
+    outbox.published_progress = Progress
+    return outbox.reset(world.config.seed, 0)[0]
+
+
+def drive(seat, environment, seed, more):
+    """Step an environment as a client does, while `more()`."""
+    observation, _ = environment.reset(seed=seed)
+    while more():
+        seat.see(observation)
+        observation, reward, terminated, truncated, _ = environment.step(seat.choose())
+        seat.observe(StepResult(float(reward), terminated, truncated, {}, None), observation)
+        if terminated or truncated:
+            observation, _ = environment.reset()
+
+
+def test_its_unrolls_are_those_of_an_actor(world):
+    ordinary = world.ordinary(8)
+    seat = Seat(world.run, (7, 1))
+    environment = gymnasium.make("CartPole-v1")
+
+    drive(seat, environment, int(environment_seeds(seed_of(world), 1)[0]), lambda: len(world.unrolls) < 8)
+    for one, other in zip(ordinary, world.unrolls, strict=True):
+        assert replace(one.header, sequence=0) == replace(other.header, sequence=0)
+        for name in ("rewards", "terminated", "truncated", "valid", "behaviour_log_probabilities", "episode_returns"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+        for group in ("observations", "actions", "recurrent_state"):
+            for name, array in getattr(one, group).items():
+                np.testing.assert_array_equal(array, getattr(other, group)[name], err_msg=name)
+
+
+def test_rows_before_an_admission_are_left_out_and_the_episode_goes_on(world):
+    """The return of an episode that began before is whole, and the recurrent state is the current one."""
+    world.admits = False
+    seat, environment = Seat(world.run, (7, 1)), gymnasium.make("CartPole-v1")
+    steps = iter(range(T + 2))
+    drive(seat, environment, 3, lambda: next(steps, None) is not None)
+    assert (world.unrolls, seat.records) == ([], False)
+    assert world.dropped == T + 2
+    world.admits = True
+    drive(seat, environment, 3, lambda: not any(len(unroll.episode_returns) for unroll in world.unrolls))
+    assert world.unrolls[0].header.env_steps <= T
+
+
+def test_rows_that_are_computed_together_are_those_of_each(world):
+    seats = [Seat(world.run, (number, 1)) for number in range(3)]
+    rng = np.random.default_rng(0)
+    for seat in seats:
+        seat.see(rng.normal(size=4).astype(np.float32))
+    alone = [world.run.shared.policy.step(*seat.row) for seat in seats]
+    world.run.shared.prepare([seat.row for seat in seats])
+    for seat, expected in zip(seats, alone, strict=True):
+        found = world.run.shared.step(*seat.row)
+        for name, array in expected.outputs.items():
+            np.testing.assert_allclose(found.outputs[name], array, rtol=1e-5, atol=1e-6)
+        for name, array in expected.recurrent_state.items():
+            np.testing.assert_allclose(found.recurrent_state[name], array, rtol=1e-5, atol=1e-6)
