@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from distrl.apps.agents.agent import batch_of_loops
@@ -44,8 +44,9 @@ def joined(run_dir: Path, config: str | None, sets: Sequence[str]) -> Iterator[J
             echo(f"{run_dir}: a training goes on there already; it is joined, and outlives this server")
             run = found
         else:
+            before = _record(run_dir)
             child = _started(run_dir, config, sets, lifeline)
-            run = _joined(to_join, child)
+            run = _joined(run_dir, before, child)
         try:
             run.wait()
             yield run
@@ -101,17 +102,33 @@ def _is_file(config: str) -> bool:
 
 
 def _now(to_join: RunOfDirectory) -> JoinedRun | None:
-    """Join a run that goes on; None: it does not, or is being started, and has no key yet that fits."""
+    """Join a run that goes on; None: none does that could be joined, so that a training is begun or refused there."""
     try:
         return JoinedRun(to_join)
-    except (MemoryBackendError, RunKeyError):
+    except (MemoryBackendError, ConfigError):
         return None
 
 
-def _joined(to_join: RunOfDirectory, child: subprocess.Popen[bytes]) -> JoinedRun:
-    """Join a run that is being started; raise DistrlError if its process ends instead."""
+def _record(run_dir: Path) -> bytes | None:
+    """Return what a run's directory says of its newest launch."""
+    path = run_dir / "run.json"
+    return path.read_bytes() if path.exists() else None
+
+
+def _joined(run_dir: Path, before: bytes | None, child: subprocess.Popen[bytes]) -> JoinedRun:
+    """Join a run that is being started.
+
+    Args:
+        before: `_record` before that: of a launch that has ended, perhaps one that nothing could join.
+
+    Raises:
+        ConfigError: It cannot be joined.
+        DistrlError: Its process has ended.
+    """
+    to_join = RunOfDirectory(run_dir)
     while (code := child.poll()) is None:
-        if (run := _now(to_join)) is not None:
-            return run
+        if _record(run_dir) != before:
+            with suppress(MemoryBackendError, RunKeyError):  # it is not there yet, or its key is not
+                return JoinedRun(to_join)
         time.sleep(LOOK_S)
-    raise DistrlError(f"{to_join.name}: its training has ended with exit code {code}")
+    raise DistrlError(f"{run_dir}: its training has ended with exit code {code}")

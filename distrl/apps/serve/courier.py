@@ -50,6 +50,7 @@ class Courier(JoinedRole):
         is_ready: Set once there are weights; from then on there are `bundle`, `published` and seats.
     """
 
+    give_up_s = GIVE_UP_S  # acting goes on meanwhile, and a launch that comes after is joined the sooner
     bundle: PolicyBundle
     published: Published
 

@@ -150,6 +150,8 @@ class ClientSessions:
         self._sessions.move_to_end(session.key)
         if request.begins:
             self._abandon(session)
+        if request.greedy and session.learns_in is not None:
+            raise RefusedError(400, "greedy: this episode is learned from, with explored actions; say it as one begins")
         if request.result is not None:
             self._check(session, request.result)
         elif session.learns_in is not None and session.steps:

@@ -13,7 +13,7 @@ import sys
 import pytest
 
 import distrl
-from distrl.apps.commands import main
+from distrl.apps.commands import main, served_training
 from distrl.apps.web.server_records import ServerRecord
 from distrl.files import read_model
 from distrl.serving.export import export_run
@@ -104,3 +104,11 @@ def test_windows_sizes_and_shares():
     assert [module._window(text) for text in ("0", "1ms", "0.5ms", "0.002s")] == [0.0, 0.001, 0.0005, 0.002]
     assert [module._bytes(text) for text in ("100", "64KiB", "4MiB")] == [100, 65536, 4 * 2**20]
     assert [module._share(text) for text in ("10%", "0.25")] == [0.1, 0.25]
+
+
+def test_a_training_begins_where_an_earlier_launch_could_not_be_joined(run_dir, monkeypatch, capsys):
+    """The record is of a process without Redis, which has ended; what counts is how the new training does."""
+    ends = [sys.executable, "-c", "raise SystemExit(3)"]
+    monkeypatch.setattr(served_training, "_started", lambda *_: subprocess.Popen(ends))
+    assert main.main(["serve", str(run_dir), "--learn", "--train", "cartpole-impala"]) != 0
+    assert "its training has ended with exit code 3" in capsys.readouterr().err

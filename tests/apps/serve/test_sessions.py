@@ -98,3 +98,13 @@ def test_one_request_of_a_session_at_a_time(versions):
     sessions._clock.now = 100.0
     sessions.expire()
     assert len(sessions) == 1  # not while it is busy
+
+
+def test_an_episode_that_is_learned_from_cannot_become_greedy(versions):
+    sessions = made(versions, learning=SimpleNamespace(begin=lambda: SimpleNamespace(answerer="the desk")))
+    session = sessions.begin()
+    assert sessions.take(session, asked()) == "the desk"
+    session.is_busy = False
+    with pytest.raises(RefusedError, match="this episode is learned from, with explored actions"):
+        sessions.take(session, asked(greedy=True))
+    assert not session.is_busy
