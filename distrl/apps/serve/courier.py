@@ -12,8 +12,9 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 
 from distrl.actors.shipping import UnrollShipper
+from distrl.apps.agents.common_policy import CommonPolicy
 from distrl.apps.agents.joined import check_takes_unrolls
-from distrl.apps.serve.seats import Published, Run, Seat, SharedPolicy
+from distrl.apps.serve.seats import Published, Run, Seat
 from distrl.apps.serve.sessions import Counts
 from distrl.config import RunConfig
 from distrl.environments.given import spaces_of_named
@@ -108,7 +109,7 @@ class Courier(JoinedRole):
             environment.model_copy(update={"spaces": spaces}),
             self._run.description.start.update,
             self._backend,
-            SharedPolicy(bundle),
+            CommonPolicy(bundle),
             self._stop,
             lambda: self.published,
             self._admits,

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from distrl.apps.agents.common_policy import CommonPolicy
 from distrl.apps.agents.loop import check_mask
 from distrl.apps.serve.answering import Answered, Asked, columns_of, reply_of
 from distrl.apps.serve.courier import Courier
 from distrl.apps.serve.messages import RefusedError, error_reply, named
-from distrl.apps.serve.seats import Seat, SharedPolicy
+from distrl.apps.serve.seats import Seat
 from distrl.apps.serve.sessions import Counts
 from distrl.errors import DistrlError, SchemaError
 from distrl.launch.run_to_join import RunToJoin
@@ -61,7 +62,7 @@ class Desk:
         with self._lock:
             self._let_go()
             found = [self._take(question) for question in questions]
-            acting: dict[SharedPolicy, list[Seat]] = {}
+            acting: dict[CommonPolicy, list[Seat]] = {}
             for taken in found:
                 if isinstance(taken, Seat):
                     acting.setdefault(taken.shared, []).append(taken)

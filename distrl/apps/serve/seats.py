@@ -8,15 +8,12 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from distrl.actors.acting import Acting, Fetch, Perturb, PolicyOutput
 from distrl.actors.actor import Actor
 from distrl.actors.outbox import Outbox
-from distrl.actors.policy import Policy
+from distrl.apps.agents.common_policy import CommonPolicy, LoopPolicy
 from distrl.apps.agents.loop import Episodes, LearningRows, Newest, Rows
 from distrl.apps.serve.messages import StepResult
 from distrl.config import RunConfig
@@ -27,7 +24,7 @@ from distrl.errors import SchemaError
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.records import AWAITS_CLIENT, Producer, RoleStatus
 from distrl.memory_backend.stream import Admission
-from distrl.types import Array, PolicyBundle, Unroll, Weights
+from distrl.types import Array, Unroll, Weights
 
 IDLE_S = 5.0
 """A seat whose client has not acted for that long counts as one without a client."""
@@ -38,77 +35,6 @@ class Published(NamedTuple):
 
     weights: Weights
     progress: Progress
-
-
-class SharedPolicy:
-    """The policy of all seats: computes rows of several of them at once, and follows each version once."""
-
-    def __init__(self, bundle: PolicyBundle) -> None:
-        self.policy = Policy(bundle)
-        self._progress: Progress | None = None
-        self._ready: dict[int, PolicyOutput] = {}  # by the identity of a row's observations, which are in use
-
-    def prepare(self, rows: Sequence[tuple[Mapping[str, Array], Mapping[str, Array]]]) -> None:
-        """Compute the outputs for these rows, of one environment each, which `step` then returns.
-
-        Raises:
-            DistrlError: As `Policy.step`.
-        """
-        self._ready.clear()
-        seen, states = ([row[part] for row in rows] for part in (0, 1))
-        output = self.policy.step(_joined(seen), _joined(states))
-        for number, observations in enumerate(seen):
-            outputs, state = (
-                {name: array[number : number + 1] for name, array in arrays.items()}
-                for arrays in (output.outputs, output.recurrent_state)
-            )
-            self._ready[id(observations)] = PolicyOutput(outputs, state)
-
-    def clear(self) -> None:
-        """Forget outputs that no row has taken."""
-        self._ready.clear()
-
-    def step(self, observations: Mapping[str, Array], recurrent_state: Mapping[str, Array]) -> PolicyOutput:
-        """Return the outputs for one row, as `Acting.step`."""
-        ready = self._ready.pop(id(observations), None)
-        return self.policy.step(observations, recurrent_state) if ready is None else ready
-
-    def follow(self, newest: int, fetch: Fetch, rate: float) -> Progress | None:
-        """Act with the newest weights, as `Acting.follow`."""
-        if newest != self.policy.version:
-            self._progress = self.policy.follow(newest, fetch, rate)
-        return self._progress
-
-
-def _joined(rows: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
-    return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
-
-
-class SeatPolicy(Acting):
-    """One seat's end of the policy that all of them share."""
-
-    def __init__(self, shared: SharedPolicy) -> None:
-        policy = self._policy = shared.policy
-        self._shared = shared
-        self.spec, self.distributions, self.exploration = policy.spec, policy.distributions, policy.exploration
-        self.version = 0
-
-    def initial_state(self, batch: int) -> dict[str, Array]:
-        return self._policy.initial_state(batch)
-
-    def step(self, observations: Mapping[str, Array], recurrent_state: Mapping[str, Array]) -> PolicyOutput:
-        return self._shared.step(observations, recurrent_state)
-
-    def follow(self, newest: int, fetch: Fetch, rate: float) -> Progress | None:
-        progress = self._shared.follow(newest, fetch, rate)
-        self.version = self._policy.version
-        return progress
-
-    def forget_weights(self) -> None:
-        self.version = 0
-
-    def perturb(self, perturb: Perturb) -> None:
-        self._policy.perturb(perturb)
 
 
 class SeatOutbox(Outbox):
@@ -139,7 +65,7 @@ class Run(NamedTuple):
     environment: EnvironmentConfig
     update: int
     backend: Backend
-    shared: SharedPolicy
+    shared: CommonPolicy
     stop: threading.Event
     published: Callable[[], Published]
     admits: "Callable[[Seat], bool]"
@@ -172,7 +98,7 @@ class Seat:
         self.episodes = Episodes(run.environment, self._make_rows)
 
     def _make_rows(self, environment: VectorEnvironment) -> Rows:
-        self._policy = SeatPolicy(self.shared)
+        self._policy = LoopPolicy(self.shared)
         self._actor = Actor(self._run.config, self._policy, environment, self.outbox)
         reset = self._actor.reset
         self._rows = LearningRows(self._actor, lambda: reset(self._run.update), self._start, self._push)

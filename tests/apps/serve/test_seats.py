@@ -10,8 +10,9 @@ import pytest
 from distrl.actors.actor import Actor
 from distrl.actors.outbox import Outbox
 from distrl.actors.policy import Policy
+from distrl.apps.agents.common_policy import CommonPolicy, LoopPolicy
 from distrl.apps.serve.messages import StepResult
-from distrl.apps.serve.seats import Published, Run, Seat, SharedPolicy
+from distrl.apps.serve.seats import Published, Run, Seat
 from distrl.config.load import config_of_run
 from distrl.config.schedules import Progress
 from distrl.environments.given import spaces_of_named
@@ -39,7 +40,7 @@ class World:
             given,
             0,
             self.backend,
-            SharedPolicy(saved.bundle),
+            CommonPolicy(saved.bundle),
             threading.Event(),
             lambda: self.published,
             lambda seat: self.admits,
@@ -131,3 +132,20 @@ def test_rows_that_are_computed_together_are_those_of_each(world):
             np.testing.assert_allclose(found.outputs[name], array, rtol=1e-5, atol=1e-6)
         for name, array in expected.recurrent_state.items():
             np.testing.assert_allclose(found.recurrent_state[name], array, rtol=1e-5, atol=1e-6)
+
+
+def test_each_loop_follows_every_version_and_its_progress(world):
+    """Exploration of each follows schedules; the weights are fetched once."""
+    common, fetched = CommonPolicy(world.bundle), []
+
+    def fetch():
+        fetched.append(1)
+        return world.published.weights, Progress(updates=7)
+
+    version = world.published.weights.version
+    for loop in (LoopPolicy(common), LoopPolicy(common)):
+        loop.forget_weights()
+        assert loop.version == 0
+        assert loop.follow(version, fetch, 1.0).updates == 7
+        assert loop.version == version
+    assert fetched == [1]
