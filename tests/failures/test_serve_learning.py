@@ -109,7 +109,9 @@ def test_episodes_of_clients_are_learned_from(start_run, redis_url, algorithm):
 
 LIES = [
     ({"reward": math.nan}, 400, False),
-    ({"reward": 1e39}, 400, False),
+    ({"reward": 3e38}, 400, False),  # its square is not finite, nor would be the loss
+    ({"reward": 1.0, "observation": [0.0, 3e38, 0.0]}, 400, False),
+    ({"reward": 1.0, "observation": None}, 400, False),
     ({"reward": "much"}, 400, False),
     ({}, 400, False),  # no reward
     ({"reward": 1.0, "observation": [0.0, math.inf, 0.0]}, 400, False),
@@ -194,6 +196,7 @@ class Players:
     def __init__(self, port, count):
         self._over, self._port = threading.Event(), port
         self.steps = [0] * count
+        self.wrong = []
         self._threads = [threading.Thread(target=self._play, args=(number,)) for number in range(count)]
         for thread in self._threads:
             thread.start()
@@ -201,9 +204,13 @@ class Players:
     def _play(self, number):
         rng = np.random.default_rng(number)
         while not self._over.is_set():
-            with contextlib.suppress(OSError, WebSocketException, AssertionError), socket_to(self._port) as websocket:
+            with contextlib.suppress(OSError, WebSocketException), socket_to(self._port) as websocket:
                 while not self._over.is_set():
-                    play(websocket, 1, 5, rng)
+                    try:
+                        play(websocket, 1, 5, rng)
+                    except (AssertionError, KeyError) as error:
+                        self.wrong.append(repr(error))
+                        break
                     self.steps[number] += 5
                     if rng.random() < 0.05:
                         break  # this client dies
@@ -247,6 +254,7 @@ def test_accounts_are_exact_after_twenty_kills(start_run, free_port, tmp_path):
     run.process.terminate()
     summary = run.finish()
     own.end()
+    assert players.wrong == []
     dropped = sum(summary.dropped.values())
     assert (summary.exit_code, summary.imbalance) == (0, 0)
     assert summary.produced + summary.foreign == (

@@ -4,6 +4,7 @@ All seats of a server act with one policy, which computes the rows of a batch to
 the episode of the next client follows that of the one before, in the same unroll.
 """
 
+import math
 import os
 import socket
 import threading
@@ -15,7 +16,7 @@ from distrl.actors.actor import Actor
 from distrl.actors.outbox import Outbox
 from distrl.apps.agents.common_policy import CommonPolicy, LoopPolicy
 from distrl.apps.agents.loop import Episodes, LearningRows, Newest, Rows
-from distrl.apps.serve.messages import StepResult
+from distrl.apps.serve.messages import LARGEST_LEARNED, StepResult
 from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.schedules import Progress
@@ -76,26 +77,29 @@ class Run(NamedTuple):
 class Seat:
     """One actor of the run. One batch at a time uses it.
 
+    Args:
+        sequence: Number of the producer's next unroll.
+
     Attributes:
         records: Its open unroll goes to the learner.
         granted: Its next unroll may start; set by the courier, where that takes a ticket.
         wants: It asks for that.
-        withdrawn: Its ticket was given back, so that its open unroll does not go to the learner.
         since: When its newest episode ended, in monotonic seconds.
-        open_steps: Environment steps of the unroll that it records.
     """
 
-    def __init__(self, run: Run, producer: Producer) -> None:
+    def __init__(self, run: Run, producer: Producer, sequence: int = 0) -> None:
         self._run, self.producer = run, producer
         self.shared = run.shared
         self.outbox = SeatOutbox(run.config, run.backend, producer, run.stop.is_set)
         self.outbox.published = run.published
+        self.outbox.sequence = sequence
         self.outbox.progress.state = AWAITS_CLIENT
-        self.records = self.granted = self.wants = self.withdrawn = False
-        self.open_steps = 0
+        self.records = self.granted = self.wants = False
+        self._open_steps = 0  # of the unroll that it records
+        self._lock = threading.Lock()  # the courier gives up what a step may complete
         self.since = time.monotonic()
         self._rate_from = (self.since, 0)
-        self.episodes = Episodes(run.environment, self._make_rows)
+        self.episodes = Episodes(run.environment, self._make_rows, LARGEST_LEARNED)
 
     def _make_rows(self, environment: VectorEnvironment) -> Rows:
         self._policy = LoopPolicy(self.shared)
@@ -116,15 +120,12 @@ class Seat:
             SchemaError: The observation is not of its space; nothing has changed.
             DistrlError: The step, or the unroll that it completed, cannot be learned from; the seat is of no more use.
         """
-        self.episodes.see(observation)
-        if self.withdrawn:
-            self.withdrawn = self.granted = self.records = False
-            self._run.drop(self.open_steps)
-            self.open_steps = 0
-        if not self.records and self._run.admits(self):
-            self.records = True
-            self._rows.restart()
-        self._rows.ready()
+        with self._lock:
+            self.episodes.see(observation)
+            if not self.records and self._run.admits(self):
+                self.records = True
+                self._rows.restart()
+            self._rows.ready()
 
     def observe(self, result: StepResult, observation: Any) -> None:
         """Take the result of the newest action, and the observation that followed it, if it is known.
@@ -133,20 +134,34 @@ class Seat:
             SchemaError: The observation is not of its space; nothing has changed.
             DistrlError: As of `see`.
         """
-        records, ends = self.records, {"terminated": result.terminated, "truncated": result.truncated}
-        self.open_steps += int(records)
-        try:
-            self.episodes.observe(result.reward, result.metrics, observation=observation, **ends)
-        except SchemaError:
-            self.open_steps -= int(records)
-            raise
-        if not records:
+        ends = {"terminated": result.terminated, "truncated": result.truncated}
+        with self._lock:
+            recorded = self.records
+            self._open_steps += int(recorded)
+            try:
+                self.episodes.observe(result.reward, result.metrics, observation=observation, **ends)
+            except SchemaError:
+                self._open_steps -= int(recorded)
+                raise
+        if not recorded:
             self._run.drop(1)
 
-    def holds_idly(self, since: float) -> bool:
-        """Return whether it holds a ticket, and was not stepped since then, in monotonic seconds."""
-        stepped = max(self.outbox.progress.last_step_at, self.since)
-        return (self.records or self.granted) and not self.withdrawn and stepped < since
+    def give_up(self, since: float = math.inf) -> bool:
+        """Give up its open unroll and its admission, unless it was stepped since then; any thread may call this.
+
+        Args:
+            since: In monotonic seconds.
+
+        Returns:
+            Whether it had one of them: its ticket may be taken back.
+        """
+        with self._lock:
+            if not (self.records or self.granted) or max(self.outbox.progress.last_step_at, self.since) >= since:
+                return False
+            self.records = self.granted = False
+            self._run.drop(self._open_steps)
+            self._open_steps = 0
+            return True
 
     def choose(self) -> Any:
         """Return the action, as a gymnasium environment takes it."""
@@ -167,8 +182,8 @@ class Seat:
 
     def _push(self, actor: Actor) -> None:
         unroll = actor.close()
-        if self.records and not self.withdrawn:
-            self.records, self.open_steps = False, 0
+        if self.records:
+            self.records, self._open_steps = False, 0
             self._run.push(self, unroll)
 
     def status(self) -> RoleStatus:

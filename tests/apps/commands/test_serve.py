@@ -112,3 +112,21 @@ def test_a_training_begins_where_an_earlier_launch_could_not_be_joined(run_dir, 
     monkeypatch.setattr(served_training, "_started", lambda *_: subprocess.Popen(ends))
     assert main.main(["serve", str(run_dir), "--learn", "--train", "cartpole-impala"]) != 0
     assert "its training has ended with exit code 3" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("file", "sets", "expected"),
+    [
+        ("memory: {listen: auto}", [], []),
+        ("", ["memory.listen=auto"], []),
+        ("", [], ["memory.listen=127.0.0.1"]),
+        ("memory: {url: 'redis://127.0.0.1:6379'}", [], []),
+    ],
+)
+def test_a_training_of_clients_listens_where_its_settings_say(tmp_path, file, sets, expected):
+    config = tmp_path / "game.yaml"
+    spaces = "{observation_space: {type: Box, shape: [3]}, action_space: {type: Discrete, n: 2}}"
+    config.write_text(f"environment: {{id: game, spaces: {spaces}}}\nalgorithm: {{name: impala}}\n{file}\n")
+    loaded, settings = served_training._plan(str(config), sets)
+    assert [value for value in settings if value.startswith("memory.")] == expected + sets
+    assert not loaded.config.launch.start_actors
