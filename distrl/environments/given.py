@@ -22,7 +22,7 @@ class GivenEnvironment(gymnasium.Env[Any, Any]):
     """Returns from `reset` and `step` what it was given, once each.
 
     Args:
-        largest: Greatest magnitude of a real number in an observation.
+        largest: Greatest magnitude of a number in an observation.
     """
 
     def __init__(self, spaces: GivenSpaces, largest: float = math.inf) -> None:
@@ -91,17 +91,17 @@ def given_environment(
 
 
 def check_finite(value: Any, path: str, largest: float = math.inf) -> None:
-    """Raise SchemaError if a real number in an observation is not finite, or too large; the message names its path."""
+    """Raise SchemaError if a number in an observation is not finite, or too large; the message names its path."""
     if isinstance(value, Mapping):
         for name, part in value.items():
             check_finite(part, f"{path}/{name}", largest)
     elif isinstance(value, tuple):
         for index, part in enumerate(value):
             check_finite(part, f"{path}/{index}", largest)
-    elif isinstance(value, np.ndarray) and value.dtype.kind == "f":
-        if not np.isfinite(value).all():
+    elif isinstance(value, np.ndarray) and value.dtype.kind in "fiu":
+        if value.dtype.kind == "f" and not np.isfinite(value).all():
             raise SchemaError(f"'{path}' is not finite")
-        if largest < math.inf and np.abs(value).max(initial=0.0) > largest:
+        if largest < math.inf and max(float(value.max(initial=0)), -float(value.min(initial=0))) > largest:
             raise SchemaError(f"'{path}' has a number beyond {largest:.0e}, of which nothing can be learned")
 
 

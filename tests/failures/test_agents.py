@@ -60,10 +60,14 @@ def test_loops_of_one_agent_would_wait_for_each_other_where_staleness_is_bounded
             with pytest.raises(DistrlError, match=r"staleness is bounded \(ppo\).* give each an agent in its own "):
                 agent.act(np.zeros(3, np.float32), "another")
             agent.observe(1.0, terminated=False)
+        agent.forget(0)  # with a ticket
+        for _ in range(8):
+            agent.act(np.zeros(3, np.float32), "another")
+            agent.observe(1.0, terminated=False, id="another")
         run.process.terminate()
         summary = run.finish()
     assert (summary.exit_code, summary.imbalance, summary.policy_lag.max) == (0, 0, 0)
-    assert summary.trained >= 4
+    assert summary.trained >= 5
 
 
 def test_what_does_not_fit_a_run_is_refused(start_run, tmp_path):

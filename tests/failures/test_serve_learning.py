@@ -184,8 +184,12 @@ def test_a_run_that_is_launched_again_is_joined_again(start_run):
         run.process.wait()
         again = start_run(*GAME, "--algorithm", "impala", *patient, "--resume", str(run.run_dir))
         wait_until(lambda: again.record["launch"] != earlier, "it is launched again")
-        while not again.backend.ledger.counts().trained:
+
+        def learns():
             play(websocket, "a", 5, rng)
+            return again.backend.ledger.counts().trained
+
+        wait_until(learns, "it learns from clients again")
         again.process.terminate()
         assert again.finish().exit_code == 0
 

@@ -171,11 +171,14 @@ class JoinedTraining:
 
     def _learning_rows(self, environment: VectorEnvironment) -> Rows:
         algorithm = self.config.algorithm
-        if self._member.actors and algorithm.max_staleness_updates is not None:
-            raise DistrlError(
-                f"act: the run's staleness is bounded ({algorithm.name}): an update waits for every loop, and loops of "
-                "one agent wait for each other; give each an agent in its own process, or use distrl serve --learn"
-            )
+        if algorithm.max_staleness_updates is not None:
+            if self._member.actors:
+                raise DistrlError(
+                    f"act: the run's staleness is bounded ({algorithm.name}): an update waits for every loop, so loops "
+                    "of one agent wait for each other; give each an agent in its own process, or use distrl serve --learn"
+                )
+            with self._member.until_gone():
+                self._backend.tickets.reclaim(self._member.outbox.producer)  # of a loop that was forgotten
         actor = Actor(self.config, LoopPolicy(self._common), environment, self._member.outbox)
         self._member.actors.add(actor)
         loop, self._member.loops = self._member.loops, self._member.loops + 1

@@ -150,7 +150,7 @@ class Episodes:
     Args:
         config: With `spaces`.
         rows: Makes what takes the rows of this environment.
-        largest: Greatest magnitude of a real number in an observation.
+        largest: Greatest magnitude of a number in an observation.
 
     Attributes:
         rows: Takes them.

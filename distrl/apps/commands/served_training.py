@@ -69,10 +69,8 @@ def _goes_on(run_dir: Path, found: JoinedRun, loaded: LoadedConfig) -> JoinedRun
     there, wanted = found.environment, loaded.config.environment
     if (there.id, there.spaces) != (wanted.id, wanted.spaces):
         found.close()
-        raise ConfigError(
-            f"{run_dir}: a training of {there.id} goes on there, not of {wanted.id}; name another directory, or leave "
-            "out what begins a training"
-        )
+        of = there.id if there.id != wanted.id else f"{there.id} with other spaces"
+        raise ConfigError(f"{run_dir}: a training of {of} goes on there; name another directory, or stop it first")
     echo(f"{run_dir}: a training goes on there already, by its own settings; it is joined, and outlives this server")
     return found
 

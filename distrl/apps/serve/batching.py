@@ -184,6 +184,7 @@ class Batcher:
         session.is_busy = False
         if request.result is not None and not answer.failed:
             session.rewards += request.result.reward
+            self._sessions.stepped(session)
         if answer.is_over:
             if not answer.failed:
                 answer.reply |= {"return": session.rewards, "steps": session.steps}

@@ -193,12 +193,13 @@ class Courier(JoinedRole):
         with self._pool:  # no call of Redis here: clients wait for this lock
             retired = [seat for seat in self._free if now - seat.since > RETIRE_S]
             self._free = [seat for seat in self._free if seat not in retired]
-        for seat in retired:
-            self._let_go(seat)
-            self._seats.discard(seat)
-            self._spare.append((seat.producer, seat.outbox.sequence))  # else actors' numbers would grow for ever
+        self._seats.difference_update(retired)
+        self._lost.extend(retired)
         while self._lost:
-            self._let_go(self._lost.popleft())
+            self._let_go(seat := self._lost[0])
+            self._lost.popleft()
+            if seat in retired:  # else actors' numbers would grow for ever
+                self._spare.append((seat.producer, seat.outbox.sequence))
         self._beats += 1
         for seat in [*self._seats]:
             if self._needs_tickets and seat.give_up(now - TICKET_IDLE_S):

@@ -17,7 +17,7 @@ import numpy as np
 from distrl.apps.agents.common_policy import CommonPolicy
 from distrl.apps.agents.loop import check_mask
 from distrl.apps.serve.answering import Answered, Asked, columns_of, reply_of
-from distrl.apps.serve.courier import Courier, Tally
+from distrl.apps.serve.courier import MOST_SEATS, Courier, Tally
 from distrl.apps.serve.messages import RefusedError, error_reply, named
 from distrl.apps.serve.seats import Seat
 from distrl.apps.serve.sessions import Counts
@@ -96,7 +96,7 @@ class Desk:
             if episode.seat is None:
                 continue
             try:
-                episode.seat.episodes.abandon()
+                episode.seat.abandon()
                 self._end(episode)
             except Exception as error:  # of the unroll that its last row has completed
                 self._lose(episode, error)
@@ -207,6 +207,8 @@ class JoinedRun:
         """Join the run's next launch; return None if this server ends before."""
         while not self._closing.wait(AGAIN_S):
             try:
+                if self._to_join.launch_ended() is not None:
+                    continue
                 courier = Courier(self._to_join, self._closing, self._tally)
             except (DistrlError, OSError):  # it is away
                 continue
@@ -246,6 +248,12 @@ class JoinedRun:
     def tidy(self) -> None:
         """Abandon episodes whose clients have gone; called once a second."""
         self._desk.tidy()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more episodes can be open at once."""
+        courier = self._courier
+        return courier is not None and courier.learns and courier.episodes >= MOST_SEATS
 
     def drop(self, env_steps: int) -> None:
         """Count steps of an episode that began when nothing could be learned."""

@@ -27,8 +27,6 @@ MOST_ROWS = 1024
 """Most observations of one message."""
 LONGEST_NAME = 128
 LARGEST = float(np.finfo(np.float32).max)
-LARGEST_LEARNED = 1e9
-"""Largest reward, and number in an observation that is learned from: losses square what is made of them, in float32."""
 MOST_ITEMS = 65_536
 """Most elements of a msgpack message that are no arrays of NumPy."""
 
@@ -109,7 +107,7 @@ class StepResult:
     """The result of a session's newest action, as its client reports it.
 
     Attributes:
-        reward: At most `LARGEST_LEARNED` in magnitude.
+        reward: Finite, and within float32.
         terminated, truncated: How the step ended the episode; both may be true.
         metrics: As `info` of an environment.
         step: Number of the action in its episode, from 0; None: the client does not count.
@@ -212,7 +210,7 @@ def _result(message: Mapping[str, Any]) -> StepResult | None:
     """Return what a message reports of the newest action; None: nothing."""
     if message.keys().isdisjoint(RESULTS):
         return None
-    reward = _number(message, "reward", LARGEST_LEARNED)
+    reward = _number(message, "reward")
     terminated, truncated = (bool(_switch(message, field)) for field in ("terminated", "truncated"))
     if truncated and not terminated and message.get("observation") is None:
         raise RefusedError(
@@ -231,12 +229,12 @@ def _result(message: Mapping[str, Any]) -> StepResult | None:
     return StepResult(reward, terminated, truncated, known, step)
 
 
-def _number(message: Mapping[Any, Any], field: Any, largest: float = LARGEST) -> float:
+def _number(message: Mapping[Any, Any], field: Any) -> float:
     value: Any = message.get(field)
     is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if is_number and abs(value) <= largest:  # NaN is not; before `float`, which large whole numbers do not survive
+    if is_number and abs(value) <= LARGEST:  # NaN is not; before `float`, which large whole numbers do not survive
         return float(value)
-    what = "missing" if value is None else f"not a number from {-largest:.2g} to {largest:.2g}"
+    what = "missing" if value is None else "not a finite number within float32"
     raise RefusedError(400, f"{str(field)[:LONGEST_NAME]} is {what}")
 
 

@@ -16,7 +16,7 @@ from distrl.actors.actor import Actor
 from distrl.actors.outbox import Outbox
 from distrl.apps.agents.common_policy import CommonPolicy, LoopPolicy
 from distrl.apps.agents.loop import Episodes, LearningRows, Newest, Rows
-from distrl.apps.serve.messages import LARGEST_LEARNED, StepResult
+from distrl.apps.serve.messages import StepResult
 from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.schedules import Progress
@@ -27,6 +27,8 @@ from distrl.memory_backend.records import AWAITS_CLIENT, Producer, RoleStatus
 from distrl.memory_backend.stream import Admission
 from distrl.types import Array, Unroll, Weights
 
+LARGEST_LEARNED = 1e9
+"""Largest reward, and number in an observation: losses square what is made of them, in float32."""
 IDLE_S = 5.0
 """A seat whose client has not acted for that long counts as one without a client."""
 
@@ -92,7 +94,7 @@ class Seat:
         self.shared = run.shared
         self.outbox = SeatOutbox(run.config, run.backend, producer, run.stop.is_set)
         self.outbox.published = run.published
-        self.outbox.sequence = sequence
+        self.outbox.sequence = self._sequence = sequence  # it also seeds: an earlier seat may have had the producer
         self.outbox.progress.state = AWAITS_CLIENT
         self.records = self.granted = self.wants = False
         self._open_steps = 0  # of the unroll that it records
@@ -105,7 +107,7 @@ class Seat:
         self._policy = LoopPolicy(self.shared)
         self._actor = Actor(self._run.config, self._policy, environment, self.outbox)
         reset = self._actor.reset
-        self._rows = LearningRows(self._actor, lambda: reset(self._run.update), self._start, self._push)
+        self._rows = LearningRows(self._actor, lambda: reset(self._run.update, self._sequence), self._start, self._push)
         return self._rows
 
     @property
@@ -131,9 +133,11 @@ class Seat:
         """Take the result of the newest action, and the observation that followed it, if it is known.
 
         Raises:
-            SchemaError: The observation is not of its space; nothing has changed.
+            SchemaError: The observation is not of its space, or the reward too large; nothing has changed.
             DistrlError: As of `see`.
         """
+        if abs(result.reward) > LARGEST_LEARNED:
+            raise SchemaError(f"reward is beyond {LARGEST_LEARNED:.0e}, of which nothing can be learned")
         ends = {"terminated": result.terminated, "truncated": result.truncated}
         with self._lock:
             recorded = self.records
@@ -145,6 +149,15 @@ class Seat:
                 raise
         if not recorded:
             self._run.drop(1)
+
+    def abandon(self) -> None:
+        """End the open episode before its time.
+
+        Raises:
+            DistrlError: As of `see`.
+        """
+        with self._lock:
+            self.episodes.abandon()
 
     def give_up(self, since: float = math.inf) -> bool:
         """Give up its open unroll and its admission, unless it was stepped since then; any thread may call this.

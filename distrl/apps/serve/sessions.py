@@ -51,6 +51,10 @@ class Learning(Protocol):
     def begin(self) -> LearningEpisode | None:
         """Begin an episode; None: nothing can be learned now."""
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no more episodes can be open at once."""
+
     def drop(self, env_steps: int) -> None:
         """Count steps of an episode that `begin` could not take."""
 
@@ -176,14 +180,17 @@ class ClientSessions:
         return session.version
 
     def _learn(self, session: ClientSession, request: ActRequest, learning: Learning) -> None:
-        """Begin a learning episode, if one begins; count a step of one that could not."""
+        """Begin a learning episode, if one begins."""
         if not (session.steps or session.learns_in or request.greedy):
             session.learns_in = learning.begin()
             session.is_missed = session.learns_in is None
-            if session.is_missed:
+            if session.is_missed and learning.is_full:
                 self._abandon_idle()
-        elif session.is_missed and request.result is not None:
-            learning.drop(1)
+
+    def stepped(self, session: ClientSession) -> None:
+        """Note that a session's client has reported a step, which was taken."""
+        if session.is_missed and self.learning is not None:
+            self.learning.drop(1)
 
     def _abandon_idle(self) -> None:
         """Abandon the learning episode that is idle for the longest time: its client may be gone, and another waits."""

@@ -17,6 +17,7 @@ from distrl.config.load import config_of_run
 from distrl.config.schedules import Progress
 from distrl.environments.given import spaces_of_named
 from distrl.environments.vector import VectorEnvironment, environment_seeds
+from distrl.errors import SchemaError
 from distrl.learner.policy_files import NEWEST, read_policy
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.stream import Admission
@@ -187,3 +188,28 @@ def test_each_loop_follows_every_version_and_its_progress(world):
         assert loop.follow(version, fetch, 1.0).updates == 7
         assert loop.version == version
     assert fetched == [1]
+
+
+def test_a_producer_that_is_used_again_goes_on_counting_and_explores_anew(world):
+    def unrolls(**more):
+        world.unrolls.clear()
+        steps, environment = iter(range(40)), gymnasium.make("CartPole-v1")
+        drive(Seat(world.run, (7, 1), **more), environment, 3, lambda: next(steps, None) is not None)
+        return world.unrolls[0]
+
+    first, again = unrolls(), unrolls(sequence=5)
+    assert first.header.producer == again.header.producer
+    assert not np.array_equal(first.behaviour_log_probabilities, again.behaviour_log_probabilities)
+
+
+@pytest.mark.parametrize("reward", [1e10, -1e10])
+def test_a_huge_reward_is_refused_and_changes_nothing(world, reward):
+    seat = Seat(world.run, (7, 1))
+    seat.see(np.zeros(4, np.float32))
+    seat.choose()
+    with pytest.raises(SchemaError, match=r"reward is beyond 1e\+09"):
+        seat.observe(StepResult(reward, False, False, {}, None), None)
+    with pytest.raises(SchemaError, match="beyond"):
+        seat.observe(StepResult(1.0, False, False, {}, None), np.float32([1e10, 0, 0, 0]))
+    seat.observe(StepResult(1.0, True, False, {}, None), None)
+    assert world.dropped == 0

@@ -236,7 +236,7 @@ def test_half_open_connections_and_half_requests_are_not_waited_for(trained, mon
 
 
 @pytest.mark.parametrize("limit", ["connections", "sessions", "rate"])
-def test_limits(trained, limit, caplog):
+def test_limits(trained, limit, caplog, monkeypatch):
     if limit == "rate":
         now = 0.0
         with serving(trained("mlp"), gate=gate.ClientGate(Access("127.0.0.1"), 20.0, clock=lambda: now)) as served:
@@ -250,7 +250,7 @@ def test_limits(trained, limit, caplog):
             assert statuses == [201, 201, 201, 503]
     else:
         with serving(trained("mlp"), most_connections=2) as served, served.socket(), served.socket():
-            logging.getLogger("uvicorn.error").addHandler(caplog.handler)
+            monkeypatch.setattr(logging.getLogger("uvicorn.error"), "handlers", [caplog.handler])
             with pytest.raises(Exception, match="503"), served.socket():
                 pass
             assert served.act(**GOOD)["action"] in (0, 1)

@@ -101,7 +101,7 @@ def test_one_request_of_a_session_at_a_time(versions):
 
 
 def test_an_episode_that_is_learned_from_cannot_become_greedy(versions):
-    sessions = made(versions, learning=SimpleNamespace(begin=lambda: SimpleNamespace(answerer="the desk")))
+    sessions = made(versions, learning=Learning())
     session = sessions.begin()
     assert sessions.take(session, asked()) == "the desk"
     session.is_busy = False
@@ -110,29 +110,53 @@ def test_an_episode_that_is_learned_from_cannot_become_greedy(versions):
     assert not session.is_busy
 
 
+class Learning:
+    """Takes one episode at a time."""
+
+    answerer = "the desk"
+
+    def __init__(self):
+        self.free, self.dropped, self.is_full = True, 0, False
+
+    def begin(self):
+        if not self.free:
+            return None
+        self.free = False
+        return self
+
+    def abandon(self):
+        self.free = True
+
+    def drop(self, env_steps):
+        self.dropped += env_steps
+
+
 def test_steps_that_nothing_could_take_are_counted_and_an_idle_episode_gives_its_place(versions):
-    free, dropped = [], []
-    free.append(SimpleNamespace(answerer="the desk", abandon=lambda: free.append(seat)))
-    (seat,) = free
-    learning = SimpleNamespace(begin=lambda: free.pop() if free else None, drop=dropped.append)
+    learning = Learning()
     sessions = ClientSessions(versions, 3, 1000.0, learning=learning, clock=Clock())
 
     def acts(session, **fields):
         sessions.take(session, asked(**fields))
         session.is_busy, session.steps = False, session.steps + 1
+        if "reward" in fields:
+            sessions.stepped(session)
 
     idle, other = sessions.begin(name="idle"), sessions.begin(name="other")
     acts(idle)
     acts(other)
     acts(other, reward=1.0)
-    assert (idle.learns_in, other.learns_in, dropped) == (seat, None, [1])
+    assert (idle.learns_in, other.learns_in, learning.dropped) == (learning, None, 1)
     acts(other, begins=True, greedy=True)
     acts(other, reward=1.0)
-    assert dropped == [1]  # of such an episode nothing was to be learned
+    assert learning.dropped == 1  # of such an episode nothing was to be learned
     sessions._clock.now = EPISODE_IDLE_S
     acts(other, begins=True)
-    assert (idle.learns_in, free) == (None, [seat])
+    assert idle.learns_in is learning  # the run is away: another place would not help
+    learning.is_full = True
     acts(other, begins=True)
-    assert other.learns_in is seat
+    assert idle.learns_in is None
+    learning.is_full = False
+    acts(other, begins=True)
+    assert other.learns_in is learning
     with pytest.raises(RefusedError, match="no action of this session waits for a result"):
         acts(idle, reward=1.0)
