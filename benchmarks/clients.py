@@ -9,6 +9,7 @@ the return that it reaches. A training that fails scores below all others; one b
 the accounts of its unrolls are not exact.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -101,7 +102,7 @@ def block(report: Path) -> str:
 def verdict(
     name: str, by_row: Mapping[str, Sequence[Result]], seeds: Sequence[int], random: Mapping[str, float]
 ) -> str:
-    """Return in words whether the intervals of all ways to play a task overlap.
+    """Return in words whether the intervals of all ways to play a task overlap, and how far ways of a seed lie apart.
 
     Args:
         random: Task -> mean return of random actions.
@@ -116,7 +117,11 @@ def verdict(
     found = {way: interval([result.score for result in results]) for way, results in measured.items()}
     apart = [f"{one} and {two}" for one, two in combinations(WAYS, 2) if not found[one].overlaps(found[two])]
     told = f"**apart: {', '.join(apart)}**" if apart else "the intervals of all four overlap"
-    return f"{named}: {told}."
+    by_seed = [[result.score for results in measured.values() for result in results if result.seed == s] for s in seeds]
+    if min(map(min, by_seed)) == -math.inf:
+        return f"{named}: {told}."
+    most = max(max(scores) - min(scores) for scores in by_seed)
+    return f"{named}: {told}; under the same seed, ways differ by up to {number(most)}."
 
 
 def main(arguments: list[str] | None = None) -> int:
