@@ -189,7 +189,14 @@ def test_lock_names_no_index_and_brings_no_accelerator_libraries(name):
 
 
 def test_package_data_is_declared_and_there():
-    data = ["py.typed", "presets/*.yaml", "apps/dashboard/static/**/*", "chart/**/*", "chart/.helmignore"]
+    data = [
+        "py.typed",
+        "presets/*.yaml",
+        "apps/dashboard/static/**/*",
+        "apps/serve/demo/*",
+        "chart/**/*",
+        "chart/.helmignore",
+    ]
     assert PYPROJECT["tool"]["setuptools"]["package-data"] == {"distrl": data}
     assert (ROOT / "distrl/py.typed").exists()
     assert (ROOT / "distrl/presets/cartpole-impala.yaml").exists()

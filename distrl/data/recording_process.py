@@ -113,18 +113,11 @@ def _notice(request: Mapping[str, Any], messages: Iterator[Any]) -> str | None:
     return told
 
 
-def _give_way() -> None:
-    """Take only the time that no other process of the session wants, and let each that wakes up go first."""
-    os.nice(19)
-    if hasattr(os, "SCHED_IDLE"):  # not on macOS
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-
-
 def _main(descriptor: str) -> int:
     # The learner says when it ends, also after Ctrl-C and SIGTERM, which may reach every process.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    _give_way()
+    os.nice(19)  # not the idle class: the end of the run waits for this process, also on a busy host
     os.set_inheritable(int(descriptor), False)
     logging.basicConfig(level=logging.INFO)
     messages = _messages(sys.stdin.buffer)

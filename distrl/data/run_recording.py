@@ -162,15 +162,8 @@ class RecordingBeside(Attendant):
         with self._counts:
             self._is_over, self._is_given_up = True, _goes_on(error)
         self._waiting.put({"last": True, "left_out": self._left_out})
-        self._hurry()
         for thread in self._threads:
             thread.join()
-
-    def _hurry(self) -> None:
-        """Give the process its share of the machine: the end of the run waits for it."""
-        if self._process is not None and hasattr(os, "SCHED_OTHER"):  # not on macOS
-            with suppress(ProcessLookupError, PermissionError):
-                os.sched_setscheduler(self._process.pid, os.SCHED_OTHER, os.sched_param(0))
 
     def _send(self, file: IO[bytes]) -> None:
         """Send what waits, the last message included. `_hear` reports a process that has ended before."""

@@ -1,5 +1,6 @@
 """Environments that code outside of distrl steps: it reports what came of each action (`apps/agents/`)."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,9 +19,14 @@ from distrl.types import Array
 
 
 class GivenEnvironment(gymnasium.Env[Any, Any]):
-    """Returns from `reset` and `step` what it was given, once each."""
+    """Returns from `reset` and `step` what it was given, once each.
 
-    def __init__(self, spaces: GivenSpaces) -> None:
+    Args:
+        largest: Greatest magnitude of a real number in an observation.
+    """
+
+    def __init__(self, spaces: GivenSpaces, largest: float = math.inf) -> None:
+        self._largest = largest
         self.observation_space = space_of(spaces.observation_space, "observation")
         self.action_space = space_of(spaces.action_space, "action")
         self.max_episode_steps, self.reward_threshold = spaces.max_episode_steps, spaces.reward_threshold
@@ -37,7 +43,7 @@ class GivenEnvironment(gymnasium.Env[Any, Any]):
         """Take what the next `reset` or `step` returns.
 
         Raises:
-            SchemaError: The observation is not of its space, or not finite.
+            SchemaError: As of `check`.
             ValueError: A flag is no truth value.
         """
         seen = self.check(observation)
@@ -45,9 +51,9 @@ class GivenEnvironment(gymnasium.Env[Any, Any]):
         self._given = seen, reward, *ends, {} if info is None else info
 
     def check(self, observation: Any) -> Any:
-        """Return an observation as its space says; raise SchemaError if it is another one, or not finite."""
+        """Return an observation as its space says; raise SchemaError if it is another one, not finite, or too large."""
         seen = decoded(self.observation_space, observation, "observation")
-        check_finite(seen, "observation")
+        check_finite(seen, "observation", self._largest)
         return seen
 
     @staticmethod
@@ -67,30 +73,36 @@ class GivenEnvironment(gymnasium.Env[Any, Any]):
         return given
 
 
-def given_environment(config: EnvironmentConfig) -> tuple[VectorEnvironment, GivenEnvironment]:
+def given_environment(
+    config: EnvironmentConfig, largest: float = math.inf
+) -> tuple[VectorEnvironment, GivenEnvironment]:
     """Make a vector of one environment that is given, with the run's preprocessing, and that environment.
 
     Args:
         config: With `spaces`.
+        largest: As of `GivenEnvironment`.
 
     Raises:
         ConfigError: A space is not supported, or a step of preprocessing does not fit.
     """
     assert config.spaces is not None
-    single = GivenEnvironment(config.spaces)
+    single = GivenEnvironment(config.spaces, largest)
     return VectorEnvironment(config, 1, gym_adapter.sync_vector(config, lambda **_: single, 1)), single
 
 
-def check_finite(value: Any, path: str) -> None:
-    """Raise SchemaError if a real number in an observation is not finite; the message names its path."""
+def check_finite(value: Any, path: str, largest: float = math.inf) -> None:
+    """Raise SchemaError if a real number in an observation is not finite, or too large; the message names its path."""
     if isinstance(value, Mapping):
         for name, part in value.items():
-            check_finite(part, f"{path}/{name}")
+            check_finite(part, f"{path}/{name}", largest)
     elif isinstance(value, tuple):
         for index, part in enumerate(value):
-            check_finite(part, f"{path}/{index}")
-    elif isinstance(value, np.ndarray) and value.dtype.kind == "f" and not np.isfinite(value).all():
-        raise SchemaError(f"'{path}' is not finite")
+            check_finite(part, f"{path}/{index}", largest)
+    elif isinstance(value, np.ndarray) and value.dtype.kind == "f":
+        if not np.isfinite(value).all():
+            raise SchemaError(f"'{path}' is not finite")
+        if largest < math.inf and np.abs(value).max(initial=0.0) > largest:
+            raise SchemaError(f"'{path}' has a number beyond {largest:.0e}, of which nothing can be learned")
 
 
 def spaces_of(

@@ -44,8 +44,11 @@ NICENESS = 10
 log = logging.getLogger("distrl")
 
 
-def join(address: RunAddress, role: Role) -> tuple[Backend, LaunchedRun]:
+def join(address: RunAddress, role: Role, give_up_s: float | None = None) -> tuple[Backend, LaunchedRun]:
     """Open the backend of a run that exists, with the bounds that its configuration gives.
+
+    Args:
+        give_up_s: As `LaunchedRun.open_backend`.
 
     Raises:
         MemoryBackendError: No such run, or one of another version of distrl.
@@ -66,7 +69,7 @@ def join(address: RunAddress, role: Role) -> tuple[Backend, LaunchedRun]:
     if version != __version__:
         log.warning("run %s is of distrl %s, this is distrl %s", run_id, version, __version__)
     run = LaunchedRun(address, description)
-    backend = run.open_backend(role.name)
+    backend = run.open_backend(role.name, give_up_s=give_up_s)
     if directory := os.environ.get(HOST_WEIGHTS_VARIABLE):
         backend.share_weights(Path(directory))
     return backend, run
@@ -153,13 +156,15 @@ class JoinedRole(ABC):
     Attributes:
         first_state: Its state in the first heartbeat, which may be the last for long: an import that holds the
             interpreter lets none go out.
+        give_up_s: Longest outage of Redis that it outlives; None: as of the run.
     """
 
     first_state: ClassVar[str] = "starting"
+    give_up_s: ClassVar[float | None] = None
 
     def __init__(self, role: Role, address: RunAddress, stop: threading.Event) -> None:
         self._role, self._stop = role, stop
-        self._backend, self._run = join(address, role)
+        self._backend, self._run = join(address, role, self.give_up_s)
         self._steered = self._run.config
         self._incarnation = 0  # until it is registered
         self._awake = AwakeClock()
@@ -169,7 +174,7 @@ class JoinedRole(ABC):
         """Do the role's work until it is done or asked to stop."""
         with ExitStack() as cleanup:
             cleanup.callback(self._backend.close)
-            connection = self._run.open_backend(f"{self._role.name} heartbeat")
+            connection = self._run.open_backend(f"{self._role.name} heartbeat", give_up_s=self.give_up_s)
             beats = Heartbeat(
                 connection,
                 self.status,

@@ -47,6 +47,25 @@ def test_loops_join_a_run_that_starts_no_actors(start_run, redis_url):
     assert summary.mean_return_100 == 5.0
 
 
+def test_loops_of_one_agent_would_wait_for_each_other_where_staleness_is_bounded(start_run, redis_url):
+    run = start_run(
+        *("--env", "game", "--algorithm", "ppo", "--no-actors", "--redis-url", redis_url),
+        *sets(f"environment.spaces={SPACES}", "learner.batch_size=1", "algorithm.minibatches=1"),
+        *sets("actors.environments=1", "actors.unroll_length_steps=4", "network.middleware_parameters.scheme=[8]"),
+    )
+    run.wait_until(lambda: run.state("learner").startswith(("waiting", "training")), "the learner waits")
+    with distrl.Agent(run=run.run_dir) as agent:
+        for _ in range(20):
+            agent.act(np.zeros(3, np.float32))
+            with pytest.raises(DistrlError, match=r"staleness is bounded \(ppo\).* give each an agent in its own "):
+                agent.act(np.zeros(3, np.float32), "another")
+            agent.observe(1.0, terminated=False)
+        run.process.terminate()
+        summary = run.finish()
+    assert (summary.exit_code, summary.imbalance, summary.policy_lag.max) == (0, 0, 0)
+    assert summary.trained >= 4
+
+
 def test_what_does_not_fit_a_run_is_refused(start_run, tmp_path):
     with pytest.raises(DistrlError, match=r"there is no run in .* yet"):
         distrl.Agent(run=tmp_path / "nowhere")

@@ -109,17 +109,19 @@ def test_episodes_of_clients_are_learned_from(start_run, redis_url, algorithm):
 
 LIES = [
     ({"reward": math.nan}, 400, False),
-    ({"reward": 1e39}, 400, False),
+    ({"reward": 3e38}, 400, False),  # its square is not finite, nor would be the loss
+    ({"reward": 1.0, "observation": [0.0, 3e38, 0.0]}, 400, False),
+    ({"reward": 1.0, "observation": None}, 400, False),
     ({"reward": "much"}, 400, False),
     ({}, 400, False),  # no reward
     ({"reward": 1.0, "observation": [0.0, math.inf, 0.0]}, 400, False),
     ({"reward": 1.0, "observation": [0.0] * 4}, 400, False),
     ({"reward": 1.0, "truncated": True, "observation": None}, 400, False),
-    ({"reward": 1.0, "step": 3}, 409, True),  # of another action: nobody knows what came between
+    ({"reward": 1.0, "step": 3}, 409, True),  # of another action: what came between is not known
 ]
 
 
-def test_who_lies_or_goes_loses_nobody_elses_episode(start_run, redis_url):
+def test_a_client_that_lies_or_goes_loses_only_its_own_episode(start_run, redis_url):
     run = start_run(*GAME, "--algorithm", "impala", "--redis-url", redis_url)
     run.wait_until(lambda: run.state("learner").startswith(("waiting", "training")), "the learner waits")
     rng = np.random.default_rng(1)
@@ -151,7 +153,7 @@ def test_who_lies_or_goes_loses_nobody_elses_episode(start_run, redis_url):
 
 
 def test_a_client_that_dies_holds_no_update_up(start_run, redis_url):
-    """By HTTP nobody notices; with a bounded staleness the update waits for its unroll, until its ticket is back."""
+    """By HTTP the server does not notice; where staleness is bounded, the update waits until its ticket is back."""
     run = start_run(*GAME, "--algorithm", "ppo", "--redis-url", redis_url, *sets("algorithm.minibatches=1"))
     run.wait_until(lambda: run.state("learner").startswith(("waiting", "training")), "the learner waits")
     rng = np.random.default_rng(2)
@@ -168,12 +170,33 @@ def test_a_client_that_dies_holds_no_update_up(start_run, redis_url):
     assert (summary.exit_code, summary.imbalance, summary.lost, summary.policy_lag.max) == (0, 0, 0, 0)
 
 
+@pytest.mark.long
+def test_a_run_that_is_launched_again_is_joined_again(start_run):
+    """Its Redis goes with it: the server gives that one up although the run's roles would wait for it much longer."""
+    patient = sets("memory.give_up_s=3600", "memory.listen=127.0.0.1")
+    run = start_run(*GAME, "--algorithm", "impala", *patient)
+    run.wait_until(lambda: run.state("learner").startswith(("waiting", "training")), "the learner waits")
+    rng = np.random.default_rng(3)
+    with teaching(run.run_dir) as (port, _), socket_to(port) as websocket:
+        assert "learns" in play(websocket, "a", 3, rng)
+        earlier = run.record["launch"]
+        run.process.kill()
+        run.process.wait()
+        again = start_run(*GAME, "--algorithm", "impala", *patient, "--resume", str(run.run_dir))
+        wait_until(lambda: again.record["launch"] != earlier, "it is launched again")
+        while not again.backend.ledger.counts().trained:
+            play(websocket, "a", 5, rng)
+        again.process.terminate()
+        assert again.finish().exit_code == 0
+
+
 class Players:
     """Clients that play until they are told to stop, and come back whenever their server or connection goes."""
 
     def __init__(self, port, count):
         self._over, self._port = threading.Event(), port
         self.steps = [0] * count
+        self.wrong = []
         self._threads = [threading.Thread(target=self._play, args=(number,)) for number in range(count)]
         for thread in self._threads:
             thread.start()
@@ -181,9 +204,13 @@ class Players:
     def _play(self, number):
         rng = np.random.default_rng(number)
         while not self._over.is_set():
-            with contextlib.suppress(OSError, WebSocketException, AssertionError), socket_to(self._port) as websocket:
+            with contextlib.suppress(OSError, WebSocketException), socket_to(self._port) as websocket:
                 while not self._over.is_set():
-                    play(websocket, 1, 5, rng)
+                    try:
+                        play(websocket, 1, 5, rng)
+                    except (AssertionError, KeyError) as error:
+                        self.wrong.append(repr(error))
+                        break
                     self.steps[number] += 5
                     if rng.random() < 0.05:
                         break  # this client dies
@@ -227,6 +254,7 @@ def test_accounts_are_exact_after_twenty_kills(start_run, free_port, tmp_path):
     run.process.terminate()
     summary = run.finish()
     own.end()
+    assert players.wrong == []
     dropped = sum(summary.dropped.values())
     assert (summary.exit_code, summary.imbalance) == (0, 0)
     assert summary.produced + summary.foreign == (

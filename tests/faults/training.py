@@ -13,6 +13,7 @@ from typing import Any
 from distrl.memory_backend.backend import Backend, connect
 from distrl.memory_backend.records import RoleStatus
 from distrl.memory_backend.stream import QueueCaps
+from distrl.runs.directories import RunRecord
 from distrl.runs.summary import Summary
 from tests.faults.arguments import environment
 from tests.waiting import PATIENCE_S, wait_until
@@ -75,9 +76,10 @@ class Run:
     @property
     def backend(self) -> Backend:
         if self._backend is None:
-            run = self.record
+            assert self.record, "the run is there"
+            run = RunRecord.read(self.run_dir / "run.json")  # with the password of a Redis that listens
             caps = QueueCaps(1, 1)
-            self._backend = connect(run["redis_url"], run["run_id"], caps, name="test", give_up_s=1.0)
+            self._backend = connect(str(run.redis_url), run.run_id, caps, name="test", give_up_s=1.0)
         return self._backend
 
     @property

@@ -77,7 +77,7 @@ def _reached(policies: Sequence[Object], pods: Sequence[Object]) -> Iterator[str
         port.get("port") for policy in asking for rule in policy["spec"].get("ingress") or () for port in rule["ports"]
     ]
     if ports != ([8730] if any(component_of(pod) == "serve" for pod in pods) else []):
-        yield "nobody reaches the servers"
+        yield "no client reaches the servers"
 
 
 def _allowed(policies: Sequence[Object], pods: Sequence[Object]) -> set[tuple[str, str, Any]]:

@@ -53,16 +53,16 @@ class RewardMoments(Extra):
         Args:
             rewards: float32 [T, B].
             ended: bool [T, B]. The step ended the episode, or terminated a life.
-            valid: bool [T, B]. Other rows are ignored.
+            valid: bool [T, B]. Other rows are ignored; they lie between two episodes.
 
         Returns:
             Moments of R over the valid steps: "count", "mean" and "squares" (squared deviations, summed), float64.
         """
         seen = np.empty(rewards.shape, np.float64)
         for row, reward in enumerate(rewards):
-            self._running = np.where(valid[row], self._discount * self._running + reward, self._running)
+            self._running = self._discount * self._running + reward
             seen[row] = self._running
-            self._running = np.where(ended[row], 0.0, self._running)
+            self._running = np.where(ended[row] | ~valid[row], 0.0, self._running)
         of_valid = seen[valid]
         mean = of_valid.mean() if of_valid.size else 0.0
         return {

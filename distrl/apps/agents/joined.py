@@ -11,6 +11,7 @@ from distrl.actors.actor import Actor
 from distrl.actors.admission import FOR_THE_LEARNER
 from distrl.actors.outbox import Outbox
 from distrl.actors.policy import Policy
+from distrl.apps.agents.common_policy import CommonPolicy, LoopPolicy
 from distrl.apps.agents.loop import Episodes, GreedyRows, LearningRows, Rows
 from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
@@ -132,8 +133,8 @@ class JoinedTraining:
             raise DistrlError(f"the run has ended: {self.ended}")
         given = spaces or config.environment.spaces or spaces_of_named(config.environment)
         self._environment: EnvironmentConfig = config.environment.model_copy(update={"spaces": given})
-        self._policy, self._watching = Policy(bundle), Policy(bundle)
-        if difference := self._policy.spec.unlike(given_environment(self._environment)[0].spec):
+        self._common, self._watching = CommonPolicy(bundle), Policy(bundle)
+        if difference := self._watching.spec.unlike(given_environment(self._environment)[0].spec):
             raise ConfigError(f"the loop does not fit the run: {difference}")
 
     @property
@@ -148,7 +149,7 @@ class JoinedTraining:
     @property
     def version(self) -> int:
         """Version of the weights that act."""
-        return self._policy.version
+        return self._common.policy.version
 
     @property
     def updates(self) -> int:
@@ -169,7 +170,13 @@ class JoinedTraining:
         return Episodes(self._environment, lambda made: GreedyRows(made, self._watching, self._refresh))
 
     def _learning_rows(self, environment: VectorEnvironment) -> Rows:
-        actor = Actor(self.config, self._policy, environment, self._member.outbox)
+        algorithm = self.config.algorithm
+        if self._member.actors and algorithm.max_staleness_updates is not None:
+            raise DistrlError(
+                f"act: the run's staleness is bounded ({algorithm.name}): an update waits for every loop, and loops of "
+                "one agent wait for each other; give each an agent in its own process, or use distrl serve --learn"
+            )
+        actor = Actor(self.config, LoopPolicy(self._common), environment, self._member.outbox)
         self._member.actors.add(actor)
         loop, self._member.loops = self._member.loops, self._member.loops + 1
         return LearningRows(actor, lambda: actor.reset(0, loop), self._start, self._push)

@@ -150,6 +150,7 @@ class Episodes:
     Args:
         config: With `spaces`.
         rows: Makes what takes the rows of this environment.
+        largest: Greatest magnitude of a real number in an observation.
 
     Attributes:
         rows: Takes them.
@@ -157,8 +158,10 @@ class Episodes:
         awaits: Whether the newest action has no result yet.
     """
 
-    def __init__(self, config: EnvironmentConfig, rows: Callable[[VectorEnvironment], Rows]) -> None:
-        self._environment, self._given = given_environment(config)
+    def __init__(
+        self, config: EnvironmentConfig, rows: Callable[[VectorEnvironment], Rows], largest: float = math.inf
+    ) -> None:
+        self._environment, self._given = given_environment(config, largest)
         self.rows = rows(self._environment)
         self._actions: Mapping[str, Array] = {}
         self._observation: Any = None
@@ -178,7 +181,7 @@ class Episodes:
         Each change comes before what Ctrl-C may interrupt, so that no row is added twice.
 
         Raises:
-            SchemaError: The observation is not of its space, or not finite; nothing has changed.
+            SchemaError: The observation is not of its space, not finite, or too large; nothing has changed.
         """
         before, result = self._state, self._result
         if before != "complete":  # else an earlier call for this row was interrupted

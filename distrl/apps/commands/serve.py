@@ -277,7 +277,7 @@ def serve(options: PolicyOptions, policy: PolicyArgument = None) -> None:
             server = make_server(versions, gate, settings, beats, reported, learning)
             echo(f"{_words(versions)} at {url_of(listening)} (Ctrl-C ends it)")
             if options.demo:
-                echo(f"open {url_of(listening)}demo/ in a browser")
+                echo(f"open {url_of(listening)}demo/ in a browser; if the server has a token, add #token=TOKEN")
             # uvicorn raises the signal again when it has ended in order: an orchestrator's SIGTERM is no failure.
             signal.signal(signal.SIGTERM, lambda *_: None)
             server.run(sockets=[listening])

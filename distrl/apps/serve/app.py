@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from distrl.apps.serve.batching import Batcher, Reply
-from distrl.apps.serve.demo import File, demo_files
+from distrl.apps.serve.demo import PLACE, File, demo_replies
 from distrl.apps.serve.exposition import MEDIA_TYPE, Measurements
 from distrl.apps.serve.gate import ClientGate, Headers, token_of
 from distrl.apps.serve.messages import (
@@ -104,9 +104,11 @@ class Application:
         self._report, self._learning = report, learning
         most, idle_s = settings.most_sessions, settings.session_idle_s
         self._sessions = ClientSessions(versions, most, idle_s, settings.change, learning)
-        self._for_all: dict[str, dict[str, Any] | File] = {"/healthz": {"ok": True}}
+        self._for_all: dict[str, tuple[int, dict[str, Any] | File]] = {"/healthz": (200, {"ok": True})}
+        self._methods = METHODS
         if settings.demo:
-            self._for_all |= demo_files()
+            self._for_all |= demo_replies()
+            self._methods = METHODS | {PLACE: "GET"}
         self._measured = Measurements()
         self._tasks: list[asyncio.Task[None]] = []
         self._known: dict[tuple[Any, ...], Codec] = {}  # address and headers of clients that may act
@@ -203,17 +205,17 @@ class Application:
     ) -> tuple[int, dict[str, Any] | File]:
         path, method = scope["path"], scope["method"]
         if path in self._for_all and method in ("GET", "HEAD"):
-            return 200, self._for_all[path]
+            return self._for_all[path]
         if method == "OPTIONS":  # a page asks before it sends JSON
             return 200, {}
         address = _address(scope)
         right = await self._gate.right(headers, address)
         is_session = path.startswith("/sessions/")
-        wanted = "DELETE" if is_session else METHODS.get(path)
+        wanted = "DELETE" if is_session else self._methods.get(path)
         if wanted is None:
-            raise RefusedError(404, f"there is no such path; there are {', '.join(METHODS)} and /sessions/ID")
+            raise RefusedError(404, f"there is no such path; there are {', '.join(self._methods)} and /sessions/ID")
         if method != wanted and not (method == "HEAD" and wanted == "GET"):
-            raise RefusedError(405, f"{path if path in METHODS else '/sessions/ID'} takes {wanted}")
+            raise RefusedError(405, f"{path if path in self._methods else '/sessions/ID'} takes {wanted}")
         if path not in LOOKS and right != "act":
             raise RefusedError(403, "this token may only look")
         if path == "/act":

@@ -96,6 +96,12 @@ class ServedSocket(WebSocketsSansIOProtocol):
         super().send_receive_event_to_app()
         self.read_paused = False
 
+    async def send(self, message: Any) -> None:
+        """Send; a handshake that is refused is complete as well, else uvicorn would log an error for each."""
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body":
+            self.handshake_complete = True
+
     def shutdown(self) -> None:
         """Let the application answer what is under way, and close; uvicorn would close at once."""
         if not self.handshake_complete or self.close_sent:

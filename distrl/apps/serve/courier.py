@@ -8,18 +8,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
 from distrl.actors.shipping import UnrollShipper
+from distrl.apps.agents.common_policy import CommonPolicy
 from distrl.apps.agents.joined import check_takes_unrolls
-from distrl.apps.serve.seats import Published, Run, Seat, SharedPolicy
-from distrl.apps.serve.sessions import Counts
+from distrl.apps.serve.seats import Published, Run, Seat
 from distrl.config import RunConfig
 from distrl.environments.given import spaces_of_named
 from distrl.errors import MemoryBackendError
 from distrl.launch.run_to_join import RunToJoin
-from distrl.memory_backend.backend import connect
 from distrl.memory_backend.records import AWAITS_CLIENT, Producer, RoleStatus
 from distrl.roles.description import RunAddress
 from distrl.roles.join import JoinedRole, await_bundle, await_weights
@@ -43,27 +42,52 @@ RETIRE_S = 60.0
 """A seat without an episode is given up after that long."""
 
 
+class Tally:
+    """How much clients have taught a run since the server began; any thread may count."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.unrolls = self.dropped_steps = 0
+
+    def push(self) -> None:
+        """Count an unroll that has gone to the learner."""
+        with self._lock:
+            self.unrolls += 1
+
+    def drop(self, env_steps: int) -> None:
+        """Count environment steps of which nothing is learned."""
+        with self._lock:
+            self.dropped_steps += env_steps
+
+
 class Courier(JoinedRole):
     """The server's end of one launch of a run.
+
+    Args:
+        closing_down: Set when the server ends.
 
     Attributes:
         is_ready: Set once there are weights; from then on there are `bundle`, `published` and seats.
     """
 
+    give_up_s = GIVE_UP_S  # acting goes on meanwhile, and a launch that comes after is joined the sooner
     bundle: PolicyBundle
     published: Published
 
-    def __init__(self, to_join: RunToJoin, closing_down: threading.Event) -> None:
+    def __init__(self, to_join: RunToJoin, closing_down: threading.Event, tally: Tally) -> None:
+        self._closing, self._tally = closing_down, tally
         redis_url, run_id = to_join.address()
-        with closing(connect(redis_url, run_id, name="serve", give_up_s=GIVE_UP_S)) as backend:
-            role = Role("actor", backend.registry.claim_actor())
-        self._closing = closing_down
-        super().__init__(role, RunAddress(redis_url, run_id, to_join.trust()), threading.Event())
-        config = self._run.config
-        check_takes_unrolls(config, run_id)
+        super().__init__(Role("actor", 0), RunAddress(redis_url, run_id, to_join.trust()), threading.Event())
+        config, registry = self._run.config, self._backend.registry
+        with ExitStack() as cleanup:
+            cleanup.callback(self._backend.close)
+            check_takes_unrolls(config, run_id)
+            self._role = Role("actor", registry.claim_actor())
+            self._incarnation = registry.register_actor(self._role.id)
+            cleanup.pop_all()
         self._needs_tickets = config.algorithm.max_staleness_updates is not None
-        self._incarnation = self._backend.registry.register_actor(role.id)
-        self._spare: deque[Producer] = deque([(role.id, self._incarnation)])
+        # Producers without a seat, and the numbers of their next unrolls.
+        self._spare: deque[tuple[Producer, int]] = deque([((self._role.id, self._incarnation), 0)])
         self._wake, self._pool = threading.Event(), threading.Lock()
         self._seats: set[Seat] = set()
         self._free: list[Seat] = []
@@ -72,7 +96,6 @@ class Courier(JoinedRole):
         self._shipper = UnrollShipper(config)
         self.is_ready = threading.Event()
         self._beats, self._beat_at = 0, 0.0
-        self._pushed = self._dropped_steps = 0
 
     @property
     def config(self) -> RunConfig:
@@ -107,12 +130,12 @@ class Courier(JoinedRole):
             environment.model_copy(update={"spaces": spaces}),
             self._run.description.start.update,
             self._backend,
-            SharedPolicy(bundle),
+            CommonPolicy(bundle),
             self._stop,
             lambda: self.published,
             self._admits,
             self._take,
-            self._drop,
+            self._tally.drop,
         )
         self._register()
         self.bundle = bundle
@@ -152,7 +175,7 @@ class Courier(JoinedRole):
             header = replace(unroll.header, sequence=seat.outbox.sequence)
             seat.outbox.push(replace(unroll, header=header))
             self._full.popleft()
-            self._pushed += 1
+            self._tally.push()
 
     def _fetch(self) -> None:
         if (found := self._shipper.fetch(self._backend.weights, 1.0)) is not None:
@@ -161,7 +184,7 @@ class Courier(JoinedRole):
     def _register(self) -> None:
         while len(self._spare) < SPARE and len(self._seats) + len(self._spare) < MOST_SEATS:
             actor = self._backend.registry.claim_actor()
-            self._spare.append((actor, self._backend.registry.register_actor(actor)))
+            self._spare.append(((actor, self._backend.registry.register_actor(actor)), 0))
 
     def _attend(self) -> None:
         """Tell that the seats are alive, and look after those that are not stepped."""
@@ -170,31 +193,37 @@ class Courier(JoinedRole):
         with self._pool:  # no call of Redis here: clients wait for this lock
             retired = [seat for seat in self._free if now - seat.since > RETIRE_S]
             self._free = [seat for seat in self._free if seat not in retired]
-        self._seats.difference_update(retired)
-        self._lost.extend(retired)
+        for seat in retired:
+            self._let_go(seat)
+            self._seats.discard(seat)
+            self._spare.append((seat.producer, seat.outbox.sequence))  # else actors' numbers would grow for ever
         while self._lost:
             self._let_go(self._lost.popleft())
         self._beats += 1
         for seat in [*self._seats]:
-            if self._needs_tickets and seat.holds_idly(now - TICKET_IDLE_S):
-                seat.withdrawn = True
+            if self._needs_tickets and seat.give_up(now - TICKET_IDLE_S):
                 self._backend.tickets.reclaim(seat.producer)
             if seat.producer[0] != self._role.id:  # that one has the heartbeat of this role
                 self._backend.registry.beat(replace(seat.status(), beat=self._beats))
 
     def _let_go(self, seat: Seat) -> None:
         """Give back the ticket of an actor that has ended, and remove its heartbeat."""
-        self._drop(seat.open_steps)
+        seat.give_up()
         self._backend.tickets.reclaim(seat.producer)
         self._backend.registry.forget(seat.status().key)
 
     def _leave(self) -> None:
         """Push what is full, and give back all tickets."""
         self._stop.set()  # seats begin no unroll any more
+        seats = *self._seats, *self._lost
+        for seat in seats:
+            seat.give_up()
         with suppress(MemoryBackendError):  # the supervisor reclaims them, once it misses the heartbeats
             self._push_all()
-            for seat in (*self._seats, *self._lost):
+            for seat in seats:
                 self._let_go(seat)
+        for _, unroll in self._full:
+            self._tally.drop(unroll.header.env_steps)
 
     def status(self) -> RoleStatus:
         """The heartbeat, of the seat with this role's number."""
@@ -227,15 +256,24 @@ class Courier(JoinedRole):
         if not self._spare:
             self._wake.set()
             return None
-        seat = Seat(self._run_of_seats, self._spare.popleft())
-        self._seats.add(seat)  # before it has the settings in force: a change in between reaches it too
-        seat.steer(self._steered)
+        seat = Seat(self._run_of_seats, *self._spare.popleft())
+        self._seats.add(seat)
+        config = None
+        while config is not self._steered:  # a change in between reaches it too
+            config = self._steered
+            seat.steer(config)
         self._wake.set()
         return seat
 
-    def counts(self) -> Counts:
-        """Return the counts of this launch."""
-        return Counts(len(self._seats) - len(self._free), self._pushed, self._dropped_steps)
+    @property
+    def learns(self) -> bool:
+        """Whether episodes in its seats can be learned from."""
+        return not self._stop.is_set()
+
+    @property
+    def episodes(self) -> int:
+        """Number of episodes that are open in its seats."""
+        return len(self._seats) - len(self._free)
 
     def free(self, seat: Seat) -> None:
         """Take a seat back whose episode is over."""
@@ -265,6 +303,3 @@ class Courier(JoinedRole):
     def _take(self, seat: Seat, unroll: Unroll) -> None:
         self._full.append((seat, unroll))
         self._wake.set()
-
-    def _drop(self, env_steps: int) -> None:
-        self._dropped_steps += env_steps

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from distrl.apps.agents.common_policy import CommonPolicy
 from distrl.apps.agents.loop import check_mask
 from distrl.apps.serve.answering import Answered, Asked, columns_of, reply_of
-from distrl.apps.serve.courier import Courier
+from distrl.apps.serve.courier import Courier, Tally
 from distrl.apps.serve.messages import RefusedError, error_reply, named
-from distrl.apps.serve.seats import Seat, SharedPolicy
+from distrl.apps.serve.seats import Seat
 from distrl.apps.serve.sessions import Counts
 from distrl.errors import DistrlError, SchemaError
 from distrl.launch.run_to_join import RunToJoin
@@ -61,7 +62,7 @@ class Desk:
         with self._lock:
             self._let_go()
             found = [self._take(question) for question in questions]
-            acting: dict[SharedPolicy, list[Seat]] = {}
+            acting: dict[CommonPolicy, list[Seat]] = {}
             for taken in found:
                 if isinstance(taken, Seat):
                     acting.setdefault(taken.shared, []).append(taken)
@@ -114,7 +115,7 @@ class Desk:
                 seat.observe(request.result, observation)
             if request.ends:
                 self._end(episode)
-                return Answered(_names(seat) | named(request), None, is_over=True)
+                return Answered(_names(episode.courier, seat) | named(request), None, is_over=True)
             seat.see(observation)
         except SchemaError as error:
             return _refused(question, error)
@@ -123,22 +124,22 @@ class Desk:
         return seat
 
     def _choose(self, question: Asked, seat: Seat) -> Answered:
+        episode = question.learns_in
+        assert isinstance(episode, SeatedEpisode)
         try:
-            return self._chosen(question, seat)
+            return self._chosen(question, episode.courier, seat)
         except Exception as error:  # as above
-            episode = question.learns_in
-            assert isinstance(episode, SeatedEpisode)
             return self._given_up(question, episode, error)
 
     @staticmethod
-    def _chosen(question: Asked, seat: Seat) -> Answered:
+    def _chosen(question: Asked, courier: Courier, seat: Seat) -> Answered:
         action, columns = _plain(seat.choose()), dict[str, list[Any]]()
         if want := question.request.want:
             newest = seat.newest()
             outputs = {name: array[None] for name, array in newest.outputs.items()}
             distributions, given = seat.shared.policy.distributions, np.array([newest.log_probability], np.float32)
             columns = columns_of(want, distributions, outputs, lambda: given)
-        return Answered(reply_of(_names(seat), question.request, [action], columns), None)
+        return Answered(reply_of(_names(courier, seat), question.request, [action], columns), None)
 
     def _given_up(self, question: Asked, episode: SeatedEpisode, error: Exception) -> Answered:
         self._lose(episode, error)
@@ -171,6 +172,7 @@ class JoinedRun:
 
     Attributes:
         name: For messages; `follows`: newer versions come. It is the source of what acts in other episodes.
+        environment: Of the run.
 
     Raises:
         MemoryBackendError: There is no such run, or its Redis cannot be reached.
@@ -182,9 +184,9 @@ class JoinedRun:
     def __init__(self, to_join: RunToJoin) -> None:
         self.name = to_join.name
         self._to_join, self._desk = to_join, Desk()
-        self._closing = threading.Event()
-        self._courier: Courier | None = Courier(to_join, self._closing)
-        self._earlier = Counts(0, 0, 0)
+        self._closing, self._tally = threading.Event(), Tally()
+        self._courier: Courier | None = Courier(to_join, self._closing, self._tally)
+        self.environment = self._courier.config.environment
         self._problem = "the run has ended before its learner published weights"
         self._given = 0
         self._thread = threading.Thread(target=self._work, name="courier", daemon=True)
@@ -198,14 +200,14 @@ class JoinedRun:
             except Exception as error:  # such as Redis that goes as the run is joined
                 self._problem = str(error)
                 _LOG.info("nothing is learned for now: %s", error, exc_info=not isinstance(error, DistrlError))
-            self._earlier, self._courier = self.counts(), None
+            self._courier = None
             courier = self._courier = self._joined_again()
 
     def _joined_again(self) -> Courier | None:
         """Join the run's next launch; return None if this server ends before."""
         while not self._closing.wait(AGAIN_S):
             try:
-                courier = Courier(self._to_join, self._closing)
+                courier = Courier(self._to_join, self._closing, self._tally)
             except (DistrlError, OSError):  # it is away
                 continue
             return courier
@@ -245,11 +247,14 @@ class JoinedRun:
         """Abandon episodes whose clients have gone; called once a second."""
         self._desk.tidy()
 
+    def drop(self, env_steps: int) -> None:
+        """Count steps of an episode that began when nothing could be learned."""
+        self._tally.drop(env_steps)
+
     def counts(self) -> Counts:
         """Return how much has gone to the learner since the server began."""
-        courier = self._courier
-        now = Counts(0, 0, 0) if courier is None else courier.counts()
-        return Counts(now.episodes, *(one + earlier for one, earlier in zip(now[1:], self._earlier[1:], strict=True)))
+        courier, tally = self._courier, self._tally
+        return Counts(0 if courier is None else courier.episodes, tally.unrolls, tally.dropped_steps)
 
     def close(self) -> None:
         """Leave the run, which goes on. If its Redis is away, there is nothing to hand over."""
@@ -257,8 +262,9 @@ class JoinedRun:
         self._thread.join(LEAVE_S)
 
 
-def _names(seat: Seat) -> dict[str, Any]:
-    return {"version": seat.shared.policy.version, "learns": True}
+def _names(courier: Courier, seat: Seat) -> dict[str, Any]:
+    version: dict[str, Any] = {"version": seat.shared.policy.version}
+    return version | {"learns": True} if courier.learns else version
 
 
 def _refused(question: Asked, error: DistrlError) -> Answered:

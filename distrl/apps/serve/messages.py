@@ -27,6 +27,8 @@ MOST_ROWS = 1024
 """Most observations of one message."""
 LONGEST_NAME = 128
 LARGEST = float(np.finfo(np.float32).max)
+LARGEST_LEARNED = 1e9
+"""Largest reward, and number in an observation that is learned from: losses square what is made of them, in float32."""
 MOST_ITEMS = 65_536
 """Most elements of a msgpack message that are no arrays of NumPy."""
 
@@ -107,7 +109,7 @@ class StepResult:
     """The result of a session's newest action, as its client reports it.
 
     Attributes:
-        reward: Finite, and within float32.
+        reward: At most `LARGEST_LEARNED` in magnitude.
         terminated, truncated: How the step ended the episode; both may be true.
         metrics: As `info` of an environment.
         step: Number of the action in its episode, from 0; None: the client does not count.
@@ -181,8 +183,8 @@ def _checked(message: Any) -> ActRequest:
         names = ", ".join(sorted(str(name)[:40] for name in unknown)[:3])
         raise RefusedError(400, f"unknown field: {names}; there are {', '.join(sorted(FIELDS))}")
     result = _result(message)
-    several = "observations" in message
-    if several == ("observation" in message) and (several or result is None or not result.terminated):
+    several, single = "observations" in message, message.get("observation") is not None
+    if several == single and (several or result is None or not result.terminated):
         raise RefusedError(400, "a message has either observation, or observations for several at once")
     observations = list(_several(message["observations"])) if several else [message.get("observation")]
     session, request_id = (_name(message, field) for field in ("session", "id"))
@@ -195,7 +197,7 @@ def _checked(message: Any) -> ActRequest:
         raise RefusedError(400, "begins: a first observation comes without the fields " + ", ".join(RESULTS))
     want = message.get("want")
     return ActRequest(
-        observations if several or "observation" in message else [],
+        observations if several or single else [],
         not several,
         session,
         begins,
@@ -210,7 +212,7 @@ def _result(message: Mapping[str, Any]) -> StepResult | None:
     """Return what a message reports of the newest action; None: nothing."""
     if message.keys().isdisjoint(RESULTS):
         return None
-    reward = _number(message, "reward")
+    reward = _number(message, "reward", LARGEST_LEARNED)
     terminated, truncated = (bool(_switch(message, field)) for field in ("terminated", "truncated"))
     if truncated and not terminated and message.get("observation") is None:
         raise RefusedError(
@@ -229,12 +231,12 @@ def _result(message: Mapping[str, Any]) -> StepResult | None:
     return StepResult(reward, terminated, truncated, known, step)
 
 
-def _number(message: Mapping[Any, Any], field: Any) -> float:
+def _number(message: Mapping[Any, Any], field: Any, largest: float = LARGEST) -> float:
     value: Any = message.get(field)
     is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if is_number and abs(value) <= LARGEST:  # NaN is not; before `float`, which large whole numbers do not survive
+    if is_number and abs(value) <= largest:  # NaN is not; before `float`, which large whole numbers do not survive
         return float(value)
-    what = "missing" if value is None else "not a finite number within float32"
+    what = "missing" if value is None else f"not a number from {-largest:.2g} to {largest:.2g}"
     raise RefusedError(400, f"{str(field)[:LONGEST_NAME]} is {what}")
 
 

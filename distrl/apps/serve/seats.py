@@ -4,21 +4,19 @@ All seats of a server act with one policy, which computes the rows of a batch to
 the episode of the next client follows that of the one before, in the same unroll.
 """
 
+import math
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from distrl.actors.acting import Acting, Fetch, Perturb, PolicyOutput
 from distrl.actors.actor import Actor
 from distrl.actors.outbox import Outbox
-from distrl.actors.policy import Policy
+from distrl.apps.agents.common_policy import CommonPolicy, LoopPolicy
 from distrl.apps.agents.loop import Episodes, LearningRows, Newest, Rows
-from distrl.apps.serve.messages import StepResult
+from distrl.apps.serve.messages import LARGEST_LEARNED, StepResult
 from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.schedules import Progress
@@ -27,7 +25,7 @@ from distrl.errors import SchemaError
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.records import AWAITS_CLIENT, Producer, RoleStatus
 from distrl.memory_backend.stream import Admission
-from distrl.types import Array, PolicyBundle, Unroll, Weights
+from distrl.types import Array, Unroll, Weights
 
 IDLE_S = 5.0
 """A seat whose client has not acted for that long counts as one without a client."""
@@ -38,77 +36,6 @@ class Published(NamedTuple):
 
     weights: Weights
     progress: Progress
-
-
-class SharedPolicy:
-    """The policy of all seats: computes rows of several of them at once, and follows each version once."""
-
-    def __init__(self, bundle: PolicyBundle) -> None:
-        self.policy = Policy(bundle)
-        self._progress: Progress | None = None
-        self._ready: dict[int, PolicyOutput] = {}  # by the identity of a row's observations, which are in use
-
-    def prepare(self, rows: Sequence[tuple[Mapping[str, Array], Mapping[str, Array]]]) -> None:
-        """Compute the outputs for these rows, of one environment each, which `step` then returns.
-
-        Raises:
-            DistrlError: As `Policy.step`.
-        """
-        self._ready.clear()
-        seen, states = ([row[part] for row in rows] for part in (0, 1))
-        output = self.policy.step(_joined(seen), _joined(states))
-        for number, observations in enumerate(seen):
-            outputs, state = (
-                {name: array[number : number + 1] for name, array in arrays.items()}
-                for arrays in (output.outputs, output.recurrent_state)
-            )
-            self._ready[id(observations)] = PolicyOutput(outputs, state)
-
-    def clear(self) -> None:
-        """Forget outputs that no row has taken."""
-        self._ready.clear()
-
-    def step(self, observations: Mapping[str, Array], recurrent_state: Mapping[str, Array]) -> PolicyOutput:
-        """Return the outputs for one row, as `Acting.step`."""
-        ready = self._ready.pop(id(observations), None)
-        return self.policy.step(observations, recurrent_state) if ready is None else ready
-
-    def follow(self, newest: int, fetch: Fetch, rate: float) -> Progress | None:
-        """Act with the newest weights, as `Acting.follow`."""
-        if newest != self.policy.version:
-            self._progress = self.policy.follow(newest, fetch, rate)
-        return self._progress
-
-
-def _joined(rows: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
-    return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
-
-
-class SeatPolicy(Acting):
-    """One seat's end of the policy that all of them share."""
-
-    def __init__(self, shared: SharedPolicy) -> None:
-        policy = self._policy = shared.policy
-        self._shared = shared
-        self.spec, self.distributions, self.exploration = policy.spec, policy.distributions, policy.exploration
-        self.version = 0
-
-    def initial_state(self, batch: int) -> dict[str, Array]:
-        return self._policy.initial_state(batch)
-
-    def step(self, observations: Mapping[str, Array], recurrent_state: Mapping[str, Array]) -> PolicyOutput:
-        return self._shared.step(observations, recurrent_state)
-
-    def follow(self, newest: int, fetch: Fetch, rate: float) -> Progress | None:
-        progress = self._shared.follow(newest, fetch, rate)
-        self.version = self._policy.version
-        return progress
-
-    def forget_weights(self) -> None:
-        self.version = 0
-
-    def perturb(self, perturb: Perturb) -> None:
-        self._policy.perturb(perturb)
 
 
 class SeatOutbox(Outbox):
@@ -139,7 +66,7 @@ class Run(NamedTuple):
     environment: EnvironmentConfig
     update: int
     backend: Backend
-    shared: SharedPolicy
+    shared: CommonPolicy
     stop: threading.Event
     published: Callable[[], Published]
     admits: "Callable[[Seat], bool]"
@@ -150,29 +77,32 @@ class Run(NamedTuple):
 class Seat:
     """One actor of the run. One batch at a time uses it.
 
+    Args:
+        sequence: Number of the producer's next unroll.
+
     Attributes:
         records: Its open unroll goes to the learner.
         granted: Its next unroll may start; set by the courier, where that takes a ticket.
         wants: It asks for that.
-        withdrawn: Its ticket was given back, so that its open unroll does not go to the learner.
         since: When its newest episode ended, in monotonic seconds.
-        open_steps: Environment steps of the unroll that it records.
     """
 
-    def __init__(self, run: Run, producer: Producer) -> None:
+    def __init__(self, run: Run, producer: Producer, sequence: int = 0) -> None:
         self._run, self.producer = run, producer
         self.shared = run.shared
         self.outbox = SeatOutbox(run.config, run.backend, producer, run.stop.is_set)
         self.outbox.published = run.published
+        self.outbox.sequence = sequence
         self.outbox.progress.state = AWAITS_CLIENT
-        self.records = self.granted = self.wants = self.withdrawn = False
-        self.open_steps = 0
+        self.records = self.granted = self.wants = False
+        self._open_steps = 0  # of the unroll that it records
+        self._lock = threading.Lock()  # the courier gives up what a step may complete
         self.since = time.monotonic()
         self._rate_from = (self.since, 0)
-        self.episodes = Episodes(run.environment, self._make_rows)
+        self.episodes = Episodes(run.environment, self._make_rows, LARGEST_LEARNED)
 
     def _make_rows(self, environment: VectorEnvironment) -> Rows:
-        self._policy = SeatPolicy(self.shared)
+        self._policy = LoopPolicy(self.shared)
         self._actor = Actor(self._run.config, self._policy, environment, self.outbox)
         reset = self._actor.reset
         self._rows = LearningRows(self._actor, lambda: reset(self._run.update), self._start, self._push)
@@ -190,15 +120,12 @@ class Seat:
             SchemaError: The observation is not of its space; nothing has changed.
             DistrlError: The step, or the unroll that it completed, cannot be learned from; the seat is of no more use.
         """
-        self.episodes.see(observation)
-        if self.withdrawn:
-            self.withdrawn = self.granted = self.records = False
-            self._run.drop(self.open_steps)
-            self.open_steps = 0
-        if not self.records and self._run.admits(self):
-            self.records = True
-            self._rows.restart()
-        self._rows.ready()
+        with self._lock:
+            self.episodes.see(observation)
+            if not self.records and self._run.admits(self):
+                self.records = True
+                self._rows.restart()
+            self._rows.ready()
 
     def observe(self, result: StepResult, observation: Any) -> None:
         """Take the result of the newest action, and the observation that followed it, if it is known.
@@ -207,20 +134,34 @@ class Seat:
             SchemaError: The observation is not of its space; nothing has changed.
             DistrlError: As of `see`.
         """
-        records, ends = self.records, {"terminated": result.terminated, "truncated": result.truncated}
-        self.open_steps += int(records)
-        try:
-            self.episodes.observe(result.reward, result.metrics, observation=observation, **ends)
-        except SchemaError:
-            self.open_steps -= int(records)
-            raise
-        if not records:
+        ends = {"terminated": result.terminated, "truncated": result.truncated}
+        with self._lock:
+            recorded = self.records
+            self._open_steps += int(recorded)
+            try:
+                self.episodes.observe(result.reward, result.metrics, observation=observation, **ends)
+            except SchemaError:
+                self._open_steps -= int(recorded)
+                raise
+        if not recorded:
             self._run.drop(1)
 
-    def holds_idly(self, since: float) -> bool:
-        """Return whether it holds a ticket, and was not stepped since then, in monotonic seconds."""
-        stepped = max(self.outbox.progress.last_step_at, self.since)
-        return (self.records or self.granted) and not self.withdrawn and stepped < since
+    def give_up(self, since: float = math.inf) -> bool:
+        """Give up its open unroll and its admission, unless it was stepped since then; any thread may call this.
+
+        Args:
+            since: In monotonic seconds.
+
+        Returns:
+            Whether it had one of them: its ticket may be taken back.
+        """
+        with self._lock:
+            if not (self.records or self.granted) or max(self.outbox.progress.last_step_at, self.since) >= since:
+                return False
+            self.records = self.granted = False
+            self._run.drop(self._open_steps)
+            self._open_steps = 0
+            return True
 
     def choose(self) -> Any:
         """Return the action, as a gymnasium environment takes it."""
@@ -241,8 +182,8 @@ class Seat:
 
     def _push(self, actor: Actor) -> None:
         unroll = actor.close()
-        if self.records and not self.withdrawn:
-            self.records, self.open_steps = False, 0
+        if self.records:
+            self.records, self._open_steps = False, 0
             self._run.push(self, unroll)
 
     def status(self) -> RoleStatus:

@@ -37,7 +37,7 @@ class Counts(NamedTuple):
     Attributes:
         episodes: That are open now.
         unrolls: That have gone to the learner.
-        dropped_steps: Environment steps of which nothing is learned: no unroll could start.
+        dropped_steps: Environment steps of which nothing is learned, as the run takes no unrolls at the time.
     """
 
     episodes: int
@@ -51,6 +51,9 @@ class Learning(Protocol):
     def begin(self) -> LearningEpisode | None:
         """Begin an episode; None: nothing can be learned now."""
 
+    def drop(self, env_steps: int) -> None:
+        """Count steps of an episode that `begin` could not take."""
+
     def tidy(self) -> None:
         """Abandon episodes whose clients have gone; called once a second."""
 
@@ -59,6 +62,8 @@ class Learning(Protocol):
 
 
 MOST_PER_CONNECTION = 1024
+EPISODE_IDLE_S = 60.0
+"""Where all seats are taken, an episode without a request for that long is given up for another one."""
 Key = tuple[Hashable, str | int]
 """The owner, which is None for HTTP and a connection otherwise, and the name."""
 
@@ -73,6 +78,7 @@ class ClientSession:
         rewards: Sum of the rewards that its client has reported.
         is_busy: A request is under way.
         learns_in: The learning episode; None: nothing is learned of this one.
+        is_missed: It would have been learned from, if the run took unrolls when it began.
     """
 
     key: Key
@@ -83,10 +89,11 @@ class ClientSession:
     rewards: float = 0.0
     is_busy: bool = False
     learns_in: LearningEpisode | None = None
+    is_missed: bool = False
 
     def begin(self) -> None:
         """Forget the episode."""
-        self.state, self.steps, self.rewards, self.learns_in = None, 0, 0.0, None
+        self.state, self.steps, self.rewards, self.learns_in, self.is_missed = None, 0, 0.0, None, False
 
 
 class ClientSessions:
@@ -150,15 +157,16 @@ class ClientSessions:
         self._sessions.move_to_end(session.key)
         if request.begins:
             self._abandon(session)
+        if request.greedy and session.learns_in is not None:
+            raise RefusedError(400, "greedy: this episode is learned from, with explored actions; say it as one begins")
         if request.result is not None:
             self._check(session, request.result)
         elif session.learns_in is not None and session.steps:
             raise RefusedError(
                 400, "reward is missing: of the session's newest action; or begin another episode (begins)"
             )
-        begins = not (session.steps or session.learns_in or request.greedy)
-        if self.learning is not None and begins and session.version.track == MAIN:
-            session.learns_in = self.learning.begin()
+        if self.learning is not None and session.version.track == MAIN:
+            self._learn(session, request, self.learning)
         session.is_busy = True
         if session.learns_in is not None:
             return session.learns_in.answerer
@@ -166,6 +174,26 @@ class ClientSessions:
         if newest is not session.version and (not session.steps or self._change == "now" or session.version.is_over):
             self._move(session, newest)
         return session.version
+
+    def _learn(self, session: ClientSession, request: ActRequest, learning: Learning) -> None:
+        """Begin a learning episode, if one begins; count a step of one that could not."""
+        if not (session.steps or session.learns_in or request.greedy):
+            session.learns_in = learning.begin()
+            session.is_missed = session.learns_in is None
+            if session.is_missed:
+                self._abandon_idle()
+        elif session.is_missed and request.result is not None:
+            learning.drop(1)
+
+    def _abandon_idle(self) -> None:
+        """Abandon the learning episode that is idle for the longest time: its client may be gone, and another waits."""
+        latest = self._clock() - EPISODE_IDLE_S
+        for session in self._sessions.values():
+            if session.used > latest:
+                return
+            if session.learns_in is not None and not session.is_busy:
+                self._abandon(session)
+                return
 
     def _check(self, session: ClientSession, result: StepResult) -> None:
         """Refuse a result that is not of the session's newest action; where it may be of another one, all is lost."""

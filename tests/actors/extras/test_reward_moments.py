@@ -38,6 +38,8 @@ def of(returns):
         ([8, 0, 2, 4], [YES, NO, NO, YES], [YES, NO, YES, YES], [8, 2, 5]),
         # An unroll that begins with the row after an end.
         ([0, 6, 2], [NO, NO, NO], [NO, YES, YES], [6, 5]),
+        # An episode that was given up ends with a row that does not count.
+        ([4, 9, 1], [NO, NO, NO], [YES, NO, YES], [4, 1]),
     ],
 )
 def test_by_hand(rewards, ended, valid, returns):

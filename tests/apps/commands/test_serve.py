@@ -13,7 +13,7 @@ import sys
 import pytest
 
 import distrl
-from distrl.apps.commands import main
+from distrl.apps.commands import main, served_training
 from distrl.apps.web.server_records import ServerRecord
 from distrl.files import read_model
 from distrl.serving.export import export_run
@@ -104,3 +104,29 @@ def test_windows_sizes_and_shares():
     assert [module._window(text) for text in ("0", "1ms", "0.5ms", "0.002s")] == [0.0, 0.001, 0.0005, 0.002]
     assert [module._bytes(text) for text in ("100", "64KiB", "4MiB")] == [100, 65536, 4 * 2**20]
     assert [module._share(text) for text in ("10%", "0.25")] == [0.1, 0.25]
+
+
+def test_a_training_begins_where_an_earlier_launch_could_not_be_joined(run_dir, monkeypatch, capsys):
+    """The record is of a process without Redis, which has ended; what counts is how the new training does."""
+    ends = [sys.executable, "-c", "raise SystemExit(3)"]
+    monkeypatch.setattr(served_training, "_started", lambda *_: subprocess.Popen(ends))
+    assert main.main(["serve", str(run_dir), "--learn", "--train", "cartpole-impala"]) != 0
+    assert "its training has ended with exit code 3" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("file", "sets", "expected"),
+    [
+        ("memory: {listen: auto}", [], []),
+        ("", ["memory.listen=auto"], []),
+        ("", [], ["memory.listen=127.0.0.1"]),
+        ("memory: {url: 'redis://127.0.0.1:6379'}", [], []),
+    ],
+)
+def test_a_training_of_clients_listens_where_its_settings_say(tmp_path, file, sets, expected):
+    config = tmp_path / "game.yaml"
+    spaces = "{observation_space: {type: Box, shape: [3]}, action_space: {type: Discrete, n: 2}}"
+    config.write_text(f"environment: {{id: game, spaces: {spaces}}}\nalgorithm: {{name: impala}}\n{file}\n")
+    loaded, settings = served_training._plan(str(config), sets)
+    assert [value for value in settings if value.startswith("memory.")] == expected + sets
+    assert not loaded.config.launch.start_actors

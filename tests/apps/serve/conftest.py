@@ -116,13 +116,14 @@ def serving(
     access: Access | None = None,
     gate: ClientGate | None = None,
     report: ServerReport | None = None,
+    port: int = 0,
     **settings: Any,
 ) -> Iterator[Served]:
-    """Serve policies while inside, on a port that is free."""
+    """Serve policies while inside, on a port or on one that is free."""
     versions = PolicyVersions([source_of(str(policy)) for policy in policies], share)
     gate = gate or ClientGate(access or Access("127.0.0.1"))
     server = make_server(versions, gate, ServeSettings(**{"poll_s": 0.01, **settings}), report=report)
-    with listen("127.0.0.1", 0) as listening:
+    with listen("127.0.0.1", port) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:

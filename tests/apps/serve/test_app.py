@@ -1,5 +1,6 @@
 """Replies are what the policy itself says, by every way in."""
 
+import contextlib
 import http.client
 import json
 
@@ -35,6 +36,17 @@ def test_the_first_page_describes_the_policy(mlp):
     assert page["actions"] == {"action": {"n": 2, "start": 0, "kind": "discrete"}}
     assert page["policies"]["main"]["algorithm"] == "impala"
     assert mlp.ask("GET", "/healthz") == (200, {"ok": True})
+
+
+def test_the_game_is_found_without_its_slash(mlp, trained):
+    assert "/demo/" not in mlp.ask("GET", "/nothing")[1]["error"]
+    with serving(trained("mlp"), demo=True) as served:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", served.port)) as connection:
+            connection.request("GET", "/demo")
+            answer = connection.getresponse()
+            assert (answer.status, answer.headers["Location"]) == (307, "demo/")
+        assert served.ask("GET", "/demo/")[0] == 200
+        assert "/demo/" in served.ask("GET", "/nothing")[1]["error"]
 
 
 @pytest.mark.parametrize("way", ["http", "http msgpack", "json", "msgpack"])

@@ -10,8 +10,9 @@ import pytest
 from distrl.actors.actor import Actor
 from distrl.actors.outbox import Outbox
 from distrl.actors.policy import Policy
+from distrl.apps.agents.common_policy import CommonPolicy, LoopPolicy
 from distrl.apps.serve.messages import StepResult
-from distrl.apps.serve.seats import Published, Run, Seat, SharedPolicy
+from distrl.apps.serve.seats import Published, Run, Seat
 from distrl.config.load import config_of_run
 from distrl.config.schedules import Progress
 from distrl.environments.given import spaces_of_named
@@ -39,7 +40,7 @@ class World:
             given,
             0,
             self.backend,
-            SharedPolicy(saved.bundle),
+            CommonPolicy(saved.bundle),
             threading.Event(),
             lambda: self.published,
             lambda seat: self.admits,
@@ -108,14 +109,52 @@ def test_its_unrolls_are_those_of_an_actor(world):
 def test_rows_before_an_admission_are_left_out_and_the_episode_goes_on(world):
     """The return of an episode that began before is whole, and the recurrent state is the current one."""
     world.admits = False
-    seat, environment = Seat(world.run, (7, 1)), gymnasium.make("CartPole-v1")
-    steps = iter(range(T + 2))
-    drive(seat, environment, 3, lambda: next(steps, None) is not None)
-    assert (world.unrolls, seat.records) == ([], False)
-    assert world.dropped == T + 2
+    seat = Seat(world.run, (7, 1))
+    rng = np.random.default_rng(0)
+
+    def step(**ends):
+        seat.see(rng.normal(size=4).astype(np.float32))
+        state = {name: array.copy() for name, array in seat.row[1].items()}
+        seat.choose()
+        seat.observe(StepResult(1.0, ends.get("terminated", False), False, {}, None), None)
+        return state
+
+    for _ in range(T + 2):
+        step()
+    assert (world.unrolls, seat.records, world.dropped) == ([], False, T + 2)
     world.admits = True
-    drive(seat, environment, 3, lambda: not any(len(unroll.episode_returns) for unroll in world.unrolls))
-    assert world.unrolls[0].header.env_steps <= T
+    first = step()
+    for _ in range(T - 2):
+        step()
+    step(terminated=True)
+    (unroll,) = world.unrolls
+    assert (unroll.episode_returns.tolist(), unroll.episode_lengths_steps.tolist()) == ([2 * T + 2], [2 * T + 2])
+    assert (unroll.header.env_steps, world.dropped) == (T, T + 2)
+    for name, array in first.items():
+        np.testing.assert_array_equal(unroll.recurrent_state[name][0], array, err_msg=name)
+
+
+def test_an_unroll_that_is_given_up_is_counted_and_the_episode_goes_on(world):
+    """As where a client has gone, with an algorithm whose update waits for it."""
+    seat = Seat(world.run, (7, 1))
+    rng = np.random.default_rng(0)
+
+    def step():
+        seat.see(rng.normal(size=4).astype(np.float32))
+        seat.choose()
+        seat.observe(StepResult(1.0, False, False, {}, None), None)
+
+    for _ in range(3):
+        step()
+    assert not seat.give_up(since=0.0)  # it was stepped since then
+    assert seat.give_up()
+    assert (world.dropped, seat.give_up()) == (3, False)
+    for _ in range(T):
+        step()
+    assert world.unrolls == []  # its last row is complete with the next observation
+    step()
+    (unroll,) = world.unrolls
+    assert (unroll.header.env_steps, world.dropped) == (T, 3)
 
 
 def test_rows_that_are_computed_together_are_those_of_each(world):
@@ -131,3 +170,20 @@ def test_rows_that_are_computed_together_are_those_of_each(world):
             np.testing.assert_allclose(found.outputs[name], array, rtol=1e-5, atol=1e-6)
         for name, array in expected.recurrent_state.items():
             np.testing.assert_allclose(found.recurrent_state[name], array, rtol=1e-5, atol=1e-6)
+
+
+def test_each_loop_follows_every_version_and_its_progress(world):
+    """Exploration of each follows schedules; the weights are fetched once."""
+    common, fetched = CommonPolicy(world.bundle), []
+
+    def fetch():
+        fetched.append(1)
+        return world.published.weights, Progress(updates=7)
+
+    version = world.published.weights.version
+    for loop in (LoopPolicy(common), LoopPolicy(common)):
+        loop.forget_weights()
+        assert loop.version == 0
+        assert loop.follow(version, fetch, 1.0).updates == 7
+        assert loop.version == version
+    assert fetched == [1]

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from distrl.apps.serve.messages import RefusedError, request_of
-from distrl.apps.serve.sessions import ClientSessions
+from distrl.apps.serve.sessions import EPISODE_IDLE_S, ClientSessions
 from distrl.apps.serve.versions import PolicyTrack, PolicyVersions, Version
 from tests.clocks import Clock
 
@@ -98,3 +98,41 @@ def test_one_request_of_a_session_at_a_time(versions):
     sessions._clock.now = 100.0
     sessions.expire()
     assert len(sessions) == 1  # not while it is busy
+
+
+def test_an_episode_that_is_learned_from_cannot_become_greedy(versions):
+    sessions = made(versions, learning=SimpleNamespace(begin=lambda: SimpleNamespace(answerer="the desk")))
+    session = sessions.begin()
+    assert sessions.take(session, asked()) == "the desk"
+    session.is_busy = False
+    with pytest.raises(RefusedError, match="this episode is learned from, with explored actions"):
+        sessions.take(session, asked(greedy=True))
+    assert not session.is_busy
+
+
+def test_steps_that_nothing_could_take_are_counted_and_an_idle_episode_gives_its_place(versions):
+    free, dropped = [], []
+    free.append(SimpleNamespace(answerer="the desk", abandon=lambda: free.append(seat)))
+    (seat,) = free
+    learning = SimpleNamespace(begin=lambda: free.pop() if free else None, drop=dropped.append)
+    sessions = ClientSessions(versions, 3, 1000.0, learning=learning, clock=Clock())
+
+    def acts(session, **fields):
+        sessions.take(session, asked(**fields))
+        session.is_busy, session.steps = False, session.steps + 1
+
+    idle, other = sessions.begin(name="idle"), sessions.begin(name="other")
+    acts(idle)
+    acts(other)
+    acts(other, reward=1.0)
+    assert (idle.learns_in, other.learns_in, dropped) == (seat, None, [1])
+    acts(other, begins=True, greedy=True)
+    acts(other, reward=1.0)
+    assert dropped == [1]  # of such an episode nothing was to be learned
+    sessions._clock.now = EPISODE_IDLE_S
+    acts(other, begins=True)
+    assert (idle.learns_in, free) == (None, [seat])
+    acts(other, begins=True)
+    assert other.learns_in is seat
+    with pytest.raises(RefusedError, match="no action of this session waits for a result"):
+        acts(idle, reward=1.0)

@@ -28,7 +28,9 @@ class File(NamedTuple):
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
-def demo_files() -> dict[str, File]:
-    """Return path -> file of the page."""
+def demo_replies() -> dict[str, tuple[int, File]]:
+    """Return path -> status and file: those of the page, and the way to it from the path without its slash."""
     found = {name: File(kind, read_small(FOLDER / name, MOST_POLICY_BYTES), _HEADERS) for name, kind in _TYPES.items()}
-    return {PLACE + ("" if name == "index.html" else name): file for name, file in found.items()}
+    files = {PLACE + ("" if name == "index.html" else name): (200, file) for name, file in found.items()}
+    # Relative, for a server behind a proxy's path; temporary, as a browser keeps 308 for whatever has the port next.
+    return files | {PLACE.rstrip("/"): (307, File(b"text/plain", b"", ((b"location", PLACE.lstrip("/").encode()),)))}
