@@ -175,7 +175,7 @@ class JoinedTraining:
             if self._member.actors:
                 raise DistrlError(
                     f"act: the run's staleness is bounded ({algorithm.name}): an update waits for every loop, so loops "
-                    "of one agent wait for each other; give each an agent in its own process, or use distrl serve --learn"
+                    "of one agent wait for each other; give each an agent in its own process, or use serve --learn"
                 )
             with self._member.until_gone():
                 self._backend.tickets.reclaim(self._member.outbox.producer)  # of a loop that was forgotten
